@@ -1,0 +1,21 @@
+//! Every API kind KubeStellar defines or shares, as Rust types.
+//!
+//! * [`control`]: `control.kubestellar.io/v1alpha1`, what users and controllers exchange.
+//! * [`ocm`]: the parts of Open Cluster Management's API groups that KubeStellar uses.
+//! * [`tenancy`]: KubeFlex' `tenancy.kflex.kubestellar.org/v1alpha1`.
+//! * [`constants`]: labels, annotations, finalizers, field managers and namespaces (KS-019).
+//! * [`crds`]: the CustomResourceDefinitions, generated from these types; the same as YAML in `crds/`.
+//!
+//! Reading is lenient: whatever an API server accepts under one of these schemas, and anything older
+//! programs stored, deserialises. What is refused is the schema's business, not serde's.
+
+pub mod condition;
+pub mod constants;
+pub mod control;
+pub mod crds;
+mod kind;
+pub mod ocm;
+mod schema;
+pub mod tenancy;
+
+pub use condition::Condition;

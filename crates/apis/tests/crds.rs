@@ -1,0 +1,226 @@
+//! The checked-in CRDs, and rules that every CRD keeps.
+//!
+//! `BLESS=1 cargo test -p kubestellar-apis --test crds` rewrites the files.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use std::{fs, path::PathBuf};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kubestellar_apis::crds;
+use serde_json::{Value, json};
+
+fn directory() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("crds")
+}
+
+fn name(crd: &CustomResourceDefinition) -> String {
+    crd.metadata.name.clone().unwrap()
+}
+
+#[test]
+fn files_are_what_the_types_say() {
+    let bless = std::env::var_os("BLESS").is_some();
+    let mut files: Vec<_> =
+        fs::read_dir(directory()).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
+    for crd in crds::all() {
+        let file = format!("{}.yaml", name(&crd));
+        let text = serde_saphyr::to_string(&serde_json::to_value(&crd).unwrap()).unwrap();
+        let path = directory().join(&file);
+        if bless {
+            fs::write(&path, &text).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap_or_default(), text, "{file}: run with BLESS=1");
+        files.retain(|other| *other != file);
+    }
+    assert_eq!(files, Vec::<String>::new(), "files of no CRD");
+}
+
+fn schemas(crd: &CustomResourceDefinition) -> Vec<Value> {
+    let versions = crd.spec.versions.iter();
+    versions
+        .map(|v| serde_json::to_value(v.schema.as_ref().unwrap()).unwrap()["openAPIV3Schema"].clone())
+        .collect()
+}
+
+/// Every node of a structural schema says what it is.
+fn check(path: &str, schema: &Value) {
+    let open = schema["x-kubernetes-preserve-unknown-fields"] == json!(true);
+    let either = schema["x-kubernetes-int-or-string"] == json!(true);
+    assert!(schema["type"].is_string() || open || either, "{path} has no type: {schema}");
+    for key in ["$ref", "nullable", "oneOf", "title", "const"] {
+        assert!(
+            schema.get(key).is_none() || (key == "nullable" && path.ends_with("timeAdded")),
+            "{path}: {key}"
+        );
+    }
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        check(&format!("{path}.{name}"), property);
+    }
+    for key in ["items", "additionalProperties"] {
+        if let Some(nested) = schema.get(key) {
+            check(&format!("{path}[]"), nested);
+        }
+    }
+    if schema["x-kubernetes-list-type"] == json!("map") {
+        for key in schema["x-kubernetes-list-map-keys"].as_array().unwrap() {
+            let key = key.as_str().unwrap();
+            let item = &schema["items"];
+            let required = item["required"].as_array().is_some_and(|r| r.contains(&json!(key)));
+            let defaulted = item["properties"][key].get("default").is_some();
+            assert!(required || defaulted, "{path}: list key {key} must be required or have a default");
+        }
+    }
+}
+
+#[test]
+fn schemas_are_structural() {
+    for crd in crds::all() {
+        assert!(!crd.spec.versions.is_empty(), "{} was not built", name(&crd));
+        for schema in schemas(&crd) {
+            check(&name(&crd), &schema);
+        }
+    }
+}
+
+#[test]
+fn ks_002_five_kinds_are_installed_in_a_wds() {
+    let names: Vec<_> = crds::control().iter().map(name).collect();
+    assert_eq!(
+        names,
+        ["bindings", "bindingpolicies", "combinedstatuses", "customtransforms", "statuscollectors"]
+            .map(|plural| format!("{plural}.control.kubestellar.io"))
+    );
+}
+
+#[test]
+fn ks_005_a_policy_has_the_documented_shape() {
+    let crd = &crds::control()[1];
+    assert_eq!(crd.spec.names.short_names, Some(vec!["bp".into()]));
+    let schema = &schemas(crd)[0];
+    let clause = &schema["properties"]["spec"]["properties"]["downsync"]["items"];
+    let keys: Vec<_> = clause["properties"].as_object().unwrap().keys().cloned().collect();
+    assert_eq!(
+        keys,
+        [
+            "apiGroup",
+            "createOnly",
+            "namespaceSelectors",
+            "namespaces",
+            "objectNames",
+            "objectSelectors",
+            "resources",
+            "statusCollectors",
+            "wantMultiWECReportedState",
+            "wantSingletonReportedState"
+        ]
+    );
+    let selector = &schema["properties"]["spec"]["properties"]["clusterSelectors"]["items"]["properties"];
+    assert_eq!(
+        selector["matchLabels"]["additionalProperties"]["pattern"],
+        json!("^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")
+    );
+    assert_eq!(
+        selector["matchExpressions"]["items"]["properties"]["operator"]["pattern"],
+        json!("^(In|NotIn|Exists|DoesNotExist)$")
+    );
+    let status = &schema["properties"]["status"];
+    assert_eq!(status["required"], json!(["observedGeneration"]));
+    assert_eq!(
+        status["properties"]["conditions"]["items"]["required"],
+        json!(["lastTransitionTime", "message", "reason", "status", "type"])
+    );
+    assert!(schema.get("required").is_none(), "a policy needs no spec");
+}
+
+#[test]
+fn ks_006_a_clause_needs_a_criterion() {
+    let schema = &schemas(&crds::control()[1])[0];
+    let clause = &schema["properties"]["spec"]["properties"]["downsync"]["items"];
+    let any: Vec<_> =
+        clause["anyOf"].as_array().unwrap().iter().map(|one| one["required"][0].clone()).collect();
+    assert_eq!(
+        json!(any),
+        json!([
+            "apiGroup",
+            "resources",
+            "namespaces",
+            "namespaceSelectors",
+            "objectSelectors",
+            "objectNames"
+        ])
+    );
+}
+
+#[test]
+fn ks_010_a_binding_lists_objects_by_identity() {
+    let schema = &schemas(&crds::control()[0])[0];
+    let workload = &schema["properties"]["spec"]["properties"]["workload"]["properties"];
+    assert_eq!(workload["clusterScope"]["x-kubernetes-list-map-keys"], json!(["group", "resource", "name"]));
+    assert_eq!(
+        workload["namespaceScope"]["x-kubernetes-list-map-keys"],
+        json!(["group", "resource", "namespace", "name"])
+    );
+    assert_eq!(
+        workload["clusterScope"]["items"]["required"],
+        json!(["group", "name", "resource", "resourceVersion", "version"])
+    );
+    assert_eq!(
+        schema["properties"]["spec"]["properties"]["destinations"]["x-kubernetes-list-map-keys"],
+        json!(["clusterId"])
+    );
+}
+
+#[test]
+fn ks_014_a_collector_needs_a_limit_only() {
+    let schema = &schemas(&crds::control()[4])[0];
+    assert_eq!(schema["properties"]["spec"]["required"], json!(["limit"]));
+}
+
+#[test]
+fn ks_016_numbers_are_text_under_float() {
+    let schema = &schemas(&crds::control()[2])[0];
+    let results = &schema["properties"]["results"]["items"];
+    assert_eq!(results["required"], json!(["columnNames", "name"]));
+    let value = &results["properties"]["rows"]["items"]["properties"]["columns"]["items"];
+    assert_eq!(value["required"], json!(["type"]));
+    assert_eq!(value["properties"]["float"]["type"], json!("string"));
+    assert_eq!(
+        value["properties"]["type"]["enum"],
+        json!(["String", "Number", "Bool", "Null", "Object", "Array"])
+    );
+}
+
+#[test]
+fn ks_200_a_work_status_keeps_any_status() {
+    let crd = &crds::work_status()[0];
+    assert_eq!(crd.spec.names.short_names, Some(vec!["ws".into(), "wss".into()]));
+    let schema = &schemas(crd)[0];
+    assert_eq!(schema["properties"]["status"]["x-kubernetes-map-type"], json!("atomic"));
+    assert_eq!(
+        schema["properties"]["statusDetails"]["required"],
+        json!(["lastCurrencyUpdateTime", "lastGeneration", "lastGenerationIsApplied"])
+    );
+    assert_eq!(
+        schema["properties"]["spec"]["properties"]["sourceRef"]["required"],
+        json!(["group", "namespace"])
+    );
+}
+
+#[test]
+fn ocm_017_objects_keep_their_kind_when_written_and_read() {
+    use kubestellar_apis::{control::Binding, ocm::ManifestWork};
+    let work: ManifestWork = serde_json::from_value(json!({
+        "apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+        "metadata": {"name": "a", "namespace": "c"},
+        "spec": {"workload": {"manifests": [{"kind": "ConfigMap"}]}},
+    }))
+    .unwrap();
+    let back = serde_json::to_value(&work).unwrap();
+    assert_eq!(back["apiVersion"], json!("work.open-cluster-management.io/v1"));
+    assert_eq!(back["kind"], json!("ManifestWork"));
+    assert_eq!(back["spec"], json!({"workload": {"manifests": [{"kind": "ConfigMap"}]}}));
+    assert!(back.get("status").is_none());
+    let binding = serde_json::to_value(Binding::named("b")).unwrap();
+    assert_eq!(binding["spec"], json!({"workload": {}}), "empty lists are omitted");
+}

@@ -1,0 +1,138 @@
+//! Nobody gives away rights they do not have (spec 8.3).
+
+use machinery::field::quote;
+use serde_json::{Map, Value};
+
+use super::rules::{describe, missing, quoted_list};
+use super::{Attributes, Authorizer, RBAC_GROUP, Rule};
+use crate::error::ApiError;
+use crate::identity::UserInfo;
+
+/// Refuses writes of roles and bindings that would give away more than the writer has. To be called for create and
+/// update (also patch and apply) of `rbac.authorization.k8s.io` objects, with the object as it would be stored (AS-064).
+pub fn check_escalation(
+    authorizer: &Authorizer,
+    user: &UserInfo,
+    resource: &str,
+    new: &Value,
+    old: Option<&Value>,
+) -> Result<(), ApiError> {
+    if authorizer.is_unlimited(user) || old.is_some_and(|old| same_but_for_deletion(new, old)) {
+        return Ok(());
+    }
+    let write = Write { authorizer, user, resource, new, old };
+    match resource {
+        "roles" | "clusterroles" => write.check_role(),
+        "rolebindings" | "clusterrolebindings" => write.check_binding(),
+        _ => Ok(()),
+    }
+}
+
+struct Write<'a> {
+    authorizer: &'a Authorizer,
+    user: &'a UserInfo,
+    resource: &'a str,
+    new: &'a Value,
+    old: Option<&'a Value>,
+}
+
+fn meta<'a>(object: &'a Value, key: &str) -> &'a str {
+    object.get("metadata").and_then(|m| m.get(key)).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn rules(object: &Value) -> Vec<Rule> {
+    // The object passed decoding, so that each rule parses.
+    let list = object.get("rules").and_then(Value::as_array).cloned().unwrap_or_default();
+    list.into_iter().filter_map(|r| serde_json::from_value(r).ok()).collect()
+}
+
+/// Whether only what lets an object be deleted (finalizers, owner references) differs.
+fn same_but_for_deletion(new: &Value, old: &Value) -> bool {
+    fn rest(object: &Value) -> Value {
+        let mut object = object.clone();
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            for key in ["finalizers", "ownerReferences", "managedFields", "resourceVersion", "generation"] {
+                metadata.remove(key);
+            }
+        }
+        object
+    }
+    rest(new) == rest(old)
+}
+
+impl Write<'_> {
+    fn check_role(&self) -> Result<(), ApiError> {
+        let namespace = meta(self.new, "namespace");
+        let name = meta(self.new, "name");
+        if self.may("escalate", self.resource, namespace, name) {
+            return Ok(());
+        }
+        let wanted = rules(self.new);
+        if self.old.is_none_or(|old| rules(old) != wanted) {
+            self.check_held(namespace, &wanted)?;
+        }
+        let gathers = |object: &Value| object.get("aggregationRule").is_some_and(|r| !r.is_null());
+        let unchanged =
+            self.old.is_some_and(|old| old.get("aggregationRule") == self.new.get("aggregationRule"));
+        if !unchanged && (gathers(self.new) || self.old.is_some_and(gathers)) {
+            let (held, _) = self.authorizer.rules_for(self.user, "");
+            if !missing(&held, &Rule::everything()).is_empty() {
+                let why = "must have cluster-admin privileges to use the aggregationRule";
+                return Err(ApiError::forbidden(RBAC_GROUP, self.resource, name, why));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_binding(&self) -> Result<(), ApiError> {
+        let namespace = meta(self.new, "namespace");
+        let empty = Value::Object(Map::new());
+        let role_ref = self.new.get("roleRef").unwrap_or(&empty);
+        let text = |key: &str| role_ref.get(key).and_then(Value::as_str).unwrap_or_default();
+        let (kind, role) = (text("kind"), text("name"));
+        let cluster = kind == "ClusterRole";
+        let roles = if cluster { "clusterroles" } else { "roles" };
+        if self.may("bind", roles, namespace, role) {
+            return Ok(());
+        }
+        match self.authorizer.role_rules(cluster, namespace, role) {
+            // The resource of the binding with the name of the role: what a stock server says.
+            None => Err(ApiError::not_found(RBAC_GROUP, self.resource, role)),
+            Some(wanted) => self.check_held(namespace, &wanted),
+        }
+    }
+
+    fn may(&self, verb: &str, resource: &str, namespace: &str, name: &str) -> bool {
+        let attributes = Attributes {
+            verb,
+            group: RBAC_GROUP,
+            version: "v1",
+            resource,
+            namespace,
+            name,
+            resource_request: true,
+            ..Attributes::default()
+        };
+        self.authorizer.allows(self.user, &attributes)
+    }
+
+    fn check_held(&self, namespace: &str, wanted: &[Rule]) -> Result<(), ApiError> {
+        let (held, errors) = self.authorizer.rules_for(self.user, namespace);
+        let missing = missing(&held, wanted);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let mut why = format!(
+            "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
+            quote(&self.user.name),
+            quoted_list(&self.user.groups),
+            describe(missing)
+        );
+        if !errors.is_empty() {
+            why.push_str("; resolution errors: [");
+            why.push_str(&errors.join(", "));
+            why.push(']');
+        }
+        Err(ApiError::forbidden(RBAC_GROUP, self.resource, meta(self.new, "name"), &why))
+    }
+}

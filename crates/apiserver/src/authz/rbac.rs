@@ -1,0 +1,226 @@
+//! Evaluation of roles and bindings of one space.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwapOption;
+use machinery::field::quote;
+use parking_lot::{Mutex, RwLock};
+use serde::Deserialize;
+use store::{Collection, Revision, Snapshot, SpaceStore};
+
+use super::index::{Binding, Grant, Index, RoleKind};
+use super::rules::nullable;
+use super::{Attributes, Decision, RBAC_GROUP, Rule};
+use crate::identity::UserInfo;
+
+/// Rules of a role as last parsed.
+struct Cached {
+    revision: Revision,
+    rules: Arc<[Rule]>,
+}
+
+type RoleId = (RoleKind, Arc<str>, Arc<str>);
+
+struct Collections {
+    cluster_roles: Collection,
+    roles: Collection,
+    cluster_role_bindings: Collection,
+    role_bindings: Collection,
+}
+
+/// The evaluator. Nothing is parsed before the first request that needs it: most spaces see only their admin, who
+/// needs no roles. One decision costs a look-up per group of the user; a change of a binding costs one walk over the
+/// bindings at the next decision.
+pub(super) struct Rbac {
+    store: SpaceStore,
+    collections: Collections,
+    index: ArcSwapOption<Index>,
+    /// Revision of the space at which `index` was last seen to be current.
+    checked: AtomicU64,
+    rebuild: Mutex<()>,
+    roles: RwLock<HashMap<RoleId, Cached>>,
+}
+
+#[derive(Deserialize)]
+struct RoleObject {
+    #[serde(default, deserialize_with = "nullable")]
+    rules: Vec<Rule>,
+}
+
+impl Rbac {
+    pub(super) fn new(store: SpaceStore) -> Self {
+        let collection = |plural| Collection::new(RBAC_GROUP, plural);
+        Self {
+            store,
+            collections: Collections {
+                cluster_roles: collection("clusterroles"),
+                roles: collection("roles"),
+                cluster_role_bindings: collection("clusterrolebindings"),
+                role_bindings: collection("rolebindings"),
+            },
+            index: ArcSwapOption::empty(),
+            checked: AtomicU64::new(0),
+            rebuild: Mutex::new(()),
+            roles: RwLock::default(),
+        }
+    }
+
+    /// The index as of `snapshot` or newer.
+    fn index(&self, snapshot: &Snapshot) -> Arc<Index> {
+        let revision = snapshot.revision().0;
+        if let Some(index) = self.index.load_full()
+            && self.checked.load(Ordering::Acquire) >= revision
+        {
+            return index;
+        }
+        let _one_at_a_time = self.rebuild.lock();
+        // A newer snapshot than the caller's may be indexed already; taking the newest keeps the index from going back.
+        let snapshot = self.store.snapshot();
+        let cluster = snapshot.view(&self.collections.cluster_role_bindings);
+        let namespaced = snapshot.view(&self.collections.role_bindings);
+        let old = self.index.load_full();
+        let index = match old {
+            Some(index) if index.is_current(&cluster, &namespaced) => index,
+            old => {
+                let index = Arc::new(Index::build(old.as_deref(), cluster, namespaced));
+                self.index.store(Some(index.clone()));
+                index
+            }
+        };
+        self.checked.store(snapshot.revision().0, Ordering::Release);
+        index
+    }
+
+    fn rules(&self, snapshot: &Snapshot, binding: &Binding) -> Option<Arc<[Rule]>> {
+        self.role(snapshot, binding.role_kind, &binding.namespace, &binding.role)
+    }
+
+    fn role(&self, snapshot: &Snapshot, kind: RoleKind, namespace: &str, name: &str) -> Option<Arc<[Rule]>> {
+        let (collection, namespace) = match kind {
+            RoleKind::Cluster => (&self.collections.cluster_roles, ""),
+            RoleKind::Namespaced => (&self.collections.roles, namespace),
+        };
+        let view = snapshot.view(collection);
+        let entry = view.get(namespace, name)?;
+        let id = (kind, entry.key.namespace.clone(), entry.key.name.clone());
+        if let Some(cached) = self.roles.read().get(&id)
+            && cached.revision == entry.revision
+        {
+            return Some(cached.rules.clone());
+        }
+        // Stored objects passed validation; one that does not parse grants nothing.
+        let object: RoleObject = serde_json::from_slice(&entry.value).ok()?;
+        let rules: Arc<[Rule]> = object.rules.into();
+        self.roles.write().insert(id, Cached { revision: entry.revision, rules: rules.clone() });
+        Some(rules)
+    }
+
+    /// Calls `visit` with each grant that applies and the rules of its role, until it returns true.
+    fn walk(
+        &self,
+        user: &UserInfo,
+        namespace: &str,
+        missing: &mut dyn FnMut(&Binding),
+        visit: &mut dyn FnMut(&Grant, &[Rule]) -> bool,
+    ) {
+        let snapshot = self.store.snapshot();
+        let index = self.index(&snapshot);
+        let of_namespace = if namespace.is_empty() { None } else { index.namespaced.get(namespace) };
+        let grants = index
+            .cluster
+            .grants(&user.name, &user.groups)
+            .chain(of_namespace.into_iter().flat_map(|n| n.grants(&user.name, &user.groups)));
+        for grant in grants {
+            match self.rules(&snapshot, &grant.binding) {
+                Some(rules) if visit(grant, &rules) => return,
+                Some(_) => {}
+                None => missing(&grant.binding),
+            }
+        }
+    }
+
+    pub(super) fn allows(&self, user: &UserInfo, a: &Attributes<'_>) -> bool {
+        let mut allowed = false;
+        self.walk(user, scope(a), &mut |_| {}, &mut |_, rules| {
+            allowed = rules.iter().any(|r| r.allows(a));
+            allowed
+        });
+        allowed
+    }
+
+    pub(super) fn decide(&self, user: &UserInfo, a: &Attributes<'_>) -> Decision {
+        let mut reason = None;
+        let mut errors = Vec::new();
+        self.walk(user, scope(a), &mut |b| errors.push(not_found(b)), &mut |grant, rules| {
+            if rules.iter().any(|r| r.allows(a)) {
+                reason = Some(describe(grant));
+            }
+            reason.is_some()
+        });
+        match reason {
+            Some(by) => Decision::Allow { reason: format!("RBAC: allowed by {by}") },
+            None => Decision::NoOpinion { reason: errors_text(&errors) },
+        }
+    }
+
+    pub(super) fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Vec<String>) {
+        let mut out = Vec::new();
+        let mut errors = Vec::new();
+        self.walk(user, namespace, &mut |b| errors.push(not_found(b)), &mut |grant, rules| {
+            // Paths are granted cluster-wide or not at all.
+            let cluster = grant.binding.namespace.is_empty();
+            out.extend(rules.iter().filter(|r| cluster || r.non_resource_urls.is_empty()).cloned());
+            false
+        });
+        (out, errors)
+    }
+
+    pub(super) fn role_rules(&self, cluster: bool, namespace: &str, name: &str) -> Option<Vec<Rule>> {
+        let kind = if cluster { RoleKind::Cluster } else { RoleKind::Namespaced };
+        self.role(&self.store.snapshot(), kind, namespace, name).map(|rules| rules.to_vec())
+    }
+}
+
+/// RoleBindings say nothing about paths.
+fn scope<'a>(a: &Attributes<'a>) -> &'a str {
+    if a.resource_request { a.namespace } else { "" }
+}
+
+fn not_found(binding: &Binding) -> String {
+    let resource = match binding.role_kind {
+        RoleKind::Cluster => "clusterrole",
+        RoleKind::Namespaced => "role",
+    };
+    format!("{resource}.{RBAC_GROUP} {} not found", quote(&binding.role))
+}
+
+fn errors_text(errors: &[String]) -> String {
+    let mut unique: Vec<&str> = Vec::new();
+    for error in errors {
+        if !unique.contains(&error.as_str()) {
+            unique.push(error);
+        }
+    }
+    match unique.as_slice() {
+        [] => String::new(),
+        [one] => format!("RBAC: {one}"),
+        many => format!("RBAC: [{}]", many.join(", ")),
+    }
+}
+
+/// `ClusterRoleBinding "b" of ClusterRole "r" to User "u"`
+fn describe(grant: &Grant) -> String {
+    let b = &grant.binding;
+    let binding = if b.namespace.is_empty() {
+        format!("ClusterRoleBinding {}", quote(&b.name))
+    } else {
+        format!("RoleBinding {}", quote(&format!("{}/{}", b.name, b.namespace)))
+    };
+    let role = match b.role_kind {
+        RoleKind::Cluster => "ClusterRole",
+        RoleKind::Namespaced => "Role",
+    };
+    format!("{binding} of {role} {} to {}", quote(&b.role), grant.subject)
+}

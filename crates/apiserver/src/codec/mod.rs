@@ -1,0 +1,6 @@
+//! Between bytes on the wire and JSON values.
+
+pub mod decode;
+pub mod negotiate;
+pub mod pretty;
+pub mod protobuf;

@@ -1,0 +1,265 @@
+//! Which representation an answer has (spec 4.6).
+
+use http::HeaderMap;
+use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
+
+use super::protobuf;
+use crate::error::{ApiError, Details, Reason};
+use crate::request::Query;
+
+/// Text format of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Json,
+    Yaml,
+    /// Only for clients that take nothing else: objects are kept as JSON.
+    Protobuf,
+}
+
+/// What of the objects is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    Object,
+    /// `as=Table`; the version is `v1` or `v1beta1`.
+    Table {
+        version: &'static str,
+    },
+    /// `as=PartialObjectMetadata`.
+    Metadata {
+        version: &'static str,
+    },
+    /// `as=PartialObjectMetadataList`.
+    MetadataList {
+        version: &'static str,
+    },
+}
+
+/// The representation agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Media {
+    pub format: Format,
+    pub shape: Shape,
+    pub pretty: bool,
+    pub gzip: bool,
+}
+
+impl Media {
+    /// Compact JSON of whole objects.
+    pub const JSON: Self = Self { format: Format::Json, shape: Shape::Object, pretty: false, gzip: false };
+
+    pub fn content_type(self) -> &'static str {
+        match self.format {
+            Format::Json => "application/json",
+            Format::Yaml => "application/yaml",
+            Format::Protobuf => protobuf::MEDIA_TYPE,
+        }
+    }
+}
+
+/// Which shapes a request can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    Item,
+    List,
+    /// Tables and metadata of single events.
+    Watch,
+    /// Only whole objects (Status answers, reviews).
+    Plain,
+}
+
+pub(crate) const SERIALIZERS: &str = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+const ROUTES: &str = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+
+/// Chooses among the clauses of `Accept`, in the client's order of preference. `custom`: custom resources have no
+/// routes of their own, which shows in the error.
+pub fn negotiate(
+    headers: &HeaderMap,
+    query: &Query,
+    endpoint: Endpoint,
+    custom: bool,
+) -> Result<Media, ApiError> {
+    let pretty = pretty(headers, query);
+    let gzip = headers
+        .get_all(ACCEPT_ENCODING)
+        .iter()
+        .filter_map(|v| v.to_str().ok())
+        .any(|v| v.split(',').any(|e| e.trim().eq_ignore_ascii_case("gzip")));
+    let with = |format, shape| Media { format, shape, pretty, gzip };
+    let accept = headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok()).collect::<Vec<_>>().join(",");
+    if accept.trim().is_empty() {
+        return Ok(with(Format::Json, Shape::Object));
+    }
+    let clauses = clauses(&accept);
+    let mut accepted = clauses.iter().filter_map(|clause| clause.accepted(endpoint, custom));
+    if let Some((format, shape)) = accepted.next() {
+        // JSON is at hand, protobuf has to be made: it is only for those who take no other form of the same thing.
+        let json = format == Format::Protobuf && accepted.any(|other| other == (Format::Json, shape));
+        return Ok(with(if json { Format::Json } else { format }, shape));
+    }
+    if custom || clauses.iter().any(Clause::routable) {
+        Err(ApiError::new(406, Reason::NotAcceptable, SERIALIZERS))
+    } else {
+        Err(ApiError::new(406, Reason::NotAcceptable, ROUTES).with_details(Details::default()))
+    }
+}
+
+/// Whether the client takes errors in protobuf only.
+pub fn protobuf_only(headers: &HeaderMap) -> bool {
+    let accept = headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok()).collect::<Vec<_>>().join(",");
+    let clauses = clauses(&accept);
+    !clauses.is_empty() && clauses.iter().all(|clause| clause.media == protobuf::MEDIA_TYPE)
+}
+
+/// Whether JSON is indented: asked for, or a human's program asks.
+pub fn pretty(headers: &HeaderMap, query: &Query) -> bool {
+    match query.get("pretty") {
+        Some("") | None => headers
+            .get(USER_AGENT)
+            .and_then(|v| v.to_str().ok())
+            .is_some_and(|a| ["curl", "Wget", "Mozilla/5.0"].iter().any(|p| a.starts_with(p))),
+        Some(_) => query.flag("pretty"),
+    }
+}
+
+struct Clause<'a> {
+    media: String,
+    quality: u32,
+    parameters: Vec<(&'a str, &'a str)>,
+}
+
+fn clauses(accept: &str) -> Vec<Clause<'_>> {
+    let mut all: Vec<Clause<'_>> = accept
+        .split(',')
+        .filter(|text| !text.trim().is_empty())
+        .map(|text| {
+            let mut parts = text.split(';').map(str::trim);
+            let media = parts.next().unwrap_or_default().to_ascii_lowercase();
+            let parameters: Vec<_> = parts.filter_map(|p| p.split_once('=')).collect();
+            let quality = parameters
+                .iter()
+                .find(|(key, _)| *key == "q")
+                .and_then(|(_, q)| q.parse::<f32>().ok())
+                .map_or(1000, |q| (q.clamp(0.0, 1.0) * 1000.0) as u32);
+            Clause { media, quality, parameters }
+        })
+        .collect();
+    // Stable: equal preferences keep the client's order.
+    all.sort_by_key(|clause| std::cmp::Reverse(clause.quality));
+    all
+}
+
+impl Clause<'_> {
+    fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
+    }
+
+    fn accepted(&self, endpoint: Endpoint, custom: bool) -> Option<(Format, Shape)> {
+        let format = match self.media.as_str() {
+            "*/*" | "application/*" | "application/json" => Format::Json,
+            "application/yaml" => Format::Yaml,
+            protobuf::MEDIA_TYPE => Format::Protobuf,
+            _ => return None,
+        };
+        let protobuf = format == Format::Protobuf;
+        let Some(kind) = self.parameter("as") else {
+            // Custom resources have no messages, only their metadata has.
+            if protobuf && custom {
+                return None;
+            }
+            return Some((format, Shape::Object));
+        };
+        if self.parameter("g") != Some("meta.k8s.io") {
+            return None;
+        }
+        let version = match self.parameter("v") {
+            Some("v1") => "v1",
+            Some("v1beta1") => "v1beta1",
+            _ => return None,
+        };
+        let shape = match (kind, endpoint) {
+            (_, Endpoint::Plain) => return None,
+            ("Table", _) if protobuf => return None,
+            ("Table", _) => Shape::Table { version },
+            ("PartialObjectMetadata", _) => Shape::Metadata { version },
+            ("PartialObjectMetadataList", Endpoint::List | Endpoint::Item) => Shape::MetadataList { version },
+            _ => return None,
+        };
+        Some((format, shape))
+    }
+
+    /// Whether any route produces this type, so that the refusal comes from the serializer.
+    fn routable(&self) -> bool {
+        matches!(
+            self.media.as_str(),
+            "*/*"
+                | "application/*"
+                | "application/json"
+                | "application/yaml"
+                | "application/vnd.kubernetes.protobuf"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choose(accept: &str, endpoint: Endpoint) -> Result<(Format, Shape), String> {
+        let mut headers = HeaderMap::new();
+        if let Ok(value) = accept.parse() {
+            headers.insert(ACCEPT, value);
+        }
+        negotiate(&headers, &Query::default(), endpoint, false)
+            .map(|m| (m.format, m.shape))
+            .map_err(|e| e.message)
+    }
+
+    /// AS-028, AS-029: JSON, YAML, Table and PartialObjectMetadata by the first Accept clause that can be had.
+    #[test]
+    fn as_029_accept_clauses_are_tried_in_order() {
+        let json = Ok((Format::Json, Shape::Object));
+        assert_eq!(choose("", Endpoint::Item), json);
+        assert_eq!(choose("*/*", Endpoint::Item), json);
+        assert_eq!(choose("application/vnd.kubernetes.protobuf,application/json", Endpoint::List), json);
+        assert_eq!(
+            choose("application/json;q=0.1,application/yaml", Endpoint::Item),
+            Ok((Format::Yaml, Shape::Object))
+        );
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+        assert_eq!(choose(table, Endpoint::List), Ok((Format::Json, Shape::Table { version: "v1" })));
+        let partial = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+        assert_eq!(choose(partial, Endpoint::Watch), Ok((Format::Json, Shape::Metadata { version: "v1" })));
+        assert_eq!(choose(partial, Endpoint::Plain), Err(SERIALIZERS.to_owned()));
+    }
+
+    #[test]
+    fn as_030_protobuf_is_for_those_who_take_nothing_else() {
+        let only = "application/vnd.kubernetes.protobuf";
+        assert_eq!(choose(only, Endpoint::Item), Ok((Format::Protobuf, Shape::Object)));
+        let either = "application/vnd.kubernetes.protobuf, application/json;q=0.1";
+        assert_eq!(choose(either, Endpoint::Item), Ok((Format::Json, Shape::Object)));
+        let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+        let shape = Shape::Metadata { version: "v1" };
+        assert_eq!(choose(metadata, Endpoint::Watch), Ok((Format::Protobuf, shape)));
+        // JSON of the whole object is not what is wanted most here.
+        assert_eq!(
+            choose(&format!("{metadata},application/json"), Endpoint::Watch),
+            Ok((Format::Protobuf, shape))
+        );
+        let json = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+        assert_eq!(choose(&format!("{metadata},{json}"), Endpoint::Watch), Ok((Format::Json, shape)));
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, http::HeaderValue::from_static("application/vnd.kubernetes.protobuf"));
+        assert!(negotiate(&headers, &Query::default(), Endpoint::Item, true).is_err_and(|e| e.code == 406));
+    }
+
+    /// AS-029: 406, in the words of whoever refuses it.
+    #[test]
+    fn as_a_017_unknown_types_are_refused_by_routing() {
+        assert_eq!(choose("text/html", Endpoint::Item), Err(ROUTES.to_owned()));
+        assert_eq!(
+            choose("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", Endpoint::Item),
+            Err(SERIALIZERS.to_owned())
+        );
+    }
+}

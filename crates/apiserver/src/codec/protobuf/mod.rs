@@ -1,0 +1,197 @@
+//! Kubernetes' protobuf form of built-in kinds (AS-030): an envelope that names apiVersion and kind around the
+//! message of the kind. Custom resources have none.
+
+mod decode;
+mod encode;
+mod table;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use decode::Decoder;
+use encode::Encoder;
+use table::Table;
+use wire::{Payload, Reader, Writer};
+
+use crate::error::{ApiError, Reason};
+
+/// Media type of objects and lists.
+pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+/// Media type of watches.
+pub const WATCH_MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf;stream=watch";
+/// What every enveloped object begins with.
+const PREFIX: &[u8] = b"k8s\0";
+
+/// Bytes that are not what they should be, or an object that has no protobuf form.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    #[error("empty data")]
+    Empty,
+    #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
+    Prefix,
+    #[error("empty body")]
+    EmptyBody,
+    #[error("unexpected EOF")]
+    Eof,
+    #[error("proto: integer overflow")]
+    Overflow,
+    #[error("proto: illegal tag {number} (wire type {wire})")]
+    Tag { number: u32, wire: u8 },
+    #[error("proto: wrong wireType = {wire} for field {number}")]
+    Wire { number: u32, wire: u8 },
+    #[error("proto: exceeded max depth")]
+    Deep,
+    #[error("unsupported value: not a finite number")]
+    Number,
+    #[error("Time.MarshalJSON: year outside of range [0,9999]")]
+    Year,
+    #[error("impossible IntOrString.Type")]
+    IntOrString,
+    #[error("raw JSON: {0}")]
+    Json(String),
+    #[error("no protobuf form of kind {kind:?} in version {api_version:?}")]
+    UnknownKind { api_version: String, kind: String },
+}
+
+impl From<Fault> for ApiError {
+    /// As an answer to a client that wants protobuf of something that has none.
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::UnknownKind { .. } => Self::new(406, Reason::NotAcceptable, super::negotiate::SERIALIZERS),
+            other => Self::bad_request(other.to_string()),
+        }
+    }
+}
+
+/// An object in its envelope, not yet decoded.
+#[derive(Debug)]
+pub struct Envelope<'a> {
+    /// Empty when the sender left it out.
+    pub api_version: String,
+    pub kind: String,
+    message: &'a [u8],
+}
+
+impl<'a> Envelope<'a> {
+    pub fn open(body: &'a [u8]) -> Result<Self, Fault> {
+        if body.is_empty() {
+            return Err(Fault::Empty);
+        }
+        let unknown = body.strip_prefix(PREFIX).ok_or(Fault::Prefix)?;
+        if unknown.is_empty() {
+            return Err(Fault::EmptyBody);
+        }
+        let mut envelope = Self { api_version: String::new(), kind: String::new(), message: &[] };
+        let mut reader = Reader::new(unknown);
+        while let Some((number, payload)) = reader.next()? {
+            match (number, payload) {
+                (1, Payload::Bytes(bytes)) => envelope.type_meta(bytes)?,
+                (2, Payload::Bytes(bytes)) => envelope.message = bytes,
+                (1 | 2, other) => return Err(Fault::Wire { number, wire: other.wire_type() }),
+                _ => {}
+            }
+        }
+        Ok(envelope)
+    }
+
+    fn type_meta(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        let mut reader = Reader::new(bytes);
+        while let Some((number, payload)) = reader.next()? {
+            match (number, payload) {
+                (1, Payload::Bytes(bytes)) => self.api_version = decode::text(bytes),
+                (2, Payload::Bytes(bytes)) => self.kind = decode::text(bytes),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The object as JSON has it. What the envelope leaves out is taken from the arguments; of a kind that is not
+    /// built in only apiVersion and kind are told, for the caller to refuse.
+    pub fn decode(mut self, api_version: &str, kind: &str) -> Result<Value, Fault> {
+        if self.api_version.is_empty() {
+            self.api_version = api_version.to_owned();
+        }
+        if self.kind.is_empty() {
+            self.kind = kind.to_owned();
+        }
+        let mut object = match Table::get().kind(&self.api_version, &self.kind) {
+            Some(id) => Decoder::new().object(id, self.message)?,
+            None => serde_json::Map::new(),
+        };
+        object.insert("apiVersion".into(), self.api_version.into());
+        object.insert("kind".into(), self.kind.into());
+        Ok(Value::Object(object))
+    }
+}
+
+/// An object with apiVersion and kind in its envelope.
+pub fn encode(value: &Value) -> Result<Vec<u8>, Fault> {
+    let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let id = message(api_version, kind)?;
+    Ok(envelope(api_version, kind, &Encoder::new().object(id, value)))
+}
+
+/// A list in its envelope; the items are JSON texts, which are handled one at a time.
+pub fn encode_list(
+    api_version: &str,
+    kind: &str,
+    metadata: &Value,
+    items: &[Bytes],
+) -> Result<Vec<u8>, Fault> {
+    let id = message(api_version, kind)?;
+    let (table, encoder) = (Table::get(), Encoder::new());
+    let mut list = Vec::with_capacity(64 + items.iter().map(Bytes::len).sum::<usize>() / 2);
+    if let Some(field) = table.named(id, "metadata") {
+        list.extend_from_slice(&encoder.single(field, metadata));
+    }
+    if let Some(field) = table.named(id, "items") {
+        for item in items {
+            let item: Value = serde_json::from_slice(item).map_err(|e| Fault::Json(e.to_string()))?;
+            list.extend_from_slice(&encoder.single(field, &item));
+        }
+    }
+    Ok(envelope(api_version, kind, &list))
+}
+
+/// One event of a watch: its length in four bytes, then the message. `object` has apiVersion and kind.
+pub fn watch_frame(event: &str, object: &Value) -> Result<Vec<u8>, Fault> {
+    let object = encode(object)?;
+    let mut out = Writer::default();
+    let mark = out.mark();
+    out.bytes(1, &object);
+    out.close(mark, 2);
+    out.bytes(1, event.as_bytes());
+    let message = out.finish();
+    let length = u32::try_from(message.len()).map_err(|_| Fault::Overflow)?;
+    let mut frame = Vec::with_capacity(message.len() + 4);
+    frame.extend_from_slice(&length.to_be_bytes());
+    frame.extend_from_slice(&message);
+    Ok(frame)
+}
+
+fn message(api_version: &str, kind: &str) -> Result<table::Id, Fault> {
+    Table::get()
+        .kind(api_version, kind)
+        .ok_or_else(|| Fault::UnknownKind { api_version: api_version.to_owned(), kind: kind.to_owned() })
+}
+
+fn envelope(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
+    let mut out = Writer::default();
+    // Content encoding and content type, which Go writes though they are empty.
+    out.bytes(4, b"");
+    out.bytes(3, b"");
+    out.bytes(2, message);
+    let mark = out.mark();
+    out.bytes(2, kind.as_bytes());
+    out.bytes(1, api_version.as_bytes());
+    out.close(mark, 1);
+    out.raw(PREFIX);
+    out.finish()
+}

@@ -1,0 +1,179 @@
+//! The wire format: tags, varints, lengths.
+
+use super::Fault;
+
+/// Groups are not used by Kubernetes; unknown ones are skipped up to this depth.
+const MAX_GROUPS: usize = 32;
+
+/// The value of one field as it stands on the wire.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Payload<'a> {
+    Varint(u64),
+    Fixed64(u64),
+    Bytes(&'a [u8]),
+    /// 32-bit numbers and groups: no built-in kind has such a field.
+    Other,
+}
+
+impl Payload<'_> {
+    pub(super) fn wire_type(self) -> u8 {
+        match self {
+            Self::Varint(_) => 0,
+            Self::Fixed64(_) => 1,
+            Self::Bytes(_) => 2,
+            Self::Other => 5,
+        }
+    }
+}
+
+/// Reads fields one after the other.
+pub(super) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// The next field's number and value; `None` at the end of the message.
+    pub(super) fn next(&mut self) -> Result<Option<(u32, Payload<'a>)>, Fault> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let (number, wire) = self.tag()?;
+        Ok(Some((number, self.payload(number, wire, 0)?)))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    pub(super) fn varint(&mut self) -> Result<u64, Fault> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let (byte, rest) = self.rest.split_first().ok_or(Fault::Eof)?;
+            self.rest = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(Fault::Overflow)
+    }
+
+    pub(super) fn fixed64(&mut self) -> Result<u64, Fault> {
+        let (head, rest) = self.rest.split_first_chunk::<8>().ok_or(Fault::Eof)?;
+        self.rest = rest;
+        Ok(u64::from_le_bytes(*head))
+    }
+
+    fn tag(&mut self) -> Result<(u32, u8), Fault> {
+        let tag = self.varint()?;
+        let wire = (tag & 7) as u8;
+        let number = u32::try_from(tag >> 3).map_err(|_| Fault::Overflow)?;
+        if number == 0 {
+            return Err(Fault::Tag { number, wire });
+        }
+        Ok((number, wire))
+    }
+
+    fn payload(&mut self, number: u32, wire: u8, groups: usize) -> Result<Payload<'a>, Fault> {
+        match wire {
+            0 => self.varint().map(Payload::Varint),
+            1 => self.fixed64().map(Payload::Fixed64),
+            2 => {
+                let length = usize::try_from(self.varint()?).map_err(|_| Fault::Overflow)?;
+                let (head, rest) = self.rest.split_at_checked(length).ok_or(Fault::Eof)?;
+                self.rest = rest;
+                Ok(Payload::Bytes(head))
+            }
+            3 => self.skip_group(number, groups),
+            5 => {
+                let (_, rest) = self.rest.split_first_chunk::<4>().ok_or(Fault::Eof)?;
+                self.rest = rest;
+                Ok(Payload::Other)
+            }
+            wire => Err(Fault::Tag { number, wire }),
+        }
+    }
+
+    fn skip_group(&mut self, group: u32, groups: usize) -> Result<Payload<'a>, Fault> {
+        const END: u8 = 4;
+        if groups == MAX_GROUPS {
+            return Err(Fault::Deep);
+        }
+        loop {
+            let (number, wire) = self.tag()?;
+            if wire == END {
+                return if number == group { Ok(Payload::Other) } else { Err(Fault::Tag { number, wire }) };
+            }
+            self.payload(number, wire, groups + 1)?;
+        }
+    }
+}
+
+/// Writes a message from its end to its beginning, so that lengths are known when they are written.
+#[derive(Default)]
+pub(super) struct Writer {
+    reversed: Vec<u8>,
+}
+
+impl Writer {
+    pub(super) fn raw(&mut self, bytes: &[u8]) {
+        self.reversed.extend(bytes.iter().rev());
+    }
+
+    pub(super) fn varint(&mut self, mut value: u64) {
+        let mut bytes = [0u8; 10];
+        let mut used = 0;
+        for slot in &mut bytes {
+            used += 1;
+            *slot = (value & 0x7f) as u8;
+            value >>= 7;
+            if value == 0 {
+                break;
+            }
+            *slot |= 0x80;
+        }
+        self.raw(bytes.get(..used).unwrap_or_default());
+    }
+
+    fn tag(&mut self, number: u32, wire: u64) {
+        self.varint(u64::from(number) << 3 | wire);
+    }
+
+    /// A whole field with a number as its value.
+    pub(super) fn number(&mut self, number: u32, value: u64) {
+        self.varint(value);
+        self.tag(number, 0);
+    }
+
+    pub(super) fn fixed64(&mut self, number: u32, value: u64) {
+        self.raw(&value.to_le_bytes());
+        self.tag(number, 1);
+    }
+
+    /// A whole field with bytes as its value.
+    pub(super) fn bytes(&mut self, number: u32, bytes: &[u8]) {
+        let mark = self.mark();
+        self.raw(bytes);
+        self.close(mark, number);
+    }
+
+    /// The place where a message that is about to be written ends.
+    pub(super) fn mark(&self) -> usize {
+        self.reversed.len()
+    }
+
+    /// Makes what was written since the mark the value of a field.
+    pub(super) fn close(&mut self, mark: usize, number: u32) {
+        self.varint((self.reversed.len() - mark) as u64);
+        self.tag(number, 2);
+    }
+
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        self.reversed.reverse();
+        self.reversed
+    }
+}

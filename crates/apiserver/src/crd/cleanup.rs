@@ -1,0 +1,83 @@
+//! Deleting the instances of a CustomResourceDefinition that is being deleted (AS-049; spec 6.7).
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use store::{Action, Collection, Entry, Expect, Key, Scope, SpaceStore, StoreError, Write};
+
+use super::{FINALIZER, follower};
+use crate::encode;
+use crate::kinds::value::{has, int, list, set_at, text};
+
+/// Where the instances of a definition are.
+pub(super) fn instances(crd: &Value) -> Collection {
+    Collection::new(text(crd, "spec.group"), text(crd, "spec.names.plural"))
+}
+
+/// Whether a definition waits for its instances to be deleted.
+pub(super) fn is_due(crd: &Value) -> bool {
+    has(crd, "metadata.deletionTimestamp") && list(crd, "metadata.finalizers").iter().any(|f| f == FINALIZER)
+}
+
+/// Deletes all instances, waits for those that finalizers hold, then lets the definition go. Each instance costs
+/// one write, each change of one that is held a look at what is left.
+pub(super) async fn run(store: &SpaceStore, key: Key, crd: &Value) -> Result<(), StoreError> {
+    let collection = instances(crd);
+    loop {
+        let snapshot = store.snapshot();
+        let scope = Scope { collection: collection.clone(), namespace: None };
+        let entries: Vec<Arc<Entry>> = snapshot.view(&collection).iter(None, None).cloned().collect();
+        if entries.is_empty() || !owns(crd, &snapshot, &key) {
+            break;
+        }
+        for entry in &entries {
+            delete(store, entry).await?;
+        }
+        // What was deleted or marked above shows as events, too: the next look finds only what is held.
+        match store.watch(scope, snapshot.revision())?.next().await {
+            Ok(_) | Err(StoreError::Compacted { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    follower::release(store, &key, FINALIZER).await
+}
+
+/// A definition of the same name under another definition that exists is none of this one's business.
+fn owns(crd: &Value, snapshot: &store::Snapshot, key: &Key) -> bool {
+    snapshot.get(key).is_some_and(|entry| *entry.meta.uid == *text(crd, "metadata.uid"))
+}
+
+/// Deletes one instance, or marks it when finalizers hold it.
+async fn delete(store: &SpaceStore, entry: &Arc<Entry>) -> Result<(), StoreError> {
+    let Ok(mut object) = serde_json::from_slice::<Value>(&entry.value) else {
+        return remove(store, entry).await;
+    };
+    if list(&object, "metadata.finalizers").is_empty() {
+        return remove(store, entry).await;
+    }
+    if has(&object, "metadata.deletionTimestamp") {
+        return Ok(());
+    }
+    set_at(&mut object, "metadata", "deletionTimestamp", crate::kinds::now());
+    set_at(&mut object, "metadata", "deletionGracePeriodSeconds", 0);
+    let generation = int(&object, "metadata.generation").unwrap_or_default();
+    set_at(&mut object, "metadata", "generation", generation + 1);
+    let encoded = encode::encode(&object, text(&object, "apiVersion"), text(&object, "kind"));
+    write(store, entry, Action::Put(encoded)).await
+}
+
+/// Removes an object whatever holds it.
+pub(super) async fn remove(store: &SpaceStore, entry: &Arc<Entry>) -> Result<(), StoreError> {
+    let object: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+    let encoded = encode::encode(&object, text(&object, "apiVersion"), text(&object, "kind"));
+    write(store, entry, Action::Delete(encoded)).await
+}
+
+/// Somebody else's write in between is no failure: the next look finds it.
+async fn write(store: &SpaceStore, entry: &Arc<Entry>, action: Action) -> Result<(), StoreError> {
+    let write = Write { key: entry.key.clone(), expect: Expect::At(entry.revision), action };
+    match store.commit(write).await {
+        Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}

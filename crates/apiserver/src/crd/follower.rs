@@ -1,0 +1,431 @@
+//! The task that follows the CustomResourceDefinitions of a space.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use machinery::managed;
+use machinery::schema::Schema;
+use parking_lot::Mutex;
+use serde_json::Value;
+use store::{
+    Action, Collection, Entry, EventKind, Expect, Key, Revision, Scope, SpaceStore, StoreError, Watch, Write,
+};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::status::{self, Taken};
+use super::{GROUP, PLURAL, cleanup, compile, versions};
+use crate::catalog::{Catalog, Group};
+use crate::descriptor::Descriptor;
+use crate::encode;
+use crate::kinds::value::{at, has, set_at, text};
+
+const API_VERSION: &str = "apiextensions.k8s.io/v1";
+const KIND: &str = "CustomResourceDefinition";
+/// Who writes the conditions.
+const MANAGER: &str = "kube-apiserver";
+/// Pause before a failed pass is tried again.
+const RETRY: std::time::Duration = std::time::Duration::from_millis(200);
+
+/// A definition and what it makes.
+struct Known {
+    entry: Arc<Entry>,
+    crd: Value,
+    /// What the descriptors were compiled from.
+    compiled_from: Value,
+    descriptors: Vec<Arc<Descriptor>>,
+}
+
+#[derive(Default)]
+struct State {
+    known: BTreeMap<String, Known>,
+    revision: Revision,
+    /// Definitions whose conditions may be due.
+    dirty: BTreeSet<String>,
+}
+
+impl State {
+    /// Takes note of a stored definition.
+    fn learn(&mut self, entry: &Arc<Entry>) {
+        let name = entry.key.name.to_string();
+        let before = self.known.remove(&name);
+        if let Some(known) = learn(entry, before) {
+            self.contest(text(&known.crd, "spec.group"));
+            self.known.insert(name.clone(), known);
+            self.dirty.insert(name);
+        }
+    }
+
+    fn forget(&mut self, name: &str) {
+        if let Some(known) = self.known.remove(name) {
+            self.contest(text(&known.crd, "spec.group"));
+        }
+    }
+
+    /// A change in a group may free names that others there were refused.
+    fn contest(&mut self, group: &str) {
+        let refused = |known: &Known| {
+            text(&known.crd, "spec.group") == group && !status::is_true(&known.crd, "NamesAccepted")
+        };
+        self.dirty.extend(self.known.iter().filter(|(_, k)| refused(k)).map(|(name, _)| name.clone()));
+    }
+}
+
+/// Follows the CustomResourceDefinitions of a space: keeps the catalog current, writes their conditions,
+/// cleans up behind deleted ones (AS-040, AS-049).
+pub struct Follower {
+    store: SpaceStore,
+    catalog: Arc<ArcSwap<Catalog>>,
+    state: Mutex<State>,
+}
+
+impl Follower {
+    pub fn new(store: SpaceStore, catalog: Arc<ArcSwap<Catalog>>) -> Self {
+        Self { store, catalog, state: Mutex::new(State::default()) }
+    }
+
+    /// Loads all CustomResourceDefinitions into the catalog and writes the conditions they lack.
+    pub async fn sync(&self) {
+        let mut state = std::mem::take(&mut *self.state.lock());
+        self.load(&mut state);
+        if let Err(error) = self.settle(&mut state).await {
+            tracing::warn!(%error, "conditions of custom resource definitions could not be written");
+        }
+        *self.state.lock() = state;
+    }
+
+    /// Follows changes until stopped; returns when its clean-up tasks have ended.
+    pub async fn run(self, stop: CancellationToken) {
+        let mut state = std::mem::take(&mut *self.state.lock());
+        let mut cleaning = Cleaning::default();
+        while !stop.is_cancelled() {
+            match self.follow(&mut state, &mut cleaning, &stop).await {
+                Ok(()) | Err(StoreError::Closed) => break,
+                Err(StoreError::Compacted { .. }) => self.load(&mut state),
+                Err(error) => {
+                    tracing::warn!(%error, "following custom resource definitions");
+                    tokio::select! {
+                        () = stop.cancelled() => break,
+                        () = tokio::time::sleep(RETRY) => self.load(&mut state),
+                    }
+                }
+            }
+        }
+        cleaning.tasks.shutdown().await;
+    }
+
+    async fn follow(
+        &self,
+        state: &mut State,
+        cleaning: &mut Cleaning,
+        stop: &CancellationToken,
+    ) -> Result<(), StoreError> {
+        let scope = Scope { collection: collection(), namespace: None };
+        let mut watch = self.store.watch(scope, state.revision)?;
+        loop {
+            self.settle(state).await?;
+            cleaning.start(&self.store, state);
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                Some(done) = cleaning.tasks.join_next() => cleaning.finished(done),
+                event = watch.next() => {
+                    let event = event?;
+                    apply(state, &event);
+                    drain(state, &mut watch)?;
+                    self.publish(state);
+                }
+            }
+        }
+    }
+
+    /// Everything anew from the store.
+    fn load(&self, state: &mut State) {
+        let snapshot = self.store.snapshot();
+        state.revision = snapshot.revision();
+        let view = snapshot.view(&collection());
+        state.known.retain(|name, _| view.get("", name).is_some());
+        view.iter(None, None).for_each(|entry| state.learn(entry));
+        self.publish(state);
+    }
+
+    /// Puts what is known into the catalog.
+    fn publish(&self, state: &State) {
+        let current = self.catalog.load();
+        let next = assemble(state.known.values(), current.generation + 1);
+        let same = next.groups() == current.groups() && same_resources(&next, &current);
+        if !same {
+            self.catalog.store(Arc::new(next));
+        }
+    }
+
+    /// Decides and writes the conditions that are due. A definition is served before its condition says so.
+    async fn settle(&self, state: &mut State) -> Result<(), StoreError> {
+        while let Some(name) = state.dirty.pop_first() {
+            let Some((entry, new)) = due(state, &name) else { continue };
+            let first = state.known.get(&name).is_some_and(|known| !status::is_served(&known.crd));
+            if first && status::is_served(&new) {
+                self.empty(&new).await?;
+            }
+            if let Some(known) = state.known.get_mut(&name) {
+                let stored = std::mem::replace(&mut known.crd, new.clone());
+                recompile(known);
+                track(&stored, &mut known.crd);
+            }
+            self.publish(state);
+            let Some(tracked) = state.known.get(&name).map(|known| &known.crd) else { continue };
+            let encoded = encode::encode(tracked, API_VERSION, KIND);
+            let write = Write {
+                key: entry.key.clone(),
+                expect: Expect::At(entry.revision),
+                action: Action::Put(encoded),
+            };
+            match self.store.commit(write).await {
+                Ok(stored) => {
+                    if let Some(known) = state.known.get_mut(&name) {
+                        known.entry = stored;
+                    }
+                    state.contest(text(&new, "spec.group"));
+                }
+                Err(StoreError::Conflict { actual: Some(actual), .. }) => state.learn(&actual),
+                Err(StoreError::Conflict { actual: None, .. }) => {
+                    state.forget(&name);
+                    self.publish(state);
+                }
+                Err(error) => {
+                    state.dirty.insert(name);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what a definition of the same name left behind: a new one starts empty (AS-049).
+    async fn empty(&self, crd: &Value) -> Result<(), StoreError> {
+        let left = cleanup::instances(crd);
+        let entries: Vec<Arc<Entry>> = self.store.snapshot().view(&left).iter(None, None).cloned().collect();
+        for entry in entries {
+            cleanup::remove(&self.store, &entry).await?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn collection() -> Collection {
+    Collection::new(GROUP, PLURAL)
+}
+
+fn drain(state: &mut State, watch: &mut Watch) -> Result<(), StoreError> {
+    while let Some(event) = watch.try_next()? {
+        apply(state, &event);
+    }
+    Ok(())
+}
+
+fn apply(state: &mut State, event: &store::Event) {
+    let entry = &event.entry;
+    state.revision = entry.revision;
+    let name = &*entry.key.name;
+    if event.kind == EventKind::Deleted {
+        // Not when this is the past of a definition that has been made anew meanwhile.
+        if state.known.get(name).is_some_and(|known| known.entry.revision <= entry.revision) {
+            state.forget(name);
+        }
+        return;
+    }
+    if state.known.get(name).is_none_or(|known| known.entry.revision < entry.revision) {
+        state.learn(entry);
+    }
+}
+
+/// Reads a stored definition, keeping what was compiled for it while that is current.
+fn learn(entry: &Arc<Entry>, before: Option<Known>) -> Option<Known> {
+    let crd: Value = match serde_json::from_slice(&entry.value) {
+        Ok(crd) => crd,
+        Err(error) => {
+            tracing::error!(name = %entry.key.name, %error, "a stored definition cannot be read");
+            return None;
+        }
+    };
+    let (compiled_from, descriptors) = before.map(|b| (b.compiled_from, b.descriptors)).unwrap_or_default();
+    let mut known = Known { entry: entry.clone(), crd, compiled_from, descriptors };
+    recompile(&mut known);
+    Some(known)
+}
+
+/// All that the descriptors depend on.
+fn essence(crd: &Value) -> Value {
+    Value::Array(vec![
+        at(crd, "spec").clone(),
+        at(crd, "status.acceptedNames").clone(),
+        at(crd, "metadata.uid").clone(),
+        status::is_served(crd).into(),
+        has(crd, "metadata.deletionTimestamp").into(),
+    ])
+}
+
+fn recompile(known: &mut Known) {
+    let essence = essence(&known.crd);
+    if essence == known.compiled_from {
+        return;
+    }
+    known.compiled_from = essence;
+    known.descriptors = if status::is_served(&known.crd) {
+        match compile::compile(&known.crd, known.entry.revision.0) {
+            Ok(descriptors) => descriptors.into_iter().map(Arc::new).collect(),
+            Err(errors) => {
+                let name = text(&known.crd, "metadata.name");
+                tracing::error!(name, ?errors, "a stored definition cannot be served");
+                Vec::new()
+            }
+        }
+    } else {
+        Vec::new()
+    };
+}
+
+/// The state in which a definition should be stored, when that is not how it is.
+fn due(state: &State, name: &str) -> Option<(Arc<Entry>, Value)> {
+    let known = state.known.get(name)?;
+    let mut new = known.crd.clone();
+    let now = crate::kinds::now();
+    if has(&new, "metadata.deletionTimestamp") {
+        if status::is_true(&new, "Terminating") || status::is_served(&new) {
+            status::set(&mut new, &now, &status::IN_PROGRESS);
+        }
+    } else {
+        let mut taken = Taken::default();
+        let group = text(&new, "spec.group");
+        state
+            .known
+            .iter()
+            .filter(|(other, k)| *other != name && text(&k.crd, "spec.group") == group)
+            .for_each(|(_, k)| taken.add(&k.crd));
+        status::decide(&mut new, &taken, &now);
+    }
+    (new != known.crd).then(|| (known.entry.clone(), new))
+}
+
+/// Field ownership of a write of conditions.
+pub(super) fn track(old: &Value, new: &mut Value) {
+    let Some(schema) = schema() else { return };
+    let writer = managed::Writer {
+        manager: MANAGER.into(),
+        operation: managed::Operation::Update,
+        api_version: API_VERSION.into(),
+        subresource: "status".into(),
+        now: crate::kinds::now(),
+        reset: vec!["spec".into(), "metadata".into()],
+    };
+    managed::track_update(&schema, Some(old), new, &writer);
+}
+
+fn schema() -> Option<Schema> {
+    let catalog = crate::builtin::catalog();
+    catalog.resource(GROUP, "v1", PLURAL).map(|d| d.schema.clone())
+}
+
+/// The built-in resources and those of the definitions.
+fn assemble<'a>(known: impl Iterator<Item = &'a Known>, generation: u64) -> Catalog {
+    let base = crate::builtin::catalog();
+    let custom: Vec<Arc<Descriptor>> = known.flat_map(|k| k.descriptors.iter().cloned()).collect();
+    let mut custom_groups: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for descriptor in &custom {
+        let versions = custom_groups.entry(&descriptor.group).or_default();
+        if !versions.contains(&descriptor.version) {
+            versions.push(descriptor.version.clone());
+        }
+    }
+    let mut groups = base.groups().to_vec();
+    for (name, mut added) in custom_groups {
+        match groups.iter_mut().find(|g| g.name == name) {
+            Some(group) => {
+                added.retain(|v| !group.versions.contains(v));
+                group.versions.append(&mut added);
+            }
+            None => {
+                versions::sort(&mut added);
+                groups.push(Group { name: name.to_owned(), versions: added });
+            }
+        }
+    }
+    Catalog::new(groups, base.all().cloned().chain(custom), generation)
+}
+
+fn same_resources(a: &Catalog, b: &Catalog) -> bool {
+    a.all().count() == b.all().count() && a.all().zip(b.all()).all(|(a, b)| Arc::ptr_eq(a, b))
+}
+
+/// Clean-up tasks by the uid of their definition; each ends with the definition gone.
+#[derive(Default)]
+struct Cleaning {
+    tasks: JoinSet<(String, Result<(), StoreError>)>,
+    running: BTreeSet<String>,
+}
+
+impl Cleaning {
+    fn start(&mut self, store: &SpaceStore, state: &State) {
+        for known in state.known.values() {
+            let uid = text(&known.crd, "metadata.uid").to_owned();
+            if !cleanup::is_due(&known.crd) || !self.running.insert(uid.clone()) {
+                continue;
+            }
+            let (store, key, crd) = (store.clone(), known.entry.key.clone(), known.crd.clone());
+            self.tasks.spawn(async move {
+                let outcome = cleanup::run(&store, key, &crd).await;
+                if outcome.is_err() {
+                    tokio::time::sleep(RETRY).await;
+                }
+                (uid, outcome)
+            });
+        }
+    }
+
+    fn finished(&mut self, done: Result<(String, Result<(), StoreError>), tokio::task::JoinError>) {
+        match done {
+            Ok((uid, outcome)) => {
+                self.running.remove(&uid);
+                if let Err(error) = outcome {
+                    tracing::warn!(%error, "removing the instances of a deleted definition");
+                }
+            }
+            Err(error) => tracing::error!(%error, "a clean-up task ended badly"),
+        }
+    }
+}
+
+/// The key of a definition.
+#[cfg(test)]
+pub(super) fn key(name: &str) -> Key {
+    Key { collection: collection(), namespace: "".into(), name: name.into() }
+}
+
+/// Writes the last condition and lets go of the definition.
+pub(super) async fn release(store: &SpaceStore, key: &Key, finalizer: &str) -> Result<(), StoreError> {
+    while let Some(entry) = store.snapshot().get(key) {
+        let old: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+        if !has(&old, "metadata.deletionTimestamp") {
+            return Ok(());
+        }
+        let mut new = old.clone();
+        status::set(&mut new, &crate::kinds::now(), &status::COMPLETED);
+        let mut finalizers = crate::kinds::value::list(&new, "metadata.finalizers").to_vec();
+        finalizers.retain(|f| f != finalizer);
+        let last = finalizers.is_empty();
+        if last {
+            crate::kinds::value::remove_at(&mut new, "metadata", "finalizers");
+        } else {
+            set_at(&mut new, "metadata", "finalizers", finalizers);
+        }
+        track(&old, &mut new);
+        let encoded = encode::encode(&new, API_VERSION, KIND);
+        let action = if last { Action::Delete(encoded) } else { Action::Put(encoded) };
+        match store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), action }).await {
+            Ok(_) => return Ok(()),
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! CustomResourceDefinitions: their checks, what they make a space serve, and their life cycle (spec 6).
+//!
+//! One [`Follower`] per space watches them. An event costs the work of the one definition it is about (compiling
+//! its schemas when its spec changed) plus one new [`crate::catalog::Catalog`], whose size is the number of served
+//! resources; a burst of events makes one catalog.
+
+mod cleanup;
+mod compile;
+mod definition;
+mod follower;
+mod status;
+mod strategy;
+mod supervise;
+#[cfg(test)]
+mod tests;
+mod validation;
+mod versions;
+
+pub use self::compile::descriptors;
+pub(crate) use self::definition::DEFINITION;
+pub use self::follower::Follower;
+pub use self::strategy::Custom;
+pub use self::supervise::{Following, supervise};
+
+pub(crate) const GROUP: &str = "apiextensions.k8s.io";
+pub(crate) const PLURAL: &str = "customresourcedefinitions";
+/// Holds a definition until its instances are gone.
+pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";

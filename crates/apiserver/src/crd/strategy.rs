@@ -1,0 +1,122 @@
+//! The strategy of custom resources.
+
+use std::sync::Arc;
+
+use machinery::field::{self, Path};
+use serde_json::Value;
+
+use crate::descriptor::CustomResource;
+use crate::error::ApiError;
+use crate::kinds::content_changed;
+use crate::kinds::value::{at, put, remove};
+use crate::strategy::{Generation, Strategy, WriteContext};
+
+/// What all custom resources have in common (AS-043): spec and status written apart when the definition says so,
+/// generation counting all but metadata, no update without a version.
+pub struct Custom(pub Arc<CustomResource>);
+
+impl Strategy for Custom {
+    fn prepare_create(&self, _cx: &WriteContext<'_>, obj: &mut Value) -> Result<(), ApiError> {
+        if self.0.has_status {
+            drop(remove(obj, "status"));
+        }
+        Ok(())
+    }
+
+    fn prepare_update(&self, _cx: &WriteContext<'_>, obj: &mut Value, old: &Value) -> Result<(), ApiError> {
+        if self.0.has_status {
+            put(obj, "status", at(old, "status"));
+        }
+        Ok(())
+    }
+
+    fn prepare_subresource_update(
+        &self,
+        _cx: &WriteContext<'_>,
+        subresource: &str,
+        obj: &mut Value,
+        old: &Value,
+    ) -> Result<(), ApiError> {
+        if subresource != "status" {
+            return Ok(());
+        }
+        let wanted = std::mem::replace(obj, old.clone());
+        put(obj, "status", at(&wanted, "status"));
+        for key in ["managedFields", "resourceVersion"] {
+            if let Some(metadata) = obj.get_mut("metadata") {
+                put(metadata, key, at(at(&wanted, "metadata"), key));
+            }
+        }
+        Ok(())
+    }
+
+    fn generation(&self) -> Generation {
+        Generation::Managed
+    }
+
+    fn spec_changed(&self, new: &Value, old: &Value) -> bool {
+        let ignored: &[&str] = if self.0.has_status { &["metadata", "status"] } else { &["metadata"] };
+        content_changed(new, old, ignored)
+    }
+
+    fn validate_create(&self, _cx: &WriteContext<'_>, obj: &Value) -> Vec<field::Error> {
+        self.replicas(obj)
+    }
+
+    fn validate_update(
+        &self,
+        _cx: &WriteContext<'_>,
+        _subresource: Option<&str>,
+        obj: &Value,
+        _old: &Value,
+    ) -> Vec<field::Error> {
+        self.replicas(obj)
+    }
+
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn field_value(&self, obj: &Value, label: &str) -> Option<String> {
+        let known = self.0.selectable_fields.iter().any(|path| path.strip_prefix('.') == Some(label));
+        known.then(|| match at(obj, label) {
+            Value::String(text) => text.clone(),
+            Value::Null => String::new(),
+            other => other.to_string(),
+        })
+    }
+
+    fn own_field_label_conversion(&self) -> bool {
+        true
+    }
+
+    /// `None` conversion: the fields are the same in all versions.
+    fn convert(&self, _obj: &mut Value, _from: &str, _to: &str) {}
+
+    fn reset_fields(&self, subresource: Option<&str>) -> Vec<String> {
+        match subresource {
+            Some("status") => vec!["spec".into(), "metadata".into()],
+            _ if self.0.has_status => vec!["status".into()],
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Custom {
+    /// What the scale subresource shows is not negative. The leading dot is the original's.
+    fn replicas(&self, obj: &Value) -> Vec<field::Error> {
+        let Some(scale) = &self.0.scale else { return Vec::new() };
+        [&scale.spec_replicas, &scale.status_replicas]
+            .into_iter()
+            .filter_map(|place| {
+                let count = at(obj, place.trim_start_matches('.'));
+                let negative = count.as_i64().is_some_and(|n| n < 0);
+                let error = || field::Error {
+                    field: place.clone(),
+                    ..field::Error::invalid(&Path::root(), count, "should be a non-negative integer")
+                };
+                negative.then(error)
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,153 @@
+//! Keeps following CustomResourceDefinitions, also after a panic.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use futures::FutureExt as _;
+use store::SpaceStore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::Follower;
+use crate::catalog::Catalog;
+
+/// Pauses before a new start: the first, and the longest. One that ran for the longest starts over with the first.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+
+/// Whether changes of definitions reach the catalog. Clones show the same.
+#[derive(Clone, Debug, Default)]
+pub struct Following(Arc<AtomicBool>);
+
+impl Following {
+    /// Of a follower that is in sync and about to run.
+    pub fn up() -> Self {
+        Self(Arc::new(AtomicBool::new(true)))
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn set(&self, up: bool) {
+        self.0.store(up, Ordering::Release);
+    }
+}
+
+/// Runs `first`, which is in sync, and after a panic a new follower that starts with a sync of its own, until
+/// stopped (AS-040).
+pub async fn supervise(
+    first: Follower,
+    store: SpaceStore,
+    catalog: Arc<ArcSwap<Catalog>>,
+    following: Following,
+    stop: CancellationToken,
+) {
+    let mut first = Some(first);
+    let up = following.clone();
+    let until = stop.clone();
+    let follow = move || {
+        let (first, up, stop) = (first.take(), up.clone(), until.clone());
+        let (store, catalog) = (store.clone(), catalog.clone());
+        async move {
+            let follower = match first {
+                Some(follower) => follower,
+                None => {
+                    let follower = Follower::new(store, catalog);
+                    follower.sync().await;
+                    follower
+                }
+            };
+            up.set(true);
+            follower.run(stop).await;
+        }
+    };
+    keep(follow, &following, &stop).await;
+}
+
+/// Starts `follow` again whenever it panics. Nothing of a follower that panicked is used again.
+pub(super) async fn keep<F: Future<Output = ()>>(
+    mut follow: impl FnMut() -> F,
+    following: &Following,
+    stop: &CancellationToken,
+) {
+    let (shortest, longest) = PAUSES;
+    let mut pause = shortest;
+    loop {
+        let started = Instant::now();
+        let outcome = AssertUnwindSafe(async { follow().await }).catch_unwind().await;
+        following.set(false);
+        let Err(panic) = outcome else {
+            if !stop.is_cancelled() {
+                tracing::warn!("custom resource definitions are not followed any more: the store is closed");
+            }
+            return;
+        };
+        if started.elapsed() >= longest {
+            pause = shortest;
+        }
+        tracing::error!(
+            panic = reason(&*panic),
+            ?pause,
+            "following custom resource definitions panicked; starting anew"
+        );
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        pause = (pause * 2).min(longest);
+    }
+}
+
+fn reason(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    /// AS-040: a follower that panics is replaced, and the state says so meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn as_040_a_follower_that_panics_is_replaced() {
+        let (following, stop) = (Following::default(), CancellationToken::new());
+        let starts = AtomicUsize::new(0);
+        let seen = parking_lot::Mutex::new(Vec::new());
+        let follow = || {
+            let start = starts.fetch_add(1, Ordering::Relaxed);
+            seen.lock().push(following.is_up());
+            following.set(true);
+            let stop = stop.clone();
+            async move {
+                tokio::task::yield_now().await;
+                assert!(start >= 3, "start {start} fails");
+                stop.cancelled().await;
+            }
+        };
+        let begun = Instant::now();
+        let check = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            assert!(following.is_up());
+            stop.cancel();
+        };
+        tokio::join!(keep(follow, &following, &stop), check);
+        assert_eq!(*seen.lock(), [false; 4], "down from the panic to the new start");
+        assert!(!following.is_up());
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    }
+
+    /// A panic does not delay the stop.
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_ends_the_pause() {
+        let (following, stop) = (Following::default(), CancellationToken::new());
+        stop.cancel();
+        keep(|| async { panic!("always") }, &following, &stop).await;
+        assert!(!following.is_up());
+    }
+}

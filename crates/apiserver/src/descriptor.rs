@@ -1,0 +1,115 @@
+//! What a served resource is: the one description that built-in kinds and custom resources share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use machinery::schema::Schema;
+use serde_json::Value;
+use store::Collection;
+
+use crate::strategy::Strategy;
+
+/// A resource as served in one version.
+#[derive(Clone)]
+pub struct Descriptor {
+    pub group: String,
+    pub version: String,
+    pub plural: String,
+    pub singular: String,
+    pub kind: String,
+    pub list_kind: String,
+    pub namespaced: bool,
+    pub short_names: Vec<String>,
+    pub categories: Vec<String>,
+    /// Verbs in the order discovery prints them. `create` alone, without storage, for review kinds.
+    pub verbs: Vec<String>,
+    /// By name: `status`, `scale`, `token`, `approval`, `eviction`, ...
+    pub subresources: BTreeMap<String, Subresource>,
+    /// The type of the object.
+    pub schema: Schema,
+    /// Names of the definitions for OpenAPI (`io.k8s.api.apps.v1.Deployment`); for custom resources built from group and kind.
+    pub definition: String,
+    pub list_definition: String,
+    /// Where objects are kept; shared by all versions of the resource (and by core and events.k8s.io events).
+    pub collection: Collection,
+    /// apiVersion that stored bytes carry. When it differs from [`Descriptor::api_version`], reads convert.
+    pub storage_api_version: String,
+    /// Columns of the Table form.
+    pub columns: Vec<Column>,
+    /// What this kind does differently from the generic behaviour.
+    pub strategy: Arc<dyn Strategy>,
+    /// Present on custom resources.
+    pub custom: Option<Arc<CustomResource>>,
+}
+
+/// A served subresource.
+#[derive(Clone, Debug)]
+pub struct Subresource {
+    pub group: String,
+    pub version: String,
+    pub kind: String,
+    pub verbs: Vec<String>,
+}
+
+/// A Table column; `path` is set for custom resources, built-ins compute cells by column name.
+#[derive(Clone, Debug)]
+pub struct Column {
+    pub name: String,
+    pub r#type: String,
+    pub format: String,
+    pub description: String,
+    pub priority: i64,
+    pub path: Option<String>,
+}
+
+/// What only a custom resource has.
+#[derive(Clone, Debug)]
+pub struct CustomResource {
+    /// Name and uid of the CustomResourceDefinition.
+    pub crd: String,
+    pub crd_uid: String,
+    /// `spec.versions[].schema.openAPIV3Schema` as written, for OpenAPI.
+    pub open_api: Value,
+    /// Spec, status and selector JSONPaths of the scale subresource.
+    pub scale: Option<ScalePaths>,
+    pub has_status: bool,
+    /// JSONPaths of `selectableFields`, with leading dot.
+    pub selectable_fields: Vec<String>,
+    /// All served versions, preferred first.
+    pub served_versions: Vec<String>,
+    pub deprecated: bool,
+    /// Text of the Warning header for a deprecated version, without code and agent.
+    pub deprecation_warning: Option<String>,
+    /// Being deleted: creates are refused with 403.
+    pub terminating: bool,
+    /// Revision of the CustomResourceDefinition this was compiled from. Objects written before it are pruned and
+    /// defaulted again when they are read, since they may not show defaults added since.
+    pub schema_revision: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct ScalePaths {
+    pub spec_replicas: String,
+    pub status_replicas: String,
+    pub label_selector: Option<String>,
+}
+
+impl Descriptor {
+    /// `v1`, `apps/v1`.
+    pub fn api_version(&self) -> String {
+        api_version(&self.group, &self.version)
+    }
+
+    pub fn is_custom(&self) -> bool {
+        self.custom.is_some()
+    }
+
+    pub fn has_verb(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|v| v == verb)
+    }
+}
+
+/// `version` in the core group, `group/version` elsewhere.
+pub fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}

@@ -1,0 +1,308 @@
+//! POST: new objects (spec 5.1).
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use machinery::schema::Schema;
+use machinery::{field, managed, rules};
+use serde_json::Value;
+use store::Expect;
+
+use super::metadata;
+use super::object::{meta_str, remove_meta, set_meta};
+use super::read::to_storage;
+use super::store_access::{CommitError, LiveLookup, key, put};
+use super::{Cx, Presenter, output};
+use crate::authz;
+use crate::codec::decode::{Decoder, body_format};
+use crate::descriptor::{Descriptor, Subresource};
+use crate::encode;
+use crate::error::{ApiError, Details, Reason};
+use crate::request::WriteOptions;
+use crate::response::Body;
+use crate::strategy::{Generation, Generic, WriteContext};
+
+/// Attempts to find a free generated name.
+const NAME_ATTEMPTS: usize = 8;
+
+/// POST on a collection.
+pub(crate) async fn create(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
+    let media = cx.media_of(false)?;
+    let options = WriteOptions::parse(cx.query, cx.user_agent, "CreateOptions", false)?;
+    let format = body_format(cx.headers, cx.descriptor.is_custom())?;
+    let decoder = Decoder { catalog: cx.catalog, descriptor: cx.descriptor, validation: options.validation };
+    let object = decoder.object(body, format, &mut cx.warnings)?;
+    let text = store_new(cx, object, &options, Tracking::Update).await?;
+    output::object(cx, StatusCode::CREATED, media, text)
+}
+
+/// Who is to own the fields of an object being written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tracking {
+    /// The writer, for what it changed.
+    Update,
+    /// Already worked out by an apply.
+    Done,
+}
+
+/// Prepares, checks and stores a decoded new object; its text as served.
+pub(crate) async fn store_new(
+    cx: &mut Cx<'_>,
+    mut object: Value,
+    options: &WriteOptions,
+    tracking: Tracking,
+) -> Result<Bytes, ApiError> {
+    refuse_terminating(cx, &object)?;
+    metadata::match_namespace(cx, &mut object)?;
+    if tracking == Tracking::Update && !meta_str(&object, "resourceVersion").is_empty() {
+        let message = "resourceVersion should not be set on objects to be created";
+        return Err(ApiError::new(500, Reason::Unknown, message));
+    }
+    metadata::check_namespace(cx, meta_str(&object, "name"))?;
+    metadata::dedup_owners(&mut object, &mut cx.warnings);
+    metadata::fill_new(&mut object, &cx.now);
+    if tracking == Tracking::Update {
+        managed::track_update(&cx.descriptor.schema, None, &mut object, &writer(cx, options, None));
+    }
+    // Kinds that hand out numbers (cluster IPs, node ports) must not do so twice at once.
+    let allocation = cx.descriptor.plural == "services" && cx.descriptor.group.is_empty();
+    let _turn = if allocation { Some(cx.shared.allocation.lock().await) } else { None };
+    if meta_str(&object, "generateName").is_empty() || !meta_str(&object, "name").is_empty() {
+        prepare_new(cx, &mut object, options).await?;
+        return commit_new(cx, &object, options).await;
+    }
+    for _ in 0..NAME_ATTEMPTS {
+        let mut candidate = object.clone();
+        metadata::generate_name(&mut candidate);
+        prepare_new(cx, &mut candidate, options).await?;
+        match commit_new(cx, &candidate, options).await {
+            Err(error) if error.reason == Reason::AlreadyExists => {}
+            outcome => return outcome,
+        }
+    }
+    let d = cx.descriptor;
+    let mut error = ApiError::already_exists(&d.group, &d.plural, meta_str(&object, "generateName"));
+    error.message.push_str(", the server was not able to generate a unique name for the object");
+    if let Some(details) = error.details.as_mut() {
+        details.retry_after_seconds = Some(1);
+    }
+    Err(error)
+}
+
+fn refuse_terminating(cx: &Cx<'_>, object: &Value) -> Result<(), ApiError> {
+    match &cx.descriptor.custom {
+        Some(custom) if custom.terminating => Err(cx.forbidden(
+            meta_str(object, "name"),
+            "create not allowed while custom resource definition is terminating",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Server-decided fields and validation.
+async fn prepare_new(cx: &mut Cx<'_>, object: &mut Value, options: &WriteOptions) -> Result<(), ApiError> {
+    let d = cx.descriptor.clone();
+    let store = cx.shared.config.store.clone();
+    let lookup = LiveLookup(&store);
+    let context = WriteContext {
+        user: cx.user,
+        now: &cx.now,
+        namespace: cx.namespace(),
+        dry_run: options.dry_run,
+        lookup: &lookup,
+    };
+    d.strategy.prepare_create(&context, object)?;
+    if d.strategy.generation() == Generation::Managed {
+        metadata::set_generation(object, 1);
+    }
+    if !d.is_custom() {
+        d.schema.normalise(object);
+        d.schema.store_form(object);
+    }
+    let mut errors = metadata::validate_create(cx, object);
+    errors.extend(validate_content(&d, object, None, None).await?);
+    errors.extend(d.strategy.validate_create(&context, object));
+    let warnings = d.strategy.warnings(object, None);
+    escalation(cx, object, None)?;
+    cx.warnings.extend(warnings);
+    refuse_invalid(&d, object, &errors)
+}
+
+/// Schema and rules of custom resources; on their `/status` those of the status alone. Rules may be costly: they
+/// run off the async threads.
+pub(crate) async fn validate_content(
+    d: &Descriptor,
+    object: &Value,
+    old: Option<&Value>,
+    subresource: Option<&str>,
+) -> Result<Vec<field::Error>, ApiError> {
+    if !d.is_custom() {
+        return Ok(Vec::new());
+    }
+    if subresource == Some("status")
+        && let (Some(schema), Some(status)) = (d.schema.field("status"), object.get("status"))
+    {
+        let old = old.and_then(|old| old.get("status"));
+        return validate(&schema, status, old, Some("status")).await;
+    }
+    validate(&d.schema, object, old, None).await
+}
+
+async fn validate(
+    schema: &Schema,
+    new: &Value,
+    old: Option<&Value>,
+    part: Option<&'static str>,
+) -> Result<Vec<field::Error>, ApiError> {
+    if !rules::has_rules(schema) {
+        return Ok(rules::validate_object(schema, new, old, part));
+    }
+    let (schema, new, old) = (schema.clone(), new.clone(), old.cloned());
+    let run = move || rules::validate_object(&schema, &new, old.as_ref(), part);
+    tokio::task::spawn_blocking(run).await.map_err(ApiError::internal)
+}
+
+pub(crate) fn refuse_invalid(
+    d: &Descriptor,
+    object: &Value,
+    errors: &[field::Error],
+) -> Result<(), ApiError> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::invalid(&d.group, &d.kind, meta_str(object, "name"), errors))
+}
+
+/// Roles and bindings may not give away more than the writer has.
+pub(crate) fn escalation(cx: &Cx<'_>, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
+    if cx.descriptor.group != "rbac.authorization.k8s.io" {
+        return Ok(());
+    }
+    authz::check_escalation(&cx.shared.config.authorizer, cx.user, &cx.descriptor.plural, new, old)
+}
+
+async fn commit_new(cx: &Cx<'_>, object: &Value, options: &WriteOptions) -> Result<Bytes, ApiError> {
+    let d = cx.descriptor;
+    let store = &cx.shared.config.store;
+    let key = key(d, cx.namespace(), meta_str(object, "name"));
+    if options.dry_run {
+        if let Some(entry) = store.snapshot().get(&key) {
+            return Err(exists(cx, object, &entry.value));
+        }
+        let mut shown = object.clone();
+        remove_meta(&mut shown, "resourceVersion");
+        return Ok(encode::text(&shown, &d.api_version(), &d.kind));
+    }
+    let encoded = encode::encode(&to_storage(d, object), &d.storage_api_version, &d.kind);
+    match put(store, key, Expect::Absent, encoded).await {
+        Ok(entry) => Ok(Presenter::new(d).present(&entry)),
+        Err(CommitError::Conflict(actual)) => {
+            let text = actual.map(|entry| entry.value.clone()).unwrap_or_default();
+            Err(exists(cx, object, &text))
+        }
+        Err(CommitError::Other(error)) => Err(error),
+    }
+}
+
+fn exists(cx: &Cx<'_>, object: &Value, live: &[u8]) -> ApiError {
+    let d = cx.descriptor;
+    let mut error = ApiError::already_exists(&d.group, &d.plural, meta_str(object, "name"));
+    let terminating =
+        serde_json::from_slice::<Value>(live).is_ok_and(|live| super::object::is_terminating(&live));
+    if terminating {
+        error.message.insert_str(0, "object is being deleted: ");
+    }
+    error
+}
+
+/// Who this request's field ownership is recorded for.
+pub(crate) fn writer(cx: &Cx<'_>, options: &WriteOptions, subresource: Option<&str>) -> managed::Writer {
+    managed::Writer {
+        manager: options.manager.clone(),
+        operation: managed::Operation::Update,
+        api_version: cx.descriptor.api_version(),
+        subresource: subresource.unwrap_or_default().to_owned(),
+        now: cx.now.clone(),
+        reset: reset_fields(cx.descriptor, subresource),
+    }
+}
+
+/// Paths that an endpoint never writes and so never owns (spec 5.6).
+fn reset_fields(d: &Descriptor, subresource: Option<&str>) -> Vec<String> {
+    // The spec of a signing request is the server's copy of what was asked: nobody owns it.
+    if subresource.is_none() && d.plural == "certificatesigningrequests" && !d.is_custom() {
+        return vec!["spec".into(), "status".into()];
+    }
+    if subresource == Some("finalize") {
+        return vec!["status".into()];
+    }
+    d.strategy.reset_fields(subresource)
+}
+
+/// The descriptor of a subresource's own kind, for decoding its bodies.
+pub(crate) fn subresource_descriptor(
+    d: &Descriptor,
+    sub: &Subresource,
+    definition: &str,
+) -> Option<Descriptor> {
+    let schema = crate::builtin::definitions()?.schema(definition)?;
+    Some(Descriptor {
+        group: sub.group.clone(),
+        version: sub.version.clone(),
+        kind: sub.kind.clone(),
+        schema,
+        strategy: std::sync::Arc::new(Generic),
+        custom: None,
+        ..d.clone()
+    })
+}
+
+fn decode_unstored(
+    cx: &mut Cx<'_>,
+    d: &Descriptor,
+    body: &[u8],
+    subresource: Option<&str>,
+) -> Result<Value, ApiError> {
+    let options = WriteOptions::parse(cx.query, cx.user_agent, "CreateOptions", false)?;
+    let format = body_format(cx.headers, false)?;
+    let decoder = Decoder { catalog: cx.catalog, descriptor: d, validation: options.validation };
+    let mut object = decoder.object(body, format, &mut cx.warnings)?;
+    let mut who = writer(cx, &options, subresource);
+    who.api_version = d.api_version();
+    managed::track_update(&d.schema, None, &mut object, &who);
+    Ok(object)
+}
+
+/// The body of a review, as [`crate::reviews::create`] wants it.
+pub(crate) fn decode_review(cx: &mut Cx<'_>, body: &[u8]) -> Result<Value, ApiError> {
+    let d = cx.descriptor.clone();
+    let mut object = decode_unstored(cx, &d, body, None)?;
+    metadata::match_namespace(cx, &mut object)?;
+    Ok(object)
+}
+
+/// The body of `serviceaccounts/{name}/token`.
+pub(crate) fn decode_token_request(cx: &mut Cx<'_>, body: &[u8]) -> Result<Value, ApiError> {
+    let sub = cx.descriptor.subresources.get("token").cloned().ok_or_else(super::no_such_resource)?;
+    let d = subresource_descriptor(cx.descriptor, &sub, "io.k8s.api.authentication.v1.TokenRequest")
+        .ok_or_else(|| ApiError::internal("the type of TokenRequest is missing"))?;
+    let mut object = decode_unstored(cx, &d, body, Some("token"))?;
+    metadata::match_namespace(cx, &mut object)?;
+    let name = cx.info.path_name().to_owned();
+    if meta_str(&object, "name").is_empty() {
+        set_meta(&mut object, "name", name.into());
+    }
+    Ok(object)
+}
+
+/// A success Status, as answers of `binding` and `eviction`.
+pub(crate) fn success(code: u16) -> Value {
+    serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code,
+    })
+}
+
+/// 415 from routing.
+pub(crate) fn routing_unsupported() -> ApiError {
+    ApiError::new(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type")
+        .with_details(Details::default())
+}

@@ -1,0 +1,404 @@
+//! DELETE of one object and of collections, eviction (spec 3.5).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use jiff::{SignedDuration, Timestamp};
+use machinery::selector::LabelSelector;
+use serde_json::{Value, json};
+use store::{Entry, Expect};
+
+use super::list::{self, Selection};
+use super::metadata::{self, rfc3339};
+use super::object::{finalizers, is_terminating, meta, meta_str, set_meta};
+use super::read::to_storage;
+use super::store_access::{CommitError, LiveLookup, StoreLookup, key, put, remove};
+use super::{Cx, Presenter, create, output};
+use crate::codec::decode::{body_format, parse};
+use crate::codec::negotiate::Endpoint;
+use crate::descriptor::Descriptor;
+use crate::encode;
+use crate::error::{ApiError, Details, Reason};
+use crate::request::{self, ListOptions, Query, dry_run, invalid_options};
+use crate::response::Body;
+use crate::strategy::{Lookup as _, WriteContext};
+
+const ATTEMPTS: usize = 6;
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+/// Namespaces that a space cannot do without.
+const PROTECTED: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+/// DeleteOptions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeleteOptions {
+    grace: Option<i64>,
+    uid: Option<String>,
+    revision: Option<String>,
+    orphan_dependents: Option<bool>,
+    policy: Option<String>,
+    dry_run: bool,
+}
+
+impl DeleteOptions {
+    /// From the body, or when that is empty from the query.
+    fn parse(cx: &Cx<'_>, body: &[u8]) -> Result<Self, ApiError> {
+        if body.is_empty() {
+            return Self::from_query(cx.query);
+        }
+        let format = body_format(cx.headers, false)?;
+        let value = parse(body, format).map_err(|error| {
+            ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type DeleteOptions): {error}"
+            ))
+        })?;
+        Self::from_value(&value.value)
+    }
+
+    fn from_query(query: &Query) -> Result<Self, ApiError> {
+        let mut errors = Vec::new();
+        let dry_run = dry_run(query.all("dryRun").map(str::to_owned).collect(), &mut errors);
+        let options = Self {
+            grace: query.integer("gracePeriodSeconds")?,
+            orphan_dependents: query.optional_flag("orphanDependents"),
+            policy: query.get("propagationPolicy").map(str::to_owned),
+            dry_run,
+            ..Self::default()
+        };
+        options.check(errors)
+    }
+
+    fn from_value(value: &Value) -> Result<Self, ApiError> {
+        let mut errors = Vec::new();
+        let directives = value.get("dryRun").and_then(Value::as_array).into_iter().flatten();
+        let directives = directives.filter_map(|v| v.as_str().map(str::to_owned)).collect();
+        let dry_run = dry_run(directives, &mut errors);
+        let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        let options = Self {
+            grace: value.get("gracePeriodSeconds").and_then(Value::as_i64),
+            uid: text("/preconditions/uid"),
+            revision: text("/preconditions/resourceVersion"),
+            orphan_dependents: value.get("orphanDependents").and_then(Value::as_bool),
+            policy: text("/propagationPolicy"),
+            dry_run,
+        };
+        options.check(errors)
+    }
+
+    fn check(self, mut errors: Vec<machinery::field::Error>) -> Result<Self, ApiError> {
+        if let Some(policy) = &self.policy {
+            if self.orphan_dependents.is_some() {
+                let body = format!(
+                    "Invalid value: {policy:?}: orphanDependents and deletionPropagation cannot be both set"
+                );
+                errors.push(request::error("propagationPolicy", "FieldValueInvalid", body));
+            }
+            if !matches!(policy.as_str(), "Foreground" | "Background" | "Orphan") {
+                let body = format!(
+                    "Unsupported value: {policy:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
+                );
+                errors.push(request::error("propagationPolicy", "FieldValueNotSupported", body));
+            }
+        }
+        invalid_options("DeleteOptions", &errors)?;
+        Ok(self)
+    }
+}
+
+/// What a delete led to.
+enum Outcome {
+    Gone {
+        last: Bytes,
+        uid: String,
+    },
+    /// The object stays, marked, until its finalizers or its grace period are over.
+    Pending(Bytes),
+}
+
+/// DELETE of one object.
+pub(crate) async fn delete(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
+    let media = cx.media_of(false)?;
+    let options = DeleteOptions::parse(cx, body)?;
+    let name = cx.info.path_name().to_owned();
+    let d = cx.descriptor.clone();
+    match delete_one(cx, cx.namespace(), &name, &options).await? {
+        Outcome::Pending(text) => {
+            let accepted = options.orphan_dependents == Some(false);
+            let status = if accepted { StatusCode::ACCEPTED } else { StatusCode::OK };
+            output::object(cx, status, media, text)
+        }
+        Outcome::Gone { last, .. } if d.strategy.returns_deleted_object() => {
+            output::object(cx, StatusCode::OK, media, last)
+        }
+        Outcome::Gone { uid, .. } => {
+            let mut details = json!({ "name": name, "kind": d.plural, "uid": uid });
+            if let (false, Some(map)) = (d.group.is_empty(), details.as_object_mut()) {
+                map.insert("group".into(), d.group.clone().into());
+            }
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,
+            });
+            let media = cx.media(Endpoint::Plain)?;
+            output::finish(StatusCode::OK, media, encode::status_bytes(&status).into())
+        }
+    }
+}
+
+async fn delete_one(
+    cx: &Cx<'_>,
+    namespace: &str,
+    name: &str,
+    options: &DeleteOptions,
+) -> Result<Outcome, ApiError> {
+    let d = cx.descriptor;
+    if d.group.is_empty() && d.plural == "namespaces" && PROTECTED.contains(&name) {
+        return Err(cx.forbidden(name, "this namespace may not be deleted"));
+    }
+    for _ in 0..ATTEMPTS {
+        let entry = cx
+            .shared
+            .config
+            .store
+            .snapshot()
+            .get(&key(d, namespace, name))
+            .ok_or_else(|| cx.not_found(name))?;
+        match attempt(cx, namespace, &entry, options).await {
+            Ok(outcome) => return Ok(outcome),
+            Err(CommitError::Conflict(_)) => {}
+            Err(CommitError::Other(error)) => return Err(error),
+        }
+    }
+    Err(cx.modified(name))
+}
+
+async fn attempt(
+    cx: &Cx<'_>,
+    namespace: &str,
+    entry: &Arc<Entry>,
+    options: &DeleteOptions,
+) -> Result<Outcome, CommitError> {
+    let presenter = Presenter::new(cx.descriptor);
+    let live = presenter.value(entry).map_err(CommitError::Other)?;
+    preconditions(cx, &live, options).map_err(CommitError::Other)?;
+    let (marked, stays) = mark(cx, namespace, &live, options).map_err(CommitError::Other)?;
+    if stays && marked == live {
+        return Ok(Outcome::Pending(presenter.present(entry)));
+    }
+    let uid = meta_str(&live, "uid").to_owned();
+    if options.dry_run {
+        let text = encode::text(&marked, &cx.descriptor.api_version(), &cx.descriptor.kind);
+        return Ok(if stays { Outcome::Pending(text) } else { Outcome::Gone { last: text, uid } });
+    }
+    let d = cx.descriptor;
+    let store = &cx.shared.config.store;
+    let unchanged = if marked == live { encode::split(&entry.value, entry.meta.clone()) } else { None };
+    let encoded =
+        unchanged.unwrap_or_else(|| encode::encode(&to_storage(d, &marked), &d.storage_api_version, &d.kind));
+    let expect = Expect::At(entry.revision);
+    if stays {
+        let stored = put(store, entry.key.clone(), expect, encoded).await?;
+        return Ok(Outcome::Pending(presenter.present(&stored)));
+    }
+    let last = remove(store, entry.key.clone(), expect, encoded).await?;
+    Ok(Outcome::Gone { last: presenter.present(&last), uid })
+}
+
+fn preconditions(cx: &Cx<'_>, live: &Value, options: &DeleteOptions) -> Result<(), ApiError> {
+    let d = cx.descriptor;
+    let conflict = |what: &str, given: &str, actual: &str, then: &str| {
+        // The original names the kind here, not the resource.
+        let why = format!(
+            "the {what} in the precondition ({given}) does not match the {what} in record ({actual}). The object might \
+             have been {then}"
+        );
+        ApiError::conflict(&d.group, &d.kind, meta_str(live, "name"), &why)
+    };
+    let (uid, revision) = (meta_str(live, "uid"), meta_str(live, "resourceVersion"));
+    if let Some(given) = options.uid.as_deref().filter(|given| *given != uid) {
+        return Err(conflict("UID", given, uid, "deleted and then recreated"));
+    }
+    if let Some(given) = options.revision.as_deref().filter(|given| *given != revision) {
+        return Err(conflict("ResourceVersion", given, revision, "modified"));
+    }
+    Ok(())
+}
+
+/// The object as this delete leaves it, and whether it stays.
+fn mark(
+    cx: &Cx<'_>,
+    namespace: &str,
+    live: &Value,
+    options: &DeleteOptions,
+) -> Result<(Value, bool), ApiError> {
+    let strategy = &cx.descriptor.strategy;
+    let mut marked = live.clone();
+    let first = !is_terminating(live);
+    let asked = options.grace.map(|grace| if grace < 0 { 1 } else { grace });
+    // Pods know grace periods, also one of nothing; other kinds do not.
+    let graceful = cx.descriptor.group.is_empty() && cx.descriptor.plural == "pods";
+    let grace = strategy.graceful_deletion(live, asked).or(graceful.then_some(0));
+    if let (Some(grace), false) = (grace, first)
+        && !shorten(&mut marked, grace, asked.is_some())
+    {
+        return Ok((marked, true));
+    }
+    if first {
+        let store = cx.shared.config.store.clone();
+        let lookup = LiveLookup(&store);
+        let context = WriteContext {
+            user: cx.user,
+            now: &cx.now,
+            namespace,
+            dry_run: options.dry_run,
+            lookup: &lookup,
+        };
+        strategy.prepare_delete(&context, &mut marked)?;
+    }
+    set_propagation(&mut marked, options, strategy.default_orphans_dependents());
+    let kept = !finalizers(&marked).is_empty();
+    let finalized = awaits_finalize(cx.descriptor, &marked);
+    if first && (kept || finalized || grace.is_some()) {
+        let seconds = grace.unwrap_or(0);
+        let at =
+            Timestamp::now().saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
+        set_meta(&mut marked, "deletionTimestamp", rfc3339(at).into());
+        if finalized {
+            marked["status"]["phase"] = "Terminating".into();
+        } else {
+            set_meta(&mut marked, "deletionGracePeriodSeconds", seconds.into());
+        }
+        let generation = metadata::generation(live);
+        if generation > 0 {
+            metadata::set_generation(&mut marked, generation + 1);
+        }
+    }
+    Ok((marked, kept || finalized || grace.is_some_and(|grace| grace > 0)))
+}
+
+/// Whether `spec.finalizers` still keep an object that ends through its `finalize` subresource (namespaces).
+pub(crate) fn awaits_finalize(d: &Descriptor, object: &Value) -> bool {
+    let finalizers = object.pointer("/spec/finalizers").and_then(Value::as_array);
+    d.strategy.deletion_is_finalized(object) && finalizers.is_some_and(|f| !f.is_empty())
+}
+
+/// A second delete can only shorten the grace period; `false`: it changes nothing.
+fn shorten(marked: &mut Value, grace: i64, asked: bool) -> bool {
+    let Some(current) = meta(marked, "deletionGracePeriodSeconds").and_then(Value::as_i64) else {
+        return true;
+    };
+    if current == 0 {
+        return true;
+    }
+    if !asked || grace >= current {
+        return false;
+    }
+    if let Ok(at) = meta_str(marked, "deletionTimestamp").parse::<Timestamp>() {
+        let at = at.saturating_add(SignedDuration::from_secs(grace - current)).unwrap_or(at);
+        set_meta(marked, "deletionTimestamp", rfc3339(at).into());
+    }
+    set_meta(marked, "deletionGracePeriodSeconds", grace.into());
+    true
+}
+
+/// The two finalizers that the garbage collector acts on.
+fn set_propagation(marked: &mut Value, options: &DeleteOptions, default_orphans: bool) {
+    let current: Vec<String> = finalizers(marked).into_iter().map(str::to_owned).collect();
+    let has = |name: &str| current.iter().any(|f| f == name);
+    let orphan = match (options.orphan_dependents, options.policy.as_deref()) {
+        (Some(orphan), _) => orphan,
+        (None, Some(policy)) => policy == "Orphan",
+        (None, None) if has(ORPHAN) => true,
+        (None, None) if has(FOREGROUND) => false,
+        (None, None) => default_orphans,
+    };
+    let foreground = match (options.orphan_dependents, options.policy.as_deref()) {
+        (Some(_), _) => false,
+        (None, Some(policy)) => policy == "Foreground",
+        (None, None) => has(FOREGROUND) && !has(ORPHAN),
+    };
+    let mut wanted: Vec<String> =
+        current.iter().filter(|f| *f != ORPHAN && *f != FOREGROUND).cloned().collect();
+    if orphan {
+        wanted.push(ORPHAN.into());
+    }
+    if foreground {
+        wanted.push(FOREGROUND.into());
+    }
+    let same = wanted.len() == current.len() && wanted.iter().all(|f| current.contains(f));
+    if !same {
+        if wanted.is_empty() {
+            super::object::remove_meta(marked, "finalizers");
+        } else {
+            set_meta(marked, "finalizers", json!(wanted));
+        }
+    }
+}
+
+/// DELETE of a collection: the list of what was deleted.
+pub(crate) async fn delete_collection(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
+    let media = cx.media_of(true)?;
+    let options = DeleteOptions::parse(cx, body)?;
+    let list_options = ListOptions::parse(cx.query, false)?;
+    let selection = Selection::parse(cx.query, cx.descriptor)?;
+    let presenter = Presenter::new(cx.descriptor);
+    let mut page = list::page(cx, &list_options, &selection, &presenter).await?;
+    let mut deleted = Vec::with_capacity(page.entries.len());
+    for entry in std::mem::take(&mut page.entries) {
+        match delete_one(cx, &entry.key.namespace, &entry.key.name, &options).await {
+            Ok(_) => deleted.push(entry),
+            Err(error) if error.code == 404 => {}
+            Err(error) => return Err(error),
+        }
+    }
+    page.entries = deleted;
+    page.print_continue = cx.descriptor.is_custom();
+    list::respond(cx, media, &page, &presenter)
+}
+
+/// POST `pods/{name}/eviction`: a delete that disruption budgets can refuse.
+pub(crate) async fn evict(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
+    let media = cx.media(Endpoint::Plain)?;
+    let format = body_format(cx.headers, false)?;
+    let eviction = parse(body, format).map_err(|error| {
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type Eviction): {error}"
+        ))
+    })?;
+    let name = cx.info.path_name().to_owned();
+    let given = meta_str(&eviction.value, "name");
+    if !given.is_empty() && given != name {
+        return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let mut options = match eviction.value.get("deleteOptions") {
+        Some(value) => DeleteOptions::from_value(value)?,
+        None => DeleteOptions::default(),
+    };
+    let mut errors = Vec::new();
+    options.dry_run |= dry_run(cx.query.all("dryRun").map(str::to_owned).collect(), &mut errors);
+    invalid_options("CreateOptions", &errors)?;
+    check_budgets(cx, &name)?;
+    delete_one(cx, cx.namespace(), &name, &options).await?;
+    output::value(StatusCode::CREATED, media, &create::success(201))
+}
+
+fn check_budgets(cx: &Cx<'_>, name: &str) -> Result<(), ApiError> {
+    let lookup = StoreLookup::new(&cx.shared.config.store);
+    let Some(pod) = lookup.get("", "pods", cx.namespace(), name) else {
+        return Err(cx.not_found(name));
+    };
+    let labels = pod.pointer("/metadata/labels");
+    let label = |key: &str| labels.and_then(|l| l.get(key)).and_then(Value::as_str);
+    for budget in lookup.list("policy", "poddisruptionbudgets", Some(cx.namespace())) {
+        let selects = budget
+            .pointer("/spec/selector")
+            .and_then(|selector| LabelSelector::from_object(selector).ok())
+            .is_some_and(|selector| selector.matches(label));
+        let allowed = budget.pointer("/status/disruptionsAllowed").and_then(Value::as_i64).unwrap_or(0);
+        if selects && allowed <= 0 {
+            let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+            return Err(ApiError::new(429, Reason::TooManyRequests, message).with_details(Details::default()));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! What the server does with the metadata of every object it writes (spec 3).
+
+use jiff::Timestamp;
+use machinery::metadata::{self, NameRule as Rule};
+use machinery::{field, names};
+use serde_json::{Value, json};
+
+use super::Cx;
+use super::object::{copy_meta, meta, meta_str, remove_meta, set_meta};
+use super::store_access::key_of;
+use crate::error::{ApiError, Cause, Reason};
+use crate::strategy::NameRule;
+
+/// `2026-01-02T03:04:05Z`.
+pub(crate) fn rfc3339(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+fn rule(rule: NameRule) -> Rule {
+    match rule {
+        NameRule::Subdomain => names::dns1123_subdomain,
+        NameRule::Label => names::dns1123_label,
+        NameRule::Label1035 => names::dns1035_label,
+        NameRule::PathSegment => names::path_segment,
+    }
+}
+
+/// Takes the namespace from the URL, or refuses another one.
+pub(crate) fn match_namespace(cx: &Cx<'_>, object: &mut Value) -> Result<(), ApiError> {
+    let given = meta_str(object, "namespace");
+    let wanted = cx.namespace();
+    if given == wanted {
+        return Ok(());
+    }
+    if wanted.is_empty() {
+        remove_meta(object, "namespace");
+    } else if given.is_empty() {
+        set_meta(object, "namespace", wanted.into());
+    } else {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses a name other than the URL's; `required`: also none at all.
+pub(crate) fn match_name(object: &mut Value, wanted: &str, required: bool) -> Result<(), ApiError> {
+    let given = meta_str(object, "name");
+    if given.is_empty() {
+        if required {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({wanted} based on URL) was undeterminable: name must be provided"
+            )));
+        }
+        set_meta(object, "name", wanted.into());
+    } else if given != wanted {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({wanted})"
+        )));
+    }
+    Ok(())
+}
+
+/// Owner references name each owner once; a client that repeats one is warned.
+pub(crate) fn dedup_owners(object: &mut Value, warnings: &mut Vec<String>) {
+    let owners = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut);
+    let duplicates = owners.map(metadata::dedup_owner_references).unwrap_or_default();
+    if !duplicates.is_empty() {
+        warnings.push(format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and \
+             may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            duplicates.join(", ")
+        ));
+    }
+}
+
+/// The metadata that the server decides on create.
+pub(crate) fn fill_new(object: &mut Value, now: &str) {
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
+        remove_meta(object, key);
+    }
+    set_meta(object, "uid", uuid::Uuid::new_v4().to_string().into());
+    set_meta(object, "creationTimestamp", now.into());
+}
+
+/// A name from `generateName`.
+pub(crate) fn generate_name(object: &mut Value) {
+    let suffix = names::random_suffix(uuid::Uuid::new_v4().as_u64_pair().1);
+    let name = names::generate_name(meta_str(object, "generateName"), &suffix);
+    set_meta(object, "name", name.into());
+}
+
+/// The metadata that no update can change.
+pub(crate) fn keep_old(object: &mut Value, live: &Value) {
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
+        copy_meta(object, live, key);
+    }
+    for key in ["uid", "creationTimestamp"] {
+        if meta(object, key).is_none_or(|v| v.is_null() || v.as_str() == Some("")) {
+            copy_meta(object, live, key);
+        }
+    }
+    remove_meta(object, "selfLink");
+}
+
+pub(crate) fn validate_create(cx: &Cx<'_>, object: &Value) -> Vec<field::Error> {
+    let d = cx.descriptor;
+    let meta = metadata::of(object);
+    if d.is_custom() {
+        metadata::validate_create(meta, names::dns1123_subdomain, d.namespaced)
+    } else {
+        metadata::validate_builtin(meta, rule(d.strategy.name_rule()), d.namespaced)
+    }
+}
+
+/// Kubernetes checks metadata for all kinds, and each kind again: causes repeat.
+pub(crate) fn validate_update(cx: &Cx<'_>, object: &Value, live: &Value) -> Vec<field::Error> {
+    let d = cx.descriptor;
+    let (new, old) = (metadata::of(object), metadata::of(live));
+    let mut errors = metadata::validate_create(new, names::path_segment, d.namespaced);
+    errors.extend(metadata::validate_update(new, old));
+    if errors.is_empty() {
+        return errors;
+    }
+    if !d.is_custom() {
+        errors.extend(metadata::validate_create(new, rule(d.strategy.name_rule()), d.namespaced));
+    }
+    errors.extend(metadata::validate_update(new, old));
+    errors
+}
+
+/// A new object needs a namespace that exists and is not going away (spec 7.1).
+pub(crate) fn check_namespace(cx: &Cx<'_>, name: &str) -> Result<(), ApiError> {
+    let namespace = cx.namespace();
+    if namespace.is_empty() {
+        return Ok(());
+    }
+    let key = key_of(&store::Collection::new("", "namespaces"), "", namespace);
+    let Some(entry) = cx.shared.config.store.snapshot().get(&key) else {
+        return Err(ApiError::not_found("", "namespaces", namespace));
+    };
+    // Deletion shows in the metadata, which is all that is looked at: this runs for every create.
+    let terminating = crate::encode::metadata_of(&entry.value)
+        .is_some_and(|text| contains(&text, b"\"deletionTimestamp\":\""));
+    if !terminating {
+        return Ok(());
+    }
+    let mut error = cx.forbidden(
+        name,
+        &format!("unable to create new content in namespace {namespace} because it is being terminated"),
+    );
+    if let Some(details) = error.details.as_mut() {
+        details.causes.push(Cause {
+            reason: "NamespaceTerminating".into(),
+            message: format!("namespace {namespace} is being terminated"),
+            field: "metadata.namespace".into(),
+        });
+    }
+    Err(error)
+}
+
+fn contains(text: &[u8], needle: &[u8]) -> bool {
+    text.windows(needle.len()).any(|window| window == needle)
+}
+
+/// The revision a writer says it has seen: `None` for none or 0. Not a number: 500, like the original.
+pub(crate) fn expected_revision(object: &Value) -> Result<Option<u64>, ApiError> {
+    match meta_str(object, "resourceVersion") {
+        "" | "0" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| {
+            ApiError::new(
+                500,
+                Reason::Unknown,
+                format!("strconv.ParseUint: parsing {text:?}: invalid syntax"),
+            )
+        }),
+    }
+}
+
+/// A PUT with the uid of another object.
+pub(crate) fn uid_conflict(cx: &Cx<'_>, name: &str, given: &str, actual: &str) -> ApiError {
+    let d = cx.descriptor;
+    let mut path = format!("/registry/{}", d.collection.as_str().trim_start_matches('/'));
+    for part in [cx.namespace(), name] {
+        if !part.is_empty() {
+            path.push('/');
+            path.push_str(part);
+        }
+    }
+    ApiError::conflict(
+        &d.group,
+        &d.plural,
+        name,
+        &format!(
+            "StorageError: invalid object, Code: 4, Key: {path}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
+             failed: UID in precondition: {given}, UID in object meta: {actual}"
+        ),
+    )
+}
+
+/// Sets `metadata.generation`.
+pub(crate) fn set_generation(object: &mut Value, generation: i64) {
+    set_meta(object, "generation", json!(generation));
+}
+
+pub(crate) fn generation(object: &Value) -> i64 {
+    meta(object, "generation").and_then(Value::as_i64).unwrap_or_default()
+}

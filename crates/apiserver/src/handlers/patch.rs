@@ -1,0 +1,306 @@
+//! PATCH: JSON, merge and strategic merge patches, server-side apply (spec 5.3 to 5.6).
+
+use http::Response;
+use machinery::managed::{self, ApplyError};
+use machinery::patch::{self as patches, PatchError};
+use machinery::schema::Schema;
+use machinery::{field, json, yaml};
+use serde_json::Value;
+
+use super::create::{Tracking, routing_unsupported, writer};
+use super::object::meta_str;
+use super::update::{Mode, Update, run};
+use super::{Cx, metadata, output};
+use crate::codec::decode::{Decoder, content_type, unsupported};
+use crate::encode;
+use crate::error::{ApiError, Cause, Details, Reason};
+use crate::request::{FieldValidation, WriteOptions};
+use crate::response::Body;
+
+const CUSTOM_TYPES: &str = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, application/apply-patch+yaml";
+const JSON_PATCH_MEMBERS: [&str; 4] = ["op", "path", "from", "value"];
+
+/// The four languages of patches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Language {
+    Json,
+    Merge,
+    Strategic,
+    Apply,
+}
+
+impl Language {
+    pub(crate) fn of(cx: &Cx<'_>) -> Result<Self, ApiError> {
+        let custom = cx.descriptor.is_custom();
+        match content_type(cx.headers).as_str() {
+            "application/json-patch+json" => Ok(Self::Json),
+            "application/merge-patch+json" => Ok(Self::Merge),
+            "application/strategic-merge-patch+json" if !custom => Ok(Self::Strategic),
+            "application/apply-patch+yaml" => Ok(Self::Apply),
+            _ if custom => Err(unsupported(CUSTOM_TYPES)),
+            _ => Err(routing_unsupported()),
+        }
+    }
+}
+
+/// A patch as parsed once, applied at each attempt.
+pub(crate) struct Parsed {
+    pub value: Value,
+    /// Texts about the patch itself (duplicate keys, unknown members).
+    pub problems: Vec<String>,
+}
+
+/// PATCH of an object or through a subresource.
+pub(crate) async fn patch(
+    cx: &mut Cx<'_>,
+    body: &[u8],
+    subresource: Option<&str>,
+) -> Result<Response<Body>, ApiError> {
+    let media = cx.media_of(false)?;
+    let language = Language::of(cx)?;
+    let apply = language == Language::Apply;
+    let options = WriteOptions::parse(cx.query, cx.user_agent, "PatchOptions", apply)?;
+    let name = cx.info.path_name().to_owned();
+    let (status, text) = if apply {
+        let applied = parse_apply(cx, body, &name, &options)?;
+        let produce =
+            |cx: &mut Cx<'_>, live: Option<&Value>| apply_to(cx, live, &applied, &options, subresource);
+        let update = Update {
+            name: &name,
+            subresource,
+            options: &options,
+            mode: Mode::Apply,
+            tracking: Tracking::Done,
+            produce: &produce,
+        };
+        run(cx, &update).await?
+    } else {
+        let parsed = parse(body, language)?;
+        let produce = |cx: &mut Cx<'_>, live: Option<&Value>| {
+            let live = live.ok_or_else(|| cx.not_found(cx.info.path_name()))?;
+            patched(cx, live, &parsed, language, &options)
+        };
+        let update = Update {
+            name: &name,
+            subresource,
+            options: &options,
+            mode: Mode::Patch,
+            tracking: Tracking::Update,
+            produce: &produce,
+        };
+        run(cx, &update).await?
+    };
+    output::object(cx, status, media, text)
+}
+
+/// Reads the body of a JSON, merge or strategic merge patch.
+pub(crate) fn parse(body: &[u8], language: Language) -> Result<Parsed, ApiError> {
+    let (value, duplicates) = json::parse_strict(body)
+        .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
+    let fits = if language == Language::Json { value.is_array() } else { value.is_object() };
+    if !fits {
+        let wanted = match language {
+            Language::Json => "[]handlers.jsonPatchOp",
+            _ => "map[string]interface {}",
+        };
+        return Err(ApiError::bad_request(format!(
+            "error decoding patch: json: cannot unmarshal {} into Go value of type {wanted}",
+            type_name(&value)
+        )));
+    }
+    let mut problems: Vec<String> =
+        duplicates.into_iter().map(|path| format!("duplicate field \"{path}\"")).collect();
+    if language == Language::Json {
+        problems = problems.into_iter().map(|text| format!("json patch {text}")).collect();
+        problems.extend(unknown_members(&value));
+    }
+    Ok(Parsed { value, problems })
+}
+
+fn unknown_members(operations: &Value) -> Vec<String> {
+    let operations = operations.as_array().into_iter().flatten().enumerate();
+    operations
+        .flat_map(|(at, operation)| {
+            let members = operation.as_object().into_iter().flatten().map(|(key, _)| key);
+            members
+                .filter(|key| !JSON_PATCH_MEMBERS.contains(&key.as_str()))
+                .map(move |key| format!("json patch unknown field \"[{at}].{key}\""))
+        })
+        .collect()
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Applies a patch in any language but apply, without looking at types.
+pub(crate) fn transform(
+    schema: &Schema,
+    live: &Value,
+    parsed: &Parsed,
+    language: Language,
+) -> Result<Value, ApiError> {
+    match language {
+        Language::Json => patches::json(live, &parsed.value).map_err(refused),
+        Language::Strategic => patches::strategic(live, &parsed.value, schema).map_err(refused),
+        Language::Merge | Language::Apply => {
+            let mut doc = live.clone();
+            patches::merge(&mut doc, &parsed.value);
+            Ok(doc)
+        }
+    }
+}
+
+fn refused(error: PatchError) -> ApiError {
+    match error {
+        PatchError::Malformed(text) => ApiError::bad_request(text),
+        PatchError::Failed(_) => ApiError::new(
+            422,
+            Reason::Invalid,
+            "the server rejected our request due to an error in our request",
+        )
+        .with_details(Details::default()),
+        PatchError::TooLarge(text) => ApiError::new(413, Reason::RequestEntityTooLarge, text),
+    }
+}
+
+/// The patched object, typed and defaulted.
+fn patched(
+    cx: &mut Cx<'_>,
+    live: &Value,
+    parsed: &Parsed,
+    language: Language,
+    options: &WriteOptions,
+) -> Result<Value, ApiError> {
+    let mut doc = transform(&cx.descriptor.schema, live, parsed, language)?;
+    // Only refusals show the document, so it is made again for them.
+    let shown = |cx: &Cx<'_>| {
+        let doc = transform(&cx.descriptor.schema, live, parsed, language).unwrap_or_default();
+        String::from_utf8_lossy(&encode::value_bytes(&doc)).into_owned()
+    };
+    let decoder = Decoder { catalog: cx.catalog, descriptor: cx.descriptor, validation: options.validation };
+    let unknown = decoder.fit(&mut doc).map_err(|error| misfit(&shown(cx), &error))?;
+    let problems: Vec<String> = parsed.problems.iter().cloned().chain(unknown).collect();
+    match options.validation {
+        FieldValidation::Strict if !problems.is_empty() => {
+            let error = format!("strict decoding error: {}", problems.join(", "));
+            return Err(misfit(&shown(cx), &error));
+        }
+        FieldValidation::Warn => cx.warnings.extend(problems),
+        _ => {}
+    }
+    same_kind(cx, &doc)?;
+    Ok(doc)
+}
+
+/// 422 about the patched object as a whole.
+pub(crate) fn misfit(shown: &str, error: &str) -> ApiError {
+    let error = field::Error::invalid_str(&field::Path::field("patch"), shown, error);
+    ApiError::invalid("", "", "", &[error])
+}
+
+/// A patch may not turn an object into another kind.
+fn same_kind(cx: &Cx<'_>, doc: &Value) -> Result<(), ApiError> {
+    let d = cx.descriptor;
+    let text = |key: &str| doc.get(key).and_then(Value::as_str).unwrap_or_default();
+    if d.is_custom() {
+        return crate::codec::decode::check_custom(d, text("apiVersion"), text("kind"), doc);
+    }
+    if text("kind") == d.kind && text("apiVersion") == d.api_version() {
+        return Ok(());
+    }
+    Err(ApiError::bad_request(format!(
+        "{} in version {:?} cannot be handled as a {}",
+        text("kind"),
+        text("apiVersion"),
+        d.kind
+    )))
+}
+
+/// Reads and checks an applied configuration.
+fn parse_apply(cx: &Cx<'_>, body: &[u8], name: &str, options: &WriteOptions) -> Result<Value, ApiError> {
+    let text = String::from_utf8_lossy(body);
+    let mut value = yaml::parse_one(&text)
+        .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
+    if options.validation == FieldValidation::Strict
+        && let Ok((_, duplicates)) = json::parse_strict(body)
+        && let Some(path) = duplicates.first()
+    {
+        return Err(ApiError::bad_request(format!(
+            "error strict decoding YAML: error converting YAML to JSON: yaml: duplicate field {path:?}"
+        )));
+    }
+    let d = cx.descriptor;
+    let member = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
+    if member("apiVersion") != d.api_version() || member("kind") != d.kind {
+        let (group, version) = member("apiVersion").split_once('/').unwrap_or(("", member("apiVersion")));
+        let shown = format!("{group}/{version}, Kind={}", member("kind"));
+        return Err(ApiError::bad_request(format!("invalid object type: {shown}")));
+    }
+    if value
+        .pointer("/metadata/managedFields")
+        .is_some_and(|m| m.as_array().is_none_or(|m| !m.is_empty()) && !m.is_null())
+    {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    metadata::match_name(&mut value, name, false)?;
+    // The namespace is not put in: what the body does not say is not applied.
+    let namespace = meta_str(&value, "namespace");
+    if !namespace.is_empty() && namespace != cx.namespace() {
+        metadata::match_namespace(cx, &mut value.clone())?;
+    }
+    Ok(value)
+}
+
+fn apply_to(
+    cx: &mut Cx<'_>,
+    live: Option<&Value>,
+    applied: &Value,
+    options: &WriteOptions,
+    subresource: Option<&str>,
+) -> Result<Value, ApiError> {
+    let d = cx.descriptor.clone();
+    let uid = meta_str(applied, "uid");
+    if live.is_none() && !uid.is_empty() {
+        return Err(ApiError::conflict_text(format!(
+            "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        )));
+    }
+    let given = metadata::expected_revision(applied)?;
+    if let (Some(given), Some(live)) = (given, live)
+        && meta_str(live, "resourceVersion") != given.to_string()
+    {
+        return Err(cx.modified(cx.info.path_name()));
+    }
+    let mut who = writer(cx, options, subresource);
+    who.operation = managed::Operation::Apply;
+    let mut merged = managed::apply(&d.schema, live, applied, &who, options.force.unwrap_or(false))
+        .map_err(apply_error)?;
+    if live.is_some_and(|live| *live == merged) {
+        return Ok(merged);
+    }
+    let decoder = Decoder { catalog: cx.catalog, descriptor: &d, validation: options.validation };
+    decoder.fit(&mut merged).map_err(ApiError::bad_request)?;
+    Ok(merged)
+}
+
+pub(crate) fn apply_error(error: ApplyError) -> ApiError {
+    match error {
+        ApplyError::Conflict { message, causes } => {
+            let causes = causes
+                .into_iter()
+                .map(|c| Cause { reason: "FieldManagerConflict".into(), message: c.message, field: c.field })
+                .collect();
+            ApiError::new(409, Reason::Conflict, message)
+                .with_details(Details { causes, ..Details::default() })
+        }
+        ApplyError::Type(text) => ApiError::new(500, Reason::Unknown, text),
+    }
+}

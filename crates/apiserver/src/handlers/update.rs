@@ -1,0 +1,323 @@
+//! PUT, and the engine that PUT, PATCH and apply share: read, change, check, write if nobody was faster.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use machinery::{field, managed};
+use serde_json::{Value, json};
+use store::{Entry, Expect};
+
+use super::create::{self, Tracking, writer};
+use super::metadata;
+use super::object::{finalizers, is_terminating, meta, meta_str, set_meta};
+use super::read::to_storage;
+use super::store_access::{CommitError, LiveLookup, key, remove};
+use super::{Cx, Presenter, output};
+use crate::codec::decode::{Decoder, body_format};
+use crate::codec::negotiate::Endpoint;
+use crate::encode;
+use crate::error::ApiError;
+use crate::request::WriteOptions;
+use crate::response::Body;
+use crate::strategy::{Generation, WriteContext};
+
+/// Attempts of a write that does not name the version it changes.
+const ATTEMPTS: usize = 6;
+
+/// How the new object came about, which decides details.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Put,
+    Patch,
+    Apply,
+}
+
+/// Makes the new object from the stored one.
+pub(crate) type Produce<'p> =
+    dyn Fn(&mut Cx<'_>, Option<&Value>) -> Result<Value, ApiError> + Send + Sync + 'p;
+
+/// One update under way.
+pub(crate) struct Update<'u> {
+    pub name: &'u str,
+    pub subresource: Option<&'u str>,
+    pub options: &'u WriteOptions,
+    pub mode: Mode,
+    pub tracking: Tracking,
+    /// Patches are handed what is stored now, again at each attempt. `None`: nothing is stored.
+    pub produce: &'u Produce<'u>,
+}
+
+/// PUT of an object or through a subresource.
+pub(crate) async fn put(
+    cx: &mut Cx<'_>,
+    body: &[u8],
+    subresource: Option<&str>,
+) -> Result<Response<Body>, ApiError> {
+    let media = cx.media_of(false)?;
+    let options = WriteOptions::parse(cx.query, cx.user_agent, "UpdateOptions", false)?;
+    let format = body_format(cx.headers, cx.descriptor.is_custom())?;
+    let decoder = Decoder { catalog: cx.catalog, descriptor: cx.descriptor, validation: options.validation };
+    let mut object = decoder.object(body, format, &mut cx.warnings)?;
+    let name = cx.info.path_name().to_owned();
+    metadata::match_name(&mut object, &name, true)?;
+    metadata::match_namespace(cx, &mut object)?;
+    let produce = move |_: &mut Cx<'_>, _: Option<&Value>| Ok(object.clone());
+    let update = Update {
+        name: &name,
+        subresource,
+        options: &options,
+        mode: Mode::Put,
+        tracking: Tracking::Update,
+        produce: &produce,
+    };
+    let (status, text) = run(cx, &update).await?;
+    output::object(cx, status, media, text)
+}
+
+/// What became of one attempt.
+enum Attempt {
+    Done(Bytes),
+    /// Somebody was faster.
+    Lost,
+}
+
+/// Reads, changes and writes until the write wins or cannot.
+pub(crate) async fn run(cx: &mut Cx<'_>, update: &Update<'_>) -> Result<(StatusCode, Bytes), ApiError> {
+    let warned = cx.warnings.len();
+    let allocation = cx.descriptor.plural == "services" && cx.descriptor.group.is_empty();
+    for _ in 0..ATTEMPTS {
+        cx.warnings.truncate(warned);
+        let key = key(cx.descriptor, cx.namespace(), update.name);
+        let Some(entry) = cx.shared.config.store.snapshot().get(&key) else {
+            let text = create_absent(cx, update).await?;
+            return Ok((StatusCode::CREATED, text));
+        };
+        let _turn = if allocation { Some(cx.shared.allocation.lock().await) } else { None };
+        match attempt(cx, update, &entry).await? {
+            Attempt::Done(text) => return Ok((StatusCode::OK, text)),
+            Attempt::Lost => {}
+        }
+    }
+    Err(cx.modified(update.name))
+}
+
+/// PUT and apply create what is absent, where the kind allows it.
+async fn create_absent(cx: &mut Cx<'_>, update: &Update<'_>) -> Result<Bytes, ApiError> {
+    let d = cx.descriptor.clone();
+    let allowed = update.subresource.is_none()
+        && match update.mode {
+            Mode::Put => d.strategy.create_on_update(),
+            Mode::Patch => false,
+            Mode::Apply => true,
+        };
+    if !allowed {
+        return Err(cx.not_found(update.name));
+    }
+    let object = (update.produce)(cx, None)?;
+    cx.authorize("create")?;
+    if update.mode == Mode::Put {
+        if metadata::expected_revision(&object)?.is_some() {
+            return Err(cx.modified(update.name));
+        }
+        let uid = meta_str(&object, "uid");
+        if !uid.is_empty() {
+            return Err(metadata::uid_conflict(cx, update.name, uid, ""));
+        }
+        return create::store_new(cx, without_revision(object), update.options, Tracking::Update).await;
+    }
+    create::store_new(cx, object, update.options, Tracking::Done).await
+}
+
+fn without_revision(mut object: Value) -> Value {
+    super::object::remove_meta(&mut object, "resourceVersion");
+    object
+}
+
+async fn attempt(cx: &mut Cx<'_>, update: &Update<'_>, entry: &Arc<Entry>) -> Result<Attempt, ApiError> {
+    let d = cx.descriptor.clone();
+    let presenter = Presenter::new(&d);
+    let live = presenter.value(entry)?;
+    let mut new = (update.produce)(cx, Some(&live))?;
+    metadata::match_name(&mut new, update.name, false)?;
+    metadata::match_namespace(cx, &mut new)?;
+    check_identity(cx, update, &new, &live)?;
+    let pinned = check_version(cx, update, &new, entry)?;
+    set_meta(&mut new, "resourceVersion", entry.revision.to_string().into());
+    prepare(cx, update, &mut new, &live).await?;
+    if new == live {
+        return Ok(Attempt::Done(presenter.present(entry)));
+    }
+    let outcome = if is_finished(cx, &new, &live) {
+        remove_finished(cx, update, &new, entry).await
+    } else {
+        store_changed(cx, update, &new, entry, &presenter).await
+    };
+    match outcome {
+        Ok(text) => Ok(Attempt::Done(text)),
+        Err(CommitError::Conflict(_)) if pinned => Err(cx.modified(update.name)),
+        Err(CommitError::Conflict(_)) => Ok(Attempt::Lost),
+        Err(CommitError::Other(error)) => Err(error),
+    }
+}
+
+fn check_identity(cx: &Cx<'_>, update: &Update<'_>, new: &Value, live: &Value) -> Result<(), ApiError> {
+    let (given, actual) = (meta_str(new, "uid"), meta_str(live, "uid"));
+    if update.mode == Mode::Put && !given.is_empty() && given != actual {
+        return Err(metadata::uid_conflict(cx, update.name, given, actual));
+    }
+    Ok(())
+}
+
+/// Whether the writer insists on a version, after checking that it is the stored one.
+fn check_version(cx: &Cx<'_>, update: &Update<'_>, new: &Value, entry: &Entry) -> Result<bool, ApiError> {
+    let d = cx.descriptor;
+    match metadata::expected_revision(new)? {
+        Some(expected) if expected != entry.revision.0 => Err(cx.modified(update.name)),
+        Some(_) => Ok(update.mode == Mode::Put),
+        None if update.mode == Mode::Put && (d.is_custom() || !d.strategy.unconditional_update()) => {
+            let error = field::Error {
+                field: "metadata.resourceVersion".into(),
+                body: "Invalid value: 0: must be specified for an update".into(),
+                reason: "FieldValueInvalid",
+            };
+            Err(ApiError::invalid(&d.group, &d.plural, update.name, &[error]))
+        }
+        None => Ok(false),
+    }
+}
+
+/// Ownership, server-decided fields, validation.
+async fn prepare(
+    cx: &mut Cx<'_>,
+    update: &Update<'_>,
+    new: &mut Value,
+    live: &Value,
+) -> Result<(), ApiError> {
+    let d = cx.descriptor.clone();
+    metadata::dedup_owners(new, &mut cx.warnings);
+    metadata::keep_old(new, live);
+    if update.tracking == Tracking::Update {
+        let who = writer(cx, update.options, update.subresource);
+        managed::track_update(&d.schema, Some(live), new, &who);
+    }
+    let owned = meta(new, "managedFields").cloned();
+    let store = cx.shared.config.store.clone();
+    let lookup = LiveLookup(&store);
+    let context = WriteContext {
+        user: cx.user,
+        now: &cx.now,
+        namespace: cx.namespace(),
+        dry_run: update.options.dry_run,
+        lookup: &lookup,
+    };
+    match update.subresource {
+        None => d.strategy.prepare_update(&context, new, live)?,
+        Some(subresource) => d.strategy.prepare_subresource_update(&context, subresource, new, live)?,
+    }
+    match owned {
+        Some(owned) => set_meta(new, "managedFields", owned),
+        None => super::object::remove_meta(new, "managedFields"),
+    }
+    if d.strategy.generation() == Generation::Managed {
+        let moved = i64::from(d.strategy.spec_changed(new, live));
+        metadata::set_generation(new, metadata::generation(live) + moved);
+    }
+    if !d.is_custom() {
+        d.schema.normalise(new);
+        d.schema.store_form(new);
+    }
+    let mut errors = metadata::validate_update(cx, new, live);
+    errors.extend(create::validate_content(&d, new, Some(live), update.subresource).await?);
+    errors.extend(d.strategy.validate_update(&context, update.subresource, new, live));
+    let warnings = d.strategy.warnings(new, Some(live));
+    create::escalation(cx, new, Some(live))?;
+    cx.warnings.extend(warnings);
+    create::refuse_invalid(&d, new, &errors)
+}
+
+/// Whether this update took away the last thing that kept a deleted object.
+fn is_finished(cx: &Cx<'_>, new: &Value, live: &Value) -> bool {
+    let no_grace = meta(live, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0) == 0;
+    is_terminating(live)
+        && no_grace
+        && finalizers(new).is_empty()
+        && !super::delete::awaits_finalize(cx.descriptor, new)
+}
+
+async fn remove_finished(
+    cx: &Cx<'_>,
+    update: &Update<'_>,
+    new: &Value,
+    entry: &Entry,
+) -> Result<Bytes, CommitError> {
+    let d = cx.descriptor;
+    if !update.options.dry_run {
+        let last = encode::encode(&to_storage(d, new), &d.storage_api_version, &d.kind);
+        remove(&cx.shared.config.store, entry.key.clone(), Expect::At(entry.revision), last).await?;
+    }
+    Ok(encode::text(new, &d.api_version(), &d.kind))
+}
+
+async fn store_changed(
+    cx: &Cx<'_>,
+    update: &Update<'_>,
+    new: &Value,
+    entry: &Entry,
+    presenter: &Presenter,
+) -> Result<Bytes, CommitError> {
+    let d = cx.descriptor;
+    if update.options.dry_run {
+        return Ok(encode::text(new, &d.api_version(), &d.kind));
+    }
+    let encoded = encode::encode(&to_storage(d, new), &d.storage_api_version, &d.kind);
+    let stored = super::store_access::put(
+        &cx.shared.config.store,
+        entry.key.clone(),
+        Expect::At(entry.revision),
+        encoded,
+    )
+    .await?;
+    Ok(presenter.present(&stored))
+}
+
+/// POST `pods/{name}/binding`: the pod gets its node.
+pub(crate) async fn bind(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
+    let media = cx.media(Endpoint::Plain)?;
+    let binding: Value = serde_json::from_slice(body).map_err(|e| ApiError::bad_request(e.to_string()))?;
+    let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let d = cx.descriptor.clone();
+    if node.is_empty() {
+        let error = field::Error {
+            field: "target.name".into(),
+            body: "Required value".into(),
+            reason: "FieldValueRequired",
+        };
+        return Err(ApiError::invalid("", "Binding", cx.info.path_name(), &[error]));
+    }
+    let name = cx.info.path_name().to_owned();
+    for _ in 0..ATTEMPTS {
+        let store = cx.shared.config.store.clone();
+        let entry =
+            store.snapshot().get(&key(&d, cx.namespace(), &name)).ok_or_else(|| cx.not_found(&name))?;
+        let mut pod = Presenter::new(&d).value(&entry)?;
+        if pod.pointer("/spec/nodeName").and_then(Value::as_str).is_some_and(|n| !n.is_empty()) {
+            return Err(ApiError::conflict(
+                "",
+                "pods/binding",
+                &name,
+                &format!("pod {name} is already assigned to node"),
+            ));
+        }
+        if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
+            spec.insert("nodeName".into(), json!(node));
+        }
+        let encoded = encode::encode(&pod, &d.storage_api_version, &d.kind);
+        match super::store_access::put(&store, entry.key.clone(), Expect::At(entry.revision), encoded).await {
+            Ok(_) => return output::value(StatusCode::CREATED, media, &create::success(201)),
+            Err(CommitError::Conflict(_)) => {}
+            Err(CommitError::Other(error)) => return Err(error),
+        }
+    }
+    Err(cx.modified(&name))
+}

@@ -1,0 +1,105 @@
+//! WATCH requests: where the stream starts and what it shows (spec 4.5).
+
+use std::time::Duration;
+
+use http::{Response, StatusCode};
+use store::{Revision, Scope, StoreError};
+
+use super::list::Selection;
+use super::read::wait_for;
+use super::store_access::store_error;
+use super::{Cx, Presenter};
+use crate::codec::negotiate::{Endpoint, Format, Shape};
+use crate::codec::protobuf;
+use crate::error::{ApiError, Reason};
+use crate::request::ListOptions;
+use crate::response::{self, Body};
+use crate::table::IncludeObject;
+use crate::watch::{Frames, Start, Stream};
+
+/// Without `timeoutSeconds` a watch ends after this, plus up to the same again.
+const MIN_DURATION: u64 = 1800;
+
+/// GET with `watch`; `only` is the object of the deprecated item watch.
+pub(crate) async fn watch(cx: &mut Cx<'_>, only: Option<&str>) -> Result<Response<Body>, ApiError> {
+    let media = cx.media(Endpoint::Watch)?;
+    if media.format == Format::Yaml {
+        return Err(ApiError::new(
+            406,
+            Reason::NotAcceptable,
+            "only the following media types are accepted: application/json;stream=watch, \
+             application/vnd.kubernetes.protobuf;stream=watch",
+        ));
+    }
+    let options = ListOptions::parse(cx.query, true)?;
+    let mut selection = Selection::parse(cx.query, cx.descriptor)?;
+    if let Some(name) = only {
+        selection = selection.only(name);
+    }
+    let frames = match media.shape {
+        Shape::Object | Shape::MetadataList { .. } => Frames::Objects,
+        Shape::Metadata { version } => Frames::Metadata { version },
+        Shape::Table { version } => Frames::Tables {
+            version,
+            include: IncludeObject::parse(cx.query.get("includeObject").unwrap_or_default())?,
+        },
+    };
+    let start = start(cx, &options).await?;
+    let stream = Stream::new(
+        cx,
+        start,
+        selection,
+        Presenter::new(cx.descriptor),
+        frames,
+        &options,
+        lifetime(&options),
+    );
+    let protobuf = media.format == Format::Protobuf;
+    let content_type = if protobuf { protobuf::WATCH_MEDIA_TYPE } else { media.content_type() };
+    let stream = stream.in_protobuf(protobuf).into_stream();
+    Ok(response::new(StatusCode::OK, content_type, Body::stream(stream)))
+}
+
+fn lifetime(options: &ListOptions) -> Duration {
+    let seconds = options.timeout_seconds.unwrap_or_else(|| {
+        let spread = uuid::Uuid::new_v4().as_u64_pair().0 % MIN_DURATION;
+        MIN_DURATION + spread
+    });
+    Duration::from_secs(seconds)
+}
+
+/// The store's watch, and the objects to show before its events.
+async fn start(cx: &Cx<'_>, options: &ListOptions) -> Result<Start, ApiError> {
+    let store = &cx.shared.config.store;
+    let namespace = Some(cx.namespace()).filter(|n| !n.is_empty());
+    let scope = Scope { collection: cx.descriptor.collection.clone(), namespace: namespace.map(Into::into) };
+    let revision = options.revision()?.filter(|r| *r != 0);
+    let initial = match options.send_initial_events {
+        Some(send) => send,
+        None => revision.is_none(),
+    };
+    if initial {
+        if let Some(revision) = revision {
+            wait_for(store, revision).await?;
+        }
+        let snapshot = store.snapshot();
+        let watch = store.watch(scope, snapshot.revision()).map_err(|e| store_error(&e))?;
+        let entries = snapshot.view(&cx.descriptor.collection).iter(namespace, None).cloned().collect();
+        return Ok(Start {
+            watch: Ok(watch),
+            initial: entries,
+            revision: snapshot.revision(),
+            announce_end: options.send_initial_events == Some(true),
+        });
+    }
+    let after = revision.map_or_else(|| store.revision(), Revision);
+    let watch = match store.watch(scope, after) {
+        Ok(watch) => Ok(watch),
+        // Told inside the stream, which is where clients look for it.
+        Err(StoreError::Compacted { asked, oldest }) => {
+            Err(ApiError::new(410, Reason::Expired, format!("too old resource version: {asked} ({oldest})")))
+        }
+        Err(other) => return Err(store_error(&other)),
+    };
+    Ok(Start { watch, initial: Vec::new(), revision: after, announce_end: false })
+}

@@ -1,0 +1,46 @@
+//! Who is asking.
+
+use std::collections::BTreeMap;
+
+/// The authenticated caller of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserInfo {
+    pub name: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl UserInfo {
+    /// The caller that presented no credential.
+    pub fn anonymous() -> Self {
+        Self {
+            name: "system:anonymous".into(),
+            groups: vec!["system:unauthenticated".into()],
+            ..Self::default()
+        }
+    }
+
+    /// A component of this process; `groups` gets `system:authenticated` added.
+    pub fn internal(name: &str, groups: &[&str]) -> Self {
+        let mut groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
+        groups.push("system:authenticated".into());
+        Self { name: name.into(), groups, ..Self::default() }
+    }
+
+    pub fn in_group(&self, group: &str) -> bool {
+        self.groups.iter().any(|g| g == group)
+    }
+}
+
+/// What the transport proved about the caller, put into the request's extensions by the listener
+/// (or by the in-process client, which sets [`Caller::Internal`]).
+#[derive(Clone, Debug)]
+pub enum Caller {
+    /// A connection without client certificate.
+    Plain,
+    /// The DER chain the client proved possession of; not yet checked against any CA.
+    Certificate(std::sync::Arc<Vec<rustls_pki_types::CertificateDer<'static>>>),
+    /// A component in this process, already identified.
+    Internal(std::sync::Arc<UserInfo>),
+}

@@ -1,0 +1,401 @@
+//! Kinds of the core group that hold data: namespaces, config maps, secrets, accounts, quotas, limits, endpoints.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use machinery::field::Path;
+use machinery::names;
+use serde_json::{Map, Value, json};
+
+use super::check::{Errs, name};
+use super::spec::{BASE, Counted, Spec, WITH_STATUS};
+use super::value::{
+    at, entries, fill, fill_at, flag, has, list, list_mut, object_mut, path, put, remove, set_at, text,
+};
+use crate::strategy::{NameRule, WriteContext};
+
+/// Most that a config map or secret may hold.
+const MAX_DATA: usize = 1024 * 1024;
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+pub(super) const NAMESPACE: Spec = Spec {
+    status: Some(|| json!({"phase": "Active"})),
+    generation: Counted::Unmanaged,
+    name: NameRule::Label,
+    own_labels: true,
+    fields: &[("status.phase", "status.phase", "")],
+    returns_deleted: true,
+    resets: |sub| (sub == Some("finalize")).then_some(&["spec"]),
+    finalized: |obj| !list(obj, "spec.finalizers").is_empty(),
+    default: |obj| {
+        object_mut(obj, "spec");
+        name_label(obj);
+    },
+    create: |_, obj| {
+        name_label(obj);
+        let mut finalizers = list(obj, "spec.finalizers").to_vec();
+        if !finalizers.iter().any(|f| f == "kubernetes") {
+            finalizers.push("kubernetes".into());
+        }
+        set_at(obj, "spec", "finalizers", finalizers);
+    },
+    update: |_, obj, old| {
+        put(obj, "spec", at(old, "spec"));
+        name_label(obj);
+    },
+    delete: |_, obj| {
+        set_at(obj, "status", "phase", "Terminating");
+    },
+    subresource: |_, sub, obj, old| {
+        if sub == "finalize" {
+            put(obj, "status", at(old, "status"));
+            name_label(obj);
+        }
+    },
+    validate: |_, obj, errs| pod_security_labels(obj, errs),
+    validate_subresource: |_, sub, obj, _, errs| {
+        if sub == "status" {
+            namespace_phase(obj, errs);
+        } else {
+            for (i, finalizer) in list(obj, "spec.finalizers").iter().enumerate() {
+                let value = finalizer.as_str().unwrap_or_default();
+                finalizer_name(&path("spec.finalizers").index(i), value, errs);
+            }
+        }
+    },
+    ..WITH_STATUS
+};
+
+pub(super) const CONFIG_MAP: Spec =
+    Spec { validate: validate_config_map, validate_update: data_fixed, ..BASE };
+
+pub(super) const SECRET: Spec = Spec {
+    own_labels: true,
+    fields: &[("type", "type", "")],
+    default: default_secret,
+    update: |_, obj, old| {
+        // An update without a type keeps it.
+        if text(obj, "type").is_empty() {
+            put(obj, "type", at(old, "type"));
+        }
+    },
+    validate: validate_secret,
+    validate_update: |cx, obj, old, errs| {
+        errs.immutable("type", obj, old);
+        data_fixed(cx, obj, old, errs);
+    },
+    ..BASE
+};
+
+pub(super) const SERVICE_ACCOUNT: Spec = Spec { returns_deleted: true, ..BASE };
+
+pub(super) const RESOURCE_QUOTA: Spec = Spec {
+    generation: Counted::Unmanaged,
+    returns_deleted: true,
+    default: |obj| {
+        object_mut(obj, "spec");
+        for place in ["spec.hard", "status.hard", "status.used"] {
+            super::amounts::round(obj, place);
+        }
+    },
+    validate: |_, obj, errs| {
+        errs.quantities(&path("spec.hard"), at(obj, "spec.hard"));
+        for (name, _) in entries(obj, "spec.hard") {
+            errs.names(&path("spec.hard").key(name), name, names::qualified_name(name));
+        }
+    },
+    validate_update: |_, obj, old, errs| errs.immutable("spec.scopes", obj, old),
+    validate_subresource: |_, _, obj, _, errs| {
+        errs.quantities(&path("status.hard"), at(obj, "status.hard"));
+        errs.quantities(&path("status.used"), at(obj, "status.used"));
+    },
+    ..WITH_STATUS
+};
+
+pub(super) const LIMIT_RANGE: Spec = Spec {
+    create_on_update: true,
+    default: default_limit_range,
+    validate: |_, obj, errs| {
+        for (i, limit) in list(obj, "spec.limits").iter().enumerate() {
+            let here = path("spec.limits").index(i);
+            if text(limit, "type").is_empty() {
+                errs.required(&here.child("type"), "");
+            }
+            for key in ["default", "defaultRequest", "max", "min"] {
+                errs.quantities(&here.child(key), at(limit, key));
+            }
+        }
+    },
+    ..BASE
+};
+
+pub(super) const ENDPOINTS: Spec = Spec {
+    create_on_update: true,
+    default: |obj| {
+        for subset in list_mut(obj, "subsets") {
+            for port in list_mut(subset, "ports").filter_map(Value::as_object_mut) {
+                fill(port, "protocol", "TCP");
+            }
+        }
+    },
+    validate: validate_endpoints,
+    warnings: |_, _| {
+        vec!["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into()]
+    },
+    ..BASE
+};
+
+pub(super) const NODE: Spec = Spec {
+    status: Some(|| json!({"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, "nodeInfo": node_info()})),
+    generation: Counted::Unmanaged,
+    own_labels: true,
+    fields: &[("spec.unschedulable", "spec.unschedulable", "false")],
+    default: |obj| {
+        object_mut(obj, "spec");
+        for place in ["status.capacity", "status.allocatable"] {
+            super::amounts::round(obj, place);
+        }
+        if has(obj, "status.capacity") && !has(obj, "status.allocatable") {
+            let capacity = at(obj, "status.capacity").clone();
+            set_at(obj, "status", "allocatable", capacity);
+        }
+    },
+    status_on_create: true,
+    ..WITH_STATUS
+};
+
+fn node_info() -> Value {
+    let empty = [
+        "machineID",
+        "systemUUID",
+        "bootID",
+        "kernelVersion",
+        "osImage",
+        "containerRuntimeVersion",
+        "kubeletVersion",
+        "kubeProxyVersion",
+        "operatingSystem",
+        "architecture",
+    ];
+    Value::Object(empty.iter().map(|key| ((*key).to_owned(), Value::from(""))).collect())
+}
+
+fn name_label(obj: &mut Value) {
+    let name = name(obj).to_owned();
+    if !name.is_empty() {
+        set_at(obj, "metadata.labels", NAME_LABEL, name);
+    }
+}
+
+fn namespace_phase(obj: &Value, errs: &mut Errs) {
+    let phase = text(obj, "status.phase");
+    let at = path("status.Phase");
+    if has(obj, "metadata.deletionTimestamp") {
+        if phase != "Terminating" {
+            errs.invalid_str(&at, phase, "may only be 'Terminating' if `deletionTimestamp` is not empty");
+        }
+    } else if phase != "Active" {
+        errs.invalid_str(&at, phase, "may only be 'Active' if `deletionTimestamp` is empty");
+    }
+}
+
+/// A finalizer is one of the standard ones or qualified by a domain.
+fn finalizer_name(at: &Path, value: &str, errs: &mut Errs) {
+    errs.names(at, value, names::qualified_name(value));
+    if !value.contains('/') && !matches!(value, "kubernetes" | "orphan" | "foregroundDeletion") {
+        errs.invalid_str(at, value, "name is neither a standard finalizer name nor is it fully qualified");
+    }
+}
+
+fn pod_security_labels(obj: &Value, errs: &mut Errs) {
+    const PREFIX: &str = "pod-security.kubernetes.io/";
+    for (label, value) in entries(obj, "metadata.labels") {
+        let Some(what) = label.strip_prefix(PREFIX) else { continue };
+        let value = value.as_str().unwrap_or_default();
+        let here = path("metadata.labels").key(label);
+        match what {
+            "enforce" | "audit" | "warn" if !["privileged", "baseline", "restricted"].contains(&value) => {
+                errs.invalid_str(&here, value, "must be one of privileged, baseline, restricted");
+            }
+            "enforce-version" | "audit-version" | "warn-version" if !is_policy_version(value) => {
+                errs.invalid_str(&here, value, "must be \"latest\" or \"v1.x\"");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn is_policy_version(value: &str) -> bool {
+    let minor = value.strip_prefix("v1.").unwrap_or_default();
+    value == "latest" || (!minor.is_empty() && minor.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn validate_config_map(_: &WriteContext<'_>, obj: &Value, errs: &mut Errs) {
+    let mut total = 0;
+    for (key, value) in entries(obj, "data") {
+        let here = Path::field("data").key(key);
+        errs.names(&here, key, names::config_key(key));
+        if at(obj, "binaryData").get(key).is_some() {
+            errs.invalid_str(&here, key, "duplicate of key present in binaryData");
+        }
+        total += value.as_str().map_or(0, str::len);
+    }
+    for (key, value) in entries(obj, "binaryData") {
+        errs.names(&Path::field("binaryData").key(key), key, names::config_key(key));
+        total += decoded_len(value);
+    }
+    if total > MAX_DATA {
+        errs.too_long(&Path::field(""), MAX_DATA);
+    }
+}
+
+/// Bytes that a base64 text stands for.
+fn decoded_len(value: &Value) -> usize {
+    let text = value.as_str().unwrap_or_default();
+    text.len() / 4 * 3 - text.bytes().rev().take_while(|b| *b == b'=').count().min(text.len() / 4 * 3)
+}
+
+/// Nothing of an immutable object's data changes, nor its being immutable.
+fn data_fixed(_: &WriteContext<'_>, obj: &Value, old: &Value, errs: &mut Errs) {
+    if !flag(old, "immutable") {
+        return;
+    }
+    const WHY: &str = "field is immutable when `immutable` is set";
+    if !flag(obj, "immutable") {
+        errs.forbidden(&Path::field("immutable"), WHY);
+    }
+    for key in ["data", "binaryData"] {
+        let empty = |v: &Value| v.as_object().is_none_or(Map::is_empty);
+        let (new, was) = (at(obj, key), at(old, key));
+        if new != was && !(empty(new) && empty(was)) {
+            errs.forbidden(&Path::field(key), WHY);
+        }
+    }
+}
+
+fn default_secret(obj: &mut Value) {
+    if let Some(Value::Object(plain)) = remove(obj, "stringData") {
+        for (key, value) in plain {
+            let text = value.as_str().unwrap_or_default();
+            set_at(obj, "data", &key, BASE64.encode(text));
+        }
+    }
+    if let Some(map) = obj.as_object_mut() {
+        fill(map, "type", "Opaque");
+    }
+}
+
+fn validate_secret(_: &WriteContext<'_>, obj: &Value, errs: &mut Errs) {
+    let data = Path::field("data");
+    let mut total = 0;
+    for (key, value) in entries(obj, "data") {
+        errs.names(&data.key(key), key, names::config_key(key));
+        total += decoded_len(value);
+    }
+    if total > MAX_DATA {
+        errs.too_long(&data, MAX_DATA);
+    }
+    let present = |key: &str| has_key(obj, key);
+    match text(obj, "type") {
+        "kubernetes.io/service-account-token" => {
+            const ACCOUNT: &str = "kubernetes.io/service-account.name";
+            let account =
+                at(obj, "metadata.annotations").get(ACCOUNT).and_then(Value::as_str).unwrap_or_default();
+            if account.is_empty() {
+                errs.required(&path("metadata.annotations").key(ACCOUNT), "");
+            }
+        }
+        "kubernetes.io/dockercfg" => docker_config(obj, ".dockercfg", errs),
+        "kubernetes.io/dockerconfigjson" => docker_config(obj, ".dockerconfigjson", errs),
+        "kubernetes.io/basic-auth" if !present("username") && !present("password") => {
+            errs.required(&data.key("username"), "");
+            errs.required(&data.key("password"), "");
+        }
+        "kubernetes.io/ssh-auth" if text(at(obj, "data"), "ssh-privatekey").is_empty() => {
+            errs.required(&data.key("ssh-privatekey"), "");
+        }
+        "kubernetes.io/tls" => {
+            for key in ["tls.crt", "tls.key"] {
+                if !present(key) {
+                    errs.required(&data.key(key), "");
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn has_key(obj: &Value, key: &str) -> bool {
+    at(obj, "data").get(key).is_some()
+}
+
+fn docker_config(obj: &Value, key: &str, errs: &mut Errs) {
+    let here = Path::field("data").key(key);
+    let Some(encoded) = at(obj, "data").get(key).and_then(Value::as_str) else {
+        errs.required(&here, "");
+        return;
+    };
+    let bytes = BASE64.decode(encoded).unwrap_or_default();
+    if let Err(fault) = serde_json::from_slice::<Map<String, Value>>(&bytes) {
+        let why =
+            if bytes.is_empty() { "unexpected end of JSON input".to_owned() } else { fault.to_string() };
+        errs.invalid_str(&here, "<secret contents redacted>", &why);
+    }
+}
+
+fn default_limit_range(obj: &mut Value) {
+    object_mut(obj, "spec");
+    for limit in list_mut(obj, "spec.limits") {
+        if text(limit, "type") != "Container" {
+            continue;
+        }
+        for key in ["max", "min", "default", "defaultRequest"] {
+            super::amounts::round(limit, key);
+        }
+        let max = at(limit, "max").clone();
+        copy_missing(limit, "default", &max);
+        let default = at(limit, "default").clone();
+        copy_missing(limit, "defaultRequest", &default);
+        let min = at(limit, "min").clone();
+        copy_missing(limit, "defaultRequest", &min);
+    }
+}
+
+fn copy_missing(limit: &mut Value, key: &str, from: &Value) {
+    for (resource, amount) in from.as_object().into_iter().flatten() {
+        fill_at(limit, key, resource, amount.clone());
+    }
+}
+
+fn validate_endpoints(_: &WriteContext<'_>, obj: &Value, errs: &mut Errs) {
+    for (i, subset) in list(obj, "subsets").iter().enumerate() {
+        let here = path("subsets").index(i);
+        let (addresses, waiting) = (list(subset, "addresses"), list(subset, "notReadyAddresses"));
+        if addresses.is_empty() && waiting.is_empty() {
+            errs.required(&here, "must specify `addresses` or `notReadyAddresses`");
+        }
+        for (key, addresses) in [("addresses", addresses), ("notReadyAddresses", waiting)] {
+            for (j, address) in addresses.iter().enumerate() {
+                let ip = text(address, "ip");
+                if ip.parse::<std::net::IpAddr>().is_err() {
+                    errs.invalid_str(
+                        &here.child(key).index(j).child("ip"),
+                        ip,
+                        "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+                    );
+                }
+            }
+        }
+        let ports = list(subset, "ports");
+        for (j, port) in ports.iter().enumerate() {
+            let here = here.child("ports").index(j);
+            let name = text(port, "name");
+            if name.is_empty() && ports.len() > 1 {
+                errs.required(&here.child("name"), "");
+            } else if !name.is_empty() {
+                errs.names(&here.child("name"), name, names::dns1123_label(name));
+            }
+            errs.port(&here.child("port"), super::value::int(port, "port").unwrap_or_default());
+            errs.required_enum(&here.child("protocol"), text(port, "protocol"), &["SCTP", "TCP", "UDP"]);
+        }
+    }
+}

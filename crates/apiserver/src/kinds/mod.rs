@@ -1,0 +1,115 @@
+//! What each built-in kind does differently from the generic behaviour (spec 2.2 to 2.5).
+//!
+//! A kind is a row of a table ([`spec::Spec`]) that one strategy interprets; functions of its own hold only what a
+//! row cannot say.
+
+mod admission;
+mod amounts;
+mod autoscaling;
+mod batch;
+mod check;
+mod core;
+mod cron;
+mod csr;
+mod events;
+mod godiff;
+mod limits;
+mod misc;
+mod network;
+mod pod;
+mod pod_validation;
+mod pods;
+mod rbac;
+mod service;
+pub(crate) mod spec;
+mod storage;
+mod subresources;
+#[cfg(test)]
+mod tests;
+pub(crate) mod value;
+mod warnings;
+mod workloads;
+
+use std::sync::Arc;
+
+pub use self::subresources::{bind, evictable};
+pub(crate) use self::{admission::client_config, check::Errs, spec::content_changed};
+
+use self::spec::{BASE, Kind, Spec};
+use crate::strategy::Strategy;
+
+/// The strategy of a built-in resource.
+pub fn strategy(group: &str, version: &str, plural: &str) -> Arc<dyn Strategy> {
+    Arc::new(Kind::new(spec(group, version, plural)))
+}
+
+/// The time as metadata shows it.
+pub(crate) fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+fn spec(group: &str, version: &str, plural: &str) -> Spec {
+    match (group, plural) {
+        ("", "namespaces") => core::NAMESPACE,
+        ("", "configmaps") => core::CONFIG_MAP,
+        ("", "secrets") => core::SECRET,
+        ("", "serviceaccounts") => core::SERVICE_ACCOUNT,
+        ("", "events") => events::CORE_EVENT,
+        ("events.k8s.io", "events") => events::NAMED_EVENT,
+        ("", "services") => service::SERVICE,
+        ("", "pods") => pods::POD,
+        ("", "nodes") => core::NODE,
+        ("", "persistentvolumeclaims") => storage::CLAIM,
+        ("", "persistentvolumes") => storage::VOLUME,
+        ("", "endpoints") => core::ENDPOINTS,
+        ("", "replicationcontrollers") => workloads::REPLICATION_CONTROLLER,
+        ("", "podtemplates") => workloads::POD_TEMPLATE,
+        ("", "limitranges") => core::LIMIT_RANGE,
+        ("", "resourcequotas") => core::RESOURCE_QUOTA,
+        ("apps", "deployments") => workloads::DEPLOYMENT,
+        ("apps", "replicasets") => workloads::REPLICA_SET,
+        ("apps", "statefulsets") => workloads::STATEFUL_SET,
+        ("apps", "daemonsets") => workloads::DAEMON_SET,
+        ("apps", "controllerrevisions") => workloads::CONTROLLER_REVISION,
+        ("batch", "jobs") => batch::JOB,
+        ("batch", "cronjobs") => batch::CRON_JOB,
+        ("autoscaling", "horizontalpodautoscalers") if version == "v1" => autoscaling::HPA_V1,
+        ("autoscaling", "horizontalpodautoscalers") => autoscaling::HPA_V2,
+        ("networking.k8s.io", "ingresses") => network::INGRESS,
+        ("networking.k8s.io", "ingressclasses") => network::INGRESS_CLASS,
+        ("networking.k8s.io", "networkpolicies") => network::NETWORK_POLICY,
+        ("networking.k8s.io", "servicecidrs") => network::SERVICE_CIDR,
+        ("networking.k8s.io", "ipaddresses") => network::IP_ADDRESS,
+        ("policy", "poddisruptionbudgets") => misc::DISRUPTION_BUDGET,
+        ("rbac.authorization.k8s.io", "roles") => rbac::ROLE,
+        ("rbac.authorization.k8s.io", "clusterroles") => rbac::CLUSTER_ROLE,
+        ("rbac.authorization.k8s.io", "rolebindings") => rbac::ROLE_BINDING,
+        ("rbac.authorization.k8s.io", "clusterrolebindings") => rbac::CLUSTER_ROLE_BINDING,
+        ("coordination.k8s.io", "leases") => misc::LEASE,
+        ("certificates.k8s.io", "certificatesigningrequests") => csr::CSR,
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations") => admission::VALIDATING_WEBHOOKS,
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations") => admission::MUTATING_WEBHOOKS,
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies") => admission::VALIDATING_POLICY,
+        ("admissionregistration.k8s.io", "mutatingadmissionpolicies") => admission::MUTATING_POLICY,
+        (
+            "admissionregistration.k8s.io",
+            "validatingadmissionpolicybindings" | "mutatingadmissionpolicybindings",
+        ) => admission::POLICY_BINDING,
+        (crate::crd::GROUP, crate::crd::PLURAL) => crate::crd::DEFINITION,
+        ("apiregistration.k8s.io", "apiservices") => misc::API_SERVICE,
+        ("discovery.k8s.io", "endpointslices") => network::ENDPOINT_SLICE,
+        ("storage.k8s.io", "storageclasses") => storage::STORAGE_CLASS,
+        ("storage.k8s.io", "csidrivers") => storage::CSI_DRIVER,
+        ("storage.k8s.io", "csinodes") => storage::CSI_NODE,
+        ("storage.k8s.io", "csistoragecapacities") => storage::CSI_CAPACITY,
+        ("storage.k8s.io", "volumeattachments") => storage::ATTACHMENT,
+        ("storage.k8s.io", "volumeattributesclasses") => storage::ATTRIBUTES_CLASS,
+        ("scheduling.k8s.io", "priorityclasses") => misc::PRIORITY_CLASS,
+        ("node.k8s.io", "runtimeclasses") => misc::RUNTIME_CLASS,
+        ("flowcontrol.apiserver.k8s.io", "flowschemas") => misc::FLOW_SCHEMA,
+        ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations") => misc::PRIORITY_LEVEL,
+        ("resource.k8s.io", "resourceclaims") => misc::RESOURCE_CLAIM,
+        ("resource.k8s.io", _) => misc::RESOURCE_OTHER,
+        _ => BASE,
+    }
+}

@@ -1,0 +1,333 @@
+//! The one strategy of all built-in kinds: a table row per kind, interpreted.
+
+use machinery::field;
+use serde_json::{Map, Value};
+
+use super::check::Errs;
+use super::value::{at, put, remove, set_at};
+use crate::error::ApiError;
+use crate::strategy::{Generation, NameRule, Strategy, WriteContext};
+
+/// What metadata a write to `/status` may change besides the status.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StatusMeta {
+    All,
+    AllButLabels,
+    Nothing,
+}
+
+/// What counts for `metadata.generation`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// Generation is as the client sent it.
+    Unmanaged,
+    Spec,
+    SpecAndAnnotations,
+    /// Everything but metadata and status.
+    Content,
+}
+
+/// A field label, the place of its value, and the value of an object that has none there.
+pub(crate) type FieldLabel = (&'static str, &'static str, &'static str);
+
+/// One kind.
+#[derive(Clone, Copy)]
+pub(crate) struct Spec {
+    /// The status of an object that nobody wrote a status to. Kinds without: `None`.
+    pub status: Option<fn() -> Value>,
+    /// What a create brings as status is kept.
+    pub status_on_create: bool,
+    pub status_meta: StatusMeta,
+    pub generation: Counted,
+    pub create_on_update: bool,
+    pub unconditional_update: bool,
+    pub name: NameRule,
+    pub returns_deleted: bool,
+    pub own_labels: bool,
+    pub fields: &'static [FieldLabel],
+    pub default: fn(&mut Value),
+    pub create: fn(&WriteContext<'_>, &mut Value),
+    /// Admission of new objects, which may refuse them.
+    pub admit: fn(&WriteContext<'_>, &mut Value) -> Result<(), ApiError>,
+    pub update: fn(&WriteContext<'_>, &mut Value, &Value),
+    /// The first DELETE, before it is decided whether the object stays.
+    pub delete: fn(&WriteContext<'_>, &mut Value),
+    /// From the other form of the kind to the one with this apiVersion.
+    pub convert: fn(&mut Value, &str),
+    /// Any subresource; for `status` after the generic separation.
+    pub subresource: fn(&WriteContext<'_>, &str, &mut Value, &Value),
+    /// Checks of a whole object, on create and update.
+    pub validate: fn(&WriteContext<'_>, &Value, &mut Errs),
+    pub validate_create: fn(&WriteContext<'_>, &Value, &mut Errs),
+    pub validate_update: fn(&WriteContext<'_>, &Value, &Value, &mut Errs),
+    /// Checks of writes to a subresource.
+    pub validate_subresource: fn(&WriteContext<'_>, &str, &Value, &Value, &mut Errs),
+    pub warnings: fn(&Value, Option<&Value>) -> Vec<String>,
+    /// What a write this way never owns, where that is not what the status rules say.
+    pub resets: fn(Option<&str>) -> Option<&'static [&'static str]>,
+    pub graceful: fn(&Value, Option<i64>) -> Option<i64>,
+    /// Whether something other than the metadata's finalizers holds a deleted object.
+    pub finalized: fn(&Value) -> bool,
+    pub orphans: bool,
+}
+
+/// A kind without peculiarities.
+pub(crate) const BASE: Spec = Spec {
+    status: None,
+    status_on_create: false,
+    status_meta: StatusMeta::All,
+    generation: Counted::Unmanaged,
+    create_on_update: false,
+    unconditional_update: true,
+    name: NameRule::Subdomain,
+    returns_deleted: false,
+    own_labels: false,
+    fields: &[],
+    default: |_| {},
+    create: |_, _| {},
+    admit: |_, _| Ok(()),
+    update: |_, _, _| {},
+    delete: |_, _| {},
+    convert: |_, _| {},
+    subresource: |_, _, _, _| {},
+    validate: |_, _, _| {},
+    validate_create: |_, _, _| {},
+    validate_update: |_, _, _, _| {},
+    validate_subresource: |_, _, _, _, _| {},
+    warnings: |_, _| Vec::new(),
+    resets: |_| None,
+    graceful: |_, _| None,
+    finalized: |_| false,
+    orphans: false,
+};
+
+/// A kind with a status that starts empty and a generation that counts spec changes.
+pub(crate) const WITH_STATUS: Spec =
+    Spec { status: Some(|| Value::Object(Map::new())), generation: Counted::Spec, ..BASE };
+
+/// [`Spec`] at work.
+pub(crate) struct Kind(Spec, Vec<&'static str>);
+
+/// What a status write may not take from its body when metadata is not its business.
+const STATUS_METADATA: &[&str] = &[
+    "labels",
+    "annotations",
+    "finalizers",
+    "ownerReferences",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+];
+
+impl Kind {
+    pub(crate) fn new(spec: Spec) -> Self {
+        let labels = spec.fields.iter().map(|(label, ..)| *label).collect();
+        Self(spec, labels)
+    }
+
+    fn separate_status(&self, obj: &mut Value, old: &Value) {
+        let status = remove(obj, "status").unwrap_or_default();
+        let metadata = remove(obj, "metadata").unwrap_or_default();
+        *obj = old.clone();
+        put(obj, "status", &status);
+        put(obj, "metadata", &metadata);
+        let fixed = match self.0.status_meta {
+            StatusMeta::All => &[][..],
+            StatusMeta::AllButLabels => &["labels"][..],
+            StatusMeta::Nothing => STATUS_METADATA,
+        };
+        keep_metadata(obj, old, fixed);
+    }
+}
+
+/// Takes the named metadata fields from `old`.
+pub(crate) fn keep_metadata(obj: &mut Value, old: &Value, fields: &[&str]) {
+    for key in fields {
+        match at(old, "metadata").get(key) {
+            Some(value) => set_at(obj, "metadata", key, value.clone()),
+            None => drop(super::value::remove_at(obj, "metadata", key)),
+        }
+    }
+}
+
+/// Adds what `defaults` has and `value` lacks.
+pub(crate) fn fill_object(value: &mut Value, defaults: Value) {
+    match (value, defaults) {
+        (Value::Object(map), Value::Object(defaults)) => {
+            for (key, default) in defaults {
+                match map.get_mut(&key) {
+                    Some(present) if !present.is_null() => fill_object(present, default),
+                    _ => drop(map.insert(key, default)),
+                }
+            }
+        }
+        (value @ Value::Null, defaults) => *value = defaults,
+        _ => {}
+    }
+}
+
+impl Strategy for Kind {
+    fn default(&self, obj: &mut Value) {
+        (self.0.default)(obj);
+        if let (Some(initial), Some(map)) = (self.0.status, obj.as_object_mut()) {
+            fill_object(map.entry("status").or_insert(Value::Null), initial());
+        }
+    }
+
+    fn prepare_create(&self, cx: &WriteContext<'_>, obj: &mut Value) -> Result<(), ApiError> {
+        if let Some(initial) = self.0.status.filter(|_| !self.0.status_on_create) {
+            put(obj, "status", &initial());
+        }
+        (self.0.create)(cx, obj);
+        (self.0.admit)(cx, obj)
+    }
+
+    fn prepare_update(&self, cx: &WriteContext<'_>, obj: &mut Value, old: &Value) -> Result<(), ApiError> {
+        if self.0.status.is_some() {
+            put(obj, "status", at(old, "status"));
+        }
+        (self.0.update)(cx, obj, old);
+        Ok(())
+    }
+
+    fn prepare_subresource_update(
+        &self,
+        cx: &WriteContext<'_>,
+        subresource: &str,
+        obj: &mut Value,
+        old: &Value,
+    ) -> Result<(), ApiError> {
+        if subresource == "status" {
+            self.separate_status(obj, old);
+        }
+        (self.0.subresource)(cx, subresource, obj, old);
+        Ok(())
+    }
+
+    fn prepare_delete(&self, cx: &WriteContext<'_>, obj: &mut Value) -> Result<(), ApiError> {
+        (self.0.delete)(cx, obj);
+        Ok(())
+    }
+
+    fn convert(&self, obj: &mut Value, _from: &str, to: &str) {
+        (self.0.convert)(obj, to);
+    }
+
+    fn generation(&self) -> Generation {
+        if self.0.generation == Counted::Unmanaged { Generation::Unmanaged } else { Generation::Managed }
+    }
+
+    fn spec_changed(&self, new: &Value, old: &Value) -> bool {
+        match self.0.generation {
+            Counted::Unmanaged => false,
+            Counted::Spec => new.get("spec") != old.get("spec"),
+            Counted::SpecAndAnnotations => {
+                new.get("spec") != old.get("spec")
+                    || at(new, "metadata.annotations") != at(old, "metadata.annotations")
+            }
+            Counted::Content => content_changed(new, old, &["metadata", "status"]),
+        }
+    }
+
+    fn validate_create(&self, cx: &WriteContext<'_>, obj: &Value) -> Vec<field::Error> {
+        let mut errs = Errs::default();
+        (self.0.validate)(cx, obj, &mut errs);
+        (self.0.validate_create)(cx, obj, &mut errs);
+        errs.0
+    }
+
+    fn validate_update(
+        &self,
+        cx: &WriteContext<'_>,
+        subresource: Option<&str>,
+        obj: &Value,
+        old: &Value,
+    ) -> Vec<field::Error> {
+        let mut errs = Errs::default();
+        match subresource {
+            Some(name) if name != "scale" => (self.0.validate_subresource)(cx, name, obj, old, &mut errs),
+            _ => {
+                (self.0.validate)(cx, obj, &mut errs);
+                (self.0.validate_update)(cx, obj, old, &mut errs);
+            }
+        }
+        errs.0
+    }
+
+    fn warnings(&self, obj: &Value, old: Option<&Value>) -> Vec<String> {
+        (self.0.warnings)(obj, old)
+    }
+
+    fn name_rule(&self) -> NameRule {
+        self.0.name
+    }
+
+    fn create_on_update(&self) -> bool {
+        self.0.create_on_update
+    }
+
+    fn unconditional_update(&self) -> bool {
+        self.0.unconditional_update
+    }
+
+    fn field_value(&self, obj: &Value, label: &str) -> Option<String> {
+        let (_, place, default) = self.0.fields.iter().find(|(name, ..)| *name == label)?;
+        Some(match at(obj, place) {
+            Value::String(s) => s.clone(),
+            Value::Null => (*default).to_owned(),
+            other => other.to_string(),
+        })
+    }
+
+    fn field_labels(&self) -> &[&'static str] {
+        &self.1
+    }
+
+    fn own_field_label_conversion(&self) -> bool {
+        self.0.own_labels
+    }
+
+    fn graceful_deletion(&self, obj: &Value, requested: Option<i64>) -> Option<i64> {
+        (self.0.graceful)(obj, requested)
+    }
+
+    fn deletion_is_finalized(&self, obj: &Value) -> bool {
+        (self.0.finalized)(obj)
+    }
+
+    fn default_orphans_dependents(&self) -> bool {
+        self.0.orphans
+    }
+
+    fn reset_fields(&self, subresource: Option<&str>) -> Vec<String> {
+        if let Some(own) = (self.0.resets)(subresource) {
+            return own.iter().map(ToString::to_string).collect();
+        }
+        if self.0.status.is_none() {
+            return Vec::new();
+        }
+        match (subresource, self.0.status_meta) {
+            (None | Some("scale"), _) => vec!["status".into()],
+            (Some("status"), StatusMeta::All) => vec!["spec".into()],
+            (Some("status"), StatusMeta::AllButLabels) => vec!["spec".into(), "metadata.labels".into()],
+            (Some("status"), StatusMeta::Nothing) => {
+                let metadata = ["labels", "annotations", "finalizers", "ownerReferences"];
+                std::iter::once("spec".to_owned())
+                    .chain(metadata.iter().map(|key| format!("metadata.{key}")))
+                    .collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn returns_deleted_object(&self) -> bool {
+        self.0.returns_deleted
+    }
+}
+
+/// Whether two objects differ in a top-level field outside `ignored`.
+pub(crate) fn content_changed(new: &Value, old: &Value, ignored: &[&str]) -> bool {
+    let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new != old };
+    let counts = |key: &&String| !ignored.contains(&key.as_str());
+    new.keys().chain(old.keys()).filter(counts).any(|key| new.get(key) != old.get(key))
+}

@@ -1,0 +1,313 @@
+//! Volumes, claims, storage classes and CSI objects.
+
+use machinery::field::Path;
+use serde_json::{Map, Value, json};
+
+use super::check::{Errs, IMMUTABLE};
+use super::spec::{BASE, Counted, Spec, StatusMeta, WITH_STATUS};
+use super::value::{at, fill, fill_at, has, list, object_mut, path, put, text};
+use crate::strategy::WriteContext;
+
+const MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+
+pub(super) const CLAIM: Spec = Spec {
+    status: Some(|| json!({"phase": "Pending"})),
+    generation: Counted::Unmanaged,
+    returns_deleted: true,
+    default: |obj| {
+        object_mut(obj, "spec.resources");
+        fill_at(obj, "spec", "volumeMode", "Filesystem");
+        for place in ["spec.resources.requests", "spec.resources.limits", "status.capacity"] {
+            super::amounts::round(obj, place);
+        }
+    },
+    admit: super::limits::claim,
+    create: |cx, obj| {
+        protect(obj, "kubernetes.io/pvc-protection");
+        default_class(cx, obj);
+    },
+    validate: |_, obj, errs| claim(at(obj, "spec"), &Path::field("spec"), errs),
+    validate_update: claim_fixed,
+    warnings: super::warnings::claim,
+    ..WITH_STATUS
+};
+
+pub(super) const VOLUME: Spec = Spec {
+    status: Some(|| json!({"phase": "Pending"})),
+    generation: Counted::Unmanaged,
+    returns_deleted: true,
+    default: |obj| {
+        super::amounts::round(obj, "spec.capacity");
+        fill_at(obj, "spec", "persistentVolumeReclaimPolicy", "Retain");
+        fill_at(obj, "spec", "volumeMode", "Filesystem");
+        if has(obj, "spec.hostPath") {
+            fill_at(obj, "spec.hostPath", "type", "");
+        }
+    },
+    create: |cx, obj| {
+        protect(obj, "kubernetes.io/pv-protection");
+        super::value::set_at(obj, "status", "lastPhaseTransitionTime", cx.now);
+    },
+    subresource: phase_time,
+    validate: |_, obj, errs| volume(at(obj, "spec"), &Path::field("spec"), errs),
+    ..WITH_STATUS
+};
+
+pub(super) const STORAGE_CLASS: Spec = Spec {
+    returns_deleted: true,
+    default: |obj| {
+        if let Some(map) = obj.as_object_mut() {
+            fill(map, "reclaimPolicy", "Delete");
+            fill(map, "volumeBindingMode", "Immediate");
+        }
+    },
+    validate: |_, obj, errs| {
+        if text(obj, "provisioner").is_empty() {
+            errs.required(&Path::field("provisioner"), "");
+        }
+        errs.one_of(&Path::field("reclaimPolicy"), text(obj, "reclaimPolicy"), &["Delete", "Retain"]);
+        errs.one_of(
+            &Path::field("volumeBindingMode"),
+            text(obj, "volumeBindingMode"),
+            &["Immediate", "WaitForFirstConsumer"],
+        );
+    },
+    validate_update: |_, obj, old, errs| {
+        for key in ["parameters", "provisioner", "reclaimPolicy"] {
+            if at(obj, key) != at(old, key) {
+                errs.forbidden(&Path::field(key), &format!("updates to {key} are forbidden."));
+            }
+        }
+    },
+    ..BASE
+};
+
+pub(super) const CSI_DRIVER: Spec = Spec {
+    unconditional_update: false,
+    returns_deleted: true,
+    default: |obj| {
+        let Some(spec) = object_mut(obj, "spec") else { return };
+        fill(spec, "attachRequired", true);
+        fill(spec, "podInfoOnMount", false);
+        fill(spec, "storageCapacity", false);
+        fill(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+        fill(spec, "requiresRepublish", false);
+        fill(spec, "seLinuxMount", false);
+        if spec.get("volumeLifecycleModes").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+            spec.insert("volumeLifecycleModes".into(), json!(["Persistent"]));
+        }
+    },
+    validate_update: |_, obj, old, errs| {
+        for key in ["attachRequired", "fsGroupPolicy", "volumeLifecycleModes"] {
+            errs.immutable(&format!("spec.{key}"), obj, old);
+        }
+    },
+    ..BASE
+};
+
+pub(super) const CSI_NODE: Spec = Spec {
+    unconditional_update: false,
+    returns_deleted: true,
+    default: |obj| {
+        if let Some(spec) = object_mut(obj, "spec")
+            && spec.get("drivers").and_then(Value::as_array).is_none_or(Vec::is_empty)
+        {
+            spec.insert("drivers".into(), Value::Null);
+        }
+    },
+    ..BASE
+};
+
+pub(super) const CSI_CAPACITY: Spec = Spec {
+    unconditional_update: false,
+    validate: |_, obj, errs| {
+        if text(obj, "storageClassName").is_empty() {
+            errs.required(&Path::field("storageClassName"), "");
+        }
+    },
+    validate_update: |_, obj, old, errs| {
+        errs.immutable("nodeTopology", obj, old);
+        errs.immutable("storageClassName", obj, old);
+    },
+    ..BASE
+};
+
+pub(super) const ATTACHMENT: Spec = Spec {
+    status: Some(|| json!({"attached": false})),
+    status_meta: StatusMeta::Nothing,
+    generation: Counted::Unmanaged,
+    unconditional_update: false,
+    returns_deleted: true,
+    validate: |_, obj, errs| {
+        let here = Path::field("spec");
+        for key in ["attacher", "nodeName"] {
+            if text(at(obj, "spec"), key).is_empty() {
+                errs.required(&here.child(key), "");
+            }
+        }
+    },
+    validate_update: |_, obj, old, errs| errs.immutable("spec", obj, old),
+    ..WITH_STATUS
+};
+
+pub(super) const ATTRIBUTES_CLASS: Spec = Spec {
+    returns_deleted: true,
+    validate: |_, obj, errs| {
+        if text(obj, "driverName").is_empty() {
+            errs.required(&Path::field("driverName"), "");
+        }
+    },
+    validate_update: |_, obj, old, errs| {
+        for key in ["driverName", "parameters"] {
+            if at(obj, key) != at(old, key) {
+                errs.forbidden(&Path::field(key), &format!("updates to {key} are forbidden."));
+            }
+        }
+    },
+    ..BASE
+};
+
+/// Objects in use are not deleted: a finalizer from the start.
+fn protect(obj: &mut Value, finalizer: &str) {
+    if list(obj, "metadata.finalizers").iter().all(|f| f != finalizer)
+        && let Some(metadata) = super::value::at_mut(obj, "metadata")
+    {
+        super::pods::append(metadata, "finalizers", finalizer.into());
+    }
+}
+
+/// A claim that names no class gets the default one.
+fn default_class(cx: &WriteContext<'_>, obj: &mut Value) {
+    const DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
+    if has(obj, "spec.storageClassName") {
+        return;
+    }
+    let is_default = |class: &Value| {
+        at(class, "metadata.annotations").get(DEFAULT).and_then(Value::as_str) == Some("true")
+    };
+    let newest = cx
+        .lookup
+        .list("storage.k8s.io", "storageclasses", None)
+        .into_iter()
+        .filter(is_default)
+        .max_by_key(|class| text(class, "metadata.creationTimestamp").to_owned());
+    if let Some(class) = newest {
+        super::value::set_at(obj, "spec", "storageClassName", text(&class, "metadata.name"));
+    }
+}
+
+fn phase_time(cx: &WriteContext<'_>, sub: &str, obj: &mut Value, old: &Value) {
+    if sub == "status" && text(obj, "status.phase") != text(old, "status.phase") {
+        super::value::set_at(obj, "status", "lastPhaseTransitionTime", cx.now);
+    }
+}
+
+fn claim(spec: &Value, place: &Path, errs: &mut Errs) {
+    access_modes(spec, place, "at least 1 access mode is required", errs);
+    if has(spec, "selector") {
+        errs.selector(&place.child("selector"), at(spec, "selector"));
+    }
+    let here = place.child("resources");
+    match at(spec, "resources.requests").get("storage") {
+        None => errs.required(&here.key("storage"), ""),
+        Some(amount) => {
+            if super::check::is_negative(amount) || amount == "0" {
+                errs.invalid(&here.key("storage"), amount, "must be greater than zero");
+            }
+        }
+    }
+    let mode = text(spec, "volumeMode");
+    if !mode.is_empty() {
+        errs.one_of(&place.child("volumeMode"), mode, &["Block", "Filesystem"]);
+    }
+}
+
+fn access_modes(spec: &Value, place: &Path, missing: &str, errs: &mut Errs) {
+    let modes = list(spec, "accessModes");
+    if modes.is_empty() {
+        errs.required(&place.child("accessModes"), missing);
+    }
+    for mode in modes {
+        errs.one_of(&place.child("accessModes"), mode.as_str().unwrap_or_default(), MODES);
+    }
+}
+
+fn claim_fixed(_: &WriteContext<'_>, obj: &Value, old: &Value, errs: &mut Errs) {
+    let mut wanted = at(obj, "spec").clone();
+    let before = at(old, "spec");
+    // Binding fills in the volume; a bound claim may grow and change its attributes.
+    if text(before, "volumeName").is_empty() {
+        put(&mut wanted, "volumeName", at(before, "volumeName"));
+    }
+    if text(old, "status.phase") == "Bound" {
+        let requests = at(before, "resources.requests").clone();
+        fill_requests(&mut wanted, &requests);
+        put(&mut wanted, "volumeAttributesClassName", at(before, "volumeAttributesClassName"));
+    }
+    if &wanted != before {
+        let why = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+        let shown = super::godiff::claim_spec(before, &wanted);
+        errs.forbidden(&Path::field("spec"), &format!("{why}\n{shown}"));
+    }
+    if at(obj, "spec.volumeMode") != at(old, "spec.volumeMode") {
+        errs.invalid(&path("spec.volumeMode"), at(obj, "spec.volumeMode"), IMMUTABLE);
+    }
+}
+
+fn fill_requests(spec: &mut Value, requests: &Value) {
+    if let Some(map) = object_mut(spec, "resources") {
+        map.insert("requests".into(), requests.clone());
+    }
+}
+
+fn volume(spec: &Value, place: &Path, errs: &mut Errs) {
+    access_modes(spec, place, "", errs);
+    let capacity = at(spec, "capacity");
+    if capacity.as_object().is_none_or(Map::is_empty) {
+        errs.required(&place.child("capacity"), "");
+    }
+    if !capacity.is_null()
+        && (capacity.get("storage").is_none() || capacity.as_object().is_some_and(|m| m.len() > 1))
+    {
+        errs.0.push(machinery::field::Error::not_supported(&place.child("capacity"), capacity, &["storage"]));
+    }
+    errs.quantities(&place.child("capacity"), capacity);
+    errs.one_of(
+        &place.child("persistentVolumeReclaimPolicy"),
+        text(spec, "persistentVolumeReclaimPolicy"),
+        &["Delete", "Recycle", "Retain"],
+    );
+    const PLAIN: &[&str] = &[
+        "accessModes",
+        "capacity",
+        "claimRef",
+        "mountOptions",
+        "nodeAffinity",
+        "persistentVolumeReclaimPolicy",
+        "storageClassName",
+        "volumeAttributesClassName",
+        "volumeMode",
+    ];
+    let sources = spec
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(key, value)| !PLAIN.contains(&key.as_str()) && !value.is_null());
+    match sources.count() {
+        0 => errs.required(place, "must specify a volume type"),
+        1 => {}
+        _ => errs.forbidden(place, "may not specify more than 1 volume type"),
+    }
+    if has(spec, "nfs") {
+        let here = place.child("nfs");
+        for key in ["server", "path"] {
+            if text(at(spec, "nfs"), key).is_empty() {
+                errs.required(&here.child(key), "");
+            }
+        }
+        let export = text(spec, "nfs.path");
+        if !export.is_empty() && !export.starts_with('/') {
+            errs.invalid_str(&here.child("path"), export, "must be an absolute path");
+        }
+    }
+}

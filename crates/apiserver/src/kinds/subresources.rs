@@ -1,0 +1,112 @@
+//! Pure parts of the action subresources of pods: binding and eviction.
+
+use serde_json::{Value, json};
+
+use super::check::selects;
+use super::pods::append;
+use super::value::{at, has, int, list, put, set_at, text};
+use crate::error::{ApiError, Cause, Details, Reason};
+
+/// Assigns the pod to the node that a `Binding` names; writes the condition a scheduler's decision leaves.
+pub fn bind(pod: &mut Value, binding: &Value, now: &str) -> Result<(), ApiError> {
+    let name = text(pod, "metadata.name").to_owned();
+    let node = text(binding, "target.name");
+    let kind = text(binding, "target.kind");
+    if node.is_empty() {
+        return Err(invalid(binding, "target.name", "Required value"));
+    }
+    if !kind.is_empty() && kind != "Node" {
+        let body = format!("Unsupported value: \"{kind}\": supported values: \"Node\", \"<empty>\"");
+        return Err(invalid(binding, "target.kind", &body));
+    }
+    let uid = text(binding, "metadata.uid");
+    if !uid.is_empty() && uid != text(pod, "metadata.uid") {
+        let why = format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            text(pod, "metadata.uid")
+        );
+        return Err(ApiError::conflict("", "pods/binding", &name, &why));
+    }
+    if has(pod, "metadata.deletionTimestamp") {
+        let why = format!("pod {name} is being deleted, cannot be assigned to a host");
+        return Err(ApiError::conflict("", "pods/binding", &name, &why));
+    }
+    let current = text(pod, "spec.nodeName");
+    if !current.is_empty() {
+        let why = format!("pod {name} is already assigned to node \"{current}\"");
+        return Err(ApiError::conflict("", "pods/binding", &name, &why));
+    }
+    set_at(pod, "spec", "nodeName", node);
+    for (key, value) in super::value::entries(binding, "metadata.annotations") {
+        set_at(pod, "metadata.annotations", key, value.clone());
+    }
+    let mut conditions = list(pod, "status.conditions").to_vec();
+    conditions.retain(|c| text(c, "type") != "PodScheduled");
+    let mut status = at(pod, "status").clone();
+    put(&mut status, "conditions", &Value::from(conditions));
+    append(
+        &mut status,
+        "conditions",
+        json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now}),
+    );
+    put(pod, "status", &status);
+    Ok(())
+}
+
+fn invalid(binding: &Value, field: &str, body: &str) -> ApiError {
+    let reason = if body.starts_with("Required") { "FieldValueRequired" } else { "FieldValueNotSupported" };
+    let error = machinery::field::Error { field: field.into(), body: body.into(), reason };
+    ApiError::invalid("", "Binding", text(binding, "metadata.name"), &[error])
+}
+
+/// Whether the budgets of the pod's namespace allow it to go. On success the name of the budget that was spent
+/// from, if any: its `status.disruptionsAllowed` goes down by one.
+pub fn evictable<'a>(
+    pod: &Value,
+    eviction: &Value,
+    budgets: &'a [Value],
+) -> Result<Option<&'a Value>, ApiError> {
+    let wanted = text(eviction, "metadata.name");
+    if !wanted.is_empty() && !text(pod, "metadata.name").is_empty() && wanted != text(pod, "metadata.name") {
+        return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
+    }
+    // What runs nowhere, has ended or is going anyway costs no budget.
+    let free = matches!(text(pod, "status.phase"), "Succeeded" | "Failed" | "Pending")
+        || has(pod, "metadata.deletionTimestamp");
+    if free {
+        return Ok(None);
+    }
+    let labels = at(pod, "metadata.labels");
+    let covers = |budget: &&Value| {
+        let selector = at(budget, "spec.selector");
+        !selector.is_null()
+            && machinery::selector::LabelSelector::from_object(selector).is_ok_and(|s| selects(&s, labels))
+    };
+    let mut covering = budgets.iter().filter(covers);
+    let Some(budget) = covering.next() else { return Ok(None) };
+    if covering.next().is_some() {
+        return Err(ApiError::internal(
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+        ));
+    }
+    if int(budget, "status.disruptionsAllowed").unwrap_or_default() > 0 {
+        return Ok(Some(budget));
+    }
+    Err(too_many(budget))
+}
+
+fn too_many(budget: &Value) -> ApiError {
+    let message = format!(
+        "The disruption budget {} needs {} healthy pods and has {} currently",
+        text(budget, "metadata.name"),
+        int(budget, "status.desiredHealthy").unwrap_or_default(),
+        int(budget, "status.currentHealthy").unwrap_or_default()
+    );
+    let cause = Cause { reason: "DisruptionBudget".into(), message, field: String::new() };
+    ApiError::new(
+        429,
+        Reason::TooManyRequests,
+        "Cannot evict pod as it would violate the pod's disruption budget.",
+    )
+    .with_details(Details { causes: vec![cause], retry_after_seconds: Some(0), ..Details::default() })
+}

@@ -1,0 +1,121 @@
+//! Small readers and writers of JSON by dotted path.
+
+use machinery::field::Path;
+use serde_json::{Map, Value};
+
+static NULL: Value = Value::Null;
+
+/// The value at a dotted path; `Null` when absent.
+pub(crate) fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
+    path.split('.').try_fold(value, |v, key| v.get(key)).unwrap_or(&NULL)
+}
+
+/// The string at a path; empty when absent, as in the original's zero values.
+pub(crate) fn text<'a>(value: &'a Value, path: &str) -> &'a str {
+    at(value, path).as_str().unwrap_or_default()
+}
+
+pub(crate) fn int(value: &Value, path: &str) -> Option<i64> {
+    at(value, path).as_i64()
+}
+
+pub(crate) fn flag(value: &Value, path: &str) -> bool {
+    at(value, path).as_bool().unwrap_or_default()
+}
+
+/// The list at a path; empty when absent.
+pub(crate) fn list<'a>(value: &'a Value, path: &str) -> &'a [Value] {
+    at(value, path).as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The entries of the object at a path, in key order.
+pub(crate) fn entries<'a>(
+    value: &'a Value,
+    path: &str,
+) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
+    at(value, path).as_object().into_iter().flatten()
+}
+
+pub(crate) fn has(value: &Value, path: &str) -> bool {
+    !at(value, path).is_null()
+}
+
+/// The mutable value at a path, if it is there.
+pub(crate) fn at_mut<'a>(value: &'a mut Value, path: &str) -> Option<&'a mut Value> {
+    path.split('.').try_fold(value, |v, key| v.get_mut(key))
+}
+
+pub(crate) fn list_mut<'a>(
+    value: &'a mut Value,
+    path: &str,
+) -> impl Iterator<Item = &'a mut Value> + use<'a> {
+    at_mut(value, path).and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+/// The object at a path, made when absent or null; `None` when something else is in the way.
+pub(crate) fn object_mut<'a>(value: &'a mut Value, path: &str) -> Option<&'a mut Map<String, Value>> {
+    let mut here = value;
+    for key in path.split('.') {
+        let map = here.as_object_mut()?;
+        let next = map.entry(key).or_insert(Value::Null);
+        if next.is_null() {
+            *next = Value::Object(Map::new());
+        }
+        here = next;
+    }
+    here.as_object_mut()
+}
+
+/// Makes the object at a path when it is absent.
+pub(crate) fn ensure(value: &mut Value, path: &str) {
+    let _ = object_mut(value, path);
+}
+
+/// Sets a field unless it has a value; an empty string counts as none, as it does in the original.
+pub(crate) fn fill(map: &mut Map<String, Value>, key: &str, default: impl Into<Value>) {
+    match map.get(key) {
+        None | Some(Value::Null) => {}
+        Some(Value::String(s)) if s.is_empty() => {}
+        Some(_) => return,
+    }
+    map.insert(key.to_owned(), default.into());
+}
+
+/// [`fill`] in the object at `path`, which is made when absent.
+pub(crate) fn fill_at(value: &mut Value, path: &str, key: &str, default: impl Into<Value>) {
+    if let Some(map) = object_mut(value, path) {
+        fill(map, key, default);
+    }
+}
+
+/// Sets a field of the object at a path, making the object.
+pub(crate) fn set_at(value: &mut Value, path: &str, key: &str, new: impl Into<Value>) {
+    if let Some(map) = object_mut(value, path) {
+        map.insert(key.to_owned(), new.into());
+    }
+}
+
+/// Sets or, for null, removes a top-level field.
+pub(crate) fn put(value: &mut Value, key: &str, new: &Value) {
+    if let Some(map) = value.as_object_mut() {
+        if new.is_null() {
+            map.remove(key);
+        } else {
+            map.insert(key.to_owned(), new.clone());
+        }
+    }
+}
+
+pub(crate) fn remove(value: &mut Value, key: &str) -> Option<Value> {
+    value.as_object_mut().and_then(|m| m.remove(key))
+}
+
+/// The same with a parent path.
+pub(crate) fn remove_at(value: &mut Value, path: &str, key: &str) -> Option<Value> {
+    at_mut(value, path).and_then(|v| remove(v, key))
+}
+
+/// A field path from its dotted text.
+pub(crate) fn path(dotted: &str) -> Path {
+    dotted.split('.').fold(Path::root(), |path, key| path.child(key))
+}

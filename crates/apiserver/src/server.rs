@@ -1,0 +1,519 @@
+//! A space's API server: construction, the request pipeline, shutdown.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::{Bytes, BytesMut};
+use http::header::{CACHE_CONTROL, HeaderValue, USER_AGENT};
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
+use store::SpaceStore;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::authn::{self, Authenticator};
+use crate::authz::{Attributes, Authorizer};
+use crate::catalog::Catalog;
+use crate::codec::negotiate::{self, Endpoint};
+use crate::crd::{self, Follower, Following};
+use crate::encode;
+use crate::error::{ApiError, Details, Reason};
+use crate::handlers::{self, Cx, LiveLookup, no_such_resource, output};
+use crate::health::{self, Check, Faults};
+use crate::identity::UserInfo;
+use crate::path::RequestInfo;
+use crate::request::Query;
+use crate::response::{self, Body};
+use crate::tokens::Issuer;
+use crate::{bootstrap, discovery, openapi, version};
+
+/// What an [`ApiServer`] is made of.
+pub struct ApiServerConfig {
+    pub store: SpaceStore,
+    pub authenticator: Arc<Authenticator>,
+    pub authorizer: Authorizer,
+    /// Signs TokenRequests; without it the authenticator's issuer does.
+    pub tokens: Option<Arc<Issuer>>,
+    /// `host:port` as clients see this server (discovery's `serverAddress`).
+    pub advertise: String,
+    /// Write the RBAC bootstrap roles and bindings at start.
+    pub rbac_bootstrap: bool,
+    /// Create `default`, `kube-system`, `kube-public` and `kube-node-lease` at start.
+    pub system_namespaces: bool,
+    pub limits: Limits,
+}
+
+impl ApiServerConfig {
+    /// A server without authorization, for tests and trusted callers.
+    pub fn open(store: SpaceStore, authenticator: Arc<Authenticator>) -> Self {
+        Self {
+            store,
+            authenticator,
+            authorizer: Authorizer::always_allow(),
+            tokens: None,
+            advertise: "127.0.0.1:6443".into(),
+            rbac_bootstrap: false,
+            system_namespaces: true,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Bounds on what clients can make the server hold (AS-070).
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Requests under way, watches not counted after their start.
+    pub in_flight: usize,
+    pub body_bytes: usize,
+    pub request_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { in_flight: 600, body_bytes: 3 << 20, request_timeout: Duration::from_secs(60) }
+    }
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    #[error("reading the space: {0}")]
+    Store(#[from] store::StoreError),
+    #[error("preparing the space: {0}")]
+    Bootstrap(String),
+}
+
+/// What handlers share.
+pub(crate) struct Shared {
+    pub config: ApiServerConfig,
+    pub stop: CancellationToken,
+    /// Held while a number of a limited range (cluster IP, node port) is chosen and stored.
+    pub allocation: tokio::sync::Mutex<()>,
+}
+
+impl Shared {
+    pub(crate) fn issuer(&self) -> Option<&Arc<Issuer>> {
+        self.config.tokens.as_ref().or_else(|| self.config.authenticator.issuer())
+    }
+}
+
+/// The API of one space. [`ApiServer::stop`] ends it; it owns all its tasks.
+pub struct ApiServer {
+    shared: Arc<Shared>,
+    catalog: Arc<ArcSwap<Catalog>>,
+    openapi: openapi::Cache,
+    in_flight: tokio::sync::Semaphore,
+    prepared: AtomicBool,
+    draining: AtomicBool,
+    following: Following,
+    faults: Faults,
+    follower: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl ApiServer {
+    /// Loads the catalog, writes what must exist, and starts following CustomResourceDefinitions.
+    pub async fn start(config: ApiServerConfig) -> Result<Arc<Self>, StartError> {
+        let catalog = Arc::new(ArcSwap::from(crate::builtin::catalog()));
+        let stop = CancellationToken::new();
+        let follower = Follower::new(config.store.clone(), catalog.clone());
+        follower.sync().await;
+        let following = Following::up();
+        let supervised =
+            crd::supervise(follower, config.store.clone(), catalog.clone(), following.clone(), stop.clone());
+        let (rbac, namespaces) = (config.rbac_bootstrap, config.system_namespaces);
+        let server = Arc::new(Self {
+            in_flight: tokio::sync::Semaphore::new(config.limits.in_flight),
+            shared: Arc::new(Shared { config, stop, allocation: tokio::sync::Mutex::new(()) }),
+            catalog,
+            openapi: openapi::Cache::default(),
+            prepared: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            following,
+            faults: Faults::default(),
+            follower: Mutex::new(Some(tokio::spawn(supervised))),
+        });
+        let prepared = bootstrap::run(&server, namespaces, rbac).await;
+        if let Err(error) = prepared {
+            server.stop().await;
+            return Err(StartError::Bootstrap(error));
+        }
+        server.prepared.store(true, Ordering::Release);
+        Ok(server)
+    }
+
+    /// Answers one request. Never fails: errors are responses. The transport puts
+    /// [`crate::identity::Caller`] into the request's extensions.
+    pub async fn call<B>(self: &Arc<Self>, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: std::fmt::Display,
+    {
+        let (parts, body) = request.into_parts();
+        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        let mut warnings = Vec::new();
+        let answer = self.serve(&parts, body, &query, &mut warnings).await;
+        let mut response = answer.unwrap_or_else(|error| {
+            if negotiate::protobuf_only(&parts.headers) {
+                return response::error_protobuf(&error);
+            }
+            // Errors of routing are always indented.
+            let routing = matches!(error.code, 404..=406 | 415)
+                && error.details.as_deref().is_some_and(|d| *d == Details::default());
+            response::error(&error, routing || negotiate::pretty(&parts.headers, &query))
+        });
+        response::add_warnings(&mut response, &warnings);
+        let headers = response.headers_mut();
+        headers.insert("audit-id", audit_id(&parts));
+        headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+        response
+    }
+
+    /// This server as a `tower::Service`, for listeners and in-process clients.
+    pub fn service(self: &Arc<Self>) -> Service {
+        Service(self.clone())
+    }
+
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.load_full()
+    }
+
+    pub fn store(&self) -> &SpaceStore {
+        &self.shared.config.store
+    }
+
+    /// Whether `/readyz` answers 200.
+    pub fn ready(&self) -> bool {
+        self.checks().iter().all(|check| check.healthy)
+    }
+
+    /// The port of the advertised address; 443 where it names none.
+    pub(crate) fn advertised_port(&self) -> u16 {
+        let port = self.shared.config.advertise.rsplit_once(':').map(|(_, port)| port);
+        port.and_then(|port| port.parse().ok()).filter(|port| *port > 0).unwrap_or(443)
+    }
+
+    /// Makes `/readyz` fail while requests are still served: the first step of a graceful stop.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// Ends watches and tasks, and waits for them.
+    pub async fn stop(&self) {
+        self.drain();
+        self.shared.stop.cancel();
+        let follower = self.follower.lock().take();
+        if let Some(follower) = follower
+            && let Err(error) = follower.await
+        {
+            tracing::error!(%error, "following CustomResourceDefinitions ended badly");
+        }
+    }
+
+    async fn serve<B>(
+        self: &Arc<Self>,
+        parts: &Parts,
+        body: B,
+        query: &Query,
+        warnings: &mut Vec<String>,
+    ) -> Result<Response<Body>, ApiError>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: std::fmt::Display,
+    {
+        let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
+        let config = &self.shared.config;
+        let lookup = LiveLookup(&config.store);
+        let mut user = config.authenticator.authenticate(parts, &lookup)?;
+        let attributes = attributes(&info);
+        if let Some(other) = authn::impersonate(&parts.headers, &user, &attributes, &config.authorizer)? {
+            user = other;
+        }
+        let _permit = self.admit(&user, &info)?;
+        config.authorizer.authorize(&user, &attributes)?;
+        let limit = timeout(query, config.limits.request_timeout)?;
+        let answer = async {
+            if info.is_resource {
+                self.resource(parts, body, query, &info, &user, warnings).await
+            } else {
+                self.other(parts, query, &info).await
+            }
+        };
+        tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| {
+            let message = "Timeout: request did not complete within the allotted timeout";
+            Err(ApiError::new(504, Reason::Timeout, message).with_details(Details::default()))
+        })
+    }
+
+    /// A place among the requests under way; the mighty and the health checks need none.
+    fn admit(
+        &self,
+        user: &UserInfo,
+        info: &RequestInfo,
+    ) -> Result<Option<tokio::sync::SemaphorePermit<'_>>, ApiError> {
+        let health = ["/healthz", "/livez", "/readyz"].iter().any(|p| info.path.starts_with(p));
+        if health || user.in_group("system:masters") {
+            return Ok(None);
+        }
+        self.in_flight.try_acquire().map(Some).map_err(|_| {
+            let message = "Too many requests, please try again later.";
+            ApiError { plain: true, ..ApiError::new(429, Reason::TooManyRequests, message) }
+        })
+    }
+
+    async fn resource<B>(
+        self: &Arc<Self>,
+        parts: &Parts,
+        body: B,
+        query: &Query,
+        info: &RequestInfo,
+        user: &UserInfo,
+        warnings: &mut Vec<String>,
+    ) -> Result<Response<Body>, ApiError>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: std::fmt::Display,
+    {
+        let catalog = self.catalog.load_full();
+        let Some(descriptor) = catalog.resource(&info.group, &info.version, &info.resource) else {
+            let builtin = catalog.in_version(&info.group, &info.version).any(|d| !d.is_custom());
+            return Err(if builtin { no_such_resource() } else { ApiError::page_not_found() });
+        };
+        let body = read_body(parts, body, self.shared.config.limits.body_bytes).await?;
+        let mut cx = Cx {
+            shared: &self.shared,
+            catalog: &catalog,
+            descriptor,
+            info,
+            query,
+            headers: &parts.headers,
+            user,
+            user_agent: parts.headers.get(USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default(),
+            now: handlers::rfc3339(jiff::Timestamp::now()),
+            warnings: Vec::new(),
+        };
+        let answer = handlers::handle(&mut cx, &parts.method, body).await;
+        *warnings = cx.warnings;
+        answer
+    }
+
+    /// Paths outside the resources: discovery, health, OpenAPI, version.
+    async fn other(
+        self: &Arc<Self>,
+        parts: &Parts,
+        query: &Query,
+        info: &RequestInfo,
+    ) -> Result<Response<Body>, ApiError> {
+        let (path, headers) = (info.path.as_str(), &parts.headers);
+        let raw_query = parts.uri.query().unwrap_or_default();
+        let read = matches!(parts.method, Method::GET | Method::HEAD);
+        let catalog = self.catalog.load_full();
+        if read {
+            if let Some(answer) = health::answer(path, raw_query, &self.checks_of(path)) {
+                return Ok(answer.map(Body::from));
+            }
+            if path.starts_with("/openapi/")
+                && let Some(answer) = self.openapi_document(&catalog, parts, path).await?
+            {
+                return Ok(answer.map(Body::from));
+            }
+        }
+        if parts.method == Method::GET {
+            let advertise = &self.shared.config.advertise;
+            if let Some(answer) = discovery::answer(&catalog, path, headers, advertise) {
+                return answer.map(|a| a.map(Body::from));
+            }
+        }
+        let known = self.document(path)?;
+        match known {
+            Some((_, value)) if parts.method == Method::GET => {
+                if path.ends_with("/jwks") {
+                    return key_set(headers, &value);
+                }
+                let media = negotiate::negotiate(headers, query, Endpoint::Plain, false)?;
+                output::value(StatusCode::OK, media, &value)
+            }
+            None if !is_known(path) => Err(ApiError::page_not_found()),
+            _ => Err(handlers::method_not_allowed()),
+        }
+    }
+
+    /// Off the async threads: making a document takes up to some hundred milliseconds.
+    async fn openapi_document(
+        self: &Arc<Self>,
+        catalog: &Arc<Catalog>,
+        parts: &Parts,
+        path: &str,
+    ) -> Result<Option<Response<Bytes>>, ApiError> {
+        let (server, catalog, path) = (self.clone(), catalog.clone(), path.to_owned());
+        let (query, headers) = (parts.uri.query().unwrap_or_default().to_owned(), parts.headers.clone());
+        let answer = move || server.openapi.answer(&catalog, &path, &query, &headers).transpose();
+        tokio::task::spawn_blocking(answer).await.map_err(ApiError::internal)?
+    }
+
+    fn document(&self, path: &str) -> Result<Option<(&'static str, serde_json::Value)>, ApiError> {
+        let issuer = self.shared.issuer();
+        Ok(match (path, issuer) {
+            ("/version" | "/version/", _) => Some(("version", version::info())),
+            ("/.well-known/openid-configuration", Some(issuer)) => {
+                Some(("openid", issuer.openid_configuration()))
+            }
+            ("/openid/v1/jwks", Some(issuer)) => Some(("jwks", issuer.jwks().map_err(ApiError::internal)?)),
+            _ => None,
+        })
+    }
+
+    /// All checks, as they count for `/readyz` and `/healthz`.
+    fn checks(&self) -> Vec<Check> {
+        let draining = self.draining.load(Ordering::Acquire) || self.shared.stop.is_cancelled();
+        let following = self.following.is_up();
+        let checks = vec![
+            Check::new("ping", true),
+            Check::new("log", true),
+            Check::new("etcd", self.shared.config.store.check().is_ok()),
+            Check::new("informer-sync", following),
+            Check::new("poststarthook/start-apiextensions-controllers", following),
+            Check::new("poststarthook/rbac/bootstrap-roles", self.prepared.load(Ordering::Acquire)),
+            Check::new("shutdown", !draining),
+        ];
+        self.faults.observe(&checks);
+        checks
+    }
+
+    /// The checks of a health endpoint (spec 1.2): a server that ends is alive until it has ended, and one with a
+    /// fault for a while.
+    fn checks_of(&self, path: &str) -> Vec<Check> {
+        let mut checks = self.checks();
+        if path.starts_with("/livez") {
+            checks.retain(|check| !matches!(check.name.as_str(), "informer-sync" | "shutdown"));
+            self.faults.forgive(&mut checks);
+        }
+        checks
+    }
+}
+
+/// The key set has a media type of its own, and no other.
+fn key_set(headers: &HeaderMap, keys: &serde_json::Value) -> Result<Response<Body>, ApiError> {
+    const KIND: &str = "application/jwk-set+json";
+    let accept = headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("*/*");
+    if !accept.split(',').any(|clause| clause.contains(KIND) || clause.trim().starts_with("*/*")) {
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {KIND}");
+        return Err(ApiError::new(406, Reason::NotAcceptable, message).with_details(Details::default()));
+    }
+    Ok(response::new(StatusCode::OK, KIND, encode::value_bytes(keys)))
+}
+
+fn is_known(path: &str) -> bool {
+    let path = path.trim_end_matches('/');
+    matches!(path, "" | "/api" | "/apis" | "/version" | "/api/v1" | "/openapi/v2" | "/openapi/v3")
+}
+
+fn attributes(info: &RequestInfo) -> Attributes<'_> {
+    Attributes {
+        verb: &info.verb,
+        group: &info.group,
+        version: &info.version,
+        resource: &info.resource,
+        subresource: &info.subresource,
+        namespace: &info.namespace,
+        name: &info.name,
+        path: &info.path,
+        resource_request: info.is_resource,
+    }
+}
+
+/// The client's `timeout` parameter, a Go duration, at most the server's own.
+fn timeout(query: &Query, most: Duration) -> Result<Duration, ApiError> {
+    let Some(text) = query.get("timeout").filter(|t| !t.is_empty()) else {
+        return Ok(most);
+    };
+    match crate::request::go_duration(text) {
+        Some(duration) if duration.is_zero() => Ok(most),
+        Some(duration) => Ok(duration.min(most)),
+        None => Err(ApiError::bad_request(format!(
+            "invalid timeout specified in the request URL - time: invalid duration {text:?}"
+        ))),
+    }
+}
+
+/// The whole body, up to the limit (AS-038).
+async fn read_body<B>(parts: &Parts, body: B, limit: usize) -> Result<Bytes, ApiError>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: std::fmt::Display,
+{
+    if matches!(parts.method, Method::GET | Method::HEAD) {
+        return Ok(Bytes::new());
+    }
+    let too_large = || {
+        let message = format!("Request entity too large: limit is {limit}");
+        ApiError::new(413, Reason::RequestEntityTooLarge, message)
+    };
+    if body.size_hint().lower() > limit as u64 {
+        return Err(too_large());
+    }
+    let mut body = std::pin::pin!(body);
+    let mut first: Option<Bytes> = None;
+    let mut all = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| ApiError::bad_request(format!("reading the body: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        let length = first.as_ref().map_or(all.len(), Bytes::len) + data.len();
+        if length > limit {
+            return Err(too_large());
+        }
+        // Most bodies come in one piece, which needs no copy.
+        match first.take() {
+            None if all.is_empty() => first = Some(data),
+            None => all.extend_from_slice(&data),
+            Some(before) => {
+                all.extend_from_slice(&before);
+                all.extend_from_slice(&data);
+            }
+        }
+    }
+    Ok(first.unwrap_or_else(|| all.freeze()))
+}
+
+/// The client's audit id where it sent one that may be echoed, else a new one.
+fn audit_id(parts: &Parts) -> HeaderValue {
+    let given = parts
+        .headers
+        .get("audit-id")
+        .filter(|id| !id.is_empty() && id.len() <= 64 && id.as_bytes().iter().all(u8::is_ascii_graphic));
+    given.cloned().unwrap_or_else(|| {
+        let id = uuid::Uuid::new_v4().to_string();
+        HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static(""))
+    })
+}
+
+/// See [`ApiServer::service`].
+#[derive(Clone)]
+pub struct Service(Arc<ApiServer>);
+
+impl<B> tower::Service<Request<B>> for Service
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: std::fmt::Display,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let server = self.0.clone();
+        Box::pin(async move { Ok(server.call(request).await) })
+    }
+}

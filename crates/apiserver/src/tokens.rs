@@ -1,0 +1,553 @@
+//! Service-account tokens: TokenRequest, signing and checking (spec 7.3).
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use jsonwebtoken::jwk::Jwk;
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use machinery::field::{self, Path};
+use parking_lot::Mutex;
+use rcgen::{KeyPair, PublicKeyData as _};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::authn::{Accepted, CREDENTIAL_ID};
+use crate::error::ApiError;
+use crate::identity::UserInfo;
+use crate::strategy::Lookup;
+
+const DEFAULT_SECONDS: i64 = 3600;
+const MIN_SECONDS: i64 = 600;
+const MAX_SECONDS: i64 = 1 << 32;
+/// How long a token outlives the deletion mark of what it depends on, and how far clocks may differ.
+const LEEWAY_SECONDS: i64 = 60;
+/// Most tokens remembered as rightly signed.
+const REMEMBERED: usize = 4096;
+const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
+
+type KeySource = Box<dyn Fn() -> Result<String, TokenError> + Send + Sync>;
+
+/// Signs and checks tokens of one space.
+pub struct Issuer {
+    url: String,
+    audiences: Vec<String>,
+    source: KeySource,
+    keys: OnceLock<Keys>,
+    making: Mutex<()>,
+    /// Claims of tokens whose signature was checked, by hash of the token: signatures are dear.
+    checked: Mutex<HashMap<[u8; 32], Arc<Claims>>>,
+}
+
+struct Keys {
+    algorithm: Algorithm,
+    id: String,
+    encoding: EncodingKey,
+    decoding: DecodingKey,
+    public: Value,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    #[error("service-account key: {0}")]
+    Key(String),
+    #[error("invalid token: {0}")]
+    Invalid(String),
+}
+
+fn invalid(why: impl Into<String>) -> TokenError {
+    TokenError::Invalid(why.into())
+}
+
+/// An object that a token names.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct Reference {
+    name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    uid: String,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct Private {
+    namespace: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    node: Option<Reference>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pod: Option<Reference>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    secret: Option<Reference>,
+    serviceaccount: Reference,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct Claims {
+    #[serde(default)]
+    aud: Vec<String>,
+    #[serde(default)]
+    exp: i64,
+    #[serde(default)]
+    iat: i64,
+    iss: String,
+    #[serde(default)]
+    jti: String,
+    #[serde(rename = "kubernetes.io")]
+    private: Private,
+    #[serde(default)]
+    nbf: i64,
+    sub: String,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct LegacyClaims {
+    iss: String,
+    #[serde(rename = "kubernetes.io/serviceaccount/namespace")]
+    namespace: String,
+    #[serde(rename = "kubernetes.io/serviceaccount/secret.name")]
+    secret: String,
+    #[serde(rename = "kubernetes.io/serviceaccount/service-account.name")]
+    name: String,
+    #[serde(rename = "kubernetes.io/serviceaccount/service-account.uid")]
+    uid: String,
+    sub: String,
+}
+
+fn key_error(error: impl std::fmt::Display) -> TokenError {
+    TokenError::Key(error.to_string())
+}
+
+impl Keys {
+    fn new(pem: &str) -> Result<Self, TokenError> {
+        let pair = KeyPair::from_pem(pem).map_err(key_error)?;
+        let (algorithm, encoding) = if pair.algorithm() == &rcgen::PKCS_ECDSA_P256_SHA256 {
+            (Algorithm::ES256, EncodingKey::from_ec_pem(pem.as_bytes()))
+        } else {
+            (Algorithm::RS256, EncodingKey::from_rsa_pem(pem.as_bytes()))
+        };
+        let encoding = encoding.map_err(key_error)?;
+        let id = URL_SAFE_NO_PAD.encode(Sha256::digest(pair.subject_public_key_info()));
+        let mut jwk = Jwk::from_encoding_key(&encoding, algorithm).map_err(key_error)?;
+        jwk.common.key_id = Some(id.clone());
+        jwk.common.public_key_use = Some(jsonwebtoken::jwk::PublicKeyUse::Signature);
+        let decoding = DecodingKey::from_jwk(&jwk).map_err(key_error)?;
+        let public = serde_json::to_value(&jwk).map_err(key_error)?;
+        Ok(Self { algorithm, id, encoding, decoding, public })
+    }
+}
+
+impl Issuer {
+    /// A new RSA key in PKCS#8 PEM. Takes some hundred milliseconds: see [`Issuer::lazy`].
+    pub fn generate_key() -> Result<String, TokenError> {
+        Ok(KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).map_err(key_error)?.serialize_pem())
+    }
+
+    /// `key_pem`: PKCS#8 private key, RSA or EC P-256; `issuer`: the URL in `iss`; `audiences`: those of this API
+    /// server, `[issuer]` when empty.
+    pub fn new(key_pem: &str, issuer: &str, audiences: &[String]) -> Result<Self, TokenError> {
+        let keys = Keys::new(key_pem)?;
+        let out = Self::lazy(|| Err(TokenError::Key("no source".into())), issuer, audiences);
+        // Just made: nobody else can have set it.
+        let _ = out.keys.set(keys);
+        Ok(out)
+    }
+
+    /// Like [`Issuer::new`] with a key that `source` loads (or makes and saves) when it is first needed: a space that
+    /// never issues a token pays nothing for it.
+    pub fn lazy(
+        source: impl Fn() -> Result<String, TokenError> + Send + Sync + 'static,
+        issuer: &str,
+        audiences: &[String],
+    ) -> Self {
+        let audiences = if audiences.is_empty() { vec![issuer.to_owned()] } else { audiences.to_vec() };
+        Self {
+            url: issuer.to_owned(),
+            audiences,
+            source: Box::new(source),
+            keys: OnceLock::new(),
+            making: Mutex::default(),
+            checked: Mutex::default(),
+        }
+    }
+
+    /// The audiences of this API server.
+    pub fn audiences(&self) -> &[String] {
+        &self.audiences
+    }
+
+    fn keys(&self) -> Result<&Keys, TokenError> {
+        if let Some(keys) = self.keys.get() {
+            return Ok(keys);
+        }
+        let _one_at_a_time = self.making.lock();
+        if self.keys.get().is_none() {
+            // The lock is held: nobody else sets it.
+            let _ = self.keys.set(Keys::new(&(self.source)()?)?);
+        }
+        self.keys.get().ok_or_else(|| TokenError::Key("no key".into()))
+    }
+
+    fn sign<T: Serialize>(&self, claims: &T) -> Result<String, TokenError> {
+        let keys = self.keys()?;
+        let header = Header { typ: None, kid: Some(keys.id.clone()), ..Header::new(keys.algorithm) };
+        jsonwebtoken::encode(&header, claims, &keys.encoding).map_err(key_error)
+    }
+
+    /// POST `serviceaccounts/{name}/token`. `object` is the decoded TokenRequest with managedFields; the answer is
+    /// the same object with metadata and status filled in (AS-052).
+    pub fn request(
+        &self,
+        lookup: &dyn Lookup,
+        namespace: &str,
+        name: &str,
+        mut object: Value,
+        now: jiff::Timestamp,
+    ) -> Result<Value, ApiError> {
+        let refuse = |name: &str, error: field::Error| {
+            ApiError::invalid("authentication.k8s.io", "TokenRequest", name, &[error])
+        };
+        for (key, wanted, what) in [("name", name, "name"), ("namespace", namespace, "namespace")] {
+            let given =
+                object.pointer(&format!("/metadata/{key}")).and_then(Value::as_str).unwrap_or_default();
+            if !given.is_empty() && given != wanted {
+                let path = Path::field("metadata").child(key);
+                let why = format!("must match the service account {what} if specified");
+                return Err(refuse(name, field::Error::invalid_str(&path, given, &why)));
+            }
+        }
+        let account = lookup
+            .get("", "serviceaccounts", namespace, name)
+            .ok_or_else(|| ApiError::not_found("", "serviceaccounts", name))?;
+        let seconds =
+            object.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(DEFAULT_SECONDS);
+        let why = if seconds < MIN_SECONDS {
+            "may not specify a duration less than 10 minutes"
+        } else if seconds > MAX_SECONDS {
+            "may not specify a duration larger than 2^32 seconds"
+        } else {
+            ""
+        };
+        if !why.is_empty() {
+            let path = Path::field("spec").child("expirationSeconds");
+            return Err(refuse("", field::Error::invalid(&path, &seconds.into(), why)));
+        }
+        let asked = object.pointer("/spec/audiences").and_then(Value::as_array).cloned().unwrap_or_default();
+        let asked: Vec<String> = asked.iter().filter_map(Value::as_str).map(Into::into).collect();
+        let audiences = if asked.is_empty() { self.audiences.clone() } else { asked };
+        let bound = object.pointer("/spec/boundObjectRef").filter(|r| !r.is_null()).cloned();
+        let uid = text(&account, "/metadata/uid");
+        let mut private = Private {
+            namespace: namespace.to_owned(),
+            node: None,
+            pod: None,
+            secret: None,
+            serviceaccount: Reference { name: name.to_owned(), uid: uid.clone() },
+        };
+        if let Some(bound) = &bound {
+            bind(&mut private, bound, lookup)?;
+        }
+        let issued = now.as_second();
+        let claims = Claims {
+            aud: audiences.clone(),
+            exp: issued.saturating_add(seconds),
+            iat: issued,
+            iss: self.url.clone(),
+            jti: uuid::Uuid::new_v4().to_string(),
+            sub: format!("system:serviceaccount:{namespace}:{name}"),
+            nbf: issued,
+            private,
+        };
+        let token = self.sign(&claims).map_err(ApiError::internal)?;
+        let time = |second: i64| {
+            jiff::Timestamp::from_second(second).map(|t| t.to_string()).map_err(ApiError::internal)
+        };
+        let (created, expires) = (time(issued)?, time(claims.exp)?);
+        let metadata = [
+            ("name", name.into()),
+            ("namespace", namespace.into()),
+            ("uid", uid.into()),
+            ("creationTimestamp", created.into()),
+        ];
+        set(&mut object, "metadata", metadata);
+        let spec = [
+            ("audiences", audiences.into()),
+            ("expirationSeconds", seconds.into()),
+            ("boundObjectRef", bound.unwrap_or(Value::Null)),
+        ];
+        set(&mut object, "spec", spec);
+        set(&mut object, "status", [("token", token.into()), ("expirationTimestamp", expires.into())]);
+        Ok(object)
+    }
+
+    /// The token that goes into a Secret of type `kubernetes.io/service-account-token`: it does not expire, and is
+    /// good as long as the Secret has it.
+    pub fn secret_token(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        secret: &str,
+    ) -> Result<String, TokenError> {
+        self.sign(&LegacyClaims {
+            iss: LEGACY_ISSUER.into(),
+            namespace: namespace.into(),
+            secret: secret.into(),
+            name: name.into(),
+            uid: uid.into(),
+            sub: format!("system:serviceaccount:{namespace}:{name}"),
+        })
+    }
+
+    /// The service account a token stands for. `audiences`: what it must be for, `[]` means this server.
+    pub fn verify(
+        &self,
+        token: &str,
+        audiences: &[String],
+        lookup: &dyn Lookup,
+    ) -> Result<Accepted, TokenError> {
+        match peek_issuer(token).as_deref() {
+            Some(LEGACY_ISSUER) => self.verify_legacy(token, audiences, lookup),
+            Some(issuer) if issuer == self.url => self.verify_claims(token, audiences, lookup),
+            _ => Err(invalid("another issuer's")),
+        }
+    }
+
+    fn decode<T: serde::de::DeserializeOwned>(&self, token: &str) -> Result<T, TokenError> {
+        let keys = self.keys()?;
+        let mut validation = Validation::new(keys.algorithm);
+        // Times and audience are checked below, each time the token is used.
+        validation.validate_exp = false;
+        validation.validate_aud = false;
+        validation.required_spec_claims.clear();
+        let data =
+            jsonwebtoken::decode(token, &keys.decoding, &validation).map_err(|e| invalid(e.to_string()))?;
+        Ok(data.claims)
+    }
+
+    fn signed_claims(&self, token: &str) -> Result<Arc<Claims>, TokenError> {
+        let hash: [u8; 32] = Sha256::digest(token).into();
+        if let Some(known) = self.checked.lock().get(&hash) {
+            return Ok(known.clone());
+        }
+        let claims: Arc<Claims> = Arc::new(self.decode(token)?);
+        let mut checked = self.checked.lock();
+        if checked.len() >= REMEMBERED {
+            checked.clear();
+        }
+        checked.insert(hash, claims.clone());
+        Ok(claims)
+    }
+
+    fn verify_claims(
+        &self,
+        token: &str,
+        audiences: &[String],
+        lookup: &dyn Lookup,
+    ) -> Result<Accepted, TokenError> {
+        let claims = self.signed_claims(token)?;
+        let now = jiff::Timestamp::now().as_second();
+        if claims.iss != self.url {
+            return Err(invalid("another issuer's"));
+        }
+        if now > claims.exp.saturating_add(LEEWAY_SECONDS) || now < claims.nbf.saturating_sub(LEEWAY_SECONDS)
+        {
+            return Err(invalid("not valid at this time"));
+        }
+        let wanted = if audiences.is_empty() { &self.audiences } else { audiences };
+        let matching: Vec<String> = wanted.iter().filter(|a| claims.aud.contains(a)).cloned().collect();
+        if matching.is_empty() {
+            return Err(invalid("for another audience"));
+        }
+        let private = &claims.private;
+        let namespace = private.namespace.as_str();
+        let name = &private.serviceaccount.name;
+        if claims.sub != format!("system:serviceaccount:{namespace}:{name}") {
+            return Err(invalid("subject and service account differ"));
+        }
+        exists(lookup, "serviceaccounts", namespace, &private.serviceaccount, now)?;
+        let mut user = service_account_user(namespace, name, &private.serviceaccount.uid);
+        if let Some(secret) = &private.secret {
+            exists(lookup, "secrets", namespace, secret, now)?;
+        }
+        let mut extra = |key: &str, value: &str| {
+            user.extra.insert(format!("authentication.kubernetes.io/{key}"), vec![value.to_owned()]);
+        };
+        if let Some(pod) = &private.pod {
+            exists(lookup, "pods", namespace, pod, now)?;
+            extra("pod-name", &pod.name);
+            extra("pod-uid", &pod.uid);
+        }
+        if let Some(node) = &private.node {
+            // A token of a pod only tells the node; one bound to the node itself ends with it.
+            if private.pod.is_none() {
+                exists(lookup, "nodes", "", node, now)?;
+            }
+            extra("node-name", &node.name);
+            if !node.uid.is_empty() {
+                extra("node-uid", &node.uid);
+            }
+        }
+        user.extra.insert(CREDENTIAL_ID.into(), vec![format!("JTI={}", claims.jti)]);
+        Ok(Accepted { user, audiences: matching })
+    }
+
+    fn verify_legacy(
+        &self,
+        token: &str,
+        audiences: &[String],
+        lookup: &dyn Lookup,
+    ) -> Result<Accepted, TokenError> {
+        let claims: LegacyClaims = self.decode(token)?;
+        let matching: Vec<String> = if audiences.is_empty() {
+            self.audiences.clone()
+        } else {
+            audiences.iter().filter(|a| self.audiences.contains(a)).cloned().collect()
+        };
+        if matching.is_empty() {
+            return Err(invalid("for another audience"));
+        }
+        let namespace = claims.namespace.as_str();
+        let now = jiff::Timestamp::now().as_second();
+        let account = Reference { name: claims.name.clone(), uid: claims.uid.clone() };
+        exists(lookup, "serviceaccounts", namespace, &account, now)?;
+        let secret = lookup
+            .get("", "secrets", namespace, &claims.secret)
+            .ok_or_else(|| invalid("its secret is gone"))?;
+        if text(&secret, "/data/token") != STANDARD.encode(token) {
+            return Err(invalid("its secret has another token"));
+        }
+        Ok(Accepted { user: service_account_user(namespace, &claims.name, &claims.uid), audiences: matching })
+    }
+
+    /// Body of `/openid/v1/jwks` (`application/jwk-set+json`).
+    pub fn jwks(&self) -> Result<Value, TokenError> {
+        Ok(json!({"keys": [self.keys()?.public.clone()]}))
+    }
+
+    /// Body of `/.well-known/openid-configuration`.
+    pub fn openid_configuration(&self) -> Value {
+        // A key that is not loaded yet is one we make, and those are RSA.
+        let algorithm = match self.keys.get().map(|k| k.algorithm) {
+            Some(Algorithm::ES256) => "ES256",
+            _ => "RS256",
+        };
+        json!({
+            "issuer": self.url,
+            "jwks_uri": format!("{}/openid/v1/jwks", self.url.trim_end_matches('/')),
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": [algorithm],
+        })
+    }
+}
+
+fn text(object: &Value, pointer: &str) -> String {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+/// Sets fields of the object under `key`, which is made where it is missing.
+fn set<const N: usize>(object: &mut Value, key: &str, fields: [(&str, Value); N]) {
+    if let Value::Object(object) = object {
+        let mut inner = match object.remove(key) {
+            Some(Value::Object(inner)) => inner,
+            _ => Map::new(),
+        };
+        inner.extend(fields.map(|(name, value)| (name.to_owned(), value)));
+        object.insert(key.to_owned(), Value::Object(inner));
+    }
+}
+
+/// The issuer a token claims, before anything is checked.
+fn peek_issuer(token: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Peek {
+        iss: String,
+    }
+    let mut parts = token.split('.');
+    let payload = parts.nth(1)?;
+    parts.next()?;
+    let bytes = URL_SAFE_NO_PAD.decode(payload).ok()?;
+    serde_json::from_slice::<Peek>(&bytes).ok().map(|p| p.iss)
+}
+
+fn service_account_user(namespace: &str, name: &str, uid: &str) -> UserInfo {
+    UserInfo {
+        name: format!("system:serviceaccount:{namespace}:{name}"),
+        uid: uid.to_owned(),
+        groups: vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")],
+        extra: std::collections::BTreeMap::new(),
+    }
+}
+
+/// That the object is there, is the same one, and was not marked for deletion long ago.
+fn exists(
+    lookup: &dyn Lookup,
+    plural: &str,
+    namespace: &str,
+    wanted: &Reference,
+    now: i64,
+) -> Result<(), TokenError> {
+    let object = lookup
+        .get("", plural, namespace, &wanted.name)
+        .ok_or_else(|| invalid(format!("{plural} {} is gone", wanted.name)))?;
+    if text(&object, "/metadata/uid") != wanted.uid {
+        return Err(invalid(format!("{plural} {} is another one", wanted.name)));
+    }
+    let deleted = text(&object, "/metadata/deletionTimestamp").parse::<jiff::Timestamp>();
+    if deleted.is_ok_and(|d| now > d.as_second().saturating_add(LEEWAY_SECONDS)) {
+        return Err(invalid(format!("{plural} {} is being deleted", wanted.name)));
+    }
+    Ok(())
+}
+
+/// Binds the token to the object of `spec.boundObjectRef`.
+fn bind(private: &mut Private, bound: &Value, lookup: &dyn Lookup) -> Result<(), ApiError> {
+    let field = |key: &str| bound.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (kind, name, given_uid) = (field("kind"), field("name"), field("uid"));
+    let (group, version) = field("apiVersion").split_once('/').unwrap_or(("", field("apiVersion")));
+    let (plural, namespace) = match (group, kind) {
+        ("", "Pod") => ("pods", private.namespace.as_str()),
+        ("", "Secret") => ("secrets", private.namespace.as_str()),
+        ("", "Node") => ("nodes", ""),
+        _ => {
+            let what = format!("{group}/{version}, Kind={kind}");
+            return Err(ApiError::bad_request(format!("cannot bind token to object of type {what}")));
+        }
+    };
+    let object =
+        lookup.get("", plural, namespace, name).ok_or_else(|| ApiError::not_found("", plural, name))?;
+    let uid = text(&object, "/metadata/uid");
+    if kind == "Pod" {
+        let account = &private.serviceaccount.name;
+        if text(&object, "/spec/serviceAccountName") != *account {
+            return Err(ApiError::bad_request(format!(
+                "cannot bind token for serviceaccount {} to pod running with different serviceaccount name.",
+                field::quote(account)
+            )));
+        }
+        let node = text(&object, "/spec/nodeName");
+        if !node.is_empty() {
+            let uid =
+                lookup.get("", "nodes", "", &node).map(|n| text(&n, "/metadata/uid")).unwrap_or_default();
+            private.node = Some(Reference { name: node, uid });
+        }
+    }
+    if !given_uid.is_empty() && given_uid != uid {
+        let why = format!(
+            "the UID in the bound object reference ({given_uid}) does not match the UID in record. The object might \
+             have been deleted and then recreated"
+        );
+        return Err(ApiError::conflict(group, kind, name, &why));
+    }
+    let reference = Some(Reference { name: name.to_owned(), uid });
+    match kind {
+        "Pod" => private.pod = reference,
+        "Secret" => private.secret = reference,
+        _ => private.node = reference,
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "tokens_tests.rs"]
+mod tests;

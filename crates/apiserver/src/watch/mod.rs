@@ -1,0 +1,385 @@
+//! The event stream of one watch: stored bytes in frames, made when the connection wants them.
+//!
+//! Nothing is buffered for a slow reader: it falls behind in the store's ring, and is cut when the ring has moved on.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use store::{Collection, Entry, Event, EventKind, Revision, Scope, StoreError, Watch};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use crate::codec::protobuf;
+use crate::encode;
+use crate::error::ApiError;
+use crate::handlers::list::Selection;
+use crate::handlers::{Cx, Presenter, output};
+use crate::request::ListOptions;
+use crate::table::{self, IncludeObject};
+
+/// Frames are sent together up to this size when many events wait.
+const BATCH: usize = 64 << 10;
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// The last bookmark comes this long before the end of the watch.
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+
+/// What of the objects a watch shows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Frames {
+    Objects,
+    Metadata { version: &'static str },
+    Tables { version: &'static str, include: IncludeObject },
+}
+
+/// Where a watch begins.
+pub(crate) struct Start {
+    pub watch: Result<Watch, ApiError>,
+    pub initial: Vec<Arc<Entry>>,
+    /// State of `initial`, or the revision events are wanted after.
+    pub revision: Revision,
+    /// Mark the end of the initial objects with a bookmark.
+    pub announce_end: bool,
+}
+
+/// A watch being served.
+pub(crate) struct Stream {
+    watch: Option<Watch>,
+    error: Option<ApiError>,
+    initial: VecDeque<Arc<Entry>>,
+    announce_end: bool,
+    revision: Revision,
+    selection: Selection,
+    presenter: Presenter,
+    frames: Frames,
+    /// Frames are binary and have their length in front.
+    protobuf: bool,
+    bookmarks: Option<Interval>,
+    last_bookmark: Option<Instant>,
+    deadline: Instant,
+    stop: CancellationToken,
+    /// Changes of the definition of a custom resource, which end its watches.
+    definition: Option<(String, Watch)>,
+    columns_sent: bool,
+    ended: bool,
+}
+
+impl Stream {
+    pub(crate) fn new(
+        cx: &Cx<'_>,
+        start: Start,
+        selection: Selection,
+        presenter: Presenter,
+        frames: Frames,
+        options: &ListOptions,
+        lifetime: Duration,
+    ) -> Self {
+        let (watch, error) = match start.watch {
+            Ok(watch) => (Some(watch), None),
+            Err(error) => (None, Some(error)),
+        };
+        let now = Instant::now();
+        let deadline = now + lifetime;
+        let bookmarks = options.bookmarks.then(|| {
+            let mut interval = tokio::time::interval_at(now + BOOKMARK_EVERY, BOOKMARK_EVERY);
+            interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            interval
+        });
+        let last_bookmark =
+            (options.bookmarks && lifetime > BOOKMARK_BEFORE_END).then(|| deadline - BOOKMARK_BEFORE_END);
+        let definition = cx.descriptor.custom.as_ref().and_then(|custom| {
+            let scope = Scope {
+                collection: Collection::new("apiextensions.k8s.io", "customresourcedefinitions"),
+                namespace: None,
+            };
+            let store = &cx.shared.config.store;
+            Some((custom.crd.clone(), store.watch(scope, store.revision()).ok()?))
+        });
+        Self {
+            watch,
+            error,
+            initial: start.initial.into(),
+            announce_end: start.announce_end && options.bookmarks,
+            revision: start.revision,
+            selection,
+            presenter,
+            frames,
+            protobuf: false,
+            bookmarks,
+            last_bookmark,
+            deadline,
+            stop: cx.shared.stop.clone(),
+            definition,
+            columns_sent: false,
+            ended: false,
+        }
+    }
+
+    /// Sends frames in protobuf instead of JSON lines (AS-030).
+    pub(crate) fn in_protobuf(mut self, protobuf: bool) -> Self {
+        self.protobuf = protobuf;
+        self
+    }
+
+    /// Chunks of whole frames.
+    pub(crate) fn into_stream(self) -> impl futures::Stream<Item = Bytes> + Send + 'static {
+        futures::stream::unfold(self, |mut stream| async move {
+            let chunk = stream.chunk().await?;
+            Some((chunk, stream))
+        })
+    }
+
+    async fn chunk(&mut self) -> Option<Bytes> {
+        if self.ended {
+            return None;
+        }
+        if let Some(error) = self.error.take() {
+            self.ended = true;
+            return Some(error_frame(&error, self.protobuf));
+        }
+        if let Some(chunk) = self.initial_chunk() {
+            return Some(chunk);
+        }
+        loop {
+            match self.wait().await {
+                Wake::Event(event) => {
+                    let mut out = Vec::new();
+                    self.write(&event, &mut out);
+                    self.drain(&mut out);
+                    if !out.is_empty() {
+                        return Some(out.into());
+                    }
+                }
+                Wake::Bookmark => {
+                    if let Some(frame) = self.progress_frame() {
+                        return Some(frame);
+                    }
+                }
+                Wake::Expired => {
+                    self.ended = true;
+                    return None;
+                }
+                Wake::Stop => return None,
+            }
+        }
+    }
+
+    /// The initial objects, in pieces, then their end mark.
+    fn initial_chunk(&mut self) -> Option<Bytes> {
+        let mut out = Vec::new();
+        while let Some(entry) = self.initial.pop_front() {
+            if self.selection.matches(&self.presenter, &entry) {
+                let text = self.presenter.present(&entry);
+                self.frame(&mut out, "ADDED", &text);
+            }
+            if out.len() >= BATCH {
+                return Some(out.into());
+            }
+        }
+        if self.announce_end {
+            self.announce_end = false;
+            let text = self.bookmark_text(self.revision, true);
+            self.bookmark_frame(&mut out, &text);
+        }
+        (!out.is_empty()).then(|| out.into())
+    }
+
+    async fn wait(&mut self) -> Wake {
+        let Some(watch) = self.watch.as_mut() else {
+            return Wake::Stop;
+        };
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Wake::Stop,
+            () = definition_changed(&mut self.definition) => Wake::Stop,
+            event = watch.next() => match event {
+                Ok(event) => Wake::Event(event),
+                Err(StoreError::Compacted { .. }) => Wake::Expired,
+                Err(_) => Wake::Stop,
+            },
+            () = tokio::time::sleep_until(self.deadline) => Wake::Stop,
+            () = at(self.last_bookmark) => {
+                self.last_bookmark = None;
+                Wake::Bookmark
+            }
+            () = tick(self.bookmarks.as_mut()) => Wake::Bookmark,
+        }
+    }
+
+    /// Takes along what waits already, up to the batch size.
+    fn drain(&mut self, out: &mut Vec<u8>) {
+        while out.len() < BATCH {
+            match self.watch.as_mut().map(Watch::try_next) {
+                Some(Ok(Some(event))) => self.write(&event, out),
+                // An error shows again at the next wait.
+                _ => return,
+            }
+        }
+    }
+
+    /// The frame that an event is to this watch, if any (selector transitions).
+    fn write(&mut self, event: &Event, out: &mut Vec<u8>) {
+        self.revision = event.entry.revision;
+        if self.selection.is_everything() {
+            let kind = match event.kind {
+                EventKind::Created => "ADDED",
+                EventKind::Updated => "MODIFIED",
+                EventKind::Deleted => "DELETED",
+            };
+            let text = self.presenter.present(&event.entry);
+            self.frame(out, kind, &text);
+            return;
+        }
+        let before = event.previous.as_ref().is_some_and(|old| self.selection.matches(&self.presenter, old));
+        let after = event.kind != EventKind::Deleted && self.selection.matches(&self.presenter, &event.entry);
+        match (before, after) {
+            (false, true) => {
+                let text = self.presenter.present(&event.entry);
+                self.frame(out, "ADDED", &text);
+            }
+            (true, true) => {
+                let text = self.presenter.present(&event.entry);
+                self.frame(out, "MODIFIED", &text);
+            }
+            (true, false) if event.kind == EventKind::Deleted => {
+                let text = self.presenter.present(&event.entry);
+                self.frame(out, "DELETED", &text);
+            }
+            (true, false) => {
+                if let Some(old) = &event.previous {
+                    // The old content, but at the revision of the change.
+                    let text = encode::with_revision(&self.presenter.present(old), event.entry.revision);
+                    self.frame(out, "DELETED", &text);
+                }
+            }
+            (false, false) => {}
+        }
+    }
+
+    fn frame(&mut self, out: &mut Vec<u8>, kind: &str, text: &Bytes) {
+        if self.protobuf {
+            return self.protobuf_frame(out, kind, text);
+        }
+        out.reserve(text.len() + 40);
+        out.extend_from_slice(b"{\"type\":\"");
+        out.extend_from_slice(kind.as_bytes());
+        out.extend_from_slice(b"\",\"object\":");
+        match self.frames {
+            Frames::Objects => out.extend_from_slice(text),
+            Frames::Metadata { version } => output::write_partial(out, text, version),
+            Frames::Tables { version, include } => {
+                let object = serde_json::from_slice(text).unwrap_or_default();
+                let table = self.table(object, version, include);
+                out.extend_from_slice(&encode::object_bytes(&table));
+            }
+        }
+        out.extend_from_slice(b"}\n");
+    }
+
+    fn protobuf_frame(&self, out: &mut Vec<u8>, kind: &str, text: &Bytes) {
+        let text = match self.frames {
+            Frames::Metadata { version } => &output::partial(text, version),
+            // Tables have no protobuf form, and are not agreed on.
+            Frames::Objects | Frames::Tables { .. } => text,
+        };
+        let object = serde_json::from_slice(text).unwrap_or_default();
+        match protobuf::watch_frame(kind, &object) {
+            Ok(frame) => out.extend_from_slice(&frame),
+            Err(error) => tracing::error!(%error, "an event could not be written"),
+        }
+    }
+
+    fn table(&mut self, object: Value, version: &str, include: IncludeObject) -> Value {
+        let revision = object.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
+        let metadata = json!({ "resourceVersion": revision });
+        let first = !std::mem::replace(&mut self.columns_sent, true);
+        let descriptor = self.presenter.descriptor();
+        let mut table =
+            table::render(descriptor, &[object], &metadata, include, first, jiff::Timestamp::now());
+        output::set_table_version(&mut table, version);
+        table
+    }
+
+    /// A bookmark at a revision from which nothing can have been missed.
+    fn progress_frame(&mut self) -> Option<Bytes> {
+        let progress = self.watch.as_mut()?.progress()?;
+        self.revision = self.revision.max(progress);
+        let text = self.bookmark_text(self.revision, false);
+        let mut out = Vec::new();
+        self.bookmark_frame(&mut out, &text);
+        Some(out.into())
+    }
+
+    fn bookmark_text(&self, revision: Revision, end_of_initial: bool) -> Bytes {
+        let mut metadata = json!({ "resourceVersion": revision.to_string() });
+        if end_of_initial {
+            metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
+        }
+        let d = self.presenter.descriptor();
+        encode::text(&json!({ "metadata": metadata }), &d.api_version(), &d.kind)
+    }
+
+    fn bookmark_frame(&mut self, out: &mut Vec<u8>, text: &Bytes) {
+        self.frame(out, "BOOKMARK", text);
+    }
+}
+
+enum Wake {
+    Event(Arc<Event>),
+    Bookmark,
+    /// The reader was too slow.
+    Expired,
+    Stop,
+}
+
+fn error_frame(error: &ApiError, protobuf: bool) -> Bytes {
+    if protobuf {
+        return protobuf::watch_frame("ERROR", &error.status()).unwrap_or_default().into();
+    }
+    let mut out = b"{\"type\":\"ERROR\",\"object\":".to_vec();
+    out.extend_from_slice(&encode::status_bytes(&error.status()));
+    out.extend_from_slice(b"}\n");
+    out.into()
+}
+
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn tick(interval: Option<&mut Interval>) {
+    match interval {
+        Some(interval) => {
+            interval.tick().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns when the definition has another spec, or is gone.
+async fn definition_changed(definition: &mut Option<(String, Watch)>) {
+    let Some((name, watch)) = definition else {
+        return std::future::pending().await;
+    };
+    loop {
+        match watch.next().await {
+            Ok(event) if *event.entry.key.name == **name => {
+                let old = event.previous.as_ref().and_then(|old| spec(old));
+                if event.kind == EventKind::Deleted || spec(&event.entry) != old {
+                    return;
+                }
+            }
+            Ok(_) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn spec(entry: &Entry) -> Option<Value> {
+    let mut value: Value = serde_json::from_slice(&entry.value).ok()?;
+    value.get_mut("spec").map(Value::take)
+}

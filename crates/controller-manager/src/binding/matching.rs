@@ -1,0 +1,57 @@
+//! Does an object match a policy? (KS-040 … KS-052)
+
+use std::collections::BTreeMap;
+
+use super::{
+    modulation::Modulation,
+    policy::{Clause, Selectors},
+};
+use crate::identity::ObjectId;
+
+/// Labels of an object.
+pub type Labels = BTreeMap<Box<str>, Box<str>>;
+
+/// What all clauses that match the object ask for together; none if no clause matches.
+///
+/// `namespace` gives the labels of a Namespace, and none if there is no such Namespace (KS-048).
+/// Costs one look at each clause.
+pub fn matching<'a>(
+    clauses: &[Clause],
+    id: &ObjectId,
+    labels: &Labels,
+    namespace: impl Fn(&str) -> Option<&'a Labels>,
+) -> Option<Modulation> {
+    let mut sum: Option<Modulation> = None;
+    for clause in clauses.iter().filter(|clause| matches(clause, id, labels, &namespace)) {
+        sum.get_or_insert_default().merge(&clause.modulation);
+    }
+    sum
+}
+
+fn matches<'a>(
+    clause: &Clause,
+    id: &ObjectId,
+    labels: &Labels,
+    namespace: &impl Fn(&str) -> Option<&'a Labels>,
+) -> bool {
+    clause.group.as_ref().is_none_or(|group| *group == id.resource().group)
+        && clause.resources.has(&id.resource().plural)
+        && clause.namespaces.has(id.namespace())
+        && clause.names.has(id.name())
+        && any(&clause.objects, Some(labels))
+        && (clause.namespace_labels == Selectors::Any
+            || any(&clause.namespace_labels, namespace(id.namespace())))
+}
+
+fn any(selectors: &Selectors, labels: Option<&Labels>) -> bool {
+    match (selectors, labels) {
+        (Selectors::Any, _) => true,
+        (Selectors::Of(_), None) => false,
+        (Selectors::Of(list), Some(labels)) => list.iter().any(|selector| selects(selector, labels)),
+    }
+}
+
+/// Whether a selector matches these labels.
+pub fn selects(selector: &machinery::selector::LabelSelector, labels: &Labels) -> bool {
+    selector.matches(|key| labels.get(key).map(|value| &**value))
+}

@@ -1,0 +1,273 @@
+//! What a policy amounts to, and how that is written down in a Binding.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::{BuildHasher, Hash, RandomState},
+    sync::{Arc, OnceLock},
+};
+
+use apis::control::{
+    BindingSpec, ClusterScopeDownsyncClause, Destination, DownsyncObjectClauses, NamespaceScopeDownsyncClause,
+};
+use runtime::Light;
+
+use super::modulation::Modulation;
+use crate::identity::{ClusterName, GroupResource, ObjectId};
+
+/// One matched object.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The object as it was when it was evaluated.
+    pub object: Arc<Light>,
+    /// How it is treated.
+    pub modulation: Arc<Modulation>,
+}
+
+/// Destinations and matched objects of one policy.
+///
+/// Keeps a digest of itself, so that comparing with a Binding doesn't cost a look at all of its entries.
+#[derive(Clone, Debug, Default)]
+pub struct Resolution {
+    objects: BTreeMap<ObjectId, Entry>,
+    destinations: BTreeSet<ClusterName>,
+    digest: SpecDigest,
+}
+
+/// Digest of a set of entries and destinations, whatever their order. It is of use within one process only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpecDigest {
+    sum: u128,
+    count: u64,
+}
+
+impl SpecDigest {
+    fn add(&mut self, item: u128) {
+        self.sum = self.sum.wrapping_add(item);
+        self.count += 1;
+    }
+
+    fn take(&mut self, item: u128) {
+        self.sum = self.sum.wrapping_sub(item);
+        self.count = self.count.saturating_sub(1);
+    }
+
+    /// Digest of a Binding's spec.
+    pub fn of(spec: &BindingSpec) -> Self {
+        let mut digest = Self::default();
+        for clause in &spec.workload.cluster_scope {
+            digest.add(hash(&ClauseFacts::cluster(clause)));
+        }
+        for clause in &spec.workload.namespace_scope {
+            digest.add(hash(&ClauseFacts::namespaced(clause)));
+        }
+        for destination in &spec.destinations {
+            digest.add(hash(&destination.cluster_id.as_str()));
+        }
+        digest
+    }
+}
+
+/// What makes two entries of a Binding equal.
+#[derive(Hash)]
+struct ClauseFacts<'a> {
+    group: &'a str,
+    version: &'a str,
+    resource: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+    resource_version: &'a str,
+    create_only: bool,
+    singleton: bool,
+    multi: bool,
+    collectors: Vec<&'a str>,
+}
+
+impl<'a> ClauseFacts<'a> {
+    fn cluster(clause: &'a ClusterScopeDownsyncClause) -> Self {
+        Self {
+            group: &clause.group,
+            version: &clause.version,
+            resource: &clause.resource,
+            namespace: "",
+            name: &clause.name,
+            resource_version: &clause.resource_version,
+            create_only: clause.create_only,
+            singleton: clause.want_singleton_reported_state,
+            multi: clause.want_multi_wec_reported_state,
+            collectors: sorted(&clause.status_collectors),
+        }
+    }
+
+    fn namespaced(clause: &'a NamespaceScopeDownsyncClause) -> Self {
+        Self {
+            group: &clause.group,
+            version: &clause.version,
+            resource: &clause.resource,
+            namespace: &clause.namespace,
+            name: &clause.name,
+            resource_version: &clause.resource_version,
+            create_only: clause.create_only,
+            singleton: clause.want_singleton_reported_state,
+            multi: clause.want_multi_wec_reported_state,
+            collectors: sorted(&clause.status_collectors),
+        }
+    }
+
+    fn entry(id: &'a ObjectId, entry: &'a Entry, version: &'a str) -> Self {
+        Self {
+            group: &id.resource().group,
+            version,
+            resource: &id.resource().plural,
+            namespace: id.namespace(),
+            name: id.name(),
+            resource_version: &entry.object.metadata.resource_version,
+            create_only: entry.modulation.create_only,
+            singleton: entry.modulation.singleton,
+            multi: entry.modulation.multi,
+            collectors: entry.modulation.collectors.iter().map(|name| &**name).collect(),
+        }
+    }
+}
+
+fn sorted(names: &[String]) -> Vec<&str> {
+    let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+    names.into_iter().collect()
+}
+
+/// 128 bits of two hashes whose keys nobody outside this process knows, so that no one can craft entries whose
+/// digests cancel out.
+fn hash(item: &impl Hash) -> u128 {
+    static KEYS: OnceLock<[RandomState; 2]> = OnceLock::new();
+    let [low, high] = KEYS.get_or_init(|| [RandomState::new(), RandomState::new()]);
+    let half = |keys: &RandomState| u128::from(keys.hash_one(item));
+    half(high) << 64 | half(low)
+}
+
+impl Resolution {
+    /// Its digest; equal to that of a Binding's spec that says the same.
+    pub fn digest(&self) -> SpecDigest {
+        self.digest
+    }
+
+    /// The matched objects.
+    pub fn objects(&self) -> &BTreeMap<ObjectId, Entry> {
+        &self.objects
+    }
+
+    /// Where they go.
+    pub fn destinations(&self) -> &BTreeSet<ClusterName> {
+        &self.destinations
+    }
+
+    /// Whether a matched object goes by this id, and how it is treated.
+    pub fn get(&self, id: &ObjectId) -> Option<&Entry> {
+        self.objects.get(id)
+    }
+
+    /// Puts an object in; `version` is the API version of its resource. True if that changes anything (KS-053).
+    pub fn put(&mut self, id: &ObjectId, entry: Entry, version: &str) -> bool {
+        if let Some(old) = self.objects.get(id) {
+            let same = old.object.metadata.uid == entry.object.metadata.uid
+                && old.object.metadata.resource_version == entry.object.metadata.resource_version
+                && old.modulation == entry.modulation;
+            if same {
+                return false;
+            }
+            self.digest.take(hash(&ClauseFacts::entry(id, old, version)));
+        }
+        self.digest.add(hash(&ClauseFacts::entry(id, &entry, version)));
+        self.objects.insert(id.clone(), entry);
+        true
+    }
+
+    /// Takes an object out. True if it was there.
+    pub fn remove(&mut self, id: &ObjectId, version: &str) -> Option<Entry> {
+        let old = self.objects.remove(id)?;
+        self.digest.take(hash(&ClauseFacts::entry(id, &old, version)));
+        Some(old)
+    }
+
+    /// Takes note that the objects of a resource are now seen in another version. True if there are any.
+    pub fn reversion(&mut self, resource: &Arc<GroupResource>, old: &str, new: &str) -> bool {
+        let mut any = false;
+        let of_resource = self.objects.range(ObjectId::first(resource.clone())..);
+        for (id, entry) in of_resource.take_while(|(id, _)| id.resource() == resource) {
+            self.digest.take(hash(&ClauseFacts::entry(id, entry, old)));
+            self.digest.add(hash(&ClauseFacts::entry(id, entry, new)));
+            any = true;
+        }
+        any
+    }
+
+    /// Puts a cluster in. True if it is new.
+    pub fn add_destination(&mut self, cluster: &ClusterName) -> bool {
+        let new = self.destinations.insert(cluster.clone());
+        if new {
+            self.digest.add(hash(&&**cluster));
+        }
+        new
+    }
+
+    /// Takes a cluster out. True if it was there.
+    pub fn remove_destination(&mut self, cluster: &str) -> bool {
+        let was = self.destinations.remove(cluster);
+        if was {
+            self.digest.take(hash(&cluster));
+        }
+        was
+    }
+
+    /// As it is written down (KS-060): entries by the text of their resource, then by namespace and name;
+    /// destinations by name. `version` gives the API version of a resource.
+    pub fn render<'v>(&self, version: impl Fn(&GroupResource) -> &'v str) -> BindingSpec {
+        let mut by_resource: BTreeMap<String, Vec<(&ObjectId, &Entry)>> = BTreeMap::new();
+        for (id, entry) in &self.objects {
+            let resource = id.resource();
+            let text = format!("{}/{}, Resource={}", resource.group, version(resource), resource.plural);
+            by_resource.entry(text).or_default().push((id, entry));
+        }
+        let mut workload = DownsyncObjectClauses::default();
+        for (id, entry) in by_resource.into_values().flatten() {
+            let version = version(id.resource());
+            if id.namespace().is_empty() {
+                workload.cluster_scope.push(cluster_clause(id, entry, version));
+            } else {
+                workload.namespace_scope.push(namespaced_clause(id, entry, version));
+            }
+        }
+        let destinations =
+            self.destinations.iter().map(|name| Destination { cluster_id: name.to_string() }).collect();
+        BindingSpec { workload, destinations }
+    }
+}
+
+fn cluster_clause(id: &ObjectId, entry: &Entry, version: &str) -> ClusterScopeDownsyncClause {
+    let modulation = entry.modulation.to_api();
+    ClusterScopeDownsyncClause {
+        group: id.resource().group.to_string(),
+        version: version.to_owned(),
+        resource: id.resource().plural.to_string(),
+        name: id.name().to_owned(),
+        resource_version: entry.object.metadata.resource_version.to_string(),
+        create_only: modulation.create_only,
+        status_collectors: modulation.status_collectors,
+        want_singleton_reported_state: modulation.want_singleton_reported_state,
+        want_multi_wec_reported_state: modulation.want_multi_wec_reported_state,
+    }
+}
+
+fn namespaced_clause(id: &ObjectId, entry: &Entry, version: &str) -> NamespaceScopeDownsyncClause {
+    let modulation = entry.modulation.to_api();
+    NamespaceScopeDownsyncClause {
+        group: id.resource().group.to_string(),
+        version: version.to_owned(),
+        resource: id.resource().plural.to_string(),
+        namespace: id.namespace().to_owned(),
+        name: id.name().to_owned(),
+        resource_version: entry.object.metadata.resource_version.to_string(),
+        create_only: modulation.create_only,
+        status_collectors: modulation.status_collectors,
+        want_singleton_reported_state: modulation.want_singleton_reported_state,
+        want_multi_wec_reported_state: modulation.want_multi_wec_reported_state,
+    }
+}

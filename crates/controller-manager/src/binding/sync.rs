@@ -1,0 +1,408 @@
+//! Bringing policies and Bindings to where they should be.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use apis::{
+    constants::{CONTROL_GROUP, POLICY_FINALIZER},
+    control::{BindingPolicy, BindingPolicyStatus, BindingSpec, NamespaceScopeDownsyncClause},
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
+use runtime::{Coalescer, Next, Queue, Store};
+
+use super::{
+    facts::BindingFacts,
+    resolution::SpecDigest,
+    verdict::{Progress, policy_status, same_status},
+    watches::Unknown,
+    writes::{WriteError, Writes},
+};
+use crate::{
+    identity::{GroupResource, PolicyName},
+    shared::{Shared, StatusItem},
+};
+
+/// Work of the binding controller.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Item {
+    /// A policy and its Binding.
+    Policy(PolicyName),
+    /// The status of a policy.
+    Status(PolicyName),
+}
+
+/// How long a policy's status may lag behind. Readiness comes and goes with every change of an object, and
+/// nobody is helped by a write for each.
+const STATUS_LAG: Duration = Duration::from_millis(200);
+/// How long an own write is believed without the informer having seen it. It comes at once as a rule; if
+/// the Binding went while the watch was interrupted it never does.
+const BELIEF: Duration = Duration::from_secs(5);
+
+/// Writes policies and Bindings.
+pub(super) struct Syncer {
+    shared: Arc<Shared>,
+    writes: Writes,
+    queue: Queue<Item>,
+    policies: Store<BindingPolicy>,
+    states: Mutex<HashMap<PolicyName, State>>,
+    unknown: Mutex<Unknown>,
+}
+
+/// What is remembered of a policy's Binding.
+#[derive(Default)]
+struct State {
+    coalescer: Coalescer,
+    /// What we wrote and when, until the informer has caught up.
+    written: Option<(Arc<BindingFacts>, Instant)>,
+    /// The latest version of the Binding that the informer saw, be it that of its deletion.
+    seen: u64,
+    /// The status we wrote last, and of which incarnation of the policy.
+    status: Option<(String, BindingPolicyStatus)>,
+    /// The finalizer was added to this incarnation of the policy.
+    finalizer: Option<String>,
+    /// Why the Binding could not be written.
+    failure: Option<String>,
+}
+
+/// What is to be done about a Binding.
+enum Step {
+    Nothing,
+    Wait(Duration),
+    Write(Box<BindingSpec>),
+}
+
+impl Syncer {
+    pub(super) fn new(wds: Client, shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            writes: Writes::new(wds),
+            queue: Queue::default(),
+            policies: Store::default(),
+            states: Mutex::default(),
+            unknown: Mutex::default(),
+        }
+    }
+
+    pub(super) fn queue(&self) -> &Queue<Item> {
+        &self.queue
+    }
+
+    pub(super) fn policies(&self) -> &Store<BindingPolicy> {
+        &self.policies
+    }
+
+    pub(super) fn bindings(&self) -> &Store<BindingFacts> {
+        &self.shared.bindings
+    }
+
+    /// Something about a policy or its Binding is to be looked at, now.
+    pub(super) fn look(&self, policy: &str) {
+        self.queue.add(Item::Policy(policy.into()));
+    }
+
+    /// A resolution changed.
+    pub(super) fn changed(&self, policy: &PolicyName) {
+        let wait = {
+            let mut states = self.states.lock();
+            let coalescer = &mut states.entry(policy.clone()).or_default().coalescer;
+            coalescer.change();
+            coalescer.wait(Instant::now())
+        };
+        self.queue.add_after(Item::Policy(policy.clone()), wait);
+    }
+
+    /// Something that a policy's status tells may have changed.
+    pub(super) fn report(&self, policy: &str) {
+        self.queue.add_after(Item::Status(policy.into()), STATUS_LAG);
+    }
+
+    /// The informer saw a Binding.
+    pub(super) fn seen(&self, name: &str, facts: &BindingFacts, gone: bool) {
+        let mut states = self.states.lock();
+        let state = states.entry(name.into()).or_default();
+        state.seen = state.seen.max(version(facts).unwrap_or(0));
+        let seen = state.seen;
+        state.written.take_if(|(written, _)| gone || version(written).is_none_or(|it| it <= seen));
+    }
+
+    /// What existing Bindings say about these objects is left as it is.
+    pub(super) fn set_unknown(&self, unknown: Unknown) {
+        *self.unknown.lock() = unknown;
+    }
+
+    /// The objects of a resource are known now. True if they were not.
+    pub(super) fn known(&self, resource: &GroupResource) -> bool {
+        self.unknown.lock().resources.remove(resource)
+    }
+
+    /// The Binding as we know it, be it from the informer or from our own last write.
+    fn current(&self, name: &str) -> Option<Arc<BindingFacts>> {
+        let written = self.states.lock().get(name).and_then(|state| state.written.clone());
+        let believed = written.filter(|(_, when)| when.elapsed() < BELIEF).map(|(facts, _)| facts);
+        believed.or_else(|| self.shared.bindings.get("", name))
+    }
+
+    /// Does one piece of work.
+    pub(super) async fn sync(&self, item: Item) -> Result<Next, WriteError> {
+        match item {
+            Item::Policy(name) => self.sync_policy(&name).await,
+            Item::Status(name) => self.sync_status(&name).await,
+        }
+    }
+
+    async fn sync_policy(&self, name: &PolicyName) -> Result<Next, WriteError> {
+        let Some(policy) = self.policies.get("", name) else {
+            self.remove_binding(name, None).await?;
+            if self.shared.bindings.get("", name).is_none() {
+                self.states.lock().remove(name);
+            }
+            return Ok(Next::OnChange);
+        };
+        if policy.metadata.deletion_timestamp.is_some() {
+            // KS-056: works in spaces without a garbage collector, too.
+            if policy.finalizers().iter().any(|it| it == POLICY_FINALIZER) {
+                self.remove_binding(name, policy.metadata.uid.as_deref()).await?;
+                self.writes.remove_finalizer(&policy).await?;
+            }
+            return Ok(Next::OnChange);
+        }
+        self.ensure_finalizer(name, &policy).await?;
+        let next = self.sync_binding(name, &policy).await;
+        let observed = policy.status.as_ref().map(|status| status.observed_generation);
+        if observed == policy.metadata.generation {
+            self.report(name);
+        } else {
+            self.queue.add(Item::Status(name.clone()));
+        }
+        next
+    }
+
+    /// KS-055: before the Binding is made.
+    async fn ensure_finalizer(&self, name: &PolicyName, policy: &BindingPolicy) -> Result<(), WriteError> {
+        if policy.finalizers().iter().any(|it| it == POLICY_FINALIZER) {
+            return Ok(());
+        }
+        let uid = policy.metadata.uid.clone();
+        if self
+            .states
+            .lock()
+            .get(name)
+            .is_some_and(|state| state.finalizer.is_some() && state.finalizer == uid)
+        {
+            return Ok(());
+        }
+        self.writes.add_finalizer(policy).await?;
+        self.states.lock().entry(name.clone()).or_default().finalizer = uid;
+        Ok(())
+    }
+
+    /// Deletes the Binding if the policy of this name, or of this UID, owns it (KS-056, KS-072).
+    async fn remove_binding(&self, name: &str, policy_uid: Option<&str>) -> Result<(), WriteError> {
+        let Some(current) = self.current(name).filter(|current| !current.is_going()) else { return Ok(()) };
+        let Some(owner) = current.owner() else { return Ok(()) };
+        let orphaned = policy_uid.is_none_or(|uid| owner.uid == uid);
+        if owner.name == name && orphaned {
+            self.writes.delete_binding(name, &current.metadata.uid).await?;
+        }
+        Ok(())
+    }
+
+    async fn sync_binding(&self, name: &PolicyName, policy: &BindingPolicy) -> Result<Next, WriteError> {
+        let Some(owner) = owner(policy) else { return Ok(Next::OnChange) };
+        let current = self.current(name);
+        let mut spec = match self.step(name, current.as_deref(), &owner) {
+            Step::Nothing => return Ok(Next::OnChange),
+            Step::Wait(wait) => return Ok(Next::After(wait)),
+            Step::Write(spec) => spec,
+        };
+        let unknown = self.unknown.lock().clone();
+        if !unknown.is_empty() && current.is_some() {
+            let live = self.writes.binding_spec(name).await?;
+            keep_unknown(&mut spec, &live, &unknown);
+            if SpecDigest::of(&spec) == SpecDigest::of(&live) {
+                return Ok(Next::OnChange);
+            }
+        }
+        let began = Instant::now();
+        let wrote = match &current {
+            None => self.writes.create_binding(name, &owner, &spec).await,
+            Some(current) => {
+                let owner = (!current.is_owned_by(&owner)).then_some(&owner);
+                self.writes.update_binding(name, owner, &spec).await
+            }
+        };
+        let (outcome, failure) = match wrote {
+            Ok(facts) => (Ok(Some(facts)), None),
+            Err(WriteError::TooLarge { limit }) => {
+                // KS-070: it would be refused again and again until something changes.
+                (Ok(None), Some(format!("Binding would exceed {limit} bytes")))
+            }
+            Err(error) => {
+                let refused = error.is_refusal().then(|| format!("Binding can't be written: {error}"));
+                (Err(error), refused)
+            }
+        };
+        let mut states = self.states.lock();
+        let state = states.entry(name.clone()).or_default();
+        state.coalescer.end(began, Instant::now());
+        state.failure = failure;
+        match outcome {
+            Ok(facts) => {
+                // The informer may have seen it, and even its end, before this answer came.
+                let seen = state.seen;
+                let news = facts.filter(|facts| version(facts).is_some_and(|it| it > seen));
+                state.written = news.map(|facts| (Arc::new(facts), Instant::now()));
+                let next = if state.written.is_some() { Next::After(BELIEF) } else { Next::OnChange };
+                drop(states);
+                self.shared.tell_status(StatusItem::Binding(name.clone()));
+                Ok(next)
+            }
+            Err(error) => {
+                if error.is_missing() {
+                    state.written = None;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn step(&self, name: &PolicyName, current: Option<&BindingFacts>, owner: &OwnerReference) -> Step {
+        let world = self.shared.world.lock();
+        let Some(resolution) = world.resolution(name) else { return Step::Nothing };
+        let mut states = self.states.lock();
+        let state = states.entry(name.clone()).or_default();
+        match current {
+            // Once it is gone it is made anew (KS-061).
+            Some(current) if current.is_going() => return Step::Nothing,
+            Some(current) if current.spec == resolution.digest() && current.is_owned_by(owner) => {
+                state.coalescer.settle();
+                state.failure = None;
+                return Step::Nothing;
+            }
+            Some(_) => {
+                let wait = state.coalescer.wait(Instant::now());
+                if !wait.is_zero() {
+                    return Step::Wait(wait);
+                }
+            }
+            None => {}
+        }
+        state.coalescer.begin(Instant::now());
+        Step::Write(Box::new(resolution.render(|resource| world.version(resource))))
+    }
+
+    async fn sync_status(&self, name: &PolicyName) -> Result<Next, WriteError> {
+        let Some(policy) = self.policies.get("", name) else { return Ok(Next::OnChange) };
+        if policy.metadata.deletion_timestamp.is_some() {
+            return Ok(Next::OnChange);
+        }
+        let (Some(owner), current) = (owner(&policy), self.current(name)) else { return Ok(Next::OnChange) };
+        let uid = policy.uid().unwrap_or_default();
+        let (failure, written) = self
+            .states
+            .lock()
+            .get(name)
+            .map(|state| (state.failure.clone(), state.status.clone()))
+            .unwrap_or_default();
+        let written = written.filter(|(of, _)| *of == uid).map(|(_, status)| status);
+        let old = policy.status.as_ref();
+        let new = {
+            let world = self.shared.world.lock();
+            let Some(resolution) = world.resolution(name) else { return Ok(Next::OnChange) };
+            let progress = Progress {
+                synced: current
+                    .as_ref()
+                    .is_some_and(|it| it.spec == resolution.digest() && it.is_owned_by(&owner)),
+                generation: current.as_ref().map_or(0, |it| it.metadata.generation),
+                status: current.as_ref().and_then(|it| it.status.clone()).unwrap_or_default(),
+                failure,
+            };
+            let now = Time(k8s_openapi::jiff::Timestamp::now());
+            policy_status(&world, name, policy.metadata.generation.unwrap_or(0), &progress, old, &now)
+        };
+        let known = [old, written.as_ref()];
+        if known.into_iter().flatten().all(|known| same_status(known, &new)) && old.is_some() {
+            return Ok(Next::OnChange);
+        }
+        if old.is_none_or(|old| !same_status(old, &new)) && written.is_some_and(|it| same_status(&it, &new)) {
+            // Written already; the informer will say so, or say that someone changed it back.
+            self.states.lock().entry(name.clone()).or_default().status = None;
+            return Ok(Next::After(STATUS_LAG));
+        }
+        self.writes.policy_status(name, &new).await?;
+        self.states.lock().entry(name.clone()).or_default().status = Some((uid, new));
+        Ok(Next::OnChange)
+    }
+}
+
+/// KS-011.
+fn owner(policy: &BindingPolicy) -> Option<OwnerReference> {
+    Some(OwnerReference {
+        api_version: format!("{CONTROL_GROUP}/v1alpha1"),
+        kind: "BindingPolicy".into(),
+        name: policy.metadata.name.clone()?,
+        uid: policy.metadata.uid.clone()?,
+        controller: Some(true),
+        block_owner_deletion: Some(false),
+    })
+}
+
+/// Versions are numbers on every server we know of; where they are not, only the informer is believed.
+fn version(facts: &BindingFacts) -> Option<u64> {
+    facts.metadata.resource_version.parse().ok()
+}
+
+/// KS-030: leaves in what the Binding says about objects of which nothing is known.
+fn keep_unknown(spec: &mut BindingSpec, live: &BindingSpec, unknown: &Unknown) {
+    let (wanted, has) = (&mut spec.workload, &live.workload);
+    let known: HashSet<_> = wanted
+        .cluster_scope
+        .iter()
+        .map(|it| (it.group.clone(), it.resource.clone(), it.name.clone()))
+        .collect();
+    wanted.cluster_scope.extend(
+        has.cluster_scope
+            .iter()
+            .filter(|it| unknown.has(&it.group, &it.resource))
+            .filter(|it| !known.contains(&(it.group.clone(), it.resource.clone(), it.name.clone())))
+            .cloned(),
+    );
+    let place = |it: &NamespaceScopeDownsyncClause| {
+        (it.group.clone(), it.resource.clone(), it.namespace.clone(), it.name.clone())
+    };
+    let known: HashSet<_> = wanted.namespace_scope.iter().map(place).collect();
+    wanted.namespace_scope.extend(
+        has.namespace_scope
+            .iter()
+            .filter(|it| unknown.has(&it.group, &it.resource) && !known.contains(&place(it)))
+            .cloned(),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn spec(names: &[(&str, &str)]) -> BindingSpec {
+        let entry = |(group, name): &(&str, &str)| json!({"group": group, "version": "v1", "resource": "things", "namespace": "n", "name": name, "resourceVersion": "1"});
+        let entries: Vec<_> = names.iter().map(entry).collect();
+        serde_json::from_value(json!({"workload": {"namespaceScope": entries, "clusterScope": entries}}))
+            .unwrap()
+    }
+
+    #[test]
+    fn ks_030_what_is_unknown_stays_in_the_binding() {
+        let mut wanted = spec(&[("up", "new"), ("down", "seen")]);
+        let live = spec(&[("up", "old"), ("down", "seen"), ("down", "kept")]);
+        let unknown = Unknown { groups: ["down".to_owned()].into(), ..Unknown::default() };
+        keep_unknown(&mut wanted, &live, &unknown);
+        assert_eq!(wanted, spec(&[("up", "new"), ("down", "seen"), ("down", "kept")]));
+    }
+}

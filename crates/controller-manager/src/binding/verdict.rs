@@ -1,0 +1,171 @@
+//! What a policy's status says.
+
+use apis::{
+    Condition, condition,
+    control::{BindingPolicyStatus, BindingStatus},
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::Serialize;
+
+use super::world::World;
+use crate::identity::ObjectId;
+
+/// How far a policy's Binding is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Progress {
+    /// The Binding says what the policy amounts to.
+    pub(super) synced: bool,
+    /// Generation of the Binding.
+    pub(super) generation: i64,
+    /// Status of the Binding, as transport and status controller left it.
+    pub(super) status: BindingStatus,
+    /// Why the Binding could not be written.
+    pub(super) failure: Option<String>,
+}
+
+/// The status a policy should have (KS-008, KS-064, KS-065). `old` is the one it has.
+pub(super) fn policy_status(
+    world: &World,
+    policy: &str,
+    generation: i64,
+    progress: &Progress,
+    old: Option<&BindingPolicyStatus>,
+    now: &Time,
+) -> BindingPolicyStatus {
+    let mut errors = own_errors(world, policy);
+    errors.extend(progress.failure.clone());
+    errors.extend(progress.status.errors.iter().cloned());
+    let mut conditions = old.map(|old| old.conditions.clone()).unwrap_or_default();
+    conditions.retain(|old| {
+        let ours = [condition::SYNCED, condition::READY].contains(&old.type_.as_str());
+        ours || progress.status.conditions.iter().any(|new| new.type_ == old.type_)
+    });
+    for copied in &progress.status.conditions {
+        condition::set(&mut conditions, copied.clone());
+    }
+    for own in own_conditions(progress, &errors, now) {
+        condition::set(&mut conditions, own);
+    }
+    BindingPolicyStatus { conditions, observed_generation: generation, errors }
+}
+
+fn own_conditions(progress: &Progress, errors: &[String], now: &Time) -> [Condition; 2] {
+    let first = errors.first().cloned().unwrap_or_default();
+    let synced = progress.synced && errors.is_empty();
+    let ready =
+        synced && progress.generation != 0 && progress.status.observed_generation == progress.generation;
+    let reason = |yes, good, bad| if yes { good } else { bad };
+    [
+        Condition::new(
+            condition::SYNCED,
+            synced,
+            reason(synced, condition::REASON_SUCCESS, condition::REASON_ERROR),
+            first.clone(),
+            now.clone(),
+        ),
+        Condition::new(
+            condition::READY,
+            ready,
+            reason(ready, condition::REASON_AVAILABLE, condition::REASON_UNAVAILABLE),
+            first,
+            now.clone(),
+        ),
+    ]
+}
+
+/// Equality but for the times of conditions: such a status is not written again.
+pub(super) fn same_status(left: &BindingPolicyStatus, right: &BindingPolicyStatus) -> bool {
+    left.observed_generation == right.observed_generation
+        && left.errors == right.errors
+        && condition::same(&left.conditions, &right.conditions)
+}
+
+fn own_errors(world: &World, policy: &str) -> Vec<String> {
+    let mut errors = world.policy(policy).map(|policy| policy.errors.clone()).unwrap_or_default();
+    errors.extend(unsupported(world, policy));
+    errors.extend(singleton_error(world, policy));
+    errors
+}
+
+/// What the policy asks for and the status controller doesn't do yet.
+fn unsupported(world: &World, policy: &str) -> Vec<String> {
+    let clauses = world.policy(policy).map(|policy| policy.clauses.as_slice()).unwrap_or_default();
+    let collectors = clauses.iter().any(|clause| !clause.modulation.collectors.is_empty());
+    let multi = clauses.iter().any(|clause| clause.modulation.multi);
+    let texts = [
+        (collectors, "statusCollectors are not supported yet; no CombinedStatus is made"),
+        (
+            multi,
+            "wantMultiWECReportedState is not supported yet for more than one WEC; no status is aggregated",
+        ),
+    ];
+    texts.into_iter().filter(|(asked, _)| *asked).map(|(_, text)| text.to_owned()).collect()
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Gvk<'a> {
+    group: &'a str,
+    version: &'a str,
+    kind: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct ObjectName<'a> {
+    namespace: &'a str,
+    name: &'a str,
+}
+
+#[derive(Serialize)]
+struct ObjectIdentifier<'a> {
+    #[serde(rename = "GVK")]
+    gvk: Gvk<'a>,
+    #[serde(rename = "Resource")]
+    resource: &'a str,
+    #[serde(rename = "ObjectName")]
+    object_name: ObjectName<'a>,
+}
+
+#[derive(Serialize)]
+struct BadObject<'a> {
+    #[serde(rename = "ObjectID")]
+    object_id: ObjectIdentifier<'a>,
+    #[serde(rename = "NumWECs")]
+    clusters: usize,
+}
+
+/// Objects of the policy for which the status of the only cluster is wanted, but there is none or more than one
+/// (KS-064). Costs the objects of the policy for which any policy wants a status.
+fn singleton_error(world: &World, policy: &str) -> Option<String> {
+    let resolution = world.resolution(policy).filter(|_| world.wants_singletons())?;
+    let mut bad: Vec<(String, usize, &ObjectId)> = Vec::new();
+    for id in resolution.objects().keys() {
+        if !world.is_requested(id) {
+            continue;
+        }
+        let request = world.request(id);
+        let n = request.clusters.len();
+        if request.singleton && n != 1 && !(request.multi && n > 1) {
+            let order = format!("{}/{}", id.resource().group, world.version(id.resource()));
+            bad.push((order, n, id));
+        }
+    }
+    bad.sort_by(|a, b| (&a.0, a.2).cmp(&(&b.0, b.2)));
+    if bad.is_empty() {
+        return None;
+    }
+    let examples: Vec<_> = bad.iter().take(4).map(|(_, n, id)| bad_object(world, id, *n)).collect();
+    Some(format!(
+        "Singleton reported status return is requested but some objects have the wrong number of associated WECs, for example: {}",
+        serde_json::to_string(&examples).unwrap_or_default()
+    ))
+}
+
+fn bad_object<'a>(world: &'a World, id: &'a ObjectId, clusters: usize) -> BadObject<'a> {
+    let resource = id.resource();
+    let kind = world.served(resource).map_or("", |served| &served.kind);
+    let gvk = Gvk { group: &resource.group, version: world.version(resource), kind };
+    let object_name = ObjectName { namespace: id.namespace(), name: id.name() };
+    BadObject { object_id: ObjectIdentifier { gvk, resource: &resource.plural, object_name }, clusters }
+}

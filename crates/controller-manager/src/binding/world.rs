@@ -1,0 +1,489 @@
+//! Everything the binding controller knows, and what follows from it.
+//!
+//! Pure: events go in, the names of what has to be looked at come out. What one event costs, with N objects, M
+//! clusters and P policies:
+//!
+//! * an object's event: the policies whose clauses name one of its labels, its name, resource, namespace or group;
+//! * a policy's event: the objects with a label that it asks for, or of the resources it asks for, or all N (of which only
+//!   the keys are looked at where it asks for names or namespaces); and M clusters. Nothing if only its status changed;
+//! * a cluster's event: P policies' cluster selectors if its labels changed, else nothing;
+//! * a Namespace's event: nothing unless its labels changed and a policy has `namespaceSelectors`; else a walk over the
+//!   keys of all N, and the objects in it times those policies.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use runtime::Light;
+
+use super::{
+    index::{Hook, LabelIndex, PolicyIndex, hooks},
+    matching::{Labels, matching, selects},
+    modulation::Modulation,
+    policy::Policy,
+    resolution::{Entry, Resolution},
+};
+use crate::identity::{ClusterName, GroupResource, ObjectId, PolicyName};
+
+/// What has to be looked at after an event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Bindings whose resolution changed or went.
+    pub bindings: BTreeSet<PolicyName>,
+    /// Objects for which the request for reported state, or the clusters it is about, changed.
+    pub requests: BTreeSet<ObjectId>,
+}
+
+/// How a watched resource is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// API version.
+    pub version: Box<str>,
+    /// Kind.
+    pub kind: Box<str>,
+}
+
+/// What policies ask for about the status of one object (§5.1).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// Some policy asks for the status of the only cluster.
+    pub singleton: bool,
+    /// Some policy asks for the status of all clusters.
+    pub multi: bool,
+    /// Destinations of all policies that ask for either.
+    pub clusters: BTreeSet<ClusterName>,
+}
+
+#[derive(Debug)]
+struct PolicyState {
+    policy: Policy,
+    resolution: Resolution,
+    /// The few different modulations of this policy's entries.
+    modulations: Vec<Arc<Modulation>>,
+}
+
+#[derive(Debug)]
+struct Record {
+    object: Arc<Light>,
+    /// Policies whose resolution has the object.
+    policies: Vec<PolicyName>,
+}
+
+/// Policies, objects, clusters and namespaces as last seen, and the resolutions that follow from them.
+#[derive(Debug, Default)]
+pub struct World {
+    policies: BTreeMap<PolicyName, PolicyState>,
+    policy_index: PolicyIndex,
+    objects: BTreeMap<ObjectId, Record>,
+    label_index: LabelIndex,
+    resources: HashMap<Arc<GroupResource>, Served>,
+    namespaces: HashMap<Box<str>, Labels>,
+    clusters: BTreeMap<ClusterName, Labels>,
+}
+
+impl World {
+    /// The resolution of a policy; none if there is no such policy or it is being deleted.
+    pub fn resolution(&self, policy: &str) -> Option<&Resolution> {
+        self.policies.get(policy).map(|state| &state.resolution)
+    }
+
+    /// A policy that is not being deleted.
+    pub fn policy(&self, name: &str) -> Option<&Policy> {
+        self.policies.get(name).map(|state| &state.policy)
+    }
+
+    /// How a resource is served; none if it isn't watched.
+    pub fn served(&self, resource: &GroupResource) -> Option<&Served> {
+        self.resources.get(resource)
+    }
+
+    /// API version of a resource that is watched.
+    pub fn version(&self, resource: &GroupResource) -> &str {
+        self.served(resource).map_or("", |served| &served.version)
+    }
+
+    /// An object as last seen.
+    pub fn object(&self, id: &ObjectId) -> Option<&Arc<Light>> {
+        self.objects.get(id).map(|record| &record.object)
+    }
+
+    /// The shared form of a resource's name.
+    pub fn intern(&self, group: &str, plural: &str) -> Arc<GroupResource> {
+        let resource = GroupResource::new(group, plural);
+        self.resources.get_key_value(&resource).map_or_else(|| Arc::new(resource), |(known, _)| known.clone())
+    }
+
+    /// Whether any policy asks for the status of an object.
+    pub fn is_requested(&self, id: &ObjectId) -> bool {
+        let states = self.policies_of(id).iter().filter_map(|name| self.policies.get(name));
+        states.filter_map(|state| state.resolution.get(id)).any(|entry| entry.modulation.wants_status())
+    }
+
+    /// Whether any policy asks for the status of the only cluster, of whatever object.
+    pub fn wants_singletons(&self) -> bool {
+        let mut clauses = self.policies.values().flat_map(|state| &state.policy.clauses);
+        clauses.any(|clause| clause.modulation.singleton)
+    }
+
+    /// The StatusCollectors that a policy asks for, for objects that it matches.
+    pub fn collectors_of(&self, policy: &str) -> BTreeSet<Box<str>> {
+        let state = self.policies.get(policy);
+        let used = state.into_iter().flat_map(|state| {
+            let used = state.modulations.iter().filter(|it| Arc::strong_count(it) > 1);
+            used.flat_map(|modulation| modulation.collectors.iter().cloned())
+        });
+        used.collect()
+    }
+
+    /// The policies that ask for a StatusCollector.
+    pub fn policies_with_collector(&self, collector: &str) -> Vec<PolicyName> {
+        let asks = |state: &PolicyState| {
+            state.policy.clauses.iter().any(|clause| clause.modulation.collectors.contains(collector))
+        };
+        self.policies.iter().filter(|(_, state)| asks(state)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Every object and its labels.
+    pub fn objects(&self) -> impl Iterator<Item = (&ObjectId, &Arc<Light>)> {
+        self.objects.iter().map(|(id, record)| (id, &record.object))
+    }
+
+    /// The policies whose resolution has the object.
+    pub fn policies_of(&self, id: &ObjectId) -> &[PolicyName] {
+        self.objects.get(id).map_or(&[], |record| &record.policies)
+    }
+
+    /// What policies ask for about the status of an object. Costs the policies that match it.
+    pub fn request(&self, id: &ObjectId) -> Request {
+        let mut request = Request::default();
+        for state in self.policies_of(id).iter().filter_map(|name| self.policies.get(name)) {
+            let Some(entry) = state.resolution.get(id).filter(|entry| entry.modulation.wants_status()) else {
+                continue;
+            };
+            request.singleton |= entry.modulation.singleton;
+            request.multi |= entry.modulation.multi;
+            request.clusters.extend(state.resolution.destinations().iter().cloned());
+        }
+        request
+    }
+
+    /// Takes note that a resource is watched in this version.
+    pub fn put_resource(&mut self, resource: &Arc<GroupResource>, served: Served) -> Changes {
+        let mut changes = Changes::default();
+        let new = served.version.clone();
+        if let Some(old) = self.resources.insert(resource.clone(), served)
+            && old.version != new
+        {
+            for (name, state) in &mut self.policies {
+                if state.resolution.reversion(resource, &old.version, &new) {
+                    changes.bindings.insert(name.clone());
+                }
+            }
+        }
+        changes
+    }
+
+    /// Takes note that a resource is no longer watched, and forgets its objects (KS-035).
+    pub fn remove_resource(&mut self, resource: &Arc<GroupResource>) -> Changes {
+        let changes = self.keep_objects(resource, |_| false);
+        self.resources.remove(resource);
+        changes
+    }
+
+    /// Forgets the objects of a resource that are not to be kept.
+    pub fn keep_objects(
+        &mut self,
+        resource: &Arc<GroupResource>,
+        keep: impl Fn(&ObjectId) -> bool,
+    ) -> Changes {
+        let from = ObjectId::first(resource.clone());
+        let of_resource = self.objects.range(from..).map(|(id, _)| id);
+        let gone: Vec<_> =
+            of_resource.take_while(|id| id.resource() == resource).filter(|id| !keep(id)).cloned().collect();
+        let mut changes = Changes::default();
+        for id in gone {
+            self.remove_object_into(&id, &mut changes);
+        }
+        changes
+    }
+
+    /// Takes note of an object as it is now. Its resource must have been put before.
+    pub fn put_object(&mut self, id: &ObjectId, object: Arc<Light>) -> Changes {
+        let mut changes = Changes::default();
+        let labels = &object.metadata.labels;
+        let (old, policies) = match self.objects.remove(id) {
+            Some(record) => (Some(record.object), record.policies),
+            None => (None, Vec::new()),
+        };
+        self.label_index.relabel(id, old.as_ref().map(|old| &old.metadata.labels), Some(labels));
+        let mut affected = self.policy_index.candidates(id, labels);
+        affected.extend(policies.iter().cloned());
+        self.objects.insert(id.clone(), Record { object, policies });
+        for policy in affected {
+            self.evaluate(&policy, id, &mut changes);
+        }
+        changes
+    }
+
+    /// Takes note that an object is gone.
+    pub fn remove_object(&mut self, id: &ObjectId) -> Changes {
+        let mut changes = Changes::default();
+        self.remove_object_into(id, &mut changes);
+        changes
+    }
+
+    fn remove_object_into(&mut self, id: &ObjectId, changes: &mut Changes) {
+        let Some(record) = self.objects.remove(id) else { return };
+        self.label_index.relabel(id, Some(&record.object.metadata.labels), None);
+        let version = self.resources.get(id.resource()).map_or("", |served| &served.version);
+        for name in record.policies {
+            let Some(state) = self.policies.get_mut(&name) else { continue };
+            if let Some(entry) = state.resolution.remove(id, version) {
+                if entry.modulation.wants_status() {
+                    changes.requests.insert(id.clone());
+                }
+                changes.bindings.insert(name);
+            }
+        }
+    }
+
+    /// Takes note of a policy that is not being deleted.
+    pub fn put_policy(&mut self, policy: Policy) -> Changes {
+        let name = policy.name.clone();
+        let mut changes = Changes::default();
+        let old = self.policies.get(&name).map(|state| state.policy.clone());
+        let old = match old {
+            Some(old) if old == policy => return changes,
+            Some(old) if old.uid != policy.uid => {
+                changes = self.remove_policy(&name);
+                None
+            }
+            old => old,
+        };
+        let (new_clauses, new_selectors) = (
+            old.as_ref().is_none_or(|old| old.clauses != policy.clauses),
+            old.as_ref().is_none_or(|old| old.cluster_selectors != policy.cluster_selectors),
+        );
+        if new_clauses {
+            if let Some(old) = &old {
+                self.unindex(old);
+            }
+            self.index(&policy);
+        }
+        match self.policies.get_mut(&name) {
+            Some(state) => state.policy = policy,
+            None => {
+                let (resolution, modulations) = (Resolution::default(), Vec::new());
+                self.policies.insert(name.clone(), PolicyState { policy, resolution, modulations });
+            }
+        }
+        // Its Binding is looked at even if the resolution stays as it is: errors and generation may differ.
+        changes.bindings.insert(name.clone());
+        if new_selectors {
+            let clusters: Vec<_> = self.clusters.keys().cloned().collect();
+            for cluster in clusters {
+                self.evaluate_cluster(&name, &cluster, &mut changes);
+            }
+        }
+        if new_clauses {
+            for id in self.candidates(&name) {
+                self.evaluate(&name, &id, &mut changes);
+            }
+        }
+        changes
+    }
+
+    /// Takes note that a policy is gone or being deleted.
+    pub fn remove_policy(&mut self, name: &str) -> Changes {
+        let mut changes = Changes::default();
+        let Some(state) = self.policies.remove(name) else { return changes };
+        self.unindex(&state.policy);
+        for (id, entry) in state.resolution.objects() {
+            if let Some(record) = self.objects.get_mut(id) {
+                record.policies.retain(|policy| &**policy != name);
+            }
+            if entry.modulation.wants_status() {
+                changes.requests.insert(id.clone());
+            }
+        }
+        changes.bindings.insert(name.into());
+        changes
+    }
+
+    /// Takes note of a cluster's labels.
+    pub fn put_cluster(&mut self, name: &str, labels: Labels) -> Changes {
+        if self.clusters.get(name) == Some(&labels) {
+            return Changes::default();
+        }
+        self.clusters.insert(name.into(), labels);
+        self.cluster_changed(name)
+    }
+
+    /// Takes note that a cluster is gone.
+    pub fn remove_cluster(&mut self, name: &str) -> Changes {
+        self.clusters.remove(name);
+        self.cluster_changed(name)
+    }
+
+    fn cluster_changed(&mut self, name: &str) -> Changes {
+        let mut changes = Changes::default();
+        let (cluster, policies): (ClusterName, Vec<_>) =
+            (name.into(), self.policies.keys().cloned().collect());
+        for policy in policies {
+            self.evaluate_cluster(&policy, &cluster, &mut changes);
+        }
+        changes
+    }
+
+    /// Takes note of a Namespace's labels (KS-049).
+    pub fn put_namespace(&mut self, name: &str, labels: Labels) -> Changes {
+        if self.namespaces.get(name) == Some(&labels) {
+            return Changes::default();
+        }
+        self.namespaces.insert(name.into(), labels);
+        self.namespace_changed(name)
+    }
+
+    /// Takes note that a Namespace is gone.
+    pub fn remove_namespace(&mut self, name: &str) -> Changes {
+        self.namespaces.remove(name);
+        self.namespace_changed(name)
+    }
+
+    fn namespace_changed(&mut self, name: &str) -> Changes {
+        let mut changes = Changes::default();
+        let looking: Vec<_> = self
+            .policies
+            .iter()
+            .filter(|(_, state)| state.policy.looks_at_namespaces())
+            .map(|(policy, _)| policy.clone())
+            .collect();
+        if looking.is_empty() {
+            return changes;
+        }
+        let inside: Vec<_> = self.objects.keys().filter(|id| id.namespace() == name).cloned().collect();
+        for id in inside {
+            for policy in &looking {
+                self.evaluate(policy, &id, &mut changes);
+            }
+        }
+        changes
+    }
+
+    fn index(&mut self, policy: &Policy) {
+        self.policy_index.insert(&policy.name, &policy.clauses);
+        for key in label_keys(policy) {
+            let objects = self.objects.iter().map(|(id, record)| (id, &record.object.metadata.labels));
+            self.label_index.want(&key, objects);
+        }
+    }
+
+    fn unindex(&mut self, policy: &Policy) {
+        self.policy_index.remove(&policy.name, &policy.clauses);
+        for key in label_keys(policy) {
+            self.label_index.release(&key);
+        }
+    }
+
+    /// Every object that the policy can match or has matched.
+    fn candidates(&self, name: &str) -> BTreeSet<ObjectId> {
+        let Some(state) = self.policies.get(name) else { return BTreeSet::new() };
+        let mut found: BTreeSet<_> = state.resolution.objects().keys().cloned().collect();
+        for hook in state.policy.clauses.iter().flat_map(hooks) {
+            match hook {
+                Hook::Label(key, value) => {
+                    let ids = self.label_index.get(&key, &value);
+                    found.extend(ids.into_iter().flatten().cloned());
+                }
+                Hook::Resource(plural) => self.extend(&mut found, |resource| resource.plural == plural),
+                Hook::Group(group) => self.extend(&mut found, |resource| resource.group == group),
+                Hook::Name(name) => {
+                    found.extend(self.objects.keys().filter(|id| id.name() == &*name).cloned());
+                }
+                Hook::Namespace(namespace) => {
+                    found.extend(self.objects.keys().filter(|id| id.namespace() == &*namespace).cloned());
+                }
+                Hook::Any => return self.objects.keys().cloned().chain(found).collect(),
+            }
+        }
+        found
+    }
+
+    fn extend(&self, found: &mut BTreeSet<ObjectId>, wanted: impl Fn(&GroupResource) -> bool) {
+        for resource in self.resources.keys().filter(|resource| wanted(resource)) {
+            let of_resource = self.objects.range(ObjectId::first(resource.clone())..).map(|(id, _)| id);
+            found.extend(of_resource.take_while(|id| id.resource() == resource).cloned());
+        }
+    }
+
+    fn evaluate(&mut self, policy: &PolicyName, id: &ObjectId, changes: &mut Changes) {
+        let (Some(state), Some(record)) = (self.policies.get_mut(policy), self.objects.get_mut(id)) else {
+            return;
+        };
+        let version = self.resources.get(id.resource()).map_or("", |served| &served.version);
+        let labels = &record.object.metadata.labels;
+        let matched = matching(&state.policy.clauses, id, labels, |name| self.namespaces.get(name));
+        let before = state.resolution.get(id).map(|entry| wanted(&entry.modulation));
+        let after = matched.as_ref().map(wanted);
+        let changed = match matched {
+            Some(modulation) => {
+                let modulation = shared(&mut state.modulations, modulation);
+                let entry = Entry { object: record.object.clone(), modulation };
+                if before.is_none() {
+                    record.policies.push(policy.clone());
+                }
+                state.resolution.put(id, entry, version)
+            }
+            None => {
+                record.policies.retain(|other| other != policy);
+                state.resolution.remove(id, version).is_some()
+            }
+        };
+        if changed {
+            changes.bindings.insert(policy.clone());
+        }
+        if before.unwrap_or_default() != after.unwrap_or_default() {
+            changes.requests.insert(id.clone());
+        }
+    }
+
+    fn evaluate_cluster(&mut self, policy: &PolicyName, cluster: &ClusterName, changes: &mut Changes) {
+        let Some(state) = self.policies.get_mut(policy) else { return };
+        let labels = self.clusters.get(cluster);
+        let selectors = &state.policy.cluster_selectors;
+        let selected = labels.is_some_and(|labels| selectors.iter().any(|it| selects(it, labels)));
+        let changed = if selected {
+            state.resolution.add_destination(cluster)
+        } else {
+            state.resolution.remove_destination(cluster)
+        };
+        if changed {
+            changes.bindings.insert(policy.clone());
+            let entries = state.resolution.objects().iter();
+            let asked = entries.filter(|(_, entry)| entry.modulation.wants_status());
+            changes.requests.extend(asked.map(|(id, _)| id.clone()));
+        }
+    }
+}
+
+fn wanted(modulation: &Modulation) -> (bool, bool) {
+    (modulation.singleton, modulation.multi)
+}
+
+fn label_keys(policy: &Policy) -> Vec<Box<str>> {
+    let hooks = policy.clauses.iter().flat_map(hooks);
+    let keys = hooks.filter_map(|hook| if let Hook::Label(key, _) = hook { Some(key) } else { None });
+    keys.collect()
+}
+
+/// The modulation as one that is there already, if it is.
+fn shared(known: &mut Vec<Arc<Modulation>>, modulation: Modulation) -> Arc<Modulation> {
+    if let Some(same) = known.iter().find(|same| ***same == modulation) {
+        return same.clone();
+    }
+    known.retain(|unused| Arc::strong_count(unused) > 1);
+    let modulation = Arc::new(modulation);
+    known.push(modulation.clone());
+    modulation
+}

@@ -1,0 +1,80 @@
+//! Binding controller and status controller of a WDS.
+//!
+//! * [`binding`]: BindingPolicies and workload objects in, Bindings out. Everything is decided by
+//!   [`binding::world::World`], which does no I/O.
+//! * [`status`]: WorkStatus objects of the ITS in, `.status` of workload objects out; decided by
+//!   [`status::decision`].
+//!
+//! Both run in one process for one WDS and share what is known of the workload objects.
+
+pub mod binding;
+pub mod identity;
+mod shared;
+pub mod status;
+
+use apis::constants::BINDING_MANAGER;
+use kube::Client;
+use runtime::{Ready, Tasks};
+use tokio_util::sync::CancellationToken;
+
+pub use binding::resources::AllowedGroups;
+
+/// What is run, and for whom.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of the WDS; WorkStatus objects that name another one are not ours (KS-149).
+    pub wds_name: String,
+    /// Name of the ITS, for log messages.
+    pub its_name: String,
+    /// API groups that are looked at (KS-213).
+    pub api_groups: AllowedGroups,
+    /// Whether the status controller runs, too.
+    pub status: bool,
+    /// Set to true once the binding controller works.
+    pub ready: Ready,
+}
+
+impl Config {
+    /// All controllers, all API groups.
+    pub fn new(wds_name: impl Into<String>, its_name: impl Into<String>) -> Self {
+        Self {
+            wds_name: wds_name.into(),
+            its_name: its_name.into(),
+            api_groups: AllowedGroups::default(),
+            status: true,
+            ready: Ready::new(false),
+        }
+    }
+}
+
+/// Why the controllers ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The CRDs could not be installed.
+    #[error(transparent)]
+    Install(#[from] runtime::install::InstallError),
+    /// A task failed or panicked.
+    #[error(transparent)]
+    Task(#[from] runtime::TaskError),
+}
+
+/// Runs the controllers until `stop` is cancelled. Installs the five CRDs of a WDS first (KS-002).
+pub async fn run(wds: Client, its: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
+    let crds = apis::crds::control();
+    tokio::select! {
+        installed = runtime::install(&wds, &crds, BINDING_MANAGER) => installed?,
+        () = stop.cancelled() => return Ok(()),
+    }
+    tracing::info!(wds = config.wds_name, its = config.its_name, "starting the controllers");
+    let mut tasks = Tasks::new(&stop);
+    let shared = shared::Shared::new(config.status);
+    let token = tasks.token().clone();
+    let binding = binding::run(wds.clone(), its.clone(), config.clone(), shared.clone(), token.clone());
+    tasks.spawn("binding controller", binding);
+    if config.status {
+        tasks.spawn("status controller", status::run(wds, its, config.clone(), shared, token));
+    }
+    let outcome = tasks.finish().await;
+    config.ready.send_replace(false);
+    Ok(outcome?)
+}

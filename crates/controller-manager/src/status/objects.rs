@@ -1,0 +1,180 @@
+//! Writing what was decided.
+
+use std::sync::Arc;
+
+use apis::{
+    condition,
+    constants::{CONTROL_GROUP, STATUS_MANAGER},
+    control::{StatusCollector, WorkStatus},
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Client;
+use runtime::{
+    Next, Store, failure,
+    rest::{Gvr, Rest},
+};
+use serde::de::IgnoredAny;
+use serde_json::{Map, Value, json};
+
+use super::{
+    collectors::availability,
+    decision::{Decision, LabelPatch, Plan, Reported, decide, is_settled, plan},
+    reports::Reports,
+};
+use crate::{
+    binding::world::Request,
+    identity::{ObjectId, PolicyName},
+    shared::{Shared, StatusItem},
+};
+
+/// Brings reported state into objects.
+pub(super) struct Returner {
+    rest: Rest,
+    shared: Arc<Shared>,
+    reports: Arc<Reports>,
+    works: Store<WorkStatus>,
+    collectors: Store<StatusCollector>,
+}
+
+impl Returner {
+    pub(super) fn new(
+        wds: Client,
+        shared: Arc<Shared>,
+        reports: Arc<Reports>,
+        works: Store<WorkStatus>,
+        collectors: Store<StatusCollector>,
+    ) -> Self {
+        Self { rest: Rest::with_manager(wds, STATUS_MANAGER), shared, reports, works, collectors }
+    }
+
+    /// Looks at everything that has or may have had to do with reported state (KS-152).
+    pub(super) fn begin(&self) {
+        let world = self.shared.world.lock();
+        let none = Reported::Nothing;
+        let all: Vec<ObjectId> = world
+            .objects()
+            .filter(|(id, object)| {
+                let label = |key: &str| object.metadata.labels.get(key).map(|value| &**value);
+                world.is_requested(id) || !is_settled(label, &Request::default(), &none)
+            })
+            .map(|(id, _)| id.clone())
+            .collect();
+        drop(world);
+        for id in all {
+            self.shared.tell_status(StatusItem::Object(id));
+        }
+        for key in self.shared.bindings.keys() {
+            self.shared.tell_status(StatusItem::Binding(key.name.clone()));
+        }
+    }
+
+    pub(super) async fn sync(&self, item: StatusItem) -> Result<Next, kube::Error> {
+        match item {
+            StatusItem::Object(id) => self.sync_object(&id).await?,
+            StatusItem::Binding(name) => self.sync_binding(&name).await?,
+        }
+        Ok(Next::OnChange)
+    }
+
+    async fn sync_object(&self, id: &ObjectId) -> Result<(), kube::Error> {
+        let (request, gvr, object) = {
+            let world = self.shared.world.lock();
+            let (Some(served), Some(object)) = (world.served(id.resource()), world.object(id)) else {
+                return Ok(());
+            };
+            let gvr = Gvr::new(&id.resource().group, &served.version, &id.resource().plural);
+            (world.request(id), gvr, object.clone())
+        };
+        let reported = match decide(&request) {
+            Decision::Copy(cluster) => self.reports.reported(id, &cluster, &self.works),
+            Decision::Clear | Decision::Aggregate => Reported::Nothing,
+        };
+        let label = |key: &str| object.metadata.labels.get(key).map(|value| &**value);
+        if is_settled(label, &request, &reported) {
+            return Ok(());
+        }
+        let live = match self.rest.get::<Value>(&gvr, id.namespace(), id.name()).await {
+            Err(error) if failure::is_not_found(&error) => return Ok(()),
+            live => live?,
+        };
+        let plan = plan(id.resource(), &live, &request, &reported);
+        if plan.is_empty() {
+            return Ok(());
+        }
+        match self.carry_out(&gvr, id, plan).await {
+            Err(error) if failure::is_not_found(&error) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// In this order (KS-153).
+    async fn carry_out(&self, gvr: &Gvr, id: &ObjectId, plan: Plan) -> Result<(), kube::Error> {
+        if !plan.before.is_empty() {
+            self.label(gvr, id, &plan.before).await?;
+        }
+        if let Some(status) = plan.status {
+            self.write_status(gvr, id, status).await?;
+        }
+        if !plan.after.is_empty() {
+            self.label(gvr, id, &plan.after).await?;
+        }
+        Ok(())
+    }
+
+    async fn label(&self, gvr: &Gvr, id: &ObjectId, labels: &LabelPatch) -> Result<(), kube::Error> {
+        let labels: Map<String, Value> =
+            labels.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+        let patch = json!({"metadata": {"labels": labels}});
+        self.rest.merge::<IgnoredAny>(gvr, id.namespace(), id.name(), &patch).await.map(|_| ())
+    }
+
+    /// Puts the whole status in the place of the old one, so that keys that vanished vanish here, too. Where
+    /// there is no status subresource it is a part of the object like any other (KS-155).
+    async fn write_status(&self, gvr: &Gvr, id: &ObjectId, status: Value) -> Result<(), kube::Error> {
+        let (namespace, name) = (id.namespace(), id.name());
+        let patch = json!([{"op": "add", "path": "/status", "value": status}]);
+        match self.rest.json_patch_status::<IgnoredAny>(gvr, namespace, name, patch).await {
+            Err(error) if failure::is_not_found(&error) || failure::code(&error) == Some(405) => {}
+            done => return done.map(|_| ()),
+        }
+        let mut live: Value = self.rest.get(gvr, namespace, name).await?;
+        if live.get("status") == Some(&status) {
+            return Ok(());
+        }
+        if let Some(object) = live.as_object_mut() {
+            object.insert("status".into(), status);
+        }
+        let body = serde_json::to_vec(&live).map_err(kube::Error::SerdeError)?;
+        self.rest.replace::<IgnoredAny>(gvr, namespace, name, body).await.map(|_| ())
+    }
+
+    /// Sets the one condition of a Binding that is ours; what the transport wrote there stays (KS-013).
+    async fn sync_binding(&self, name: &PolicyName) -> Result<(), kube::Error> {
+        let Some(binding) = self.shared.bindings.get("", name) else { return Ok(()) };
+        if binding.is_going() {
+            return Ok(());
+        }
+        let asked = self.shared.world.lock().collectors_of(name);
+        let missing = asked.into_iter().filter(|it| self.collectors.get("", it).is_none()).map(String::from);
+        let missing: Vec<String> = missing.collect();
+        let wanted = availability(&missing, Time(k8s_openapi::jiff::Timestamp::now()));
+        let mut conditions = binding.status.clone().unwrap_or_default().conditions;
+        if !condition::set(&mut conditions, wanted) {
+            return Ok(());
+        }
+        let mut status = json!({"conditions": conditions});
+        if binding.status.is_none() {
+            // The schema asks for it, and the version below sees to it that nobody else's is overwritten.
+            status["observedGeneration"] = json!(0);
+        }
+        let patch = json!({
+            "metadata": {"resourceVersion": binding.metadata.resource_version},
+            "status": status,
+        });
+        let gvr = Gvr::new(CONTROL_GROUP, "v1alpha1", "bindings");
+        match self.rest.merge_status::<IgnoredAny>(&gvr, "", name, &patch).await {
+            Err(error) if failure::is_not_found(&error) => Ok(()),
+            done => done.map(|_| ()),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The command line: declarations and dispatch.
+
+use std::path::PathBuf;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::commands::{apiserver, components, demo, down, serve, status, up, version};
+use crate::datadir::DataDir;
+use crate::exit::{Exit, Failure};
+use crate::kubeconfig;
+use crate::logging::{self, LogFormat};
+use crate::printer::Printer;
+
+/// Run workloads across many Kubernetes clusters.
+///
+/// Put ordinary Kubernetes objects and a BindingPolicy into the workload description space; they appear in the
+/// selected clusters, and their status comes back.
+#[derive(Debug, Parser)]
+#[command(
+    name = "kubestellar",
+    version,
+    arg_required_else_help = true,
+    after_help = "Examples:\n  kubestellar demo                  see it work, from nothing, in a few seconds\n  kubestellar up                    start it for real\n  kubectl --context wds1 get bindingpolicies\n  kubestellar down"
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// Directory of the installation [default: $XDG_DATA_HOME/kubestellar]
+    #[arg(long, global = true, env = "KUBESTELLAR_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Kubeconfig file to read and update [default: $KUBECONFIG, or ~/.kube/config]
+    #[arg(long, global = true, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Errors only
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// No colour and no spinner
+    #[arg(long, global = true)]
+    pub(crate) no_color: bool,
+    /// Log level as klog's: 0 warnings, 1 information, 4 debug, 6 requests
+    #[arg(short, long = "v", global = true, value_name = "N", default_value_t = 1)]
+    v: u8,
+    /// Form of the log lines
+    #[arg(long, global = true, value_enum, default_value_t)]
+    log_format: LogFormat,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Up(up::Args),
+    Down(down::Args),
+    Status(status::Args),
+    Demo(demo::Args),
+    Serve(serve::Args),
+    Version(version::Args),
+    Completion(CompletionArgs),
+    Apiserver(apiserver::Args),
+    ControllerManager(components::controller_manager::Args),
+    TransportController(components::transport_controller::Args),
+    WorkAgent(components::work_agent::Args),
+    StatusAgent(components::status_agent::Args),
+}
+
+/// Print the completion script of a shell.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  source <(kubestellar completion bash)\n  kubestellar completion fish | source"
+)]
+struct CompletionArgs {
+    shell: clap_complete::Shell,
+}
+
+/// Runs the chosen command.
+pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
+    logging::init(if cli.global.quiet { 0 } else { cli.global.v }, cli.global.log_format);
+    let data = || DataDir::resolve(cli.global.data_dir.as_deref());
+    let running = || DataDir::resolve_running(cli.global.data_dir.as_deref());
+    let kubeconfigs = || kubeconfig::files(cli.global.kubeconfig.as_deref());
+    match &cli.command {
+        Command::Up(args) => up::run(args, &data()?, &kubeconfigs()?, out).await,
+        Command::Down(args) => down::run(args, &running()?, &kubeconfigs()?, out).await,
+        Command::Status(args) => status::run(args, &running()?, out).await,
+        Command::Demo(args) => demo::run(args, cli.global.data_dir.as_deref(), out).await,
+        Command::Serve(args) => serve::run(args, &data()?).await,
+        Command::Version(args) => version::run(args, out),
+        Command::Completion(args) => Ok(completion(args.shell)),
+        Command::Apiserver(args) => apiserver::run(args, out).await,
+        Command::ControllerManager(args) => components::controller_manager::run(args).await,
+        Command::TransportController(args) => components::transport_controller::run(args).await,
+        Command::WorkAgent(args) => components::work_agent::run(args).await,
+        Command::StatusAgent(args) => components::status_agent::run(args).await,
+    }
+}
+
+fn completion(shell: clap_complete::Shell) -> Exit {
+    let mut command = Cli::command();
+    clap_complete::generate(shell, &mut command, "kubestellar", &mut std::io::stdout());
+    Exit::Done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SP-090: every command parses its own declaration and has examples where there is something to show.
+    #[test]
+    fn sp_090_declarations_hold_together() {
+        Cli::command().debug_assert();
+        for command in Cli::command().get_subcommands() {
+            assert!(command.get_about().is_some(), "{} has no purpose line", command.get_name());
+            assert!(command.get_after_help().is_some(), "{} has no examples", command.get_name());
+        }
+    }
+
+    /// SP-089: a script for each shell.
+    #[test]
+    fn sp_089_completion_scripts() {
+        for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "kubestellar", &mut script);
+            assert!(String::from_utf8(script).unwrap().contains("transport-controller"));
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! `kubestellar apiserver`: one bare space.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use apiserver::authn::{Anonymous, Authenticator, AuthnConfig, StaticToken};
+use apiserver::authz::Authorizer;
+use apiserver::server::{ApiServer, ApiServerConfig, Limits};
+use apiserver::tokens::Issuer;
+use space::listener::{Listener, Router};
+use space::pki;
+use store::Engine;
+
+use crate::datadir::write_atomically;
+use crate::exit::{Exit, Failure, OrFail};
+use crate::printer::Printer;
+use crate::signals::stop_token;
+
+/// Serve one Kubernetes API server without any controllers.
+///
+/// What a stock kube-apiserver does by itself, and nothing of what its controller manager does: useful in tests
+/// and for comparing answers. Keeps its data in memory unless given a directory.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  kubestellar apiserver --listen 127.0.0.1:6443 --token-auth-file tokens.csv\n  kubestellar apiserver --store-dir ./data --listen 127.0.0.1:0 --address-file url"
+)]
+pub(crate) struct Args {
+    /// Address and port to listen on; port 0 picks a free one
+    #[arg(long, default_value = "127.0.0.1:6443")]
+    listen: SocketAddr,
+    /// CSV file of bearer tokens: token,user,uid,"group1,group2"
+    #[arg(long, value_name = "FILE")]
+    token_auth_file: Option<PathBuf>,
+    /// PEM file of CAs whose client certificates are accepted
+    #[arg(long, value_name = "FILE")]
+    client_ca_file: Option<PathBuf>,
+    /// Keep data and keys in this directory instead of in memory
+    #[arg(long, value_name = "DIR")]
+    store_dir: Option<PathBuf>,
+    /// Write the server's URL to this file once it serves
+    #[arg(long, value_name = "FILE")]
+    address_file: Option<PathBuf>,
+}
+
+pub(crate) async fn run(args: &Args, out: &Printer) -> Result<Exit, Failure> {
+    let stop = stop_token();
+    let listener = Listener::bind(args.listen).await.map_err(|error| {
+        let taken = error.kind() == std::io::ErrorKind::AddrInUse;
+        let exit = if taken { Exit::Conflict } else { Exit::Failed };
+        Failure::new(exit, format!("listening on {}", args.listen), error)
+    })?;
+    let address = listener.address();
+    // Keys live as long as the data: with the store, or in a directory that goes away with this process. Its name
+    // can't be guessed and it must not exist: keys found in it would be trusted.
+    let temporary = std::env::temp_dir().join(format!("kubestellar-apiserver-{}", uuid::Uuid::new_v4()));
+    let home = match &args.store_dir {
+        Some(dir) => dir.clone(),
+        None => {
+            std::fs::DirBuilder::new()
+                .mode(0o700)
+                .create(&temporary)
+                .or_fail("making a directory for the keys")?;
+            temporary.clone()
+        }
+    };
+    let outcome = serve(args, listener, &home, out, &stop).await;
+    if args.store_dir.is_none() {
+        let _ = std::fs::remove_dir_all(&temporary);
+    }
+    tracing::info!(%address, "stopped");
+    outcome.map(|()| Exit::Done)
+}
+
+async fn serve(
+    args: &Args,
+    listener: Listener,
+    home: &std::path::Path,
+    out: &Printer,
+    stop: &tokio_util::sync::CancellationToken,
+) -> Result<(), Failure> {
+    let url = format!("https://{}", listener.address());
+    let serving = pki::serving(home, &[], SystemTime::now()).or_fail("preparing the certificates")?;
+    let engine = match &args.store_dir {
+        Some(dir) => {
+            Engine::open(&dir.join("store")).or_fail(format!("opening the store in {}", dir.display()))?
+        }
+        None => Engine::in_memory(),
+    };
+    let make_key = || Issuer::generate_key().map_err(|e| e.to_string());
+    let keys = pki::space(home, "apiserver", make_key, SystemTime::now()).or_fail("preparing the keys")?;
+    let issuer = Issuer::new(&keys.service_account_key, &url, &[]).or_fail("preparing the keys")?;
+    let issuer = Arc::new(issuer);
+    let authenticator = Authenticator::new(AuthnConfig {
+        client_ca: Some(client_ca(args, &keys.client_ca)?),
+        tokens: tokens(args)?,
+        service_accounts: Some(issuer.clone()),
+        anonymous: Anonymous::On,
+    })
+    .or_fail("preparing authentication")?;
+    let store = engine.space("apiserver").or_fail("opening the store")?;
+    let server = ApiServer::start(ApiServerConfig {
+        authorizer: Authorizer::rbac(store.clone()),
+        store,
+        authenticator: Arc::new(authenticator),
+        tokens: Some(issuer),
+        advertise: listener.address().to_string(),
+        rbac_bootstrap: true,
+        system_namespaces: true,
+        limits: Limits::default(),
+    })
+    .await
+    .or_fail("starting the API server")?;
+    let router = Arc::new(Router::default());
+    router.set_root(server.service());
+    let listening = stop.child_token();
+    let serving = tokio::spawn(listener.serve(serving, router, listening.clone()));
+    if let Some(file) = &args.address_file {
+        write_atomically(file, url.as_bytes(), 0o600).or_fail(format!("writing {}", file.display()))?;
+    }
+    out.note(&format!("serving {url}"));
+    stop.cancelled().await;
+    listening.cancel();
+    server.stop().await;
+    serving.await.or_fail("serving")?.or_fail("serving")?;
+    engine.close().await.or_fail("closing the store")
+}
+
+fn client_ca(args: &Args, own: &str) -> Result<String, Failure> {
+    match &args.client_ca_file {
+        Some(file) => {
+            let given = std::fs::read_to_string(file).or_fail(format!("reading {}", file.display()))?;
+            Ok(format!("{own}\n{given}"))
+        }
+        None => Ok(own.to_owned()),
+    }
+}
+
+fn tokens(args: &Args) -> Result<Vec<StaticToken>, Failure> {
+    match &args.token_auth_file {
+        Some(file) => {
+            let what = format!("reading {}", file.display());
+            let text = std::fs::read_to_string(file).or_fail(&what)?;
+            apiserver::authn::parse_token_file(&text).or_fail(what)
+        }
+        None => Ok(Vec::new()),
+    }
+}

@@ -1,0 +1,10 @@
+//! One file per command.
+
+pub(crate) mod apiserver;
+pub(crate) mod components;
+pub(crate) mod demo;
+pub(crate) mod down;
+pub(crate) mod serve;
+pub(crate) mod status;
+pub(crate) mod up;
+pub(crate) mod version;

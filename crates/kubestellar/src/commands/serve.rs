@@ -1,0 +1,37 @@
+//! `kubestellar serve` (SP-106).
+
+use crate::datadir::DataDir;
+use crate::exit::{Exit, Failure};
+use crate::server::{self, Reporter};
+use crate::shape::Shape;
+
+use super::up::{ShapeArgs, uuid};
+
+/// Run the server in the foreground, for service managers, containers and debugging.
+///
+/// Serves what the data directory remembers, with what the flags add. Stops orderly on Ctrl-C or SIGTERM.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  kubestellar serve\n  kubestellar serve --data-dir /var/lib/kubestellar --clusters 0"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    shape: ShapeArgs,
+    /// Report progress as JSON lines on stdout (what `up` reads)
+    #[arg(long, hide = true)]
+    report: bool,
+}
+
+pub(crate) async fn run(args: &Args, data: &DataDir) -> Result<Exit, Failure> {
+    let reporter = if args.report { Reporter::stdout() } else { Reporter::log() };
+    let outcome = serve(args, data, reporter.clone()).await;
+    if let Err(failure) = &outcome {
+        reporter.failed(failure);
+    }
+    outcome.map(|()| Exit::Done)
+}
+
+async fn serve(args: &Args, data: &DataDir, reporter: Reporter) -> Result<(), Failure> {
+    let shape = Shape::fulfil(Shape::load(data)?.as_ref(), &args.shape.wish()?, &uuid())?;
+    server::run(data, shape, reporter, crate::signals::stop_token()).await
+}

@@ -1,0 +1,295 @@
+//! `kubestellar up` (SP-100 to SP-104).
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::control::{self, Replies, Request};
+use crate::datadir::DataDir;
+use crate::exit::{Exit, Failure, OrFail};
+use crate::kubeconfig::{self, Kubeconfig};
+use crate::printer::{Printer, seconds, table};
+use crate::shape::{Shape, SpaceName, Wish};
+
+/// The flags that say what an installation consists of; shared by `up` and `serve`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct ShapeArgs {
+    /// Inventory and transport space to have (repeatable) [default: its1]
+    #[arg(long, value_name = "NAME", value_parser = space_name)]
+    its: Vec<SpaceName>,
+    /// Workload description space to have, with the ITS it uses (repeatable) [default: wds1]
+    #[arg(long, value_name = "NAME[@ITS]", value_parser = wds)]
+    wds: Vec<(SpaceName, Option<SpaceName>)>,
+    /// Simulated workload execution clusters to have, cluster1 to clusterN [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=5000))]
+    clusters: Option<u16>,
+    /// Labels of a cluster at enrolment (repeatable)
+    #[arg(long, value_name = "CLUSTER=K=V[,K=V]", value_parser = labels)]
+    label: Vec<(SpaceName, BTreeMap<String, String>)>,
+    /// Loopback address and port to listen on; port 0 picks one and remembers it [default: 127.0.0.1:9443]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// Carry workloads in simulated clusters to the status a healthy cluster would show [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    simulate_workloads: Option<bool>,
+}
+
+impl ShapeArgs {
+    pub(crate) fn wish(&self) -> Result<Wish, Failure> {
+        if let Some(listen) = self.listen.filter(|l| !l.ip().is_loopback()) {
+            return Err(Failure::new(
+                Exit::Usage,
+                format!("listening on {listen}"),
+                "not a loopback address",
+            )
+            .hint("this version serves on loopback only; use 127.0.0.1:PORT"));
+        }
+        Ok(Wish {
+            its: self.its.clone(),
+            wds: self.wds.clone(),
+            clusters: self.clusters.map(usize::from),
+            labels: self.label.clone(),
+            listen: self.listen,
+            simulate_workloads: self.simulate_workloads,
+        })
+    }
+}
+
+/// Start KubeStellar, or bring a running one into the wanted shape.
+///
+/// One process serves an inventory space, a workload description space and simulated clusters, each with its
+/// own kubectl context. Returns when the first object applied would be delivered. Asking again for the same
+/// changes nothing; asking for more adds it; nothing is removed.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  kubestellar up\n  kubestellar up --clusters 5\n  kubestellar up --listen 127.0.0.1:0 --data-dir ./ks --no-kubeconfig-merge"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    shape: ShapeArgs,
+    /// Run the server in this process until Ctrl-C
+    #[arg(long)]
+    pub(crate) foreground: bool,
+    /// Leave the user's kubeconfig alone; contexts are in the data directory's own file
+    #[arg(long)]
+    no_kubeconfig_merge: bool,
+    /// Longest wait until everything is ready, in seconds; 0 waits without limit
+    #[arg(long, default_value_t = 60)]
+    timeout: u64,
+}
+
+pub(crate) async fn run(
+    args: &Args,
+    data: &DataDir,
+    kubeconfigs: &[PathBuf],
+    out: &Printer,
+) -> Result<Exit, Failure> {
+    // A kubeconfig that can't be read must stop us before anything is started (SP-A-08).
+    if !args.no_kubeconfig_merge {
+        for file in kubeconfigs {
+            Kubeconfig::read(file)?;
+        }
+    }
+    let known = Shape::load(data)?;
+    let mut wish = args.shape.wish()?;
+    // A running server has its free port: asking for one again asks for nothing new (SP-A-03).
+    wish.listen = wish.listen.filter(|l| l.port() != 0 || !data.is_locked());
+    let shape = Shape::fulfil(known.as_ref(), &wish, &uuid())?;
+    if args.foreground {
+        return foreground(args, data, &shape, kubeconfigs, out).await;
+    }
+    let started = Instant::now();
+    if data.is_locked() {
+        if known.as_ref() == Some(&shape) {
+            let _ = control::status(data).await?;
+            out.note(&format!("already up ({})", seconds(started.elapsed())));
+            return finish(args, data, kubeconfigs, out);
+        }
+        grow(data, known.as_ref(), &shape, args.timeout, out).await?;
+    } else {
+        start(data, &shape, args.timeout, out).await?;
+    }
+    out.step("everything is ready", Some(started.elapsed()));
+    finish(args, data, kubeconfigs, out)
+}
+
+/// Starts a server in the background and waits until it is ready.
+pub(crate) async fn start(data: &DataDir, shape: &Shape, timeout: u64, out: &Printer) -> Result<(), Failure> {
+    data.create()?;
+    shape.save(data)?;
+    let what = "starting the server";
+    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(data.log()).or_fail(what)?;
+    let program = std::env::current_exe().or_fail(what)?;
+    let mut command = std::process::Command::new(program);
+    command.args(["serve", "--report", "--data-dir"]).arg(data.path());
+    // Its own process group: a Ctrl-C at this terminal is not meant for it.
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).process_group(0);
+    let mut child = tokio::process::Command::from(command).spawn().or_fail(what)?;
+    let stdout = child.stdout.take().ok_or_else(|| Failure::new(Exit::Failed, what, "no pipe to it"))?;
+    let waited = follow(Replies::new(stdout), timeout, out).await;
+    waited.map_err(|failure| match failure.hint {
+        None => failure.hint(format!("see its log, {}", data.log().display())),
+        Some(_) => failure,
+    })
+}
+
+async fn grow(
+    data: &DataDir,
+    known: Option<&Shape>,
+    shape: &Shape,
+    timeout: u64,
+    out: &Printer,
+) -> Result<(), Failure> {
+    if let Some(known) = known
+        && (known.listen != shape.listen || known.simulate_workloads != shape.simulate_workloads)
+    {
+        return Err(Failure::new(
+            Exit::Conflict,
+            "changing the running server",
+            "the address and --simulate-workloads can't change while it runs",
+        )
+        .hint("run `kubestellar down` first; nothing is lost"));
+    }
+    let replies = control::ask(data, &Request::Shape { shape: Box::new(shape.clone()) }).await?;
+    follow(replies, timeout, out).await
+}
+
+async fn follow<R: tokio::io::AsyncRead + Unpin>(
+    mut replies: Replies<R>,
+    timeout: u64,
+    out: &Printer,
+) -> Result<(), Failure> {
+    let spinner = out.spinner("starting");
+    let ready = replies.until_ready(|text, took| match &spinner {
+        Some(bar) => bar.suspend(|| out.step(text, Some(took))),
+        None => out.step(text, Some(took)),
+    });
+    let outcome = if timeout == 0 {
+        ready.await
+    } else {
+        tokio::time::timeout(Duration::from_secs(timeout), ready).await.unwrap_or_else(|_| {
+            Err(Failure::new(
+                Exit::TimedOut,
+                "waiting for the server",
+                format!("not ready after {timeout} s"),
+            ))
+        })
+    };
+    if let Some(bar) = spinner {
+        bar.finish_and_clear();
+    }
+    outcome
+}
+
+async fn foreground(
+    args: &Args,
+    data: &DataDir,
+    shape: &Shape,
+    kubeconfigs: &[PathBuf],
+    out: &Printer,
+) -> Result<Exit, Failure> {
+    let (sender, mut steps) = tokio::sync::mpsc::unbounded_channel();
+    let stop = crate::signals::stop_token();
+    let server = crate::server::run(data, shape.clone(), crate::server::Reporter::channel(sender), stop);
+    tokio::pin!(server);
+    loop {
+        tokio::select! {
+            outcome = &mut server => return outcome.map(|()| Exit::Done),
+            Some(reply) = steps.recv() => match reply {
+                control::Reply::Step { text, seconds } => {
+                    out.step(&text, Some(Duration::from_secs_f64(seconds.max(0.0))));
+                }
+                control::Reply::Ready => {
+                    finish(args, data, kubeconfigs, out)?;
+                    out.note("Ctrl-C stops the server.");
+                }
+                _ => {}
+            },
+        }
+    }
+}
+
+/// Kubeconfig entries, the table of contexts and the commands to go on with.
+fn finish(args: &Args, data: &DataDir, kubeconfigs: &[PathBuf], out: &Printer) -> Result<Exit, Failure> {
+    let Some(shape) = Shape::load(data)? else {
+        return Err(Failure::new(Exit::Failed, "reading the installation", "its shape is gone"));
+    };
+    let mut names: BTreeMap<String, String> = BTreeMap::new();
+    if args.no_kubeconfig_merge {
+        out.note(&format!("export KUBECONFIG={}", data.kubeconfig().display()));
+    } else {
+        let entries = Kubeconfig::read(&data.kubeconfig())?.entries(&shape.installation);
+        let current = shape.wds.first().map(|w| w.name.as_str());
+        let merged = kubeconfig::merge_into(kubeconfigs, &shape.installation, &entries, current)?;
+        for (space, context) in merged.renamed {
+            out.note(&format!("context {space} is somebody else's in your kubeconfig; ours is {context}"));
+            names.insert(space, context);
+        }
+        if let Some(context) = merged.switched {
+            out.note(&format!("current context: none -> {context}"));
+        }
+    }
+    out.result(&summary(&shape, &names));
+    Ok(Exit::Done)
+}
+
+fn summary(shape: &Shape, names: &BTreeMap<String, String>) -> String {
+    let context = |space: &SpaceName| names.get(space.as_str()).cloned().unwrap_or_else(|| space.to_string());
+    let rows: Vec<Vec<String>> = shape
+        .spaces()
+        .into_iter()
+        .map(|(name, role)| {
+            let what = match role {
+                "its" => "inventory and transport space",
+                "wds" => "workload description space",
+                _ => "simulated workload execution cluster",
+            };
+            vec![context(name), role.to_owned(), what.to_owned()]
+        })
+        .collect();
+    let first = |list: Vec<String>, default: &str| list.first().cloned().unwrap_or_else(|| default.into());
+    let wds = first(shape.wds.iter().map(|w| context(&w.name)).collect(), "wds1");
+    let its = first(shape.its.iter().map(&context).collect(), "its1");
+    let wec = first(shape.clusters.iter().map(|c| context(&c.name)).collect(), "cluster1");
+    format!(
+        "{}\n\nTry:\n  kubectl --context {its} get managedclusters --show-labels\n  \
+         kubectl --context {wds} apply -f app.yaml -f policy.yaml\n  kubectl --context {wec} get all -A",
+        table(&["CONTEXT", "ROLE", "WHAT IT IS"], &rows)
+    )
+}
+
+pub(crate) fn uuid() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+fn space_name(raw: &str) -> Result<SpaceName, String> {
+    let (name, kind) = raw.split_once(':').unwrap_or((raw, "k8s"));
+    match kind {
+        "k8s" => name.parse(),
+        other => Err(format!("type {other:?} is not built yet; only k8s is")),
+    }
+}
+
+fn wds(raw: &str) -> Result<(SpaceName, Option<SpaceName>), String> {
+    match raw.split_once('@') {
+        Some((name, its)) => Ok((space_name(name)?, Some(its.parse()?))),
+        None => Ok((space_name(raw)?, None)),
+    }
+}
+
+fn labels(raw: &str) -> Result<(SpaceName, BTreeMap<String, String>), String> {
+    let (cluster, pairs) = raw.split_once('=').ok_or("expected CLUSTER=KEY=VALUE")?;
+    let pairs = pairs
+        .split(',')
+        .map(|pair| {
+            let (key, value) = pair.split_once('=').ok_or(format!("{pair:?} is not KEY=VALUE"))?;
+            Ok((key.to_owned(), value.to_owned()))
+        })
+        .collect::<Result<_, String>>()?;
+    Ok((cluster.parse()?, pairs))
+}

@@ -1,0 +1,215 @@
+//! Where an installation lives on disk (SP-086).
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::exit::{Exit, Failure, OrFail};
+
+/// The directory of one installation. Several can coexist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DataDir(PathBuf);
+
+/// Held by the one server that uses a data directory; released when dropped or when the process dies.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl DataDir {
+    /// The directory asked for, or `$XDG_DATA_HOME/kubestellar`, or `~/.local/share/kubestellar`.
+    pub(crate) fn resolve(asked: Option<&Path>) -> Result<Self, Failure> {
+        let dir = match asked {
+            Some(dir) => std::path::absolute(dir).or_fail(format!("resolving {}", dir.display()))?,
+            None => xdg("XDG_DATA_HOME", ".local/share")?.join("kubestellar"),
+        };
+        Ok(Self(dir))
+    }
+
+    /// The directory for commands that look at a running server: the one asked for, the default one, or, while
+    /// that has no server, the one of a demo that was left running.
+    pub(crate) fn resolve_running(asked: Option<&Path>) -> Result<Self, Failure> {
+        let own = Self::resolve(asked)?;
+        if asked.is_some() || own.is_locked() {
+            return Ok(own);
+        }
+        let demo = Self::last_demo().ok().and_then(|file| fs::read_to_string(file).ok());
+        let demo = demo.map(|dir| Self(PathBuf::from(dir))).filter(Self::is_locked);
+        Ok(demo.unwrap_or(own))
+    }
+
+    /// File that names the data directory of the last demo left running.
+    pub(crate) fn last_demo() -> Result<PathBuf, Failure> {
+        Ok(xdg("XDG_STATE_HOME", ".local/state")?.join("kubestellar").join("last-demo"))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn store(&self) -> PathBuf {
+        self.0.join("store")
+    }
+
+    /// Kubeconfig with all contexts of this installation (SP-098).
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.0.join("kubeconfig")
+    }
+
+    /// The shape that `up` last asked for.
+    pub(crate) fn shape(&self) -> PathBuf {
+        self.0.join("installation.json")
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.0.join("logs").join("server.log")
+    }
+
+    /// Control socket of the running server, in a directory only its owner can enter.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.0.join("run").join("control.sock")
+    }
+
+    fn lock_file(&self) -> PathBuf {
+        self.0.join("lock")
+    }
+
+    /// Makes the directory and its parts, 0700.
+    pub(crate) fn create(&self) -> Result<(), Failure> {
+        for dir in [self.0.clone(), self.store(), self.0.join("logs"), self.0.join("run")] {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(|error| {
+                Failure::new(Exit::Failed, format!("creating the data directory {}", dir.display()), error)
+                    .hint("choose another one with --data-dir")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Takes the directory for this process.
+    pub(crate) fn lock(&self) -> Result<Lock, Failure> {
+        let what = || format!("locking the data directory {}", self.0.display());
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(self.lock_file())
+            .or_fail(what())?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut pid = String::new();
+                let _ = file.read_to_string(&mut pid);
+                let why = format!("another kubestellar server uses it (pid {})", pid.trim());
+                return Err(Failure::new(Exit::Conflict, what(), why)
+                    .hint("stop it with `kubestellar down`, or choose another --data-dir"));
+            }
+            Err(TryLockError::Error(error)) => return Err(Failure::new(Exit::Failed, what(), error)),
+        }
+        file.set_len(0).or_fail(what())?;
+        file.rewind().or_fail(what())?;
+        write!(file, "{}", std::process::id()).or_fail(what())?;
+        Ok(Lock { _file: file })
+    }
+
+    /// Waits until no server holds the directory. Blocks the thread.
+    pub(crate) fn wait_unlocked(&self) -> Result<(), Failure> {
+        match File::open(self.lock_file()) {
+            Ok(file) => file.lock_shared().or_fail("waiting for the server to end"),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Removes what an installation keeps. Only files of ours: a directory that holds others stays.
+    pub(crate) fn remove(&self) -> Result<(), Failure> {
+        let gone = |result: std::io::Result<()>| match result {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
+        let what = || format!("removing {}", self.0.display());
+        for part in ["store", "pki", "spaces", "logs", "run"] {
+            gone(fs::remove_dir_all(self.0.join(part))).or_fail(what())?;
+        }
+        for file in [self.kubeconfig(), self.shape(), self.lock_file()] {
+            gone(fs::remove_file(file)).or_fail(what())?;
+        }
+        match fs::remove_dir(&self.0) {
+            Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            other => gone(other).or_fail(what()),
+        }
+    }
+
+    /// Whether a server holds the directory now.
+    pub(crate) fn is_locked(&self) -> bool {
+        File::open(self.lock_file())
+            .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+}
+
+/// Writes a file as a whole: temporary file beside it, fsync, rename. Keeps the mode of an existing file.
+pub(crate) fn write_atomically(path: &Path, text: &[u8], mode: u32) -> std::io::Result<()> {
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let dir = target.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(dir)?;
+    let mode = fs::metadata(&target).map_or(mode, |m| m.permissions().mode() & 0o777);
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = dir.join(format!(".{name}.{}.tmp", std::process::id()));
+    let written = (|| {
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&temporary)?;
+        file.write_all(text)?;
+        file.sync_all()?;
+        fs::rename(&temporary, &target)
+    })();
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+/// `$VARIABLE`, or `~/fallback`.
+pub(crate) fn xdg(variable: &str, fallback: &str) -> Result<PathBuf, Failure> {
+    if let Some(dir) = std::env::var_os(variable).filter(|v| !v.is_empty()) {
+        return Ok(PathBuf::from(dir));
+    }
+    let home = std::env::home_dir().filter(|h| !h.as_os_str().is_empty());
+    home.map(|h| h.join(fallback)).ok_or_else(|| {
+        Failure::new(Exit::Usage, "finding the data directory", "neither HOME nor XDG variables are set")
+            .hint("give --data-dir")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SP-086: a lock stops two servers on one directory, exit 4, naming the pid.
+    #[test]
+    fn sp_086_second_lock_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::resolve(Some(dir.path())).unwrap();
+        data.create().unwrap();
+        let held = data.lock().unwrap();
+        let refused = data.lock().unwrap_err();
+        assert_eq!(refused.exit, Exit::Conflict);
+        assert!(refused.why.contains(&std::process::id().to_string()), "{}", refused.why);
+        assert!(data.is_locked());
+        drop(held);
+        assert!(!data.is_locked());
+    }
+
+    /// SP-093: a file is replaced as a whole and keeps its mode.
+    #[test]
+    fn sp_093_write_keeps_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config");
+        write_atomically(&file, b"one", 0o600).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        write_atomically(&file, b"two", 0o600).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"two");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+    }
+}

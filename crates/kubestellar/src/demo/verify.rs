@@ -1,0 +1,406 @@
+//! Reading back what a demo delivered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use kube::Client;
+use kube::api::{Api, DynamicObject, ListParams};
+use kube::discovery::ApiResource;
+use kube::runtime::wait::{self, Condition, await_condition};
+use kube::runtime::watcher;
+use serde_json::Value;
+
+use crate::exit::{Exit, Failure, from_kube};
+use crate::printer::Printer;
+
+use super::{Report, Stage, bindings};
+
+/// Kinds whose simulated status is waited for.
+const WORKLOADS: [&str; 4] = ["Deployment", "StatefulSet", "DaemonSet", "Job"];
+
+/// Between two tries at a kind that is not served yet.
+const UNSERVED: Duration = Duration::from_millis(50);
+
+/// One applied object.
+pub(crate) struct Target {
+    pub(crate) resource: ApiResource,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: String,
+    /// The manifest as applied.
+    pub(crate) wanted: DynamicObject,
+    pub(crate) applied: Instant,
+}
+
+/// What a Binding says of one object.
+struct Bound {
+    policy: String,
+    target: usize,
+    destinations: Vec<String>,
+    singleton: bool,
+}
+
+impl Target {
+    pub(crate) fn api(&self, client: Client) -> Api<DynamicObject> {
+        match &self.namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &self.resource),
+            None => Api::all_with(client, &self.resource),
+        }
+    }
+
+    fn label(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("{} {namespace}/{}", self.resource.kind, self.name),
+            None => format!("{} {}", self.resource.kind, self.name),
+        }
+    }
+
+    fn is_workload(&self) -> bool {
+        WORKLOADS.contains(&self.resource.kind.as_str())
+    }
+}
+
+impl Stage {
+    /// Waits for every delivery and status the policies ask for, each verified in its cluster.
+    pub(crate) async fn verify(
+        &self,
+        targets: &[Target],
+        policies: &[Target],
+        since: Instant,
+        out: &Printer,
+    ) -> Result<Report, Failure> {
+        let bound = self.bound(policies, targets).await?;
+        out.step("the policies bound the objects to their clusters", Some(since.elapsed()));
+        let mut report = Report::default();
+        self.deliveries(targets, &bound, &mut report, out).await?;
+        if self.simulated {
+            self.statuses(targets, &bound, &mut report, out).await?;
+        }
+        Ok(report)
+    }
+
+    /// What the Bindings say once each policy has destinations and objects of ours, and each object has a policy.
+    /// A kind that a manifest just defined is found a moment after the others.
+    async fn bound(&self, policies: &[Target], targets: &[Target]) -> Result<Vec<Bound>, Failure> {
+        let api: Api<DynamicObject> = Api::all_with(self.wds.clone(), &bindings());
+        let events = watcher(api, watcher::Config::default());
+        let mut events = std::pin::pin!(kube::runtime::WatchStreamExt::applied_objects(events));
+        let mut all: BTreeMap<String, Vec<Bound>> =
+            policies.iter().map(|p| (p.name.clone(), Vec::new())).collect();
+        let search = async {
+            while let Some(event) = events.next().await {
+                let Ok(binding) = event else { continue };
+                if let Some(known) = binding.metadata.name.as_ref().and_then(|name| all.get_mut(name)) {
+                    *known = bound_by(&binding, targets);
+                }
+                if all.values().all(|b| !b.is_empty()) && missed(&all, targets).is_empty() {
+                    return;
+                }
+            }
+        };
+        let complete = tokio::time::timeout(self.timeout, search).await.is_ok();
+        if complete {
+            return Ok(all.into_values().flatten().collect());
+        }
+        let after = format!("after {} s", self.timeout.as_secs());
+        Err(match all.iter().find(|(_, bound)| bound.is_empty()) {
+            Some((policy, _)) => Failure::new(
+                Exit::TimedOut,
+                format!("waiting for the Binding of policy {policy}"),
+                format!("it names no cluster, or none of the objects, {after}"),
+            )
+            .hint("see the policy's clusterSelectors and downsync clauses"),
+            None => Failure::new(
+                Exit::NotInState,
+                "delivering the manifests",
+                format!("no policy selects {} {after}", missed(&all, targets).join(", ")),
+            )
+            .hint("see the policies' downsync clauses"),
+        })
+    }
+
+    async fn deliveries(
+        &self,
+        targets: &[Target],
+        bound: &[Bound],
+        report: &mut Report,
+        out: &Printer,
+    ) -> Result<(), Failure> {
+        let pairs: BTreeSet<(usize, &str)> =
+            bound.iter().flat_map(|b| b.destinations.iter().map(move |d| (b.target, d.as_str()))).collect();
+        let waits: FuturesUnordered<_> = pairs
+            .into_iter()
+            .filter_map(|(i, cluster)| Some((targets.get(i)?, cluster)))
+            .map(|(target, cluster)| self.delivered(target, cluster))
+            .collect();
+        let done: Vec<_> = waits.collect().await;
+        for outcome in done {
+            let (label, cluster, took) = outcome?;
+            out.step(&format!("{label} is in {cluster}"), Some(took));
+            report.delivered.push((label, cluster, took));
+        }
+        Ok(())
+    }
+
+    /// One object in one cluster, with everything its manifest says.
+    async fn delivered(&self, target: &Target, cluster: &str) -> Result<(String, String, Duration), Failure> {
+        let what = format!("waiting for {} in {cluster}", target.label());
+        let api = target.api(self.cluster(cluster, &what)?);
+        let wanted = target.wanted.data.clone();
+        self.until(
+            &api,
+            &target.name,
+            move |o: Option<&DynamicObject>| o.is_some_and(|o| covers(&o.data, &wanted)),
+            &what,
+        )
+        .await?;
+        Ok((target.label(), cluster.to_owned(), target.applied.elapsed()))
+    }
+
+    async fn statuses(
+        &self,
+        targets: &[Target],
+        bound: &[Bound],
+        report: &mut Report,
+        out: &Printer,
+    ) -> Result<(), Failure> {
+        for b in bound {
+            let Some(target) = targets.get(b.target).filter(|t| t.is_workload()) else { continue };
+            for cluster in &b.destinations {
+                let label = target.label();
+                if report.statuses.iter().any(|(l, c, _)| *l == label && c == cluster) {
+                    continue;
+                }
+                self.reported(target, cluster).await?;
+                let took = target.applied.elapsed();
+                out.step(&format!("{label} is ready in {cluster} (simulated), the ITS knows"), Some(took));
+                report.statuses.push((label, cluster.clone(), took));
+            }
+            if b.singleton && b.destinations.len() == 1 {
+                self.returned(target, &b.policy, &b.destinations).await?;
+                let took = target.applied.elapsed();
+                out.step(&format!("{}'s status is back in the WDS", target.label()), Some(took));
+                report.statuses.push((target.label(), "WDS".into(), took));
+            }
+        }
+        Ok(())
+    }
+
+    /// The workload is ready in its cluster, and a WorkStatus in the ITS says the same.
+    async fn reported(&self, target: &Target, cluster: &str) -> Result<(), Failure> {
+        let what = format!("waiting for the status of {} in {cluster}", target.label());
+        let api = target.api(self.cluster(cluster, &what)?);
+        let live = self
+            .until(&api, &target.name, |o: Option<&DynamicObject>| o.is_some_and(is_ready), &what)
+            .await?;
+        let resource = ApiResource { kind: "WorkStatus".into(), plural: "workstatuses".into(), ..bindings() };
+        let statuses: Api<DynamicObject> = Api::namespaced_with(self.its.clone(), cluster, &resource);
+        let name = self.work_status_name(&statuses, target, &what).await?;
+        let wanted = live.data.get("status").cloned().unwrap_or_default();
+        let same = move |o: Option<&DynamicObject>| {
+            o.and_then(|o| o.data.get("status")).is_some_and(|s| covers(s, &wanted))
+        };
+        self.until(&statuses, &name, same, &format!("{what} in the ITS")).await?;
+        Ok(())
+    }
+
+    /// Name of the WorkStatus about an object, from a list followed until it is there.
+    async fn work_status_name(
+        &self,
+        api: &Api<DynamicObject>,
+        target: &Target,
+        what: &str,
+    ) -> Result<String, Failure> {
+        let about = |o: &DynamicObject| {
+            let source = o.data.pointer("/spec/sourceRef");
+            let is = |key: &str, want: &str| {
+                source.and_then(|s| s.get(key)).and_then(Value::as_str).unwrap_or_default() == want
+            };
+            is("name", &target.name)
+                && is("kind", &target.resource.kind)
+                && is("namespace", target.namespace.as_deref().unwrap_or_default())
+        };
+        let config = watcher::Config::default();
+        let events = watcher(api.clone(), config);
+        let mut objects = std::pin::pin!(kube::runtime::WatchStreamExt::applied_objects(events));
+        let search = async {
+            while let Some(object) = objects.next().await {
+                if let Ok(object) = object
+                    && about(&object)
+                {
+                    return object.metadata.name;
+                }
+            }
+            None
+        };
+        match tokio::time::timeout(self.timeout, search).await {
+            Ok(Some(name)) => Ok(name),
+            _ => Err(Failure::new(Exit::TimedOut, what, "the ITS has no WorkStatus of it")),
+        }
+    }
+
+    async fn returned(&self, target: &Target, policy: &str, destinations: &[String]) -> Result<(), Failure> {
+        let what = format!("waiting for policy {policy} to bring back the status of {}", target.label());
+        let cluster = destinations.first().map(String::as_str).unwrap_or_default();
+        let live = target
+            .api(self.cluster(cluster, &what)?)
+            .get(&target.name)
+            .await
+            .map_err(|e| from_kube(&what, &e))?;
+        let wanted = live.data.get("status").cloned().unwrap_or_default();
+        let same = move |o: Option<&DynamicObject>| {
+            o.and_then(|o| o.data.get("status")).is_some_and(|s| covers(s, &wanted))
+        };
+        self.until(&target.api(self.wds.clone()), &target.name, same, &what).await?;
+        Ok(())
+    }
+
+    fn cluster(&self, name: &str, what: &str) -> Result<Client, Failure> {
+        let found = self.clusters.get(name).cloned();
+        found.ok_or_else(|| {
+            Failure::new(Exit::NotFound, what, format!("{name} is not a cluster of this demo"))
+        })
+    }
+
+    /// Watches one object until the condition holds and returns it as read then.
+    async fn until(
+        &self,
+        api: &Api<DynamicObject>,
+        name: &str,
+        condition: impl Condition<DynamicObject>,
+        what: &str,
+    ) -> Result<DynamicObject, Failure> {
+        let condition = |object: Option<&DynamicObject>| condition.matches_object(object);
+        let wait = async {
+            loop {
+                match await_condition(api.clone(), name, condition).await {
+                    // The kind was delivered a moment ago and is not served yet.
+                    Err(wait::Error::ProbeFailed(watcher::Error::InitialListFailed(kube::Error::Api(
+                        status,
+                    )))) if status.code == 404 => {
+                        tokio::time::sleep(UNSERVED).await;
+                    }
+                    done => return done,
+                }
+            }
+        };
+        match tokio::time::timeout(self.timeout, wait).await {
+            Ok(Ok(Some(object))) => Ok(object),
+            Ok(Ok(None)) => Err(Failure::new(Exit::NotFound, what, "it is gone")),
+            Ok(Err(error)) => Err(Failure::new(Exit::Failed, what, error)),
+            Err(_) => {
+                let there = api.list(&ListParams::default().fields(&format!("metadata.name={name}"))).await;
+                let why = match there {
+                    Ok(list) if list.items.is_empty() => "it is not there",
+                    Ok(_) => "it is there, but not as wanted",
+                    Err(kube::Error::Api(status)) if status.code == 404 => "its kind is not served there",
+                    Err(_) => "the space does not answer",
+                };
+                Err(Failure::new(Exit::TimedOut, what, format!("{why} after {} s", self.timeout.as_secs())))
+            }
+        }
+    }
+}
+
+/// What a Binding says of our objects; nothing as long as it names no destination.
+fn bound_by(binding: &DynamicObject, targets: &[Target]) -> Vec<Bound> {
+    let destinations: Vec<String> = list(binding, "/spec/destinations")
+        .iter()
+        .filter_map(|d| Some(d.get("clusterId")?.as_str()?.to_owned()))
+        .collect();
+    if destinations.is_empty() {
+        return Vec::new();
+    }
+    let policy = binding.metadata.name.clone().unwrap_or_default();
+    let bound = objects_of(binding, targets).into_iter().map(|(target, singleton)| Bound {
+        policy: policy.clone(),
+        target,
+        destinations: destinations.clone(),
+        singleton,
+    });
+    bound.collect()
+}
+
+/// The objects that no Binding has.
+fn missed(all: &BTreeMap<String, Vec<Bound>>, targets: &[Target]) -> Vec<String> {
+    let bound: BTreeSet<usize> = all.values().flatten().map(|b| b.target).collect();
+    let missing = targets.iter().enumerate().filter(|(i, _)| !bound.contains(i));
+    missing.map(|(_, target)| target.label()).collect()
+}
+
+/// Indexes of the targets a Binding lists, with whether it wants their status back.
+fn objects_of(binding: &DynamicObject, targets: &[Target]) -> Vec<(usize, bool)> {
+    let text = |o: &Value, key: &str| o.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let entries = ["/spec/workload/clusterScope", "/spec/workload/namespaceScope"];
+    let mut found = Vec::new();
+    for entry in entries.iter().flat_map(|path| list(binding, path)) {
+        let position = targets.iter().position(|t| {
+            text(entry, "group") == t.resource.group
+                && text(entry, "resource") == t.resource.plural
+                && text(entry, "name") == t.name
+                && text(entry, "namespace") == t.namespace.clone().unwrap_or_default()
+        });
+        if let Some(index) = position {
+            let singleton = entry.get("wantSingletonReportedState").and_then(Value::as_bool) == Some(true);
+            found.push((index, singleton));
+        }
+    }
+    found
+}
+
+fn list<'a>(object: &'a DynamicObject, path: &str) -> &'a [Value] {
+    object.data.pointer(path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// Whether `live` has everything that `wanted` says; what a server adds does not count.
+fn covers(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => {
+            wanted.iter().all(|(k, w)| k == "status" || live.get(k).is_some_and(|l| covers(l, w)))
+        }
+        (Value::Array(live), Value::Array(wanted)) => {
+            live.len() == wanted.len() && live.iter().zip(wanted).all(|(l, w)| covers(l, w))
+        }
+        _ => live == wanted,
+    }
+}
+
+/// Whether a workload shows the status of a healthy cluster.
+fn is_ready(object: &DynamicObject) -> bool {
+    let number = |path: &str| object.data.pointer(path).and_then(Value::as_i64);
+    let wanted = number("/spec/replicas").unwrap_or(1);
+    match super::kind(object) {
+        "Job" => number("/status/succeeded").unwrap_or(0) >= number("/spec/completions").unwrap_or(1),
+        "DaemonSet" => {
+            number("/status/desiredNumberScheduled").is_some()
+                && number("/status/numberReady") == number("/status/desiredNumberScheduled")
+        }
+        _ => {
+            number("/status/readyReplicas").unwrap_or(0) == wanted
+                && number("/status/observedGeneration").is_some()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn live_object_covers_its_manifest() {
+        let wanted = json!({"spec": {"replicas": 2, "ports": [{"port": 80}]}});
+        let cases = [
+            (
+                json!({"spec": {"replicas": 2, "ports": [{"port": 80, "protocol": "TCP"}]}, "status": {}}),
+                true,
+            ),
+            (json!({"spec": {"replicas": 3, "ports": [{"port": 80}]}}), false),
+            (json!({"spec": {"replicas": 2, "ports": []}}), false),
+            (json!({}), false),
+        ];
+        for (live, expected) in cases {
+            assert_eq!(covers(&live, &wanted), expected, "{live}");
+        }
+    }
+}

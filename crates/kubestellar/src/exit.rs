@@ -1,0 +1,118 @@
+//! Exit codes and how a failed command says so (SP-083, SP-084).
+
+use std::fmt;
+
+/// Exit code of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    Done = 0,
+    Failed = 1,
+    Usage = 2,
+    NotFound = 3,
+    /// Already exists, or something else holds the port or the directory.
+    Conflict = 4,
+    TimedOut = 5,
+    /// Server not reachable or not running.
+    NotRunning = 6,
+    Forbidden = 7,
+    /// Not in the asked-for state (`status --exit-code`).
+    NotInState = 9,
+    Interrupted = 130,
+}
+
+/// A command's failure: printed as `error: <what>: <why>` and at most one `hint:` line.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    pub(crate) what: String,
+    pub(crate) why: String,
+    pub(crate) hint: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, what: impl Into<String>, why: impl fmt::Display) -> Self {
+        Self { exit, what: what.into(), why: one_line(&why.to_string()), hint: None }
+    }
+
+    #[must_use]
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}: {}", self.what, self.why)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Names what was being done when `self` failed.
+pub(crate) trait OrFail<T> {
+    fn or_fail(self, what: impl Into<String>) -> Result<T, Failure>;
+}
+
+impl<T, E: fmt::Display> OrFail<T> for Result<T, E> {
+    fn or_fail(self, what: impl Into<String>) -> Result<T, Failure> {
+        self.map_err(|error| Failure::new(Exit::Failed, what, error))
+    }
+}
+
+/// The failure of a Kubernetes request, with the exit code its status asks for.
+pub(crate) fn from_kube(what: impl Into<String>, error: &kube::Error) -> Failure {
+    match error {
+        kube::Error::Api(status) => {
+            let exit = match status.code {
+                401 | 403 => Exit::Forbidden,
+                404 => Exit::NotFound,
+                409 => Exit::Conflict,
+                _ => Exit::Failed,
+            };
+            Failure::new(exit, what, &status.message)
+        }
+        kube::Error::HyperError(_) | kube::Error::Service(_) => {
+            Failure::new(Exit::NotRunning, what, chain(error))
+        }
+        other => Failure::new(Exit::Failed, what, chain(other)),
+    }
+}
+
+/// The error and its sources in one line, without repeating a text.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        let more = source.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        next = source.source();
+    }
+    text
+}
+
+fn one_line(text: &str) -> String {
+    text.lines().map(str::trim).filter(|l| !l.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SP-083: one `error:` line, at most one `hint:` line.
+    #[test]
+    fn sp_083_error_is_one_line_and_a_hint() {
+        let failure =
+            Failure::new(Exit::Conflict, "starting the server", "port taken\n by pid 7").hint("use --listen");
+        assert_eq!(
+            failure.to_string(),
+            "error: starting the server: port taken; by pid 7\nhint: use --listen"
+        );
+    }
+}

@@ -1,0 +1,159 @@
+//! The controllers and agents that run in this process: started, watched over, restarted, awaited (SP-070).
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use runtime::{Backoff, panic_text};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, error, info_span};
+
+use crate::control::ComponentStatus;
+
+/// Bounds of the wait before a failed component is started again.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// A component that ran this long starts over at the shortest wait.
+const HEALTHY: Duration = Duration::from_secs(60);
+
+/// One run of a component: returns when its token is cancelled, or with what went wrong.
+pub(crate) type Run =
+    Box<dyn Fn(CancellationToken, watch::Sender<bool>) -> BoxFuture<'static, anyhow::Result<()>> + Send>;
+
+/// All components of a server. Dropping it aborts them; [`Components::stop`] ends them in order.
+pub(crate) struct Components {
+    tasks: JoinSet<()>,
+    stop: CancellationToken,
+    states: Vec<Arc<State>>,
+}
+
+struct State {
+    name: &'static str,
+    space: String,
+    seen: parking_lot::Mutex<Seen>,
+    ready: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct Seen {
+    restarts: u32,
+    last_error: Option<String>,
+}
+
+impl Components {
+    pub(crate) fn new() -> Self {
+        Self { tasks: JoinSet::new(), stop: CancellationToken::new(), states: Vec::new() }
+    }
+
+    /// Starts one component for a space and returns the channel that says when it is ready. One that was started
+    /// before goes on: an attempt to grow that failed half-way may be repeated (SP-104).
+    pub(crate) fn start(&mut self, name: &'static str, space: &str, run: Run) -> watch::Receiver<bool> {
+        if let Some(known) = self.states.iter().find(|s| s.name == name && s.space == space) {
+            return known.ready.subscribe();
+        }
+        let (ready, receiver) = watch::channel(false);
+        let state =
+            Arc::new(State { name, space: space.to_owned(), seen: parking_lot::Mutex::default(), ready });
+        self.states.push(state.clone());
+        let span = info_span!("component", name, space);
+        self.tasks.spawn(supervise(state, run, self.stop.child_token()).instrument(span));
+        receiver
+    }
+
+    pub(crate) fn status(&self) -> Vec<ComponentStatus> {
+        self.states.iter().map(|s| s.status()).collect()
+    }
+
+    /// Cancels all and waits for them.
+    pub(crate) async fn stop(&mut self) {
+        self.stop.cancel();
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+impl State {
+    fn status(&self) -> ComponentStatus {
+        let seen = self.seen.lock();
+        ComponentStatus {
+            name: self.name.to_owned(),
+            space: self.space.clone(),
+            ready: *self.ready.borrow(),
+            restarts: seen.restarts,
+            last_error: seen.last_error.clone(),
+        }
+    }
+
+    fn failed(&self, why: String) {
+        error!(component = self.name, space = self.space, why, "component failed");
+        self.ready.send_replace(false);
+        let mut seen = self.seen.lock();
+        seen.restarts += 1;
+        seen.last_error = Some(why);
+    }
+}
+
+/// Runs a component again and again until told to stop; one component's panic stays its own.
+async fn supervise(state: Arc<State>, run: Run, stop: CancellationToken) {
+    let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
+    while !stop.is_cancelled() {
+        let started = tokio::time::Instant::now();
+        let outcome = AssertUnwindSafe(run(stop.child_token(), state.ready.clone())).catch_unwind().await;
+        if stop.is_cancelled() {
+            return;
+        }
+        state.failed(match outcome {
+            Ok(Ok(())) => "it ended without being told to".to_owned(),
+            Ok(Err(error)) => format!("{error:#}"),
+            Err(panic) => format!("panic: {}", panic_text(panic.as_ref())),
+        });
+        if started.elapsed() > HEALTHY {
+            backoff.reset();
+        }
+        tokio::select! {
+            () = tokio::time::sleep(backoff.pause()) => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// SP-070: a failure or a panic restarts the component alone, and shows in its status.
+    #[tokio::test(start_paused = true)]
+    async fn sp_070_failed_component_is_restarted() {
+        let mut all = Components::new();
+        let runs = Arc::new(AtomicU32::new(0));
+        let count = runs.clone();
+        let mut ready = all.start(
+            "flaky",
+            "wds1",
+            Box::new(move |stop, ready| {
+                let n = count.fetch_add(1, Ordering::SeqCst);
+                Box::pin(async move {
+                    match n {
+                        0 => anyhow::bail!("first"),
+                        1 => panic!("second"),
+                        _ => {
+                            ready.send_replace(true);
+                            stop.cancelled().await;
+                            Ok(())
+                        }
+                    }
+                })
+            }),
+        );
+        ready.wait_for(|r| *r).await.unwrap();
+        let status = all.status();
+        assert_eq!((status[0].restarts, status[0].last_error.as_deref()), (2, Some("panic: second")));
+        let again = all.start("flaky", "wds1", Box::new(|_, _| unreachable!("it runs already")));
+        assert!(*again.borrow(), "SP-104: started once, however often it is asked for");
+        all.stop().await;
+        assert_eq!(runs.load(Ordering::SeqCst), 3);
+    }
+}

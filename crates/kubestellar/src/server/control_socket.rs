@@ -1,0 +1,137 @@
+//! The server's end of the control socket.
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::control::{MAX_LINE, Reply, Request, ServerStatus};
+use crate::datadir::DataDir;
+use crate::exit::{Exit, Failure, OrFail};
+use crate::shape::Shape;
+
+use super::Reporter;
+
+/// What the operating system allows.
+const MAX_SOCKET_PATH: usize = 107;
+
+/// What a connection asks of the installation.
+pub(crate) enum Ask {
+    Status(oneshot::Sender<ServerStatus>),
+    Grow(Box<Shape>, Reporter, oneshot::Sender<()>),
+}
+
+/// Bound to its path; removed again when dropped.
+pub(crate) struct ControlSocket {
+    listener: UnixListener,
+    path: std::path::PathBuf,
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl ControlSocket {
+    /// Binds the socket. The caller holds the directory's lock, so one that is there is a dead server's.
+    pub(crate) fn bind(data: &DataDir) -> Result<Self, Failure> {
+        let path = data.socket();
+        let what = format!("opening the control socket {}", path.display());
+        let _ = std::fs::remove_file(&path);
+        if path.as_os_str().len() > MAX_SOCKET_PATH {
+            let why = format!("the path is longer than the {MAX_SOCKET_PATH} bytes a socket's may have");
+            return Err(Failure::new(Exit::Failed, what, why).hint("choose a shorter --data-dir"));
+        }
+        let listener = UnixListener::bind(&path).or_fail(&what)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).or_fail(what)?;
+        Ok(Self { listener, path })
+    }
+
+    /// Serves until `stop`; connections that asked for the stop are held open until this returns.
+    pub(crate) async fn serve(
+        self,
+        asks: mpsc::Sender<Ask>,
+        shutdown: CancellationToken,
+        done: CancellationToken,
+    ) {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = done.cancelled() => break,
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) => {
+                        connections.spawn(serve_one(stream, asks.clone(), shutdown.clone(), done.clone()));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "control socket");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                },
+                Some(_) = connections.join_next() => {}
+            }
+        }
+        connections.shutdown().await;
+    }
+}
+
+async fn serve_one(
+    stream: UnixStream,
+    asks: mpsc::Sender<Ask>,
+    shutdown: CancellationToken,
+    done: CancellationToken,
+) {
+    let (read, mut write) = stream.into_split();
+    let mut line = String::new();
+    let mut reader = BufReader::new(read.take(MAX_LINE as u64));
+    if reader.read_line(&mut line).await.is_err() {
+        return;
+    }
+    let request = match serde_json::from_str(&line) {
+        Ok(request) => request,
+        Err(error) => {
+            let failure = Failure::new(Exit::Usage, "reading the request", error);
+            let _ = write.write_all(&Reply::failed(&failure).line()).await;
+            return;
+        }
+    };
+    match request {
+        Request::Stop => {
+            shutdown.cancel();
+            done.cancelled().await;
+        }
+        Request::Status => {
+            let (sender, receiver) = oneshot::channel();
+            if asks.send(Ask::Status(sender)).await.is_ok()
+                && let Ok(status) = receiver.await
+            {
+                let _ = write.write_all(&Reply::Status { status: Box::new(status) }.line()).await;
+            }
+        }
+        Request::Shape { shape } => {
+            let (sender, mut replies) = mpsc::unbounded_channel();
+            let (finished, mut end) = oneshot::channel();
+            if asks.send(Ask::Grow(shape, Reporter::channel(sender), finished)).await.is_err() {
+                return;
+            }
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(reply) = replies.recv() => {
+                        if write.write_all(&reply.line()).await.is_err() {
+                            return;
+                        }
+                    }
+                    _ = &mut end => break,
+                }
+            }
+            while let Ok(reply) = replies.try_recv() {
+                let _ = write.write_all(&reply.line()).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The server: every space of an installation and the components between them, in one process.
+
+mod components;
+mod control_socket;
+mod installation;
+mod rbac;
+mod reporter;
+mod wiring;
+
+pub(crate) use components::{Components, Run};
+pub(crate) use installation::run;
+pub(crate) use reporter::Reporter;

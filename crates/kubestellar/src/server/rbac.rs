@@ -1,0 +1,97 @@
+//! What the components that belong to no cluster may do: the controllers of a WDS, there and in its ITS (SP-065). The
+//! agents of a cluster get their rights from its enrolment ([`ocm::enroll::rbac`]).
+//!
+//! These components have no credential outside this process; the roles bound what a fault in one of them can do, and
+//! say in one place what a component that runs elsewhere must be given.
+
+use kube::Client;
+use ocm::enroll::rbac::{binding, reconcile, role, rule, subject};
+use runtime::rest::Rest;
+use serde_json::{Value, json};
+use space::Identity;
+
+/// Marks roles and bindings that are made and kept by the process.
+const SYSTEM_LABEL: &str = "kubestellar.io/system";
+const CONTROLLER_MANAGER: &str = "kubestellar:controller-manager";
+const TRANSPORT: &str = "kubestellar:transport-controller";
+const READ: [&str; 3] = ["get", "list", "watch"];
+const CONTROL: &str = apis::constants::CONTROL_GROUP;
+const CLUSTERS: &str = apis::constants::CLUSTER_GROUP;
+const WORK: &str = apis::constants::WORK_GROUP;
+
+/// The binding and status controllers, in the WDS and in the ITS.
+pub(super) fn controller_manager() -> Identity {
+    Identity::component(CONTROLLER_MANAGER, &[])
+}
+
+/// The transport controller, in the WDS and in the ITS.
+pub(super) fn transport() -> Identity {
+    Identity::component(TRANSPORT, &[])
+}
+
+/// Someone whom an enrolment has given rights.
+pub(super) fn enrolled(subject: &ocm::enroll::rbac::Subject) -> Identity {
+    let groups: Vec<&str> = subject.groups.iter().map(String::as_str).collect();
+    Identity::component(&subject.user, &groups)
+}
+
+/// Makes the roles in a WDS, as its administrator `wds`. What differs is put right.
+pub(super) async fn in_description_space(wds: Client) -> Result<(), kube::Error> {
+    let roles =
+        [granted(CONTROLLER_MANAGER, &controller_manager_in_wds()), granted(TRANSPORT, &transport_in_wds())];
+    reconcile(&Rest::new(wds), &roles.concat()).await
+}
+
+/// Makes the roles in an ITS, as its administrator `its`.
+pub(super) async fn in_inventory_space(its: Client) -> Result<(), kube::Error> {
+    let roles =
+        [granted(CONTROLLER_MANAGER, &controller_manager_in_its()), granted(TRANSPORT, &transport_in_its())];
+    reconcile(&Rest::new(its), &roles.concat()).await
+}
+
+/// A ClusterRole and its binding to the user of the same name.
+fn granted(name: &str, rules: &Value) -> [Value; 2] {
+    let labels = json!({SYSTEM_LABEL: "true"});
+    [
+        role("", name, labels.clone(), rules.clone()),
+        binding("", name, labels, ("ClusterRole", name), json!([subject("User", name)])),
+    ]
+}
+
+/// Workload may be of any kind, so reading, labels (`patch`), and a returned status (`patch` of the status, `update`
+/// where it is no subresource) are for all kinds. Roles and bindings are workload, too, and labelling one counts as
+/// handing out what it contains: hence `escalate` and `bind`. Workload is neither made nor deleted.
+fn controller_manager_in_wds() -> Value {
+    json!([
+        rule("*", &["*"], &["get", "list", "watch", "patch", "update"]),
+        rule(CONTROL, &["*"], &["*"]),
+        rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["create"]),
+        rule("", &["namespaces"], &["create"]),
+        rule("rbac.authorization.k8s.io", &["clusterroles", "roles"], &["bind", "escalate"]),
+    ])
+}
+
+fn transport_in_wds() -> Value {
+    json!([
+        rule("*", &["*"], &READ),
+        rule(CONTROL, &["bindings", "customtransforms"], &["update", "patch"]),
+        rule(CONTROL, &["bindings/status", "customtransforms/status"], &["update", "patch"]),
+        rule(CONTROL, &["bindings/finalizers"], &["update"]),
+    ])
+}
+
+fn controller_manager_in_its() -> Value {
+    json!([rule(CLUSTERS, &["managedclusters"], &READ), rule(CONTROL, &["workstatuses"], &READ)])
+}
+
+fn transport_in_its() -> Value {
+    json!([
+        rule(WORK, &["manifestworks"], &["*"]),
+        rule(CLUSTERS, &["managedclusters"], &READ),
+        rule("", &["configmaps"], &READ),
+        rule("", &["namespaces"], &["get", "create"]),
+    ])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,269 @@
+//! What an installation consists of: the wish of `up`, remembered across restarts (SP-100, SP-102).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::datadir::{DataDir, write_atomically};
+use crate::exit::{Exit, Failure, OrFail};
+
+/// The port of the original's ingress (SP-055).
+pub(crate) const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9443);
+
+/// Name of a space: a DNS-1123 label, at most 56 bytes so that `<name>-system` is one too (SP-003).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct SpaceName(String);
+
+impl SpaceName {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for SpaceName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for SpaceName {
+    type Err = String;
+
+    fn from_str(raw: &str) -> Result<Self, String> {
+        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let edge = |c: Option<char>| c.is_some_and(|c| c != '-');
+        let valid =
+            raw.len() <= 56 && raw.chars().all(inner) && edge(raw.chars().next()) && edge(raw.chars().last());
+        if !valid {
+            return Err(format!("{raw:?} is not a DNS-1123 label of at most 56 characters"));
+        }
+        if raw == "kubeflex" || raw == "kubestellar" {
+            return Err(format!("{raw:?} is a reserved name"));
+        }
+        Ok(Self(raw.to_owned()))
+    }
+}
+
+impl TryFrom<String> for SpaceName {
+    type Error = String;
+
+    fn try_from(raw: String) -> Result<Self, String> {
+        raw.parse()
+    }
+}
+
+impl From<SpaceName> for String {
+    fn from(name: SpaceName) -> Self {
+        name.0
+    }
+}
+
+/// A workload description space and the ITS it delivers through.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Wds {
+    pub(crate) name: SpaceName,
+    pub(crate) its: SpaceName,
+}
+
+/// A simulated workload execution cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Cluster {
+    pub(crate) name: SpaceName,
+    pub(crate) its: SpaceName,
+    /// Labels of its ManagedCluster at enrolment; later edits of the object are the user's.
+    pub(crate) labels: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Shape {
+    /// Identity of the installation, marks its kubeconfig entries.
+    pub(crate) installation: String,
+    pub(crate) its: Vec<SpaceName>,
+    pub(crate) wds: Vec<Wds>,
+    pub(crate) clusters: Vec<Cluster>,
+    pub(crate) listen: SocketAddr,
+    pub(crate) simulate_workloads: bool,
+}
+
+/// What one `up` asks for; absent means "as it is, or the default".
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wish {
+    pub(crate) its: Vec<SpaceName>,
+    pub(crate) wds: Vec<(SpaceName, Option<SpaceName>)>,
+    pub(crate) clusters: Option<usize>,
+    pub(crate) labels: Vec<(SpaceName, BTreeMap<String, String>)>,
+    pub(crate) listen: Option<SocketAddr>,
+    pub(crate) simulate_workloads: Option<bool>,
+}
+
+impl Shape {
+    /// The remembered shape, if there is one.
+    pub(crate) fn load(data: &DataDir) -> Result<Option<Self>, Failure> {
+        let what = || format!("reading {}", data.shape().display());
+        match fs::read(data.shape()) {
+            Ok(text) => serde_json::from_slice(&text).map(Some).or_fail(what()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Failure::new(Exit::Failed, what(), error)),
+        }
+    }
+
+    pub(crate) fn save(&self, data: &DataDir) -> Result<(), Failure> {
+        let text = serde_json::to_vec_pretty(self).or_fail("writing the installation's shape")?;
+        write_atomically(&data.shape(), &text, 0o600).or_fail(format!("writing {}", data.shape().display()))
+    }
+
+    /// The shape that fulfils `wish` and keeps everything that `known` has (SP-102).
+    pub(crate) fn fulfil(known: Option<&Self>, wish: &Wish, new_id: &str) -> Result<Self, Failure> {
+        let mut shape = known.cloned().unwrap_or_else(|| Self::bare(new_id));
+        add_all(&mut shape.its, &wish.its);
+        if shape.its.is_empty() {
+            shape.its.push(reserved_free("its1")?);
+        }
+        for (name, its) in &wish.wds {
+            shape.add_wds(name, its.as_ref())?;
+        }
+        if shape.wds.is_empty() {
+            shape.add_wds(&reserved_free("wds1")?, None)?;
+        }
+        let count = wish.clusters.unwrap_or(if known.is_some() { 0 } else { 2 });
+        for n in 1..=count {
+            shape.add_cluster(&reserved_free(&format!("cluster{n}"))?)?;
+        }
+        for (cluster, labels) in &wish.labels {
+            let found = shape.clusters.iter_mut().find(|c| c.name == *cluster).ok_or_else(|| {
+                Failure::new(Exit::NotFound, format!("labelling {cluster}"), "no such cluster")
+            })?;
+            found.labels.extend(labels.clone());
+        }
+        shape.listen = wish.listen.unwrap_or(shape.listen);
+        shape.simulate_workloads = wish.simulate_workloads.unwrap_or(shape.simulate_workloads);
+        shape.check_names()?;
+        Ok(shape)
+    }
+
+    /// Every space of the installation, in the order they are reported.
+    pub(crate) fn spaces(&self) -> Vec<(&SpaceName, &'static str)> {
+        let its = self.its.iter().map(|n| (n, "its"));
+        let wds = self.wds.iter().map(|w| (&w.name, "wds"));
+        its.chain(wds).chain(self.clusters.iter().map(|c| (&c.name, "wec"))).collect()
+    }
+
+    fn bare(id: &str) -> Self {
+        Self {
+            installation: id.to_owned(),
+            its: vec![],
+            wds: vec![],
+            clusters: vec![],
+            listen: DEFAULT_LISTEN,
+            simulate_workloads: true,
+        }
+    }
+
+    fn add_wds(&mut self, name: &SpaceName, its: Option<&SpaceName>) -> Result<(), Failure> {
+        let its = self.its_for(&format!("adding the WDS {name}"), its)?;
+        match self.wds.iter().find(|w| w.name == *name) {
+            Some(known) if known.its != its => Err(Failure::new(
+                Exit::Conflict,
+                format!("adding the WDS {name}"),
+                format!("it exists and delivers through {}", known.its),
+            )),
+            Some(_) => Ok(()),
+            None => {
+                self.wds.push(Wds { name: name.clone(), its });
+                Ok(())
+            }
+        }
+    }
+
+    fn add_cluster(&mut self, name: &SpaceName) -> Result<(), Failure> {
+        if self.clusters.iter().any(|c| c.name == *name) {
+            return Ok(());
+        }
+        let its = self.its_for(&format!("adding the cluster {name}"), None)?;
+        let labels =
+            BTreeMap::from([("location-group".into(), "edge".into()), ("name".into(), name.to_string())]);
+        self.clusters.push(Cluster { name: name.clone(), its, labels });
+        Ok(())
+    }
+
+    fn its_for(&self, what: &str, asked: Option<&SpaceName>) -> Result<SpaceName, Failure> {
+        match asked {
+            Some(name) if self.its.contains(name) => Ok(name.clone()),
+            Some(name) => Err(Failure::new(Exit::NotFound, what, format!("there is no ITS {name}"))),
+            None => {
+                self.its.first().cloned().ok_or_else(|| Failure::new(Exit::Usage, what, "there is no ITS"))
+            }
+        }
+    }
+
+    fn check_names(&self) -> Result<(), Failure> {
+        let mut seen = std::collections::BTreeSet::new();
+        match self.spaces().into_iter().find(|(name, _)| !seen.insert(*name)) {
+            Some((name, _)) => Err(Failure::new(
+                Exit::Conflict,
+                "planning the installation",
+                format!("two spaces would be called {name}"),
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+fn add_all(names: &mut Vec<SpaceName>, more: &[SpaceName]) {
+    for name in more {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+}
+
+fn reserved_free(name: &str) -> Result<SpaceName, Failure> {
+    name.parse().map_err(|why: String| Failure::new(Exit::Failed, "planning the installation", why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(shape: &Shape) -> Vec<String> {
+        shape.spaces().iter().map(|(n, role)| format!("{role}/{n}")).collect()
+    }
+
+    /// SP-100: the default is one ITS, one WDS and two clusters labelled as the demo's.
+    #[test]
+    fn sp_100_default_shape() {
+        let shape = Shape::fulfil(None, &Wish::default(), "id").unwrap();
+        assert_eq!(names(&shape), ["its/its1", "wds/wds1", "wec/cluster1", "wec/cluster2"]);
+        assert_eq!(shape.clusters[1].labels["location-group"], "edge");
+        assert_eq!(shape.clusters[1].labels["name"], "cluster2");
+    }
+
+    /// SP-102: the same wish changes nothing; a bigger one only adds; nothing is removed.
+    #[test]
+    fn sp_102_up_is_additive() {
+        let first = Shape::fulfil(None, &Wish::default(), "id").unwrap();
+        assert_eq!(Shape::fulfil(Some(&first), &Wish::default(), "other").unwrap(), first);
+        let more = Wish { clusters: Some(3), ..Wish::default() };
+        let second = Shape::fulfil(Some(&first), &more, "x").unwrap();
+        assert_eq!(names(&second)[..4], names(&first)[..]);
+        assert_eq!(second.clusters.len(), 3);
+        let fewer = Wish { clusters: Some(1), ..Wish::default() };
+        assert_eq!(Shape::fulfil(Some(&second), &fewer, "x").unwrap(), second);
+    }
+
+    #[test]
+    fn impossible_wishes_are_refused() {
+        let twice = Wish { wds: vec![("its1".parse().unwrap(), None)], ..Wish::default() };
+        assert_eq!(Shape::fulfil(None, &twice, "id").unwrap_err().exit, Exit::Conflict);
+        let nowhere =
+            Wish { wds: vec![("w".parse().unwrap(), Some("none".parse().unwrap()))], ..Wish::default() };
+        assert_eq!(Shape::fulfil(None, &nowhere, "id").unwrap_err().exit, Exit::NotFound);
+        for bad in ["", "A", "-a", "a-", "a.b", "kubeflex", &"x".repeat(57)] {
+            assert!(bad.parse::<SpaceName>().is_err(), "{bad}");
+        }
+    }
+}

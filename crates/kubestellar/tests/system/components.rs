@@ -1,0 +1,177 @@
+//! The components alone, against API servers that are nobody's embedded spaces.
+
+use std::path::PathBuf;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::PostParams;
+use kube::runtime::conditions::is_crd_established;
+use kube::runtime::wait::Condition;
+use kube::{Api, Client};
+use serde_json::json;
+
+use crate::support::{
+    Installation, Server, apply_status, client_of, create, deployment, dynamic, namespace, policy, until_one,
+    within,
+};
+
+const TOKENS: &str = "secret,admin,1,\"system:masters\"\n";
+
+/// A bare API server and the kubeconfig of its administrator.
+struct Bare {
+    server: Server,
+    kubeconfig: PathBuf,
+    client: Client,
+}
+
+impl Bare {
+    async fn start(ks: &Installation, name: &str) -> Self {
+        std::fs::write(ks.path("tokens.csv"), TOKENS).unwrap();
+        let home = ks.path(name);
+        std::fs::create_dir_all(&home).unwrap();
+        let address = home.join("url");
+        let (store, file) = (home.display().to_string(), address.display().to_string());
+        let arguments = [
+            "apiserver",
+            "--listen",
+            "127.0.0.1:0",
+            "--store-dir",
+            &store,
+            "--token-auth-file",
+            "tokens.csv",
+        ];
+        let server = ks.spawn(name, &[&arguments[..], &["--address-file", &file]].concat());
+        let serves = async {
+            while !address.exists() {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        within("the start of an API server", serves).await;
+        let url = std::fs::read_to_string(&address).unwrap();
+        let kubeconfig = home.join("kubeconfig");
+        let document = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": name,
+            "clusters": [{"name": name, "cluster": {"server": url, "certificate-authority": home.join("pki/ca.crt")}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+            "users": [{"name": name, "user": {"token": "secret"}}],
+        });
+        std::fs::write(&kubeconfig, document.to_string()).unwrap();
+        let client = client_of(&kubeconfig, name).await;
+        Self { server, kubeconfig, client }
+    }
+
+    async fn define(&self, kinds: Vec<CustomResourceDefinition>) {
+        let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        for kind in kinds {
+            let name = kind.metadata.name.clone().unwrap();
+            api.create(&PostParams::default(), &kind).await.unwrap();
+            self.defined(&name).await;
+        }
+    }
+
+    async fn defined(&self, name: &str) {
+        let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        until_one(&api, name, "the definition of a kind", |crd| {
+            is_crd_established().matches_object(Some(crd))
+        })
+        .await;
+    }
+
+    fn file(&self) -> &str {
+        self.kubeconfig.to_str().unwrap()
+    }
+}
+
+/// SP-071, SP-126, KS-215, KS-216, KS-217, OCM-151: each component as a process of its own, knowing nothing but
+/// kubeconfigs: an object travels from the WDS to the cluster and its status comes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn sp_126_components_as_processes_of_their_own() {
+    let ks = Installation::new();
+    let (wds, its, wec) =
+        tokio::join!(Bare::start(&ks, "wds9"), Bare::start(&ks, "its9"), Bare::start(&ks, "edge9"));
+    its.define([apis::crds::ocm_hub(), apis::crds::work_status()].concat()).await;
+    wec.define(apis::crds::ocm_spoke()).await;
+    create(
+        &its.client,
+        json!({
+            "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
+            "metadata": {"name": "edge9", "labels": {"where": "far"}},
+            "spec": {"hubAcceptsClient": true},
+        }),
+    )
+    .await;
+    create(&its.client, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "edge9"}}))
+        .await;
+
+    let start = |name: &str, arguments: &[&str]| ks.spawn(name, &[&[name], arguments].concat());
+    let mut components = vec![
+        start(
+            "transport-controller",
+            &["--wds-name", "wds9", "--wds-kubeconfig", wds.file(), "--transport-kubeconfig", its.file()],
+        ),
+        start(
+            "controller-manager",
+            &[
+                "--wds-name",
+                "wds9",
+                "--wds-kubeconfig",
+                wds.file(),
+                "--its-name",
+                "its9",
+                "--its-kubeconfig",
+                its.file(),
+            ],
+        ),
+        start(
+            "work-agent",
+            &[
+                "--spoke-cluster-name",
+                "edge9",
+                "--hub-kubeconfig",
+                its.file(),
+                "--spoke-kubeconfig",
+                wec.file(),
+            ],
+        ),
+        start(
+            "status-agent",
+            &["--cluster-name", "edge9", "--hub-kubeconfig", its.file(), "--spoke-kubeconfig", wec.file()],
+        ),
+    ];
+    let travels = travels(&wds, &wec);
+    let ended = async {
+        let waits = components.iter_mut().map(|c| Box::pin(c.wait()));
+        futures::future::select_all(waits).await.0
+    };
+    let early = tokio::select! {
+        status = ended => Some(status),
+        () = travels => None,
+    };
+    if let Some(status) = early {
+        let logs: String = components.iter().map(Server::log).collect();
+        panic!("a component ended by itself: {status}\n{logs}");
+    }
+    for component in components {
+        component.stop().await;
+    }
+    for bare in [wds, its, wec] {
+        bare.server.stop().await;
+    }
+}
+
+async fn travels(wds: &Bare, wec: &Bare) {
+    wds.defined("bindingpolicies.control.kubestellar.io").await;
+    create(&wds.client, policy("tide", ("where", "far"), true)).await;
+    create(&wds.client, namespace("tide")).await;
+    let web = deployment("tide", "web");
+    create(&wds.client, web.clone()).await;
+    let there = dynamic(&wec.client, "apps/v1", "Deployment", Some("tide"));
+    let live = until_one(&there, "web", "the delivery", |_| true).await;
+    assert_eq!(live.data["spec"]["template"]["spec"]["containers"][0]["image"], "registry.example/main:1.0");
+    let status = json!({
+        "observedGeneration": 1, "replicas": 2, "readyReplicas": 2, "updatedReplicas": 2, "availableReplicas": 2,
+    });
+    apply_status(&wec.client, &web, status.clone()).await;
+    let here = dynamic(&wds.client, "apps/v1", "Deployment", Some("tide"));
+    let back = until_one(&here, "web", "the status", |d| d.data["status"]["readyReplicas"] == 2).await;
+    assert_eq!(back.data["status"], status);
+}

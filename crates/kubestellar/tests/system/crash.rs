@@ -1,0 +1,320 @@
+//! kill -9 at random points under a burst of writes, with a checker of what was promised.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchParams};
+use kube::core::WatchEvent;
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::support::{Installation, config_map, create, namespace, policy, resource_version, until, within};
+
+/// Objects a round would write if nobody killed the server.
+const OBJECTS: u64 = 2000;
+const WRITERS: u64 = 32;
+const ROUNDS: u64 = 3;
+
+/// What one writer asked for.
+#[derive(Clone, Debug, PartialEq)]
+enum Write {
+    /// The value the object has afterwards.
+    Put(String),
+    Delete,
+}
+
+/// What is known about one object: the last answered write, and the one that was under way when the server died.
+#[derive(Debug, Default)]
+struct Promise {
+    answered: Option<(Write, Option<u64>)>,
+    pending: Option<Write>,
+}
+
+/// The promises of all rounds, by name.
+#[derive(Default)]
+struct Ledger {
+    promises: BTreeMap<String, Promise>,
+    /// Name and resourceVersion of every answered create and update.
+    versions: BTreeSet<(String, u64)>,
+}
+
+/// SP-A-05, SP-042, design "a crash at any instant loses no acknowledged write": across three kills every answered
+/// write is there, nothing else is, all of it gets to both clusters, and watchers that go on from the last
+/// resourceVersion they saw get every event once and in order.
+#[tokio::test(flavor = "multi_thread")]
+async fn sp_a_05_kill_at_random_points() {
+    let seed = std::env::var("KUBESTELLAR_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(clock);
+    println!("KUBESTELLAR_TEST_SEED={seed}");
+    let mut random = Random(seed);
+    let ks = Installation::new();
+    let mut server = ks.serve(&["--listen", "127.0.0.1:0"]).await;
+    let wds = ks.client("wds1").await;
+    create(&wds, policy("tide", ("location-group", "edge"), false)).await;
+    create(&wds, namespace("tide")).await;
+    let mut watchers = watchers(&wds).await;
+    let mut ledger = Ledger::default();
+    for round in 0..ROUNDS {
+        let killed_after = 100 + random.below(OBJECTS * 3 / 4);
+        println!("round {round}: killed after {killed_after} answers");
+        let mut following = JoinSet::new();
+        for mut watcher in watchers {
+            let client = ks.client("wds1").await;
+            following.spawn(async move {
+                watcher.follow(&client, |_| false).await;
+                watcher
+            });
+        }
+        let answers = Arc::new(Semaphore::new(0));
+        let mut writers = JoinSet::new();
+        for writer in 0..WRITERS {
+            writers.spawn(write(ks.client("wds1").await, round, writer, answers.clone()));
+        }
+        let enough = within("the burst", answers.acquire_many(killed_after as u32)).await;
+        enough.unwrap().forget();
+        server.kill().await;
+        while let Some(log) = within("the writers", writers.join_next()).await {
+            ledger.add(log.unwrap());
+        }
+        watchers = within("the watchers", following.join_all()).await;
+        server = ks.serve(&[]).await;
+        ledger = check(&ks, ledger, &mut watchers).await;
+    }
+    server.stop().await;
+}
+
+/// What a writer did, in order: name, write, and the answered resourceVersion, or nothing for no answer.
+type Log = Vec<(String, Write, Option<Option<u64>>)>;
+
+/// Creates its share of the objects, updates some and deletes some, until the server is gone.
+async fn write(client: Client, round: u64, writer: u64, answers: Arc<Semaphore>) -> Log {
+    let maps: Api<ConfigMap> = Api::namespaced(client, "tide");
+    let mut log = Log::new();
+    for n in (writer..OBJECTS).step_by(WRITERS as usize) {
+        let name = format!("r{round}-{n}");
+        let value = format!("{name} {}", "x".repeat(200));
+        let object = serde_json::from_value(config_map("tide", &name, &value)).unwrap();
+        let created = maps.create(&PostParams::default(), &object).await;
+        log.push((name.clone(), Write::Put(value), created.as_ref().ok().map(|o| Some(resource_version(o)))));
+        if died(created.err()) {
+            return log;
+        }
+        answers.add_permits(1);
+        let error = match n / WRITERS % 8 {
+            3 => {
+                let value = format!("{name} {}", "y".repeat(300));
+                let patch = Patch::Merge(json!({"data": {"value": value}}));
+                let patched = maps.patch(&name, &PatchParams::default(), &patch).await;
+                log.push((name, Write::Put(value), patched.as_ref().ok().map(|o| Some(resource_version(o)))));
+                patched.err()
+            }
+            6 => {
+                let deleted = maps.delete(&name, &DeleteParams::default()).await;
+                log.push((name, Write::Delete, deleted.as_ref().ok().map(|_| None)));
+                deleted.err()
+            }
+            _ => continue,
+        };
+        if died(error) {
+            return log;
+        }
+        answers.add_permits(1);
+    }
+    // All written before the kill came: wait for it like everybody else.
+    log
+}
+
+/// Whether the connection broke. A server that lives has no reason to refuse any of this.
+fn died(error: Option<kube::Error>) -> bool {
+    match error {
+        Some(kube::Error::Api(status)) => panic!("refused: {status:?}"),
+        error => error.is_some(),
+    }
+}
+
+impl Ledger {
+    fn add(&mut self, log: Log) {
+        for (name, write, answer) in log {
+            let promise = self.promises.entry(name.clone()).or_default();
+            match answer {
+                Some(version) => {
+                    promise.answered = Some((write, version));
+                    self.versions.extend(version.map(|v| (name, v)));
+                }
+                None => promise.pending = Some(write),
+            }
+        }
+    }
+}
+
+/// Compares everything with what was promised; what an unanswered write came to is settled from then on.
+async fn check(ks: &Installation, mut ledger: Ledger, watchers: &mut [Watcher]) -> Ledger {
+    let wds = ks.client("wds1").await;
+    let maps: Api<ConfigMap> = Api::namespaced(wds.clone(), "tide");
+    let listed = maps.list(&ListParams::default().labels("app.kubernetes.io/part-of=tide")).await.unwrap();
+    let there: BTreeMap<String, (u64, String)> =
+        listed.iter().map(|o| (o.name_any(), (resource_version(o), value(o)))).collect();
+    for (name, promise) in &mut ledger.promises {
+        let found = there.get(name);
+        let now = found.map_or(Write::Delete, |(_, value)| Write::Put(value.clone()));
+        let answered = promise.answered.take();
+        let untouched = (Write::Delete, None);
+        let (wanted, version) = answered.as_ref().unwrap_or(&untouched);
+        if now == *wanted {
+            // Whole and as answered; the version is the answered one unless nothing was ever answered.
+            assert!(
+                version.is_none_or(|v| found.is_some_and(|(f, _)| *f == v)),
+                "{name}: {found:?}, promised {version:?}"
+            );
+        } else {
+            assert_eq!(
+                Some(&now),
+                promise.pending.as_ref(),
+                "{name}: neither as answered ({wanted:?}) nor as sent last"
+            );
+            assert!(found.is_none_or(|(f, _)| version.is_none_or(|v| *f > v)), "{name} went back in time");
+        }
+        *promise = Promise { answered: Some((now, found.map(|(v, _)| *v))), pending: None };
+    }
+    let unknown: Vec<_> = there.keys().filter(|name| !ledger.promises.contains_key(*name)).collect();
+    assert!(unknown.is_empty(), "nobody sent {unknown:?}");
+
+    let versions: BTreeMap<String, u64> = there.iter().map(|(name, (v, _))| (name.clone(), *v)).collect();
+    for watcher in watchers.iter_mut() {
+        let what = format!("{} to catch up from {}", watcher.name, watcher.last);
+        within(&what, watcher.follow(&wds, |state| *state == versions)).await;
+        let missed: Vec<_> = ledger.versions.iter().filter(|v| !watcher.seen.contains(*v)).collect();
+        assert!(missed.is_empty(), "{} never saw {missed:?}", watcher.name);
+    }
+    let values: BTreeMap<String, String> =
+        there.into_iter().map(|(name, (_, value))| (name, value)).collect();
+    for cluster in ["cluster1", "cluster2"] {
+        let maps: Api<ConfigMap> = Api::namespaced(ks.client(cluster).await, "tide");
+        until(&maps, &format!("delivery of all to {cluster}"), |all| {
+            let ours = all.values().filter(|o| o.labels().contains_key("app.kubernetes.io/part-of"));
+            all.len() >= values.len() && ours.map(|o| (o.name_any(), value(o))).eq(values.clone())
+        })
+        .await;
+    }
+    ledger
+}
+
+fn value(map: &ConfigMap) -> String {
+    map.data.as_ref().and_then(|d| d.get("value")).cloned().unwrap_or_default()
+}
+
+/// Follows one watch over all restarts and rebuilds the state from its events alone.
+struct Watcher {
+    name: &'static str,
+    everywhere: bool,
+    parameters: WatchParams,
+    last: u64,
+    state: BTreeMap<String, u64>,
+    /// Name and resourceVersion of every addition and change.
+    seen: BTreeSet<(String, u64)>,
+}
+
+async fn watchers(wds: &Client) -> Vec<Watcher> {
+    let maps: Api<ConfigMap> = Api::namespaced(wds.clone(), "tide");
+    let now = maps.list(&ListParams::default()).await.unwrap();
+    let last = now.metadata.resource_version.unwrap().parse().unwrap();
+    let labelled = WatchParams::default().labels("app.kubernetes.io/part-of=tide");
+    let watcher = |name, everywhere, parameters| Watcher {
+        name,
+        everywhere,
+        parameters,
+        last,
+        state: BTreeMap::new(),
+        seen: BTreeSet::new(),
+    };
+    let unlabelled = WatchParams { bookmarks: false, ..WatchParams::default() };
+    vec![
+        watcher("the labelled watch of the namespace", false, labelled.clone()),
+        watcher("the labelled watch of all namespaces", true, labelled),
+        watcher("the watch without bookmarks", false, unlabelled),
+    ]
+}
+
+impl Watcher {
+    /// Goes on after the last event seen until `enough` or the connection ends.
+    async fn follow(&mut self, client: &Client, enough: impl Fn(&BTreeMap<String, u64>) -> bool) {
+        let maps: Api<ConfigMap> =
+            if self.everywhere { Api::all(client.clone()) } else { Api::namespaced(client.clone(), "tide") };
+        if enough(&self.state) {
+            return;
+        }
+        let events = maps.watch(&self.parameters, &self.last.to_string()).await;
+        let mut events =
+            events.unwrap_or_else(|error| panic!("{}: from {}: {error:?}", self.name, self.last)).boxed();
+        while let Some(Ok(event)) = events.next().await {
+            self.take(event);
+            if enough(&self.state) {
+                return;
+            }
+        }
+    }
+
+    fn take(&mut self, event: WatchEvent<ConfigMap>) {
+        let name = self.name;
+        match event {
+            WatchEvent::Added(o) => {
+                let old = self.put(&o);
+                assert!(old.is_none(), "{name}: {} added twice", o.name_any());
+            }
+            WatchEvent::Modified(o) => {
+                let old = self.put(&o);
+                assert!(old.is_some(), "{name}: {} changed before it was added", o.name_any());
+            }
+            WatchEvent::Deleted(o) => {
+                self.advance(resource_version(&o), &o.name_any());
+                assert!(
+                    self.state.remove(&o.name_any()).is_some(),
+                    "{name}: {} deleted unseen",
+                    o.name_any()
+                );
+            }
+            WatchEvent::Bookmark(mark) => {
+                let version = mark.metadata.resource_version.parse().unwrap();
+                assert!(version >= self.last, "{name}: bookmark {version} after {}", self.last);
+                self.last = version;
+            }
+            WatchEvent::Error(status) => panic!("{name}: after {}: {status:?}", self.last),
+        }
+    }
+
+    /// Notes an object; the watch of a namespace also has the one with its CA, which nobody of ours wrote.
+    fn put(&mut self, object: &ConfigMap) -> Option<u64> {
+        let (name, version) = (object.name_any(), resource_version(object));
+        self.advance(version, &name);
+        if name == "kube-root-ca.crt" {
+            return None;
+        }
+        self.seen.insert((name.clone(), version));
+        self.state.insert(name, version)
+    }
+
+    fn advance(&mut self, version: u64, what: &str) {
+        assert!(version > self.last, "{}: {what} at {version} after {}", self.name, self.last);
+        self.last = version;
+    }
+}
+
+fn clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |t| t.as_nanos() as u64)
+}
+
+/// SplitMix64: enough to choose when to kill.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}

@@ -1,0 +1,15 @@
+//! The whole system: the real binary on loopback, in directories of its own, driven as users drive it.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+#![allow(unreachable_pub, reason = "the helpers are a module of this program")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod components;
+mod crash;
+mod demo;
+mod environment;
+mod isolation;
+mod lifecycle;
+mod restart;

@@ -1,0 +1,262 @@
+//! Field paths and validation errors (AS-002).
+
+use std::fmt::{self, Write as _};
+
+use serde_json::Value;
+
+/// Where in an object something is, printed like Kubernetes prints it: `spec.rules[0].verbs`, `data[tls.crt]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Path(Option<String>);
+
+impl Path {
+    /// The path of nothing: prints `<nil>`.
+    pub const fn root() -> Self {
+        Self(None)
+    }
+
+    /// A top-level field; the empty name prints `[]`, as in the original.
+    pub fn field(name: &str) -> Self {
+        Self::root().child(name)
+    }
+
+    /// A field below this one.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Self {
+        if name.is_empty() {
+            return self.key("");
+        }
+        Self(Some(match &self.0 {
+            None => name.to_owned(),
+            Some(parent) => format!("{parent}.{name}"),
+        }))
+    }
+
+    /// An element of a list.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        self.key(&index.to_string())
+    }
+
+    /// An entry of a map.
+    #[must_use]
+    pub fn key(&self, key: &str) -> Self {
+        Self(Some(format!("{}[{key}]", self.0.as_deref().unwrap_or_default())))
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_deref().unwrap_or("<nil>"))
+    }
+}
+
+/// One validation error, printed `{field}: {body}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    pub field: String,
+    pub body: String,
+    pub reason: &'static str,
+}
+
+impl Error {
+    fn new(path: &Path, reason: &'static str, body: String) -> Self {
+        Self { field: path.to_string(), body, reason }
+    }
+
+    /// A value is missing; the detail may be empty.
+    pub fn required(path: &Path, detail: &str) -> Self {
+        Self::new(path, "FieldValueRequired", with_detail("Required value".to_owned(), detail))
+    }
+
+    /// A value is malformed.
+    pub fn invalid(path: &Path, value: &Value, detail: &str) -> Self {
+        Self::invalid_text(path, &print(value), detail)
+    }
+
+    /// A string is malformed.
+    pub fn invalid_str(path: &Path, value: &str, detail: &str) -> Self {
+        Self::invalid_text(path, &quote(value), detail)
+    }
+
+    /// A value is malformed, and the caller has printed it already (the original prints structures in
+    /// declaration order, which a JSON map does not keep).
+    pub fn invalid_text(path: &Path, printed: &str, detail: &str) -> Self {
+        Self::new(path, "FieldValueInvalid", with_detail(format!("Invalid value: {printed}"), detail))
+    }
+
+    /// A value is malformed by being absent: `Invalid value: null: …`.
+    pub fn invalid_nil(path: &Path, detail: &str) -> Self {
+        Self::invalid_text(path, "null", detail)
+    }
+
+    /// Malformed, without saying what the value is: `Invalid value: {detail}`.
+    pub fn invalid_omitted(path: &Path, detail: &str) -> Self {
+        Self::new(path, "FieldValueInvalid", with_detail("Invalid value".to_owned(), detail))
+    }
+
+    /// A value is of the wrong type.
+    pub fn type_invalid(path: &Path, type_name: &str, detail: &str) -> Self {
+        let body = with_detail(format!("Invalid value: {}", quote(type_name)), detail);
+        Self::new(path, "FieldValueTypeInvalid", body)
+    }
+
+    /// A value is none of those allowed.
+    pub fn not_supported(path: &Path, value: &Value, supported: &[&str]) -> Self {
+        let mut body = format!("Unsupported value: {}", print(value));
+        for (i, one) in supported.iter().enumerate() {
+            body.push_str(if i == 0 { ": supported values: " } else { ", " });
+            body.push_str(&quote(one));
+        }
+        Self::new(path, "FieldValueNotSupported", body)
+    }
+
+    /// A value that must be unique is there twice.
+    pub fn duplicate(path: &Path, value: &Value) -> Self {
+        Self::new(path, "FieldValueDuplicate", format!("Duplicate value: {}", print(value)))
+    }
+
+    /// A valid value that may not be given here.
+    pub fn forbidden(path: &Path, detail: &str) -> Self {
+        Self::new(path, "FieldValueForbidden", with_detail("Forbidden".to_owned(), detail))
+    }
+
+    /// A reference to something that is not there.
+    pub fn not_found(path: &Path, value: &Value) -> Self {
+        Self::new(path, "FieldValueNotFound", format!("Not found: {}", print(value)))
+    }
+
+    /// A value has more than `max` bytes; it is not echoed.
+    pub fn too_long(path: &Path, max: usize) -> Self {
+        Self::new(path, "FieldValueTooLong", format!("Too long: may not be more than {max} bytes"))
+    }
+
+    /// A list has more than `max` items.
+    pub fn too_many(path: &Path, actual: usize, max: usize) -> Self {
+        let items = if max == 1 { "item" } else { "items" };
+        let body = format!("Too many: {actual}: must have at most {max} {items}");
+        Self::new(path, "FieldValueTooMany", body)
+    }
+
+    /// Our own fault.
+    pub fn internal(path: &Path, detail: &str) -> Self {
+        Self::new(path, "InternalError", with_detail("Internal error".to_owned(), detail))
+    }
+
+    /// The cause's `reason`.
+    pub fn reason(&self) -> &'static str {
+        self.reason
+    }
+
+    /// The cause's `message`: the text without the field.
+    pub fn message(&self) -> &str {
+        &self.body
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.body)
+    }
+}
+
+impl std::error::Error for Error {}
+
+fn with_detail(mut text: String, detail: &str) -> String {
+    if !detail.is_empty() {
+        text.push_str(": ");
+        text.push_str(detail);
+    }
+    text
+}
+
+/// A value the way errors show it: strings quoted, all else compact JSON.
+pub fn print(value: &Value) -> String {
+    match value {
+        Value::String(text) => quote(text),
+        other => other.to_string(),
+    }
+}
+
+/// A double-quoted string as Go's `%q` prints it: printable text as it is, the rest escaped.
+pub fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            c if !unprintable(c) => out.push(c),
+            // Writing to a string cannot fail.
+            c if (c as u32) < 0x80 => drop(write!(out, "\\x{:02x}", c as u32)),
+            c if (c as u32) < 0x1_0000 => drop(write!(out, "\\u{:04x}", c as u32)),
+            c => drop(write!(out, "\\U{:08x}", c as u32)),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// What Go would escape: controls, blanks other than the space, invisible formatting, private use.
+fn unprintable(c: char) -> bool {
+    c.is_control()
+        || (c != ' ' && c.is_whitespace())
+        || matches!(c as u32,
+            0xad | 0x600..=0x605 | 0x200b..=0x200f | 0x202a..=0x202e | 0x2060..=0x206f | 0xfeff
+            | 0xe000..=0xf8ff | 0xfff0..=0xfffb | 0xfffe | 0xffff | 0xe_0000..=0x10_ffff)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn as_002_paths_print_like_kubernetes() {
+        let rules = Path::field("spec").child("rules").index(0).child("verbs");
+        assert_eq!(rules.to_string(), "spec.rules[0].verbs");
+        assert_eq!(Path::field("data").key("tls.crt").to_string(), "data[tls.crt]");
+        assert_eq!(Path::root().to_string(), "<nil>");
+        assert_eq!(Path::field("").to_string(), "[]");
+        assert_eq!(Path::root().index(2).to_string(), "[2]");
+    }
+
+    #[test]
+    fn as_002_bodies() {
+        let at = Path::field("f");
+        let text = |e: Error| e.to_string();
+        assert_eq!(text(Error::required(&at, "")), "f: Required value");
+        assert_eq!(text(Error::required(&at, "why")), "f: Required value: why");
+        assert_eq!(
+            text(Error::invalid(&at, &json!({"a": "b"}), "bad")),
+            r#"f: Invalid value: {"a":"b"}: bad"#
+        );
+        assert_eq!(text(Error::invalid(&at, &json!("a\nb"), "bad")), r#"f: Invalid value: "a\nb": bad"#);
+        assert_eq!(text(Error::invalid_nil(&at, "bad")), "f: Invalid value: null: bad");
+        assert_eq!(text(Error::invalid_omitted(&at, "bad")), "f: Invalid value: bad");
+        assert_eq!(text(Error::type_invalid(&at, "string", "no")), r#"f: Invalid value: "string": no"#);
+        assert_eq!(
+            text(Error::not_supported(&at, &json!("x"), &["a", "b"])),
+            r#"f: Unsupported value: "x": supported values: "a", "b""#
+        );
+        assert_eq!(text(Error::duplicate(&at, &json!("x"))), r#"f: Duplicate value: "x""#);
+        assert_eq!(text(Error::forbidden(&at, "no")), "f: Forbidden: no");
+        assert_eq!(text(Error::not_found(&at, &json!(3))), "f: Not found: 3");
+        assert_eq!(text(Error::too_long(&at, 5)), "f: Too long: may not be more than 5 bytes");
+        assert_eq!(text(Error::too_many(&at, 9, 8)), "f: Too many: 9: must have at most 8 items");
+        assert_eq!(Error::too_long(&at, 5).reason(), "FieldValueTooLong");
+        assert_eq!(Error::internal(&at, "x").message(), "Internal error: x");
+    }
+
+    #[test]
+    fn quoting_keeps_what_is_printable() {
+        assert_eq!(quote("ünï\0\u{200b}\"\\"), r#""ünï\x00\u200b\"\\""#);
+    }
+}

@@ -1,0 +1,434 @@
+//! JSON reading that notices duplicate keys and fails with Go's texts.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+/// More duplicates than these are not told.
+const MAX_DUPLICATES: usize = 100;
+
+/// Broken JSON; the text is Go's (`unexpected end of JSON input`).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Error(pub String);
+
+/// Parses one JSON value (AS-002, AS-037). Of duplicate keys the last wins; their full paths are returned in the order
+/// of the text. What is no valid Unicode becomes U+FFFD, as in Go.
+pub fn parse_strict(bytes: &[u8]) -> Result<(Value, Vec<String>), Error> {
+    match parse(bytes) {
+        Ok(done) => Ok(done),
+        Err(error) => match mended(bytes) {
+            Some(text) => parse(text.as_bytes()).map_err(|_| Error(fault(text.as_bytes(), &error))),
+            None => Err(Error(fault(bytes, &error))),
+        },
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
+    let state = RefCell::new(State::default());
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = Seed { state: &state, step: Step::Root }.deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok((value, state.into_inner().duplicates))
+}
+
+#[derive(Default)]
+struct State {
+    path: String,
+    duplicates: Vec<String>,
+}
+
+enum Step<'k> {
+    Root,
+    Key(&'k str),
+    Index(usize),
+}
+
+struct Seed<'s, 'k> {
+    state: &'s RefCell<State>,
+    step: Step<'k>,
+}
+
+impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
+    type Value = Value;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        let length = {
+            let mut state = self.state.borrow_mut();
+            let length = state.path.len();
+            match self.step {
+                Step::Root => {}
+                Step::Key(key) => {
+                    if length > 0 {
+                        state.path.push('.');
+                    }
+                    state.path.push_str(key);
+                }
+                Step::Index(index) => {
+                    state.path.push('[');
+                    state.path.push_str(&index.to_string());
+                    state.path.push(']');
+                }
+            }
+            length
+        };
+        let value = deserializer.deserialize_any(Read { state: self.state })?;
+        self.state.borrow_mut().path.truncate(length);
+        Ok(value)
+    }
+}
+
+struct Read<'s> {
+    state: &'s RefCell<State>,
+}
+
+impl<'de> Visitor<'de> for Read<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number out of range"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut out = Vec::new();
+        while let Some(value) =
+            access.next_element_seed(Seed { state: self.state, step: Step::Index(out.len()) })?
+        {
+            out.push(value);
+        }
+        Ok(Value::Array(out))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut out = Map::new();
+        while let Some(key) = access.next_key::<String>()? {
+            if out.contains_key(&key) {
+                let mut state = self.state.borrow_mut();
+                if state.duplicates.len() > MAX_DUPLICATES {
+                    return Err(A::Error::custom("too many duplicate fields"));
+                }
+                let path = if state.path.is_empty() { key.clone() } else { format!("{}.{key}", state.path) };
+                if !state.duplicates.contains(&path) {
+                    state.duplicates.push(path);
+                }
+            }
+            let value = access.next_value_seed(Seed { state: self.state, step: Step::Key(&key) })?;
+            out.insert(key, value);
+        }
+        Ok(Value::Object(out))
+    }
+}
+
+/// The text with broken UTF-8 and lone surrogate escapes replaced; `None` if that changes nothing.
+fn mended(bytes: &[u8]) -> Option<String> {
+    let lossy = String::from_utf8_lossy(bytes);
+    let mut changed = matches!(lossy, std::borrow::Cow::Owned(_));
+    let mut out = String::with_capacity(lossy.len());
+    let mut rest = &*lossy;
+    while let Some(at) = rest.find('\\') {
+        let (before, from) = rest.split_at(at);
+        out.push_str(before);
+        let unit = |text: &str| {
+            let hex = text.strip_prefix("\\u")?.get(..4)?;
+            u32::from_str_radix(hex, 16).ok()
+        };
+        let taken = match unit(from) {
+            Some(0xd800..=0xdbff)
+                if from.get(6..).and_then(unit).is_some_and(|low| (0xdc00..=0xdfff).contains(&low)) =>
+            {
+                out.push_str(from.get(..12).unwrap_or_default());
+                12
+            }
+            Some(0xd800..=0xdfff) => {
+                out.push_str("\\ufffd");
+                changed = true;
+                6
+            }
+            // An escape and what it escapes stay together.
+            _ => {
+                let length = 1 + from.chars().nth(1).map_or(0, char::len_utf8);
+                out.push_str(from.get(..length).unwrap_or_default());
+                length
+            }
+        };
+        rest = from.get(taken..).unwrap_or_default();
+    }
+    out.push_str(rest);
+    changed.then_some(out)
+}
+
+/// What Go's scanner would say.
+fn fault(bytes: &[u8], error: &serde_json::Error) -> String {
+    let mut scanner = Scanner { bytes, at: 0 };
+    let found = scanner.value(0).and_then(|()| {
+        scanner.blanks();
+        match scanner.peek() {
+            None => Ok(()),
+            Some(byte) => Err(invalid(byte, "after top-level value")),
+        }
+    });
+    match found {
+        Err(text) => text,
+        // Go would have taken it; we do not (nesting, number range).
+        Ok(()) => error.to_string(),
+    }
+}
+
+const END: &str = "unexpected end of JSON input";
+/// Deeper is not scanned, and not parsed either.
+const MAX_DEPTH: usize = 200;
+
+struct Scanner<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+fn invalid(byte: u8, context: &str) -> String {
+    let shown = match byte {
+        b'\'' => r"'\''".to_owned(),
+        b'"' => "'\"'".to_owned(),
+        byte if byte.is_ascii_graphic() || byte == b' ' => format!("'{}'", char::from(byte)),
+        b'\n' => r"'\n'".to_owned(),
+        b'\r' => r"'\r'".to_owned(),
+        b'\t' => r"'\t'".to_owned(),
+        0x80.. => format!("'{}'", char::from(byte)),
+        byte => format!(r"'\x{byte:02x}'"),
+    };
+    format!("invalid character {shown} {context}")
+}
+
+impl Scanner<'_> {
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    fn blanks(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+            self.at += 1;
+        }
+    }
+
+    fn value(&mut self, depth: usize) -> Result<(), String> {
+        if depth > MAX_DEPTH {
+            return Err("exceeded max depth".to_owned());
+        }
+        self.blanks();
+        match self.peek().ok_or(END)? {
+            b'{' => self.object(depth),
+            b'[' => self.array(depth),
+            b'"' => self.string(),
+            b't' => self.literal("true"),
+            b'f' => self.literal("false"),
+            b'n' => self.literal("null"),
+            b'-' | b'0'..=b'9' => self.number(),
+            byte => Err(invalid(byte, "looking for beginning of value")),
+        }
+    }
+
+    fn literal(&mut self, word: &str) -> Result<(), String> {
+        for (at, wanted) in word.bytes().enumerate() {
+            let byte = self.peek().ok_or(END)?;
+            if byte != wanted {
+                let context = format!("in literal {word} (expecting '{}')", char::from(wanted));
+                return Err(if at == 0 {
+                    invalid(byte, "looking for beginning of value")
+                } else {
+                    invalid(byte, &context)
+                });
+            }
+            self.at += 1;
+        }
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<(), String> {
+        if self.peek() == Some(b'-') {
+            self.at += 1;
+        }
+        match self.peek().ok_or(END)? {
+            b'0' => self.at += 1,
+            b'1'..=b'9' => self.digits(),
+            byte => return Err(invalid(byte, "in numeric literal")),
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            match self.peek().ok_or(END)? {
+                b'0'..=b'9' => self.digits(),
+                byte => return Err(invalid(byte, "after decimal point in numeric literal")),
+            }
+        }
+        if matches!(self.peek(), Some(b'e' | b'E')) {
+            self.at += 1;
+            if matches!(self.peek(), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            match self.peek().ok_or(END)? {
+                b'0'..=b'9' => self.digits(),
+                byte => return Err(invalid(byte, "in exponent of numeric literal")),
+            }
+        }
+        Ok(())
+    }
+
+    fn digits(&mut self) {
+        while self.peek().is_some_and(|b| b.is_ascii_digit()) {
+            self.at += 1;
+        }
+    }
+
+    fn string(&mut self) -> Result<(), String> {
+        self.at += 1;
+        loop {
+            match self.peek().ok_or(END)? {
+                b'"' => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                b'\\' => {
+                    self.at += 1;
+                    match self.peek().ok_or(END)? {
+                        b'u' => {
+                            for _ in 0..4 {
+                                self.at += 1;
+                                let byte = self.peek().ok_or(END)?;
+                                if !byte.is_ascii_hexdigit() {
+                                    return Err(invalid(byte, r"in \u hexadecimal character escape"));
+                                }
+                            }
+                        }
+                        b'b' | b'f' | b'n' | b'r' | b't' | b'\\' | b'/' | b'"' => {}
+                        byte => return Err(invalid(byte, "in string escape code")),
+                    }
+                }
+                byte if byte < 0x20 => return Err(invalid(byte, "in string literal")),
+                _ => {}
+            }
+            self.at += 1;
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Result<(), String> {
+        self.at += 1;
+        self.blanks();
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            self.blanks();
+            match self.peek().ok_or(END)? {
+                b'"' => self.string()?,
+                byte => return Err(invalid(byte, "looking for beginning of object key string")),
+            }
+            self.blanks();
+            match self.peek().ok_or(END)? {
+                b':' => self.at += 1,
+                byte => return Err(invalid(byte, "after object key")),
+            }
+            self.value(depth + 1)?;
+            self.blanks();
+            match self.peek().ok_or(END)? {
+                b',' => self.at += 1,
+                b'}' => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                byte => return Err(invalid(byte, "after object key:value pair")),
+            }
+        }
+    }
+
+    fn array(&mut self, depth: usize) -> Result<(), String> {
+        self.at += 1;
+        self.blanks();
+        if self.peek() == Some(b']') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            self.value(depth + 1)?;
+            self.blanks();
+            match self.peek().ok_or(END)? {
+                b',' => self.at += 1,
+                b']' => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                byte => return Err(invalid(byte, "after array element")),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn error(text: &str) -> String {
+        parse_strict(text.as_bytes()).map(|(v, _)| v.to_string()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn as_037_duplicates_by_full_path() {
+        let text =
+            br#"{"metadata":{"name":"a","name":"b"},"data":{"x":"1","x":"2"},"l":[{"k":1,"k":2,"k":3}]}"#;
+        let (value, duplicates) = parse_strict(text).unwrap();
+        assert_eq!(value, json!({"metadata": {"name": "b"}, "data": {"x": "2"}, "l": [{"k": 3}]}));
+        assert_eq!(duplicates, ["metadata.name", "data.x", "l[0].k"]);
+    }
+
+    #[test]
+    fn as_002_go_texts_of_broken_json() {
+        assert_eq!(error(""), "unexpected end of JSON input");
+        assert_eq!(error(r#"{"metadata":"#), "unexpected end of JSON input");
+        assert_eq!(error("{a}"), "invalid character 'a' looking for beginning of object key string");
+        assert_eq!(error("nope"), "invalid character 'o' in literal null (expecting 'u')");
+        assert_eq!(error(r#"{"a":1} x"#), "invalid character 'x' after top-level value");
+        assert_eq!(error("[1 2]"), "invalid character '2' after array element");
+        assert_eq!(error("\"a\nb\""), r"invalid character '\n' in string literal");
+    }
+
+    #[test]
+    fn as_002_broken_unicode_is_replaced() {
+        let (value, _) = parse_strict(br#"{"x":"\ud800","y":"\ud83d\ude00","z":"\\ud800"}"#).unwrap();
+        assert_eq!(value, json!({"x": "\u{fffd}", "y": "\u{1f600}", "z": "\\ud800"}));
+        assert_eq!(parse_strict(b"\"\xff\"").unwrap().0, json!("\u{fffd}"));
+    }
+
+    #[test]
+    fn hostile_nesting_is_refused() {
+        assert!(parse_strict("[".repeat(100_000).as_bytes()).is_err());
+    }
+}

@@ -1,0 +1,122 @@
+//! Whether an applied configuration fits its type.
+
+use serde_json::{Map, Value};
+
+use super::set::Elem;
+use super::typed::{Form, Place, Types};
+use crate::schema::graph::Type;
+
+/// The first faults of an applied value, as the original prints them.
+pub(super) fn check(types: Types, place: Place, value: &Value) -> Result<(), String> {
+    let mut faults = Vec::new();
+    walk(types, place, value, &mut String::new(), &mut faults);
+    match faults.as_slice() {
+        [] => Ok(()),
+        [one] => Err(one.clone()),
+        many => {
+            let lines: Vec<String> = many.iter().map(|one| format!("  {one}")).collect();
+            Err(format!("errors:\n{}", lines.join("\n")))
+        }
+    }
+}
+
+fn walk(types: Types, place: Place, value: &Value, path: &mut String, faults: &mut Vec<String>) {
+    let Some(id) = place else { return };
+    let kind = types.0.resolve(id).1.kind;
+    let fault = |text: String, path: &str, faults: &mut Vec<String>| {
+        faults.push(if path.is_empty() { text } else { format!("{path}: {text}") });
+    };
+    match (kind, value) {
+        (_, Value::Null) => {}
+        (Type::Object, Value::Object(map)) => fields(types, place, map, path, faults),
+        (Type::Any, Value::Object(map)) => fields(types, place, map, path, faults),
+        (Type::Array, Value::Array(items)) => list(types, place, value, items, path, faults),
+        (Type::Object, other) => fault(format!("expected map, got {}", shown(other)), path, faults),
+        (Type::Array, other) => fault(format!("expected list, got {}", shown(other)), path, faults),
+        (Type::Int32 | Type::Int64 | Type::Integer | Type::Number, other) if !other.is_number() => {
+            let got = match other {
+                Value::String(_) => "string".to_owned(),
+                other => shown(other),
+            };
+            fault(format!("expected numeric (int or float), got {got}"), path, faults);
+        }
+        (Type::String | Type::Bytes | Type::Time | Type::MicroTime, other) if !other.is_string() => {
+            fault(format!("expected string, got {}", shown(other)), path, faults);
+        }
+        (Type::Boolean, other) if !other.is_boolean() => {
+            fault(format!("expected boolean, got {}", shown(other)), path, faults);
+        }
+        (Type::Quantity | Type::IntOrString, Value::Object(_) | Value::Array(_)) => {
+            fault(format!("expected scalar, got {}", shown(value)), path, faults);
+        }
+        _ => {}
+    }
+}
+
+fn fields(types: Types, place: Place, map: &Map<String, Value>, path: &mut String, faults: &mut Vec<String>) {
+    let open = types.allows_unknown(place);
+    for (key, one) in map {
+        let length = path.len();
+        path.push('.');
+        path.push_str(key);
+        let (child, declared) = types.field(place, key);
+        if !declared && !open {
+            faults.push(format!("{path}: field not declared in schema"));
+        } else {
+            walk(types, child, one, path, faults);
+        }
+        path.truncate(length);
+    }
+}
+
+fn list(
+    types: Types,
+    place: Place,
+    value: &Value,
+    items: &[Value],
+    path: &mut String,
+    faults: &mut Vec<String>,
+) {
+    let element = types.items(place);
+    let Form::List(list) = types.form(place, value) else {
+        for (index, item) in items.iter().enumerate() {
+            step(types, element, item, &Elem::Index(index as i64), path, faults);
+        }
+        return;
+    };
+    let mut seen = std::collections::BTreeSet::new();
+    for (index, item) in items.iter().enumerate() {
+        match types.elem(place, list, item) {
+            Err(text) => faults.push(format!("{path}: element {index}: {text}")),
+            Ok(elem) => {
+                step(types, element, item, &elem, path, faults);
+                if !seen.insert(elem.clone()) {
+                    faults.push(format!("{path}: duplicate entries for key {elem}"));
+                }
+            }
+        }
+    }
+}
+
+fn step(
+    types: Types,
+    element: Place,
+    item: &Value,
+    elem: &Elem,
+    path: &mut String,
+    faults: &mut Vec<String>,
+) {
+    let length = path.len();
+    path.push_str(&elem.to_string());
+    walk(types, element, item, path, faults);
+    path.truncate(length);
+}
+
+/// Go prints the inner form of the value.
+fn shown(value: &Value) -> String {
+    let inner = match value {
+        Value::String(text) => format!("{text:?}"),
+        other => other.to_string(),
+    };
+    format!("&value.valueUnstructured{{Value:{inner}}}")
+}

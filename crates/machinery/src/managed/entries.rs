@@ -1,0 +1,256 @@
+//! The entries of `metadata.managedFields`.
+
+use serde_json::{Map, Value};
+
+use super::set::PathSet;
+use super::{Operation, Writer};
+use crate::schema::Schema;
+
+/// Most Update entries that an object keeps.
+const MAX_UPDATERS: usize = 10;
+/// Who takes over the fields of the oldest Update entries.
+const ANCIENT: &str = "ancient-changes";
+
+/// One entry: who owns what.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Entry {
+    pub(super) manager: String,
+    pub(super) operation: Operation,
+    pub(super) api_version: String,
+    pub(super) subresource: String,
+    pub(super) time: Option<String>,
+    pub(super) set: PathSet,
+}
+
+impl Entry {
+    pub(super) fn new(writer: &Writer, set: PathSet) -> Self {
+        Self {
+            manager: writer.manager.clone(),
+            operation: writer.operation,
+            api_version: writer.api_version.clone(),
+            subresource: writer.subresource.clone(),
+            time: None,
+            set,
+        }
+    }
+
+    /// Whether both are the same manager. Appliers are the same through whatever version they apply.
+    pub(super) fn same_owner(&self, other: &Self) -> bool {
+        self.manager == other.manager
+            && self.operation == other.operation
+            && self.subresource == other.subresource
+            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+    }
+
+    fn parse(value: &Value) -> Option<Self> {
+        let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
+        let operation = match text("operation") {
+            "Apply" => Operation::Apply,
+            "Update" => Operation::Update,
+            _ => return None,
+        };
+        if text("apiVersion").is_empty() || text("fieldsType") != "FieldsV1" {
+            return None;
+        }
+        let set = match value.get("fieldsV1") {
+            None | Some(Value::Null) => PathSet::default(),
+            Some(fields) => PathSet::parse(fields)?,
+        };
+        Some(Self {
+            manager: text("manager").to_owned(),
+            operation,
+            api_version: text("apiVersion").to_owned(),
+            subresource: text("subresource").to_owned(),
+            time: value.get("time").and_then(Value::as_str).map(str::to_owned),
+            set,
+        })
+    }
+
+    fn encode(&self) -> Value {
+        let mut out = Map::new();
+        let mut put = |key: &str, value: &str| {
+            if !value.is_empty() {
+                out.insert(key.to_owned(), Value::String(value.to_owned()));
+            }
+        };
+        put("manager", &self.manager);
+        put("operation", self.operation.as_str());
+        put("apiVersion", &self.api_version);
+        put("time", self.time.as_deref().unwrap_or_default());
+        put("fieldsType", "FieldsV1");
+        put("subresource", &self.subresource);
+        out.insert("fieldsV1".to_owned(), self.set.to_fields());
+        Value::Object(out)
+    }
+
+    /// How conflicts name the manager.
+    pub(super) fn print(&self) -> String {
+        let mut out = crate::field::quote(&self.manager);
+        if !self.subresource.is_empty() {
+            out.push_str(" with subresource ");
+            out.push_str(&crate::field::quote(&self.subresource));
+        }
+        if self.operation == Operation::Update {
+            out.push_str(" using ");
+            out.push_str(&self.api_version);
+        }
+        out
+    }
+
+    /// By what conflicts are ordered: the identity as the original writes it.
+    pub(super) fn identity(&self) -> String {
+        let version = if self.operation == Operation::Update { self.api_version.as_str() } else { "" };
+        format!("{:?}{}{version}{}", self.manager, self.operation.as_str(), self.subresource)
+    }
+}
+
+/// Who owns what of an object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Managers(pub(super) Vec<Entry>);
+
+impl Managers {
+    /// `None` when an entry does not decode.
+    pub(super) fn parse(fields: &Value) -> Option<Self> {
+        match fields {
+            Value::Null => Some(Self::default()),
+            Value::Array(entries) => {
+                let mut out = Self::default();
+                for one in entries {
+                    let entry = Entry::parse(one)?;
+                    // Of two entries of one owner the later counts.
+                    match out.position(&entry) {
+                        Some(at) => out.0[at] = entry,
+                        None => out.0.push(entry),
+                    }
+                }
+                Some(out)
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn of(object: &Value) -> Option<Self> {
+        object.pointer("/metadata/managedFields").map_or_else(|| Some(Self::default()), Self::parse)
+    }
+
+    pub(super) fn position(&self, entry: &Entry) -> Option<usize> {
+        self.0.iter().position(|one| one.same_owner(entry))
+    }
+
+    pub(super) fn drop_empty(&mut self) {
+        self.0.retain(|one| !one.set.is_empty());
+    }
+
+    /// Folds the oldest Update entries into one for each version, until few enough are left.
+    pub(super) fn cap(&mut self) {
+        let count = self.0.iter().filter(|e| e.operation == Operation::Update).count();
+        if count <= MAX_UPDATERS {
+            return;
+        }
+        let mut excess = count - MAX_UPDATERS;
+        self.sort();
+        let mut seen: Vec<String> = Vec::new();
+        let mut buckets: Vec<Entry> = Vec::new();
+        let mut kept: Vec<Entry> = Vec::new();
+        for entry in std::mem::take(&mut self.0) {
+            if entry.operation == Operation::Apply || excess == 0 {
+                kept.push(entry);
+                continue;
+            }
+            if let Some(bucket) = buckets.iter_mut().find(|b| b.api_version == entry.api_version) {
+                bucket.set.extend(&entry.set);
+                bucket.time = entry.time;
+                excess -= 1;
+                continue;
+            }
+            if seen.contains(&entry.api_version) {
+                // The second of its version: both become the bucket, one entry fewer.
+                let first = kept.iter().position(|one| {
+                    one.operation == Operation::Update && one.api_version == entry.api_version
+                });
+                let Some(first) = first else { continue };
+                let mut bucket = kept.remove(first);
+                bucket.set.extend(&entry.set);
+                bucket.manager = ANCIENT.to_owned();
+                bucket.subresource = String::new();
+                bucket.time = entry.time;
+                buckets.push(bucket);
+                excess -= 1;
+            } else {
+                seen.push(entry.api_version.clone());
+                kept.push(entry);
+            }
+        }
+        for bucket in buckets {
+            match kept.iter_mut().find(|one| one.same_owner(&bucket)) {
+                Some(own) => own.set.extend(&bucket.set),
+                None => kept.push(bucket),
+            }
+        }
+        self.0 = kept;
+    }
+
+    /// The order of the original: operation, time, manager, version, subresource.
+    fn sort(&mut self) {
+        self.0.sort_by(|a, b| {
+            let key = |e: &Entry| (e.operation == Operation::Update, e.time.clone().unwrap_or_default());
+            key(a)
+                .cmp(&key(b))
+                .then_with(|| a.manager.cmp(&b.manager))
+                .then_with(|| a.api_version.cmp(&b.api_version))
+                .then_with(|| a.subresource.cmp(&b.subresource))
+        });
+    }
+
+    /// Writes the entries into an object; without entries the field goes away.
+    pub(super) fn write(mut self, object: &mut Value) {
+        self.sort();
+        let Some(object) = object.as_object_mut() else { return };
+        if self.0.is_empty() {
+            if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+                meta.remove("managedFields");
+            }
+            return;
+        }
+        let meta = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+        if let Some(meta) = meta.as_object_mut() {
+            let entries = self.0.iter().map(Entry::encode).collect();
+            meta.insert("managedFields".to_owned(), Value::Array(entries));
+        }
+    }
+}
+
+/// Fields that nobody owns.
+pub(super) fn stripped() -> &'static PathSet {
+    static STRIPPED: std::sync::OnceLock<PathSet> = std::sync::OnceLock::new();
+    STRIPPED.get_or_init(|| {
+        PathSet::of_fields([
+            "apiVersion",
+            "kind",
+            "metadata",
+            "metadata.name",
+            "metadata.namespace",
+            "metadata.creationTimestamp",
+            "metadata.selfLink",
+            "metadata.uid",
+            "metadata.clusterName",
+            "metadata.generation",
+            "metadata.managedFields",
+            "metadata.resourceVersion",
+            "metadata.deletionTimestamp",
+        ])
+    })
+}
+
+/// An object with nothing set but what it is.
+pub(super) fn blank(schema: &Schema, like: &Value) -> Value {
+    let mut blank = schema.zero();
+    if let (Some(blank), Some(like)) = (blank.as_object_mut(), like.as_object()) {
+        for key in ["apiVersion", "kind"] {
+            if let Some(value) = like.get(key) {
+                blank.insert(key.to_owned(), value.clone());
+            }
+        }
+    }
+    blank
+}

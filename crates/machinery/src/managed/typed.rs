@@ -1,0 +1,430 @@
+//! Values seen by type: their field sets, differences, merges and removals.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::set::{Elem, PathSet, Scalar, atomic_map};
+use crate::schema::ListType;
+use crate::schema::graph::{Graph, Id, Node, Type};
+
+/// A position in the graph of types; `None` is a value whose type is deduced from its form.
+pub(crate) type Place = Option<Id>;
+
+/// A graph of types with the questions that ownership asks.
+#[derive(Clone, Copy)]
+pub(crate) struct Types<'g>(pub(crate) &'g Graph);
+
+/// What a value is to ownership.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Owned as a whole.
+    Leaf,
+    Map,
+    /// A keyed list or a set.
+    List(ListType),
+}
+
+/// The difference between two values.
+#[derive(Debug, Default)]
+pub(crate) struct Comparison {
+    pub(crate) removed: PathSet,
+    pub(crate) modified: PathSet,
+    pub(crate) added: PathSet,
+}
+
+impl Comparison {
+    fn attach(&mut self, elem: &Elem, child: Difference) {
+        let Difference { removed, modified, added, below } = child;
+        self.removed.attach(elem.clone(), removed, below.removed);
+        self.modified.attach(elem.clone(), modified, below.modified);
+        self.added.attach(elem.clone(), added, below.added);
+    }
+}
+
+#[derive(Default)]
+struct Difference {
+    removed: bool,
+    modified: bool,
+    added: bool,
+    below: Comparison,
+}
+
+impl<'g> Types<'g> {
+    fn node(self, place: Place) -> Option<&'g Node> {
+        place.map(|id| self.0.resolve(id).1)
+    }
+
+    pub(crate) fn form(self, place: Place, value: &Value) -> Form {
+        match value {
+            Value::Object(_) => match place {
+                Some(id) if atomic_map(self.0, id) => Form::Leaf,
+                _ => Form::Map,
+            },
+            Value::Array(_) => match place {
+                Some(id) if self.0.resolve(id).1.kind == Type::Array => match self.0.list_type(id) {
+                    ListType::Atomic => Form::Leaf,
+                    other => Form::List(other),
+                },
+                _ => Form::Leaf,
+            },
+            _ => Form::Leaf,
+        }
+    }
+
+    /// The type of a field, and whether it is declared by name.
+    pub(crate) fn field(self, place: Place, name: &str) -> (Place, bool) {
+        match self.node(place) {
+            Some(node) => match node.field(name) {
+                Some(field) => (Some(field.node), true),
+                None => (node.additional, false),
+            },
+            None => (None, false),
+        }
+    }
+
+    pub(crate) fn items(self, place: Place) -> Place {
+        self.node(place).and_then(|n| n.items)
+    }
+
+    /// Whether fields that are not declared are allowed here.
+    pub(crate) fn allows_unknown(self, place: Place) -> bool {
+        self.node(place).is_none_or(|node| {
+            node.kind == Type::Any
+                || node.preserve
+                || node.open
+                || node.additional.is_some()
+                || (node.fields.is_empty() && node.additional.is_none())
+        })
+    }
+
+    /// How an element of a list is named. `Err` says why it cannot be.
+    pub(crate) fn elem(self, place: Place, list: ListType, item: &Value) -> Result<Elem, String> {
+        if list == ListType::Set {
+            return match item {
+                Value::Object(_) => {
+                    Err("associative list without keys has an element that's a map type".to_owned())
+                }
+                Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
+                Value::Null => {
+                    Err("associative list without keys has an element that's an explicit null".to_owned())
+                }
+                scalar => Ok(Elem::Value(Scalar(scalar.clone()))),
+            };
+        }
+        let map = match item {
+            Value::Object(map) => map,
+            Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
+            _ => return Err("associative list with keys may not have non-map elements".to_owned()),
+        };
+        let own = place.map(|id| self.0.node(id));
+        let keys = match own {
+            Some(node) if !node.list_keys.is_empty() => &node.list_keys,
+            _ => match self.node(place) {
+                Some(node) => &node.list_keys,
+                None => return Err("not a keyed list".to_owned()),
+            },
+        };
+        let element = self.items(place);
+        let mut named = Vec::with_capacity(keys.len());
+        for key in keys {
+            let default = || {
+                let field = self.node(element)?.field(key)?;
+                self.0.node(field.node).default.as_ref()
+            };
+            match map.get(key).or_else(default) {
+                Some(value) => named.push((key.as_str().into(), Scalar(value.clone()))),
+                None => {
+                    return Err(format!(
+                        "associative list with keys has an element that omits key field {key:?} \
+                         (and doesn't have default value)"
+                    ));
+                }
+            }
+        }
+        named.sort();
+        Ok(Elem::Key(named))
+    }
+
+    /// The elements of a list by name, in order; of duplicates the first counts, unnameable ones are left out.
+    fn index(self, place: Place, list: ListType, items: &[Value]) -> Vec<(Elem, usize)> {
+        items
+            .iter()
+            .enumerate()
+            .filter_map(|(at, item)| Some((self.elem(place, list, item).ok()?, at)))
+            .collect()
+    }
+
+    /// The fields that an applied value sets.
+    pub(crate) fn field_set(self, place: Place, value: &Value) -> PathSet {
+        let mut out = PathSet::default();
+        match (self.form(place, value), value) {
+            (Form::Map, Value::Object(map)) => {
+                for (key, one) in map {
+                    let (child, declared) = self.field(place, key);
+                    let below = self.field_set(child, one);
+                    let empty = one.as_object().is_some_and(Map::is_empty);
+                    let leaf = self.is_leaf(child, one);
+                    out.attach(Elem::Field(key.as_str().into()), leaf || empty || !declared, below);
+                }
+            }
+            (Form::List(list), Value::Array(items)) => {
+                let element = self.items(place);
+                for item in items {
+                    if let Ok(elem) = self.elem(place, list, item) {
+                        out.attach(elem, true, self.field_set(element, item));
+                    }
+                }
+            }
+            _ => {}
+        }
+        out
+    }
+
+    fn is_leaf(self, place: Place, value: &Value) -> bool {
+        value.is_null() || self.form(place, value) == Form::Leaf
+    }
+
+    /// What changed from one object to another.
+    pub(crate) fn compare(self, place: Place, old: &Value, new: &Value) -> Comparison {
+        self.differ(place, Some(old), Some(new)).below
+    }
+
+    fn differ(self, place: Place, old: Option<&Value>, new: Option<&Value>) -> Difference {
+        let mut out = Difference::default();
+        let (Some(shown), other) = (new.or(old), if new.is_some() { old } else { None }) else { return out };
+        // Null takes the form of the other side.
+        let shown = if shown.is_null() { other.unwrap_or(shown) } else { shown };
+        let form = self.form(place, shown);
+        let same_form = other.is_none_or(|o| o.is_null() || self.form(place, o) == form);
+        let leaf = form == Form::Leaf || (empty(old) && empty(new));
+        if leaf || !same_form {
+            match (old, new) {
+                (None, _) => out.added = true,
+                (_, None) => out.removed = true,
+                (Some(old), Some(new)) => out.modified = old != new,
+            }
+            if leaf && same_form {
+                return out;
+            }
+        }
+        if !same_form {
+            // The form changed: all of the one goes and all of the other comes.
+            let gone = self.differ(place, old, None);
+            let come = self.differ(place, None, new);
+            out.below.removed = gone.below.removed;
+            out.below.added = come.below.added;
+            return out;
+        }
+        match form {
+            Form::Map => self.differ_maps(place, old, new, &mut out.below),
+            Form::List(list) => self.differ_lists(place, list, old, new, &mut out.below),
+            Form::Leaf => {}
+        }
+        // A node that comes or goes does so itself, too.
+        out.added |= old.is_none();
+        out.removed |= new.is_none();
+        out
+    }
+
+    fn differ_maps(self, place: Place, old: Option<&Value>, new: Option<&Value>, out: &mut Comparison) {
+        let (old, new) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
+        for (key, was) in old.into_iter().flatten() {
+            let is = new.and_then(|n| n.get(key));
+            if is == Some(was) {
+                continue;
+            }
+            let difference = self.differ(self.field(place, key).0, Some(was), is);
+            out.attach(&Elem::Field(key.as_str().into()), difference);
+        }
+        for (key, is) in new.into_iter().flatten() {
+            if old.is_none_or(|o| !o.contains_key(key)) {
+                let difference = self.differ(self.field(place, key).0, None, Some(is));
+                out.attach(&Elem::Field(key.as_str().into()), difference);
+            }
+        }
+    }
+
+    fn differ_lists(
+        self,
+        place: Place,
+        list: ListType,
+        old: Option<&Value>,
+        new: Option<&Value>,
+        out: &mut Comparison,
+    ) {
+        let none: &[Value] = &[];
+        let old = old.and_then(Value::as_array).map_or(none, Vec::as_slice);
+        let new = new.and_then(Value::as_array).map_or(none, Vec::as_slice);
+        let element = self.items(place);
+        // Duplicates, which live objects may have, are compared together.
+        let mut sides: BTreeMap<Elem, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
+        for (elem, at) in self.index(place, list, old) {
+            sides.entry(elem).or_default().0.extend(old.get(at));
+        }
+        for (elem, at) in self.index(place, list, new) {
+            sides.entry(elem).or_default().1.extend(new.get(at));
+        }
+        for (elem, (was, is)) in sides {
+            let difference = if was.len() < 2 && is.len() < 2 {
+                self.differ(element, was.first().copied(), is.first().copied())
+            } else if was == is {
+                continue;
+            } else {
+                Difference {
+                    added: was.is_empty(),
+                    removed: is.is_empty(),
+                    modified: !was.is_empty() && !is.is_empty(),
+                    ..Difference::default()
+                }
+            };
+            out.attach(&elem, difference);
+        }
+    }
+
+    /// Merges an applied value over a live one.
+    pub(crate) fn merge(self, place: Place, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
+        let Some(applied) = applied else { return live.cloned() };
+        let Some(live) = live else { return Some(applied.clone()) };
+        let form = self.form(place, if applied.is_null() { live } else { applied });
+        if form == Form::Leaf || self.form(place, live) != form || (empty(Some(live)) && empty(Some(applied)))
+        {
+            return Some(applied.clone());
+        }
+        match form {
+            Form::Map => Some(self.merge_maps(place, live, applied)),
+            Form::List(list) => Some(Value::Array(self.merge_lists(place, list, live, applied))),
+            Form::Leaf => None,
+        }
+    }
+
+    fn merge_maps(self, place: Place, live: &Value, applied: &Value) -> Value {
+        let mut out = Map::new();
+        let applied = applied.as_object();
+        for (key, one) in live.as_object().into_iter().flatten() {
+            let with = applied.and_then(|a| a.get(key));
+            if let Some(merged) = self.merge(self.field(place, key).0, Some(one), with) {
+                out.insert(key.clone(), merged);
+            }
+        }
+        for (key, one) in applied.into_iter().flatten() {
+            if !out.contains_key(key) {
+                out.insert(key.clone(), one.clone());
+            }
+        }
+        Value::Object(out)
+    }
+
+    /// Applied elements keep the order they were applied in; those only live stay where they were among them.
+    fn merge_lists(self, place: Place, list: ListType, live: &Value, applied: &Value) -> Vec<Value> {
+        let none: &[Value] = &[];
+        let left = live.as_array().map_or(none, Vec::as_slice);
+        let right = applied.as_array().map_or(none, Vec::as_slice);
+        let element = self.items(place);
+        let lefts = self.index(place, list, left);
+        let rights = self.index(place, list, right);
+        let in_left: BTreeMap<&Elem, usize> = lefts.iter().rev().map(|(e, at)| (e, *at)).collect();
+        let in_right: BTreeMap<&Elem, usize> = rights.iter().rev().map(|(e, at)| (e, *at)).collect();
+        let mut shared = rights.iter().map(|(e, _)| e).filter(|e| in_left.contains_key(e));
+        let mut next = shared.next();
+        let mut out = Vec::with_capacity(lefts.len().max(rights.len()));
+        let (mut l, mut r) = (0, 0);
+        loop {
+            let (here, there) = (lefts.get(l), rights.get(r));
+            if let (Some((elem, _)), Some((wanted, at))) = (here, there) {
+                if elem == wanted {
+                    out.extend(self.merge(
+                        element,
+                        in_left.get(elem).and_then(|i| left.get(*i)),
+                        right.get(*at),
+                    ));
+                    (l, r) = (l + 1, r + 1);
+                    next = shared.next();
+                    continue;
+                }
+                if in_right.contains_key(elem) && next.is_some_and(|n| n != elem) {
+                    // Shared, but not the one whose turn it is.
+                    l += 1;
+                    continue;
+                }
+            }
+            if let Some((elem, at)) = here {
+                if !in_right.contains_key(elem) {
+                    out.extend(left.get(*at).cloned());
+                    l += 1;
+                    continue;
+                }
+                if there.is_none() {
+                    // Merged already, with its applied element.
+                    l += 1;
+                    continue;
+                }
+            }
+            let Some((elem, at)) = there else { break };
+            out.extend(self.merge(element, in_left.get(elem).and_then(|i| left.get(*i)), right.get(*at)));
+            r += 1;
+            if next == Some(elem) {
+                next = shared.next();
+            }
+        }
+        out
+    }
+
+    /// The value without what the set names; `None` when nothing is left of it.
+    pub(crate) fn remove(self, place: Place, value: &Value, set: &PathSet) -> Option<Value> {
+        if set.is_empty() {
+            return Some(value.clone());
+        }
+        match (self.form(place, value), value) {
+            (Form::Map, Value::Object(map)) => {
+                let mut out = Map::new();
+                for (key, one) in map {
+                    let elem = Elem::Field(key.as_str().into());
+                    if set.has(&elem) {
+                        continue;
+                    }
+                    // What is emptied stays as null: the field itself was not removed, and may be owned.
+                    let kept = match set.below(&elem) {
+                        Some(below) => {
+                            self.remove(self.field(place, key).0, one, below).unwrap_or(Value::Null)
+                        }
+                        None => one.clone(),
+                    };
+                    out.insert(key.clone(), kept);
+                }
+                (!out.is_empty()).then_some(Value::Object(out))
+            }
+            (Form::List(list), Value::Array(items)) => {
+                let element = self.items(place);
+                let mut out = Vec::with_capacity(items.len());
+                for item in items {
+                    let Ok(elem) = self.elem(place, list, item) else {
+                        out.push(item.clone());
+                        continue;
+                    };
+                    if set.has(&elem) {
+                        continue;
+                    }
+                    match set.below(&elem) {
+                        Some(below) => out.extend(self.remove(element, item, below)),
+                        None => out.push(item.clone()),
+                    }
+                }
+                (!out.is_empty()).then_some(Value::Array(out))
+            }
+            // Of what is owned as a whole nothing remains.
+            (Form::Leaf, Value::Object(_) | Value::Array(_)) => None,
+            _ => Some(value.clone()),
+        }
+    }
+}
+
+/// Nothing, null, or a container without content.
+fn empty(value: Option<&Value>) -> bool {
+    match value {
+        None | Some(Value::Null) => true,
+        Some(Value::Array(items)) => items.is_empty(),
+        Some(Value::Object(map)) => map.is_empty(),
+        Some(_) => false,
+    }
+}

@@ -1,0 +1,370 @@
+//! CEL rules of custom resources: `x-kubernetes-validations` (AS-044; spec 6.4).
+
+mod check;
+mod program;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use kube_cel::KubeCelExt as _;
+use kube_cel::cel::objects::OptionalValue;
+use kube_cel::cel::{Context, ExecutionError, Value as Cel};
+use serde_json::Value;
+
+pub use check::compile;
+
+use crate::field::{self, Path};
+use crate::schema::Schema;
+use crate::schema::graph::{Graph, Id, Type};
+use program::Expression;
+
+/// Work that one rule may need, by an upper bound taken before it runs.
+const RULE_BUDGET: u64 = 10_000_000;
+/// Work that all rules of one object may need.
+const OBJECT_BUDGET: u64 = 20_000_000;
+/// Longest message of a `messageExpression`.
+const MAX_MESSAGE: usize = 5 * 1024;
+
+/// The rules of a type, compiled.
+#[derive(Debug, Default)]
+pub(crate) struct Compiled {
+    rules: BTreeMap<Id, Vec<CompiledRule>>,
+    /// Nodes with rules at or below them.
+    reaches: Vec<bool>,
+}
+
+#[derive(Debug)]
+struct CompiledRule {
+    source: crate::schema::graph::Rule,
+    rule: Result<Expression, String>,
+    message: Option<Expression>,
+}
+
+/// All functions that rules may use; made once, as it is a long list.
+fn base() -> &'static Context<'static> {
+    static BASE: OnceLock<Context<'static>> = OnceLock::new();
+    BASE.get_or_init(|| Context::default().with_all())
+}
+
+/// Whether the type has any rules.
+pub fn has_rules(schema: &Schema) -> bool {
+    !compiled(schema).rules.is_empty()
+}
+
+/// Evaluates the rules of a custom resource, or of a part of one. `old` on updates only: rules about changes run, and
+/// faults of unchanged values are dropped.
+pub fn validate(schema: &Schema, new: &Value, old: Option<&Value>) -> Vec<field::Error> {
+    validate_at(schema, new, old, &Path::root())
+}
+
+/// The same for a part of an object (`status`), whose place is given.
+pub fn validate_at(schema: &Schema, new: &Value, old: Option<&Value>, path: &Path) -> Vec<field::Error> {
+    let compiled = compiled(schema);
+    let mut run = Run {
+        graph: schema.graph(),
+        compiled: &compiled,
+        budget: OBJECT_BUDGET,
+        errors: Vec::new(),
+        stopped: false,
+    };
+    run.node(schema.id(), new, old, path);
+    run.errors
+}
+
+/// Everything that a custom resource has to hold: value validation, unique list elements, and rules, which do not run
+/// on objects that are malformed. `prefix` is the name of a part (`status`).
+pub fn validate_object(
+    schema: &Schema,
+    new: &Value,
+    old: Option<&Value>,
+    prefix: Option<&str>,
+) -> Vec<field::Error> {
+    let mut errors = match (prefix, old) {
+        (Some(prefix), old) => schema.validate_part(new, old, prefix),
+        (None, Some(old)) => schema.validate_update(new, old),
+        (None, None) => schema.validate(new),
+    };
+    if !has_rules(schema) {
+        return errors;
+    }
+    let blocking = [
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    ];
+    if errors.iter().any(|e| blocking.contains(&e.reason())) {
+        errors.push(field::Error::invalid_nil(
+            &Path::root(),
+            "some validation rules were not checked because the object was invalid; \
+             correct the existing errors to complete validation",
+        ));
+        return errors;
+    }
+    errors.extend(validate_at(schema, new, old, &prefix.map_or_else(Path::root, Path::field)));
+    errors
+}
+
+fn compiled(schema: &Schema) -> Arc<Compiled> {
+    schema.graph().rules.get_or_init(|| Arc::new(build(schema.graph()))).clone()
+}
+
+fn build(graph: &Graph) -> Compiled {
+    let mut out = Compiled { reaches: vec![false; graph.nodes.len()], ..Compiled::default() };
+    for (at, node) in graph.nodes.iter().enumerate() {
+        let Some(checks) = node.checks.as_ref().filter(|c| !c.rules.is_empty()) else { continue };
+        let compile = |source: &crate::schema::graph::Rule| CompiledRule {
+            rule: Expression::compile(&source.expression),
+            message: Expression::compile(&source.message_expression)
+                .ok()
+                .filter(|_| !source.message_expression.is_empty()),
+            source: source.clone(),
+        };
+        out.rules.insert(at as Id, checks.rules.iter().map(compile).collect());
+        if let Some(slot) = out.reaches.get_mut(at) {
+            *slot = true;
+        }
+    }
+    let mut changed = !out.rules.is_empty();
+    while changed {
+        changed = false;
+        for (at, node) in graph.nodes.iter().enumerate() {
+            let reached = |id: &Id| out.reaches.get(*id as usize).copied().unwrap_or_default();
+            let below = node.fields.iter().any(|f| reached(&f.node))
+                || node.items.as_ref().is_some_and(reached)
+                || node.additional.as_ref().is_some_and(reached)
+                || node.target.as_ref().is_some_and(reached);
+            if below && !reached(&(at as Id)) {
+                out.reaches[at] = true;
+                changed = true;
+            }
+        }
+    }
+    out
+}
+
+struct Run<'g> {
+    graph: &'g Graph,
+    compiled: &'g Compiled,
+    budget: u64,
+    errors: Vec<field::Error>,
+    stopped: bool,
+}
+
+impl Run<'_> {
+    fn node(&mut self, id: Id, value: &Value, old: Option<&Value>, path: &Path) {
+        let (id, node) = self.graph.resolve(id);
+        if self.stopped || value.is_null() || self.compiled.reaches.get(id as usize) != Some(&true) {
+            return;
+        }
+        self.rules(id, value, old, path);
+        match value {
+            Value::Object(map) => {
+                for (key, one) in map {
+                    let before = old.and_then(|o| o.get(key));
+                    if let Some(field) = node.field(key) {
+                        self.node(field.node, one, before, &path.child(key));
+                    } else if let Some(element) = node.additional {
+                        self.node(element, one, before, &path.key(key));
+                    }
+                }
+            }
+            Value::Array(items) => {
+                let Some(element) = node.items else { return };
+                for (index, item) in items.iter().enumerate() {
+                    let before = old.and_then(|o| crate::schema::correlate(self.graph, id, index, item, o));
+                    self.node(element, item, before, &path.index(index));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn rules(&mut self, id: Id, value: &Value, old: Option<&Value>, path: &Path) {
+        let compiled = self.compiled;
+        let Some(rules) = compiled.rules.get(&id) else { return };
+        let unchanged = old == Some(value);
+        let mut context: Option<Context> = None;
+        for rule in rules {
+            let expression = match &rule.rule {
+                Ok(expression) => expression,
+                Err(fault) => {
+                    let detail = format!("rule compile error: {fault}");
+                    self.errors.push(field::Error::invalid_str(path, self.type_name(id), &detail));
+                    continue;
+                }
+            };
+            let transition = expression.uses_old();
+            if (unchanged && !transition) || (transition && old.is_none() && !rule.source.optional_old_self) {
+                continue;
+            }
+            if !self.pay(rule, expression, id, value, old, path) {
+                return;
+            }
+            let graph = self.graph;
+            let context = context.get_or_insert_with(|| {
+                let mut context = base().new_inner_scope();
+                context.add_variable_from_value("self", value::convert(graph, id, value, false));
+                context
+            });
+            if transition {
+                let before = old.map(|old| value::convert(graph, id, old, false));
+                let bound = if rule.source.optional_old_self {
+                    let optional = before.map_or_else(OptionalValue::none, OptionalValue::of);
+                    Cel::Opaque(Arc::new(optional))
+                } else {
+                    before.unwrap_or(Cel::Null)
+                };
+                context.add_variable_from_value("oldSelf", bound);
+            }
+            match expression.program.execute(context) {
+                Ok(Cel::Bool(true)) => {}
+                Ok(_) => {
+                    let detail = message(rule, context);
+                    let error = reasoned(&rule.source, &below(path, &rule.source.field_path), value, &detail);
+                    self.errors.push(error);
+                }
+                Err(error) => {
+                    let detail = match words(&error) {
+                        text if text.starts_with("no such overload") => format!(
+                            "'{text}': call arguments did not match a supported operator, function or macro signature \
+                             for rule: {}",
+                            name(&rule.source)
+                        ),
+                        text => format!("{text} evaluating rule: {}", name(&rule.source)),
+                    };
+                    let at = below(path, &rule.source.field_path);
+                    let shown = Value::from(self.type_name(id));
+                    self.errors.push(reasoned(&rule.source, &at, &shown, &detail));
+                }
+            }
+        }
+    }
+
+    /// Takes the work of a rule off the budget, before it runs.
+    fn pay(
+        &mut self,
+        rule: &CompiledRule,
+        expression: &Expression,
+        id: Id,
+        value: &Value,
+        old: Option<&Value>,
+        path: &Path,
+    ) -> bool {
+        let old_width = old.map(|old| value::widest(old, expression.splits())).unwrap_or_default();
+        let cost = expression.cost(value::widest(value, expression.splits()).max(old_width));
+        if cost <= RULE_BUDGET && cost <= self.budget {
+            self.budget -= cost;
+            return true;
+        }
+        self.stopped = true;
+        let detail = format!(
+            "'operation cancelled: actual cost limit exceeded': no further validation rules will be run due to call \
+             cost exceeds limit for rule: {}",
+            name(&rule.source)
+        );
+        self.errors.push(field::Error::invalid_str(path, self.type_name(id), &detail));
+        false
+    }
+
+    fn type_name(&self, id: Id) -> &'static str {
+        match self.graph.resolve(id).1.kind {
+            Type::Object => "object",
+            Type::Array => "array",
+            Type::Integer | Type::Int32 | Type::Int64 => "integer",
+            Type::Number => "number",
+            Type::Boolean => "boolean",
+            Type::Any | Type::IntOrString | Type::SchemaOrBool | Type::SchemaOrArray => "",
+            _ => "string",
+        }
+    }
+}
+
+/// How faults call a rule: by its message, or itself.
+fn name(rule: &crate::schema::graph::Rule) -> &str {
+    if rule.message.is_empty() { rule.expression.trim() } else { rule.message.trim() }
+}
+
+fn message(rule: &CompiledRule, context: &Context) -> String {
+    if let Some(expression) = &rule.message
+        && let Ok(Cel::String(text)) = expression.program.execute(context)
+    {
+        let text = text.trim();
+        if !text.is_empty() && !text.contains('\n') && text.len() <= MAX_MESSAGE {
+            return text.to_owned();
+        }
+    }
+    if rule.source.message.is_empty() {
+        format!("failed rule: {}", name(&rule.source))
+    } else {
+        name(&rule.source).to_owned()
+    }
+}
+
+fn reasoned(rule: &crate::schema::graph::Rule, path: &Path, value: &Value, detail: &str) -> field::Error {
+    match rule.reason.as_str() {
+        "FieldValueForbidden" => field::Error::forbidden(path, detail),
+        "FieldValueRequired" => field::Error::required(path, detail),
+        "FieldValueDuplicate" => field::Error::duplicate(path, value),
+        // Objects and lists are not echoed.
+        _ if value.is_object() || value.is_array() => field::Error::invalid_omitted(path, detail),
+        _ => field::Error::invalid(path, value, detail),
+    }
+}
+
+/// The path of a fault that names a field below the node (`.spec['x-y'].z`).
+fn below(path: &Path, field: &str) -> Path {
+    let mut out = path.clone();
+    for step in steps(field).unwrap_or_default() {
+        out = out.child(&step);
+    }
+    out
+}
+
+/// The steps of a `fieldPath`; `None` when it is none.
+fn steps(field: &str) -> Option<Vec<String>> {
+    let mut out = Vec::new();
+    let mut rest = field;
+    while !rest.is_empty() {
+        if let Some(after) = rest.strip_prefix('.') {
+            let end = after.find(['.', '[']).unwrap_or(after.len());
+            let step = after.get(..end).filter(|s| !s.is_empty())?;
+            out.push(step.to_owned());
+            rest = after.get(end..)?;
+        } else {
+            let after = rest.strip_prefix("['")?;
+            let end = after.find("']")?;
+            out.push(after.get(..end)?.to_owned());
+            rest = after.get(end + 2..)?;
+        }
+    }
+    Some(out)
+}
+
+/// The original's words for what went wrong.
+fn words(error: &ExecutionError) -> String {
+    match error {
+        ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+        ExecutionError::NoSuchOverload
+        | ExecutionError::ValuesNotComparable(..)
+        | ExecutionError::UnsupportedBinaryOperator(..)
+        | ExecutionError::UnsupportedUnaryOperator(..)
+        | ExecutionError::UnexpectedType { .. } => "no such overload".to_owned(),
+        ExecutionError::UndeclaredReference(name) => {
+            format!("undeclared reference to '{name}' (in container '')")
+        }
+        ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
+        ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
+        ExecutionError::Overflow(..) => "integer overflow".to_owned(),
+        ExecutionError::IndexOutOfBounds(index) => match index {
+            Cel::Int(at) => format!("index out of bounds: {at}"),
+            _ => "index out of bounds".to_owned(),
+        },
+        ExecutionError::FunctionError { message, .. } => message.clone(),
+        other => other.to_string(),
+    }
+}

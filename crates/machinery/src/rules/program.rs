@@ -1,0 +1,218 @@
+//! Compiled rules, and what is known of them without running them.
+
+use kube_cel::cel::Program;
+use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
+
+use super::value::escape;
+use crate::schema::graph::{Graph, Id, Type};
+
+/// Longer rules are refused.
+const MAX_SOURCE: usize = 16 * 1024;
+/// Rules without a known variable are not rules.
+const VARIABLES: [&str; 2] = ["self", "oldSelf"];
+
+/// One compiled expression.
+#[derive(Debug)]
+pub(super) struct Expression {
+    pub(super) program: Program,
+    facts: Facts,
+}
+
+/// What an expression does, as far as it can be seen.
+#[derive(Debug, Default)]
+struct Facts {
+    uses_old: bool,
+    /// Nodes of the expression.
+    size: u64,
+    /// How deep its loops are nested.
+    loops: u32,
+    /// The longest list that it spells out.
+    literal: u64,
+    /// It makes lists out of texts.
+    splits: bool,
+}
+
+impl Expression {
+    pub(super) fn compile(source: &str) -> Result<Self, String> {
+        if source.len() > MAX_SOURCE {
+            return Err(format!("compilation failed: expression is longer than {MAX_SOURCE} bytes"));
+        }
+        let program = Program::compile(source).map_err(|e| format!("compilation failed: {e}"))?;
+        let mut facts = Facts { literal: 1, ..Facts::default() };
+        let unknown = facts.scan(&program.expression().expr, 0, &mut Vec::new());
+        if let Some(name) = unknown {
+            return Err(format!(
+                "compilation failed: ERROR: <input>:1:1: undeclared reference to '{name}' (in container '')\n | {source}\n | ^"
+            ));
+        }
+        Ok(Self { program, facts })
+    }
+
+    /// It asks for the former value.
+    pub(super) fn uses_old(&self) -> bool {
+        self.facts.uses_old
+    }
+
+    /// The length of texts counts, as it makes lists of them.
+    pub(super) fn splits(&self) -> bool {
+        self.facts.splits
+    }
+
+    /// An upper bound of the work of one run over a value whose widest part is this wide.
+    pub(super) fn cost(&self, width: u64) -> u64 {
+        self.facts.size.saturating_mul(width.max(self.facts.literal).saturating_pow(self.facts.loops))
+    }
+
+    /// The first field that a rule asks of `self` and that no object of this type can have.
+    pub(super) fn undefined_field(&self, graph: &Graph, id: Id) -> Option<String> {
+        let mut missing = None;
+        fields(&self.program.expression().expr, graph, id, &mut missing);
+        missing
+    }
+}
+
+impl Facts {
+    /// Counts, and finds the first variable that nobody declared.
+    fn scan(&mut self, expr: &Expr, loops: u32, scope: &mut Vec<String>) -> Option<String> {
+        self.size += 1;
+        self.loops = self.loops.max(loops);
+        let all = |this: &mut Self, list: &[IdedExpr], loops: u32, scope: &mut Vec<String>| {
+            list.iter().find_map(|one| this.scan(&one.expr, loops, scope))
+        };
+        match expr {
+            Expr::Unspecified => None,
+            Expr::Ident(name) => {
+                self.uses_old |= name == "oldSelf";
+                let known = VARIABLES.contains(&name.as_str())
+                    || scope.contains(name)
+                    || name.starts_with('@')
+                    || NAMES.contains(&name.as_str());
+                (!known).then(|| name.clone())
+            }
+            Expr::Literal(LiteralValue::String(text)) => {
+                self.literal = self.literal.max(text.inner().len() as u64 / 10);
+                None
+            }
+            Expr::Literal(_) => None,
+            Expr::Select(select) => self.scan(&select.operand.expr, loops, scope),
+            Expr::Call(call) => {
+                self.splits |= matches!(call.func_name.as_str(), "split" | "findAll" | "range");
+                let target = call.target.as_ref();
+                // `optional.of`, `math.abs`: the target is a name, not a variable.
+                let namespace =
+                    target.is_some_and(|t| matches!(&t.expr, Expr::Ident(n) if NAMES.contains(&n.as_str())));
+                let found =
+                    if namespace { None } else { target.and_then(|t| self.scan(&t.expr, loops, scope)) };
+                found.or_else(|| all(self, &call.args, loops, scope))
+            }
+            Expr::List(list) => {
+                self.literal = self.literal.max(list.elements.len() as u64);
+                all(self, &list.elements, loops, scope)
+            }
+            Expr::Map(map) => {
+                self.literal = self.literal.max(map.entries.len() as u64);
+                map.entries.iter().find_map(|entry| match &entry.expr {
+                    EntryExpr::MapEntry(entry) => {
+                        let key = self.scan(&entry.key.expr, loops, scope);
+                        key.or_else(|| self.scan(&entry.value.expr, loops, scope))
+                    }
+                    EntryExpr::StructField(field) => self.scan(&field.value.expr, loops, scope),
+                })
+            }
+            Expr::Struct(one) => one.entries.iter().find_map(|entry| match &entry.expr {
+                EntryExpr::MapEntry(entry) => self.scan(&entry.value.expr, loops, scope),
+                EntryExpr::StructField(field) => self.scan(&field.value.expr, loops, scope),
+            }),
+            Expr::Comprehension(inner) => {
+                let range = self.scan(&inner.iter_range.expr, loops, scope);
+                let init = range.or_else(|| self.scan(&inner.accu_init.expr, loops, scope));
+                let before = scope.len();
+                scope.push(inner.iter_var.clone());
+                scope.extend(inner.iter_var2.clone());
+                scope.push(inner.accu_var.clone());
+                let parts = [&inner.loop_cond, &inner.loop_step, &inner.result];
+                let found =
+                    init.or_else(|| parts.into_iter().find_map(|p| self.scan(&p.expr, loops + 1, scope)));
+                scope.truncate(before);
+                found
+            }
+        }
+    }
+}
+
+/// Names that functions and types have before the dot.
+const NAMES: [&str; 24] = [
+    "optional",
+    "math",
+    "sets",
+    "base64",
+    "lists",
+    "format",
+    "strings",
+    "cel",
+    "ip",
+    "cidr",
+    "semver",
+    "url",
+    "quantity",
+    "jsonpatch",
+    "int",
+    "uint",
+    "double",
+    "string",
+    "bool",
+    "bytes",
+    "list",
+    "map",
+    "null_type",
+    "type",
+];
+
+/// Walks chains of selections that start at `self`; gives the type at their end, where it is known.
+fn fields(expr: &Expr, graph: &Graph, id: Id, missing: &mut Option<String>) -> Option<Id> {
+    let mut visit = |one: &Expr| drop_place(fields(one, graph, id, missing));
+    match expr {
+        Expr::Ident(name) if VARIABLES.contains(&name.as_str()) => Some(id),
+        Expr::Select(select) => {
+            let at = fields(&select.operand.expr, graph, id, missing)?;
+            let node = graph.resolve(at).1;
+            let declared =
+                node.fields.iter().find(|f| escape(&f.name).is_some_and(|name| name == select.field));
+            if let Some(field) = declared {
+                return (node.kind == Type::Object && &*field.name != "metadata").then_some(field.node);
+            }
+            if node.kind == Type::Object
+                && !node.fields.is_empty()
+                && node.additional.is_none()
+                && !node.preserve
+            {
+                missing.get_or_insert_with(|| select.field.clone());
+            }
+            None
+        }
+        Expr::Call(call) => {
+            call.target.iter().for_each(|t| visit(&t.expr));
+            call.args.iter().for_each(|a| visit(&a.expr));
+            None
+        }
+        Expr::List(list) => {
+            list.elements.iter().for_each(|e| visit(&e.expr));
+            None
+        }
+        Expr::Comprehension(inner) => {
+            // A loop over `self` may bind its own `self`; then nothing is known.
+            if VARIABLES.contains(&inner.iter_var.as_str()) {
+                return None;
+            }
+            for part in
+                [&inner.iter_range, &inner.accu_init, &inner.loop_cond, &inner.loop_step, &inner.result]
+            {
+                visit(&part.expr);
+            }
+            None
+        }
+        _ => None,
+    }
+}
+
+fn drop_place(_: Option<Id>) {}

@@ -1,0 +1,253 @@
+//! Types of objects: one graph for built-in kinds and custom resources, and what is done with values by type.
+
+mod checks;
+mod decode;
+mod default;
+mod definitions;
+mod formats;
+pub(crate) mod graph;
+mod normalise;
+mod prune;
+mod structural;
+mod structural_errors;
+mod validate;
+
+pub(crate) use validate::correlate;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+pub use definitions::{DefinitionError, Definitions};
+pub use structural_errors::structural_errors;
+
+use crate::field;
+use graph::{At, Field, Graph, Id, Node, Type};
+
+/// A field that the type does not have, by its full path (AS-037); prints `unknown field "spec.foo"`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownField {
+    pub path: String,
+}
+
+impl std::fmt::Display for UnknownField {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "unknown field \"{}\"", self.path)
+    }
+}
+
+/// A value that does not fit its type; the text is Go's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DecodeError(pub String);
+
+/// How lists of a type are merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListType {
+    Atomic,
+    Set,
+    Map,
+}
+
+/// How maps and structs of a type are merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapType {
+    Granular,
+    Atomic,
+}
+
+/// A type. Cheap to clone; recursive types are fine.
+#[derive(Clone, Debug)]
+pub struct Schema {
+    graph: Arc<Graph>,
+    id: Id,
+}
+
+impl Schema {
+    pub(crate) fn new(graph: Arc<Graph>, id: Id) -> Self {
+        Self { graph, id }
+    }
+
+    /// One definition of a table; for several use [`Definitions`], which parses the table once.
+    pub fn builtin(definitions: &Value, name: &str) -> Option<Self> {
+        Definitions::parse(definitions).ok()?.schema(name)
+    }
+
+    /// The type of a custom resource version from its `openAPIV3Schema` (AS-041).
+    pub fn structural(
+        openapi: &Value,
+        group: &str,
+        version: &str,
+        kind: &str,
+    ) -> Result<Self, Vec<field::Error>> {
+        structural::build(openapi, group, version, kind)
+    }
+
+    /// The type of a part of a schema.
+    pub(crate) fn node_of(definition: &Map<String, Value>) -> Result<Self, String> {
+        structural::build_part(definition)
+    }
+
+    pub(crate) fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    pub(crate) fn id(&self) -> Id {
+        self.id
+    }
+
+    fn own(&self) -> &Node {
+        self.graph.node(self.id)
+    }
+
+    fn node(&self) -> &Node {
+        self.graph.resolve(self.id).1
+    }
+
+    fn at(&self, id: Id) -> Self {
+        Self { graph: self.graph.clone(), id }
+    }
+
+    /// A declared field.
+    pub fn field(&self, name: &str) -> Option<Self> {
+        self.node().field(name).map(|f| self.at(f.node))
+    }
+
+    /// Declared fields, sorted by name.
+    pub fn fields(&self) -> Vec<(String, Self)> {
+        let pair = |f: &Field| (f.name.to_string(), self.at(f.node));
+        self.node().fields.iter().map(pair).collect()
+    }
+
+    /// Type of the elements of a list.
+    pub fn items(&self) -> Option<Self> {
+        let node = self.node();
+        if matches!(node.kind, Type::Array) { node.items.map(|id| self.at(id)) } else { None }
+    }
+
+    /// Type of the values of a map.
+    pub fn additional(&self) -> Option<Self> {
+        self.node().additional.map(|id| self.at(id))
+    }
+
+    pub fn list_type(&self) -> ListType {
+        self.graph.list_type(self.id)
+    }
+
+    /// Keys of a list of type map.
+    pub fn list_keys(&self) -> &[String] {
+        let own = self.own();
+        if own.list_keys.is_empty() { &self.node().list_keys } else { &own.list_keys }
+    }
+
+    pub fn map_type(&self) -> MapType {
+        self.graph.map_type(self.id)
+    }
+
+    /// `x-kubernetes-patch-strategy` of this field (`merge`, `retainKeys`, `merge,retainKeys`, `replace`).
+    pub fn patch_strategy(&self) -> Option<&str> {
+        self.own().patch_strategy.as_deref()
+    }
+
+    pub fn patch_merge_key(&self) -> Option<&str> {
+        self.own().patch_merge_key.as_deref()
+    }
+
+    /// Name of the definition, or the kind of a custom resource; empty for anonymous nodes.
+    pub fn type_name(&self) -> &str {
+        &self.node().name
+    }
+
+    /// OpenAPI type: `object`, `array`, `string`, …; empty when any.
+    pub fn json_type(&self) -> &'static str {
+        match self.node().kind {
+            Type::Object => "object",
+            Type::Array => "array",
+            Type::String | Type::Bytes | Type::Time | Type::MicroTime | Type::Quantity => "string",
+            Type::Int32 | Type::Int64 | Type::Integer => "integer",
+            Type::Number => "number",
+            Type::Boolean => "boolean",
+            Type::Any | Type::IntOrString | Type::SchemaOrBool | Type::SchemaOrArray => "",
+        }
+    }
+
+    pub fn is_int_or_string(&self) -> bool {
+        self.node().kind == Type::IntOrString
+    }
+
+    pub fn preserves_unknown(&self) -> bool {
+        self.own().preserve || self.node().preserve
+    }
+
+    /// Whether this is the type of a custom resource.
+    pub fn is_custom(&self) -> bool {
+        self.graph.custom
+    }
+
+    /// Decodes a built-in object in place like Go does (AS-002): checks types, drops nulls and unknown fields and
+    /// brings quantities, times and base64 into canonical form. After an error the object is half decoded.
+    pub fn decode(&self, value: &mut Value) -> Result<Vec<UnknownField>, DecodeError> {
+        let mut decoder = decode::Decoder::new(&self.graph, self.id);
+        decoder.value(self.id, value, &At::ROOT, "")?;
+        Ok(decoder.unknown)
+    }
+
+    /// Gives a decoded built-in object the form that Go prints: empty optional values vanish, and what is always
+    /// printed appears (`status: {}`). Call it after defaulting; custom resources stay as they are.
+    pub fn normalise(&self, value: &mut Value) {
+        if !self.graph.custom {
+            normalise::value(&self.graph, self.id, value);
+        }
+    }
+
+    /// The last touch before a built-in object is stored: lists and maps that are always printed become null when they
+    /// are empty (`rules: []` of a Role is owned by who sent it, but reads `rules: null`). To be called after ownership
+    /// was tracked, on what [`Self::normalise`] has seen.
+    pub fn store_form(&self, value: &mut Value) {
+        if !self.graph.custom {
+            normalise::store_form(&self.graph, self.id, value);
+        }
+    }
+
+    /// An object of this type with nothing set, as it is printed; `{}` for custom resources.
+    pub fn zero(&self) -> Value {
+        if self.graph.custom { Value::Object(Map::new()) } else { normalise::zero(&self.graph, self.id, 0) }
+    }
+
+    /// Drops what the schema of a custom resource does not specify (AS-041), and prints whole numbers without a fraction.
+    /// `metadata` is cut to what ObjectMeta has.
+    pub fn prune(&self, value: &mut Value) -> Vec<UnknownField> {
+        let mut unknown = Vec::new();
+        prune::value(&self.graph, self.id, value, &At::ROOT, &mut unknown);
+        unknown
+    }
+
+    /// Fills in the defaults of the schema. In custom resources also drops nulls that are not nullable.
+    pub fn default(&self, value: &mut Value) {
+        default::value(&self.graph, self.id, value);
+    }
+
+    /// OpenAPI value validation of a custom resource (AS-042; spec 6.3), without CEL (see [`crate::rules`]).
+    pub fn validate(&self, value: &Value) -> Vec<field::Error> {
+        validate::validate(&self.graph, self.id, value, None, None)
+    }
+
+    /// The same with ratcheting: faults of parts that `old` has equally are dropped.
+    pub fn validate_update(&self, value: &Value, old: &Value) -> Vec<field::Error> {
+        validate::validate(&self.graph, self.id, value, Some(old), None)
+    }
+
+    /// Validates a part of an object, such as `status` on its own endpoint: fields are printed below `prefix`, the
+    /// texts name them relative to the part (as the original does).
+    pub fn validate_part(&self, value: &Value, old: Option<&Value>, prefix: &str) -> Vec<field::Error> {
+        validate::validate(&self.graph, self.id, value, old, Some(prefix))
+    }
+}
+
+/// Full paths of the duplicate keys of a JSON text (`metadata.name`, `data.x`); empty for broken JSON.
+pub fn duplicates(bytes: &[u8]) -> Vec<String> {
+    crate::json::parse_strict(bytes).map(|(_, paths)| paths).unwrap_or_default()
+}

@@ -1,0 +1,81 @@
+//! Pruning of custom resources: what their schema does not specify is dropped (AS-041).
+
+use serde_json::Value;
+
+use super::UnknownField;
+use super::decode::whole;
+use super::graph::{At, Graph, Id, Node};
+
+pub(super) fn value(graph: &Graph, id: Id, value: &mut Value, at: &At, unknown: &mut Vec<UnknownField>) {
+    let node = graph.resolve(id).1;
+    match value {
+        Value::Object(map) => object(graph, node, map, at, unknown),
+        Value::Array(items) => match node.items {
+            Some(element) => {
+                for (index, item) in items.iter_mut().enumerate() {
+                    self::value(graph, element, item, &at.index(index), unknown);
+                }
+            }
+            // A list where none is declared: nothing in it is specified.
+            None => {
+                for (index, item) in items.iter_mut().enumerate() {
+                    undeclared(graph, node, item, &at.index(index), unknown);
+                }
+            }
+        },
+        Value::Number(_) => whole(value),
+        _ => {}
+    }
+}
+
+fn object(
+    graph: &Graph,
+    node: &Node,
+    map: &mut serde_json::Map<String, Value>,
+    at: &At,
+    unknown: &mut Vec<UnknownField>,
+) {
+    map.retain(|key, one| {
+        if let Some(field) = node.field(key) {
+            self::value(graph, field.node, one, &at.field(key), unknown);
+            return true;
+        }
+        if let Some(element) = node.additional {
+            self::value(graph, element, one, &at.field(key), unknown);
+            return true;
+        }
+        if node.preserve || node.open {
+            numbers(one);
+            return true;
+        }
+        unknown.push(UnknownField { path: at.field(key).render(false) });
+        false
+    });
+    // Metadata of an object inside an object makes the same round trip through ObjectMeta as the outer one's: empty
+    // maps and lists do not survive it. The root's metadata is the server's own business.
+    if node.embedded
+        && at.parent.is_some()
+        && let (Some(field), Some(metadata)) = (node.field("metadata"), map.get_mut("metadata"))
+    {
+        super::normalise::value(graph, field.node, metadata);
+    }
+}
+
+fn undeclared(graph: &Graph, node: &Node, value: &mut Value, at: &At, unknown: &mut Vec<UnknownField>) {
+    if node.preserve || node.open {
+        return numbers(value);
+    }
+    if let Value::Object(map) = value {
+        object(graph, &Node::default(), map, at, unknown);
+    }
+}
+
+/// Whole numbers print without a fraction, also where anything is allowed.
+fn numbers(value: &mut Value) {
+    match value {
+        Value::Number(_) => whole(value),
+        Value::Array(items) => items.iter_mut().for_each(numbers),
+        Value::Object(map) => map.values_mut().for_each(numbers),
+        _ => {}
+    }
+}

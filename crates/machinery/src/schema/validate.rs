@@ -1,0 +1,523 @@
+//! OpenAPI value validation of custom resources (AS-042; spec 6.3).
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::ListType;
+use super::checks::{Checks, Range, Sub};
+use super::formats;
+use super::graph::{At, Graph, Id, Node, Step, Type};
+use crate::field::{self, Path};
+
+/// Beyond this many faults nobody reads on.
+const MAX_ERRORS: usize = 200;
+
+pub(super) fn validate(
+    graph: &Graph,
+    id: Id,
+    value: &Value,
+    old: Option<&Value>,
+    prefix: Option<&str>,
+) -> Vec<field::Error> {
+    let mut run = Run { graph, prefix, errors: Vec::new() };
+    run.node(id, value, old, &At::ROOT);
+    run.lists(id, value, old, &At::ROOT);
+    run.errors
+}
+
+struct Run<'g> {
+    graph: &'g Graph,
+    prefix: Option<&'g str>,
+    errors: Vec<field::Error>,
+}
+
+/// Faults of one value, and how much of it fitted (to choose the most telling alternative).
+type Faults = Vec<field::Error>;
+
+impl Run<'_> {
+    fn base(&self) -> Path {
+        self.prefix.map_or_else(Path::root, Path::field)
+    }
+
+    fn path(&self, at: &At) -> (Path, String) {
+        let name = at.render(false);
+        let base = self.base();
+        (if name.is_empty() { base } else { base.child(&name) }, name)
+    }
+
+    fn node(&mut self, id: Id, value: &Value, old: Option<&Value>, at: &At) {
+        // An unchanged part keeps the right to be wrong.
+        if old == Some(value) || self.errors.len() > MAX_ERRORS {
+            return;
+        }
+        let graph = self.graph;
+        let node = graph.resolve(id).1;
+        let mut faults = Vec::new();
+        self.kind(node.kind, node.nullable, value, at, &mut faults);
+        match &node.checks {
+            Some(checks) => self.checks(checks, node.kind, value, at, &mut faults),
+            None => self.range(node.kind, None, value, at, &mut faults),
+        }
+        self.errors.append(&mut faults);
+        match value {
+            Value::Object(map) => {
+                for (key, one) in map {
+                    let Some(child) = node.field(key).map(|f| f.node).or(node.additional) else { continue };
+                    let before = old.and_then(|o| o.get(key));
+                    self.node(child, one, before, &at.field(key));
+                }
+            }
+            Value::Array(items) => {
+                let Some(element) = node.items else { return };
+                for (index, item) in items.iter().enumerate() {
+                    let before = old.and_then(|o| correlate(graph, id, index, item, o));
+                    self.node(element, item, before, &at.index(index));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn kind(&self, kind: Type, nullable: bool, value: &Value, at: &At, faults: &mut Faults) {
+        let wants = match kind {
+            Type::Object => "object",
+            Type::Array => "array",
+            Type::String | Type::Bytes | Type::Time | Type::MicroTime | Type::Quantity => "string",
+            Type::Integer | Type::Int32 | Type::Int64 => "integer",
+            Type::Number => "number",
+            Type::Boolean => "boolean",
+            Type::IntOrString => "integer,string",
+            Type::Any | Type::SchemaOrBool | Type::SchemaOrArray => return,
+        };
+        let got = type_name(value);
+        let fits = wants.split(',').any(|one| one == got)
+            || (got == "integer" && wants == "number")
+            || (got == "null" && nullable);
+        if !fits {
+            let (path, name) = self.path(at);
+            faults.push(field::Error::type_invalid(
+                &path,
+                got,
+                &format!("{name} in body must be of type {wants}: {got:?}"),
+            ));
+        }
+    }
+
+    fn checks(&self, checks: &Checks, kind: Type, value: &Value, at: &At, faults: &mut Faults) {
+        if !value.is_null() {
+            self.junctors(checks, value, at, faults);
+            match value {
+                Value::String(text) => self.string(checks, text, at, faults),
+                Value::Number(_) => self.number(checks, kind, value, at, faults),
+                Value::Array(items) => self.array(checks, items, at, faults),
+                _ => {}
+            }
+        }
+        if let Some(allowed) = &checks.allowed
+            && !allowed.iter().any(|one| same(one, value))
+        {
+            let printed: Vec<String> = allowed
+                .iter()
+                .map(|one| one.as_str().map_or_else(|| one.to_string(), str::to_owned))
+                .collect();
+            let printed: Vec<&str> = printed.iter().map(String::as_str).collect();
+            faults.push(field::Error::not_supported(&self.path(at).0, value, &printed));
+        }
+        if let Value::Object(map) = value {
+            self.object(checks, map, at, faults);
+        }
+    }
+
+    fn string(&self, checks: &Checks, text: &str, at: &At, faults: &mut Faults) {
+        let invalid = |detail: String| {
+            let (path, name) = self.path(at);
+            field::Error::invalid_str(&path, text, &format!("{name} in body {detail}"))
+        };
+        let Range { min, max } = checks.length;
+        if min.is_some() || max.is_some() {
+            let length = text.chars().count() as u64;
+            if let Some(max) = max.filter(|max| length > *max) {
+                faults.push(field::Error::too_long(
+                    &self.path(at).0,
+                    usize::try_from(max).unwrap_or(usize::MAX),
+                ));
+            }
+            if let Some(min) = min.filter(|min| length < *min) {
+                faults.push(invalid(format!("should be at least {min} chars long")));
+            }
+        }
+        if let Some((source, pattern)) = &checks.pattern
+            && !pattern.is_match(text)
+        {
+            faults.push(invalid(format!("should match '{source}'")));
+        }
+        if let Some(format) = &checks.format
+            && !formats::fits(format, text)
+        {
+            let (path, name) = self.path(at);
+            let format = formats::print(format);
+            let detail = format!("{name} in body must be of type {format}: {}", field::quote(text));
+            faults.push(field::Error::type_invalid(&path, text, &detail));
+        }
+    }
+
+    /// Integers with fractions, or outside the range of their format.
+    fn range(&self, kind: Type, format: Option<&str>, value: &Value, at: &At, faults: &mut Faults) {
+        let Value::Number(number) = value else { return };
+        if kind != Type::Integer {
+            return;
+        }
+        let fits = match (number.as_i64(), format) {
+            (Some(int), Some("int32")) => i32::try_from(int).is_ok(),
+            (Some(_), _) => true,
+            (None, _) => number.as_f64().is_some_and(|f| f.fract() == 0.0),
+        };
+        if !fits {
+            let with = match format {
+                Some(format @ ("int32" | "int64")) => format!("with format {format}"),
+                _ => "(default format)".to_owned(),
+            };
+            let name = at.render(false);
+            faults.push(field::Error::invalid_str(
+                &self.base(),
+                "",
+                &format!("Checked value must be of type integer {with} in {name}"),
+            ));
+        }
+    }
+
+    fn number(&self, checks: &Checks, kind: Type, value: &Value, at: &At, faults: &mut Faults) {
+        self.range(kind, checks.format.as_deref(), value, at, faults);
+        let invalid = |detail: String| {
+            let (path, name) = self.path(at);
+            field::Error::invalid(&path, value, &format!("{name} in body should be {detail}"))
+        };
+        let below = |a: &Value, b: &Value| compare(a, b) == Some(std::cmp::Ordering::Less);
+        if let Some(factor) = &checks.multiple_of
+            && !multiple(value, factor.as_f64().unwrap_or_default())
+        {
+            faults.push(invalid(format!("a multiple of {factor}")));
+        }
+        if let Some((limit, exclusive)) = &checks.maximum {
+            let bound = Value::Number(limit.clone());
+            if below(&bound, value) || (*exclusive && same(&bound, value)) {
+                let or = if *exclusive { "" } else { " or equal to" };
+                faults.push(invalid(format!("less than{or} {}", plain(&bound))));
+            }
+        }
+        if let Some((limit, exclusive)) = &checks.minimum {
+            let bound = Value::Number(limit.clone());
+            if below(value, &bound) || (*exclusive && same(&bound, value)) {
+                let or = if *exclusive { "" } else { " or equal to" };
+                faults.push(invalid(format!("greater than{or} {}", plain(&bound))));
+            }
+        }
+    }
+
+    fn array(&self, checks: &Checks, items: &[Value], at: &At, faults: &mut Faults) {
+        let length = items.len() as u64;
+        if let Some(min) = checks.items.min.filter(|min| length < *min) {
+            let (path, name) = self.path(at);
+            let detail = format!("{name} in body should have at least {min} items");
+            faults.push(field::Error::invalid(&path, &Value::from(length), &detail));
+        }
+        if let Some(max) = checks.items.max.filter(|max| length > *max) {
+            let max = usize::try_from(max).unwrap_or(usize::MAX);
+            faults.push(field::Error::too_many(&self.path(at).0, items.len(), max));
+        }
+        if checks.unique {
+            let mut seen = BTreeSet::new();
+            if !items.iter().all(|one| seen.insert(one.to_string())) {
+                let (path, name) = self.path(at);
+                let detail = format!("{name} in body shouldn't contain duplicates");
+                faults.push(field::Error::invalid_str(&path, "", &detail));
+            }
+        }
+    }
+
+    fn object(&self, checks: &Checks, map: &Map<String, Value>, at: &At, faults: &mut Faults) {
+        let size = map.len() as u64;
+        if let Some(min) = checks.properties.min.filter(|min| size < *min) {
+            let (path, name) = self.path(at);
+            let detail = format!("{name} in body should have at least {min} properties");
+            faults.push(field::Error::invalid(&path, &Value::from(size), &detail));
+        }
+        if let Some(max) = checks.properties.max.filter(|max| size > *max) {
+            let max = usize::try_from(max).unwrap_or(usize::MAX);
+            faults.push(field::Error::too_many(&self.path(at).0, map.len(), max));
+        }
+        for name in &checks.required {
+            if !map.contains_key(name) {
+                faults.push(field::Error::required(&self.path(&at.field(name)).0, ""));
+            }
+        }
+    }
+
+    fn junctors(&self, checks: &Checks, value: &Value, at: &At, faults: &mut Faults) {
+        let tell = |text: String, faults: &mut Faults| {
+            faults.push(field::Error::invalid_str(&self.base(), "", &text));
+        };
+        if !checks.any_of.is_empty() {
+            let (valid, best) = self.alternatives(&checks.any_of, value, at);
+            if valid == 0 {
+                tell(format!("{:?} must validate at least one schema (anyOf)", at.render(false)), faults);
+                faults.extend(best);
+            }
+        }
+        if !checks.one_of.is_empty() {
+            let (valid, best) = self.alternatives(&checks.one_of, value, at);
+            if valid != 1 {
+                let found = if valid == 0 {
+                    "Found none valid".to_owned()
+                } else {
+                    format!("Found {valid} valid alternatives")
+                };
+                let name = at.render(false);
+                tell(format!("{name:?} must validate one and only one schema (oneOf). {found}"), faults);
+                if valid == 0 {
+                    faults.extend(best);
+                }
+            }
+        }
+        if !checks.all_of.is_empty() {
+            let mut valid = 0;
+            for sub in &checks.all_of {
+                let mut inner = Vec::new();
+                self.sub(sub, value, at, &mut inner);
+                valid += usize::from(inner.is_empty());
+                faults.append(&mut inner);
+            }
+            if valid != checks.all_of.len() {
+                let none = if valid == 0 { ". None validated" } else { "" };
+                tell(format!("{:?} must validate all the schemas (allOf){none}", at.render(false)), faults);
+            }
+        }
+        if let Some(not) = &checks.not {
+            let mut inner = Vec::new();
+            self.sub(not, value, at, &mut inner);
+            if inner.is_empty() {
+                tell(format!("{:?} must not validate the schema (not)", at.render(false)), faults);
+            }
+        }
+    }
+
+    /// How many alternatives fit, and the faults of the first that fits best.
+    fn alternatives(&self, subs: &[Sub], value: &Value, at: &At) -> (usize, Faults) {
+        let mut valid = 0;
+        let mut best: Option<Faults> = None;
+        for sub in subs {
+            let mut inner = Vec::new();
+            self.sub(sub, value, at, &mut inner);
+            if inner.is_empty() {
+                valid += 1;
+            } else if best.is_none() {
+                best = Some(inner);
+            }
+        }
+        (valid, best.unwrap_or_default())
+    }
+
+    fn sub(&self, sub: &Sub, value: &Value, at: &At, faults: &mut Faults) {
+        if faults.len() > MAX_ERRORS {
+            return;
+        }
+        if sub.kind != Type::Any {
+            self.kind(sub.kind, sub.nullable, value, at, faults);
+        }
+        self.checks(&sub.checks, sub.kind, value, at, faults);
+        match value {
+            Value::Object(map) => {
+                for (name, inner) in &sub.fields {
+                    if let Some(one) = map.get(name) {
+                        self.sub(inner, one, &at.field(name), faults);
+                    }
+                }
+                if let Some(additional) = &sub.additional {
+                    for (key, one) in
+                        map.iter().filter(|(k, _)| !sub.fields.iter().any(|(name, _)| name == *k))
+                    {
+                        self.sub(additional, one, &at.field(key), faults);
+                    }
+                }
+            }
+            Value::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    if let Some(element) = &sub.elements {
+                        self.sub(element, item, &at.index(index), faults);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Elements of sets and keys of keyed lists are unique.
+    fn lists(&mut self, id: Id, value: &Value, old: Option<&Value>, at: &At) {
+        if old == Some(value) {
+            return;
+        }
+        let graph = self.graph;
+        let node = graph.resolve(id).1;
+        match value {
+            Value::Object(map) => {
+                for (key, one) in map {
+                    let Some(child) = node.field(key).map(|f| f.node).or(node.additional) else { continue };
+                    self.lists(child, one, old.and_then(|o| o.get(key)), &at.field(key));
+                }
+            }
+            Value::Array(items) => {
+                self.duplicates(graph.list_type(id), node, items, at);
+                let Some(element) = node.items else { return };
+                for (index, item) in items.iter().enumerate() {
+                    self.lists(
+                        element,
+                        item,
+                        old.and_then(|o| correlate(graph, id, index, item, o)),
+                        &at.index(index),
+                    );
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn duplicates(&mut self, list: ListType, node: &Node, items: &[Value], at: &At) {
+        let key_of = |item: &Value| match list {
+            ListType::Map => item.as_object().map(|map| Value::Object(keys_of(self.graph, node, map))),
+            ListType::Set => Some(item.clone()),
+            ListType::Atomic => None,
+        };
+        let mut seen = BTreeSet::new();
+        let mut found = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            let Some(key) = key_of(item) else { continue };
+            if !seen.insert(key.to_string()) {
+                found.push(field::Error::duplicate(&self.list_path(&at.index(index)), &key));
+            }
+        }
+        self.errors.append(&mut found);
+    }
+
+    /// Here map keys are printed in brackets.
+    fn list_path(&self, at: &At) -> Path {
+        let mut steps = Vec::new();
+        let mut here = Some(at);
+        while let Some(one) = here {
+            steps.push(one.step);
+            here = one.parent;
+        }
+        steps.into_iter().rev().fold(self.base(), |path, step| match step {
+            Step::Root => path,
+            Step::Field(name) => path.child(name),
+            Step::Index(index) => path.index(index),
+        })
+    }
+}
+
+/// The keys of an element of a keyed list, with their defaults.
+fn keys_of(graph: &Graph, node: &Node, item: &Map<String, Value>) -> Map<String, Value> {
+    let element = node.items.map(|id| graph.resolve(id).1);
+    let mut keys = Map::new();
+    for key in &node.list_keys {
+        let default = || {
+            let field = element?.field(key)?;
+            graph.node(field.node).default.as_ref()
+        };
+        if let Some(value) = item.get(key).or_else(default) {
+            keys.insert(key.clone(), value.clone());
+        }
+    }
+    keys
+}
+
+/// The element of the old list that is the same one, for keyed lists. `hint` is where it probably is, the item's own
+/// index: the search goes outwards from there, so that a list of which little changed costs little.
+pub(crate) fn correlate<'v>(
+    graph: &Graph,
+    list: Id,
+    hint: usize,
+    item: &Value,
+    old: &'v Value,
+) -> Option<&'v Value> {
+    let node = graph.resolve(list).1;
+    let old = old.as_array()?;
+    if graph.list_type(list) != ListType::Map {
+        return None;
+    }
+    let item = item.as_object()?;
+    let is_it = |one: &&Value| one.as_object().is_some_and(|map| same_keys(graph, node, map, item));
+    let (before, after) = old.split_at(hint.min(old.len()));
+    let (mut before, mut after) = (before.iter().rev(), after.iter());
+    loop {
+        let (forth, back) = (after.next(), before.next());
+        if forth.is_none() && back.is_none() {
+            return None;
+        }
+        if let Some(found) = forth.filter(is_it).or_else(|| back.filter(is_it)) {
+            return Some(found);
+        }
+    }
+}
+
+/// Whether two elements of a keyed list have the same keys, defaults counted in.
+fn same_keys(graph: &Graph, node: &Node, a: &Map<String, Value>, b: &Map<String, Value>) -> bool {
+    let element = node.items.map(|id| graph.resolve(id).1);
+    // The last key tells most elements apart: names come after namespaces and groups.
+    node.list_keys.iter().rev().all(|key| {
+        let default = || graph.node(element?.field(key)?.node).default.as_ref();
+        a.get(key).or_else(default) == b.get(key).or_else(default)
+    })
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+        Value::Number(n) if n.is_i64() || n.is_u64() || n.as_f64().is_some_and(|f| f.fract() == 0.0) => {
+            "integer"
+        }
+        Value::Number(_) => "number",
+    }
+}
+
+fn compare(a: &Value, b: &Value) -> Option<std::cmp::Ordering> {
+    match (a.as_i64(), b.as_i64()) {
+        (Some(a), Some(b)) => Some(a.cmp(&b)),
+        _ => a.as_f64()?.partial_cmp(&b.as_f64()?),
+    }
+}
+
+/// JSON equality: `1` and `1.0` are the same.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(_), Value::Number(_)) => compare(a, b) == Some(std::cmp::Ordering::Equal),
+        _ => a == b,
+    }
+}
+
+fn multiple(value: &Value, factor: f64) -> bool {
+    if factor == 0.0 {
+        return true;
+    }
+    if factor.fract() == 0.0
+        && let Some(int) = value.as_i64()
+    {
+        return int % (factor as i64) == 0;
+    }
+    let quotient = value.as_f64().unwrap_or_default() / factor;
+    (quotient - quotient.round()).abs() < 1e-9
+}
+
+/// Go prints whole floats without a fraction.
+fn plain(value: &Value) -> String {
+    match value.as_f64() {
+        Some(float) if float.fract() == 0.0 && float.abs() < 1e21 && value.as_i64().is_none() => {
+            format!("{float}")
+        }
+        _ => value.to_string(),
+    }
+}

@@ -1,0 +1,384 @@
+//! Who may do what because a cluster is enrolled: on the hub what OCM's hub controllers grant (OCM-044, OCM-058,
+//! OCM-059, KS-207), in the cluster what the klusterlet and the status add-on are installed with (OCM-132). The names
+//! are OCM's, so that an agent that registers by certificate gets the same rights as one that runs in this process.
+
+use apis::constants::{
+    ADDON_GROUP, CLUSTER_GROUP, CLUSTER_NAME_LABEL, CONTROL_GROUP, MANIFEST_WORK_FINALIZER,
+    OCM_ADDON_NAMESPACE, OCM_AGENT_NAMESPACE, STATUS_ADDON, WORK_GROUP,
+};
+use runtime::rest::{Gvr, Removal, Rest, is_conflict, is_not_found};
+use serde_json::{Value, json};
+
+const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+/// Field manager of roles and bindings.
+const MANAGER: &str = "kubestellar-enrolment";
+const SHARED_REGISTRATION: &str = "open-cluster-management:managedcluster:registration";
+const SHARED_WORK: &str = "open-cluster-management:managedcluster:work";
+const ADDON_AGENT: &str = "open-cluster-management:addon-status:agent";
+/// What the work agent itself needs in its cluster.
+pub const WORK_AGENT_ROLE: &str = "open-cluster-management:klusterlet-work:agent";
+/// What the work agent may do to the workload in its cluster. Everything, until someone narrows it.
+pub const WORK_EXECUTION_ROLE: &str = "open-cluster-management:klusterlet-work:execution";
+/// What the status agent may read in its cluster.
+pub const STATUS_AGENT_ROLE: &str = "status-agent";
+/// Service account of the work agent, in the agent namespace.
+pub const WORK_AGENT_ACCOUNT: &str = "klusterlet-work-sa";
+/// Service account of the status agent, in the add-on namespace.
+pub const STATUS_AGENT_ACCOUNT: &str = "status-agent-sa";
+
+/// User and groups of someone who is known by name to a control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// User name.
+    pub user: String,
+    /// Groups beside `system:authenticated`.
+    pub groups: Vec<String>,
+}
+
+impl Subject {
+    /// The klusterlet `agent` of a cluster on the hub, as its client certificate names it (OCM-035).
+    pub fn klusterlet(cluster: &str, agent: &str) -> Self {
+        Self {
+            user: format!("system:open-cluster-management:{cluster}:{agent}"),
+            groups: vec![cluster_group(cluster), "system:open-cluster-management:managed-clusters".into()],
+        }
+    }
+
+    /// The status add-on of a cluster on the hub. The agent's name is stable (OCM-131).
+    pub fn status_addon(cluster: &str) -> Self {
+        let group = addon_group(cluster);
+        Self {
+            user: format!("{group}:agent:{STATUS_ADDON}"),
+            groups: vec![group, format!("system:open-cluster-management:addon:{STATUS_ADDON}")],
+        }
+    }
+
+    /// The work agent in its cluster.
+    pub fn work_agent_account() -> Self {
+        Self::account(OCM_AGENT_NAMESPACE, WORK_AGENT_ACCOUNT)
+    }
+
+    /// The status agent in its cluster.
+    pub fn status_agent_account() -> Self {
+        Self::account(OCM_ADDON_NAMESPACE, STATUS_AGENT_ACCOUNT)
+    }
+
+    fn account(namespace: &str, name: &str) -> Self {
+        Self {
+            user: format!("system:serviceaccount:{namespace}:{name}"),
+            groups: vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")],
+        }
+    }
+}
+
+fn cluster_group(cluster: &str) -> String {
+    format!("system:open-cluster-management:{cluster}")
+}
+
+fn addon_group(cluster: &str) -> String {
+    format!("system:open-cluster-management:cluster:{cluster}:addon:{STATUS_ADDON}")
+}
+
+/// One rule of a role.
+pub fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
+    json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
+}
+
+/// A role; cluster-wide without a namespace. `labels` as in metadata.
+pub fn role(namespace: &str, name: &str, labels: Value, rules: Value) -> Value {
+    let kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
+    json!({"apiVersion": format!("{RBAC_GROUP}/v1"), "kind": kind,
+        "metadata": metadata(namespace, name, labels), "rules": rules})
+}
+
+/// A binding of a role to subjects; cluster-wide without a namespace.
+pub fn binding(namespace: &str, name: &str, labels: Value, role: (&str, &str), subjects: Value) -> Value {
+    let kind = if namespace.is_empty() { "ClusterRoleBinding" } else { "RoleBinding" };
+    json!({"apiVersion": format!("{RBAC_GROUP}/v1"), "kind": kind,
+        "metadata": metadata(namespace, name, labels),
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": role.0, "name": role.1}, "subjects": subjects})
+}
+
+fn metadata(namespace: &str, name: &str, labels: Value) -> Value {
+    let mut metadata = json!({"name": name, "labels": labels});
+    if !namespace.is_empty() {
+        metadata["namespace"] = namespace.into();
+    }
+    metadata
+}
+
+/// A subject of a binding: a user or a group.
+pub fn subject(kind: &str, name: &str) -> Value {
+    json!({"apiGroup": RBAC_GROUP, "kind": kind, "name": name})
+}
+
+/// What the hub grants the agents of an accepted cluster.
+pub fn on_hub(cluster: &str) -> Vec<Value> {
+    let labels = json!({CLUSTER_NAME_LABEL: cluster});
+    let shared = json!({CLUSTER_NAME_LABEL: ""});
+    let own = own_name(cluster);
+    let members = members(cluster);
+    let mut work = binding(
+        cluster,
+        &format!("{own}:work"),
+        labels.clone(),
+        ("ClusterRole", SHARED_WORK),
+        members.clone(),
+    );
+    work["metadata"]["finalizers"] = json!([MANIFEST_WORK_FINALIZER]);
+    vec![
+        role("", SHARED_REGISTRATION, shared.clone(), registration_rules()),
+        role("", SHARED_WORK, shared, work_rules()),
+        role("", &own, labels.clone(), cluster_rules(cluster)),
+        binding("", &own, labels.clone(), ("ClusterRole", &own), members.clone()),
+        binding(
+            cluster,
+            &format!("{own}:registration"),
+            labels.clone(),
+            ("ClusterRole", SHARED_REGISTRATION),
+            members,
+        ),
+        work,
+        role(cluster, ADDON_AGENT, labels.clone(), addon_rules()),
+        binding(
+            cluster,
+            ADDON_AGENT,
+            labels,
+            ("Role", ADDON_AGENT),
+            json!([subject("Group", &addon_group(cluster))]),
+        ),
+    ]
+}
+
+fn own_name(cluster: &str) -> String {
+    format!("open-cluster-management:managedcluster:{cluster}")
+}
+
+/// The second name is for authenticators that can't hand out `system:` groups.
+fn members(cluster: &str) -> Value {
+    json!([
+        subject("Group", &cluster_group(cluster)),
+        subject("Group", &format!("open-cluster-management:{cluster}"))
+    ])
+}
+
+fn cluster_rules(cluster: &str) -> Value {
+    json!([
+        rule("certificates.k8s.io", &["certificatesigningrequests"], &["create", "get", "list", "watch"]),
+        rule("register.open-cluster-management.io", &["managedclusters/clientcertificates"], &["renew"]),
+        named(cluster, "managedclusters", &["get", "list", "update", "watch"]),
+        named(cluster, "managedclusters/status", &["patch", "update"]),
+    ])
+}
+
+/// A denied cluster may see that it is denied, nothing else (OCM-058).
+fn denied_rules(cluster: &str) -> Value {
+    json!([named(cluster, "managedclusters", &["get", "list", "watch"])])
+}
+
+fn named(cluster: &str, resource: &str, verbs: &[&str]) -> Value {
+    let mut rule = rule(CLUSTER_GROUP, &[resource], verbs);
+    rule["resourceNames"] = json!([cluster]);
+    rule
+}
+
+fn registration_rules() -> Value {
+    json!([
+        rule("coordination.k8s.io", &["leases"], &["get", "list", "watch", "update"]),
+        rule(ADDON_GROUP, &["managedclusteraddons"], &["get", "list", "watch"]),
+        rule(ADDON_GROUP, &["managedclusteraddons/status"], &["patch", "update"]),
+        rule("events.k8s.io", &["events"], &["create"]),
+    ])
+}
+
+fn work_rules() -> Value {
+    json!([
+        {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch", "update"]},
+        rule(WORK_GROUP, &["manifestworks"], &["get", "list", "watch", "update", "patch"]),
+        rule(WORK_GROUP, &["manifestworks/status"], &["patch", "update"]),
+    ])
+}
+
+fn addon_rules() -> Value {
+    json!([
+        rule(
+            CONTROL_GROUP,
+            &["workstatuses"],
+            &["get", "list", "watch", "create", "delete", "update", "patch"]
+        ),
+        rule(CONTROL_GROUP, &["workstatuses/status"], &["patch", "update"]),
+        rule(ADDON_GROUP, &["managedclusteraddons"], &["get", "list", "watch"]),
+        rule(WORK_GROUP, &["manifestworks"], &["get", "list", "watch"]),
+    ])
+}
+
+/// What the agents may do in their cluster. Made once: whoever rules the cluster may narrow it afterwards.
+pub fn in_cluster() -> Vec<Value> {
+    let account = |namespace: &str, name: &str| json!([{"kind": "ServiceAccount", "namespace": namespace, "name": name}]);
+    let work = account(OCM_AGENT_NAMESPACE, WORK_AGENT_ACCOUNT);
+    let status = account(OCM_ADDON_NAMESPACE, STATUS_AGENT_ACCOUNT);
+    let applied = ["appliedmanifestworks", "appliedmanifestworks/status", "appliedmanifestworks/finalizers"];
+    let anything = json!([rule("*", &["*"], &["*"]), {"nonResourceURLs": ["*"], "verbs": ["*"]}]);
+    let reading = json!([rule("*", &["*"], &["get", "list", "watch"])]);
+    vec![
+        role("", WORK_AGENT_ROLE, json!({}), json!([rule(WORK_GROUP, &applied, &["*"])])),
+        binding("", WORK_AGENT_ROLE, json!({}), ("ClusterRole", WORK_AGENT_ROLE), work.clone()),
+        role("", WORK_EXECUTION_ROLE, json!({}), anything),
+        binding("", WORK_EXECUTION_ROLE, json!({}), ("ClusterRole", WORK_EXECUTION_ROLE), work),
+        role("", STATUS_AGENT_ROLE, json!({}), reading),
+        binding("", STATUS_AGENT_ROLE, json!({}), ("ClusterRole", STATUS_AGENT_ROLE), status),
+    ]
+}
+
+/// Creates what is missing and leaves alone what is there.
+pub async fn create_missing(rest: &Rest, objects: &[Value]) -> Result<(), kube::Error> {
+    for object in objects {
+        let at = Place::of(object);
+        match rest.create::<Value>(&at.gvr, at.namespace, object.to_string().into_bytes()).await {
+            Err(error) if is_conflict(&error) => {}
+            other => drop(other?),
+        }
+    }
+    Ok(())
+}
+
+/// Creates what is missing and puts right what differs. Costs one read per object when nothing does.
+pub async fn reconcile(rest: &Rest, objects: &[Value]) -> Result<(), kube::Error> {
+    for object in objects {
+        let at = Place::of(object);
+        let live: Option<Value> = rest.find(&at.gvr, at.namespace, at.name).await?;
+        if let Some(live) = &live {
+            let going = live.pointer("/metadata/deletionTimestamp").is_some();
+            if covers(live, object) && !going {
+                continue;
+            }
+            // Neither can be taken back: a role that a binding refers to, and a deletion.
+            if going || live.get("roleRef") != object.get("roleRef") {
+                remove(rest, &at).await?;
+            }
+        }
+        rest.apply::<Value>(&at.gvr, at.namespace, at.name, object, MANAGER, true).await?;
+    }
+    Ok(())
+}
+
+/// Whether everything that `wanted` says is so in `live`. Lists must be equal.
+fn covers(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, value)| match live.get(key) {
+                Some(live) => covers(live, value),
+                None => value.as_object().is_some_and(serde_json::Map::is_empty),
+            })
+        }
+        _ => live == wanted,
+    }
+}
+
+/// Deletes, whatever finalizers say.
+async fn remove(rest: &Rest, at: &Place<'_>) -> Result<(), kube::Error> {
+    let patch = json!({"metadata": {"finalizers": null}});
+    match rest.remove(&at.gvr, at.namespace, at.name, &Removal::default()).await {
+        Ok(false) => {}
+        Err(error) if !is_not_found(&error) => return Err(error),
+        Ok(true) | Err(_) => return Ok(()),
+    }
+    match rest.merge::<Value>(&at.gvr, at.namespace, at.name, &patch).await {
+        Err(error) if !is_not_found(&error) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Takes away what the agents of a cluster may do to anything but works and reports (OCM-059). The shared roles stay:
+/// without a binding they grant nothing, and another cluster may be about to use them.
+pub(super) async fn withdraw(hub: &Rest, cluster: &str) -> Result<(), kube::Error> {
+    for object in on_hub(cluster).iter().rev() {
+        let at = Place::of(object);
+        if !at.is_shared() && !at.is_about_works() {
+            remove(hub, &at).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes away the rights to works and reports; to be called when there are none.
+pub(super) async fn withdraw_works(hub: &Rest, cluster: &str) -> Result<(), kube::Error> {
+    for object in on_hub(cluster).iter().rev() {
+        let at = Place::of(object);
+        if at.is_about_works() {
+            remove(hub, &at).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Reduces the rights of a cluster's agents to seeing that they are denied. With `works` left, those on works stay so
+/// that the agent can clear up (OCM-058).
+pub(super) async fn deny(hub: &Rest, cluster: &str, works: bool) -> Result<(), kube::Error> {
+    let own = own_name(cluster);
+    for object in on_hub(cluster) {
+        let at = Place::of(&object);
+        if at.namespace == cluster && !(works && at.is_about_works()) {
+            remove(hub, &at).await?;
+        }
+    }
+    let labels = json!({CLUSTER_NAME_LABEL: cluster});
+    let reduced = role("", &own, labels.clone(), denied_rules(cluster));
+    let kept = binding("", &own, labels, ("ClusterRole", &own), members(cluster));
+    reconcile(hub, &[reduced, kept]).await
+}
+
+struct Place<'a> {
+    gvr: Gvr,
+    namespace: &'a str,
+    name: &'a str,
+}
+
+impl<'a> Place<'a> {
+    fn of(object: &'a Value) -> Self {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let plural = format!("{}s", text("/kind").to_lowercase());
+        Self {
+            gvr: Gvr::new(RBAC_GROUP, "v1", &plural),
+            namespace: text("/metadata/namespace"),
+            name: text("/metadata/name"),
+        }
+    }
+
+    fn is_shared(&self) -> bool {
+        self.name == SHARED_REGISTRATION || self.name == SHARED_WORK
+    }
+
+    fn is_about_works(&self) -> bool {
+        !self.namespace.is_empty() && (self.name.ends_with(":work") || self.name == ADDON_AGENT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ocm_044_what_is_more_or_less_than_wanted_is_drift() {
+        let wanted = &on_hub("a")[0];
+        let mut live = wanted.clone();
+        live["metadata"]["resourceVersion"] = "7".into();
+        live["metadata"]["labels"]["mine"] = "x".into();
+        assert!(covers(&live, wanted), "what others add to the metadata is theirs");
+        live["rules"][0]["verbs"] = json!(["*"]);
+        assert!(!covers(&live, wanted));
+        live["rules"] = json!([]);
+        assert!(!covers(&live, wanted));
+    }
+
+    #[test]
+    fn ocm_044_one_cluster_is_not_another_with_the_same_prefix() {
+        for object in on_hub("c1") {
+            assert!(!object.to_string().contains("c10"));
+            for subject in object["subjects"].as_array().into_iter().flatten() {
+                assert_eq!(subject["kind"], "Group");
+                assert!(!Subject::klusterlet("c10", "x").groups.iter().any(|g| subject["name"] == **g));
+            }
+        }
+    }
+}

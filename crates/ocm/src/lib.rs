@@ -1,0 +1,10 @@
+//! Open Cluster Management: the work agent, and enrolment of clusters by the process itself.
+//!
+//! * [`work_agent`]: applies in a cluster what the ManifestWorks of its mailbox hold, and reports. It works with any
+//!   hub that has the work API, whoever wrote the ManifestWorks.
+//! * [`enroll`]: puts a cluster that this process serves into the inventory, without the registration protocol.
+//!
+//! Both get a client of the hub, one of the cluster, and a token; neither knows whether these are embedded spaces.
+
+pub mod enroll;
+pub mod work_agent;

@@ -1,0 +1,233 @@
+//! How a work's manifests are to be treated: order, strategy, ownership (OCM-075, OCM-077, OCM-084). Pure.
+
+use apis::ocm::work::{FeedbackRule, ManifestWorkSpec, STRATEGY_UPDATE, UpdateStrategy};
+use serde_json::Value;
+
+use super::merge::text;
+
+/// Rank of a kind: lower ones are applied first. Rank is by kind name only.
+pub fn rank(kind: &str) -> u16 {
+    match kind {
+        "PriorityClass"
+        | "Namespace"
+        | "CustomResourceDefinition"
+        | "StorageClass"
+        | "PersistentVolume"
+        | "PodSecurityPolicy" => 0,
+        "ClusterRole" | "ClusterRoleBinding" | "Role" | "RoleBinding" => 1,
+        "NetworkPolicy" | "ResourceQuota" | "LimitRange" | "PodDisruptionBudget" | "ServiceAccount" => 2,
+        "Secret" | "ConfigMap" | "PersistentVolumeClaim" => 3,
+        "Service" => 4,
+        "DaemonSet"
+        | "Pod"
+        | "ReplicationController"
+        | "ReplicaSet"
+        | "Deployment"
+        | "HorizontalPodAutoscaler"
+        | "StatefulSet"
+        | "Job"
+        | "CronJob" => 5,
+        "APIService"
+        | "MutatingWebhookConfiguration"
+        | "ValidatingWebhookConfiguration"
+        | "ValidatingAdmissionPolicy"
+        | "ValidatingAdmissionPolicyBinding" => 6,
+        "" => 1001,
+        _ => 1000,
+    }
+}
+
+/// Who an object is, in terms of resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Target {
+    /// API group.
+    pub group: String,
+    /// Plural.
+    pub resource: String,
+    /// Namespace, empty for cluster-scoped objects.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+/// What the matching `manifestConfigs` say about one object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Treatment {
+    /// How to write it.
+    pub strategy: UpdateStrategy,
+    /// What to report about it.
+    pub feedback: Vec<FeedbackRule>,
+    /// Its conditions are derived by rules.
+    pub has_condition_rules: bool,
+}
+
+/// OCM-077: each kind of option comes from the first matching entry that defines it.
+pub fn treatment(spec: &ManifestWorkSpec, target: &Target) -> Treatment {
+    let mut treatment = Treatment::default();
+    let mut strategy = None;
+    let matching = spec.manifest_configs.iter().filter(|config| {
+        let id = &config.resource_identifier;
+        id.group == target.group
+            && id.resource == target.resource
+            && wildcard(&id.namespace, &target.namespace)
+            && wildcard(&id.name, &target.name)
+    });
+    for config in matching {
+        if strategy.is_none() {
+            strategy.clone_from(&config.update_strategy);
+        }
+        if treatment.feedback.is_empty() {
+            treatment.feedback.clone_from(&config.feedback_rules);
+        }
+        treatment.has_condition_rules |= !config.condition_rules.is_empty();
+    }
+    treatment.strategy = strategy.unwrap_or_default();
+    if treatment.strategy.type_.is_empty() {
+        treatment.strategy.type_ = STRATEGY_UPDATE.into();
+    }
+    treatment
+}
+
+/// Whole-string match where `*` stands for any run of characters.
+fn wildcard(pattern: &str, value: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == value };
+    let Some(mut value) = value.strip_prefix(first) else { return false };
+    let parts: Vec<&str> = rest.split('*').collect();
+    let Some((last, middle)) = parts.split_last() else { return true };
+    for part in middle {
+        let Some(at) = value.find(part) else { return false };
+        value = value.get(at + part.len()..).unwrap_or_default();
+    }
+    value.ends_with(last)
+}
+
+/// OCM-084: whether the work owns the object, that is, removes it when the work goes.
+pub fn owned(spec: &ManifestWorkSpec, target: &Target) -> bool {
+    let Some(option) = &spec.delete_option else { return true };
+    match option.propagation_policy.as_str() {
+        "Orphan" => false,
+        "SelectivelyOrphan" => {
+            !option.selectively_orphans.iter().flat_map(|orphans| &orphans.orphaning_rules).any(|rule| {
+                rule.group == target.group
+                    && rule.resource == target.resource
+                    && rule.namespace == target.namespace
+                    && rule.name == target.name
+            })
+        }
+        _ => true,
+    }
+}
+
+/// What a manifest says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// `group/version`.
+    pub api_version: String,
+    /// API group.
+    pub group: String,
+    /// Version.
+    pub version: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace as written.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl Header {
+    /// Reads it; what is missing is empty.
+    pub fn of(manifest: &Value) -> Self {
+        let nothing = Value::Null;
+        let api_version = text(manifest, "apiVersion");
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let metadata = manifest.get("metadata").unwrap_or(&nothing);
+        Self {
+            api_version: api_version.into(),
+            group: group.into(),
+            version: version.into(),
+            kind: text(manifest, "kind").into(),
+            namespace: text(metadata, "namespace").into(),
+            name: text(metadata, "name").into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn spec(value: Value) -> ManifestWorkSpec {
+        serde_json::from_value(value).expect("a spec")
+    }
+
+    fn target(namespace: &str, name: &str) -> Target {
+        Target {
+            group: String::new(),
+            resource: "configmaps".into(),
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
+    #[test]
+    fn ocm_075_order_of_kinds() {
+        let mut kinds =
+            ["Buoy", "Deployment", "", "ConfigMap", "CustomResourceDefinition", "Service", "Role"];
+        kinds.sort_by_key(|k| rank(k));
+        assert_eq!(
+            kinds,
+            ["CustomResourceDefinition", "Role", "ConfigMap", "Service", "Deployment", "Buoy", ""]
+        );
+    }
+
+    #[test]
+    fn ocm_077_options_come_from_the_first_entry_that_defines_them() {
+        let spec = spec(json!({"manifestConfigs": [
+            {"resourceIdentifier": {"resource": "configmaps", "namespace": "n", "name": "a*"},
+             "feedbackRules": [{"type": "WellKnownStatus"}]},
+            {"resourceIdentifier": {"resource": "configmaps", "namespace": "*", "name": "*"},
+             "updateStrategy": {"type": "CreateOnly"}, "feedbackRules": [{"type": "JSONPaths"}]},
+            {"resourceIdentifier": {"resource": "secrets", "namespace": "n", "name": "ab"},
+             "updateStrategy": {"type": "ReadOnly"}}]}));
+        let of = |ns: &str, name: &str| treatment(&spec, &target(ns, name));
+        assert_eq!(of("n", "ab").strategy.type_, "CreateOnly");
+        assert_eq!(of("n", "ab").feedback[0].type_, "WellKnownStatus");
+        assert_eq!(of("m", "ab").feedback[0].type_, "JSONPaths");
+        let none = ManifestWorkSpec::default();
+        assert_eq!(treatment(&none, &target("n", "x")).strategy.type_, "Update");
+    }
+
+    #[test]
+    fn ocm_077_wildcards_match_whole_strings() {
+        for (pattern, value, matches) in [
+            ("a", "a", true),
+            ("a", "ab", false),
+            ("a*", "ab", true),
+            ("*b", "ab", true),
+            ("*", "", true),
+            ("a*c*e", "abcde", true),
+            ("a*c*e", "abde", false),
+            ("a*a", "a", false),
+            ("", "x", false),
+        ] {
+            assert_eq!(wildcard(pattern, value), matches, "{pattern} {value}");
+        }
+    }
+
+    #[test]
+    fn ocm_084_orphans() {
+        let all = spec(json!({"deleteOption": {"propagationPolicy": "Orphan"}}));
+        let some =
+            spec(json!({"deleteOption": {"propagationPolicy": "SelectivelyOrphan", "selectivelyOrphans":
+            {"orphaningRules": [{"resource": "configmaps", "namespace": "n", "name": "a"}]}}}));
+        let none = spec(json!({"deleteOption": {"propagationPolicy": "SelectivelyOrphan"}}));
+        for (spec, name, is_owned) in
+            [(&all, "a", false), (&some, "a", false), (&some, "b", true), (&none, "a", true)]
+        {
+            assert_eq!(owned(spec, &target("n", name)), is_owned, "{spec:?} {name}");
+        }
+        assert!(owned(&ManifestWorkSpec::default(), &target("n", "a")));
+    }
+}

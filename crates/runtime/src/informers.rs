@@ -1,0 +1,94 @@
+//! Informers that come and go at run time.
+
+use std::{collections::HashMap, sync::Arc};
+
+use kube::{Client, api::ApiResource};
+use parking_lot::Mutex;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    Store,
+    informer::{self, Event, Source, Watched},
+};
+
+/// Told of each delta of each informer of a set, with the resource it is about. Must not block.
+pub type Handler<T> = Arc<dyn Fn(&ApiResource, Event<T>) + Send + Sync>;
+
+/// Informers by resource, all on one API server and with one handler.
+///
+/// Its tasks are owned: whoever makes a set calls [`shutdown`](Self::shutdown) before it returns.
+pub struct InformerSet<T> {
+    client: Client,
+    handler: Handler<T>,
+    stop: CancellationToken,
+    tracker: TaskTracker,
+    running: Mutex<HashMap<ApiResource, Running<T>>>,
+}
+
+struct Running<T> {
+    store: Store<T>,
+    stop: CancellationToken,
+}
+
+impl<T: Watched> InformerSet<T> {
+    /// An empty set, which stops with `stop`.
+    pub fn new(client: Client, stop: &CancellationToken, handler: Handler<T>) -> Self {
+        Self {
+            client,
+            handler,
+            stop: stop.child_token(),
+            tracker: TaskTracker::new(),
+            running: Mutex::default(),
+        }
+    }
+
+    /// Starts following `source`, unless its resource is followed already. True if it is new.
+    pub fn start(&self, source: Source) -> (Store<T>, bool) {
+        let mut running = self.running.lock();
+        let resource = source.resource.clone();
+        if let Some(informer) = running.get(&resource) {
+            return (informer.store.clone(), false);
+        }
+        let (store, stop) = (Store::default(), self.stop.child_token());
+        let handler = self.handler.clone();
+        let (about, token) = (resource.clone(), stop.clone());
+        let on_event = move |event| {
+            if !token.is_cancelled() {
+                handler(&about, event);
+            }
+        };
+        self.tracker.spawn(informer::run(self.client.clone(), source, store.clone(), on_event, stop.clone()));
+        running.insert(resource, Running { store: store.clone(), stop });
+        (store, true)
+    }
+
+    /// Stops following a resource and gives what was known; the handler hears nothing more about it.
+    pub fn stop(&self, resource: &ApiResource) -> Option<Store<T>> {
+        let informer = self.running.lock().remove(resource)?;
+        informer.stop.cancel();
+        Some(informer.store)
+    }
+
+    /// What is known of a resource that is followed.
+    pub fn get(&self, resource: &ApiResource) -> Option<Store<T>> {
+        self.running.lock().get(resource).map(|informer| informer.store.clone())
+    }
+
+    /// The resources that are followed.
+    pub fn resources(&self) -> Vec<ApiResource> {
+        self.running.lock().keys().cloned().collect()
+    }
+
+    /// Every store.
+    pub fn stores(&self) -> Vec<(ApiResource, Store<T>)> {
+        self.running.lock().iter().map(|(resource, it)| (resource.clone(), it.store.clone())).collect()
+    }
+
+    /// Stops all and waits for them.
+    pub async fn shutdown(&self) {
+        self.stop.cancel();
+        self.running.lock().clear();
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+}

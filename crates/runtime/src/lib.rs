@@ -1,0 +1,37 @@
+//! What all controllers share: informers, work queues, back-off, shutdown.
+//!
+//! * [`informer`]: follows one resource of one API server into a [`Store`], handing out deltas.
+//! * [`InformerSet`]: informers that come and go at run time.
+//! * [`Queue`]: keyed work with de-duplication, exclusivity, back-off and delay.
+//! * [`Coalescer`]: when a stream of changes is to be written down.
+//! * [`Tasks`]: tasks with an owner.
+//! * [`install`]: CustomResourceDefinitions, until they are served.
+//! * [`rest`], [`mapper`], [`feed`]: any resource as plain JSON, for components that learn at run time what they
+//!   handle: requests, discovery, projected watches.
+//!
+//! Nothing here polls: an idle controller does nothing.
+
+pub mod backoff;
+pub mod coalesce;
+pub mod failure;
+pub mod feed;
+pub mod informer;
+mod informers;
+pub mod install;
+pub mod mapper;
+pub mod queue;
+pub mod rest;
+mod store;
+mod tasks;
+
+pub use backoff::Backoff;
+pub use coalesce::Coalescer;
+pub use informer::{Event, Light, Source, Watched};
+pub use informers::{Handler, InformerSet};
+pub use install::install;
+pub use queue::{Next, Queue, work};
+pub use store::{ObjectKey, Store};
+pub use tasks::{TaskError, Tasks, panic_text};
+
+/// Set to true by a component once its caches are filled and it works.
+pub type Ready = tokio::sync::watch::Sender<bool>;

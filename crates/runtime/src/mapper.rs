@@ -1,0 +1,89 @@
+//! Which resource serves a kind: discovery, cached per group and version, asked again only on a miss.
+
+use std::{collections::HashMap, sync::Arc};
+
+use kube::{Client, Error};
+use parking_lot::RwLock;
+
+use crate::rest::{Gvr, is_not_found};
+
+/// A kind and the resource that serves it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    /// The resource.
+    pub gvr: Gvr,
+    /// The kind.
+    pub kind: String,
+    /// False for cluster-scoped resources.
+    pub namespaced: bool,
+}
+
+type Table = Arc<Vec<Mapped>>;
+
+/// The cache; cheap to clone.
+#[derive(Clone)]
+pub struct Mapper {
+    client: Client,
+    tables: Arc<RwLock<HashMap<String, Table>>>,
+}
+
+impl Mapper {
+    /// An empty cache over `client`.
+    pub fn new(client: Client) -> Self {
+        Self { client, tables: Arc::default() }
+    }
+
+    /// The resource of `kind`, or `None` when the server does not have it.
+    pub async fn by_kind(&self, api_version: &str, kind: &str) -> Result<Option<Mapped>, Error> {
+        self.lookup(api_version, |mapped| mapped.kind == kind).await
+    }
+
+    /// The kind of a resource, or `None` when the server does not have it.
+    pub async fn by_resource(&self, gvr: &Gvr) -> Result<Option<Mapped>, Error> {
+        self.lookup(&gvr.api_version(), |mapped| mapped.gvr.plural == gvr.plural).await
+    }
+
+    /// Drops what is known of a group and version, for instance when a request to one of its resources met 404.
+    pub fn forget(&self, api_version: &str) {
+        self.tables.write().remove(api_version);
+    }
+
+    async fn lookup(
+        &self,
+        api_version: &str,
+        wanted: impl Fn(&Mapped) -> bool,
+    ) -> Result<Option<Mapped>, Error> {
+        let known = self.tables.read().get(api_version).cloned();
+        if let Some(found) = known.and_then(|table| table.iter().find(|m| wanted(m)).cloned()) {
+            return Ok(Some(found));
+        }
+        let table = self.fetch(api_version).await?;
+        let found = table.iter().find(|m| wanted(m)).cloned();
+        self.tables.write().insert(api_version.to_owned(), table);
+        Ok(found)
+    }
+
+    async fn fetch(&self, api_version: &str) -> Result<Table, Error> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let answer = if group.is_empty() {
+            self.client.list_core_api_resources(version).await
+        } else {
+            self.client.list_api_group_resources(api_version).await
+        };
+        let list = match answer {
+            Ok(list) => list,
+            Err(error) if is_not_found(&error) => return Ok(Table::default()),
+            Err(error) => return Err(error),
+        };
+        let entries = list.resources.into_iter().filter(|r| !r.name.contains('/'));
+        Ok(Arc::new(
+            entries
+                .map(|r| Mapped {
+                    gvr: Gvr::new(group, version, &r.name),
+                    kind: r.kind,
+                    namespaced: r.namespaced,
+                })
+                .collect(),
+        ))
+    }
+}

@@ -1,0 +1,420 @@
+//! Keyed work.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    fmt::{Debug, Display},
+    hash::Hash,
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::FutureExt;
+use parking_lot::Mutex;
+use tokio::{sync::Notify, task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{backoff::exponential, panic_text};
+
+/// A queue of keys. A key is in it at most once, however often it is added, and is given out to one
+/// worker at a time; added meanwhile, it comes again afterwards. So its length is bounded by the number of
+/// distinct keys, and adding never waits.
+///
+/// A key has one timer at most, the earliest asked for, and being given out ends it: whoever wants a key to come
+/// at a later time as well asks for that anew when working on it.
+pub struct Queue<K>(Arc<Inner<K>>);
+
+struct Inner<K> {
+    base: Duration,
+    max: Duration,
+    state: Mutex<State<K>>,
+    wake: Notify,
+}
+
+struct State<K> {
+    ready: VecDeque<K>,
+    /// Keys in `ready`, or to be put there when their processing ends.
+    dirty: HashSet<K>,
+    processing: HashSet<K>,
+    delayed: BTreeMap<(Instant, u64), K>,
+    due: HashMap<K, (Instant, u64)>,
+    failures: HashMap<K, u32>,
+    sequence: u64,
+}
+
+impl<K> Clone for Queue<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K: Clone + Eq + Hash> Default for Queue<K> {
+    /// Retries after 5 ms, doubling to 1000 s, as the original's controllers do.
+    fn default() -> Self {
+        Self::new(Duration::from_millis(5), Duration::from_secs(1000))
+    }
+}
+
+/// A key given out to one worker. Dropping it lets the key be given out again.
+pub struct Lease<K: Clone + Eq + Hash> {
+    queue: Queue<K>,
+    key: K,
+}
+
+impl<K: Clone + Eq + Hash> Lease<K> {
+    /// The key.
+    pub fn key(&self) -> &K {
+        &self.key
+    }
+}
+
+impl<K: Clone + Eq + Hash> Drop for Lease<K> {
+    fn drop(&mut self) {
+        let mut state = self.queue.0.state.lock();
+        state.processing.remove(&self.key);
+        if state.dirty.contains(&self.key) {
+            state.ready.push_back(self.key.clone());
+            drop(state);
+            self.queue.0.wake.notify_one();
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Queue<K> {
+    /// An empty queue; a key that fails comes again after `base`, doubling to `max`.
+    pub fn new(base: Duration, max: Duration) -> Self {
+        let state = State {
+            ready: VecDeque::new(),
+            dirty: HashSet::new(),
+            processing: HashSet::new(),
+            delayed: BTreeMap::new(),
+            due: HashMap::new(),
+            failures: HashMap::new(),
+            sequence: 0,
+        };
+        Self(Arc::new(Inner { base, max, state: Mutex::new(state), wake: Notify::new() }))
+    }
+
+    /// Adds a key, to be given out as soon as a worker is free.
+    pub fn add(&self, key: K) {
+        let mut state = self.0.state.lock();
+        state.undelay(&key);
+        if state.enqueue(key) {
+            drop(state);
+            self.0.wake.notify_one();
+        }
+    }
+
+    /// Adds a key after a pause. If it is to come earlier anyway, nothing changes.
+    pub fn add_after(&self, key: K, pause: Duration) {
+        if pause.is_zero() {
+            return self.add(key);
+        }
+        let at = Instant::now() + pause;
+        let mut state = self.0.state.lock();
+        if state.dirty.contains(&key) || state.due.get(&key).is_some_and(|(due, _)| *due <= at) {
+            return;
+        }
+        state.undelay(&key);
+        state.sequence += 1;
+        let slot = (at, state.sequence);
+        state.due.insert(key.clone(), slot);
+        state.delayed.insert(slot, key);
+        drop(state);
+        self.0.wake.notify_one();
+    }
+
+    /// Adds a key that failed; the pause doubles with each failure until [`forget`](Self::forget).
+    pub fn retry(&self, key: K) {
+        let tries = {
+            let mut state = self.0.state.lock();
+            let tries = state.failures.entry(key.clone()).or_default();
+            *tries = tries.saturating_add(1);
+            *tries - 1
+        };
+        self.add_after(key, exponential(self.0.base, self.0.max, tries));
+    }
+
+    /// Forgets the failures of a key, after a success.
+    pub fn forget(&self, key: &K) {
+        self.0.state.lock().failures.remove(key);
+    }
+
+    /// Number of keys that are ready to be given out.
+    pub fn len(&self) -> usize {
+        self.0.state.lock().ready.len()
+    }
+
+    /// Nothing is ready, being worked on or delayed.
+    pub fn is_idle(&self) -> bool {
+        let state = self.0.state.lock();
+        state.ready.is_empty() && state.processing.is_empty() && state.delayed.is_empty()
+    }
+
+    /// Nothing is ready.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Waits for a key; none once `stop` is cancelled.
+    pub async fn next(&self, stop: &CancellationToken) -> Option<Lease<K>> {
+        loop {
+            if stop.is_cancelled() {
+                return None;
+            }
+            let deadline = match self.take() {
+                Ok(key) => return Some(Lease { queue: self.clone(), key }),
+                Err(deadline) => deadline,
+            };
+            let timer = async {
+                match deadline {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.0.wake.notified() => {}
+                () = timer => {}
+                () = stop.cancelled() => return None,
+            }
+        }
+    }
+
+    fn take(&self) -> Result<K, Option<Instant>> {
+        let mut state = self.0.state.lock();
+        state.promote(Instant::now());
+        let Some(key) = state.ready.pop_front() else {
+            return Err(state.delayed.keys().next().map(|(at, _)| *at));
+        };
+        state.dirty.remove(&key);
+        state.processing.insert(key.clone());
+        let more = !state.ready.is_empty() || !state.delayed.is_empty();
+        drop(state);
+        if more {
+            // A notification wakes one worker; whoever takes one key sees to the rest.
+            self.0.wake.notify_one();
+        }
+        Ok(key)
+    }
+}
+
+impl<K: Clone + Eq + Hash> State<K> {
+    /// True if a worker has something to do.
+    fn enqueue(&mut self, key: K) -> bool {
+        if !self.dirty.insert(key.clone()) || self.processing.contains(&key) {
+            return false;
+        }
+        self.ready.push_back(key);
+        true
+    }
+
+    fn undelay(&mut self, key: &K) {
+        if let Some(slot) = self.due.remove(key) {
+            self.delayed.remove(&slot);
+        }
+    }
+
+    fn promote(&mut self, now: Instant) {
+        while let Some(entry) = self.delayed.first_entry() {
+            if entry.key().0 > now {
+                return;
+            }
+            let key = entry.remove();
+            self.due.remove(&key);
+            self.enqueue(key);
+        }
+    }
+}
+
+/// What becomes of a key that was worked on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It comes again when it is added again.
+    OnChange,
+    /// It comes again after this pause.
+    After(Duration),
+    /// It comes again with back-off, as after an error, but nothing is said about it.
+    Retry,
+}
+
+/// Works on the keys of a queue, `workers` at a time, until `stop` is cancelled; what is begun is finished.
+///
+/// A key whose work fails or panics is retried with back-off; the other keys don't notice.
+pub async fn work<K, E, F, Fut>(name: &str, queue: &Queue<K>, workers: usize, stop: &CancellationToken, f: F)
+where
+    K: Clone + Eq + Hash + Debug + Send + Sync + 'static,
+    E: Display + Send,
+    F: Fn(K) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Result<Next, E>> + Send,
+{
+    let mut tasks = JoinSet::new();
+    for _ in 0..workers.max(1) {
+        let (name, queue, stop, f) = (name.to_owned(), queue.clone(), stop.clone(), f.clone());
+        tasks.spawn(async move {
+            while let Some(lease) = queue.next(&stop).await {
+                let key = lease.key().clone();
+                let outcome = AssertUnwindSafe(async { f(key.clone()).await }).catch_unwind().await;
+                settle(&name, &queue, key, outcome);
+                drop(lease);
+            }
+        });
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+/// Must come before the key's lease is dropped: then what is delayed and the failures are those of one run.
+fn settle<K, E>(name: &str, queue: &Queue<K>, key: K, outcome: std::thread::Result<Result<Next, E>>)
+where
+    K: Clone + Eq + Hash + Debug,
+    E: Display,
+{
+    match outcome {
+        Ok(Ok(Next::OnChange)) => queue.forget(&key),
+        Ok(Ok(Next::After(pause))) => {
+            queue.forget(&key);
+            queue.add_after(key, pause);
+        }
+        Ok(Ok(Next::Retry)) => queue.retry(key),
+        Ok(Err(error)) => {
+            tracing::warn!(queue = name, ?key, %error, "will be tried again");
+            queue.retry(key);
+        }
+        Err(panic) => {
+            let reason = panic_text(panic.as_ref());
+            tracing::error!(queue = name, ?key, reason, "panicked; will be tried again");
+            queue.retry(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_key_is_given_out_once_and_to_one_worker() {
+        let (queue, stop) = (Queue::default(), CancellationToken::new());
+        queue.add(1);
+        queue.add(1);
+        let lease = queue.next(&stop).await.unwrap();
+        assert_eq!(*lease.key(), 1);
+        queue.add(1);
+        assert!(queue.is_empty(), "not given out while it is worked on");
+        drop(lease);
+        assert_eq!(queue.len(), 1, "comes again as it was added meanwhile");
+        drop(queue.next(&stop).await.unwrap());
+        assert!(queue.is_idle());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_delayed_key_comes_at_its_time_or_with_an_earlier_one() {
+        let (queue, stop) = (Queue::default(), CancellationToken::new());
+        let start = Instant::now();
+        queue.add_after("late", Duration::from_secs(5));
+        queue.add_after("late", Duration::from_secs(9));
+        queue.add_after("soon", Duration::from_secs(5));
+        queue.add_after("soon", Duration::from_secs(1));
+        assert_eq!(*queue.next(&stop).await.unwrap().key(), "soon");
+        assert_eq!(start.elapsed().as_secs(), 1);
+        assert_eq!(*queue.next(&stop).await.unwrap().key(), "late");
+        assert_eq!(start.elapsed().as_secs(), 5);
+        queue.add_after("now", Duration::from_secs(5));
+        queue.add("now");
+        drop(queue.next(&stop).await.unwrap());
+        assert!(queue.is_idle());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_double_the_pause_until_forgotten() {
+        let (queue, stop) =
+            (Queue::new(Duration::from_secs(1), Duration::from_secs(60)), CancellationToken::new());
+        let mut pauses = vec![];
+        for _ in 0..3 {
+            let start = Instant::now();
+            queue.retry(7);
+            drop(queue.next(&stop).await.unwrap());
+            pauses.push(start.elapsed().as_secs());
+        }
+        assert_eq!(pauses, [1, 2, 4]);
+        queue.forget(&7);
+        let start = Instant::now();
+        queue.retry(7);
+        drop(queue.next(&stop).await.unwrap());
+        assert_eq!(start.elapsed().as_secs(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn workers_share_the_keys_and_stop() {
+        let (queue, stop) = (Queue::default(), CancellationToken::new());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        for key in 0..100 {
+            queue.add(key);
+        }
+        let (done, list) = (stop.clone(), seen.clone());
+        work("test", &queue, 4, &stop, move |key: i32| {
+            let (done, list) = (done.clone(), list.clone());
+            async move {
+                tokio::task::yield_now().await;
+                let first = !list.lock().contains(&key);
+                list.lock().push(key);
+                if list.lock().len() == 101 {
+                    done.cancel();
+                }
+                if key == 50 && first { Err("once") } else { Ok(Next::OnChange) }
+            }
+        })
+        .await;
+        let mut seen = seen.lock().clone();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_is_retried_and_stops_no_other_key() {
+        let (queue, stop) = (Queue::default(), CancellationToken::new());
+        queue.add("bad");
+        queue.add("good");
+        let runs = Arc::new(Mutex::new(Vec::new()));
+        let (list, done) = (runs.clone(), stop.clone());
+        work("test", &queue, 1, &stop, move |key: &str| {
+            let (list, done) = (list.clone(), done.clone());
+            async move {
+                list.lock().push(key);
+                assert!(key != "bad" || list.lock().len() > 1, "the first time");
+                if list.lock().len() == 3 {
+                    done.cancel();
+                }
+                Ok::<_, &str>(Next::OnChange)
+            }
+        })
+        .await;
+        assert_eq!(*runs.lock(), ["bad", "good", "bad"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_touched_while_worked_on_comes_again_but_never_twice_at_once() {
+        let (queue, stop) = (Queue::default(), CancellationToken::new());
+        queue.add(7);
+        let state = Arc::new(Mutex::new((0, 0)));
+        let (again, end, counts) = (queue.clone(), stop.clone(), state.clone());
+        work("test", &queue, 4, &stop, move |key: u8| {
+            let (again, end, counts) = (again.clone(), end.clone(), counts.clone());
+            async move {
+                counts.lock().0 += 1;
+                again.add(key);
+                tokio::task::yield_now().await;
+                let mut counts = counts.lock();
+                assert_eq!(counts.0, 1, "two at once");
+                counts.0 -= 1;
+                counts.1 += 1;
+                if counts.1 == 4 {
+                    end.cancel();
+                }
+                Ok::<_, &str>(Next::Retry)
+            }
+        })
+        .await;
+        assert_eq!(state.lock().1, 4);
+    }
+}

@@ -1,0 +1,332 @@
+//! Requests for any resource as plain JSON: for components that learn at run time what they handle.
+
+use kube::{
+    Client, Error,
+    core::{
+        Status,
+        params::{
+            DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions,
+            PropagationPolicy,
+        },
+        request::Request,
+    },
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Group, version and plural of a resource.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Gvr {
+    /// API group, empty for the core group.
+    pub group: String,
+    /// Version.
+    pub version: String,
+    /// Plural resource name.
+    pub plural: String,
+}
+
+impl Gvr {
+    /// A resource by its three names.
+    pub fn new(group: &str, version: &str, plural: &str) -> Self {
+        Self { group: group.into(), version: version.into(), plural: plural.into() }
+    }
+
+    /// `group/version`, or the version alone for the core group.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// Path of the collection. An empty namespace means all namespaces, or a cluster-scoped resource.
+    pub fn path(&self, namespace: &str) -> String {
+        let root = if self.group.is_empty() { "api" } else { "apis" };
+        let place = if namespace.is_empty() { String::new() } else { format!("namespaces/{namespace}/") };
+        format!("/{root}/{}/{place}{}", self.api_version(), self.plural)
+    }
+}
+
+/// How a DELETE is to be done.
+#[derive(Clone, Debug, Default)]
+pub struct Removal {
+    /// Only this incarnation.
+    pub uid: Option<String>,
+    /// What happens to dependents.
+    pub propagation: Option<PropagationPolicy>,
+}
+
+/// A client that speaks JSON about any resource.
+#[derive(Clone)]
+pub struct Rest {
+    client: Client,
+    manager: Option<String>,
+}
+
+impl Rest {
+    /// Requests without a field manager of their own.
+    pub fn new(client: Client) -> Self {
+        Self { client, manager: None }
+    }
+
+    /// Requests whose writes carry `manager` as field manager.
+    pub fn with_manager(client: Client, manager: &str) -> Self {
+        Self { client, manager: Some(manager.into()) }
+    }
+
+    /// The client below.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    fn post_params(&self) -> PostParams {
+        PostParams { field_manager: self.manager.clone(), ..PostParams::default() }
+    }
+
+    fn patch_params(&self) -> PatchParams {
+        PatchParams { field_manager: self.manager.clone(), ..PatchParams::default() }
+    }
+
+    /// One object.
+    pub async fn get<T: DeserializeOwned>(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<T, Error> {
+        let request = Request::new(gvr.path(namespace)).get(name, &GetParams::default());
+        self.client.request(request.map_err(Error::BuildRequest)?).await
+    }
+
+    /// One object, or `None` when the server says that this object does not exist.
+    pub async fn find<T: DeserializeOwned>(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<T>, Error> {
+        match self.get(gvr, namespace, name).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if is_object_missing(&error, name) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A whole collection as one list object.
+    pub async fn list<T: DeserializeOwned>(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        labels: &str,
+    ) -> Result<T, Error> {
+        let mut params = ListParams::default();
+        if !labels.is_empty() {
+            params = params.labels(labels);
+        }
+        let request = Request::new(gvr.path(namespace)).list(&params);
+        self.client.request(request.map_err(Error::BuildRequest)?).await
+    }
+
+    /// POST of an encoded object.
+    pub async fn create<T: DeserializeOwned>(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        body: Vec<u8>,
+    ) -> Result<T, Error> {
+        let request = Request::new(gvr.path(namespace)).create(&self.post_params(), body);
+        self.client.request(request.map_err(Error::BuildRequest)?).await
+    }
+
+    /// PUT of an encoded object.
+    pub async fn replace<T: DeserializeOwned>(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+        body: Vec<u8>,
+    ) -> Result<T, Error> {
+        let request = Request::new(gvr.path(namespace)).replace(name, &self.post_params(), body);
+        self.client.request(request.map_err(Error::BuildRequest)?).await
+    }
+
+    /// PUT of the status subresource.
+    pub async fn replace_status<T: DeserializeOwned>(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+        body: Vec<u8>,
+    ) -> Result<T, Error> {
+        let request =
+            Request::new(gvr.path(namespace)).replace_subresource("status", name, &self.post_params(), body);
+        self.client.request(request.map_err(Error::BuildRequest)?).await
+    }
+
+    /// JSON merge patch.
+    pub async fn merge<T: DeserializeOwned>(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Result<T, Error> {
+        let request =
+            Request::new(gvr.path(namespace)).patch(name, &self.patch_params(), &Patch::Merge(patch));
+        self.client.request(request.map_err(Error::BuildRequest)?).await
+    }
+
+    /// JSON merge patch of the status subresource.
+    pub async fn merge_status<T: DeserializeOwned>(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Result<T, Error> {
+        let request = Request::new(gvr.path(namespace)).patch_subresource(
+            "status",
+            name,
+            &self.patch_params(),
+            &Patch::Merge(patch),
+        );
+        self.client.request(request.map_err(Error::BuildRequest)?).await
+    }
+
+    /// JSON patch of the status subresource; `operations` is the list of operations.
+    pub async fn json_patch_status<T: DeserializeOwned>(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+        operations: Value,
+    ) -> Result<T, Error> {
+        let patch: json_patch::Patch = serde_json::from_value(operations).map_err(Error::SerdeError)?;
+        let request = Request::new(gvr.path(namespace)).patch_subresource(
+            "status",
+            name,
+            &self.patch_params(),
+            &Patch::Json::<()>(patch),
+        );
+        self.client.request(request.map_err(Error::BuildRequest)?).await
+    }
+
+    /// Server-side apply under `manager`.
+    pub async fn apply<T: DeserializeOwned>(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+        object: &Value,
+        manager: &str,
+        force: bool,
+    ) -> Result<T, Error> {
+        let params = PatchParams { field_manager: Some(manager.into()), force, ..PatchParams::default() };
+        let request = Request::new(gvr.path(namespace)).patch(name, &params, &Patch::Apply(object));
+        self.client.request(request.map_err(Error::BuildRequest)?).await
+    }
+
+    /// DELETE; the answer's body is not looked at.
+    pub async fn delete(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+        removal: &Removal,
+    ) -> Result<(), Error> {
+        self.remove(gvr, namespace, name, removal).await.map(|_| ())
+    }
+
+    /// DELETE. True when the object is gone, false when finalizers still hold it.
+    pub async fn remove(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+        removal: &Removal,
+    ) -> Result<bool, Error> {
+        #[derive(serde::Deserialize)]
+        struct Answer {
+            #[serde(default)]
+            kind: String,
+        }
+        let params = DeleteParams {
+            propagation_policy: removal.propagation.clone(),
+            preconditions: removal
+                .uid
+                .as_ref()
+                .map(|uid| Preconditions { uid: Some(uid.clone()), resource_version: None }),
+            ..DeleteParams::default()
+        };
+        let request = Request::new(gvr.path(namespace)).delete(name, &params);
+        let answer: Answer = self.client.request(request.map_err(Error::BuildRequest)?).await?;
+        Ok(answer.kind == "Status")
+    }
+}
+
+/// The API server's own answer, when the error is one.
+pub fn status_of(error: &Error) -> Option<&Status> {
+    match error {
+        Error::Api(status) => Some(status),
+        _ => None,
+    }
+}
+
+/// HTTP code of an API error, 0 for anything else.
+pub fn code_of(error: &Error) -> u16 {
+    status_of(error).map_or(0, |status| status.code)
+}
+
+/// Text for a user: the server's message, or the error itself.
+pub fn message_of(error: &Error) -> String {
+    status_of(error).map_or_else(|| error.to_string(), |status| status.message.clone())
+}
+
+/// 404 for whatever reason.
+pub fn is_not_found(error: &Error) -> bool {
+    code_of(error) == 404
+}
+
+/// 409, be it a stale version or an existing name.
+pub fn is_conflict(error: &Error) -> bool {
+    code_of(error) == 409
+}
+
+/// 404 that speaks of this very object, as opposed to a resource type that is not served (KS-088).
+pub fn is_object_missing(error: &Error, name: &str) -> bool {
+    status_of(error)
+        .is_some_and(|status| status.code == 404 && status.details.as_ref().is_some_and(|d| d.name == name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::response::StatusDetails;
+
+    #[test]
+    fn paths_follow_group_and_namespace() {
+        let cases = [
+            (Gvr::new("", "v1", "namespaces"), "", "/api/v1/namespaces"),
+            (Gvr::new("", "v1", "configmaps"), "shop", "/api/v1/namespaces/shop/configmaps"),
+            (Gvr::new("apps", "v1", "deployments"), "shop", "/apis/apps/v1/namespaces/shop/deployments"),
+        ];
+        for (gvr, namespace, path) in cases {
+            assert_eq!(gvr.path(namespace), path);
+        }
+    }
+
+    #[test]
+    fn ks_088_a_missing_type_is_not_a_missing_object() {
+        let status = |details: Option<StatusDetails>| {
+            Error::Api(Box::new(Status {
+                code: 404,
+                reason: "NotFound".into(),
+                details,
+                ..Status::default()
+            }))
+        };
+        let named = |name: &str| StatusDetails {
+            name: name.into(),
+            group: String::new(),
+            kind: String::new(),
+            uid: String::new(),
+            causes: Vec::new(),
+            retry_after_seconds: 0,
+        };
+        assert!(is_object_missing(&status(Some(named("a"))), "a"));
+        assert!(!is_object_missing(&status(Some(named(""))), "a"));
+        assert!(!is_object_missing(&status(None), "a"));
+    }
+}

@@ -1,0 +1,175 @@
+//! What an informer knows.
+
+use std::{borrow::Borrow, collections::BTreeMap, fmt, sync::Arc};
+
+use parking_lot::RwLock;
+use tokio::sync::watch;
+
+use crate::informer::Watched;
+
+/// Namespace and name of an object; the namespace of a cluster-scoped one is empty.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// Namespace, or empty.
+    pub namespace: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+}
+
+impl ObjectKey {
+    /// Key of `namespace` (empty for none) and `name`.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+/// A key that is borrowed for a look-up.
+trait Pair {
+    fn pair(&self) -> (&str, &str);
+}
+
+impl Pair for ObjectKey {
+    fn pair(&self) -> (&str, &str) {
+        (&self.namespace, &self.name)
+    }
+}
+
+impl Pair for (&str, &str) {
+    fn pair(&self) -> (&str, &str) {
+        *self
+    }
+}
+
+impl<'a> Borrow<dyn Pair + 'a> for ObjectKey {
+    fn borrow(&self) -> &(dyn Pair + 'a) {
+        self
+    }
+}
+
+impl PartialEq for dyn Pair + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.pair() == other.pair()
+    }
+}
+
+impl Eq for dyn Pair + '_ {}
+
+impl PartialOrd for dyn Pair + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for dyn Pair + '_ {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.pair().cmp(&other.pair())
+    }
+}
+
+/// The objects of one resource as an informer knows them. Cheap to clone; readers see each change before
+/// the informer's handler is told of it.
+pub struct Store<T>(Arc<Inner<T>>);
+
+struct Inner<T> {
+    objects: RwLock<BTreeMap<ObjectKey, Arc<T>>>,
+    synced: watch::Sender<bool>,
+}
+
+impl<T> Clone for Store<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Default for Store<T> {
+    fn default() -> Self {
+        Self(Arc::new(Inner { objects: RwLock::default(), synced: watch::Sender::new(false) }))
+    }
+}
+
+impl<T> Store<T> {
+    /// The object of this name; `namespace` is empty for a cluster-scoped one.
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<T>> {
+        let key: &dyn Pair = &(namespace, name);
+        self.0.objects.read().get(key).cloned()
+    }
+
+    /// The object of this key.
+    pub fn get_key(&self, key: &ObjectKey) -> Option<Arc<T>> {
+        self.0.objects.read().get(key).cloned()
+    }
+
+    /// All objects, by namespace and name.
+    pub fn list(&self) -> Vec<Arc<T>> {
+        self.0.objects.read().values().cloned().collect()
+    }
+
+    /// The objects of one namespace, by name.
+    pub fn list_namespace(&self, namespace: &str) -> Vec<Arc<T>> {
+        let from = ObjectKey::new(namespace, "");
+        let objects = self.0.objects.read();
+        let here = objects.range(from..).take_while(|(key, _)| &*key.namespace == namespace);
+        here.map(|(_, object)| object.clone()).collect()
+    }
+
+    /// Keys of all objects.
+    pub fn keys(&self) -> Vec<ObjectKey> {
+        self.0.objects.read().keys().cloned().collect()
+    }
+
+    /// Number of objects.
+    pub fn len(&self) -> usize {
+        self.0.objects.read().len()
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether everything that was there at the start is known.
+    pub fn is_synced(&self) -> bool {
+        *self.0.synced.borrow()
+    }
+
+    /// Waits until everything that was there at the start is known.
+    pub async fn synced(&self) {
+        // The sender lives in `self`, so the wait can't fail.
+        let _ = self.0.synced.subscribe().wait_for(|synced| *synced).await;
+    }
+
+    pub(crate) fn set_synced(&self) {
+        self.0.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
+    }
+
+    pub(crate) fn remove(&self, key: &ObjectKey) -> Option<Arc<T>> {
+        self.0.objects.write().remove(key)
+    }
+}
+
+impl<T: Watched> Store<T> {
+    /// Puts an object in, and gives what was there.
+    pub(crate) fn put(&self, object: Arc<T>) -> Option<Arc<T>> {
+        self.0.objects.write().insert(object.key(), object)
+    }
+
+    /// A synced store of these objects, for tests of what reads stores.
+    pub fn of(objects: impl IntoIterator<Item = T>) -> Self {
+        let store = Self::default();
+        for object in objects {
+            store.put(Arc::new(object));
+        }
+        store.set_synced();
+        store
+    }
+}

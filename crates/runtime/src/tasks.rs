@@ -1,0 +1,106 @@
+//! Tasks with an owner.
+
+use std::{any::Any, collections::HashMap, fmt::Display};
+
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+/// How a task of a [`Tasks`] ended badly.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    /// It failed.
+    #[error("{task}: {reason}")]
+    Failed { task: String, reason: String },
+    /// It panicked.
+    #[error("{task} panicked: {reason}")]
+    Panicked { task: String, reason: String },
+}
+
+/// A set of tasks that live and end together: the first to fail or panic ends them all.
+pub struct Tasks {
+    set: JoinSet<Result<(), String>>,
+    names: HashMap<Id, String>,
+    stop: CancellationToken,
+}
+
+impl Tasks {
+    /// An empty set, which ends with `parent` but doesn't end it.
+    pub fn new(parent: &CancellationToken) -> Self {
+        Self { set: JoinSet::new(), names: HashMap::new(), stop: parent.child_token() }
+    }
+
+    /// Cancelled when the tasks are to end.
+    pub fn token(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    /// Starts a task.
+    pub fn spawn<E: Display>(
+        &mut self,
+        name: impl Into<String>,
+        task: impl Future<Output = Result<(), E>> + Send + 'static,
+    ) {
+        let handle = self.set.spawn(async move { task.await.map_err(|error| format!("{error:#}")) });
+        self.names.insert(handle.id(), name.into());
+    }
+
+    /// Starts a task that can't fail.
+    pub fn spawn_endless(
+        &mut self,
+        name: impl Into<String>,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.spawn(name, async move {
+            task.await;
+            Ok::<(), String>(())
+        });
+    }
+
+    /// Waits for all tasks, and gives the first error.
+    pub async fn finish(mut self) -> Result<(), TaskError> {
+        let mut outcome = Ok(());
+        while let Some(joined) = self.set.join_next_with_id().await {
+            if let Err(error) = self.ended(joined) {
+                tracing::error!(%error, "a task ended; stopping the rest");
+                self.stop.cancel();
+                outcome = outcome.and(Err(error));
+            }
+        }
+        outcome
+    }
+
+    fn ended(&mut self, joined: Result<(Id, Result<(), String>), JoinError>) -> Result<(), TaskError> {
+        let id = joined.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+        let task = self.names.remove(&id).unwrap_or_default();
+        match joined {
+            Ok((_, Ok(()))) => Ok(()),
+            Ok((_, Err(reason))) => Err(TaskError::Failed { task, reason }),
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => Err(TaskError::Panicked { task, reason: panic_text(panic.as_ref()).into() }),
+                Err(_cancelled) => Ok(()),
+            },
+        }
+    }
+}
+
+/// What a panic said.
+pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_ends_all_and_is_named() {
+        let stop = CancellationToken::new();
+        let mut tasks = Tasks::new(&stop);
+        let token = tasks.token().clone();
+        tasks.spawn_endless("patient", async move { token.cancelled().await });
+        tasks.spawn_endless("hasty", async { panic!("oh {}", "no") });
+        assert_eq!(tasks.finish().await.unwrap_err().to_string(), "hasty panicked: oh no");
+        assert!(!stop.is_cancelled(), "the parent's token is not ours");
+    }
+}

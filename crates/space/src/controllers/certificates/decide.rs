@@ -1,0 +1,196 @@
+//! What becomes of a CertificateSigningRequest. Pure.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::{CsrSigner, SignError, SignRequest};
+
+/// Signers we sign for.
+const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+const KUBELET: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+
+/// The new status, for PUT of the subresource; `None` when nothing is to be done.
+pub(crate) fn status(request: &Value, signer: &CsrSigner, now: &str) -> Option<Value> {
+    let spec = request.get("spec")?;
+    let name = spec.get("signerName")?.as_str()?;
+    if ![CLIENT, KUBELET].contains(&name)
+        || !is_approved(request)
+        || has(request, "Failed")
+        || is_issued(request)
+    {
+        return None;
+    }
+    let mut status = request.get("status").cloned().unwrap_or_else(|| json!({}));
+    match issue(name, spec, signer) {
+        Ok(pem) => {
+            status.as_object_mut()?.insert("certificate".into(), STANDARD.encode(pem).into());
+        }
+        Err(error) => {
+            let condition = json!({
+                "type": "Failed", "status": "True", "reason": "SignerValidationFailure", "message": error.to_string(),
+                "lastUpdateTime": now, "lastTransitionTime": now,
+            });
+            let conditions = status.as_object_mut()?.entry("conditions").or_insert_with(|| json!([]));
+            conditions.as_array_mut()?.push(condition);
+        }
+    }
+    Some(status)
+}
+
+fn has(request: &Value, kind: &str) -> bool {
+    let conditions = request.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|condition| condition.get("type").is_some_and(|found| found == kind))
+}
+
+fn is_approved(request: &Value) -> bool {
+    has(request, "Approved") && !has(request, "Denied")
+}
+
+fn is_issued(request: &Value) -> bool {
+    let issued = request.pointer("/status/certificate").and_then(Value::as_str);
+    issued.is_some_and(|certificate| !certificate.is_empty())
+}
+
+/// Why a request breaks its signer's rules.
+#[derive(Debug, thiserror::Error)]
+enum Invalid {
+    #[error("{0}")]
+    Text(&'static str),
+    #[error(transparent)]
+    Sign(#[from] SignError),
+}
+
+fn issue(signer_name: &str, spec: &Value, signer: &CsrSigner) -> Result<String, Invalid> {
+    let encoded = spec.get("request").and_then(Value::as_str).unwrap_or_default();
+    let pem = STANDARD.decode(encoded).map_err(|_| Invalid::Text("unable to parse csr: not base64"))?;
+    let request = SignRequest::parse(&pem)?;
+    let usages: Vec<String> = spec
+        .get("usages")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(|usage| usage.as_str().map(str::to_owned))
+        .collect();
+    check_usages(&usages)?;
+    if signer_name == KUBELET {
+        check_kubelet(&request)?;
+    } else if request.organizations.iter().any(|organization| organization == "system:masters") {
+        return Err(Invalid::Text(
+            "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed",
+        ));
+    }
+    let seconds = spec.get("expirationSeconds").and_then(Value::as_u64);
+    Ok(signer.sign(&request, &usages, seconds)?)
+}
+
+fn check_usages(usages: &[String]) -> Result<(), Invalid> {
+    let allowed = ["client auth", "digital signature", "key encipherment"];
+    if usages.iter().all(|usage| allowed.contains(&usage.as_str()))
+        && usages.iter().any(|usage| usage == "client auth")
+    {
+        return Ok(());
+    }
+    Err(Invalid::Text("usages did not match [client auth digital signature key encipherment]"))
+}
+
+fn check_kubelet(request: &SignRequest) -> Result<(), Invalid> {
+    if request.organizations != ["system:nodes"] {
+        return Err(Invalid::Text("subject organization is not system:nodes"));
+    }
+    if !request.common_name.starts_with("system:node:") {
+        return Err(Invalid::Text("subject common name does not begin with system:node:"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, CustomExtension, DistinguishedName, DnType, IsCa, KeyPair};
+    use rustls_pki_types::pem::PemObject;
+    use x509_parser::prelude::*;
+
+    use super::*;
+
+    fn signer() -> CsrSigner {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "ca");
+        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        CsrSigner::new(&params.self_signed(&key).unwrap().pem(), &key.serialize_pem()).unwrap()
+    }
+
+    fn request(common_name: &str, organization: &str) -> String {
+        let mut params = CertificateParams::new(vec!["agent.example".to_owned()]).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, organization);
+        // A second organisation, which rcgen takes only under another name of its type.
+        params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 10]), "second");
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.custom_extensions = Vec::<CustomExtension>::new();
+        params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap()
+    }
+
+    fn object(pem: &str, usages: &[&str], approved: bool) -> Value {
+        let conditions = if approved { json!([{"type": "Approved", "status": "True"}]) } else { json!([]) };
+        json!({
+            "spec": {"signerName": CLIENT, "request": STANDARD.encode(pem), "usages": usages, "expirationSeconds": 3600},
+            "status": {"conditions": conditions},
+        })
+    }
+
+    #[test]
+    fn as_054_an_approved_request_gets_the_certificate_it_asks_for() {
+        let signer = signer();
+        let usages = ["client auth", "digital signature"];
+        let pem = request("system:open-cluster-management:c1:a", "system:open-cluster-management:c1");
+        assert_eq!(status(&object(&pem, &usages, false), &signer, "now"), None);
+        let signed = status(&object(&pem, &usages, true), &signer, "now").unwrap();
+        let text = STANDARD.decode(signed["certificate"].as_str().unwrap()).unwrap();
+        let der = rustls_pki_types::CertificateDer::from_pem_slice(&text).unwrap();
+        let (rest, certificate) = parse_x509_certificate(&der).unwrap();
+        assert!(rest.is_empty());
+        let subject = certificate.subject().to_string();
+        assert_eq!(
+            subject,
+            "O=system:open-cluster-management:c1, O=second, CN=system:open-cluster-management:c1:a"
+        );
+        let validity = certificate.validity();
+        assert_eq!(validity.not_after.timestamp() - validity.not_before.timestamp(), 3600 + 300);
+        assert!(certificate.extended_key_usage().unwrap().unwrap().value.client_auth);
+        assert!(certificate.key_usage().unwrap().unwrap().value.digital_signature());
+        assert!(certificate.subject_alternative_name().unwrap().is_some());
+        assert!(!certificate.is_ca());
+        let ca = signer.authority_der();
+        let (_, ca) = parse_x509_certificate(&ca).unwrap();
+        certificate.verify_signature(Some(ca.public_key())).unwrap();
+        // Done once.
+        let mut again = object(&pem, &usages, true);
+        again["status"] = signed;
+        assert_eq!(status(&again, &signer, "now"), None);
+    }
+
+    #[test]
+    fn as_054_a_request_against_the_rules_fails_with_a_condition() {
+        let signer = signer();
+        let good = request("a", "b");
+        let cases = [
+            (object(&good, &["server auth"], true), "usages did not match"),
+            (
+                object(&request("a", "system:masters"), &["client auth"], true),
+                "system:masters group is not allowed",
+            ),
+            (object("nonsense", &["client auth"], true), "unable to parse csr"),
+        ];
+        for (object, text) in cases {
+            let failed = status(&object, &signer, "now").unwrap();
+            let condition = failed["conditions"].as_array().unwrap().last().unwrap();
+            assert_eq!(condition["reason"], "SignerValidationFailure");
+            assert!(condition["message"].as_str().unwrap().contains(text), "{condition}");
+        }
+        let mut other = object(&good, &["client auth"], true);
+        other["spec"]["signerName"] = json!("example.com/own");
+        assert_eq!(status(&other, &signer, "now"), None);
+    }
+}

@@ -1,0 +1,295 @@
+//! One TLS listener for all spaces of a process: `https://HOST:PORT/spaces/<name>` (SP-055).
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apiserver::identity::Caller;
+use apiserver::response::{self, Body};
+use apiserver::server::Service as ApiService;
+use http::uri::{PathAndQuery, Uri};
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use parking_lot::RwLock;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::Service as _;
+
+use crate::pki::Serving;
+
+/// Connections served at once; more wait in the accept queue.
+const MAX_CONNECTIONS: usize = 16_384;
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long connections may take to end once told to.
+const DRAIN: Duration = Duration::from_secs(4);
+
+/// Which space serves which path.
+#[derive(Default)]
+pub struct Router {
+    spaces: RwLock<BTreeMap<String, ApiService>>,
+    /// Serves everything outside `/spaces/`; a bare API server has only this.
+    root: RwLock<Option<ApiService>>,
+}
+
+impl Router {
+    pub fn add(&self, space: &str, service: ApiService) {
+        self.spaces.write().insert(space.to_owned(), service);
+    }
+
+    pub fn remove(&self, space: &str) {
+        self.spaces.write().remove(space);
+    }
+
+    pub fn set_root(&self, service: ApiService) {
+        *self.root.write() = Some(service);
+    }
+
+    /// The service for a path, and how many of its leading bytes name the space.
+    fn find(&self, path: &str) -> Option<(ApiService, usize)> {
+        if let Some(rest) = path.strip_prefix("/spaces/") {
+            let name = rest.split('/').next().unwrap_or_default();
+            let service = self.spaces.read().get(name).cloned()?;
+            return Some((service, "/spaces/".len() + name.len()));
+        }
+        self.root.read().clone().map(|service| (service, 0))
+    }
+}
+
+/// A bound socket; accepts nothing until [`Listener::serve`].
+pub struct Listener {
+    socket: TcpListener,
+    address: SocketAddr,
+}
+
+impl Listener {
+    /// # Errors
+    /// `AddrInUse` when something else has the port.
+    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
+        let socket = TcpListener::bind(address).await?;
+        let address = socket.local_addr()?;
+        Ok(Self { socket, address })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stop`, then lets requests under way end for a few seconds. Watches end when their space
+    /// stops, so stop the spaces after cancelling and before awaiting this.
+    pub async fn serve(
+        self,
+        serving: Serving,
+        router: Arc<Router>,
+        stop: CancellationToken,
+    ) -> Result<(), rustls::Error> {
+        let acceptor = TlsAcceptor::from(Arc::new(tls(serving)?));
+        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let mut connections = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                () = stop.cancelled() => break,
+                accepted = accept(&self.socket, &permits) => accepted,
+                Some(_) = connections.join_next() => continue,
+            };
+            let Some((stream, permit)) = accepted else { continue };
+            let (acceptor, router, stop) = (acceptor.clone(), router.clone(), stop.clone());
+            connections.spawn(async move {
+                connection(stream, acceptor, router, stop).await;
+                drop(permit);
+            });
+        }
+        drop(self.socket);
+        let drained = async { while connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(DRAIN, drained).await.is_err() {
+            tracing::info!("connections were still open after {DRAIN:?}");
+        }
+        connections.shutdown().await;
+        Ok(())
+    }
+}
+
+async fn accept(
+    socket: &TcpListener,
+    permits: &Arc<Semaphore>,
+) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let permit = permits.clone().acquire_owned().await.ok()?;
+    match socket.accept().await {
+        Ok((stream, _)) => Some((stream, permit)),
+        Err(error) => {
+            // Out of file descriptors, most likely: give connections a moment to end instead of spinning.
+            tracing::warn!(%error, "accepting a connection");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            None
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Arc<Router>, stop: CancellationToken) {
+    let _ = stream.set_nodelay(true);
+    let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
+    let tls = tokio::select! {
+        () = stop.cancelled() => return,
+        done = handshake => match done {
+            Ok(Ok(tls)) => tls,
+            Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake"),
+            Err(_) => return,
+        },
+    };
+    let caller = match tls.get_ref().1.peer_certificates() {
+        Some(chain) => Caller::Certificate(Arc::new(chain.iter().map(|c| c.clone().into_owned()).collect())),
+        None => Caller::Plain,
+    };
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let (router, caller) = (router.clone(), caller.clone());
+        async move { Ok::<_, Infallible>(route(&router, caller, request).await) }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(Duration::from_secs(20))
+        .max_concurrent_streams(1000);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(tls), service);
+    let mut connection = std::pin::pin!(connection);
+    let outcome = tokio::select! {
+        outcome = connection.as_mut() => outcome,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(%error, "connection");
+    }
+}
+
+async fn route(router: &Router, caller: Caller, mut request: Request<Incoming>) -> Response<Body> {
+    let Some((mut service, prefix)) = router.find(request.uri().path()) else {
+        return outside(request.uri().path());
+    };
+    if prefix > 0 {
+        match strip(request.uri(), prefix) {
+            Some(uri) => *request.uri_mut() = uri,
+            None => return outside(""),
+        }
+    }
+    request.extensions_mut().insert(caller);
+    match service.call(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}
+
+/// What answers outside all spaces: health of the process, nothing else.
+fn outside(path: &str) -> Response<Body> {
+    const PLAIN: &str = "text/plain; charset=utf-8";
+    match path {
+        "/healthz" | "/livez" | "/readyz" => response::new(StatusCode::OK, PLAIN, "ok"),
+        _ => response::new(StatusCode::NOT_FOUND, PLAIN, "404 page not found\n"),
+    }
+}
+
+/// The URI without its first `prefix` bytes of path.
+fn strip(uri: &Uri, prefix: usize) -> Option<Uri> {
+    let path = uri.path().get(prefix..)?;
+    let path = if path.is_empty() { "/" } else { path };
+    let whole = match uri.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(PathAndQuery::try_from(whole).ok()?);
+    Uri::from_parts(parts).ok()
+}
+
+fn tls(serving: Serving) -> Result<ServerConfig, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let verifier = Arc::new(Possession(provider.clone()));
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(serving.chain, serving.key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// Takes any client certificate whose key the client holds. Which CA it must come from is a matter of the
+/// space, known only once the path is read: authentication checks the chain there.
+#[derive(Debug)]
+struct Possession(Arc<rustls::crypto::CryptoProvider>);
+
+impl ClientCertVerifier for Possession {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SP-055: the space's own paths begin after its name.
+    #[test]
+    fn sp_055_prefix_is_stripped() {
+        let cases = [
+            ("https://h:1/spaces/wds1/api/v1?watch=1", 12, "/api/v1?watch=1"),
+            ("/spaces/wds1", 12, "/"),
+            ("/spaces/wds1/api/v1/namespaces/a%2Fb", 12, "/api/v1/namespaces/a%2Fb"),
+        ];
+        for (uri, prefix, wanted) in cases {
+            let stripped = strip(&uri.parse().unwrap(), prefix).unwrap();
+            assert_eq!(stripped.path_and_query().unwrap().as_str(), wanted);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! One space: its API server with credentials, and the controllers that belong to every control plane.
+
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::SystemTime;
+
+use apiserver::authn::{Anonymous, Authenticator, AuthnConfig};
+use apiserver::authz::Authorizer;
+use apiserver::identity::{Caller, UserInfo};
+use apiserver::response::Body;
+use apiserver::server::{ApiServer, ApiServerConfig, Limits, Service};
+use apiserver::tokens::Issuer;
+use http::{Request, Response};
+use kube::Client;
+use store::Engine;
+
+use crate::pki::{self, SpaceKeys};
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpaceError {
+    #[error(transparent)]
+    Store(#[from] store::StoreError),
+    #[error(transparent)]
+    Pki(#[from] pki::PkiError),
+    #[error(transparent)]
+    Authentication(#[from] apiserver::authn::AuthnError),
+    #[error("service-account keys: {0}")]
+    Tokens(#[from] apiserver::tokens::TokenError),
+    #[error(transparent)]
+    Server(#[from] apiserver::server::StartError),
+}
+
+/// How a space is made.
+pub struct SpaceConfig<'a> {
+    pub name: &'a str,
+    /// Directory of the installation; keys are kept under it.
+    pub data: &'a Path,
+    /// URL clients use, `https://HOST:PORT/spaces/<name>`; issuer of its tokens.
+    pub url: String,
+    /// `HOST:PORT`.
+    pub advertise: String,
+}
+
+/// A served space. [`Space::stop`] ends it.
+pub struct Space {
+    name: String,
+    url: String,
+    server: Arc<ApiServer>,
+    keys: SpaceKeys,
+}
+
+/// As whom an in-process client acts.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    user: Arc<UserInfo>,
+}
+
+impl Identity {
+    /// A component with its user name and groups; authorization applies to it as to anyone.
+    pub fn component(name: &str, groups: &[&str]) -> Self {
+        Self { user: Arc::new(UserInfo::internal(name, groups)) }
+    }
+
+    /// The administrator of the space.
+    pub fn admin() -> Self {
+        Self::component("kubernetes-admin", &["system:masters"])
+    }
+}
+
+impl Space {
+    /// Opens the space, making what is missing; what exists is used as it is (SP-042).
+    pub async fn start(engine: &Engine, config: SpaceConfig<'_>) -> Result<Self, SpaceError> {
+        let store = engine.space(config.name)?;
+        let make_key = || Issuer::generate_key().map_err(|e| e.to_string());
+        let keys = pki::space(config.data, config.name, make_key, SystemTime::now())?;
+        let issuer = Arc::new(Issuer::new(&keys.service_account_key, &config.url, &[])?);
+        let authenticator = Authenticator::new(AuthnConfig {
+            client_ca: Some(keys.client_ca.clone()),
+            tokens: Vec::new(),
+            service_accounts: Some(issuer.clone()),
+            anonymous: Anonymous::Paths,
+        })?;
+        let server = ApiServer::start(ApiServerConfig {
+            authorizer: Authorizer::rbac(store.clone()),
+            store,
+            authenticator: Arc::new(authenticator),
+            tokens: Some(issuer),
+            advertise: config.advertise,
+            rbac_bootstrap: true,
+            system_namespaces: true,
+            limits: Limits::default(),
+        })
+        .await?;
+        Ok(Self { name: config.name.to_owned(), url: config.url, server, keys })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub fn keys(&self) -> &SpaceKeys {
+        &self.keys
+    }
+
+    pub fn server(&self) -> &Arc<ApiServer> {
+        &self.server
+    }
+
+    /// A client inside the process: the same requests and the same authorization, without socket and TLS.
+    pub fn client(&self, identity: &Identity) -> Client {
+        Client::new(InProcess { service: self.server.service(), user: identity.user.clone() }, "default")
+    }
+
+    /// Ends watches and tasks of the API server.
+    pub async fn stop(&self) {
+        self.server.stop().await;
+    }
+}
+
+/// Puts the caller into each request.
+#[derive(Clone)]
+struct InProcess {
+    service: Service,
+    user: Arc<UserInfo>,
+}
+
+impl tower::Service<Request<kube::client::Body>> for InProcess {
+    type Response = Response<Body>;
+    type Error = std::convert::Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<kube::client::Body>) -> Self::Future {
+        request.extensions_mut().insert(Caller::Internal(self.user.clone()));
+        Box::pin(self.service.call(request))
+    }
+}

@@ -1,0 +1,404 @@
+//! What controllers read and write: objects as JSON, pods by the few facts that count, and the writes they ask for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+/// Marks objects that stand for something that does not run.
+pub(super) const SIMULATED: &str = "kubestellar.io/simulated";
+
+/// Kinds that are played here, or made on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Deployment,
+    ReplicaSet,
+    StatefulSet,
+    DaemonSet,
+    Job,
+    Pod,
+    ControllerRevision,
+    Node,
+    PersistentVolumeClaim,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 9] = [
+        Self::Deployment,
+        Self::ReplicaSet,
+        Self::StatefulSet,
+        Self::DaemonSet,
+        Self::Job,
+        Self::Pod,
+        Self::ControllerRevision,
+        Self::Node,
+        Self::PersistentVolumeClaim,
+    ];
+    /// Those that control pods.
+    pub(super) const OF_PODS: [Self; 4] = [Self::ReplicaSet, Self::StatefulSet, Self::DaemonSet, Self::Job];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Deployment => "Deployment",
+            Self::ReplicaSet => "ReplicaSet",
+            Self::StatefulSet => "StatefulSet",
+            Self::DaemonSet => "DaemonSet",
+            Self::Job => "Job",
+            Self::Pod => "Pod",
+            Self::ControllerRevision => "ControllerRevision",
+            Self::Node => "Node",
+            Self::PersistentVolumeClaim => "PersistentVolumeClaim",
+        }
+    }
+
+    pub(super) fn group(self) -> &'static str {
+        match self {
+            Self::Job => "batch",
+            Self::Pod | Self::Node | Self::PersistentVolumeClaim => "",
+            _ => "apps",
+        }
+    }
+
+    pub(super) fn plural(self) -> &'static str {
+        match self {
+            Self::Deployment => "deployments",
+            Self::ReplicaSet => "replicasets",
+            Self::StatefulSet => "statefulsets",
+            Self::DaemonSet => "daemonsets",
+            Self::Job => "jobs",
+            Self::Pod => "pods",
+            Self::ControllerRevision => "controllerrevisions",
+            Self::Node => "nodes",
+            Self::PersistentVolumeClaim => "persistentvolumeclaims",
+        }
+    }
+
+    pub(super) fn api_version(self) -> &'static str {
+        match self.group() {
+            "apps" => "apps/v1",
+            "batch" => "batch/v1",
+            _ => "v1",
+        }
+    }
+
+    /// The kind whose objects are in a collection (`group/plural`).
+    pub(super) fn of_collection(collection: &str) -> Option<Self> {
+        let (group, plural) = collection.split_once('/')?;
+        Self::ALL.into_iter().find(|kind| kind.plural() == plural && kind.group() == group)
+    }
+
+    /// The kind that an owner reference names.
+    pub(super) fn of_owner(owner: &Owner) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.name() == owner.kind && kind.api_version() == owner.api_version)
+    }
+
+    /// Path of a collection; of an object in it when `name` is not empty.
+    pub(super) fn path(self, namespace: &str, name: &str) -> String {
+        let mut path = if self.group().is_empty() {
+            "/api/v1".to_owned()
+        } else {
+            format!("/apis/{}", self.api_version())
+        };
+        if !namespace.is_empty() {
+            path.push_str("/namespaces/");
+            path.push_str(namespace);
+        }
+        path.push('/');
+        path.push_str(self.plural());
+        if !name.is_empty() {
+            path.push('/');
+            path.push_str(name);
+        }
+        path
+    }
+}
+
+/// One write. A conflict means that something newer is to be looked at.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Write {
+    Create(Kind, Value),
+    /// The whole object, based on the version it carries.
+    Update(Kind, Value),
+    /// The same for its status.
+    Status(Kind, Value),
+    /// Merge patch; its `metadata.uid` names who is meant.
+    Patch {
+        kind: Kind,
+        namespace: String,
+        name: String,
+        patch: Value,
+    },
+    Delete {
+        kind: Kind,
+        namespace: String,
+        name: String,
+        uid: String,
+        /// As a kubelet that has nothing left to wait for.
+        at_once: bool,
+    },
+    /// Puts a pod on the node.
+    Bind {
+        namespace: String,
+        name: String,
+        uid: String,
+        node: String,
+    },
+}
+
+/// Writes to do now, and when to look again without being told.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Plan {
+    pub(super) writes: Vec<Write>,
+    pub(super) again: Option<Duration>,
+}
+
+impl From<Vec<Write>> for Plan {
+    fn from(writes: Vec<Write>) -> Self {
+        Self { writes, again: None }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Owner {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) controller: bool,
+}
+
+/// Metadata that decisions need.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Meta {
+    pub(super) name: String,
+    pub(super) namespace: String,
+    pub(super) uid: String,
+    pub(super) generation: i64,
+    pub(super) creation_timestamp: String,
+    pub(super) deletion_timestamp: Option<String>,
+    pub(super) finalizers: Vec<String>,
+    pub(super) owner_references: Vec<Owner>,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) annotations: BTreeMap<String, String>,
+}
+
+impl Meta {
+    pub(super) fn controller(&self) -> Option<&Owner> {
+        self.owner_references.iter().find(|owner| owner.controller)
+    }
+
+    pub(super) fn deleting(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
+
+    pub(super) fn label(&self, key: &str) -> &str {
+        self.labels.get(key).map(String::as_str).unwrap_or_default()
+    }
+}
+
+/// An object of which only the metadata matter.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(super) struct Header {
+    pub(super) metadata: Meta,
+}
+
+/// A pod as its controllers see it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(super) struct Pod {
+    pub(super) metadata: Meta,
+    pub(super) spec: PodSpec,
+    pub(super) status: PodStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PodSpec {
+    pub(super) node_name: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PodStatus {
+    pub(super) phase: String,
+    pub(super) observed_generation: i64,
+    pub(super) conditions: Vec<PodCondition>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(super) struct PodCondition {
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) status: String,
+}
+
+impl Pod {
+    /// Neither finished nor going.
+    pub(super) fn active(&self) -> bool {
+        !self.metadata.deleting() && !self.finished()
+    }
+
+    pub(super) fn finished(&self) -> bool {
+        matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
+    }
+
+    pub(super) fn ready(&self) -> bool {
+        self.status.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
+    }
+
+    /// Nothing runs in it, so nothing needs time to end.
+    pub(super) fn delete(&self) -> Write {
+        Write::Delete {
+            kind: Kind::Pod,
+            namespace: self.metadata.namespace.clone(),
+            name: self.metadata.name.clone(),
+            uid: self.metadata.uid.clone(),
+            at_once: true,
+        }
+    }
+}
+
+pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A number; 0 when absent, as Kubernetes leaves zeros out.
+pub(super) fn number(object: &Value, pointer: &str) -> i64 {
+    object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
+}
+
+pub(super) fn flag(object: &Value, pointer: &str) -> bool {
+    object.pointer(pointer).and_then(Value::as_bool).unwrap_or_default()
+}
+
+pub(super) fn name(object: &Value) -> &str {
+    text(object, "/metadata/name")
+}
+
+pub(super) fn namespace(object: &Value) -> &str {
+    text(object, "/metadata/namespace")
+}
+
+pub(super) fn uid(object: &Value) -> &str {
+    text(object, "/metadata/uid")
+}
+
+pub(super) fn generation(object: &Value) -> i64 {
+    number(object, "/metadata/generation")
+}
+
+/// The controllers of pods have 1 where nothing is said.
+pub(super) fn replicas(object: &Value) -> i64 {
+    object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1)
+}
+
+pub(super) fn is_deleting(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null())
+}
+
+pub(super) fn label<'a>(object: &'a Value, key: &str) -> &'a str {
+    object.pointer("/metadata/labels").map_or("", |labels| field(labels, key))
+}
+
+pub(super) fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
+    object.pointer("/metadata/annotations").map_or("", |all| field(all, key))
+}
+
+pub(super) fn field<'a>(map: &'a Value, key: &str) -> &'a str {
+    map.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The object at a pointer, made on the way where there is none.
+pub(super) fn map_at<'a>(object: &'a mut Value, keys: &[&str]) -> Option<&'a mut Map<String, Value>> {
+    let mut here = object;
+    for key in keys {
+        let next = here.as_object_mut()?.entry(*key).or_insert(Value::Null);
+        if next.is_null() {
+            *next = Value::Object(Map::new());
+        }
+        here = next;
+    }
+    here.as_object_mut()
+}
+
+pub(super) fn set(object: &mut Value, keys: &[&str], key: &str, value: impl Into<Value>) {
+    if let Some(map) = map_at(object, keys) {
+        map.insert(key.to_owned(), value.into());
+    }
+}
+
+/// Order of creation, oldest first; names decide within a second.
+pub(super) fn age(object: &Value) -> (&str, &str) {
+    (text(object, "/metadata/creationTimestamp"), name(object))
+}
+
+/// `object` with `status` in place, unless it has it already.
+pub(super) fn status_write(kind: Kind, object: &Value, status: Value) -> Option<Write> {
+    if object.get("status") == Some(&status) {
+        return None;
+    }
+    let mut object = object.clone();
+    object.as_object_mut()?.insert("status".into(), status);
+    Some(Write::Status(kind, object))
+}
+
+/// Drops fields that Kubernetes leaves out when they are zero.
+pub(super) fn without_zeros(mut status: Value, optional: &[&str]) -> Value {
+    if let Some(fields) = status.as_object_mut() {
+        fields.retain(|field, value| !(optional.contains(&field.as_str()) && *value == 0));
+    }
+    status
+}
+
+/// A status of the old object that this one is to be continued from: conditions as they are.
+pub(super) fn conditions(object: &Value) -> Vec<Value> {
+    object.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+pub(super) fn condition<'a>(conditions: &'a [Value], kind: &str) -> Option<&'a Value> {
+    conditions.iter().find(|condition| field(condition, "type") == kind)
+}
+
+pub(super) fn owner_reference(owner: &Value, kind: Kind) -> Value {
+    json!({
+        "apiVersion": kind.api_version(), "kind": kind.name(), "name": name(owner), "uid": uid(owner),
+        "controller": true, "blockOwnerDeletion": true,
+    })
+}
+
+/// A pod of `owner` made from `template`. `pod_name` ends with `-` when the server is to complete it.
+pub(super) fn pod_from(
+    owner: &Value,
+    kind: Kind,
+    template: &Value,
+    pod_name: &str,
+    labels: &[(&str, &str)],
+    node: &str,
+) -> Value {
+    let part =
+        |name: &str| template.pointer(&format!("/metadata/{name}")).cloned().unwrap_or_else(|| json!({}));
+    let mut spec = template.get("spec").cloned().unwrap_or_else(|| json!({}));
+    // The one node is the only choice: scheduling it at once saves a write per pod.
+    set(&mut spec, &[], "nodeName", node);
+    let field = if pod_name.ends_with('-') { "generateName" } else { "name" };
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            field: pod_name, "namespace": namespace(owner), "labels": part("labels"),
+            "annotations": part("annotations"), "ownerReferences": [owner_reference(owner, kind)],
+        },
+        "spec": spec,
+    });
+    for (key, value) in labels {
+        set(&mut pod, &["metadata", "labels"], key, *value);
+    }
+    set(&mut pod, &["metadata", "annotations"], SIMULATED, "true");
+    pod
+}

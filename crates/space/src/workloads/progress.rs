@@ -1,0 +1,172 @@
+//! The status of a Deployment: numbers of its ReplicaSets, and conditions as a real controller words them.
+
+use serde_json::{Value, json};
+
+use super::deployment::{Sets, is_paused};
+use super::object::{
+    Kind, Write, condition, conditions, field, generation, name, number, replicas, status_write,
+    without_zeros,
+};
+use super::rollout::margins;
+
+/// What happened in this pass that the numbers don't show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Note {
+    Nothing,
+    /// A ReplicaSet of this name was made.
+    Created(String),
+    /// It was only scaled: says nothing of progress.
+    Scaled,
+}
+
+fn sum(sets: &Sets, field: &str) -> i64 {
+    sets.all().map(|set| number(set, &format!("/status/{field}"))).sum()
+}
+
+fn updated(sets: &Sets) -> i64 {
+    sets.new.as_ref().map_or(0, |new| number(new, "/status/replicas"))
+}
+
+/// Every pod there should be is there, of the present template, and works.
+pub(super) fn is_complete(deployment: &Value, sets: &Sets) -> bool {
+    let wanted = replicas(deployment);
+    sets.new.is_some()
+        && sets.all().all(super::rollout::is_settled)
+        && updated(sets) == wanted
+        && sum(sets, "replicas") == wanted
+        && sum(sets, "availableReplicas") == wanted
+}
+
+/// The status write that is needed, if any.
+pub(super) fn write(deployment: &Value, sets: &Sets, note: Note, now: &str) -> Option<Write> {
+    let (total, available) = (sum(sets, "replicas"), sum(sets, "availableReplicas"));
+    let mut status = json!({
+        "observedGeneration": generation(deployment), "replicas": total, "updatedReplicas": updated(sets),
+        "readyReplicas": sum(sets, "readyReplicas"), "availableReplicas": available,
+        "unavailableReplicas": (wanted_pods(sets) - available).max(0),
+        "terminatingReplicas": sum(sets, "terminatingReplicas"),
+        "conditions": told(deployment, sets, &note, now),
+    });
+    let collisions = deployment.pointer("/status/collisionCount").and_then(Value::as_i64);
+    if let (Some(collisions), Some(status)) = (collisions, status.as_object_mut()) {
+        status.insert("collisionCount".into(), collisions.into());
+    }
+    let optional = [
+        "observedGeneration",
+        "replicas",
+        "updatedReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "unavailableReplicas",
+    ];
+    status_write(Kind::Deployment, deployment, without_zeros(status, &optional))
+}
+
+/// As many as the ReplicaSets are to have.
+fn wanted_pods(sets: &Sets) -> i64 {
+    sets.all().map(replicas).sum()
+}
+
+fn told(deployment: &Value, sets: &Sets, note: &Note, now: &str) -> Vec<Value> {
+    let mut all = conditions(deployment);
+    let limited = has_deadline(deployment);
+    if let (Note::Created(name), true) = (note, limited) {
+        put(
+            &mut all,
+            "Progressing",
+            "True",
+            "NewReplicaSetCreated",
+            &format!("Created new replica set {name:?}"),
+            now,
+        );
+    }
+    let enough = sum(sets, "availableReplicas") >= replicas(deployment) - margins(deployment).unavailable;
+    if enough {
+        put(
+            &mut all,
+            "Available",
+            "True",
+            "MinimumReplicasAvailable",
+            "Deployment has minimum availability.",
+            now,
+        );
+    } else {
+        let message = "Deployment does not have minimum availability.";
+        put(&mut all, "Available", "False", "MinimumReplicasUnavailable", message, now);
+    }
+    if limited {
+        progressing(deployment, sets, note, &mut all, now);
+    } else {
+        all.retain(|one| field(one, "type") != "Progressing");
+    }
+    all
+}
+
+/// Without a deadline there is no talk of progress.
+fn has_deadline(deployment: &Value) -> bool {
+    let seconds = deployment.pointer("/spec/progressDeadlineSeconds").and_then(Value::as_i64);
+    seconds.is_some_and(|seconds| seconds != i64::from(i32::MAX))
+}
+
+fn progressing(deployment: &Value, sets: &Sets, note: &Note, all: &mut Vec<Value>, now: &str) {
+    let reason = condition(all, "Progressing").map(|one| field(one, "reason").to_owned()).unwrap_or_default();
+    if is_paused(deployment) {
+        put(all, "Progressing", "Unknown", "DeploymentPaused", "Deployment is paused", now);
+        return;
+    }
+    if reason == "DeploymentPaused" {
+        put(all, "Progressing", "Unknown", "DeploymentResumed", "Deployment is resumed", now);
+    }
+    let settled_before = reason == "NewReplicaSetAvailable" && sum(sets, "replicas") == updated(sets);
+    if *note == Note::Scaled || settled_before {
+        return;
+    }
+    let subject = sets.new.as_ref().map_or_else(
+        || format!("Deployment {:?}", name(deployment)),
+        |new| format!("ReplicaSet {:?}", name(new)),
+    );
+    if is_complete(deployment, sets) {
+        let message = format!("{subject} has successfully progressed.");
+        put(all, "Progressing", "True", "NewReplicaSetAvailable", &message, now);
+    } else if moved(deployment, sets) {
+        // Said anew each time: the deadline counts from here.
+        let message = format!("{subject} is progressing.");
+        let kept = condition(all, "Progressing").filter(|one| field(one, "status") == "True").cloned();
+        all.retain(|one| field(one, "type") != "Progressing");
+        put(all, "Progressing", "True", "ReplicaSetUpdated", &message, now);
+        if let (Some(kept), Some(last)) = (kept, all.last_mut().and_then(Value::as_object_mut)) {
+            last.insert("lastTransitionTime".into(), field(&kept, "lastTransitionTime").into());
+        }
+    } else if condition(all, "Progressing").is_none() {
+        let found = sets.new.as_ref().map_or_else(String::new, |new| name(new).to_owned());
+        if !found.is_empty() {
+            let message = format!("Found new replica set {found:?}");
+            put(all, "Progressing", "True", "FoundNewReplicaSet", &message, now);
+        }
+    }
+}
+
+/// More new pods, fewer old ones, or more that work than when it was last told.
+fn moved(deployment: &Value, sets: &Sets) -> bool {
+    let before = |field: &str| number(deployment, &format!("/status/{field}"));
+    let old = sum(sets, "replicas") - updated(sets);
+    updated(sets) > before("updatedReplicas")
+        || old < before("replicas") - before("updatedReplicas")
+        || sum(sets, "readyReplicas") > before("readyReplicas")
+        || sum(sets, "availableReplicas") > before("availableReplicas")
+}
+
+/// Puts a condition at the end, unless it is there with the same status and reason.
+fn put(all: &mut Vec<Value>, kind: &str, status: &str, reason: &str, message: &str, now: &str) {
+    let old = condition(all, kind);
+    if old.is_some_and(|old| field(old, "status") == status && field(old, "reason") == reason) {
+        return;
+    }
+    let since = old.filter(|old| field(old, "status") == status).map(|old| field(old, "lastTransitionTime"));
+    let since = since.unwrap_or(now).to_owned();
+    all.retain(|one| field(one, "type") != kind);
+    all.push(json!({
+        "type": kind, "status": status, "reason": reason, "message": message,
+        "lastUpdateTime": now, "lastTransitionTime": since,
+    }));
+}

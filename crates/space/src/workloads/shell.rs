@@ -1,0 +1,386 @@
+//! What connects the decisions to the space: events in, reads from the store, writes through the API.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use futures::{StreamExt as _, stream};
+use machinery::selector::LabelSelector;
+use parking_lot::Mutex;
+use runtime::{Next, Queue};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use store::{Collection, Entry, Event, EventKind, Key, Snapshot, SpaceStore};
+
+use super::object::{
+    Header, Kind, Meta, Owner, Plan, Pod, Write, is_deleting, name, namespace, owner_reference, text, uid,
+};
+use super::{daemonset, deployment, job, node, pods, replicaset, statefulset};
+use crate::controllers::now;
+use crate::follow::State;
+use crate::local::{Local, MERGE, Refused, unless_overtaken};
+
+/// Writes of one look under way at once: they share commits of the store.
+const AT_ONCE: usize = 16;
+
+/// An object to look at.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Task {
+    kind: Kind,
+    namespace: Arc<str>,
+    name: Arc<str>,
+}
+
+/// Controllers whose pods need a service account that is not there yet, by namespace.
+#[derive(Default)]
+pub(super) struct Waiting(HashMap<Arc<str>, HashSet<Task>>);
+
+fn decode<T: DeserializeOwned + Default>(entry: &Entry) -> T {
+    serde_json::from_slice(&entry.value).unwrap_or_else(|error| {
+        tracing::warn!(key = ?entry.key, %error, "unreadable object");
+        T::default()
+    })
+}
+
+fn collection(kind: Kind) -> Collection {
+    Collection::new(kind.group(), kind.plural())
+}
+
+fn look_at_owner(owner: Option<&Owner>, namespace: &Arc<str>, look: &mut dyn FnMut(Task)) {
+    if let Some(owner) = owner
+        && let Some(kind) = Kind::of_owner(owner)
+    {
+        look(Task { kind, namespace: namespace.clone(), name: owner.name.as_str().into() });
+    }
+}
+
+impl Waiting {
+    fn notice(&mut self, entry: &Entry, gone: bool, relabeled: bool, look: &mut dyn FnMut(Task)) {
+        let Key { collection, namespace, name } = &entry.key;
+        if collection.as_str() == "/serviceaccounts" {
+            if !gone {
+                self.0.remove(namespace).into_iter().flatten().for_each(look);
+            }
+            return;
+        }
+        let Some(kind) = Kind::of_collection(collection.as_str()) else { return };
+        let this = Task { kind, namespace: namespace.clone(), name: name.clone() };
+        match kind {
+            Kind::Pod => {
+                let pod: Pod = decode(entry);
+                let owner = pod.metadata.controller();
+                look_at_owner(owner, namespace, look);
+                let adoptable = owner.is_none() && !entry.meta.labels.is_empty() && pod.active();
+                if !gone && (pods::needs_attention(&pod) || adoptable || relabeled) {
+                    look(this);
+                }
+            }
+            Kind::ReplicaSet | Kind::ControllerRevision => {
+                let Header { metadata } = decode(entry);
+                look_at_owner(metadata.controller(), namespace, look);
+                if kind == Kind::ReplicaSet && !gone {
+                    look(this);
+                }
+            }
+            Kind::Node => look(this),
+            Kind::PersistentVolumeClaim => {}
+            _ if gone => {}
+            _ => look(this),
+        }
+    }
+}
+
+impl State for Waiting {
+    type Key = Task;
+
+    fn start(&mut self, all: &Snapshot, look: &mut dyn FnMut(Task)) {
+        self.0.clear();
+        // The node, even if there is none.
+        look(Task { kind: Kind::Node, namespace: "".into(), name: "".into() });
+        for kind in Kind::ALL {
+            for entry in all.view(&collection(kind)).iter(None, None) {
+                self.notice(entry, false, true, look);
+            }
+        }
+    }
+
+    fn observe(&mut self, event: &Event, look: &mut dyn FnMut(Task)) {
+        let relabeled =
+            event.previous.as_ref().is_some_and(|previous| previous.meta.labels != event.entry.meta.labels);
+        self.notice(&event.entry, event.kind == EventKind::Deleted, relabeled, look);
+    }
+}
+
+pub(super) struct Shell {
+    local: Local,
+    store: SpaceStore,
+    node: String,
+    waiting: Arc<Mutex<Waiting>>,
+    queue: Queue<Task>,
+}
+
+/// Whose an object is that an owner selects.
+enum Claim {
+    Foreign,
+    Mine,
+    /// It had no controller; this makes it the owner's.
+    Adopted(Write),
+}
+
+/// An owner and how it finds what belongs to it.
+struct Claimant<'a> {
+    object: &'a Value,
+    kind: Kind,
+    selector: LabelSelector,
+}
+
+impl<'a> Claimant<'a> {
+    /// `None` when the selector is unusable: an empty one would take everything.
+    fn of(object: &'a Value, kind: Kind) -> Option<Self> {
+        let selector = LabelSelector::from_object(object.pointer("/spec/selector")?).ok()?;
+        (!selector.is_everything()).then_some(Self { object, kind, selector })
+    }
+
+    fn selects(&self, entry: &Entry) -> bool {
+        self.selector.matches(|key| entry.meta.labels.get(key).map(|value| &**value))
+    }
+
+    fn claim(&self, entry: &Entry, kind: Kind, meta: &Meta) -> Claim {
+        match meta.controller() {
+            Some(owner) if owner.uid == uid(self.object) => Claim::Mine,
+            Some(_) => Claim::Foreign,
+            // Revisions of a set that is gone are not of use to the next.
+            None if kind == Kind::ControllerRevision => Claim::Foreign,
+            None if is_deleting(self.object) || meta.deleting() => Claim::Foreign,
+            None => {
+                let reference = owner_reference(self.object, self.kind);
+                Claim::Adopted(with_owners(entry, kind, |owners| owners.push(reference)))
+            }
+        }
+    }
+}
+
+/// A patch of the owner references of an object as it is.
+fn with_owners(entry: &Entry, kind: Kind, change: impl FnOnce(&mut Vec<Value>)) -> Write {
+    let object: Value = decode(entry);
+    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let mut owners = owners.cloned().unwrap_or_default();
+    change(&mut owners);
+    let patch = json!({"metadata": {
+        "uid": uid(&object), "resourceVersion": entry.revision.to_string(), "ownerReferences": owners,
+    }});
+    let (namespace, name) = (namespace(&object).to_owned(), name(&object).to_owned());
+    Write::Patch { kind, namespace, name, patch }
+}
+
+impl Shell {
+    pub(super) fn new(
+        client: kube::Client,
+        store: SpaceStore,
+        node: String,
+        waiting: Arc<Mutex<Waiting>>,
+        queue: Queue<Task>,
+    ) -> Self {
+        Self { local: Local::new(client, "kubestellar-simulator"), store, node, waiting, queue }
+    }
+
+    pub(super) async fn act(&self, task: Task) -> Result<Next, Refused> {
+        // A snapshot has every write of earlier looks: nothing is made twice.
+        let Plan { writes, again } = self.plan(&task, &self.store.snapshot());
+        if writes.iter().any(|write| self.must_wait(write, &task)) {
+            return Ok(Next::OnChange);
+        }
+        let outcomes: Vec<Result<(), Refused>> =
+            stream::iter(writes).map(|write| self.write(write)).buffer_unordered(AT_ONCE).collect().await;
+        outcomes.into_iter().collect::<Result<(), Refused>>()?;
+        Ok(again.map_or(Next::OnChange, Next::After))
+    }
+
+    fn plan(&self, task: &Task, all: &Snapshot) -> Plan {
+        if task.kind == Kind::Node {
+            return self.stand_up(task, all).into();
+        }
+        let key = Key {
+            collection: collection(task.kind),
+            namespace: task.namespace.clone(),
+            name: task.name.clone(),
+        };
+        let Some(entry) = all.get(&key) else { return Plan::default() };
+        let object: Value = decode(&entry);
+        if task.kind == Kind::Pod {
+            return self.tend(all, &entry, &object).into();
+        }
+        let Some(claimant) = Claimant::of(&object, task.kind) else { return Plan::default() };
+        let (node, now) = (self.node.as_str(), now());
+        if task.kind == Kind::Deployment {
+            let (sets, mut writes) = claimed::<Value>(all, &claimant, Kind::ReplicaSet);
+            let taken =
+                |name: &str| all.view(&collection(Kind::ReplicaSet)).get(&task.namespace, name).is_some();
+            writes.extend(deployment::decide(&object, &sets, taken, &now));
+            return writes.into();
+        }
+        let (pods, mut writes) = claimed::<Pod>(all, &claimant, Kind::Pod);
+        let revisions = || claimed::<Value>(all, &claimant, Kind::ControllerRevision).0;
+        let plan = match task.kind {
+            Kind::ReplicaSet => {
+                self.find_owner(all, &entry, &[Kind::Deployment]);
+                replicaset::decide(&object, &pods, node).into()
+            }
+            Kind::StatefulSet => statefulset::decide(&object, &pods, &revisions(), node).into(),
+            Kind::DaemonSet => {
+                let node = all.view(&collection(Kind::Node)).get("", node).map(|entry| decode(entry));
+                daemonset::decide(&object, &pods, &revisions(), &node.unwrap_or_default()).into()
+            }
+            Kind::Job => job::decide(&object, &pods, node, &now),
+            _ => Plan::default(),
+        };
+        writes.extend(plan.writes);
+        Plan { writes, again: plan.again }
+    }
+
+    /// Makes the node if it is not there. DaemonSets mind how it is.
+    fn stand_up(&self, task: &Task, all: &Snapshot) -> Vec<Write> {
+        if !task.name.is_empty() && *task.name != *self.node {
+            return Vec::new();
+        }
+        let found = all.view(&collection(Kind::Node)).get("", &self.node).map(|entry| decode::<Value>(entry));
+        let wanted = node::node(&self.node, &now());
+        let Some(mut found) = found else { return vec![Write::Create(Kind::Node, wanted)] };
+        for entry in all.view(&collection(Kind::DaemonSet)).iter(None, None) {
+            let Key { namespace, name, .. } = &entry.key;
+            self.queue.add(Task { kind: Kind::DaemonSet, namespace: namespace.clone(), name: name.clone() });
+        }
+        if found.pointer("/status/conditions").is_some() {
+            return Vec::new();
+        }
+        let status = wanted.get("status").cloned().unwrap_or_default();
+        super::object::set(&mut found, &[], "status", status);
+        vec![Write::Status(Kind::Node, found)]
+    }
+
+    /// Scheduler and kubelet, and the search for a controller that the pod could belong to.
+    fn tend(&self, all: &Snapshot, entry: &Entry, object: &Value) -> Vec<Write> {
+        let Header { metadata } = decode(entry);
+        if let Some(release) = release(all, entry, &metadata) {
+            return vec![release];
+        }
+        self.find_owner(all, entry, &Kind::OF_PODS);
+        pods::decide(object, &self.node, &now()).into_iter().collect()
+    }
+
+    /// Wakes the controllers that select an object without one.
+    fn find_owner(&self, all: &Snapshot, entry: &Entry, kinds: &[Kind]) {
+        let Header { metadata } = decode(entry);
+        if metadata.controller().is_some() || metadata.deleting() || entry.meta.labels.is_empty() {
+            return;
+        }
+        for kind in kinds {
+            for candidate in all.view(&collection(*kind)).iter(Some(&entry.key.namespace), None) {
+                let object: Value = decode(candidate);
+                if Claimant::of(&object, *kind).is_some_and(|claimant| claimant.selects(entry)) {
+                    let Key { namespace, name, .. } = &candidate.key;
+                    self.queue.add(Task { kind: *kind, namespace: namespace.clone(), name: name.clone() });
+                }
+            }
+        }
+    }
+
+    /// A pod that needs an account that isn't there: its controller is looked at again when the account comes.
+    fn must_wait(&self, write: &Write, task: &Task) -> bool {
+        let Write::Create(Kind::Pod, pod) = write else { return false };
+        let account = match text(pod, "/spec/serviceAccountName") {
+            "" => "default",
+            account => account,
+        };
+        let accounts = Collection::new("", "serviceaccounts");
+        let is_missing = || self.store.snapshot().view(&accounts).get(&task.namespace, account).is_none();
+        if !is_missing() {
+            return false;
+        }
+        self.waiting.lock().0.entry(task.namespace.clone()).or_default().insert(task.clone());
+        // It may have come between the look and the note; after the note its event finds us.
+        is_missing()
+    }
+
+    async fn write(&self, write: Write) -> Result<(), Refused> {
+        let path = |kind: Kind, object: &Value| kind.path(namespace(object), name(object));
+        let done = match &write {
+            Write::Create(kind, object) => {
+                match self.local.post(&kind.path(namespace(object), ""), object).await {
+                    Err(refused) if refused.is_forbidden() && self.is_going(namespace(object)) => {
+                        return Ok(());
+                    }
+                    other => other,
+                }
+            }
+            Write::Update(kind, object) => self.local.put(&path(*kind, object), object).await,
+            Write::Status(kind, object) => {
+                self.local.put(&format!("{}/status", path(*kind, object)), object).await
+            }
+            Write::Patch { kind, namespace, name, patch } => {
+                self.local.patch(&kind.path(namespace, name), MERGE, patch).await
+            }
+            Write::Delete { kind, namespace, name, uid, at_once } => {
+                let mut options = json!({
+                    "apiVersion": "v1", "kind": "DeleteOptions",
+                    "propagationPolicy": "Background", "preconditions": {"uid": uid},
+                });
+                if *at_once {
+                    super::object::set(&mut options, &[], "gracePeriodSeconds", 0);
+                }
+                self.local.delete(&kind.path(namespace, name), &options).await
+            }
+            Write::Bind { namespace, name, uid, node } => {
+                let binding = json!({
+                    "apiVersion": "v1", "kind": "Binding",
+                    "metadata": {"name": name, "namespace": namespace, "uid": uid},
+                    "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+                });
+                self.local.post(&format!("{}/binding", Kind::Pod.path(namespace, name)), &binding).await
+            }
+        };
+        unless_overtaken(done)
+    }
+
+    /// Nothing is made in a namespace that is being deleted.
+    fn is_going(&self, namespace: &str) -> bool {
+        let namespaces = Collection::new("", "namespaces");
+        let found =
+            self.store.snapshot().view(&namespaces).get("", namespace).map(|entry| decode::<Header>(entry));
+        found.is_none_or(|found| found.metadata.deleting())
+    }
+}
+
+/// What belongs to an owner, and the writes that adopt what has no controller yet.
+fn claimed<T: DeserializeOwned + Default>(
+    all: &Snapshot,
+    owner: &Claimant<'_>,
+    kind: Kind,
+) -> (Vec<T>, Vec<Write>) {
+    let (mut mine, mut writes) = (Vec::new(), Vec::new());
+    let view = all.view(&collection(kind));
+    for entry in view.iter(Some(namespace(owner.object)), None).filter(|entry| owner.selects(entry)) {
+        let Header { metadata } = decode(entry);
+        match owner.claim(entry, kind, &metadata) {
+            Claim::Foreign => continue,
+            Claim::Mine => {}
+            Claim::Adopted(write) => writes.push(write),
+        }
+        mine.push(decode(entry));
+    }
+    (mine, writes)
+}
+
+/// A pod that was relabelled so that its controller no longer selects it is let go.
+fn release(all: &Snapshot, entry: &Entry, meta: &Meta) -> Option<Write> {
+    let owner = meta.controller()?;
+    let kind = Kind::of_owner(owner)?;
+    let view = all.view(&collection(kind));
+    let owner_entry = view.get(&entry.key.namespace, &owner.name)?;
+    if *owner_entry.meta.uid != *owner.uid {
+        return None;
+    }
+    let object: Value = decode(owner_entry);
+    let selects = Claimant::of(&object, kind)?.selects(entry);
+    (!selects && !meta.deleting())
+        .then(|| with_owners(entry, Kind::Pod, |owners| owners.retain(|one| text(one, "/uid") != owner.uid)))
+}

@@ -1,0 +1,293 @@
+//! The controllers against a whole space in memory: what a client sees.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use std::time::Duration;
+
+use kube::Client;
+use kubestellar_space::{Identity, Space, SpaceConfig, controllers};
+use serde_json::{Value, json};
+use store::Engine;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+struct Running {
+    client: Client,
+    space: Space,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+    _data: tempfile::TempDir,
+}
+
+impl Running {
+    async fn start() -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let engine = Engine::in_memory();
+        let config = SpaceConfig {
+            name: "test",
+            data: data.path(),
+            url: "https://127.0.0.1:9443/spaces/test".into(),
+            advertise: "127.0.0.1:9443".into(),
+        };
+        let space = Space::start(&engine, config).await.unwrap();
+        let client = space.client(&Identity::admin());
+        let store = engine.space("test").unwrap();
+        let signer =
+            controllers::CsrSigner::new(&space.keys().client_ca, &space.keys().client_ca_key).unwrap();
+        let config = controllers::Config { ca_bundle_pem: "PEM".into(), csr_signer: Some(signer) };
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let (ready, mut is_ready) = watch::channel(false);
+        let generic = controllers::run(client.clone(), store.clone(), config, ready, stop.clone());
+        tasks.spawn(async move { generic.await.unwrap() });
+        is_ready.wait_for(|ready| *ready).await.unwrap();
+        Self { client, space, stop, tasks, _data: data }
+    }
+
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        content: &str,
+        body: Option<Value>,
+    ) -> Result<Value, kube::Error> {
+        let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+        let request = http::Request::builder().method(method).uri(path).header("content-type", content);
+        self.client.request(request.body(body).unwrap()).await
+    }
+
+    async fn post(&self, path: &str, body: Value) -> Value {
+        self.send("POST", path, "application/json", Some(body)).await.unwrap()
+    }
+
+    async fn patch(&self, path: &str, body: Value) -> Value {
+        self.send("PATCH", path, "application/merge-patch+json", Some(body)).await.unwrap()
+    }
+
+    async fn delete(&self, path: &str, options: Value) -> Value {
+        self.send("DELETE", path, "application/json", Some(options)).await.unwrap()
+    }
+
+    async fn get(&self, path: &str) -> Option<Value> {
+        match self.send("GET", path, "application/json", None).await {
+            Ok(found) => Some(found),
+            Err(kube::Error::Api(status)) if status.code == 404 => None,
+            Err(error) => panic!("{path}: {error}"),
+        }
+    }
+
+    /// Waits until `done` gives something; looks again at every change of the space.
+    async fn until<T>(&self, what: &str, mut done: impl AsyncFnMut() -> Option<T>) -> T {
+        let store = self.space.server().store().clone();
+        let waiting = async {
+            loop {
+                let mut changes = store.watch_all(store.revision()).unwrap();
+                if let Some(found) = done().await {
+                    return found;
+                }
+                changes.next().await.unwrap();
+            }
+        };
+        match tokio::time::timeout(Duration::from_secs(20), waiting).await {
+            Ok(found) => found,
+            Err(late) => panic!("never: {what}: {late}"),
+        }
+    }
+
+    async fn until_gone(&self, path: &str) {
+        self.until(path, async || self.get(path).await.is_none().then_some(())).await;
+    }
+
+    /// Waits until the object at `path` is as wanted.
+    async fn until_is(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        self.until(path, async || self.get(path).await.filter(|found| wanted(found))).await
+    }
+
+    async fn stop(mut self) {
+        self.stop.cancel();
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.unwrap();
+        }
+        self.space.stop().await;
+    }
+}
+
+fn config_map(name: &str, metadata: Value) -> Value {
+    let mut metadata = metadata;
+    metadata["name"] = json!(name);
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+}
+
+fn owned_by(owner: &Value, block: bool) -> Value {
+    json!({"ownerReferences": [{
+        "apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"],
+        "blockOwnerDeletion": block,
+    }]})
+}
+
+/// A request of `O=group-a, O=group-b, CN=agent` (PEM in base64, as the API has it).
+const CSR_BASE64: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIdk1JR1dBZ0VBTURReEVEQU9CZ05WQkFvTUIyZHliM1Z3TFdFeEVEQU9CZ05WQkFvTUIyZHliM1Z3TFdJeApEakFNQmdOVkJBTU1CV0ZuWlc1ME1Ga3dFd1lIS29aSXpqMENBUVlJS29aSXpqMERBUWNEUWdBRTNXQ3BlS05GCm5mdExxcHZWaDM3VllsUmxHUC9GNkFJa1ZNNW0rK2JsUDFyZHZ4c05BR3kzcUtoVGl4YXR3UjhLYVVmcEptVVkKMjZyVXphRHdkRjl0NDZBQU1Bb0dDQ3FHU000OUJBTUNBMGdBTUVVQ0lRQ3RzYUZHWFlLWjFCd2YvaFdTZmpJTgo5aXhHdndBSXdUVDhNZ1J4WWhCY2lBSWdVL0tjZEppb1B4OENVNCtBUVNicVhuaXdrUHdYeGZGNXFTbll6R0VLCmFkcz0KLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0tLS0tCg==";
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+#[tokio::test]
+async fn as_050_as_052_a_namespace_is_furnished_and_goes_with_its_content() {
+    let s = Running::start().await;
+    s.post(
+        "/api/v1/namespaces",
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
+    )
+    .await;
+    s.until_is("/api/v1/namespaces/shop/serviceaccounts/default", |_| true).await;
+    let ca = "/api/v1/namespaces/shop/configmaps/kube-root-ca.crt";
+    s.until_is(ca, |found| found["data"]["ca.crt"] == "PEM").await;
+    s.patch(ca, json!({"data": {"ca.crt": "forged", "more": "x"}})).await;
+    s.until_is(ca, |found| found["data"] == json!({"ca.crt": "PEM"})).await;
+    s.delete("/api/v1/namespaces/shop/serviceaccounts/default", json!({})).await;
+    s.until_is("/api/v1/namespaces/shop/serviceaccounts/default", |_| true).await;
+
+    let held = config_map("held", json!({"finalizers": ["example.com/hold"]}));
+    s.post("/api/v1/namespaces/shop/configmaps", held).await;
+    s.delete("/api/v1/namespaces/shop", json!({})).await;
+    let going = s
+        .until_is("/api/v1/namespaces/shop", |found| found["status"]["conditions"][4]["status"] == "True")
+        .await;
+    assert_eq!(going["status"]["phase"], "Terminating");
+    assert_eq!(
+        going["status"]["conditions"][3]["message"],
+        "Some resources are remaining: configmaps. has 1 resource instances"
+    );
+    s.patch("/api/v1/namespaces/shop/configmaps/held", json!({"metadata": {"finalizers": null}})).await;
+    s.until_gone("/api/v1/namespaces/shop").await;
+    s.stop().await;
+}
+
+#[tokio::test]
+async fn as_051_background_foreground_and_orphan() {
+    let s = Running::start().await;
+    for (policy, gone) in [("Background", true), ("Foreground", true), ("Orphan", false)] {
+        let owner = s.post(MAPS, config_map("owner", json!({}))).await;
+        s.post(MAPS, config_map("child", owned_by(&owner, true))).await;
+        s.delete(&format!("{MAPS}/owner"), json!({"propagationPolicy": policy})).await;
+        s.until_gone(&format!("{MAPS}/owner")).await;
+        if gone {
+            s.until_gone(&format!("{MAPS}/child")).await;
+        } else {
+            let child = s.until_is(&format!("{MAPS}/child"), |_| true).await;
+            assert_eq!(child["metadata"].get("ownerReferences"), None);
+        }
+    }
+    s.stop().await;
+}
+
+#[tokio::test]
+async fn as_051_foreground_is_held_up_by_a_blocking_dependent() {
+    let s = Running::start().await;
+    let owner = s.post(MAPS, config_map("owner", json!({}))).await;
+    let mut metadata = owned_by(&owner, true);
+    metadata["finalizers"] = json!(["example.com/hold"]);
+    s.post(MAPS, config_map("child", metadata)).await;
+    s.delete(&format!("{MAPS}/owner"), json!({"propagationPolicy": "Foreground"})).await;
+    let child = format!("{MAPS}/child");
+    s.until_is(&child, |found| found["metadata"].get("deletionTimestamp").is_some()).await;
+    let owner = s.get(&format!("{MAPS}/owner")).await.unwrap();
+    assert_eq!(owner["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+    s.patch(&child, json!({"metadata": {"finalizers": null}})).await;
+    s.until_gone(&child).await;
+    s.until_gone(&format!("{MAPS}/owner")).await;
+    s.stop().await;
+}
+
+#[tokio::test]
+async fn as_054_an_approved_request_is_signed_and_opens_the_space() {
+    let s = Running::start().await;
+    let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let request = json!({
+        "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": "agent"},
+        "spec": {
+            "signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth", "digital signature"],
+            "request": CSR_BASE64,
+        },
+    });
+    let made = s.post(requests, request).await;
+    let mut approved = made.clone();
+    approved["status"] =
+        json!({"conditions": [{"type": "Approved", "status": "True", "reason": "Test", "message": ""}]});
+    let approval = format!("{requests}/agent/approval");
+    s.send("PUT", &approval, "application/json", Some(approved)).await.unwrap();
+    let issued = |found: &Value| found["status"]["certificate"].as_str().is_some_and(|text| !text.is_empty());
+    let signed = s.until_is(&format!("{requests}/agent"), issued).await;
+    assert_eq!(signed["status"]["conditions"][0]["type"], "Approved");
+    s.stop().await;
+}
+
+#[tokio::test]
+async fn as_056_an_aggregated_role_follows_its_parts() {
+    let s = Running::start().await;
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let role = |name: &str, rest: Value| {
+        let mut role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name},
+        });
+        role.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        role
+    };
+    let selector = json!({"clusterRoleSelectors": [{"matchLabels": {"example.com/part": "yes"}}]});
+    s.post(roles, role("whole", json!({"aggregationRule": selector, "rules": []}))).await;
+    let rules = json!([{"apiGroups": [""], "resources": ["widgets"], "verbs": ["get"]}]);
+    let mut part = role("part", json!({"rules": rules}));
+    part["metadata"]["labels"] = json!({"example.com/part": "yes"});
+    s.post(roles, part).await;
+    s.until_is(&format!("{roles}/whole"), |found| found["rules"] == rules).await;
+    s.delete(&format!("{roles}/part"), json!({})).await;
+    s.until_is(&format!("{roles}/whole"), |found| found["rules"].as_array().is_none_or(Vec::is_empty)).await;
+    s.stop().await;
+}
+
+#[tokio::test]
+async fn as_050_a_standard_namespace_comes_back_and_custom_content_goes_too() {
+    let s = Running::start().await;
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+            }],
+        },
+    });
+    s.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await;
+    let widgets = "/apis/example.com/v1/namespaces/shop/widgets";
+    s.post(
+        "/api/v1/namespaces",
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
+    )
+    .await;
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}});
+    let made = s
+        .until("served", async || {
+            s.send("POST", widgets, "application/json", Some(widget.clone())).await.ok()
+        })
+        .await;
+    // A custom resource may own a built-in one.
+    let owner = json!({"apiVersion": "example.com/v1", "kind": "Widget", "name": "w", "uid": made["metadata"]["uid"]});
+    let child = config_map("child", json!({"ownerReferences": [owner]}));
+    s.post("/api/v1/namespaces/shop/configmaps", child).await;
+    s.delete(&format!("{widgets}/w"), json!({})).await;
+    s.until_gone("/api/v1/namespaces/shop/configmaps/child").await;
+    s.post(widgets, widget).await;
+    s.delete("/api/v1/namespaces/shop", json!({})).await;
+    s.until_gone("/api/v1/namespaces/shop").await;
+
+    s.delete("/api/v1/namespaces/kube-node-lease", json!({})).await;
+    s.until("a new kube-node-lease", async || {
+        let found = s.get("/api/v1/namespaces/kube-node-lease").await?;
+        found["metadata"].get("deletionTimestamp").is_none().then_some(())
+    })
+    .await;
+    s.stop().await;
+}

@@ -1,0 +1,292 @@
+//! The shell: four kinds of feeds in, writes out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use parking_lot::Mutex;
+use runtime::feed::{self, Change};
+use runtime::mapper::Mapper;
+use runtime::rest::{Gvr, Removal, Rest, is_conflict, is_not_found};
+use runtime::{Next, Queue, work};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::decide::{Effect, Source, plan};
+use crate::items::{Applied, Delivered, Reported, Work};
+use crate::view::View;
+
+/// Field manager of the agent's writes.
+const MANAGER: &str = "status-agent";
+/// Objects handled at once.
+const WORKERS: usize = 8;
+/// Bounds of the pause before a write that failed is tried again.
+const RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(120));
+/// Pause before the cluster is asked again for a resource it does not serve.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How an agent runs.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of the cluster: its mailbox namespace in the inventory space.
+    pub cluster_name: String,
+    /// Set true once everything that was there has been read.
+    pub ready: watch::Sender<bool>,
+}
+
+impl Config {
+    pub fn new(cluster_name: &str) -> Self {
+        Self { cluster_name: cluster_name.into(), ready: watch::Sender::new(false) }
+    }
+}
+
+/// Why the agent ended by itself.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    #[error("a task of the agent failed: {0}")]
+    Task(#[from] tokio::task::JoinError),
+}
+
+/// Runs the agent of one cluster until `stop`: `cluster` is the cluster, `hub` the inventory space.
+pub async fn run(cluster: Client, hub: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
+    let stop = stop.child_token();
+    let agent = Arc::new(Agent {
+        config,
+        mapper: Mapper::new(cluster.clone()),
+        cluster,
+        hub: Rest::with_manager(hub, MANAGER),
+        view: Mutex::default(),
+        queue: Queue::new(RETRY.0, RETRY.1),
+        kinds_changed: Notify::new(),
+    });
+    let mut tasks = JoinSet::new();
+    let start = |tasks: &mut JoinSet<()>, task: Task| {
+        let (agent, stop) = (agent.clone(), stop.clone());
+        tasks.spawn(async move { agent.task(task, &stop).await });
+    };
+    for task in [Task::Applied, Task::Works, Task::Reports, Task::Kinds, Task::Act] {
+        start(&mut tasks, task);
+    }
+    let mut outcome = Ok(());
+    while let Some(joined) = tasks.join_next().await {
+        // A panic ends the agent; whoever runs it starts it again.
+        stop.cancel();
+        outcome = outcome.and(joined.map_err(Error::from));
+    }
+    outcome
+}
+
+#[derive(Clone, Copy)]
+enum Task {
+    Applied,
+    Works,
+    Reports,
+    Kinds,
+    Act,
+}
+
+struct Agent {
+    config: Config,
+    cluster: Client,
+    hub: Rest,
+    mapper: Mapper,
+    view: Mutex<View>,
+    queue: Queue<Source>,
+    /// The set of resources to follow may have changed.
+    kinds_changed: Notify,
+}
+
+fn work_statuses() -> Gvr {
+    Gvr::new(apis::constants::CONTROL_GROUP, "v1alpha1", "workstatuses")
+}
+
+impl Agent {
+    async fn task(self: &Arc<Self>, task: Task, stop: &CancellationToken) {
+        match task {
+            Task::Applied => self.follow_applied(stop).await,
+            Task::Works => self.follow_works(stop).await,
+            Task::Reports => self.follow_reports(stop).await,
+            Task::Kinds => self.follow_kinds(stop).await,
+            Task::Act => {
+                let me = self.clone();
+                let handle = move |source: Source| {
+                    let me = me.clone();
+                    async move { me.act(&source).await }
+                };
+                work("status-agent", &self.queue, WORKERS, stop, handle).await;
+            }
+        }
+    }
+
+    async fn follow_applied(&self, stop: &CancellationToken) {
+        let source = feed::Source::all(Gvr::new(apis::constants::WORK_GROUP, "v1", "appliedmanifestworks"));
+        feed::follow(&self.cluster, &source, stop, |change: Change<Applied>| {
+            self.look_at(match change {
+                Change::Put(item) => self.view.lock().put_applied(&item),
+                Change::Gone((_, name)) => self.view.lock().gone_applied(&name),
+                Change::Synced => self.view.lock().applied_synced(),
+            });
+            self.kinds_changed.notify_one();
+        })
+        .await;
+    }
+
+    async fn follow_works(&self, stop: &CancellationToken) {
+        let gvr = Gvr::new(apis::constants::WORK_GROUP, "v1", "manifestworks");
+        let source = feed::Source::all(gvr).within(&self.config.cluster_name).metadata();
+        feed::follow(self.hub.client(), &source, stop, |change: Change<Work>| {
+            self.look_at(match change {
+                Change::Put(item) => self.view.lock().put_work(item),
+                Change::Gone((_, name)) => self.view.lock().gone_work(&name),
+                Change::Synced => self.view.lock().works_synced(),
+            });
+        })
+        .await;
+    }
+
+    async fn follow_reports(&self, stop: &CancellationToken) {
+        let source = feed::Source::all(work_statuses()).within(&self.config.cluster_name);
+        feed::follow(self.hub.client(), &source, stop, |change: Change<Reported>| {
+            self.look_at(match change {
+                Change::Put(item) => vec![self.view.lock().put_report(item)],
+                Change::Gone((_, name)) => self.view.lock().gone_report(&name).into_iter().collect(),
+                Change::Synced => self.view.lock().reports_synced(),
+            });
+        })
+        .await;
+    }
+
+    /// Starts and stops one feed per resource that delivered objects are of.
+    async fn follow_kinds(self: &Arc<Self>, stop: &CancellationToken) {
+        let mut running: HashMap<Gvr, CancellationToken> = HashMap::new();
+        let mut feeds = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                Some(_) = feeds.join_next() => continue,
+                () = self.kinds_changed.notified() => {}
+            }
+            let wanted = self.view.lock().wanted();
+            let mut unserved = false;
+            running.retain(|gvr, token| {
+                let keep = wanted.contains(gvr);
+                if !keep {
+                    token.cancel();
+                    self.look_at(self.view.lock().unfollow(gvr));
+                }
+                keep
+            });
+            for gvr in wanted.into_iter().filter(|gvr| !running.contains_key(gvr)).collect::<Vec<_>>() {
+                // The kind's name is part of a WorkStatus' name, so it must be known before the first object.
+                match self.mapper.by_resource(&gvr).await {
+                    Ok(Some(mapped)) => {
+                        let token = stop.child_token();
+                        running.insert(gvr.clone(), token.clone());
+                        self.view.lock().follow(gvr.clone(), &mapped.kind);
+                        let me = self.clone();
+                        feeds.spawn(async move { me.follow_objects(gvr, &token).await });
+                    }
+                    Ok(None) => unserved = true,
+                    Err(error) => {
+                        tracing::debug!(%error, "asking what the cluster serves");
+                        unserved = true;
+                    }
+                }
+            }
+            if unserved {
+                // A definition that is not served yet, or a cluster that does not answer: nothing will tell.
+                tokio::select! {
+                    () = stop.cancelled() => break,
+                    () = tokio::time::sleep(ASK_AGAIN) => self.kinds_changed.notify_one(),
+                }
+            }
+        }
+        for token in running.values() {
+            token.cancel();
+        }
+        while feeds.join_next().await.is_some() {}
+    }
+
+    async fn follow_objects(&self, gvr: Gvr, stop: &CancellationToken) {
+        let source = feed::Source::all(gvr.clone());
+        feed::follow(&self.cluster, &source, stop, |change: Change<Delivered>| {
+            if stop.is_cancelled() {
+                return;
+            }
+            self.look_at(match change {
+                Change::Put(item) => self.view.lock().put_object(&gvr, item).into_iter().collect(),
+                Change::Gone(key) => self.view.lock().gone_object(&gvr, &key).into_iter().collect(),
+                Change::Synced => self.view.lock().objects_synced(&gvr),
+            });
+        })
+        .await;
+    }
+
+    fn look_at(&self, sources: Vec<Source>) {
+        for source in sources {
+            self.queue.add(source);
+        }
+        if !*self.config.ready.borrow() && self.view.lock().ready() {
+            self.config.ready.send_replace(true);
+        }
+    }
+
+    async fn act(&self, source: &Source) -> Result<Next, kube::Error> {
+        let (object, existing) = self.view.lock().look(source);
+        for effect in plan(&self.config.cluster_name, source, &object, &existing) {
+            match self.apply(effect).await {
+                Ok(()) => {}
+                // The feeds bring the newer version and with it the next look.
+                Err(error) if is_conflict(&error) => return Ok(Next::Retry),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Next::OnChange)
+    }
+
+    async fn apply(&self, effect: Effect) -> Result<(), kube::Error> {
+        let (gvr, namespace) = (work_statuses(), self.config.cluster_name.as_str());
+        match effect {
+            Effect::Delete { name, uid } => {
+                let removal = Removal { uid: Some(uid), propagation: None };
+                match self.hub.delete(&gvr, namespace, &name, &removal).await {
+                    Err(error) if is_not_found(&error) => Ok(()),
+                    other => other,
+                }
+            }
+            Effect::Create { object, status } => {
+                let created: Reported =
+                    self.hub.create(&gvr, namespace, object.to_string().into_bytes()).await?;
+                let name = created.metadata.name.clone();
+                // Known at once: the next change of the object must not create it again.
+                self.view.lock().put_report(created);
+                match status {
+                    Some(status) => self.report(&gvr, namespace, &name, &status).await,
+                    None => Ok(()),
+                }
+            }
+            Effect::Label { name, labels } => {
+                let patch = json!({ "metadata": { "labels": labels } });
+                self.hub.merge::<Value>(&gvr, namespace, &name, &patch).await.map(|_| ())
+            }
+            Effect::Report { name, status } => self.report(&gvr, namespace, &name, &status).await,
+        }
+    }
+
+    async fn report(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+        status: &Value,
+    ) -> Result<(), kube::Error> {
+        let patch = json!([{ "op": "add", "path": "/status", "value": status }]);
+        let answer: Reported = self.hub.json_patch_status(gvr, namespace, name, patch).await?;
+        self.view.lock().put_report(answer);
+        Ok(())
+    }
+}

@@ -1,0 +1,41 @@
+//! What can go wrong, in terms a caller can act on.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::{Entry, Key, Revision};
+
+/// Every failure of the store. Cheap to clone: one failed batch answers many callers.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The precondition did not hold; `actual` is what is stored now. Served as 409 (or 404 when nothing is).
+    #[error("{}/{}/{} is at revision {}", key.collection.as_str(), key.namespace, key.name,
+        actual.as_ref().map_or(0, |entry| entry.revision.0))]
+    Conflict { key: Key, actual: Option<Arc<Entry>> },
+    /// The watch or page started before the kept history. List again. Served as 410 `Expired`.
+    #[error("revision {asked} is gone; history starts after {oldest}")]
+    Compacted { asked: Revision, oldest: Revision },
+    /// The revision has not been assigned yet. Served as 504 `Timeout` ("Too large resource version").
+    #[error("revision {asked} is in the future; the current one is {current}")]
+    Future { asked: Revision, current: Revision },
+    /// The disk refused this write. Whether it will be there after a restart is unknown. Served as 503.
+    #[error("writing the database: {0}")]
+    Disk(#[source] Arc<redb::Error>),
+    /// The disk refused an earlier write: no more are accepted until the store is opened again. Reads go on.
+    #[error("the store accepts no more writes since the disk refused one; restart after mending it: {0}")]
+    Poisoned(#[source] Arc<redb::Error>),
+    /// The engine was closed, or the space removed.
+    #[error("the store is closed")]
+    Closed,
+    /// Another process (or engine) has the directory open.
+    #[error("{} is in use by another process", path.display())]
+    Locked { path: PathBuf },
+    /// The directory or file cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    Access { path: PathBuf, source: Arc<io::Error> },
+    /// The file holds something this program did not write.
+    #[error("{} is damaged: {detail}", path.display())]
+    Corrupt { path: PathBuf, detail: String },
+}

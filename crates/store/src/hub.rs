@@ -1,0 +1,343 @@
+//! Recent events of a space and the watchers that wait for more.
+//!
+//! One event costs: a push to the ring plus one push per watcher of its collection and of its namespace.
+//! Watchers of anything else are not touched. An idle watcher costs a few hundred bytes.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::task::Waker;
+
+use parking_lot::Mutex;
+
+use crate::state::{State, View};
+use crate::{Collection, Event, Revision, Scope, StoreError};
+
+/// Recent events, oldest first: all with revision above `floor`, none at or below.
+#[derive(Debug, Default)]
+pub(crate) struct Ring {
+    pub(crate) events: VecDeque<Arc<Event>>,
+    pub(crate) floor: Revision,
+    pub(crate) bytes: usize,
+}
+
+/// What an event keeps in memory, roughly.
+pub(crate) fn weight(event: &Event) -> usize {
+    const FIXED: usize = 320;
+    FIXED + event.entry.value.len()
+}
+
+impl Ring {
+    pub(crate) fn push(&mut self, event: Arc<Event>) {
+        self.bytes += weight(&event);
+        self.events.push_back(event);
+    }
+
+    /// How many of the oldest events to drop when `added` come with `added_bytes`. Works in strides so that
+    /// rows deleted from disk share pages.
+    pub(crate) fn excess(&self, added: usize, added_bytes: usize, events: usize, bytes: usize) -> usize {
+        let (mut count, mut size) = (self.events.len() + added, self.bytes + added_bytes);
+        if count <= events + events / 16 && size <= bytes + bytes / 16 {
+            return 0;
+        }
+        let mut excess = 0;
+        for event in &self.events {
+            if count <= events && size <= bytes {
+                break;
+            }
+            count -= 1;
+            size = size.saturating_sub(weight(event));
+            excess += 1;
+        }
+        excess
+    }
+
+    /// Drops the `count` oldest events; they are returned to be freed outside of locks.
+    pub(crate) fn prune(&mut self, count: usize) -> Vec<Arc<Event>> {
+        let gone: Vec<_> = self.events.drain(..count.min(self.events.len())).collect();
+        if let Some(last) = gone.last() {
+            self.floor = last.entry.revision;
+        }
+        self.bytes -= gone.iter().map(|event| weight(event)).sum::<usize>();
+        gone
+    }
+
+    fn after(&self, revision: Revision) -> impl DoubleEndedIterator<Item = &Arc<Event>> {
+        let start = self.events.partition_point(|event| event.entry.revision <= revision);
+        self.events.range(start..)
+    }
+}
+
+/// The receiving end's shared part.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    state: Mutex<WatcherState>,
+}
+
+#[derive(Debug)]
+struct WatcherState {
+    queue: VecDeque<Arc<Event>>,
+    /// Events up to here are not wanted, or were queued.
+    position: Revision,
+    /// New events go straight into the queue. Otherwise it is refilled from the ring once it is empty.
+    live: bool,
+    waker: Option<Waker>,
+    end: Option<StoreError>,
+}
+
+/// What a watcher has for its reader.
+pub(crate) enum Next {
+    Event(Arc<Event>),
+    /// Nothing queued, and events since the queue overflowed (or since the start) are still in the ring.
+    Behind,
+    /// Nothing to hand out.
+    Idle,
+}
+
+impl Watcher {
+    pub(crate) fn next(&self, waker: Option<&Waker>) -> Result<Next, StoreError> {
+        const KEPT_CAPACITY: usize = 32;
+        let mut state = self.state.lock();
+        if let Some(event) = state.queue.pop_front() {
+            if state.queue.is_empty() && state.queue.capacity() > KEPT_CAPACITY {
+                state.queue = VecDeque::new();
+            }
+            return Ok(Next::Event(event));
+        }
+        if let Some(end) = &state.end {
+            return Err(end.clone());
+        }
+        if !state.live {
+            return Ok(Next::Behind);
+        }
+        if let Some(waker) = waker
+            && !state.waker.as_ref().is_some_and(|known| known.will_wake(waker))
+        {
+            state.waker = Some(waker.clone());
+        }
+        Ok(Next::Idle)
+    }
+
+    /// Whether nothing is queued and new events arrive here; `refill` is called when it is behind.
+    pub(crate) fn is_caught_up(&self, refill: impl FnOnce()) -> bool {
+        let behind = {
+            let state = self.state.lock();
+            !state.live && state.queue.is_empty() && state.end.is_none()
+        };
+        if behind {
+            refill();
+        }
+        let state = self.state.lock();
+        state.live && state.queue.is_empty() && state.end.is_none()
+    }
+
+    /// Called for events in revision order, with the hub locked.
+    fn push(&self, event: &Arc<Event>, limit: usize) {
+        let mut state = self.state.lock();
+        if !state.live || event.entry.revision <= state.position {
+            return;
+        }
+        if state.queue.len() >= limit {
+            state.live = false;
+            state.position = Revision(event.entry.revision.0 - 1);
+            return;
+        }
+        state.queue.push_back(event.clone());
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn end(&self, why: &StoreError) {
+        let mut state = self.state.lock();
+        state.end.get_or_insert_with(|| why.clone());
+        if let Some(waker) = state.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// Watchers of one collection.
+#[derive(Debug, Default)]
+struct Topic {
+    all: HashMap<u64, Arc<Watcher>>,
+    namespaces: HashMap<Arc<str>, HashMap<u64, Arc<Watcher>>>,
+}
+
+/// Ring, watchers and the state they have been told of, always in step.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    pub(crate) state: Arc<State>,
+    pub(crate) ring: Ring,
+    topics: HashMap<Collection, Topic>,
+    /// Those that watch the whole space.
+    everything: HashMap<u64, Arc<Watcher>>,
+    next_id: u64,
+    closed: Option<StoreError>,
+    queue_limit: usize,
+}
+
+impl Hub {
+    pub(crate) fn new(state: Arc<State>, ring: Ring, queue_limit: usize) -> Self {
+        Self {
+            state,
+            ring,
+            topics: HashMap::new(),
+            everything: HashMap::new(),
+            next_id: 0,
+            closed: None,
+            queue_limit,
+        }
+    }
+
+    /// Takes the events of one batch. `state` shows all of them.
+    pub(crate) fn publish(&mut self, state: Arc<State>, events: Vec<Arc<Event>>) {
+        self.state = state;
+        for event in events {
+            for watcher in self.everything.values() {
+                watcher.push(&event, self.queue_limit);
+            }
+            if let Some(topic) = self.topics.get(&event.entry.key.collection) {
+                let local = topic.namespaces.get(&event.entry.key.namespace);
+                for watcher in topic.all.values().chain(local.into_iter().flat_map(HashMap::values)) {
+                    watcher.push(&event, self.queue_limit);
+                }
+            }
+            self.ring.push(event);
+        }
+    }
+
+    /// Ends all watches, now and in future.
+    pub(crate) fn close(&mut self, why: &StoreError) {
+        self.closed = Some(why.clone());
+        for watcher in self.everything.values() {
+            watcher.end(why);
+        }
+        for topic in self.topics.values() {
+            for watcher in topic.all.values().chain(topic.namespaces.values().flat_map(HashMap::values)) {
+                watcher.end(why);
+            }
+        }
+    }
+
+    pub(crate) fn subscribe(
+        &mut self,
+        scope: Option<&Scope>,
+        after: Revision,
+    ) -> Result<(u64, Arc<Watcher>), StoreError> {
+        if let Some(why) = &self.closed {
+            return Err(why.clone());
+        }
+        if after < self.ring.floor {
+            return Err(StoreError::Compacted { asked: after, oldest: self.ring.floor });
+        }
+        let state = WatcherState {
+            queue: VecDeque::new(),
+            position: after,
+            live: after >= self.state.revision,
+            waker: None,
+            end: None,
+        };
+        let watcher = Arc::new(Watcher { state: Mutex::new(state) });
+        self.next_id += 1;
+        let slot = match scope {
+            None => &mut self.everything,
+            Some(scope) => {
+                let topic = self.topics.entry(scope.collection.clone()).or_default();
+                match &scope.namespace {
+                    None => &mut topic.all,
+                    Some(namespace) => topic.namespaces.entry(namespace.clone()).or_default(),
+                }
+            }
+        };
+        slot.insert(self.next_id, watcher.clone());
+        Ok((self.next_id, watcher))
+    }
+
+    pub(crate) fn unsubscribe(&mut self, scope: Option<&Scope>, id: u64) {
+        let Some(scope) = scope else {
+            self.everything.remove(&id);
+            return;
+        };
+        let Some(topic) = self.topics.get_mut(&scope.collection) else { return };
+        match &scope.namespace {
+            None => {
+                topic.all.remove(&id);
+            }
+            Some(namespace) => {
+                if let Some(slot) = topic.namespaces.get_mut(namespace) {
+                    slot.remove(&id);
+                    if slot.is_empty() {
+                        topic.namespaces.remove(namespace);
+                    }
+                }
+            }
+        }
+        if topic.all.is_empty() && topic.namespaces.is_empty() {
+            self.topics.remove(&scope.collection);
+        }
+    }
+
+    /// Fills the queue of a watcher that is behind from the ring; at the ring's end it is live again.
+    pub(crate) fn refill(&self, scope: Option<&Scope>, watcher: &Watcher) {
+        let mut state = watcher.state.lock();
+        if state.live || state.end.is_some() || !state.queue.is_empty() {
+            return;
+        }
+        if state.position < self.ring.floor {
+            state.end = Some(StoreError::Compacted { asked: state.position, oldest: self.ring.floor });
+            return;
+        }
+        let wanted = |event: &&Arc<Event>| {
+            scope.is_none_or(|scope| {
+                let key = &event.entry.key;
+                key.collection == scope.collection
+                    && scope.namespace.as_ref().is_none_or(|namespace| key.namespace == *namespace)
+            })
+        };
+        let room = self.queue_limit.div_ceil(2);
+        let found: VecDeque<_> = self.ring.after(state.position).filter(wanted).take(room).cloned().collect();
+        state.live = found.len() < room;
+        state.position = match found.back() {
+            Some(last) if !state.live => last.entry.revision,
+            _ => state.position.max(self.state.revision),
+        };
+        state.queue = found;
+    }
+
+    /// A collection as it was at `revision`: today's, with the events since then undone.
+    pub(crate) fn collection_at(
+        &self,
+        collection: &Collection,
+        revision: Revision,
+    ) -> Result<View, StoreError> {
+        if revision > self.state.revision {
+            return Err(StoreError::Future { asked: revision, current: self.state.revision });
+        }
+        if revision < self.ring.floor {
+            return Err(StoreError::Compacted { asked: revision, oldest: self.ring.floor });
+        }
+        let mut tree = self.state.content(collection).map(|content| content.tree.clone()).unwrap_or_default();
+        for event in self.ring.after(revision).rev() {
+            if event.entry.key.collection != *collection {
+                continue;
+            }
+            match &event.previous {
+                Some(previous) => drop(tree.insert(previous.clone())),
+                None => drop(tree.remove(&event.entry.key.namespace, &event.entry.key.name)),
+            }
+        }
+        Ok(View { revision, tree })
+    }
+}
+
+#[cfg(test)]
+impl Hub {
+    pub(crate) fn watchers(&self) -> usize {
+        let count =
+            |topic: &Topic| topic.all.len() + topic.namespaces.values().map(HashMap::len).sum::<usize>();
+        self.topics.values().map(count).sum::<usize>()
+            + self.topics.values().filter(|t| count(t) == 0).count()
+    }
+}

@@ -1,0 +1,231 @@
+//! A disk that forgets what was not synced, and a disk that refuses.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use redb::StorageBackend;
+
+use super::*;
+use crate::disk::Disk;
+
+#[derive(Debug, Default)]
+struct Medium {
+    /// As the program sees it.
+    written: Vec<u8>,
+    /// As it is after a power cut that spares none of `pending`.
+    synced: Vec<u8>,
+    /// Written since the last sync: each may or may not reach the medium.
+    pending: Vec<(u64, Vec<u8>)>,
+    syncs: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Device {
+    medium: Arc<Mutex<Medium>>,
+    /// Operations left until the power goes; `u64::MAX` for never.
+    left: Arc<AtomicU64>,
+}
+
+impl Device {
+    fn new(left: u64) -> Self {
+        let device = Self::default();
+        device.left.store(left, Ordering::Relaxed);
+        device
+    }
+
+    fn spend(&self) -> io::Result<()> {
+        let spent = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| match left {
+            0 => None,
+            u64::MAX => Some(u64::MAX),
+            left => Some(left - 1),
+        });
+        spent.map(drop).map_err(|_| io::Error::other("power is gone"))
+    }
+
+    /// The medium after the cut; bit n of `luck` says whether the n-th unsynced write made it.
+    fn after_crash(&self, luck: u64) -> Self {
+        let medium = self.medium.lock();
+        let mut content = medium.synced.clone();
+        for (index, (offset, data)) in medium.pending.iter().enumerate() {
+            let end = *offset as usize + data.len();
+            if luck >> (index % 64) & 1 == 1 {
+                content.resize(content.len().max(end), 0);
+                content[*offset as usize..end].copy_from_slice(data);
+            }
+        }
+        content.resize(content.len().max(medium.written.len()), 0);
+        let device = Self::new(u64::MAX);
+        *device.medium.lock() =
+            Medium { written: content.clone(), synced: content, pending: Vec::new(), syncs: 0 };
+        device
+    }
+}
+
+impl StorageBackend for Device {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.medium.lock().written.len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let medium = self.medium.lock();
+        let from = offset as usize;
+        let data = medium.written.get(from..from + out.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        out.copy_from_slice(data);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.spend()?;
+        let mut medium = self.medium.lock();
+        medium.written.resize(len as usize, 0);
+        // Growing shows at once, shrinking only when synced.
+        if medium.synced.len() < len as usize {
+            medium.synced.resize(len as usize, 0);
+        }
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.spend()?;
+        let mut medium = self.medium.lock();
+        medium.synced = medium.written.clone();
+        medium.pending.clear();
+        medium.syncs += 1;
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.spend()?;
+        let mut medium = self.medium.lock();
+        let from = offset as usize;
+        let place = medium.written.get_mut(from..from + data.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        place.copy_from_slice(data);
+        medium.pending.push((offset, data.to_vec()));
+        Ok(())
+    }
+}
+
+fn open(device: &Device) -> Result<Engine, StoreError> {
+    let (disk, loaded) = Disk::on(device.clone())?;
+    let limits = Limits { events: 20, ..Limits::default() };
+    Engine::start(Some(disk), loaded, limits)
+}
+
+/// Writes until the power goes; returns the revisions that were acknowledged.
+async fn write_until_dark(engine: &Engine) -> u64 {
+    let space = engine.space("a").unwrap();
+    for round in 0_u64.. {
+        let k = key("x", "n", &(round % 7).to_string());
+        let stored = space.snapshot().get(&k);
+        let write = match stored {
+            Some(stored) if round % 5 == 0 => delete(k, stored.revision, "gone"),
+            Some(stored) => put(k, Expect::At(stored.revision), &round.to_string()),
+            None => put(k, Expect::Absent, &round.to_string()),
+        };
+        match space.commit(write).await {
+            Ok(entry) => assert_eq!(entry.revision.0, round + 1),
+            Err(StoreError::Disk(_)) => {
+                assert_eq!(space.revision().0, round, "a write that failed does not show");
+                let next = space.commit(put(key("x", "n", "next"), Expect::Absent, "v")).await;
+                assert!(matches!(next, Err(StoreError::Poisoned(_))), "{next:?}");
+                assert!(matches!(engine.check(), Err(StoreError::Poisoned(_))));
+                assert!(matches!(space.check(), Err(StoreError::Poisoned(_))));
+                return round;
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    unreachable!()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    /// AS-071: whenever the power goes, and whatever unsynced writes reach the medium: all acknowledged writes are
+    /// there, at most the one in flight besides, and the history continues from there.
+    #[test]
+    fn a_crash_loses_no_acknowledged_write(left in 30..900_u64, luck in any::<u64>()) {
+        run(async {
+            let device = Device::new(u64::MAX);
+            let engine = open(&device).unwrap();
+            device.left.store(left, Ordering::Relaxed);
+            let acknowledged = write_until_dark(&engine).await;
+            drop(engine);
+            let reopened = open(&device.after_crash(luck)).unwrap();
+            let space = reopened.space("a").unwrap();
+            let found = space.revision().0;
+            assert!(found == acknowledged || found == acknowledged + 1, "{acknowledged}, found {found}");
+            let oldest = found.saturating_sub(20);
+            let mut watch = space.watch(scope("x", None), Revision(oldest)).unwrap();
+            for revision in oldest + 1..=found {
+                assert_eq!(watch.next().await.unwrap().entry.revision.0, revision);
+            }
+            let k = key("x", "n", "more");
+            let more = space.commit(put(k, Expect::Absent, "v")).await.unwrap();
+            assert_eq!(more.revision.0, found + 1);
+        });
+    }
+}
+
+#[test]
+fn a_commit_is_one_sync_and_waiting_writes_share_it() {
+    run(async {
+        let device = Device::new(u64::MAX);
+        let engine = open(&device).unwrap();
+        let space = engine.space("a").unwrap();
+        space.commit(put(key("x", "n", "first"), Expect::Absent, "v")).await.unwrap();
+        let before = device.medium.lock().syncs;
+        space.commit(put(key("x", "n", "second"), Expect::Absent, "v")).await.unwrap();
+        assert_eq!(device.medium.lock().syncs - before, 1);
+
+        // While the disk is busy with one, the others queue up for the next.
+        let writes = (0..100).map(|index| {
+            let space = engine.space(["a", "b"][index % 2]).unwrap();
+            async move { space.commit(put(key("x", "n", &index.to_string()), Expect::Absent, "v")).await }
+        });
+        let mut all = Box::pin(futures::future::join_all(writes));
+        let before = {
+            let busy = device.medium.lock();
+            let mut idle = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(all.as_mut().poll(&mut idle).is_pending());
+            busy.syncs
+        };
+        assert!(all.await.iter().all(Result::is_ok));
+        assert!(device.medium.lock().syncs - before <= 3);
+    });
+}
+
+#[test]
+fn a_space_says_that_it_ended() {
+    run(async {
+        let engine = Engine::in_memory();
+        let (removed, closed) = (engine.space("a").unwrap(), engine.space("b").unwrap());
+        assert!(removed.check().is_ok());
+        engine.remove_space("a").await.unwrap();
+        assert!(matches!(removed.check(), Err(StoreError::Closed)));
+        assert!(closed.check().is_ok());
+        engine.close().await.unwrap();
+        assert!(matches!(closed.check(), Err(StoreError::Closed)));
+    });
+}
+
+#[test]
+fn reads_go_on_after_the_disk_failed() {
+    run(async {
+        let device = Device::new(u64::MAX);
+        let engine = open(&device).unwrap();
+        let space = engine.space("a").unwrap();
+        let k = key("x", "n", "1");
+        space.commit(put(k.clone(), Expect::Absent, "v")).await.unwrap();
+        assert!(space.check().is_ok());
+        device.left.store(0, Ordering::Relaxed);
+        let failed = space.commit(put(k.clone(), Expect::At(Revision(1)), "w")).await;
+        assert!(matches!(failed, Err(StoreError::Disk(_))), "{failed:?}");
+        assert_eq!(space.snapshot().get(&k).unwrap().revision, Revision(1));
+        let mut watch = space.watch(scope("x", None), Revision(0)).unwrap();
+        assert_eq!(drain(&mut watch), ["Created n/1 1 was 0"]);
+        assert!(matches!(engine.remove_space("a").await, Err(StoreError::Poisoned(_))));
+        assert!(matches!(engine.close().await, Err(StoreError::Poisoned(_))));
+    });
+}

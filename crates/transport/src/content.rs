@@ -1,0 +1,201 @@
+//! Identities, digests and the encoded form of one workload object.
+
+use std::{fmt, sync::Arc};
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+/// Digest of an object's meaning: equal for values that an API server would store alike.
+pub type Digest = [u8; 32];
+
+/// Identity of an object inside an envelope; the gloss of KS-080 is a set of these. No version.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    /// API group, empty for the core group.
+    pub group: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace, empty for cluster-scoped objects.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl Identity {
+    /// Reads the identity of an object; `None` when kind or name is missing.
+    pub fn of(object: &Value) -> Option<Self> {
+        let api_version = object.get("apiVersion")?.as_str()?;
+        let metadata = object.get("metadata")?;
+        Some(Self {
+            group: api_version.split_once('/').map_or("", |(group, _)| group).to_owned(),
+            kind: object.get("kind")?.as_str()?.to_owned(),
+            namespace: metadata.get("namespace").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            name: metadata.get("name")?.as_str()?.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.kind)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        if self.namespace.is_empty() {
+            write!(f, "({})", self.name)
+        } else {
+            write!(f, "({}/{})", self.namespace, self.name)
+        }
+    }
+}
+
+/// One transformed workload object, encoded once for every envelope that will hold it.
+#[derive(Clone, Debug)]
+pub struct Content {
+    /// Who it is.
+    pub identity: Arc<Identity>,
+    /// Plural resource name, lower case.
+    pub resource: String,
+    /// UID of the original in the WDS; names the envelope when each object has its own (KS-098).
+    pub uid: String,
+    /// resourceVersion of the original at the time of reading.
+    pub resource_version: String,
+    /// The object as JSON.
+    pub json: Arc<str>,
+    /// Digest of the object.
+    pub digest: Digest,
+    /// The object asks for template expansion.
+    pub wants_expansion: bool,
+}
+
+/// A content together with how a Binding wants it delivered.
+#[derive(Clone, Debug)]
+pub struct Wrapee {
+    /// The object.
+    pub content: Arc<Content>,
+    /// Create it where it is absent, then leave it alone.
+    pub create_only: bool,
+}
+
+/// Digests `value` so that what a server adds or normalises does not count: null members, empty labels and
+/// annotations, and whole numbers written as floats.
+pub fn digest(value: &Value) -> Digest {
+    let mut hasher = Sha256::new();
+    feed(&mut hasher, value, true);
+    hasher.finalize().into()
+}
+
+/// Combines digests in order.
+pub fn combine<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Digest {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update((part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    hasher.finalize().into()
+}
+
+fn feed(hasher: &mut Sha256, value: &Value, top: bool) {
+    match value {
+        Value::Null => hasher.update(b"n"),
+        Value::Bool(b) => hasher.update(if *b { b"t" } else { b"f" }),
+        Value::Number(number) => {
+            hasher.update(b"#");
+            hasher.update(number_text(number).as_bytes());
+            hasher.update(b";");
+        }
+        Value::String(text) => {
+            hasher.update(b"s");
+            hasher.update((text.len() as u64).to_le_bytes());
+            hasher.update(text.as_bytes());
+        }
+        Value::Array(items) => {
+            hasher.update(b"[");
+            for item in items {
+                feed(hasher, item, false);
+            }
+            hasher.update(b"]");
+        }
+        Value::Object(members) => {
+            hasher.update(b"{");
+            for (key, member) in members {
+                if member.is_null() || (top && key == "metadata" && empty_metadata(member)) {
+                    continue;
+                }
+                hasher.update((key.len() as u64).to_le_bytes());
+                hasher.update(key.as_bytes());
+                if top && key == "metadata" {
+                    feed_metadata(hasher, member);
+                } else {
+                    feed(hasher, member, false);
+                }
+            }
+            hasher.update(b"}");
+        }
+    }
+}
+
+fn feed_metadata(hasher: &mut Sha256, metadata: &Value) {
+    let Some(members) = metadata.as_object() else { return feed(hasher, metadata, false) };
+    hasher.update(b"{");
+    for (key, member) in members {
+        if member.is_null() || is_empty(member) {
+            continue;
+        }
+        hasher.update((key.len() as u64).to_le_bytes());
+        hasher.update(key.as_bytes());
+        feed(hasher, member, false);
+    }
+    hasher.update(b"}");
+}
+
+fn empty_metadata(metadata: &Value) -> bool {
+    metadata.as_object().is_some_and(|m| m.values().all(|v| v.is_null() || is_empty(v)))
+}
+
+fn is_empty(value: &Value) -> bool {
+    value.as_object().is_some_and(serde_json::Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
+}
+
+/// A float without a fraction is printed as Go's JSON encoder prints it: as an integer.
+fn number_text(number: &serde_json::Number) -> String {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match number.as_f64() {
+        Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < EXACT => {
+            format!("{float:.0}")
+        }
+        _ => number.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn ks_091_what_a_server_normalises_is_no_difference() {
+        let cases = [
+            (json!({"metadata": {"name": "a", "labels": {}}}), json!({"metadata": {"name": "a"}}), true),
+            (json!({"spec": {"nodePort": null}}), json!({"spec": {}}), true),
+            (json!({"spec": {"n": 1.0}}), json!({"spec": {"n": 1}}), true),
+            (json!({"spec": {"n": 1.5}}), json!({"spec": {"n": 1}}), false),
+            (json!({"spec": {"labels": {}}}), json!({"spec": {}}), false),
+            (json!({"a": "b", "c": "d"}), json!({"a": "bc", "d": ""}), false),
+            (json!([1, 2]), json!([12]), false),
+            (json!([["a"], "b"]), json!([["a", "b"]]), false),
+        ];
+        for (left, right, equal) in cases {
+            assert_eq!(digest(&left) == digest(&right), equal, "{left} / {right}");
+        }
+    }
+
+    #[test]
+    fn ks_126_identities_read_like_the_original() {
+        let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "namespace": "n"}});
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+        assert_eq!(Identity::of(&deployment).map(|i| i.to_string()).as_deref(), Some("Deployment.apps(n/a)"));
+        assert_eq!(Identity::of(&namespace).map(|i| i.to_string()).as_deref(), Some("Namespace(n)"));
+        assert_eq!(Identity::of(&json!({"kind": "X"})), None);
+    }
+}

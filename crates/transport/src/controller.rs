@@ -1,0 +1,390 @@
+//! The shell of the transport controller: watches and queue here, reads and writes in `sync`.
+//!
+//! One event of a Binding with N objects and M destinations costs, in requests, the objects that changed plus the
+//! envelopes whose contents changed (M for one object) plus one status write; in memory work O(N + M).
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use apis::{
+    constants::{CONTROL_GROUP, ORIGIN_BINDING_LABEL, PROPERTIES_NAMESPACE, TRANSPORT_MANAGER},
+    control::Binding,
+};
+use kube::Client;
+use parking_lot::Mutex;
+use runtime::{
+    Next, Queue,
+    feed::{Change, Key, Keyed, Source, follow},
+    rest::{Gvr, Rest, is_conflict},
+    work,
+};
+use serde_json::{Value, json};
+use tokio::{sync::watch, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    content::Digest,
+    customize::{Customizer, NoTemplates},
+    objects::Known,
+    plan::Items,
+    plugin::{Item, Ocm, Transport},
+    shard::Limits,
+    wrapped::{Index, Origin, Seen, WrappedObject},
+    write::Writer,
+};
+
+mod sync;
+
+/// Settings of the transport controller (KS-216).
+#[derive(Clone)]
+pub struct Config {
+    /// Name of the WDS; goes into names and labels.
+    pub wds_name: String,
+    /// Bounds of wrapped objects.
+    pub limits: Limits,
+    /// Bindings handled at a time.
+    pub concurrency: usize,
+    /// Destinations written at a time, for one Binding.
+    pub parallel_destinations: usize,
+    /// How long an outdated generation annotation may stay on a wrapped object that is otherwise right.
+    pub refresh_after: Duration,
+    /// The plugin.
+    pub transport: Arc<dyn Transport>,
+    /// What adapts objects.
+    pub customizer: Arc<dyn Customizer>,
+    /// Set true once everything is known that is needed to decide.
+    pub ready: watch::Sender<bool>,
+}
+
+impl Config {
+    /// The defaults of the command line, for the WDS of this name.
+    pub fn new(wds_name: &str) -> Self {
+        Self {
+            wds_name: wds_name.into(),
+            limits: Limits::default(),
+            concurrency: 4,
+            parallel_destinations: 16,
+            refresh_after: Duration::from_secs(10),
+            transport: Arc::new(Ocm),
+            customizer: Arc::new(NoTemplates),
+            ready: watch::Sender::new(false),
+        }
+    }
+}
+
+/// Why the controller ended by itself.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A task of the controller died.
+    #[error("a task of the transport controller ended")]
+    Task(#[from] tokio::task::JoinError),
+}
+
+/// Runs until `stop`. Returns after everything it started has ended.
+pub async fn run(wds: Client, its: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
+    let stop = stop.child_token();
+    let controller = Arc::new(Controller::new(&wds, &its, config));
+    let mut tasks = JoinSet::new();
+    {
+        let (me, stop) = (controller.clone(), stop.clone());
+        tasks.spawn(async move { me.follow_bindings(&stop).await });
+    }
+    {
+        let (me, stop) = (controller.clone(), stop.clone());
+        tasks.spawn(async move { me.follow_wrapped(&stop).await });
+    }
+    {
+        let (its, stop) = (Rest::with_manager(its, TRANSPORT_MANAGER), stop.clone());
+        tasks.spawn(async move { ensure_properties_namespace(&its, &stop).await });
+    }
+    {
+        let (me, stop) = (controller.clone(), stop.clone());
+        tasks.spawn(async move { me.work(&stop).await });
+    }
+    let mut outcome = Ok(());
+    while let Some(joined) = tasks.join_next().await {
+        if let Err(error) = joined {
+            stop.cancel();
+            outcome = Err(error.into());
+        }
+    }
+    outcome
+}
+
+/// KS-135: the namespace for property ConfigMaps is there sooner or later; nothing waits for it.
+async fn ensure_properties_namespace(its: &Rest, stop: &CancellationToken) {
+    let gvr = Gvr::new("", "v1", "namespaces");
+    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PROPERTIES_NAMESPACE}});
+    loop {
+        let done = match its.find::<Value>(&gvr, "", PROPERTIES_NAMESPACE).await {
+            Ok(Some(_)) => true,
+            Ok(None) => match its.create::<Value>(&gvr, "", body.to_string().into_bytes()).await {
+                Ok(_) => true,
+                Err(error) => is_conflict(&error),
+            },
+            Err(_) => false,
+        };
+        if done {
+            return;
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(Duration::from_secs(10)) => {}
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Work {
+    Sync(String),
+    Refresh(String),
+}
+
+#[derive(Clone)]
+struct Watched(Binding);
+
+impl<'de> serde::Deserialize<'de> for Watched {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Binding::deserialize(deserializer).map(Self)
+    }
+}
+
+impl Keyed for Watched {
+    fn key(&self) -> Key {
+        (String::new(), self.0.metadata.name.clone().unwrap_or_default())
+    }
+
+    fn resource_version(&self) -> &str {
+        self.0.metadata.resource_version.as_deref().unwrap_or_default()
+    }
+}
+
+/// What is remembered of a Binding between two runs.
+#[derive(Default)]
+struct Memory {
+    known: Known,
+    /// What the status says, as last written by us.
+    reported: Option<Reported>,
+}
+
+/// Our part of a Binding's status. A Binding made anew under an old name starts without (KS-013).
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Reported {
+    uid: String,
+    generation: i64,
+    errors: Vec<String>,
+}
+
+impl Memory {
+    /// What the status of this very Binding says, from memory or as it was read (KS-013).
+    fn reported_for(&mut self, binding: &Binding) -> Option<&Reported> {
+        let uid = binding.metadata.uid.clone().unwrap_or_default();
+        if self.reported.as_ref().is_none_or(|reported| reported.uid != uid) {
+            self.reported = binding.status.as_ref().map(|status| Reported {
+                uid,
+                generation: status.observed_generation,
+                errors: status.errors.clone(),
+            });
+        }
+        self.reported.as_ref()
+    }
+}
+
+struct Controller {
+    config: Config,
+    wds: Rest,
+    writer: Writer,
+    its: Client,
+    bindings: Mutex<HashMap<String, Arc<Binding>>>,
+    index: Mutex<Index>,
+    /// What each wrapped object is meant to be; an echo that agrees causes no work (KS-084).
+    expected: Mutex<HashMap<Key, Digest>>,
+    /// Bindings that wait for a wrapped object of someone else to go (KS-098).
+    blocked: Mutex<HashMap<Key, BTreeSet<String>>>,
+    memories: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Memory>>>>,
+    refreshing: Mutex<HashSet<String>>,
+    queue: Queue<Work>,
+    synced: [AtomicBool; 2],
+    started: CancellationToken,
+}
+
+/// A failure that is worth another try.
+#[derive(Debug, thiserror::Error)]
+enum SyncError {
+    #[error("reading the workload: {0}")]
+    Workload(#[source] kube::Error),
+    #[error("writing the Binding: {0}")]
+    Binding(#[source] kube::Error),
+    #[error("writing wrapped objects: {0}")]
+    Wrapped(String),
+}
+
+impl Controller {
+    fn new(wds: &Client, its: &Client, config: Config) -> Self {
+        Self {
+            wds: Rest::with_manager(wds.clone(), TRANSPORT_MANAGER),
+            writer: Writer::new(Rest::with_manager(its.clone(), TRANSPORT_MANAGER), config.transport.kind()),
+            its: its.clone(),
+            config,
+            bindings: Mutex::default(),
+            index: Mutex::default(),
+            expected: Mutex::default(),
+            blocked: Mutex::default(),
+            memories: Mutex::default(),
+            refreshing: Mutex::default(),
+            queue: Queue::new(Duration::from_millis(5), Duration::from_secs(5)),
+            synced: [AtomicBool::new(false), AtomicBool::new(false)],
+            started: CancellationToken::new(),
+        }
+    }
+
+    fn mark_synced(&self, which: usize) {
+        if let Some(flag) = self.synced.get(which) {
+            flag.store(true, Ordering::SeqCst);
+        }
+        if self.synced.iter().all(|flag| flag.load(Ordering::SeqCst)) {
+            self.started.cancel();
+        }
+    }
+
+    async fn follow_bindings(&self, stop: &CancellationToken) {
+        let source = Source::all(Gvr::new(CONTROL_GROUP, "v1alpha1", "bindings"));
+        follow(self.wds.client(), &source, stop, |change: Change<Watched>| match change {
+            Change::Put(Watched(binding)) => self.note_binding(binding),
+            Change::Gone((_, name)) => {
+                self.bindings.lock().remove(&name);
+                self.memories.lock().remove(&name);
+                self.queue.add(Work::Sync(name));
+            }
+            Change::Synced => self.mark_synced(0),
+        })
+        .await;
+    }
+
+    /// Enqueues unless only what we or the status controller write has changed.
+    fn note_binding(&self, binding: Binding) {
+        let name = binding.metadata.name.clone().unwrap_or_default();
+        let essence = |b: &Binding| {
+            let m = &b.metadata;
+            (m.uid.clone(), m.generation, m.deletion_timestamp.is_some(), m.finalizers.clone())
+        };
+        let fresh = essence(&binding);
+        let old = self.bindings.lock().insert(name.clone(), Arc::new(binding));
+        if old.is_none_or(|old| essence(&old) != fresh) {
+            let work = Work::Sync(name);
+            self.queue.forget(&work);
+            self.queue.add(work);
+        }
+    }
+
+    async fn follow_wrapped(&self, stop: &CancellationToken) {
+        let source = Source::all(self.writer.gvr().clone()).labelled(ORIGIN_BINDING_LABEL);
+        follow(&self.its, &source, stop, |change: Change<WrappedObject>| match change {
+            Change::Put(object) => self.note_wrapped(object),
+            Change::Gone(key) => {
+                let Some((old, touched)) = self.index.lock().remove(&key) else { return };
+                self.enqueue_all(touched);
+                self.unblock(&key);
+                // One that we deleted ourselves is expected to go; any other is to be made anew (KS-084).
+                if self.expected.lock().contains_key(&key) {
+                    self.enqueue(&old.origin);
+                }
+            }
+            Change::Synced => self.mark_synced(1),
+        })
+        .await;
+    }
+
+    fn note_wrapped(&self, object: WrappedObject) {
+        let key = object.key();
+        let old = self.index.lock().get(&key);
+        let metadata = object.metadata;
+        // The generation moves with every change of the spec, and only then: no need to read it again.
+        let same_spec = old.as_ref().filter(|old| {
+            metadata.generation.is_some_and(|g| g != 0 && g == old.generation)
+                && metadata.uid.as_ref() == Some(&old.uid)
+        });
+        let (fingerprint, contents, items) = match same_spec {
+            Some(old) => (old.fingerprint, old.contents.clone(), old.items.clone()),
+            None => self.read_spec(object.spec),
+        };
+        let seen = Seen::new(&metadata, fingerprint, contents, items);
+        let origin = seen.origin.clone();
+        let as_meant = self.expected.lock().get(&key) == Some(&seen.fingerprint)
+            && seen.exactly_labelled
+            && !seen.deleting
+            && old.as_ref().is_none_or(|old| old.origin == origin);
+        let touched = self.index.lock().put(key.clone(), seen);
+        self.enqueue_all(touched);
+        if !as_meant {
+            self.enqueue(&origin);
+            if let Some(old) = old.filter(|old| old.origin != origin) {
+                self.enqueue(&old.origin);
+                self.unblock(&key);
+            }
+        }
+    }
+
+    /// A name changed hands or became free: whoever waits for it tries again (KS-098).
+    fn unblock(&self, key: &Key) {
+        for binding in self.blocked.lock().remove(key).into_iter().flatten() {
+            let work = Work::Sync(binding);
+            self.queue.forget(&work);
+            self.queue.add(work);
+        }
+    }
+
+    fn read_spec(&self, spec: Value) -> (Digest, Arc<Vec<Item>>, Items) {
+        let mut whole = serde_json::Map::new();
+        whole.insert("spec".into(), spec);
+        let unwrapped = self.config.transport.unwrap(&Value::Object(whole)).unwrap_or_default();
+        let items = unwrapped.items.iter().map(|item| item.identity.clone()).collect();
+        (unwrapped.fingerprint, Arc::new(unwrapped.items), Arc::new(items))
+    }
+
+    /// KS-083: what another WDS put there is no work for us.
+    fn enqueue(&self, origin: &Origin) {
+        if origin.wds == self.config.wds_name {
+            self.queue.add(Work::Sync(origin.binding.clone()));
+        }
+    }
+
+    fn enqueue_all(&self, origins: BTreeSet<Origin>) {
+        for origin in origins {
+            self.enqueue(&origin);
+        }
+    }
+
+    async fn work(self: &Arc<Self>, stop: &CancellationToken) {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = self.started.cancelled() => {}
+        }
+        self.config.ready.send_replace(true);
+        let me = self.clone();
+        work("transport", &self.queue, self.config.concurrency, stop, move |work| {
+            let me = me.clone();
+            async move { me.handle(work).await }
+        })
+        .await;
+    }
+
+    async fn handle(&self, work: Work) -> Result<Next, SyncError> {
+        match work {
+            Work::Refresh(name) => self.refresh(&name).await,
+            Work::Sync(name) => self.sync(&name).await?,
+        }
+        Ok(Next::OnChange)
+    }
+}
+
+fn bindings() -> Gvr {
+    Gvr::new(CONTROL_GROUP, "v1alpha1", "bindings")
+}

@@ -1,0 +1,20 @@
+//! The transport controller: a Binding in the WDS becomes wrapped objects in the mailbox of each destination.
+//!
+//! * [`clean`]: what every object loses on the way (KS-100 … KS-108); [`content`]: its identity, digest and encoding.
+//! * [`plugin`]: what a transport offers (KS-080), and the one for OCM (KS-082).
+//! * [`shard`] and [`plan`]: pure decisions, which object goes into which envelope and what to write.
+//! * [`customize`]: the seam for CustomTransforms and template expansion.
+//! * [`run`]: the controller.
+
+pub mod clean;
+pub mod content;
+mod controller;
+pub mod customize;
+mod objects;
+pub mod plan;
+pub mod plugin;
+pub mod shard;
+mod wrapped;
+mod write;
+
+pub use controller::{Config, Error, run};

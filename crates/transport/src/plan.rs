@@ -1,0 +1,318 @@
+//! What to write into one mailbox (KS-087, KS-090, KS-091, KS-142, KS-143). Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use crate::content::{Digest, Identity};
+
+/// Objects of one envelope; shared, for most envelopes do not change.
+pub type Items = Arc<BTreeSet<Arc<Identity>>>;
+
+/// A wrapped object of this Binding as the ITS has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Existing {
+    /// Objects inside.
+    pub items: Items,
+    /// The spec counts as this one.
+    pub fingerprint: Digest,
+    /// Labels are as they should be.
+    pub labelled: bool,
+    /// The annotation names the current generation of the Binding.
+    pub current: bool,
+    /// It is being deleted; nothing can be done with that name until it is gone.
+    pub deleting: bool,
+}
+
+/// A wrapped object as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Objects inside.
+    pub items: Items,
+    /// Digest of the spec.
+    pub fingerprint: Digest,
+}
+
+/// One write, by the name of the wrapped object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Create it.
+    Create(String),
+    /// Replace spec, labels and annotations.
+    Update(String),
+    /// Delete it.
+    Delete(String),
+}
+
+impl Step {
+    /// The wrapped object it is about.
+    pub fn name(&self) -> &str {
+        let (Self::Create(name) | Self::Update(name) | Self::Delete(name)) = self;
+        name
+    }
+}
+
+/// Everything to do in one mailbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Steps of one phase may run at once; a phase starts when the one before it has succeeded. An object that moves
+    /// is therefore in some envelope at every moment (KS-142).
+    pub phases: [Vec<Step>; 3],
+    /// Names whose only fault is an old generation annotation: last, and never urgent (KS-091).
+    pub outdated: Vec<String>,
+}
+
+impl Plan {
+    /// True when there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.phases.iter().all(Vec::is_empty)
+    }
+
+    /// Keeps what is in the WEC there when the envelopes `taken` cannot be written: an envelope that holds an object
+    /// meant to move into one of them is neither reduced nor deleted (KS-098, KS-142).
+    pub fn hold_back(
+        &mut self,
+        taken: &BTreeSet<String>,
+        existing: &BTreeMap<String, Existing>,
+        wanted: &BTreeMap<String, Wanted>,
+    ) {
+        let stranded: BTreeSet<&Arc<Identity>> =
+            taken.iter().filter_map(|name| wanted.get(name)).flat_map(|want| want.items.iter()).collect();
+        let loses = |name: &String| {
+            let keeps = |item: &Arc<Identity>| wanted.get(name).is_some_and(|want| want.items.contains(item));
+            existing
+                .get(name)
+                .is_some_and(|have| have.items.iter().any(|item| stranded.contains(item) && !keeps(item)))
+        };
+        for phase in &mut self.phases {
+            phase.retain(|step| match step {
+                Step::Create(name) => !taken.contains(name),
+                Step::Update(name) => !taken.contains(name) && !loses(name),
+                Step::Delete(name) => !loses(name),
+            });
+        }
+    }
+}
+
+/// Compares what is there with what is wanted.
+pub fn plan(existing: &BTreeMap<String, Existing>, wanted: &BTreeMap<String, Wanted>) -> Plan {
+    let mut plan = Plan::default();
+    let [adds, releases, deletes] = &mut plan.phases;
+    for (name, want) in wanted {
+        match existing.get(name) {
+            None => adds.push(Step::Create(name.clone())),
+            Some(have) if have.deleting => {}
+            Some(have) if have.fingerprint != want.fingerprint || !have.labelled => {
+                // What it loses for good needs no order; what moves must have arrived elsewhere before.
+                let moves = |lost: &Arc<Identity>| wanted.values().any(|other| other.items.contains(lost));
+                let gives = have.items.difference(&want.items).any(moves);
+                let phase = if gives { &mut *releases } else { &mut *adds };
+                phase.push(Step::Update(name.clone()));
+            }
+            Some(have) if !have.current => plan.outdated.push(name.clone()),
+            Some(_) => {}
+        }
+    }
+    deletes.extend(
+        existing
+            .iter()
+            .filter(|(name, have)| !have.deleting && !wanted.contains_key(*name))
+            .map(|(name, _)| Step::Delete(name.clone())),
+    );
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::{Limits, Names, Piece, assign};
+    use proptest::prelude::*;
+
+    fn identity(name: &str) -> Arc<Identity> {
+        Arc::new(Identity {
+            group: String::new(),
+            kind: "X".into(),
+            namespace: String::new(),
+            name: name.into(),
+        })
+    }
+
+    fn items(names: &str) -> Items {
+        Arc::new(names.split(',').filter(|n| !n.is_empty()).map(identity).collect())
+    }
+
+    fn have(names: &str, print: u8) -> Existing {
+        Existing {
+            items: items(names),
+            fingerprint: [print; 32],
+            labelled: true,
+            current: true,
+            deleting: false,
+        }
+    }
+
+    fn want(names: &str, print: u8) -> Wanted {
+        Wanted { items: items(names), fingerprint: [print; 32] }
+    }
+
+    #[test]
+    fn ks_143_order_and_ks_091_skipping() {
+        let existing = BTreeMap::from([
+            ("equal".into(), have("a", 1)),
+            ("outdated".into(), Existing { current: false, ..have("b", 1) }),
+            ("unlabelled".into(), Existing { labelled: false, ..have("c", 1) }),
+            ("gives".into(), have("d,e", 1)),
+            ("takes".into(), have("f", 1)),
+            ("loses".into(), have("k,gone", 1)),
+            ("surplus".into(), have("g", 1)),
+            ("leaving".into(), Existing { deleting: true, ..have("h", 9) }),
+            ("left".into(), Existing { deleting: true, ..have("i", 9) }),
+        ]);
+        let wanted = BTreeMap::from([
+            ("equal".into(), want("a", 1)),
+            ("outdated".into(), want("b", 1)),
+            ("unlabelled".into(), want("c", 1)),
+            ("gives".into(), want("d", 2)),
+            ("loses".into(), want("k", 2)),
+            ("takes".into(), want("e,f", 2)),
+            ("new".into(), want("j", 1)),
+            ("leaving".into(), want("h", 1)),
+        ]);
+        let plan = plan(&existing, &wanted);
+        assert_eq!(
+            plan.phases,
+            [
+                vec![
+                    Step::Update("loses".into()),
+                    Step::Create("new".into()),
+                    Step::Update("takes".into()),
+                    Step::Update("unlabelled".into())
+                ],
+                vec![Step::Update("gives".into())],
+                vec![Step::Delete("surplus".into())],
+            ]
+        );
+        assert_eq!(plan.outdated, ["outdated"]);
+    }
+
+    #[test]
+    fn ks_087_nothing_wanted_deletes_all() {
+        let existing = BTreeMap::from([("a".into(), have("a", 1)), ("b".into(), have("b", 1))]);
+        let plan = plan(&existing, &BTreeMap::new());
+        assert_eq!(plan.phases[2], [Step::Delete("a".into()), Step::Delete("b".into())]);
+    }
+
+    #[test]
+    fn ks_098_what_was_to_move_into_a_taken_name_stays_where_it_is() {
+        let existing = BTreeMap::from([
+            ("gives".into(), have("a,b", 1)),
+            ("other".into(), have("c,d", 1)),
+            ("source".into(), have("e", 1)),
+            ("surplus".into(), have("f", 1)),
+        ]);
+        let wanted = BTreeMap::from([
+            ("gives".into(), want("a", 2)),
+            ("other".into(), want("c", 2)),
+            ("taken".into(), want("b,e", 2)),
+            ("free".into(), want("d", 2)),
+        ]);
+        let mut plan = plan(&existing, &wanted);
+        plan.hold_back(&BTreeSet::from(["taken".to_owned()]), &existing, &wanted);
+        assert_eq!(
+            plan.phases,
+            [
+                vec![Step::Create("free".into())],
+                vec![Step::Update("other".into())],
+                vec![Step::Delete("surplus".into())],
+            ]
+        );
+    }
+
+    const NAMES: Names<'static> = Names { binding: "b", binding_uid: "u", wds: "w" };
+
+    fn wanted_of(
+        pieces: &[Piece],
+        limits: &Limits,
+        existing: &BTreeMap<String, Existing>,
+    ) -> BTreeMap<String, Wanted> {
+        let current = existing
+            .iter()
+            .filter_map(|(name, have)| NAMES.number(name).map(|n| (n, have)))
+            .flat_map(|(n, have)| have.items.iter().map(move |i| (i.clone(), n)))
+            .collect();
+        assign(pieces, &current, &NAMES, limits, 0)
+            .into_iter()
+            .map(|shard| {
+                let text: Vec<String> = shard
+                    .members
+                    .iter()
+                    .map(|i| format!("{} {}", pieces[*i].identity, pieces[*i].size))
+                    .collect();
+                let fingerprint = crate::content::combine(text.iter().map(String::as_bytes));
+                let items = shard.members.iter().map(|i| pieces[*i].identity.clone()).collect();
+                (shard.name, Wanted { items: Arc::new(items), fingerprint })
+            })
+            .collect()
+    }
+
+    fn execute(existing: &mut BTreeMap<String, Existing>, wanted: &BTreeMap<String, Wanted>, step: &Step) {
+        match step {
+            Step::Create(name) | Step::Update(name) => {
+                let want = &wanted[name];
+                let fresh = Existing {
+                    items: want.items.clone(),
+                    fingerprint: want.fingerprint,
+                    labelled: true,
+                    current: true,
+                    deleting: false,
+                };
+                existing.insert(name.clone(), fresh);
+            }
+            Step::Delete(name) => {
+                existing.remove(name);
+            }
+        }
+    }
+
+    fn any_workload() -> impl Strategy<Value = (Vec<Piece>, Limits)> {
+        (proptest::collection::btree_map(0..30u8, 1..100usize, 0..30), 1..6usize, 100..250usize).prop_map(
+            |(objects, num, size)| {
+                let piece = |(name, size): (u8, usize)| Piece {
+                    identity: identity(&name.to_string()),
+                    uid: format!("uid-{name}"),
+                    size,
+                };
+                (objects.into_iter().map(piece).collect(), Limits::hard(num, size))
+            },
+        )
+    }
+
+    proptest! {
+        /// KS-076, KS-078, KS-142, KS-146: from one workload and options to any other, an object that stays wanted
+        /// is in an envelope after every single step, and a second run has nothing to do.
+        #[test]
+        fn ks_078_plans_settle_and_never_lose(histories in proptest::collection::vec(any_workload(), 1..4)) {
+            let mut existing = BTreeMap::new();
+            for (pieces, limits) in histories {
+                let before: BTreeSet<Arc<Identity>> =
+                    existing.values().flat_map(|e: &Existing| e.items.iter().cloned()).collect();
+                let stays: BTreeSet<_> =
+                    pieces.iter().map(|p| p.identity.clone()).filter(|i| before.contains(i)).collect();
+                let wanted = wanted_of(&pieces, &limits, &existing);
+                for step in plan(&existing, &wanted).phases.iter().flatten() {
+                    execute(&mut existing, &wanted, step);
+                    let held: BTreeSet<_> = existing.values().flat_map(|e| e.items.iter().cloned()).collect();
+                    prop_assert!(stays.is_subset(&held), "lost after {step:?}");
+                }
+                let mut held: Vec<_> = existing.values().flat_map(|e| e.items.iter().cloned()).collect();
+                held.sort();
+                let mut all: Vec<_> = pieces.iter().map(|p| p.identity.clone()).collect();
+                all.sort();
+                prop_assert_eq!(held, all, "each object exactly once");
+                let again = wanted_of(&pieces, &limits, &existing);
+                prop_assert!(plan(&existing, &again).is_empty());
+            }
+        }
+    }
+}

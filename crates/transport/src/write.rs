@@ -1,0 +1,190 @@
+//! Writes to the ITS, robust against the versions that other writers of the same object move.
+
+use std::collections::BTreeMap;
+
+use apis::constants::{ORIGIN_BINDING_LABEL, ORIGIN_GENERATION_ANNOTATION, ORIGIN_WDS_LABEL};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use runtime::rest::{Gvr, Removal, Rest, is_conflict, is_not_found, message_of};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::{plugin::EnvelopeKind, wrapped::Origin};
+
+/// Why a wrapped object was not written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WriteError {
+    /// The name is in use for an object that is not of this Binding: names are ambiguous (KS-098), labels are not.
+    #[error("{}", whose(.0))]
+    Taken(Origin),
+    #[error("{}", message_of(.0))]
+    Request(#[from] kube::Error),
+}
+
+/// For users: who the labels of a wrapped object say it belongs to.
+pub(crate) fn whose(origin: &Origin) -> String {
+    let Origin { wds, binding } = origin;
+    match (binding.is_empty(), wds.is_empty()) {
+        (true, true) => "belongs to no Binding".to_owned(),
+        (true, false) => format!("belongs to an unnamed Binding of WDS {wds}"),
+        (false, true) => format!("belongs to Binding {binding} of an unnamed WDS"),
+        (false, false) => format!("belongs to Binding {binding} of WDS {wds}"),
+    }
+}
+
+/// Lets pass only what carries exactly the labels of `origin`; anything else is not ours to touch.
+fn ours(live: &ObjectMeta, origin: &Origin) -> Result<(), WriteError> {
+    let actual = Origin::of(live);
+    if actual == *origin { Ok(()) } else { Err(WriteError::Taken(actual)) }
+}
+
+/// An answer of which only the metadata matter.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Answer {
+    pub(crate) metadata: ObjectMeta,
+}
+
+/// Writes wrapped objects of one kind.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    its: Rest,
+    kind: EnvelopeKind,
+    gvr: Gvr,
+}
+
+/// What a wrapped object is to look like.
+pub(crate) struct Target<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) origin: &'a Origin,
+    pub(crate) generation: &'a str,
+    pub(crate) spec: &'a str,
+}
+
+impl Writer {
+    pub(crate) fn new(its: Rest, kind: EnvelopeKind) -> Self {
+        Self { its, kind, gvr: Gvr::new(kind.group, kind.version, kind.plural) }
+    }
+
+    pub(crate) fn gvr(&self) -> &Gvr {
+        &self.gvr
+    }
+
+    /// What a user calls the kind.
+    pub(crate) fn kind(&self) -> &str {
+        self.kind.kind
+    }
+
+    /// Creates it; one of the same origin that is there under this name is brought into the wanted form.
+    pub(crate) async fn create(&self, target: &Target<'_>) -> Result<ObjectMeta, WriteError> {
+        let metadata = metadata_of(target);
+        match self.its.create::<Answer>(&self.gvr, target.namespace, self.body(&metadata, target.spec)).await
+        {
+            Ok(answer) => Ok(answer.metadata),
+            Err(error) if is_conflict(&error) => {
+                let live: Answer = self.its.get(&self.gvr, target.namespace, target.name).await?;
+                ours(&live.metadata, target.origin)?;
+                self.update(target, live.metadata.resource_version, live.metadata.finalizers).await
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Replaces spec, labels and annotations; finalizers stay (KS-090). The agent's own writes move the version, not
+    /// the spec, so a conflict is met with a new read.
+    pub(crate) async fn update(
+        &self,
+        target: &Target<'_>,
+        mut version: Option<String>,
+        mut finalizers: Option<Vec<String>>,
+    ) -> Result<ObjectMeta, WriteError> {
+        let mut attempts = 0;
+        loop {
+            let mut metadata = metadata_of(target);
+            metadata.resource_version = version.take();
+            metadata.finalizers = finalizers.take().filter(|f| !f.is_empty());
+            let body = self.body(&metadata, target.spec);
+            match self.its.replace::<Answer>(&self.gvr, target.namespace, target.name, body).await {
+                Ok(answer) => return Ok(answer.metadata),
+                Err(error) if is_conflict(&error) && attempts < 8 => {
+                    attempts += 1;
+                    let live: Answer = self.its.get(&self.gvr, target.namespace, target.name).await?;
+                    ours(&live.metadata, target.origin)?;
+                    if live.metadata.deletion_timestamp.is_some() {
+                        return Err(error.into());
+                    }
+                    version = live.metadata.resource_version;
+                    finalizers = live.metadata.finalizers;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Deletes this incarnation; already gone is fine, whatever has its name now (KS-098).
+    pub(crate) async fn delete(&self, namespace: &str, name: &str, uid: &str) -> Result<(), kube::Error> {
+        let removal = Removal { uid: Some(uid.to_owned()), ..Removal::default() };
+        match self.its.delete(&self.gvr, namespace, name, &removal).await {
+            Err(error) if is_not_found(&error) => Ok(()),
+            Err(error) if is_conflict(&error) => {
+                let live = self.its.find::<Answer>(&self.gvr, namespace, name).await?;
+                if live.is_some_and(|live| live.metadata.uid.as_deref() == Some(uid)) {
+                    return Err(error);
+                }
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Only the annotation with the Binding's generation (KS-091), and only on this incarnation.
+    pub(crate) async fn refresh(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        generation: &str,
+    ) -> Result<ObjectMeta, kube::Error> {
+        let patch =
+            json!({"metadata": {"uid": uid, "annotations": {ORIGIN_GENERATION_ANNOTATION: generation}}});
+        Ok(self.its.merge::<Answer>(&self.gvr, namespace, name, &patch).await?.metadata)
+    }
+
+    fn body(&self, metadata: &ObjectMeta, spec: &str) -> Vec<u8> {
+        let EnvelopeKind { group, version, kind, .. } = self.kind;
+        let metadata = serde_json::to_string(metadata).unwrap_or_default();
+        let mut body = Vec::with_capacity(spec.len() + metadata.len() + 128);
+        for part in [
+            r#"{"apiVersion":""#,
+            group,
+            "/",
+            version,
+            r#"","kind":""#,
+            kind,
+            r#"","metadata":"#,
+            &metadata,
+            r#","spec":"#,
+            spec,
+            "}",
+        ] {
+            body.extend_from_slice(part.as_bytes());
+        }
+        body
+    }
+}
+
+/// KS-144.
+fn metadata_of(target: &Target<'_>) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(target.name.to_owned()),
+        namespace: Some(target.namespace.to_owned()),
+        labels: Some(BTreeMap::from([
+            (ORIGIN_BINDING_LABEL.to_owned(), target.origin.binding.clone()),
+            (ORIGIN_WDS_LABEL.to_owned(), target.origin.wds.clone()),
+        ])),
+        annotations: Some(BTreeMap::from([(
+            ORIGIN_GENERATION_ANNOTATION.to_owned(),
+            target.generation.to_owned(),
+        )])),
+        ..ObjectMeta::default()
+    }
+}
