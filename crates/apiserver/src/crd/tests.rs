@@ -350,12 +350,13 @@ impl Space {
         tokio::time::timeout(std::time::Duration::from_secs(20), waiting).await.expect("in time")
     }
 
-    /// Marks the definition as a first DELETE does.
-    async fn delete(&self, key: &Key) {
+    /// Marks the definition as a first DELETE does, and says how it then is: the controllers may change it at once.
+    async fn delete(&self, key: &Key) -> Value {
         let mut crd = self.get(key).expect("a definition");
         with_context(|cx| kind().strategy.prepare_delete(cx, &mut crd).expect("prepared"));
         set_at(&mut crd, "metadata", "deletionTimestamp", "2026-01-01T00:00:00Z");
         self.put(key.clone(), &crd).await;
+        crd
     }
 }
 
@@ -453,9 +454,9 @@ async fn as_049_a_deleted_definition_takes_its_instances_along() {
     set_at(&mut held, "metadata", "finalizers", json!(["ex.com/hold"]));
     space.put(instance("free"), &widget("free")).await;
     space.put(instance("held"), &held).await;
-    space.delete(&key).await;
+    let deleted = space.delete(&key).await;
     assert_eq!(
-        condition(&space.get(&key).expect("a definition"), "Terminating"),
+        condition(&deleted, "Terminating"),
         (
             "True",
             "InstanceDeletionPending",
