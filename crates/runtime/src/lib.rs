@@ -6,19 +6,26 @@
 //! * [`Coalescer`]: when a stream of changes is to be written down.
 //! * [`Tasks`]: tasks with an owner.
 //! * [`install`]: CustomResourceDefinitions, until they are served.
+//! * [`election`]: one leader among several processes, by a Lease.
+//! * [`metrics`], [`endpoints`], [`calls`], [`limiter`]: what a process counts and serves, and how hard it may ask.
 //! * [`rest`], [`mapper`], [`feed`]: any resource as plain JSON, for components that learn at run time what they
 //!   handle: requests, discovery, projected watches.
 //!
 //! Nothing here polls: an idle controller does nothing.
 
 pub mod backoff;
+pub mod calls;
 pub mod coalesce;
+pub mod election;
+pub mod endpoints;
 pub mod failure;
 pub mod feed;
 pub mod informer;
 mod informers;
 pub mod install;
+pub mod limiter;
 pub mod mapper;
+pub mod metrics;
 pub mod queue;
 pub mod rest;
 mod store;

@@ -5,7 +5,7 @@ use std::{
     fmt::{Debug, Display},
     hash::Hash,
     panic::AssertUnwindSafe,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -14,7 +14,11 @@ use parking_lot::Mutex;
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::{backoff::exponential, panic_text};
+use crate::{
+    backoff::exponential,
+    metrics::{QueueMetrics, Working},
+    panic_text,
+};
 
 /// A queue of keys. A key is in it at most once, however often it is added, and is given out to one
 /// worker at a time; added meanwhile, it comes again afterwards. So its length is bounded by the number of
@@ -29,10 +33,12 @@ struct Inner<K> {
     max: Duration,
     state: Mutex<State<K>>,
     wake: Notify,
+    metrics: OnceLock<QueueMetrics>,
 }
 
 struct State<K> {
-    ready: VecDeque<K>,
+    /// Each with the moment at which it came.
+    ready: VecDeque<(K, Instant)>,
     /// Keys in `ready`, or to be put there when their processing ends.
     dirty: HashSet<K>,
     processing: HashSet<K>,
@@ -59,6 +65,8 @@ impl<K: Clone + Eq + Hash> Default for Queue<K> {
 pub struct Lease<K: Clone + Eq + Hash> {
     queue: Queue<K>,
     key: K,
+    /// Ends the time measured when it is dropped.
+    _working: Option<Working>,
 }
 
 impl<K: Clone + Eq + Hash> Lease<K> {
@@ -73,7 +81,8 @@ impl<K: Clone + Eq + Hash> Drop for Lease<K> {
         let mut state = self.queue.0.state.lock();
         state.processing.remove(&self.key);
         if state.dirty.contains(&self.key) {
-            state.ready.push_back(self.key.clone());
+            state.ready.push_back((self.key.clone(), Instant::now()));
+            self.queue.0.tell_depth(&state);
             drop(state);
             self.queue.0.wake.notify_one();
         }
@@ -92,14 +101,21 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             failures: HashMap::new(),
             sequence: 0,
         };
-        Self(Arc::new(Inner { base, max, state: Mutex::new(state), wake: Notify::new() }))
+        let (state, wake, metrics) = (Mutex::new(state), Notify::new(), OnceLock::new());
+        Self(Arc::new(Inner { base, max, state, wake, metrics }))
+    }
+
+    /// The same queue, counted in `metrics` from now on. Only the first call counts.
+    pub fn observed(self, metrics: QueueMetrics) -> Self {
+        let _ = self.0.metrics.set(metrics);
+        self
     }
 
     /// Adds a key, to be given out as soon as a worker is free.
     pub fn add(&self, key: K) {
         let mut state = self.0.state.lock();
         state.undelay(&key);
-        if state.enqueue(key) {
+        if self.0.enqueue(&mut state, key) {
             drop(state);
             self.0.wake.notify_one();
         }
@@ -132,6 +148,9 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             *tries = tries.saturating_add(1);
             *tries - 1
         };
+        if let Some(metrics) = self.0.metrics.get() {
+            metrics.retried();
+        }
         self.add_after(key, exponential(self.0.base, self.0.max, tries));
     }
 
@@ -163,7 +182,10 @@ impl<K: Clone + Eq + Hash> Queue<K> {
                 return None;
             }
             let deadline = match self.take() {
-                Ok(key) => return Some(Lease { queue: self.clone(), key }),
+                Ok((key, came)) => {
+                    let working = self.0.metrics.get().map(|metrics| metrics.taken(came.elapsed()));
+                    return Some(Lease { queue: self.clone(), key, _working: working });
+                }
                 Err(deadline) => deadline,
             };
             let timer = async {
@@ -180,12 +202,13 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    fn take(&self) -> Result<K, Option<Instant>> {
+    fn take(&self) -> Result<(K, Instant), Option<Instant>> {
         let mut state = self.0.state.lock();
-        state.promote(Instant::now());
-        let Some(key) = state.ready.pop_front() else {
+        self.0.promote(&mut state, Instant::now());
+        let Some((key, came)) = state.ready.pop_front() else {
             return Err(state.delayed.keys().next().map(|(at, _)| *at));
         };
+        self.0.tell_depth(&state);
         state.dirty.remove(&key);
         state.processing.insert(key.clone());
         let more = !state.ready.is_empty() || !state.delayed.is_empty();
@@ -194,34 +217,49 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             // A notification wakes one worker; whoever takes one key sees to the rest.
             self.0.wake.notify_one();
         }
-        Ok(key)
+        Ok((key, came))
     }
 }
 
-impl<K: Clone + Eq + Hash> State<K> {
+impl<K: Clone + Eq + Hash> Inner<K> {
     /// True if a worker has something to do.
-    fn enqueue(&mut self, key: K) -> bool {
-        if !self.dirty.insert(key.clone()) || self.processing.contains(&key) {
+    fn enqueue(&self, state: &mut State<K>, key: K) -> bool {
+        if !state.dirty.insert(key.clone()) {
             return false;
         }
-        self.ready.push_back(key);
+        if let Some(metrics) = self.metrics.get() {
+            metrics.added();
+        }
+        if state.processing.contains(&key) {
+            return false;
+        }
+        state.ready.push_back((key, Instant::now()));
+        self.tell_depth(state);
         true
     }
 
-    fn undelay(&mut self, key: &K) {
-        if let Some(slot) = self.due.remove(key) {
-            self.delayed.remove(&slot);
+    fn tell_depth(&self, state: &State<K>) {
+        if let Some(metrics) = self.metrics.get() {
+            metrics.depth(state.ready.len());
         }
     }
 
-    fn promote(&mut self, now: Instant) {
-        while let Some(entry) = self.delayed.first_entry() {
+    fn promote(&self, state: &mut State<K>, now: Instant) {
+        while let Some(entry) = state.delayed.first_entry() {
             if entry.key().0 > now {
                 return;
             }
             let key = entry.remove();
-            self.due.remove(&key);
-            self.enqueue(key);
+            state.due.remove(&key);
+            self.enqueue(state, key);
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash> State<K> {
+    fn undelay(&mut self, key: &K) {
+        if let Some(slot) = self.due.remove(key) {
+            self.delayed.remove(&slot);
         }
     }
 }

@@ -1,0 +1,347 @@
+//! What a component serves beside its work: metrics, probes, profiling pages.
+//!
+//! ```no_run
+//! # use kubestellar_runtime as runtime; use runtime::{endpoints::{Bind, Endpoint, Pages}, metrics::Metrics};
+//! # async fn example(metrics: Metrics, stop: tokio_util::sync::CancellationToken) -> std::io::Result<()> {
+//! let bind: Bind = ":8080".parse().unwrap();
+//! if let Some(endpoint) = Endpoint::open(&bind, Pages::metrics(metrics)).await? {
+//!     tracing::info!(address = %endpoint.address(), "serving metrics");
+//!     endpoint.serve(stop).await;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+use std::{convert::Infallible, fmt, io, net::SocketAddr, str::FromStr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Ready, metrics::Metrics};
+
+/// Connections at a time; more wait to be accepted.
+const CONNECTIONS: usize = 64;
+/// How long a client may take to say what it wants.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where to listen, as the Go programs take it: `:8080` is all interfaces, `host:port` one of them; `0` or nothing
+/// at all is off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bind(Option<String>);
+
+impl Bind {
+    /// Not at all.
+    pub const OFF: Self = Self(None);
+
+    /// Whether there is anything to listen on.
+    pub fn is_off(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl fmt::Display for Bind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_deref().unwrap_or_default())
+    }
+}
+
+impl FromStr for Bind {
+    type Err = String;
+
+    fn from_str(raw: &str) -> Result<Self, String> {
+        if raw.is_empty() || raw == "0" {
+            return Ok(Self::OFF);
+        }
+        let (host, port) =
+            raw.rsplit_once(':').ok_or("it has no port: write HOST:PORT, :PORT, or 0 for off")?;
+        port.parse::<u16>().map_err(|_| format!("{port:?} is not a port"))?;
+        let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        if bracketed.is_none() && host.contains([':', '[', ']']) {
+            return Err("an IPv6 address is written in brackets".to_owned());
+        }
+        Ok(Self(Some(raw.to_owned())))
+    }
+}
+
+/// Pages to be served: a function of the request, without waiting.
+#[derive(Clone)]
+pub struct Pages(Arc<dyn Fn(&http::request::Parts) -> Page + Send + Sync>);
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// HTTP code.
+    pub status: StatusCode,
+    /// Media type of the body.
+    pub content_type: &'static str,
+    /// The body.
+    pub body: String,
+}
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+impl Page {
+    /// A text.
+    pub fn text(status: StatusCode, body: impl Into<String>) -> Self {
+        Self { status, content_type: PLAIN, body: body.into() }
+    }
+
+    fn missing() -> Self {
+        Self::text(StatusCode::NOT_FOUND, "404 page not found\n")
+    }
+}
+
+impl Pages {
+    /// Pages from a function.
+    pub fn new(answer: impl Fn(&http::request::Parts) -> Page + Send + Sync + 'static) -> Self {
+        Self(Arc::new(answer))
+    }
+
+    /// `/metrics`, in the format that the client prefers (KS-220 … KS-225).
+    pub fn metrics(metrics: Metrics) -> Self {
+        Self::new(move |request| {
+            if request.uri.path() != "/metrics" {
+                return Page::missing();
+            }
+            let accepts = request.headers.get(header::ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or("");
+            let (content_type, body) = if accepts.contains("application/openmetrics-text") {
+                ("application/openmetrics-text; version=1.0.0; charset=utf-8", metrics.openmetrics())
+            } else {
+                ("text/plain; version=0.0.4; charset=utf-8", metrics.text())
+            };
+            Page { status: StatusCode::OK, content_type, body }
+        })
+    }
+
+    /// Probes that always succeed, on any path, as KubeStellar's Go programs answer them: a process that waits for
+    /// something, or does not lead, is well (KS-210, KS-211). With `?verbose` the answer says how far it is (KS-228).
+    pub fn always_well(ready: &Ready) -> Self {
+        let ready = ready.subscribe();
+        Self::new(move |request| {
+            if request.uri.query() != Some("verbose") {
+                return Page::text(StatusCode::OK, "ok\r\n");
+            }
+            let state =
+                if *ready.borrow() { "working" } else { "not working yet: waiting for what it needs" };
+            Page::text(StatusCode::OK, format!("{state}\r\nok\r\n"))
+        })
+    }
+
+    /// `/healthz`, `/livez` and `/readyz` that say `ok`, and nothing else (OCM-133).
+    pub fn ping() -> Self {
+        Self::new(|request| match request.uri.path() {
+            "/healthz" | "/healthz/" | "/livez" | "/readyz" | "/readyz/" | "/healthz/ping"
+            | "/readyz/ping" => Page::text(StatusCode::OK, "ok"),
+            _ => Page::missing(),
+        })
+    }
+
+    /// `/debug/pprof/` (KS-226): the index is there, so that whoever scrapes it does not fail. The profiles are those
+    /// of the Go runtime; there are none here, and asking for one says so.
+    pub fn pprof() -> Self {
+        Self::new(|request| {
+            match request.uri.path() {
+            "/debug/pprof" | "/debug/pprof/" => Page {
+                status: StatusCode::OK,
+                content_type: "text/html; charset=utf-8",
+                body: "<html><head><title>/debug/pprof/</title></head><body>/debug/pprof/<p>\
+                       No profiles: this program has no Go runtime. Use perf(1) on the process.</p></body></html>\n"
+                    .to_owned(),
+            },
+            path if path.starts_with("/debug/pprof/") => {
+                Page::text(StatusCode::NOT_FOUND, "no such profile: this program has no Go runtime\n")
+            }
+            _ => Page::missing(),
+        }
+        })
+    }
+
+    /// These pages, and where they have none, those of `other`.
+    pub fn or(self, other: Self) -> Self {
+        Self::new(move |request| match (self.0)(request) {
+            page if page.status == StatusCode::NOT_FOUND => (other.0)(request),
+            page => page,
+        })
+    }
+
+    fn answer<B>(&self, request: Request<B>) -> Response<Full<Bytes>> {
+        let (request, _) = request.into_parts();
+        let page = if matches!(request.method, Method::GET | Method::HEAD) {
+            (self.0)(&request)
+        } else {
+            Page::text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n")
+        };
+        let mut response = Response::new(Full::new(Bytes::from(page.body)));
+        *response.status_mut() = page.status;
+        let content_type = header::HeaderValue::from_static(page.content_type);
+        response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+        let nosniff = header::HeaderValue::from_static("nosniff");
+        response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+        response
+    }
+}
+
+/// A socket that listens. It speaks plain HTTP, as the originals' do, and gives out nothing secret.
+pub struct Endpoint {
+    listener: TcpListener,
+    address: SocketAddr,
+    pages: Pages,
+}
+
+impl Endpoint {
+    /// Starts listening; none if it is off.
+    pub async fn open(bind: &Bind, pages: Pages) -> io::Result<Option<Self>> {
+        let Some(address) = &bind.0 else { return Ok(None) };
+        let listener = match address.strip_prefix(':') {
+            // All interfaces, of both families where the machine has them.
+            Some(port) => match TcpListener::bind(format!("[::]:{port}")).await {
+                Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                    TcpListener::bind(format!("0.0.0.0:{port}")).await?
+                }
+                bound => bound?,
+            },
+            None => TcpListener::bind(address.as_str()).await?,
+        };
+        let address = listener.local_addr()?;
+        Ok(Some(Self { listener, address, pages }))
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stop`; connections that are open then are closed.
+    pub async fn serve(self, stop: CancellationToken) {
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let mut connections = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                () = stop.cancelled() => return,
+                Some(_) = connections.join_next() => continue,
+                accepted = accept(&self.listener, &places) => accepted,
+            };
+            let Some((stream, place)) = accepted else { continue };
+            let (pages, stop) = (self.pages.clone(), stop.clone());
+            connections.spawn(async move {
+                let service = service_fn(move |request: Request<Incoming>| {
+                    std::future::ready(Ok::<_, Infallible>(pages.answer(request)))
+                });
+                let connection = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(PATIENCE)
+                    .serve_connection(TokioIo::new(stream), service);
+                tokio::select! {
+                    ended = connection => {
+                        if let Err(error) = ended {
+                            tracing::debug!(%error, "a connection to the endpoints ended");
+                        }
+                    }
+                    () = stop.cancelled() => {}
+                }
+                drop(place);
+            });
+        }
+    }
+}
+
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> Option<(tokio::net::TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let place = places.clone().acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, _)) => Some((stream, place)),
+        Err(error) => {
+            tracing::warn!(%error, "accepting a connection");
+            // Out of file descriptors, most likely; trying again at once would only burn the processor.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(pages: &Pages, uri: &str, accept: &str) -> (u16, String, String) {
+        let request = Request::get(uri).header(header::ACCEPT, accept).body(()).unwrap();
+        let (parts, ()) = request.into_parts();
+        let page = (pages.0)(&parts);
+        (page.status.as_u16(), page.content_type.to_owned(), page.body)
+    }
+
+    /// KS-210: addresses as the Go programs take them.
+    #[test]
+    fn ks_210_bind_addresses() {
+        for off in ["", "0"] {
+            assert!(off.parse::<Bind>().unwrap().is_off(), "{off:?}");
+        }
+        for on in [":8080", "127.0.0.1:0", "localhost:80", "[::1]:9", "0.0.0.0:65535"] {
+            assert_eq!(on.parse::<Bind>().unwrap().to_string(), on);
+        }
+        for bad in ["8080", "localhost", ":x", ":65536", "::1:80", "[::1:80"] {
+            assert!(bad.parse::<Bind>().is_err(), "{bad:?}");
+        }
+    }
+
+    /// KS-210: any path is well.
+    #[test]
+    fn ks_210_any_probe_succeeds() {
+        let ready = Ready::new(false);
+        let pages = Pages::always_well(&ready);
+        for path in ["/healthz", "/readyz", "/", "/anything"] {
+            assert_eq!(get(&pages, path, ""), (200, PLAIN.to_owned(), "ok\r\n".to_owned()));
+        }
+        assert!(get(&pages, "/readyz?verbose", "").2.contains("not working yet"));
+        ready.send_replace(true);
+        assert_eq!(get(&pages, "/readyz?verbose", "").2, "working\r\nok\r\n");
+    }
+
+    /// KS-226, OCM-133: the index answers, a profile that cannot be had is missing.
+    #[test]
+    fn ks_226_profiling_paths() {
+        let pages = Pages::pprof();
+        assert_eq!(get(&pages, "/debug/pprof/", "").0, 200);
+        assert_eq!(get(&pages, "/debug/pprof/heap", "").0, 404);
+        assert_eq!(get(&pages, "/", "").0, 404);
+    }
+
+    /// SP-137: the format that is asked for.
+    #[test]
+    fn sp_137_format_by_accept() {
+        let pages = Pages::metrics(Metrics::default());
+        let (code, kind, body) =
+            get(&pages, "/metrics", "application/openmetrics-text;version=1.0.0,*/*;q=0.1");
+        assert!(code == 200 && kind.starts_with("application/openmetrics-text") && body.ends_with("# EOF\n"));
+        let (code, kind, body) = get(&pages, "/metrics", "*/*");
+        assert!(code == 200 && kind.starts_with("text/plain; version=0.0.4") && !body.contains("# EOF"));
+        assert_eq!(get(&pages, "/", "").0, 404);
+    }
+
+    #[tokio::test]
+    async fn served_over_http_until_stopped() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let stop = CancellationToken::new();
+        let bind = "127.0.0.1:0".parse().unwrap();
+        let endpoint = Endpoint::open(&bind, Pages::ping()).await.unwrap().unwrap();
+        let address = endpoint.address();
+        let serving = tokio::spawn(endpoint.serve(stop.clone()));
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nok"), "{answer}");
+        // One that says nothing does not keep the end from coming.
+        let _silent = tokio::net::TcpStream::connect(address).await.unwrap();
+        stop.cancel();
+        serving.await.unwrap();
+        assert!(tokio::net::TcpStream::connect(address).await.is_err());
+    }
+}

@@ -1,0 +1,122 @@
+//! Client-side rate limits, as client-go's token bucket.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Requests a second on average, and how many may go at once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    /// Above 0.
+    pub qps: f64,
+    /// At least 1.
+    pub burst: u32,
+}
+
+/// Tokens that come at a rate and are kept up to the burst; each request takes one, on credit if there is none.
+#[derive(Clone, Debug)]
+struct Bucket {
+    rate: Rate,
+    tokens: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    fn new(rate: Rate, now: Instant) -> Self {
+        Self { rate, tokens: f64::from(rate.burst), at: now }
+    }
+
+    /// Takes one token and says how long it is until it exists.
+    fn reserve(&mut self, now: Instant) -> Duration {
+        let new = now.saturating_duration_since(self.at).as_secs_f64() * self.rate.qps;
+        self.tokens = (self.tokens + new).min(f64::from(self.rate.burst)) - 1.0;
+        self.at = self.at.max(now);
+        if self.tokens >= 0.0 {
+            return Duration::ZERO;
+        }
+        Duration::try_from_secs_f64(-self.tokens / self.rate.qps).unwrap_or(Duration::MAX)
+    }
+}
+
+/// What a request is, as far as limits are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// A read of one object, or a write.
+    Object,
+    /// A list, the start of a watch, or discovery.
+    Collection,
+}
+
+/// Bounds the requests of one client.
+///
+/// What a controller does with objects is bound by the rate it is given. What it takes to follow resources (lists,
+/// watches, discovery) has a bound of its own, at least [`Limiter::FOLLOWING`]: the Go programs make a client for it
+/// whose limits grow with the number of resources, since otherwise a server with 400 resources would take more than
+/// a minute to be followed (KS-031).
+#[derive(Debug)]
+pub struct Limiter {
+    objects: Mutex<Bucket>,
+    collections: Mutex<Bucket>,
+}
+
+impl Limiter {
+    /// The least bound for lists and watches.
+    pub const FOLLOWING: Rate = Rate { qps: 50.0, burst: 300 };
+
+    /// A limiter whose buckets are full.
+    pub fn new(rate: Rate) -> Self {
+        let now = Instant::now();
+        let following =
+            Rate { qps: rate.qps.max(Self::FOLLOWING.qps), burst: rate.burst.max(Self::FOLLOWING.burst) };
+        Self {
+            objects: Mutex::new(Bucket::new(rate, now)),
+            collections: Mutex::new(Bucket::new(following, now)),
+        }
+    }
+
+    /// Waits for this request's turn; requests get theirs in the order in which they ask. Says how long it took.
+    pub async fn wait(&self, load: Load) -> Duration {
+        let bucket = match load {
+            Load::Object => &self.objects,
+            Load::Collection => &self.collections,
+        };
+        let pause = bucket.lock().reserve(Instant::now());
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// KS-210: a burst goes at once, what follows at the rate; an idle client has its burst again.
+    #[test]
+    fn ks_210_rate_and_burst() {
+        let start = Instant::now();
+        let mut bucket = Bucket::new(Rate { qps: 5.0, burst: 10 }, start);
+        let waits: Vec<u128> = (0..13).map(|_| bucket.reserve(start).as_millis()).collect();
+        assert_eq!(waits[..10], [0; 10]);
+        assert_eq!(waits[10..], [200, 400, 600]);
+        let later = start + Duration::from_secs(60);
+        assert!((0..10).all(|_| bucket.reserve(later).is_zero()));
+        assert_eq!(bucket.reserve(later).as_millis(), 200);
+    }
+
+    /// KS-031: 400 watches start in under 30 s, whatever the rate for objects is.
+    #[tokio::test(start_paused = true)]
+    async fn ks_031_watches_have_a_bound_of_their_own() {
+        let limiter = Limiter::new(Rate { qps: 0.1, burst: 1 });
+        let start = Instant::now();
+        for _ in 0..400 {
+            limiter.wait(Load::Collection).await;
+        }
+        let took = start.elapsed();
+        assert!(took > Duration::from_millis(1900) && took < Duration::from_secs(30), "{took:?}");
+        assert!(limiter.wait(Load::Object).await.is_zero());
+        assert_eq!(limiter.wait(Load::Object).await.as_secs(), 10);
+    }
+}

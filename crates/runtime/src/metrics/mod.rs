@@ -1,0 +1,190 @@
+//! Prometheus metrics of a process, with the names, labels and buckets that the Go programs have (KS-220, KS-223 …
+//! KS-225), so that the dashboards and alerts made for those go on working.
+//!
+//! One [`Metrics`] per process, made where the process is wired up and handed to whatever counts:
+//!
+//! ```
+//! # use kubestellar_runtime as runtime;
+//! use runtime::{Queue, metrics::Metrics};
+//!
+//! let metrics = Metrics::new("1.2.3");
+//! let queue: Queue<String> = Queue::default().observed(metrics.queue("Binding-wds1"));
+//! let wecs = metrics.gauge("kubestellar_transport_controller_wecs", "number of inventory objects");
+//! wecs.set(2);
+//! queue.add("a".into());
+//! assert!(metrics.text().contains("workqueue_depth{name=\"Binding-wds1\"} 1"));
+//! ```
+//!
+//! Requests are counted by the client that [`crate::calls::observed`] makes. A clone counts into the same place;
+//! `Metrics::default()` is for those who don't want to know.
+
+mod process;
+mod queue;
+mod requests;
+
+use std::{fmt, sync::Arc};
+
+use parking_lot::Mutex;
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text},
+    metrics::{family::Family, gauge::Gauge, histogram::Histogram},
+    registry::{Metric, Registry},
+};
+
+pub use queue::{QueueMetrics, Working};
+pub use requests::RequestMetrics;
+
+/// The metrics of a process.
+#[derive(Clone)]
+pub struct Metrics(Arc<Inner>);
+
+struct Inner {
+    registry: Mutex<Registry>,
+    queues: queue::Families,
+    requests: requests::Families,
+    leading: Family<Name, Gauge>,
+}
+
+/// The one label `name`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Name {
+    name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Build {
+    version: String,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new("")
+    }
+}
+
+impl Metrics {
+    /// The families of every process, for a program of this version.
+    pub fn new(version: &str) -> Self {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(process::Process));
+        let build = Family::<Build, Gauge>::default();
+        build.get_or_create(&Build { version: version.to_owned() }).set(1);
+        registry.register("kubestellar_build_info", "The version that runs", build);
+        let leading = Family::default();
+        registry.register(
+            "leader_election_master_status",
+            "1 while this process holds the Lease of this name",
+            leading.clone(),
+        );
+        let queues = queue::Families::registered(&mut registry);
+        let requests = requests::Families::registered(&mut registry);
+        Self(Arc::new(Inner { registry: Mutex::new(registry), queues, requests, leading }))
+    }
+
+    /// What a work queue of this name counts into. Two queues may share a name; they are then counted together.
+    pub fn queue(&self, name: &str) -> QueueMetrics {
+        self.0.queues.of(name)
+    }
+
+    /// What a client counts into: `host` as in its URL; with a `space`, calls of resources are also counted as
+    /// KubeStellar's own family does (KS-220).
+    pub fn requests(&self, host: &str, space: Option<&str>) -> RequestMetrics {
+        self.0.requests.of(host, space)
+    }
+
+    /// 1 while the process leads by the Lease of this name, else 0.
+    pub fn leading(&self, lease: &str) -> Gauge {
+        self.0.leading.get_or_create_owned(&Name { name: lease.to_owned() })
+    }
+
+    /// Adds a gauge without labels. Asked for twice, it is there twice: whoever makes it keeps it.
+    pub fn gauge(&self, name: &str, help: &str) -> Gauge {
+        let gauge = Gauge::default();
+        self.register(name, help, gauge.clone());
+        gauge
+    }
+
+    /// Adds a histogram without labels. `+Inf` needs no bucket.
+    pub fn histogram(&self, name: &str, help: &str, buckets: &[f64]) -> Histogram {
+        let histogram = Histogram::new(buckets.iter().copied());
+        self.register(name, help, histogram.clone());
+        histogram
+    }
+
+    /// Adds a metric or a family of its own. A counter is given its name without `_total`.
+    pub fn register(&self, name: &str, help: &str, metric: impl Metric) {
+        self.0.registry.lock().register(name, help, metric);
+    }
+
+    /// All values in the OpenMetrics text format.
+    pub fn openmetrics(&self) -> String {
+        self.0.queues.refresh();
+        let mut written = String::new();
+        // Writing into a String does not fail.
+        let _ = text::encode(&mut written, &self.0.registry.lock());
+        written
+    }
+
+    /// All values in the older Prometheus text format, which is what `promhttp` answers by default.
+    pub fn text(&self) -> String {
+        prometheus(&self.openmetrics())
+    }
+}
+
+/// OpenMetrics has the family of a counter without `_total`, the older format with it; and it ends with a mark.
+fn prometheus(openmetrics: &str) -> String {
+    let counters: Vec<&str> = openmetrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"))
+        .collect();
+    let mut written = String::with_capacity(openmetrics.len());
+    for line in openmetrics.lines().filter(|line| *line != "# EOF") {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some(what @ ("HELP" | "TYPE")), Some(name), Some(rest))
+                if counters.contains(&name) =>
+            {
+                written.push_str(&format!("# {what} {name}_total {rest}"));
+            }
+            _ => written.push_str(line),
+        }
+        written.push('\n');
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// KS-225: a process shows its processor time, its memory and its version.
+    #[test]
+    fn ks_225_process_and_build() {
+        let text = Metrics::new("9.8.7").text();
+        assert!(text.contains("kubestellar_build_info{version=\"9.8.7\"} 1"), "{text}");
+        for name in ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds"] {
+            let sample = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            assert!(sample.is_some_and(|value| value.parse::<f64>().is_ok()), "{name} in {text}");
+        }
+        assert!(text.contains("# TYPE process_cpu_seconds_total counter"), "{text}");
+    }
+
+    /// SP-137: both text formats.
+    #[test]
+    fn sp_137_counters_in_both_formats() {
+        let metrics = Metrics::new("1");
+        metrics.queue("q").added();
+        let (new, old) = (metrics.openmetrics(), metrics.text());
+        assert!(new.contains("# TYPE workqueue_adds counter") && new.ends_with("# EOF\n"), "{new}");
+        assert!(old.contains("# TYPE workqueue_adds_total counter") && !old.contains("# EOF"), "{old}");
+        for text in [new, old] {
+            assert!(text.contains("workqueue_adds_total{name=\"q\"} 1"), "{text}");
+        }
+    }
+}

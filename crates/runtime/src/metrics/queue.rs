@@ -1,0 +1,193 @@
+//! What client-go counts of work queues (KS-223).
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use prometheus_client::{
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::Registry,
+};
+
+use super::Name;
+
+type FloatGauge = Gauge<f64, std::sync::atomic::AtomicU64>;
+type Histograms = Family<Name, Histogram, fn() -> Histogram>;
+
+pub(super) struct Families {
+    depth: Family<Name, Gauge>,
+    adds: Family<Name, Counter>,
+    retries: Family<Name, Counter>,
+    waited: Histograms,
+    worked: Histograms,
+    unfinished: Family<Name, FloatGauge>,
+    longest: Family<Name, FloatGauge>,
+    running: Mutex<HashMap<Name, Arc<Running>>>,
+}
+
+/// Work that is under way, by a number of its own: when it began.
+#[derive(Default)]
+struct Running {
+    next: std::sync::atomic::AtomicU64,
+    begun: Mutex<HashMap<u64, Instant>>,
+}
+
+fn durations() -> Histogram {
+    Histogram::new(exponential_buckets(1e-8, 10.0, 12))
+}
+
+impl Families {
+    pub(super) fn registered(registry: &mut Registry) -> Self {
+        let families = Self {
+            depth: Family::default(),
+            adds: Family::default(),
+            retries: Family::default(),
+            waited: Family::new_with_constructor(durations),
+            worked: Family::new_with_constructor(durations),
+            unfinished: Family::default(),
+            longest: Family::default(),
+            running: Mutex::default(),
+        };
+        registry.register("workqueue_depth", "Current depth of workqueue", families.depth.clone());
+        registry.register(
+            "workqueue_adds",
+            "Total number of adds handled by workqueue",
+            families.adds.clone(),
+        );
+        let help = "Total number of retries handled by workqueue";
+        registry.register("workqueue_retries", help, families.retries.clone());
+        let help = "How long in seconds an item stays in workqueue before being requested";
+        registry.register("workqueue_queue_duration_seconds", help, families.waited.clone());
+        let help = "How long in seconds processing an item from workqueue takes";
+        registry.register("workqueue_work_duration_seconds", help, families.worked.clone());
+        let help = "How many seconds of work is in progress and has not been observed by work_duration";
+        registry.register("workqueue_unfinished_work_seconds", help, families.unfinished.clone());
+        let help = "How many seconds has the longest running processor for workqueue been running";
+        registry.register("workqueue_longest_running_processor_seconds", help, families.longest.clone());
+        families
+    }
+
+    pub(super) fn of(&self, name: &str) -> QueueMetrics {
+        let name = Name { name: name.to_owned() };
+        // Made now, so that a queue nothing has come through yet shows zeros.
+        drop(self.unfinished.get_or_create(&name));
+        drop(self.longest.get_or_create(&name));
+        QueueMetrics {
+            depth: self.depth.get_or_create_owned(&name),
+            adds: self.adds.get_or_create_owned(&name),
+            retries: self.retries.get_or_create_owned(&name),
+            waited: self.waited.get_or_create_owned(&name),
+            worked: self.worked.get_or_create_owned(&name),
+            running: self.running.lock().entry(name).or_default().clone(),
+        }
+    }
+
+    /// The two gauges that grow by themselves. Costs one look at each item that is being worked on.
+    pub(super) fn refresh(&self) {
+        for (name, running) in self.running.lock().iter() {
+            let (mut sum, mut longest) = (0.0_f64, 0.0_f64);
+            for begun in running.begun.lock().values() {
+                let seconds = begun.elapsed().as_secs_f64();
+                sum += seconds;
+                longest = longest.max(seconds);
+            }
+            self.unfinished.get_or_create(name).set(sum);
+            self.longest.get_or_create(name).set(longest);
+        }
+    }
+}
+
+/// What one queue counts into.
+#[derive(Clone)]
+pub struct QueueMetrics {
+    depth: Gauge,
+    adds: Counter,
+    retries: Counter,
+    waited: Histogram,
+    worked: Histogram,
+    running: Arc<Running>,
+}
+
+impl QueueMetrics {
+    /// A key became ready to be given out.
+    pub fn added(&self) {
+        self.adds.inc();
+    }
+
+    /// This many keys wait.
+    pub fn depth(&self, keys: usize) {
+        self.depth.set(keys as i64);
+    }
+
+    /// A key that failed is to come again.
+    pub fn retried(&self) {
+        self.retries.inc();
+    }
+
+    /// A key that had waited this long is worked on. The answer's end is the end of the work.
+    pub fn taken(&self, waited: Duration) -> Working {
+        self.waited.observe(waited.as_secs_f64());
+        let id = self.running.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let begun = Instant::now();
+        self.running.begun.lock().insert(id, begun);
+        Working { id, begun, worked: self.worked.clone(), running: self.running.clone() }
+    }
+}
+
+/// Work under way; dropping it says that it ended.
+pub struct Working {
+    id: u64,
+    begun: Instant,
+    worked: Histogram,
+    running: Arc<Running>,
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.running.begun.lock().remove(&self.id);
+        self.worked.observe(self.begun.elapsed().as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Queue, metrics::Metrics};
+    use tokio_util::sync::CancellationToken;
+
+    /// KS-223: the seven families, by the queue's name, follow what happens in a queue.
+    #[tokio::test]
+    async fn ks_223_families_follow_the_queue() {
+        let (metrics, stop) = (Metrics::default(), CancellationToken::new());
+        let queue = Queue::default().observed(metrics.queue("Binding-wds1"));
+        let sees = |line: &str| {
+            let text = metrics.text();
+            assert!(text.lines().any(|it| it == line), "no {line} in {text}");
+        };
+        for zero in ["depth", "unfinished_work_seconds", "longest_running_processor_seconds"] {
+            assert!(metrics.text().contains(&format!("workqueue_{zero}{{name=\"Binding-wds1\"}} 0")));
+        }
+        queue.add("a");
+        queue.add("a");
+        queue.add("b");
+        sees("workqueue_adds_total{name=\"Binding-wds1\"} 2");
+        sees("workqueue_depth{name=\"Binding-wds1\"} 2");
+        let lease = queue.next(&stop).await.unwrap();
+        sees("workqueue_depth{name=\"Binding-wds1\"} 1");
+        sees("workqueue_queue_duration_seconds_count{name=\"Binding-wds1\"} 1");
+        let text = metrics.text();
+        let under_way = text.lines().find(|l| l.starts_with("workqueue_unfinished_work_seconds")).unwrap();
+        assert!(!under_way.ends_with(" 0") && !under_way.ends_with(" 0.0"), "{under_way}");
+        queue.retry("a");
+        drop(lease);
+        sees("workqueue_retries_total{name=\"Binding-wds1\"} 1");
+        sees("workqueue_work_duration_seconds_count{name=\"Binding-wds1\"} 1");
+    }
+}

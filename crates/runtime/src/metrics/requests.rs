@@ -1,0 +1,110 @@
+//! What client-go counts of requests (KS-224), and KubeStellar of calls (KS-220).
+
+use std::time::Duration;
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, histogram::Histogram},
+    registry::Registry,
+};
+
+type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+
+#[derive(Clone)]
+pub(super) struct Families {
+    requests: Family<Answered, Counter>,
+    durations: Histograms<Asked>,
+    limited: Histograms<Asked>,
+    calls: Histograms<CallLabels>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answered {
+    code: String,
+    method: String,
+    host: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Asked {
+    verb: String,
+    host: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    space: String,
+    resource: String,
+    method: String,
+    error: String,
+}
+
+fn request_durations() -> Histogram {
+    Histogram::new([0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0])
+}
+
+fn call_durations() -> Histogram {
+    Histogram::new([0.01, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0])
+}
+
+impl Families {
+    pub(super) fn registered(registry: &mut Registry) -> Self {
+        let families = Self {
+            requests: Family::default(),
+            durations: Family::new_with_constructor(request_durations),
+            limited: Family::new_with_constructor(request_durations),
+            calls: Family::new_with_constructor(call_durations),
+        };
+        let help = "Number of HTTP requests, partitioned by status code, method, and host";
+        registry.register("rest_client_requests", help, families.requests.clone());
+        let help = "Request latency in seconds. Broken down by verb, and host";
+        registry.register("rest_client_request_duration_seconds", help, families.durations.clone());
+        let help = "Client side rate limiter latency in seconds. Broken down by verb, and host";
+        registry.register("rest_client_rate_limiter_duration_seconds", help, families.limited.clone());
+        let help = "apiserver call latency in seconds";
+        registry.register("kubestellar_apiserver_call_latency_seconds", help, families.calls.clone());
+        families
+    }
+
+    pub(super) fn of(&self, host: &str, space: Option<&str>) -> RequestMetrics {
+        let (host, space) = (host.to_owned(), space.map(str::to_owned));
+        RequestMetrics { families: self.clone(), host, space }
+    }
+}
+
+/// What one client counts into.
+#[derive(Clone)]
+pub struct RequestMetrics {
+    families: Families,
+    host: String,
+    space: Option<String>,
+}
+
+impl RequestMetrics {
+    /// A request waited this long for the client's own rate limiter.
+    pub fn limited(&self, method: &str, waited: Duration) {
+        let labels = Asked { verb: method.to_owned(), host: self.host.clone() };
+        self.families.limited.get_or_create(&labels).observe(waited.as_secs_f64());
+    }
+
+    /// A request was answered with this code, or not at all (none).
+    pub fn answered(&self, method: &str, code: Option<u16>, took: Duration) {
+        let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
+        let labels = Answered { code, method: method.to_owned(), host: self.host.clone() };
+        self.families.requests.get_or_create(&labels).inc();
+        let labels = Asked { verb: method.to_owned(), host: self.host.clone() };
+        self.families.durations.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    /// A call about `resource` (`<plural>.<version>.<group>`) ended with `error`, empty for success.
+    pub fn called(&self, resource: &str, method: &str, error: &str, took: Duration) {
+        let Some(space) = self.space.clone() else { return };
+        let labels = CallLabels {
+            space,
+            resource: resource.to_owned(),
+            method: method.to_owned(),
+            error: error.to_owned(),
+        };
+        self.families.calls.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+}
