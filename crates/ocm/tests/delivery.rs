@@ -47,7 +47,7 @@ async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), wait).await.unwrap_or_else(|_| panic!("never: {what}"))
+    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap_or_else(|_| panic!("never: {what}"))
 }
 
 impl World {

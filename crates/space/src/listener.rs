@@ -32,7 +32,7 @@ use crate::pki::Serving;
 const MAX_CONNECTIONS: usize = 16_384;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long connections may take to end once told to.
+/// How long connections may take to end once all spaces have stopped.
 const DRAIN: Duration = Duration::from_secs(4);
 
 /// Which space serves which path.
@@ -86,13 +86,15 @@ impl Listener {
         self.address
     }
 
-    /// Serves until `stop`, then lets requests under way end for a few seconds. Watches end when their space
-    /// stops, so stop the spaces after cancelling and before awaiting this.
+    /// Serves until `stop`, then lets requests under way end: from `drain` on for a few seconds, before it without
+    /// limit. Watches end when their space stops, so cancel `drain` after the spaces have been stopped: a
+    /// connection that is cut off earlier looks like a failure to the client of a watch.
     pub async fn serve(
         self,
         serving: Serving,
         router: Arc<Router>,
         stop: CancellationToken,
+        drain: CancellationToken,
     ) -> Result<(), rustls::Error> {
         let acceptor = TlsAcceptor::from(Arc::new(tls(serving)?));
         let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -111,9 +113,13 @@ impl Listener {
             });
         }
         drop(self.socket);
-        let drained = async { while connections.join_next().await.is_some() {} };
-        if tokio::time::timeout(DRAIN, drained).await.is_err() {
-            tracing::info!("connections were still open after {DRAIN:?}");
+        let patience = async {
+            drain.cancelled().await;
+            tokio::time::sleep(DRAIN).await;
+        };
+        tokio::select! {
+            () = async { while connections.join_next().await.is_some() {} } => {}
+            () = patience => tracing::info!("connections were still open after {DRAIN:?}"),
         }
         connections.shutdown().await;
         Ok(())

@@ -89,7 +89,7 @@ impl Running {
                 changes.next().await.unwrap();
             }
         };
-        match tokio::time::timeout(Duration::from_secs(20), waiting).await {
+        match tokio::time::timeout(Duration::from_secs(60), waiting).await {
             Ok(found) => found,
             Err(late) => panic!("never: {what}: {late}"),
         }
@@ -151,13 +151,14 @@ async fn as_050_as_052_a_namespace_is_furnished_and_goes_with_its_content() {
     s.post("/api/v1/namespaces/shop/configmaps", held).await;
     s.delete("/api/v1/namespaces/shop", json!({})).await;
     let going = s
-        .until_is("/api/v1/namespaces/shop", |found| found["status"]["conditions"][4]["status"] == "True")
+        .until_is("/api/v1/namespaces/shop", |found| {
+            let conditions = &found["status"]["conditions"];
+            conditions[4]["status"] == "True"
+                && conditions[3]["message"]
+                    == "Some resources are remaining: configmaps. has 1 resource instances"
+        })
         .await;
     assert_eq!(going["status"]["phase"], "Terminating");
-    assert_eq!(
-        going["status"]["conditions"][3]["message"],
-        "Some resources are remaining: configmaps. has 1 resource instances"
-    );
     s.patch("/api/v1/namespaces/shop/configmaps/held", json!({"metadata": {"finalizers": null}})).await;
     s.until_gone("/api/v1/namespaces/shop").await;
     s.stop().await;

@@ -347,7 +347,7 @@ impl Space {
                 watch.next().await.expect("an event");
             }
         };
-        tokio::time::timeout(std::time::Duration::from_secs(20), waiting).await.expect("in time")
+        tokio::time::timeout(std::time::Duration::from_secs(60), waiting).await.expect("in time")
     }
 
     /// Marks the definition as a first DELETE does, and says how it then is: the controllers may change it at once.
@@ -482,7 +482,7 @@ async fn as_049_a_deleted_definition_takes_its_instances_along() {
             watch.next().await.expect("an event");
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(20), waiting).await.expect("in time");
+    tokio::time::timeout(std::time::Duration::from_secs(60), waiting).await.expect("in time");
     assert_eq!(at(&space.get(&instance("held")).expect("held"), "metadata.generation"), &json!(2));
     let mut released = space.get(&instance("held")).expect("held");
     crate::kinds::value::remove_at(&mut released, "metadata", "finalizers");

@@ -13,6 +13,7 @@ use apiserver::tokens::Issuer;
 use space::listener::{Listener, Router};
 use space::pki;
 use store::Engine;
+use tokio_util::sync::CancellationToken;
 
 use crate::datadir::write_atomically;
 use crate::exit::{Exit, Failure, OrFail};
@@ -79,7 +80,7 @@ async fn serve(
     listener: Listener,
     home: &std::path::Path,
     out: &Printer,
-    stop: &tokio_util::sync::CancellationToken,
+    stop: &CancellationToken,
 ) -> Result<(), Failure> {
     let url = format!("https://{}", listener.address());
     let serving = pki::serving(home, &[], SystemTime::now()).or_fail("preparing the certificates")?;
@@ -115,8 +116,8 @@ async fn serve(
     .or_fail("starting the API server")?;
     let router = Arc::new(Router::default());
     router.set_root(server.service());
-    let listening = stop.child_token();
-    let serving = tokio::spawn(listener.serve(serving, router, listening.clone()));
+    let (listening, draining) = (stop.child_token(), CancellationToken::new());
+    let serving = tokio::spawn(listener.serve(serving, router, listening.clone(), draining.clone()));
     if let Some(file) = &args.address_file {
         write_atomically(file, url.as_bytes(), 0o600).or_fail(format!("writing {}", file.display()))?;
     }
@@ -124,6 +125,7 @@ async fn serve(
     stop.cancelled().await;
     listening.cancel();
     server.stop().await;
+    draining.cancel();
     serving.await.or_fail("serving")?.or_fail("serving")?;
     engine.close().await.or_fail("closing the store")
 }

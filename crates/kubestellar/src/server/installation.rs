@@ -46,9 +46,9 @@ pub(crate) async fn run(
         begun.elapsed(),
     );
 
-    let listening = CancellationToken::new();
+    let (listening, draining) = (CancellationToken::new(), CancellationToken::new());
     let mut tasks = tokio::task::JoinSet::new();
-    let serve = listener.serve(serving, router.clone(), listening.clone());
+    let serve = listener.serve(serving, router.clone(), listening.clone(), draining.clone());
     tasks.spawn(async move { serve.await.map_err(|error| error.to_string()) });
     let (asks, inbox) = mpsc::channel(16);
     let done = CancellationToken::new();
@@ -66,7 +66,7 @@ pub(crate) async fn run(
         begun,
     };
     let outcome = installation.live(shape, inbox, report, &stop, &mut tasks).await;
-    installation.close(listening, tasks).await;
+    installation.close(&listening, &draining, tasks).await;
     done.cancel();
     let _ = control.await;
     // The lock goes with the process: `down` returns, and another server starts, only when this one is gone.
@@ -255,7 +255,8 @@ impl Installation {
     /// Listener, components, watches, requests under way, store: in this order, none left behind.
     async fn close(
         mut self,
-        listening: CancellationToken,
+        listening: &CancellationToken,
+        draining: &CancellationToken,
         mut tasks: tokio::task::JoinSet<Result<(), String>>,
     ) {
         listening.cancel();
@@ -263,6 +264,7 @@ impl Installation {
             tracing::warn!("components were still running after {STOP:?}");
         }
         futures::future::join_all(self.spaces.iter().map(|(space, _)| space.stop())).await;
+        draining.cancel();
         while tasks.join_next().await.is_some() {}
         if let Err(error) = self.engine.close().await {
             tracing::error!(%error, "closing the store");

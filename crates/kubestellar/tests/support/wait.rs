@@ -13,6 +13,8 @@ use serde::de::DeserializeOwned;
 
 /// Far above what anything takes, also unoptimised on a busy machine; only a defect gets there.
 pub const DEADLINE: Duration = Duration::from_secs(90);
+/// Longest time for something that moves on: thousands of objects take their time on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Runs something that must end before the deadline.
 pub async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
@@ -20,7 +22,8 @@ pub async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     done.unwrap_or_else(|_| panic!("{what}: not within {DEADLINE:?}"))
 }
 
-/// Follows a collection until `enough` and returns it as it was then, by `namespace/name`.
+/// Follows a collection until `enough` and returns it as it was then, by `namespace/name`. The deadline is for the
+/// next change, not for all of them.
 pub async fn until<K>(
     api: &Api<K>,
     what: &str,
@@ -35,7 +38,7 @@ where
     let mut complete = false;
     let mut problem = None;
     let search = async {
-        while let Some(event) = events.next().await {
+        while let Ok(Some(event)) = tokio::time::timeout(DEADLINE, events.next()).await {
             match event {
                 Ok(Event::Init) => initial = BTreeMap::new(),
                 Ok(Event::InitApply(object)) => drop(initial.insert(key(&object), object)),
@@ -48,18 +51,19 @@ where
                 Err(error) => problem = Some(error),
             }
             if complete && enough(&seen) {
-                return;
+                return true;
             }
         }
+        false
     };
-    if tokio::time::timeout(DEADLINE, search).await.is_err() {
-        let some: Vec<_> = seen.values().take(3).collect();
-        panic!(
-            "{what}: not within {DEADLINE:?}; {} there, among them {some:#?}; error: {problem:?}",
-            seen.len()
-        );
+    if tokio::time::timeout(PATIENCE, search).await.unwrap_or_default() {
+        return seen;
     }
-    seen
+    let some: Vec<_> = seen.values().take(3).collect();
+    panic!(
+        "{what}: nothing new for {DEADLINE:?}, or not within {PATIENCE:?}; {} there, among them {some:#?}; error: {problem:?}",
+        seen.len()
+    );
 }
 
 /// Follows one object until the condition holds and returns it as it was then.

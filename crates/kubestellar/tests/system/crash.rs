@@ -247,9 +247,12 @@ impl Watcher {
         if enough(&self.state) {
             return;
         }
-        let events = maps.watch(&self.parameters, &self.last.to_string()).await;
-        let mut events =
-            events.unwrap_or_else(|error| panic!("{}: from {}: {error:?}", self.name, self.last)).boxed();
+        let mut events = match maps.watch(&self.parameters, &self.last.to_string()).await {
+            Ok(events) => events.boxed(),
+            Err(kube::Error::Api(status)) => panic!("{}: from {}: {status:?}", self.name, self.last),
+            // Killed before it came to us.
+            Err(_) => return,
+        };
         while let Some(Ok(event)) = events.next().await {
             self.take(event);
             if enough(&self.state) {

@@ -6,7 +6,7 @@ use crate::support::Installation;
 #[tokio::test(flavor = "multi_thread")]
 async fn sp_129_demo_verifies_and_leaves_nothing() {
     let ks = Installation::new();
-    let demo = ks.must(&["demo", "--timeout", "60"]).await;
+    let demo = ks.must(&["demo", "--timeout", "80"]).await;
     for line in
         ["Deployment shop/web", "ConfigMap shop/settings", "Service shop/web", "Everything was verified"]
     {
@@ -24,7 +24,7 @@ async fn sp_129_demo_delivers_own_manifests() {
     std::fs::create_dir(ks.path("manifests")).unwrap();
     std::fs::write(ks.path("manifests/1-policy.yaml"), POLICY).unwrap();
     std::fs::write(ks.path("manifests/2-boats.yaml"), BOATS).unwrap();
-    let demo = ks.must(&["demo", "--timeout", "60", "-f", "manifests"]).await;
+    let demo = ks.must(&["demo", "--timeout", "80", "-f", "manifests"]).await;
     for cluster in ["cluster1", "cluster2"] {
         for object in
             ["Boat harbour/skiff", "CustomResourceDefinition boats.example.org", "Namespace harbour"]
@@ -41,7 +41,7 @@ async fn sp_129_demo_fails_when_the_policy_selects_nothing() {
     let ks = Installation::new();
     let nothing = POLICY.replace("location-group: edge", "location-group: moon");
     std::fs::write(ks.path("all.yaml"), format!("{nothing}---{BOATS}")).unwrap();
-    let demo = ks.run(&["demo", "--timeout", "15", "-f", "all.yaml", "--clusters", "1"]).await;
+    let demo = ks.run(&["demo", "--timeout", "30", "-f", "all.yaml", "--clusters", "1"]).await;
     assert!([5, 9].contains(&demo.code), "exit {}\n{}", demo.code, demo.stderr);
     let error = demo.stderr.lines().find(|l| l.starts_with("error: ")).unwrap();
     assert!(error.contains("harbour"), "does not name the policy: {error}");

@@ -111,7 +111,7 @@ fn a_waiting_watch_is_woken() {
         let reader = tokio::spawn(async move { show(&watch.next().await.unwrap()) });
         tokio::task::yield_now().await;
         space.commit(put(key("x", "n", "1"), Expect::Absent, "v")).await.unwrap();
-        let seen = tokio::time::timeout(Duration::from_secs(10), reader).await.unwrap().unwrap();
+        let seen = tokio::time::timeout(Duration::from_secs(60), reader).await.unwrap().unwrap();
         assert_eq!(seen, "Created n/1 1 was 0");
     });
 }
