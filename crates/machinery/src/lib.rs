@@ -4,6 +4,7 @@
 //! * [`managed`]: who owns which field; server-side apply. [`patch`]: JSON, merge and strategic merge patches.
 //! * [`rules`]: CEL rules of custom resources, compiled once, bounded in cost.
 //! * [`selector`], [`quantity`], [`jsonpath`], [`names`], [`metadata`], [`time`]: the small languages and checks.
+//! * [`template`]: Go templates over a map of texts, bounded in cost.
 //! * [`field`]: paths and errors. [`json`], [`yaml`]: texts in, texts out.
 //!
 //! No I/O, no clock, no client: equal input gives equal output. Texts of errors are those of Kubernetes, since clients
@@ -21,5 +22,6 @@ pub mod quantity;
 pub mod rules;
 pub mod schema;
 pub mod selector;
+pub mod template;
 pub mod time;
 pub mod yaml;
