@@ -174,8 +174,10 @@ impl Feed {
     }
 
     /// Objects of which nothing is known.
-    pub(super) fn unknown(&self, unknown: super::watches::Unknown) {
-        self.syncer.set_unknown(unknown);
+    pub(super) fn unknown(&self, look: impl FnOnce() -> super::watches::Unknown) {
+        if self.syncer.set_unknown(look) {
+            self.begin();
+        }
     }
 
     fn spread(&self, changes: Changes) {

@@ -83,67 +83,112 @@ impl PolicyIndex {
     }
 }
 
-/// Objects by the values of those labels that some policy asks for.
+/// A fact of objects that some policy asks for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Fact {
+    /// The value of a label.
+    Label(Box<str>),
+    /// The name.
+    Name,
+    /// The namespace.
+    Namespace,
+}
+
+impl Fact {
+    /// The fact that a hook is about; none for those that resources tell.
+    pub(super) fn of(hook: &Hook) -> Option<Self> {
+        match hook {
+            Hook::Label(key, _) => Some(Self::Label(key.clone())),
+            Hook::Name(_) => Some(Self::Name),
+            Hook::Namespace(_) => Some(Self::Namespace),
+            Hook::Resource(_) | Hook::Group(_) | Hook::Any => None,
+        }
+    }
+
+    /// What the fact is for an object.
+    fn value<'a>(&self, id: &'a ObjectId, labels: &'a Labels) -> Option<&'a str> {
+        match self {
+            Self::Label(key) => labels.get(key).map(|value| &**value),
+            Self::Name => Some(id.name()),
+            Self::Namespace => Some(id.namespace()),
+        }
+    }
+}
+
+/// Objects by those facts that some policy asks for; nothing is kept about any other.
 #[derive(Debug, Default)]
-pub(super) struct LabelIndex {
-    keys: BTreeMap<Box<str>, KeyIndex>,
+pub(super) struct ObjectIndex {
+    facts: BTreeMap<Fact, FactIndex>,
 }
 
 #[derive(Debug, Default)]
-struct KeyIndex {
+struct FactIndex {
     users: usize,
     values: HashMap<Box<str>, BTreeSet<ObjectId>>,
 }
 
-impl LabelIndex {
-    /// Objects with this label; the key must be wanted by someone.
-    pub(super) fn get(&self, key: &str, value: &str) -> Option<&BTreeSet<ObjectId>> {
-        self.keys.get(key)?.values.get(value)
+impl FactIndex {
+    fn insert(&mut self, value: &str, id: &ObjectId) {
+        match self.values.get_mut(value) {
+            Some(ids) => drop(ids.insert(id.clone())),
+            None => drop(self.values.insert(value.into(), [id.clone()].into())),
+        }
     }
 
-    /// Counts one more user of a key. A new key is filled from `objects`, once.
-    pub(super) fn want<'a>(&mut self, key: &str, objects: impl Iterator<Item = (&'a ObjectId, &'a Labels)>) {
-        if let Some(index) = self.keys.get_mut(key) {
+    fn remove(&mut self, value: &str, id: &ObjectId) {
+        if let Some(ids) = self.values.get_mut(value) {
+            ids.remove(id);
+            if ids.is_empty() {
+                self.values.remove(value);
+            }
+        }
+    }
+}
+
+impl ObjectIndex {
+    /// Objects of which the fact has this value; the fact must be wanted by someone.
+    pub(super) fn get(&self, fact: &Fact, value: &str) -> impl Iterator<Item = &ObjectId> + use<'_> {
+        self.facts.get(fact).and_then(|index| index.values.get(value)).into_iter().flatten()
+    }
+
+    /// Counts one more user of a fact. A new one is filled from `objects`, once.
+    pub(super) fn want<'a>(&mut self, fact: Fact, objects: impl Iterator<Item = (&'a ObjectId, &'a Labels)>) {
+        if let Some(index) = self.facts.get_mut(&fact) {
             index.users += 1;
             return;
         }
-        let mut index = KeyIndex { users: 1, values: HashMap::new() };
+        let mut index = FactIndex { users: 1, values: HashMap::new() };
         for (id, labels) in objects {
-            if let Some(value) = labels.get(key) {
-                index.values.entry(value.clone()).or_default().insert(id.clone());
+            if let Some(value) = fact.value(id, labels) {
+                index.insert(value, id);
             }
         }
-        self.keys.insert(key.into(), index);
+        self.facts.insert(fact, index);
     }
 
-    /// Counts one user less; a key without users is dropped.
-    pub(super) fn release(&mut self, key: &str) {
-        if let Some(index) = self.keys.get_mut(key) {
+    /// Counts one user less; a fact without users is dropped.
+    pub(super) fn release(&mut self, fact: &Fact) {
+        if let Some(index) = self.facts.get_mut(fact) {
             index.users -= 1;
             if index.users == 0 {
-                self.keys.remove(key);
+                self.facts.remove(fact);
             }
         }
     }
 
-    /// Takes note of an object's change of labels; none before it came and after it went.
-    pub(super) fn relabel(&mut self, id: &ObjectId, old: Option<&Labels>, new: Option<&Labels>) {
-        for (key, index) in &mut self.keys {
-            let old = old.and_then(|labels| labels.get(key));
-            let new = new.and_then(|labels| labels.get(key));
+    /// Takes note of an object's labels; none before it came and after it went.
+    pub(super) fn update(&mut self, id: &ObjectId, old: Option<&Labels>, new: Option<&Labels>) {
+        for (fact, index) in &mut self.facts {
+            let old = old.and_then(|labels| fact.value(id, labels));
+            let new = new.and_then(|labels| fact.value(id, labels));
             if old == new {
                 continue;
             }
-            if let Some(old) = old
-                && let Some(ids) = index.values.get_mut(old)
-            {
-                ids.remove(id);
-                if ids.is_empty() {
-                    index.values.remove(old);
-                }
+            if let Some(old) = old {
+                index.remove(old, id);
             }
             if let Some(new) = new {
-                index.values.entry(new.clone()).or_default().insert(id.clone());
+                index.insert(new, id);
             }
         }
     }

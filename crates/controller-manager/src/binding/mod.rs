@@ -4,6 +4,7 @@
 //! workers of a queue. One changed object costs one write for each Binding that has it; changes that come
 //! together go out together ([`runtime::Coalescer`], KS-038).
 
+mod events;
 pub(crate) mod facts;
 mod feed;
 mod index;
@@ -27,11 +28,12 @@ use k8s_openapi::{
     api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::Client;
-use runtime::{Source, TaskError, Tasks, informer, work};
+use runtime::{Source, Store, TaskError, Tasks, informer, work};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Config, shared::Shared};
 use feed::Feed;
+use resources::CrdFacts;
 use sync::Syncer;
 use watches::Watches;
 
@@ -52,9 +54,10 @@ pub(crate) async fn run(
     let syncer = Arc::new(Syncer::new(wds.clone(), shared.clone()));
     let feed = Arc::new(Feed::new(shared.clone(), syncer.clone()));
     let watches = Arc::new(Watches::new(wds.clone(), &config, feed.clone(), &token));
-    let inputs = Inputs::start(&mut tasks, &wds, &its, &feed, &watches);
+    let crds = Store::default();
+    let inputs = Inputs::start(&mut tasks, &wds, &its, &feed, (&watches, &crds));
     let (finder, searching) = (watches.clone(), token.clone());
-    tasks.spawn_endless("discovery", async move { finder.discover(&searching).await });
+    tasks.spawn_endless("discovery", async move { finder.discover(&crds, &searching).await });
     let worker = async move {
         tokio::select! {
             () = inputs.synced(&watches) => {}
@@ -89,7 +92,7 @@ trait Synced: Send + Sync {
     fn wait(&self) -> futures::future::BoxFuture<'_, ()>;
 }
 
-impl<T: Send + Sync + 'static> Synced for runtime::Store<T> {
+impl<T: Send + Sync + 'static> Synced for Store<T> {
     fn wait(&self) -> futures::future::BoxFuture<'_, ()> {
         Box::pin(self.synced())
     }
@@ -101,11 +104,10 @@ impl Inputs {
         wds: &Client,
         its: &Client,
         feed: &Arc<Feed>,
-        watches: &Arc<Watches>,
+        (watches, crds): (&Arc<Watches>, &Store<CrdFacts>),
     ) -> Self {
         let (policies, bindings) = (feed.policies().clone(), feed.bindings().clone());
-        let (clusters, namespaces, crds) =
-            (runtime::Store::default(), runtime::Store::default(), runtime::Store::default());
+        let (clusters, namespaces, crds) = (Store::default(), Store::default(), crds.clone());
         let inputs = Self {
             stores: vec![
                 Box::new(policies.clone()),

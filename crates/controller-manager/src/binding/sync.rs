@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use runtime::{Coalescer, Next, Queue, Store};
 
 use super::{
+    events::{Extent, Said},
     facts::BindingFacts,
     resolution::SpecDigest,
     verdict::{Progress, policy_status, same_status},
@@ -63,8 +64,10 @@ struct State {
     seen: u64,
     /// The status we wrote last, and of which incarnation of the policy.
     status: Option<(String, BindingPolicyStatus)>,
-    /// The finalizer was added to this incarnation of the policy.
-    finalizer: Option<String>,
+    /// The version of the policy that our last addition of the finalizer made.
+    finalizer: u64,
+    /// What was said in Events.
+    said: Said,
     /// Why the Binding could not be written.
     failure: Option<String>,
 }
@@ -130,9 +133,14 @@ impl Syncer {
         state.written.take_if(|(written, _)| gone || version(written).is_none_or(|it| it <= seen));
     }
 
-    /// What existing Bindings say about these objects is left as it is.
-    pub(super) fn set_unknown(&self, unknown: Unknown) {
-        *self.unknown.lock() = unknown;
+    /// What existing Bindings say about these objects is left as it is. True if some that were unknown are known now.
+    ///
+    /// `look` is called with the lock held that [`known`](Self::known) takes, so that nothing that becomes known
+    /// meanwhile is missed.
+    pub(super) fn set_unknown(&self, look: impl FnOnce() -> Unknown) -> bool {
+        let mut unknown = self.unknown.lock();
+        let old = std::mem::replace(&mut *unknown, look());
+        !unknown.covers(&old)
     }
 
     /// The objects of a resource are known now. True if they were not.
@@ -187,17 +195,19 @@ impl Syncer {
         if policy.finalizers().iter().any(|it| it == POLICY_FINALIZER) {
             return Ok(());
         }
-        let uid = policy.metadata.uid.clone();
-        if self
-            .states
-            .lock()
-            .get(name)
-            .is_some_and(|state| state.finalizer.is_some() && state.finalizer == uid)
-        {
+        // Until the informer has seen our own addition. Later on someone has taken it away again.
+        let seen =
+            policy.metadata.resource_version.as_deref().and_then(|version| version.parse::<u64>().ok());
+        let added = self.states.lock().get(name).map_or(0, |state| state.finalizer);
+        if seen.is_some_and(|seen| seen < added) {
             return Ok(());
         }
-        self.writes.add_finalizer(policy).await?;
-        self.states.lock().entry(name.clone()).or_default().finalizer = uid;
+        let version = match self.writes.add_finalizer(policy).await {
+            Err(error) if error.is_missing() => return Ok(()),
+            written => written?,
+        };
+        let mut states = self.states.lock();
+        states.entry(name.clone()).or_default().finalizer = version.parse().unwrap_or(0);
         Ok(())
     }
 
@@ -220,11 +230,16 @@ impl Syncer {
             Step::Wait(wait) => return Ok(Next::After(wait)),
             Step::Write(spec) => spec,
         };
-        let unknown = self.unknown.lock().clone();
+        let (unknown, mut kept) = (self.unknown.lock().clone(), None);
         if !unknown.is_empty() && current.is_some() {
             let live = self.writes.binding_spec(name).await?;
-            keep_unknown(&mut spec, &live, &unknown);
+            if keep_unknown(&mut spec, &live, &unknown) {
+                kept = Some(format!(
+                    "{unknown} can't be listed; what the Binding says about these objects stays"
+                ));
+            }
             if SpecDigest::of(&spec) == SpecDigest::of(&live) {
+                self.states.lock().entry(name.clone()).or_default().failure = kept;
                 return Ok(Next::OnChange);
             }
         }
@@ -237,7 +252,7 @@ impl Syncer {
             }
         };
         let (outcome, failure) = match wrote {
-            Ok(facts) => (Ok(Some(facts)), None),
+            Ok(facts) => (Ok(Some(facts)), kept),
             Err(WriteError::TooLarge { limit }) => {
                 // KS-070: it would be refused again and again until something changes.
                 (Ok(None), Some(format!("Binding would exceed {limit} bytes")))
@@ -311,6 +326,7 @@ impl Syncer {
             .unwrap_or_default();
         let written = written.filter(|(of, _)| *of == uid).map(|(_, status)| status);
         let old = policy.status.as_ref();
+        let extent;
         let new = {
             let world = self.shared.world.lock();
             let Some(resolution) = world.resolution(name) else { return Ok(Next::OnChange) };
@@ -323,6 +339,8 @@ impl Syncer {
                 failure,
             };
             let now = Time(k8s_openapi::jiff::Timestamp::now());
+            extent =
+                Extent { objects: resolution.objects().len(), clusters: resolution.destinations().len() };
             policy_status(&world, name, policy.metadata.generation.unwrap_or(0), &progress, old, &now)
         };
         let known = [old, written.as_ref()];
@@ -335,7 +353,19 @@ impl Syncer {
             return Ok(Next::After(STATUS_LAG));
         }
         self.writes.policy_status(name, &new).await?;
-        self.states.lock().entry(name.clone()).or_default().status = Some((uid, new));
+        let news = {
+            let mut states = self.states.lock();
+            let state = states.entry(name.clone()).or_default();
+            let news = state.said.news(old, &new, extent, Instant::now());
+            state.status = Some((uid, new));
+            news
+        };
+        for event in news {
+            // An Event that gets lost is no reason to do anything again.
+            if let Err(error) = self.writes.event(&policy, &event).await {
+                tracing::debug!(policy = &**name, %error, "writing an Event");
+            }
+        }
         Ok(Next::OnChange)
     }
 }
@@ -357,8 +387,11 @@ fn version(facts: &BindingFacts) -> Option<u64> {
     facts.metadata.resource_version.parse().ok()
 }
 
-/// KS-030: leaves in what the Binding says about objects of which nothing is known.
-fn keep_unknown(spec: &mut BindingSpec, live: &BindingSpec, unknown: &Unknown) {
+/// KS-030: leaves in what the Binding says about objects of which nothing is known. True if there are any.
+fn keep_unknown(spec: &mut BindingSpec, live: &BindingSpec, unknown: &Unknown) -> bool {
+    let entries =
+        |spec: &BindingSpec| spec.workload.cluster_scope.len() + spec.workload.namespace_scope.len();
+    let before = entries(spec);
     let (wanted, has) = (&mut spec.workload, &live.workload);
     let known: HashSet<_> = wanted
         .cluster_scope
@@ -382,6 +415,7 @@ fn keep_unknown(spec: &mut BindingSpec, live: &BindingSpec, unknown: &Unknown) {
             .filter(|it| unknown.has(&it.group, &it.resource) && !known.contains(&place(it)))
             .cloned(),
     );
+    entries(spec) > before
 }
 
 #[cfg(test)]
@@ -402,7 +436,7 @@ mod tests {
         let mut wanted = spec(&[("up", "new"), ("down", "seen")]);
         let live = spec(&[("up", "old"), ("down", "seen"), ("down", "kept")]);
         let unknown = Unknown { groups: ["down".to_owned()].into(), ..Unknown::default() };
-        keep_unknown(&mut wanted, &live, &unknown);
+        assert!(keep_unknown(&mut wanted, &live, &unknown));
         assert_eq!(wanted, spec(&[("up", "new"), ("down", "seen"), ("down", "kept")]));
     }
 }

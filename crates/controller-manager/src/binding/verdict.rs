@@ -50,7 +50,7 @@ pub(super) fn policy_status(
 }
 
 fn own_conditions(progress: &Progress, errors: &[String], now: &Time) -> [Condition; 2] {
-    let first = errors.first().cloned().unwrap_or_default();
+    let first = errors.first().cloned();
     let synced = progress.synced && errors.is_empty();
     let ready =
         synced && progress.generation != 0 && progress.status.observed_generation == progress.generation;
@@ -60,17 +60,21 @@ fn own_conditions(progress: &Progress, errors: &[String], now: &Time) -> [Condit
             condition::SYNCED,
             synced,
             reason(synced, condition::REASON_SUCCESS, condition::REASON_ERROR),
-            first.clone(),
+            first.clone().unwrap_or_else(|| unless(synced, "the Binding is being written")),
             now.clone(),
         ),
         Condition::new(
             condition::READY,
             ready,
             reason(ready, condition::REASON_AVAILABLE, condition::REASON_UNAVAILABLE),
-            first,
+            first.unwrap_or_else(|| unless(ready, "the transport has not acted on the Binding yet")),
             now.clone(),
         ),
     ]
+}
+
+fn unless(done: bool, text: &str) -> String {
+    if done { String::new() } else { text.to_owned() }
 }
 
 /// Equality but for the times of conditions: such a status is not written again.

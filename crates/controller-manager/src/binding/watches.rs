@@ -2,13 +2,14 @@
 
 use std::{
     collections::BTreeSet,
+    fmt,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use kube::{Client, api::ApiResource};
 use parking_lot::Mutex;
-use runtime::{Backoff, Event, InformerSet, Light, Source};
+use runtime::{Backoff, Event, InformerSet, Light, Source, Store};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -24,8 +25,9 @@ pub(super) struct Watches {
     allowed: AllowedGroups,
     feed: Arc<Feed>,
     informers: Arc<InformerSet<Light>>,
-    /// Serialises starting and stopping.
-    switching: Mutex<()>,
+    /// Held while watches are started and stopped. Resources whose CRD is gone or serves no version: discovery may
+    /// lag behind that.
+    unserved: Mutex<BTreeSet<GroupResource>>,
     /// True once discovery has gone through all that answers.
     discovered: watch::Sender<bool>,
     /// Groups that don't answer; what existing Bindings say about their objects stays (KS-030).
@@ -64,14 +66,19 @@ impl Watches {
             allowed: config.api_groups.clone(),
             feed,
             informers,
-            switching: Mutex::new(()),
+            unserved: Mutex::default(),
             discovered: watch::Sender::new(false),
             silent: Arc::default(),
         }
     }
 
-    /// Finds out what is served and watches it; goes on until every group has answered.
-    pub(super) async fn discover(&self, stop: &CancellationToken) {
+    /// Finds out what is served and watches it; goes on until every group has answered. Begins when the CRDs are
+    /// known: they have the last word about their resources.
+    pub(super) async fn discover(&self, crds: &Store<CrdFacts>, stop: &CancellationToken) {
+        tokio::select! {
+            () = crds.synced() => {}
+            () = stop.cancelled() => return,
+        }
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(300));
         loop {
             let done = match find(&self.client).await {
@@ -82,7 +89,7 @@ impl Watches {
                     }
                     let done = found.silent.is_empty();
                     *self.silent.lock() = found.silent;
-                    self.feed.unknown(self.unknown());
+                    self.feed.unknown(|| self.unknown());
                     self.discovered.send_replace(true);
                     done
                 }
@@ -116,7 +123,7 @@ impl Watches {
                 tracing::warn!(%resource, "can't be listed; going on without its objects");
             }
         }
-        self.feed.unknown(self.unknown());
+        self.feed.unknown(|| self.unknown());
     }
 
     fn unlisted(&self) -> Vec<GroupResource> {
@@ -144,16 +151,25 @@ impl Watches {
 
     /// Watches a resource unless it is watched already, in whatever version.
     fn watch_new(&self, resource: ApiResource) {
-        if is_watched(&GroupResource::new(&resource.group, &resource.plural), &self.allowed)
+        let id = GroupResource::new(&resource.group, &resource.plural);
+        let unserved = self.unserved.lock();
+        if is_watched(&id, &self.allowed)
+            && !unserved.contains(&id)
             && self.running(&resource.group, &resource.plural).is_none()
         {
-            self.watch(resource);
+            self.switch_to(resource);
         }
     }
 
     /// Watches a resource in this version, and in no other (KS-036).
     fn watch(&self, resource: ApiResource) {
-        let _guard = self.switching.lock();
+        let mut unserved = self.unserved.lock();
+        unserved.remove(&GroupResource::new(&resource.group, &resource.plural));
+        self.switch_to(resource);
+    }
+
+    /// The caller holds `unserved`.
+    fn switch_to(&self, resource: ApiResource) {
         match self.running(&resource.group, &resource.plural) {
             Some(running) if running == resource => return,
             Some(other) => drop(self.informers.stop(&other)),
@@ -165,7 +181,8 @@ impl Watches {
     }
 
     fn stop(&self, resource: &GroupResource) {
-        let _guard = self.switching.lock();
+        let mut unserved = self.unserved.lock();
+        unserved.insert(resource.clone());
         if let Some(running) = self.running(&resource.group, &resource.plural) {
             tracing::debug!(%resource, "no longer watching");
             self.informers.stop(&running);
@@ -195,8 +212,24 @@ impl Unknown {
         self.groups.is_empty() && self.resources.is_empty()
     }
 
+    /// Whether all of `other` is unknown here, too.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        other.groups.is_subset(&self.groups)
+            && other.resources.iter().all(|resource| self.has(&resource.group, &resource.plural))
+    }
+
     pub(super) fn has(&self, group: &str, plural: &str) -> bool {
         self.groups.contains(group) || self.resources.iter().any(|resource| resource.is(group, plural))
+    }
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let groups = self.groups.iter().map(|group| format!("*.{group}"));
+        let all: Vec<_> = groups.chain(self.resources.iter().map(ToString::to_string)).collect();
+        let (some, rest) = all.split_at(all.len().min(4));
+        f.write_str(&some.join(", "))?;
+        if rest.is_empty() { Ok(()) } else { write!(f, " and {} more", rest.len()) }
     }
 }
 

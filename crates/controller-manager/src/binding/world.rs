@@ -4,11 +4,12 @@
 //! clusters and P policies:
 //!
 //! * an object's event: the policies whose clauses name one of its labels, its name, resource, namespace or group;
-//! * a policy's event: the objects with a label that it asks for, or of the resources it asks for, or all N (of which only
-//!   the keys are looked at where it asks for names or namespaces); and M clusters. Nothing if only its status changed;
+//! * a policy's event: the objects with a label, name or namespace that it asks for, or of the resources it asks for, or all N;
+//!   and M clusters. Nothing if only its status changed. The first policy that asks for a label key, for names or for
+//!   namespaces costs a walk over all N, once, to index them;
 //! * a cluster's event: P policies' cluster selectors if its labels changed, else nothing;
-//! * a Namespace's event: nothing unless its labels changed and a policy has `namespaceSelectors`; else a walk over the
-//!   keys of all N, and the objects in it times those policies.
+//! * a Namespace's event: nothing unless its labels changed and a policy has `namespaceSelectors`; else the objects in it
+//!   times those policies.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -18,7 +19,7 @@ use std::{
 use runtime::Light;
 
 use super::{
-    index::{Hook, LabelIndex, PolicyIndex, hooks},
+    index::{Fact, Hook, ObjectIndex, PolicyIndex, hooks},
     matching::{Labels, matching, selects},
     modulation::Modulation,
     policy::Policy,
@@ -76,7 +77,7 @@ pub struct World {
     policies: BTreeMap<PolicyName, PolicyState>,
     policy_index: PolicyIndex,
     objects: BTreeMap<ObjectId, Record>,
-    label_index: LabelIndex,
+    object_index: ObjectIndex,
     resources: HashMap<Arc<GroupResource>, Served>,
     namespaces: HashMap<Box<str>, Labels>,
     clusters: BTreeMap<ClusterName, Labels>,
@@ -216,7 +217,7 @@ impl World {
             Some(record) => (Some(record.object), record.policies),
             None => (None, Vec::new()),
         };
-        self.label_index.relabel(id, old.as_ref().map(|old| &old.metadata.labels), Some(labels));
+        self.object_index.update(id, old.as_ref().map(|old| &old.metadata.labels), Some(labels));
         let mut affected = self.policy_index.candidates(id, labels);
         affected.extend(policies.iter().cloned());
         self.objects.insert(id.clone(), Record { object, policies });
@@ -235,7 +236,7 @@ impl World {
 
     fn remove_object_into(&mut self, id: &ObjectId, changes: &mut Changes) {
         let Some(record) = self.objects.remove(id) else { return };
-        self.label_index.relabel(id, Some(&record.object.metadata.labels), None);
+        self.object_index.update(id, Some(&record.object.metadata.labels), None);
         let version = self.resources.get(id.resource()).map_or("", |served| &served.version);
         for name in record.policies {
             let Some(state) = self.policies.get_mut(&name) else { continue };
@@ -362,7 +363,7 @@ impl World {
         if looking.is_empty() {
             return changes;
         }
-        let inside: Vec<_> = self.objects.keys().filter(|id| id.namespace() == name).cloned().collect();
+        let inside: Vec<_> = self.object_index.get(&Fact::Namespace, name).cloned().collect();
         for id in inside {
             for policy in &looking {
                 self.evaluate(policy, &id, &mut changes);
@@ -373,16 +374,16 @@ impl World {
 
     fn index(&mut self, policy: &Policy) {
         self.policy_index.insert(&policy.name, &policy.clauses);
-        for key in label_keys(policy) {
+        for fact in facts(policy) {
             let objects = self.objects.iter().map(|(id, record)| (id, &record.object.metadata.labels));
-            self.label_index.want(&key, objects);
+            self.object_index.want(fact, objects);
         }
     }
 
     fn unindex(&mut self, policy: &Policy) {
         self.policy_index.remove(&policy.name, &policy.clauses);
-        for key in label_keys(policy) {
-            self.label_index.release(&key);
+        for fact in facts(policy) {
+            self.object_index.release(&fact);
         }
     }
 
@@ -391,19 +392,13 @@ impl World {
         let Some(state) = self.policies.get(name) else { return BTreeSet::new() };
         let mut found: BTreeSet<_> = state.resolution.objects().keys().cloned().collect();
         for hook in state.policy.clauses.iter().flat_map(hooks) {
-            match hook {
-                Hook::Label(key, value) => {
-                    let ids = self.label_index.get(&key, &value);
+            match &hook {
+                Hook::Label(_, value) | Hook::Name(value) | Hook::Namespace(value) => {
+                    let ids = Fact::of(&hook).map(|fact| self.object_index.get(&fact, value));
                     found.extend(ids.into_iter().flatten().cloned());
                 }
-                Hook::Resource(plural) => self.extend(&mut found, |resource| resource.plural == plural),
-                Hook::Group(group) => self.extend(&mut found, |resource| resource.group == group),
-                Hook::Name(name) => {
-                    found.extend(self.objects.keys().filter(|id| id.name() == &*name).cloned());
-                }
-                Hook::Namespace(namespace) => {
-                    found.extend(self.objects.keys().filter(|id| id.namespace() == &*namespace).cloned());
-                }
+                Hook::Resource(plural) => self.extend(&mut found, |resource| resource.plural == *plural),
+                Hook::Group(group) => self.extend(&mut found, |resource| resource.group == *group),
                 Hook::Any => return self.objects.keys().cloned().chain(found).collect(),
             }
         }
@@ -471,10 +466,14 @@ fn wanted(modulation: &Modulation) -> (bool, bool) {
     (modulation.singleton, modulation.multi)
 }
 
-fn label_keys(policy: &Policy) -> Vec<Box<str>> {
-    let hooks = policy.clauses.iter().flat_map(hooks);
-    let keys = hooks.filter_map(|hook| if let Hook::Label(key, _) = hook { Some(key) } else { None });
-    keys.collect()
+/// The facts by which the objects that a policy can match are found.
+fn facts(policy: &Policy) -> Vec<Fact> {
+    let mut facts: Vec<_> =
+        policy.clauses.iter().flat_map(hooks).filter_map(|hook| Fact::of(&hook)).collect();
+    if policy.looks_at_namespaces() {
+        facts.push(Fact::Namespace);
+    }
+    facts
 }
 
 /// The modulation as one that is there already, if it is.

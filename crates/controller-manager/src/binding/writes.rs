@@ -11,13 +11,16 @@ use kube::{
     core::request::Request,
 };
 use runtime::{
-    failure,
+    Light, failure,
     rest::{Gvr, Removal, Rest},
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::facts::BindingFacts;
+use super::{events::News, facts::BindingFacts};
+
+/// Where Events about cluster-scoped objects are kept.
+const EVENT_NAMESPACE: &str = "default";
 
 /// Why something could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +75,7 @@ pub(super) struct Writes {
     rest: Rest,
     policies: Gvr,
     bindings: Gvr,
+    events: Gvr,
 }
 
 /// A merge patch that makes a Binding's spec what it should be. An absent list is removed, hence the nulls.
@@ -111,6 +115,7 @@ impl Writes {
             rest: Rest::with_manager(client, BINDING_MANAGER),
             policies: Gvr::new(CONTROL_GROUP, "v1alpha1", "bindingpolicies"),
             bindings: Gvr::new(CONTROL_GROUP, "v1alpha1", "bindings"),
+            events: Gvr::new("", "v1", "events"),
         }
     }
 
@@ -179,29 +184,55 @@ impl Writes {
         }
     }
 
-    /// Puts our finalizer on a policy.
-    pub(super) async fn add_finalizer(&self, policy: &BindingPolicy) -> Result<(), WriteError> {
+    /// Puts our finalizer on a policy. Gives the version of the policy that has it.
+    pub(super) async fn add_finalizer(&self, policy: &BindingPolicy) -> Result<Box<str>, WriteError> {
         let mut finalizers = policy.finalizers().to_vec();
         finalizers.push(POLICY_FINALIZER.into());
-        unless_gone(self.set_finalizers(policy, finalizers).await)
-            .map_err(WriteError::of("adding the finalizer to the policy"))
+        let written = self.set_finalizers(policy, finalizers).await;
+        written.map_err(WriteError::of("adding the finalizer to the policy"))
     }
 
     /// Takes our finalizer from a policy.
     pub(super) async fn remove_finalizer(&self, policy: &BindingPolicy) -> Result<(), WriteError> {
         let finalizers = policy.finalizers().iter().filter(|it| *it != POLICY_FINALIZER).cloned();
-        unless_gone(self.set_finalizers(policy, finalizers.collect()).await)
+        unless_gone(self.set_finalizers(policy, finalizers.collect()).await.map(|_| ()))
             .map_err(WriteError::of("removing the finalizer from the policy"))
     }
 
-    async fn set_finalizers(&self, policy: &BindingPolicy, list: Vec<String>) -> Result<(), kube::Error> {
+    async fn set_finalizers(
+        &self,
+        policy: &BindingPolicy,
+        list: Vec<String>,
+    ) -> Result<Box<str>, kube::Error> {
         let patch = json!({"metadata": {
             "uid": policy.metadata.uid,
             "resourceVersion": policy.metadata.resource_version,
             "finalizers": list,
         }});
         let name = policy.metadata.name.as_deref().unwrap_or_default();
-        self.rest.merge::<serde::de::IgnoredAny>(&self.policies, "", name, &patch).await.map(|_| ())
+        let written: Light = self.rest.merge(&self.policies, "", name, &patch).await?;
+        Ok(written.metadata.resource_version)
+    }
+
+    /// Writes an Event about a policy; one that was written before is counted up.
+    pub(super) async fn event(&self, policy: &BindingPolicy, news: &News) -> Result<(), WriteError> {
+        let error = WriteError::of("writing an Event");
+        let (now, name) = (k8s_openapi::jiff::Timestamp::now(), news.name(policy));
+        match self.rest.find::<Value>(&self.events, EVENT_NAMESPACE, &name).await {
+            Ok(Some(old)) => {
+                let count = old.get("count").and_then(Value::as_i64).unwrap_or(1);
+                let patch = json!({"count": count.saturating_add(1), "lastTimestamp": now.to_string()});
+                let write =
+                    self.rest.merge::<serde::de::IgnoredAny>(&self.events, EVENT_NAMESPACE, &name, &patch);
+                unless_gone(write.await.map(|_| ())).map_err(error)
+            }
+            Ok(None) => {
+                let body = news.object(policy, &name, EVENT_NAMESPACE, now).to_string().into_bytes();
+                let write = self.rest.create::<serde::de::IgnoredAny>(&self.events, EVENT_NAMESPACE, body);
+                write.await.map(|_| ()).map_err(error)
+            }
+            Err(source) => Err(error(source)),
+        }
     }
 
     /// Writes a policy's status.

@@ -66,7 +66,7 @@ fn controller_manager_in_wds() -> Value {
         rule("*", &["*"], &["get", "list", "watch", "patch", "update"]),
         rule(CONTROL, &["*"], &["*"]),
         rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["create"]),
-        rule("", &["namespaces"], &["create"]),
+        rule("", &["namespaces", "events"], &["create"]),
         rule("rbac.authorization.k8s.io", &["clusterroles", "roles"], &["bind", "escalate"]),
     ])
 }
