@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::disk::{Change, Disk};
 use crate::engine::Limits;
@@ -28,7 +28,7 @@ type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// What the committer is asked to do.
 pub(crate) enum Request {
-    Write { space: Arc<Shared>, write: Write, answer: Answer<Arc<Entry>> },
+    Write { space: Arc<Shared>, write: Write, answer: Answer<Arc<Entry>>, room: OwnedSemaphorePermit },
     Remove { space: Arc<Shared>, answer: Answer<()> },
     Stop { answer: Option<oneshot::Sender<()>> },
 }
@@ -37,6 +37,8 @@ struct Waiting {
     space: Arc<Shared>,
     write: Write,
     answer: Answer<Arc<Entry>>,
+    /// Its part of the backlog, given back when it has been answered.
+    room: OwnedSemaphorePermit,
 }
 
 /// A space's part of a batch.
@@ -104,13 +106,9 @@ impl Committer {
         let mut next = Some(request);
         while let Some(request) = next.take() {
             match request {
-                Request::Write { space, write, answer } => {
-                    bytes += match &write.action {
-                        Action::Put(encoded) | Action::Delete(encoded) => {
-                            encoded.head.len() + encoded.tail.len()
-                        }
-                    };
-                    batch.push(Waiting { space, write, answer });
+                Request::Write { space, write, answer, room } => {
+                    bytes += write.size();
+                    batch.push(Waiting { space, write, answer, room });
                     if batch.len() < BATCH && bytes < BATCH_BYTES {
                         next = self.waiting.try_recv().ok();
                     }
@@ -142,7 +140,9 @@ impl Committer {
         }
         let mut parts = BTreeMap::new();
         let mut results = Vec::with_capacity(batch.len());
-        for Waiting { space, write, answer } in batch {
+        let mut taken = Vec::with_capacity(batch.len());
+        for Waiting { space, write, answer, room } in batch {
+            taken.push(room);
             let result = if space.removed.load(Ordering::Acquire) {
                 Err(StoreError::Closed)
             } else {

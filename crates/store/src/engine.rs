@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::StoreError;
 use crate::committer::{Committer, Request};
@@ -30,6 +30,8 @@ pub struct Limits {
     pub queue: usize,
     /// Writes waiting for the committer.
     pub backlog: usize,
+    /// Bytes of the writes that wait for the committer or are being committed; further writes wait with their callers.
+    pub backlog_bytes: usize,
 }
 
 impl Default for Limits {
@@ -41,8 +43,16 @@ impl Default for Limits {
             total_event_bytes: 192 * MIB,
             queue: 4096,
             backlog: 4096,
+            backlog_bytes: 64 * MIB,
         }
     }
+}
+
+/// Bytes that a unit of the backlog stands for.
+const ROOM: usize = 1 << 10;
+
+fn units(limits: &Limits) -> usize {
+    (limits.backlog_bytes / ROOM).clamp(1, u32::MAX as usize)
 }
 
 /// Many spaces over one journal. Cloning is cheap; the last handle (of engine or space) to go ends its thread.
@@ -53,6 +63,8 @@ pub struct Engine {
 
 pub(crate) struct Inner {
     requests: mpsc::Sender<Request>,
+    /// What is left of [`Limits::backlog_bytes`], in units of [`ROOM`].
+    room: Arc<Semaphore>,
     stopping: Arc<AtomicBool>,
     failure: Arc<Mutex<Option<StoreError>>>,
     registry: Mutex<Registry>,
@@ -97,8 +109,11 @@ impl Engine {
 
     fn dead(error: StoreError, limits: Limits) -> Self {
         let (requests, _) = mpsc::channel(1);
+        let room = Semaphore::new(0);
+        room.close();
         let inner = Inner {
             requests,
+            room: Arc::new(room),
             stopping: Arc::default(),
             failure: Arc::new(Mutex::new(Some(error))),
             registry: Mutex::default(),
@@ -131,6 +146,7 @@ impl Engine {
             .map_err(|source| StoreError::Access { path, source: Arc::new(source) })?;
         let inner = Inner {
             requests,
+            room: Arc::new(Semaphore::new(units(&limits))),
             stopping,
             failure,
             registry: Mutex::new(registry),
@@ -196,6 +212,14 @@ impl Engine {
 }
 
 impl Inner {
+    /// Waits for a write's place in the backlog. First come, first served, also for large ones; one that is larger
+    /// than the whole backlog has it for itself.
+    pub(crate) async fn room(&self, bytes: usize) -> Result<OwnedSemaphorePermit, StoreError> {
+        let units = bytes.div_ceil(ROOM).clamp(1, units(&self.limits));
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        self.room.clone().acquire_many_owned(units).await.map_err(|_| self.why_closed())
+    }
+
     /// Also notices a committer that went away on its own.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         if let Some(failure) = &*self.failure.lock() {
@@ -228,6 +252,14 @@ impl Inner {
         for space in spaces {
             space.hub.lock().close(&StoreError::Closed);
         }
+    }
+}
+
+#[cfg(test)]
+impl Inner {
+    /// Requests in the channel.
+    pub(crate) fn queued(&self) -> usize {
+        self.requests.max_capacity() - self.requests.capacity()
     }
 }
 

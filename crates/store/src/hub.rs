@@ -9,8 +9,11 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 
-use crate::state::{State, View};
+use crate::state::State;
 use crate::{Collection, Event, Revision, Scope, StoreError};
+
+/// Most events looked at while the committer may be waiting for the hub.
+const STRIDE: usize = 512;
 
 /// Recent events, oldest first: all with revision above `floor`, none at or below.
 #[derive(Debug, Default)]
@@ -61,7 +64,7 @@ impl Ring {
         gone
     }
 
-    fn after(&self, revision: Revision) -> impl DoubleEndedIterator<Item = &Arc<Event>> {
+    fn after(&self, revision: Revision) -> impl Iterator<Item = &Arc<Event>> {
         let start = self.events.partition_point(|event| event.entry.revision <= revision);
         self.events.range(start..)
     }
@@ -306,29 +309,27 @@ impl Hub {
         state.queue = found;
     }
 
-    /// A collection as it was at `revision`: today's, with the events since then undone.
-    pub(crate) fn collection_at(
+    /// The newest of the events in (`from`, `to`] that concern the collection, newest first, and the revision down to
+    /// which that is all of them. Looks at no more than [`STRIDE`] events.
+    pub(crate) fn events_before(
         &self,
         collection: &Collection,
-        revision: Revision,
-    ) -> Result<View, StoreError> {
-        if revision > self.state.revision {
-            return Err(StoreError::Future { asked: revision, current: self.state.revision });
+        from: Revision,
+        to: Revision,
+    ) -> Result<(Vec<Arc<Event>>, Revision), StoreError> {
+        if from < self.ring.floor {
+            return Err(StoreError::Compacted { asked: from, oldest: self.ring.floor });
         }
-        if revision < self.ring.floor {
-            return Err(StoreError::Compacted { asked: revision, oldest: self.ring.floor });
-        }
-        let mut tree = self.state.content(collection).map(|content| content.tree.clone()).unwrap_or_default();
-        for event in self.ring.after(revision).rev() {
-            if event.entry.key.collection != *collection {
-                continue;
-            }
-            match &event.previous {
-                Some(previous) => drop(tree.insert(previous.clone())),
-                None => drop(tree.remove(&event.entry.key.namespace, &event.entry.key.name)),
-            }
-        }
-        Ok(View { revision, tree })
+        let end = self.ring.events.partition_point(|event| event.entry.revision <= to);
+        let start = self.ring.events.partition_point(|event| event.entry.revision <= from);
+        let cut = start.max(end.saturating_sub(STRIDE));
+        let concerned = |event: &&Arc<Event>| event.entry.key.collection == *collection;
+        let found = self.ring.events.range(cut..end).rev().filter(concerned).cloned().collect();
+        let reached = match self.ring.events.get(cut) {
+            Some(first) if cut > start => Revision(first.entry.revision.0 - 1),
+            _ => from,
+        };
+        Ok((found, reached))
     }
 }
 

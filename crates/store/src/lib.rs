@@ -11,6 +11,7 @@ mod disk;
 mod engine;
 mod error;
 mod hub;
+mod past;
 mod record;
 mod space;
 mod state;

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use crate::committer::Request;
 use crate::engine::Inner;
 use crate::hub::{Hub, Ring};
+use crate::past::Past;
 use crate::state::{Snapshot, State, View};
 use crate::watch::Watch;
 use crate::{Collection, Entry, Event, Revision, Scope, StoreError, Write};
@@ -80,13 +81,14 @@ impl SpaceStore {
         Snapshot { state: self.shared.published.load_full() }
     }
 
-    /// The state of a collection at exactly `revision`. Costs as many steps as events happened since.
+    /// The state of a collection at exactly `revision`. Costs as many steps as events happened since; writers go on
+    /// meanwhile.
     ///
     /// # Errors
     /// [`StoreError::Compacted`] when the history since `revision` is not kept any more,
     /// [`StoreError::Future`] when the revision is not there yet.
     pub fn collection_at(&self, collection: &Collection, revision: Revision) -> Result<View, StoreError> {
-        self.shared.hub.lock().collection_at(collection, revision)
+        Past::begin(&self.shared, collection, revision)?.finish()
     }
 
     /// Does one conditional write; durable, and seen by [`SpaceStore::snapshot`], when it returns. A write is
@@ -96,7 +98,8 @@ impl SpaceStore {
     /// [`StoreError::Conflict`] says what is stored instead; others say that nothing can be written.
     pub async fn commit(&self, write: Write) -> Result<Arc<Entry>, StoreError> {
         let (answer, answered) = oneshot::channel();
-        let request = Request::Write { space: self.shared.clone(), write, answer };
+        let room = self.engine.room(write.size()).await?;
+        let request = Request::Write { space: self.shared.clone(), write, answer, room };
         self.engine.send(request).await?;
         answered.await.unwrap_or_else(|_| Err(self.engine.why_closed()))
     }

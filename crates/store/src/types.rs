@@ -88,6 +88,14 @@ pub struct Write {
     pub action: Action,
 }
 
+impl Write {
+    /// Bytes of the text it carries.
+    pub(crate) fn size(&self) -> usize {
+        let (Action::Put(encoded) | Action::Delete(encoded)) = &self.action;
+        encoded.head.len() + encoded.tail.len()
+    }
+}
+
 #[derive(Clone, Debug)]
 pub enum Action {
     Put(Encoded),

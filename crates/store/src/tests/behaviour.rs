@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::past::Past;
 
 /// AS-020, AS-031: every write has a number; a write on an old state is a conflict.
 #[test]
@@ -56,6 +57,35 @@ fn snapshots_do_not_change_and_lists_are_ordered() {
         assert_eq!(names(&past, None, None), ["a/9", "b/2"]);
         let future = space.collection_at(&collection("x"), Revision(8));
         assert!(matches!(future, Err(StoreError::Future { current: Revision(7), .. })), "{future:?}");
+    });
+}
+
+/// AS-023: an old page is made while writers go on: the hub is taken a stride at a time.
+#[test]
+fn the_past_is_restored_between_writes() {
+    run(async {
+        let limits = Limits { events: 4000, ..Limits::default() };
+        let space = Engine::in_memory_with(limits).space("a").unwrap();
+        churn(&space, 2000).await;
+        let x = collection("x");
+        let mut past = Past::begin(&space.shared, &x, Revision(100)).unwrap();
+        let mut steps = 1;
+        while !past.step().unwrap() {
+            // The hub is free for the committer, and what it shows meanwhile does no harm.
+            churn(&space, 10).await;
+            space.commit(put(key("y", "n", &steps.to_string()), Expect::Absent, "v")).await.unwrap();
+            steps += 1;
+        }
+        assert!(steps >= 4, "{steps} steps for 1900 events");
+        let view = past.finish().unwrap();
+        let found: Vec<_> = view.iter(None, None).map(|entry| entry.revision).collect();
+        assert_eq!((view.revision(), found), (Revision(100), vec![Revision(100)]));
+        // A history that goes away meanwhile is said to be gone.
+        let mut past = Past::begin(&space.shared, &x, Revision(100)).unwrap();
+        assert!(!past.step().unwrap());
+        churn(&space, 4000).await;
+        let gone = past.finish();
+        assert!(matches!(gone, Err(StoreError::Compacted { asked: Revision(100), .. })), "{gone:?}");
     });
 }
 

@@ -197,6 +197,32 @@ fn a_commit_is_one_sync_and_waiting_writes_share_it() {
 }
 
 #[test]
+fn the_backlog_is_bounded_in_bytes() {
+    run(async {
+        let device = Device::new(u64::MAX);
+        let (disk, loaded) = Disk::on(device.clone()).unwrap();
+        let limits = Limits { backlog_bytes: 64 << 10, ..Limits::default() };
+        let engine = Engine::start(Some(disk), loaded, limits).unwrap();
+        let space = engine.space("a").unwrap();
+        let text = "x".repeat(31 << 10);
+        let write = |index: usize| put(key("x", "n", &index.to_string()), Expect::Absent, &text);
+        let mut all = Box::pin(futures::future::join_all((0..20).map(|index| space.commit(write(index)))));
+        {
+            // The disk is busy: two are with the committer or before it, the others wait with their callers.
+            let _busy = device.medium.lock();
+            let mut idle = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(all.as_mut().poll(&mut idle).is_pending());
+            assert!(space.engine.queued() <= 2, "{} are queued", space.engine.queued());
+        }
+        assert!(all.await.iter().all(Result::is_ok));
+        // One that is larger than the backlog is written all the same.
+        let large = "x".repeat(100 << 10);
+        space.commit(put(key("x", "n", "large"), Expect::Absent, &large)).await.unwrap();
+        assert_eq!(space.revision(), Revision(21));
+    });
+}
+
+#[test]
 fn a_space_says_that_it_ended() {
     run(async {
         let engine = Engine::in_memory();
