@@ -10,7 +10,7 @@
 //! * [`descriptor`], [`catalog`], [`strategy`]: what is served, as data, and what a kind does differently.
 //!   [`builtin`] and [`kinds`] have the built-in ones, [`crd`] those of CustomResourceDefinitions.
 //! * [`authn`], [`authz`], [`tokens`], [`reviews`]: who is asking, and may they.
-//! * [`discovery`], [`openapi`], [`table`], [`health`], [`version`]: what clients ask about.
+//! * [`discovery`], [`openapi`], [`table`], [`health`], [`version`], `metrics`: what clients ask about.
 
 pub mod authn;
 pub mod authz;
@@ -27,6 +27,7 @@ mod handlers;
 pub mod health;
 pub mod identity;
 pub mod kinds;
+mod metrics;
 pub mod openapi;
 pub mod path;
 pub mod request;

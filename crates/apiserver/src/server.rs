@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::{Bytes, BytesMut};
@@ -29,6 +29,7 @@ use crate::error::{ApiError, Details, Reason};
 use crate::handlers::{self, Cx, LiveLookup, no_such_resource, output};
 use crate::health::{self, Check, Faults};
 use crate::identity::UserInfo;
+use crate::metrics::{self, Labels, Metrics};
 use crate::path::RequestInfo;
 use crate::request::Query;
 use crate::response::{self, Body};
@@ -72,13 +73,20 @@ impl ApiServerConfig {
 pub struct Limits {
     /// Requests under way, watches not counted after their start.
     pub in_flight: usize,
+    /// The same for `system:masters`, which must get through when all others are held up.
+    pub in_flight_masters: usize,
     pub body_bytes: usize,
     pub request_timeout: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { in_flight: 600, body_bytes: 3 << 20, request_timeout: Duration::from_secs(60) }
+        Self {
+            in_flight: 600,
+            in_flight_masters: 4800,
+            body_bytes: 3 << 20,
+            request_timeout: Duration::from_secs(60),
+        }
     }
 }
 
@@ -98,6 +106,7 @@ pub(crate) struct Shared {
     pub stop: CancellationToken,
     /// Held while a number of a limited range (cluster IP, node port) is chosen and stored.
     pub allocation: tokio::sync::Mutex<()>,
+    pub metrics: Metrics,
 }
 
 impl Shared {
@@ -112,6 +121,7 @@ pub struct ApiServer {
     catalog: Arc<ArcSwap<Catalog>>,
     openapi: openapi::Cache,
     in_flight: tokio::sync::Semaphore,
+    in_flight_masters: tokio::sync::Semaphore,
     prepared: AtomicBool,
     draining: AtomicBool,
     following: Following,
@@ -132,7 +142,13 @@ impl ApiServer {
         let (rbac, namespaces) = (config.rbac_bootstrap, config.system_namespaces);
         let server = Arc::new(Self {
             in_flight: tokio::sync::Semaphore::new(config.limits.in_flight),
-            shared: Arc::new(Shared { config, stop, allocation: tokio::sync::Mutex::new(()) }),
+            in_flight_masters: tokio::sync::Semaphore::new(config.limits.in_flight_masters),
+            shared: Arc::new(Shared {
+                config,
+                stop,
+                allocation: tokio::sync::Mutex::new(()),
+                metrics: Metrics::default(),
+            }),
             catalog,
             openapi: openapi::Cache::default(),
             prepared: AtomicBool::new(false),
@@ -160,7 +176,12 @@ impl ApiServer {
         let (parts, body) = request.into_parts();
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let mut warnings = Vec::new();
-        let answer = self.serve(&parts, body, &query, &mut warnings).await;
+        let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
+        let begun = Instant::now();
+        let under_way = self.shared.metrics.begin(&info);
+        let answer = self.serve(&parts, body, &query, &info, &mut warnings).await;
+        drop(under_way);
+        let labels = Labels::of(&info, &self.catalog.load());
         let mut response = answer.unwrap_or_else(|error| {
             if negotiate::protobuf_only(&parts.headers) {
                 return response::error_protobuf(&error);
@@ -170,6 +191,7 @@ impl ApiServer {
                 && error.details.as_deref().is_some_and(|d| *d == Details::default());
             response::error(&error, routing || negotiate::pretty(&parts.headers, &query))
         });
+        self.shared.metrics.answered(labels, response.status().as_u16(), begun.elapsed());
         response::add_warnings(&mut response, &warnings);
         let headers = response.headers_mut();
         headers.insert("audit-id", audit_id(&parts));
@@ -223,28 +245,28 @@ impl ApiServer {
         parts: &Parts,
         body: B,
         query: &Query,
+        info: &RequestInfo,
         warnings: &mut Vec<String>,
     ) -> Result<Response<Body>, ApiError>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: std::fmt::Display,
     {
-        let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
         let config = &self.shared.config;
         let lookup = LiveLookup(&config.store);
         let mut user = config.authenticator.authenticate(parts, &lookup)?;
-        let attributes = attributes(&info);
+        let attributes = attributes(info);
         if let Some(other) = authn::impersonate(&parts.headers, &user, &attributes, &config.authorizer)? {
             user = other;
         }
-        let _permit = self.admit(&user, &info)?;
+        let _permit = self.admit(&user, info)?;
         config.authorizer.authorize(&user, &attributes)?;
         let limit = timeout(query, config.limits.request_timeout)?;
         let answer = async {
             if info.is_resource {
-                self.resource(parts, body, query, &info, &user, warnings).await
+                self.resource(parts, body, query, info, &user, warnings).await
             } else {
-                self.other(parts, query, &info).await
+                self.other(parts, query, info).await
             }
         };
         tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| {
@@ -253,17 +275,19 @@ impl ApiServer {
         })
     }
 
-    /// A place among the requests under way; the mighty and the health checks need none.
+    /// A place among the requests under way. The mighty have places of their own; health checks need none.
     fn admit(
         &self,
         user: &UserInfo,
         info: &RequestInfo,
     ) -> Result<Option<tokio::sync::SemaphorePermit<'_>>, ApiError> {
         let health = ["/healthz", "/livez", "/readyz"].iter().any(|p| info.path.starts_with(p));
-        if health || user.in_group("system:masters") {
+        if health {
             return Ok(None);
         }
-        self.in_flight.try_acquire().map(Some).map_err(|_| {
+        let masters = user.in_group("system:masters");
+        let places = if masters { &self.in_flight_masters } else { &self.in_flight };
+        places.try_acquire().map(Some).map_err(|_| {
             let message = "Too many requests, please try again later.";
             ApiError { plain: true, ..ApiError::new(429, Reason::TooManyRequests, message) }
         })
@@ -327,6 +351,10 @@ impl ApiServer {
             }
         }
         if parts.method == Method::GET {
+            if path == "/metrics" {
+                let text = self.shared.metrics.text(self.store());
+                return Ok(response::new(StatusCode::OK, metrics::CONTENT_TYPE, text));
+            }
             let advertise = &self.shared.config.advertise;
             if let Some(answer) = discovery::answer(&catalog, path, headers, advertise) {
                 return answer.map(|a| a.map(Body::from));
@@ -413,7 +441,10 @@ fn key_set(headers: &HeaderMap, keys: &serde_json::Value) -> Result<Response<Bod
 
 fn is_known(path: &str) -> bool {
     let path = path.trim_end_matches('/');
-    matches!(path, "" | "/api" | "/apis" | "/version" | "/api/v1" | "/openapi/v2" | "/openapi/v3")
+    matches!(
+        path,
+        "" | "/api" | "/apis" | "/version" | "/api/v1" | "/metrics" | "/openapi/v2" | "/openapi/v3"
+    )
 }
 
 fn attributes(info: &RequestInfo) -> Attributes<'_> {

@@ -439,3 +439,74 @@ async fn as_a_148_scale_of_a_deployment() {
         "Scale.autoscaling \"d\" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0"
     );
 }
+
+const PODS: &str = "/api/v1/namespaces/t/pods";
+
+/// Running pods of these names, with the account they need.
+async fn pods(s: &TestServer, names: &[&str]) {
+    let account = json!({"metadata": {"name": "default"}});
+    s.post("/api/v1/namespaces/t/serviceaccounts", account).await.expect(201);
+    for name in names {
+        let pod = json!({"metadata": {"name": name, "labels": {"app": "a"}},
+            "spec": {"containers": [{"name": "c", "image": "registry.example/app:1"}]}});
+        s.post(PODS, pod).await.expect(201);
+        let running = json!({"status": {"phase": "Running"}});
+        s.patch("merge", &format!("{PODS}/{name}/status"), running).await.expect(200);
+    }
+}
+
+/// AS-012: an eviction takes its disruption from the budget; what is spent is refused to the next.
+#[tokio::test]
+async fn as_012_an_eviction_spends_the_budget() {
+    let s = TestServer::start().await;
+    pods(&s, &["p", "q"]).await;
+    let budgets = "/apis/policy/v1/namespaces/t/poddisruptionbudgets";
+    let budget = json!({"metadata": {"name": "b"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}});
+    s.post(budgets, budget).await.expect(201);
+    let status = json!({"status": {"disruptionsAllowed": 1, "desiredHealthy": 1, "currentHealthy": 2,
+        "expectedPods": 2, "observedGeneration": 1}});
+    s.patch("merge", &format!("{budgets}/b/status"), status).await.expect(200);
+    let evict = async |name: &str, query: &str| {
+        s.post(&format!("{PODS}/{name}/eviction{query}"), json!({"metadata": {"name": name}})).await
+    };
+    evict("p", "?dryRun=All").await.expect(201);
+    let live = s.get(&format!("{budgets}/b")).await.expect(200);
+    assert_eq!(live.body["status"]["disruptionsAllowed"], 1, "nothing is spent by a dry run");
+    evict("p", "").await.expect(201);
+    let live = s.get(&format!("{budgets}/b")).await.expect(200);
+    assert_eq!(live.body["status"]["disruptionsAllowed"], 0);
+    assert!(live.body["status"]["disruptedPods"]["p"].is_string());
+    let refused = evict("q", "").await.expect(429);
+    assert_eq!(refused.body["details"]["causes"][0]["reason"], "DisruptionBudget");
+    let path = format!("{PODS}/q/eviction");
+    let other = s.post(&path, json!({"metadata": {"name": "x"}})).await.expect(400);
+    assert_eq!(other.message(), "name in URL does not match name in Eviction object");
+    evict("nobody", "").await.expect(404);
+}
+
+/// AS-012: a binding gives a pod its node, once, and says that it was scheduled.
+#[tokio::test]
+async fn as_012_a_binding_schedules_a_pod_once() {
+    let s = TestServer::start().await;
+    pods(&s, &["p"]).await;
+    let path = format!("{PODS}/p/binding");
+    let target = json!({"apiVersion": "v1", "kind": "Node", "name": "n1"});
+    let binding = |metadata: serde_json::Value| json!({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target});
+    s.post(&path, json!({"metadata": {"name": "p"}, "target": {}})).await.expect(422);
+    let uid = s.post(&path, binding(json!({"name": "p", "uid": "other"}))).await.expect(409);
+    assert!(uid.message().contains("UID in precondition: other"), "{}", uid.message());
+    s.post(&format!("{path}?dryRun=All"), binding(json!({"name": "p"}))).await.expect(201);
+    assert_eq!(s.get(&format!("{PODS}/p")).await.body["spec"].get("nodeName"), None);
+    let noted = json!({"name": "p", "annotations": {"a": "b"}});
+    s.post(&path, binding(noted)).await.expect(201);
+    let pod = s.get(&format!("{PODS}/p")).await.expect(200);
+    assert_eq!(
+        (&pod.body["spec"]["nodeName"], &pod.body["metadata"]["annotations"]["a"]),
+        (&json!("n1"), &json!("b"))
+    );
+    let scheduled = &pod.body["status"]["conditions"][0];
+    assert_eq!((&scheduled["type"], &scheduled["status"]), (&json!("PodScheduled"), &json!("True")));
+    let again = s.post(&path, binding(json!({"name": "p"}))).await.expect(409);
+    assert!(again.message().contains("pod p is already assigned to node \"n1\""), "{}", again.message());
+}

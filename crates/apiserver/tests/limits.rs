@@ -3,6 +3,7 @@
 mod common;
 
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use bytes::Bytes;
 use common::{CM, TestServer, cm};
@@ -14,11 +15,11 @@ use kubestellar_apiserver::server::{ApiServer, ApiServerConfig, Limits};
 use serde_json::json;
 use store::Engine;
 
-async fn limited() -> Arc<ApiServer> {
+async fn limited(limits: Limits) -> Arc<ApiServer> {
     let store = Engine::in_memory().space("limited").expect("a new space");
     let authenticator = Arc::new(Authenticator::new(AuthnConfig::default()).expect("no credentials"));
     let mut config = ApiServerConfig::open(store, authenticator);
-    config.limits = Limits { in_flight: 0, ..Limits::default() };
+    config.limits = limits;
     ApiServer::start(config).await.expect("a server")
 }
 
@@ -33,13 +34,49 @@ async fn get(server: &Arc<ApiServer>, path: &str, groups: &[&str]) -> http::Resp
 /// AS-070, overload: spec 10, point 6.
 #[tokio::test]
 async fn as_070_too_many_requests_are_refused_but_not_of_masters_or_probes() {
-    let server = limited().await;
+    let server = limited(Limits { in_flight: 0, ..Limits::default() }).await;
     let refused = get(&server, "/api/v1/namespaces", &[]).await;
     assert_eq!(refused.status(), 429);
     assert_eq!(refused.headers().get("retry-after").map(|v| v.as_bytes()), Some(&b"1"[..]));
     assert_eq!(refused.body(), "Too many requests, please try again later.");
     assert_eq!(get(&server, "/api/v1/namespaces", &["system:masters"]).await.status(), 200);
     assert_eq!(get(&server, "/readyz", &[]).await.body(), "ok");
+}
+
+/// AS-070: masters have places of their own, and not without end.
+#[tokio::test]
+async fn as_070_requests_of_masters_are_bounded_too() {
+    const MASTERS: &[&str] = &["system:masters"];
+    let server = limited(Limits { in_flight_masters: 1, ..Limits::default() }).await;
+    let path = "/api/v1/namespaces";
+    // Waits for a version that is not there yet.
+    let mut waiting = Box::pin(get(&server, "/api/v1/namespaces?resourceVersion=99999999", MASTERS));
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert_eq!(get(&server, path, MASTERS).await.status(), 429);
+    assert_eq!(get(&server, path, &[]).await.status(), 200);
+    assert_eq!(get(&server, "/readyz", MASTERS).await.body(), "ok");
+    drop(waiting);
+    assert_eq!(get(&server, path, MASTERS).await.status(), 200);
+}
+
+/// AS-021: the deletions of a collection do not wait for each other.
+#[tokio::test]
+async fn as_021_objects_of_a_collection_are_deleted_side_by_side() {
+    let s = TestServer::start().await;
+    for n in 0..10 {
+        s.post(CM, cm(&format!("c{n}"), json!({}))).await.expect(201);
+    }
+    let store = s.server.store().clone();
+    let mut watch = store.watch_all(store.revision()).expect("a watch");
+    let mut deleting = Box::pin(s.delete(CM));
+    // Looked at once and never again: one after the other, only the first would be written.
+    let _ = deleting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    let all = async {
+        for _ in 0..10 {
+            watch.next().await.expect("an event");
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), all).await.expect("in time");
 }
 
 #[tokio::test]
@@ -130,4 +167,38 @@ async fn as_004_a_draining_server_is_alive() {
     s.get("/livez").await.expect(200);
     s.server.stop().await;
     s.get("/readyz/informer-sync").await.expect(500);
+}
+
+/// AS-009: what was asked, how long it took, what is watched and stored, in the text format.
+#[tokio::test]
+async fn as_009_metrics_count_requests_watches_and_objects() {
+    let s = TestServer::start().await;
+    s.post(CM, cm("a", json!({}))).await.expect(201);
+    s.post(CM, cm("a", json!({}))).await.expect(409);
+    s.get("/apis/nobody.example/v1/things/with-many-names").await.expect(404);
+    s.send("BREW", "/api/v1/namespaces", &[], "").await;
+    let rv = s.get(CM).await.expect(200).rv();
+    let mut watch = s.watch(&format!("{CM}?watch=1&resourceVersion={rv}")).await;
+    s.post(CM, cm("b", json!({}))).await.expect(201);
+    assert_eq!(watch.brief().await, "ADDED b");
+    let answer = s.get("/metrics").await.expect(200);
+    assert_eq!(answer.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+    let has = |line: &str| assert!(answer.text.lines().any(|l| l == line), "no {line} in\n{}", answer.text);
+    let maps = r#"group="",resource="configmaps",scope="namespace",subresource="",verb="POST",version="v1""#;
+    has(&format!(r#"apiserver_request_total{{code="201",{maps}}} 2"#));
+    has(&format!(r#"apiserver_request_total{{code="409",{maps}}} 1"#));
+    has(&format!(r#"apiserver_request_duration_seconds_bucket{{{maps},le="+Inf"}} 3"#));
+    has(&format!("apiserver_request_duration_seconds_count{{{maps}}} 3"));
+    has("# TYPE apiserver_request_duration_seconds histogram");
+    has(r#"apiserver_storage_objects{resource="configmaps"} 2"#);
+    has(r#"apiserver_current_inflight_requests{request_kind="readOnly"} 1"#);
+    has(r#"apiserver_current_inflight_requests{request_kind="mutating"} 0"#);
+    let watches = maps.replace("POST", "WATCH");
+    has(&format!("apiserver_longrunning_requests{{{watches}}} 1"));
+    has(r#"apiserver_watch_events_total{group="",kind="ConfigMap",version="v1"} 1"#);
+    assert!(!answer.text.contains("nobody.example"), "paths that lead nowhere make no series");
+    drop(watch);
+    let text = s.get("/metrics").await.expect(200).text;
+    assert!(!text.contains("apiserver_longrunning_requests{"), "{text}");
+    s.post("/metrics", json!({})).await.expect(405);
 }

@@ -15,6 +15,9 @@ use super::rules::nullable;
 use super::{Attributes, Decision, RBAC_GROUP, Rule};
 use crate::identity::UserInfo;
 
+/// Roles remembered beyond the number of those stored, before those that are gone are forgotten.
+const SPARE_ROLES: usize = 64;
+
 /// Rules of a role as last parsed.
 struct Cached {
     revision: Revision,
@@ -113,8 +116,27 @@ impl Rbac {
         // Stored objects passed validation; one that does not parse grants nothing.
         let object: RoleObject = serde_json::from_slice(&entry.value).ok()?;
         let rules: Arc<[Rule]> = object.rules.into();
-        self.roles.write().insert(id, Cached { revision: entry.revision, rules: rules.clone() });
+        let mut roles = self.roles.write();
+        if roles.len() >= self.stored_roles(snapshot) + SPARE_ROLES {
+            roles.retain(|id, cached| self.is_stored(snapshot, id, cached));
+        }
+        roles.insert(id, Cached { revision: entry.revision, rules: rules.clone() });
         Some(rules)
+    }
+
+    fn stored_roles(&self, snapshot: &Snapshot) -> usize {
+        [&self.collections.cluster_roles, &self.collections.roles]
+            .iter()
+            .map(|c| snapshot.view(c).len(None))
+            .sum()
+    }
+
+    fn is_stored(&self, snapshot: &Snapshot, (kind, namespace, name): &RoleId, cached: &Cached) -> bool {
+        let collection = match kind {
+            RoleKind::Cluster => &self.collections.cluster_roles,
+            RoleKind::Namespaced => &self.collections.roles,
+        };
+        snapshot.view(collection).get(namespace, name).is_some_and(|entry| entry.revision == cached.revision)
     }
 
     /// Calls `visit` with each grant that applies and the rules of its role, until it returns true.
@@ -223,4 +245,41 @@ fn describe(grant: &Grant) -> String {
         RoleKind::Namespaced => "Role",
     };
     format!("{binding} of {role} {} to {}", quote(&b.role), grant.subject)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use store::{Action, Engine, Expect, Key, Write};
+
+    use super::*;
+    use crate::encode;
+
+    /// AS-063: roles that are gone are forgotten in time, and those that are there keep their rules.
+    #[tokio::test]
+    async fn as_063_roles_that_are_gone_do_not_pile_up() {
+        let store = Engine::in_memory().space("s").expect("a space");
+        let rbac = Rbac::new(store.clone());
+        let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
+        for n in 0..1000 {
+            let name = format!("r{n}");
+            let key = Key {
+                collection: Collection::new(RBAC_GROUP, "roles"),
+                namespace: "n".into(),
+                name: name.as_str().into(),
+            };
+            let object = encode::encode(&json!({"metadata": {"name": name}, "rules": rules}), "v1", "Role");
+            let made =
+                Write { key: key.clone(), expect: Expect::Absent, action: Action::Put(object.clone()) };
+            let made = store.commit(made).await.expect("stored");
+            assert_eq!(rbac.role_rules(false, "n", &name).map(|rules| rules.len()), Some(1));
+            if n > 0 {
+                let gone = Write { key, expect: Expect::At(made.revision), action: Action::Delete(object) };
+                store.commit(gone).await.expect("deleted");
+            }
+        }
+        assert!(rbac.roles.read().len() <= SPARE_ROLES + 3, "{} are remembered", rbac.roles.read().len());
+        assert_eq!(rbac.role_rules(false, "n", "r0").map(|rules| rules.len()), Some(1));
+        assert_eq!(rbac.role_rules(false, "n", "r1"), None);
+    }
 }

@@ -9,6 +9,9 @@ use super::{FINALIZER, follower};
 use crate::encode;
 use crate::kinds::value::{has, int, list, set_at, text};
 
+/// Instances that are deleted at once.
+const SIDE_BY_SIDE: usize = 64;
+
 /// Where the instances of a definition are.
 pub(super) fn instances(crd: &Value) -> Collection {
     Collection::new(text(crd, "spec.group"), text(crd, "spec.names.plural"))
@@ -30,9 +33,7 @@ pub(super) async fn run(store: &SpaceStore, key: Key, crd: &Value) -> Result<(),
         if entries.is_empty() || !owns(crd, &snapshot, &key) {
             break;
         }
-        for entry in &entries {
-            delete(store, entry).await?;
-        }
+        delete_all(store, &entries).await?;
         // What was deleted or marked above shows as events, too: the next look finds only what is held.
         match store.watch(scope, snapshot.revision())?.next().await {
             Ok(_) | Err(StoreError::Compacted { .. }) => {}
@@ -45,6 +46,22 @@ pub(super) async fn run(store: &SpaceStore, key: Key, crd: &Value) -> Result<(),
 /// A definition of the same name under another definition that exists is none of this one's business.
 fn owns(crd: &Value, snapshot: &store::Snapshot, key: &Key) -> bool {
     snapshot.get(key).is_some_and(|entry| *entry.meta.uid == *text(crd, "metadata.uid"))
+}
+
+/// Deletes instances a few at a time, so that their writes share commits of the store.
+async fn delete_all(store: &SpaceStore, entries: &[Arc<Entry>]) -> Result<(), StoreError> {
+    for some in entries.chunks(SIDE_BY_SIDE) {
+        futures::future::try_join_all(some.iter().map(|entry| delete(store, entry))).await?;
+    }
+    Ok(())
+}
+
+/// Removes instances, whatever holds them, a few at a time.
+pub(super) async fn remove_all(store: &SpaceStore, entries: &[Arc<Entry>]) -> Result<(), StoreError> {
+    for some in entries.chunks(SIDE_BY_SIDE) {
+        futures::future::try_join_all(some.iter().map(|entry| remove(store, entry))).await?;
+    }
+    Ok(())
 }
 
 /// Deletes one instance, or marks it when finalizers hold it.
@@ -67,7 +84,7 @@ async fn delete(store: &SpaceStore, entry: &Arc<Entry>) -> Result<(), StoreError
 }
 
 /// Removes an object whatever holds it.
-pub(super) async fn remove(store: &SpaceStore, entry: &Arc<Entry>) -> Result<(), StoreError> {
+async fn remove(store: &SpaceStore, entry: &Arc<Entry>) -> Result<(), StoreError> {
     let object: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
     let encoded = encode::encode(&object, text(&object, "apiVersion"), text(&object, "kind"));
     write(store, entry, Action::Delete(encoded)).await
@@ -79,5 +96,41 @@ async fn write(store: &SpaceStore, entry: &Arc<Entry>, action: Action) -> Result
     match store.commit(write).await {
         Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use serde_json::json;
+    use store::{Engine, Revision};
+
+    use super::*;
+
+    /// AS-049: the instances of a definition are deleted side by side.
+    #[tokio::test]
+    async fn as_049_instances_do_not_wait_for_each_other() {
+        let store = Engine::in_memory().space("s").expect("a space");
+        let widgets = Collection::new("ex.com", "widgets");
+        for n in 0..10 {
+            let name = format!("w{n}");
+            let key = Key { collection: widgets.clone(), namespace: "n".into(), name: name.as_str().into() };
+            let object = json!({"apiVersion": "ex.com/v1", "kind": "Widget", "metadata": {"name": name}});
+            let encoded = encode::encode(&object, "ex.com/v1", "Widget");
+            let write = Write { key, expect: Expect::Absent, action: Action::Put(encoded) };
+            store.commit(write).await.expect("stored");
+        }
+        let entries: Vec<_> = store.snapshot().view(&widgets).iter(None, None).cloned().collect();
+        let mut watch = store.watch_all(Revision(10)).expect("a watch");
+        let mut deleting = Box::pin(delete_all(&store, &entries));
+        // Looked at once and never again: one after the other, only the first would be written.
+        let _ = deleting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let all = async {
+            for _ in 0..10 {
+                watch.next().await.expect("an event");
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(60), all).await.expect("in time");
     }
 }

@@ -205,10 +205,7 @@ impl Follower {
     async fn empty(&self, crd: &Value) -> Result<(), StoreError> {
         let left = cleanup::instances(crd);
         let entries: Vec<Arc<Entry>> = self.store.snapshot().view(&left).iter(None, None).cloned().collect();
-        for entry in entries {
-            cleanup::remove(&self.store, &entry).await?;
-        }
-        Ok(())
+        cleanup::remove_all(&self.store, &entries).await
     }
 }
 

@@ -5,26 +5,28 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use jiff::{SignedDuration, Timestamp};
-use machinery::selector::LabelSelector;
 use serde_json::{Value, json};
-use store::{Entry, Expect};
+use store::{Collection, Entry, Expect};
 
 use super::list::{self, Selection};
 use super::metadata::{self, rfc3339};
 use super::object::{finalizers, is_terminating, meta, meta_str, set_meta};
 use super::read::to_storage;
-use super::store_access::{CommitError, LiveLookup, StoreLookup, key, put, remove};
+use super::store_access::{CommitError, LiveLookup, put, remove};
 use super::{Cx, Presenter, create, output};
 use crate::codec::decode::{body_format, parse};
 use crate::codec::negotiate::Endpoint;
 use crate::descriptor::Descriptor;
 use crate::encode;
-use crate::error::{ApiError, Details, Reason};
+use crate::error::ApiError;
+use crate::kinds;
 use crate::request::{self, ListOptions, Query, dry_run, invalid_options};
 use crate::response::Body;
-use crate::strategy::{Lookup as _, WriteContext};
+use crate::strategy::WriteContext;
 
 const ATTEMPTS: usize = 6;
+/// Objects of a collection that are deleted at once.
+const SIDE_BY_SIDE: usize = 64;
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 /// Namespaces that a space cannot do without.
@@ -122,7 +124,7 @@ pub(crate) async fn delete(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body
     let options = DeleteOptions::parse(cx, body)?;
     let name = cx.info.path_name().to_owned();
     let d = cx.descriptor.clone();
-    match delete_one(cx, cx.namespace(), &name, &options).await? {
+    match delete_one(cx, &name, &options).await? {
         Outcome::Pending(text) => {
             let accepted = options.orphan_dependents == Some(false);
             let status = if accepted { StatusCode::ACCEPTED } else { StatusCode::OK };
@@ -145,25 +147,14 @@ pub(crate) async fn delete(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body
     }
 }
 
-async fn delete_one(
-    cx: &Cx<'_>,
-    namespace: &str,
-    name: &str,
-    options: &DeleteOptions,
-) -> Result<Outcome, ApiError> {
+async fn delete_one(cx: &Cx<'_>, name: &str, options: &DeleteOptions) -> Result<Outcome, ApiError> {
     let d = cx.descriptor;
     if d.group.is_empty() && d.plural == "namespaces" && PROTECTED.contains(&name) {
         return Err(cx.forbidden(name, "this namespace may not be deleted"));
     }
     for _ in 0..ATTEMPTS {
-        let entry = cx
-            .shared
-            .config
-            .store
-            .snapshot()
-            .get(&key(d, namespace, name))
-            .ok_or_else(|| cx.not_found(name))?;
-        match attempt(cx, namespace, &entry, options).await {
+        let entry = cx.stored(name)?;
+        match attempt(cx, &entry, options).await {
             Ok(outcome) => return Ok(outcome),
             Err(CommitError::Conflict(_)) => {}
             Err(CommitError::Other(error)) => return Err(error),
@@ -172,16 +163,11 @@ async fn delete_one(
     Err(cx.modified(name))
 }
 
-async fn attempt(
-    cx: &Cx<'_>,
-    namespace: &str,
-    entry: &Arc<Entry>,
-    options: &DeleteOptions,
-) -> Result<Outcome, CommitError> {
+async fn attempt(cx: &Cx<'_>, entry: &Arc<Entry>, options: &DeleteOptions) -> Result<Outcome, CommitError> {
     let presenter = Presenter::new(cx.descriptor);
     let live = presenter.value(entry).map_err(CommitError::Other)?;
     preconditions(cx, &live, options).map_err(CommitError::Other)?;
-    let (marked, stays) = mark(cx, namespace, &live, options).map_err(CommitError::Other)?;
+    let (marked, stays) = mark(cx, &live, options).map_err(CommitError::Other)?;
     if stays && marked == live {
         return Ok(Outcome::Pending(presenter.present(entry)));
     }
@@ -225,12 +211,7 @@ fn preconditions(cx: &Cx<'_>, live: &Value, options: &DeleteOptions) -> Result<(
 }
 
 /// The object as this delete leaves it, and whether it stays.
-fn mark(
-    cx: &Cx<'_>,
-    namespace: &str,
-    live: &Value,
-    options: &DeleteOptions,
-) -> Result<(Value, bool), ApiError> {
+fn mark(cx: &Cx<'_>, live: &Value, options: &DeleteOptions) -> Result<(Value, bool), ApiError> {
     let strategy = &cx.descriptor.strategy;
     let mut marked = live.clone();
     let first = !is_terminating(live);
@@ -249,7 +230,7 @@ fn mark(
         let context = WriteContext {
             user: cx.user,
             now: &cx.now,
-            namespace,
+            namespace: cx.namespace(),
             dry_run: options.dry_run,
             lookup: &lookup,
         };
@@ -335,7 +316,8 @@ fn set_propagation(marked: &mut Value, options: &DeleteOptions, default_orphans:
     }
 }
 
-/// DELETE of a collection: the list of what was deleted.
+/// DELETE of a collection: the list of what was deleted. Objects are deleted a few at a time, so that their writes
+/// share commits of the store.
 pub(crate) async fn delete_collection(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
     let media = cx.media_of(true)?;
     let options = DeleteOptions::parse(cx, body)?;
@@ -344,11 +326,14 @@ pub(crate) async fn delete_collection(cx: &mut Cx<'_>, body: &[u8]) -> Result<Re
     let presenter = Presenter::new(cx.descriptor);
     let mut page = list::page(cx, &list_options, &selection, &presenter).await?;
     let mut deleted = Vec::with_capacity(page.entries.len());
-    for entry in std::mem::take(&mut page.entries) {
-        match delete_one(cx, &entry.key.namespace, &entry.key.name, &options).await {
-            Ok(_) => deleted.push(entry),
-            Err(error) if error.code == 404 => {}
-            Err(error) => return Err(error),
+    for some in page.entries.chunks(SIDE_BY_SIDE) {
+        let deletions = some.iter().map(|entry| delete_one(cx, &entry.key.name, &options));
+        for (entry, outcome) in some.iter().zip(futures::future::join_all(deletions).await) {
+            match outcome {
+                Ok(_) => deleted.push(entry.clone()),
+                Err(error) if error.code == 404 => {}
+                Err(error) => return Err(error),
+            }
         }
     }
     page.entries = deleted;
@@ -356,7 +341,7 @@ pub(crate) async fn delete_collection(cx: &mut Cx<'_>, body: &[u8]) -> Result<Re
     list::respond(cx, media, &page, &presenter)
 }
 
-/// POST `pods/{name}/eviction`: a delete that disruption budgets can refuse.
+/// POST `pods/{name}/eviction`: a delete that disruption budgets can refuse (AS-012).
 pub(crate) async fn evict(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
     let media = cx.media(Endpoint::Plain)?;
     let format = body_format(cx.headers, false)?;
@@ -366,10 +351,6 @@ pub(crate) async fn evict(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>
         ))
     })?;
     let name = cx.info.path_name().to_owned();
-    let given = meta_str(&eviction.value, "name");
-    if !given.is_empty() && given != name {
-        return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
-    }
     let mut options = match eviction.value.get("deleteOptions") {
         Some(value) => DeleteOptions::from_value(value)?,
         None => DeleteOptions::default(),
@@ -377,28 +358,34 @@ pub(crate) async fn evict(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>
     let mut errors = Vec::new();
     options.dry_run |= dry_run(cx.query.all("dryRun").map(str::to_owned).collect(), &mut errors);
     invalid_options("CreateOptions", &errors)?;
-    check_budgets(cx, &name)?;
-    delete_one(cx, cx.namespace(), &name, &options).await?;
+    spend_budget(cx, &name, &eviction.value, options.dry_run).await?;
+    delete_one(cx, &name, &options).await?;
     output::value(StatusCode::CREATED, media, &create::success(201))
 }
 
-fn check_budgets(cx: &Cx<'_>, name: &str) -> Result<(), ApiError> {
-    let lookup = StoreLookup::new(&cx.shared.config.store);
-    let Some(pod) = lookup.get("", "pods", cx.namespace(), name) else {
-        return Err(cx.not_found(name));
-    };
-    let labels = pod.pointer("/metadata/labels");
-    let label = |key: &str| labels.and_then(|l| l.get(key)).and_then(Value::as_str);
-    for budget in lookup.list("policy", "poddisruptionbudgets", Some(cx.namespace())) {
-        let selects = budget
-            .pointer("/spec/selector")
-            .and_then(|selector| LabelSelector::from_object(selector).ok())
-            .is_some_and(|selector| selector.matches(label));
-        let allowed = budget.pointer("/status/disruptionsAllowed").and_then(Value::as_i64).unwrap_or(0);
-        if selects && allowed <= 0 {
-            let message = "Cannot evict pod as it would violate the pod's disruption budget.";
-            return Err(ApiError::new(429, Reason::TooManyRequests, message).with_details(Details::default()));
+/// Takes the pod's disruption from the budget that covers it, so that the next eviction sees it is spent.
+async fn spend_budget(cx: &Cx<'_>, name: &str, eviction: &Value, dry_run: bool) -> Result<(), ApiError> {
+    let budgets = Collection::new("policy", "poddisruptionbudgets");
+    let Some(kind) = cx.catalog.resource("policy", "v1", "poddisruptionbudgets") else { return Ok(()) };
+    let presenter = Presenter::new(kind);
+    for _ in 0..ATTEMPTS {
+        let stored = cx.stored(name)?;
+        let pod = Presenter::new(cx.descriptor).value(&stored)?;
+        let snapshot = cx.shared.config.store.snapshot();
+        let view = snapshot.view(&budgets);
+        let entries: Vec<_> = view.iter(Some(cx.namespace()), None).cloned().collect();
+        let found = entries.iter().map(|entry| presenter.value(entry)).collect::<Result<Vec<_>, _>>()?;
+        let Some(budget) = kinds::evictable(&pod, eviction, &found)? else { return Ok(()) };
+        let entry = entries.iter().find(|entry| *entry.key.name == *meta_str(budget, "name"));
+        let (Some(entry), false) = (entry, dry_run) else { return Ok(()) };
+        let spent = kinds::disrupted(budget, name, &cx.now);
+        let encoded = encode::encode(&to_storage(kind, &spent), &kind.storage_api_version, &kind.kind);
+        let expect = Expect::At(entry.revision);
+        match put(&cx.shared.config.store, entry.key.clone(), expect, encoded).await {
+            Ok(_) => return Ok(()),
+            Err(CommitError::Conflict(_)) => {}
+            Err(CommitError::Other(error)) => return Err(error),
         }
     }
-    Ok(())
+    Err(cx.modified(name))
 }

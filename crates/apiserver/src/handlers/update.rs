@@ -5,19 +5,20 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use machinery::{field, managed};
-use serde_json::{Value, json};
+use serde_json::Value;
 use store::{Entry, Expect};
 
 use super::create::{self, Tracking, writer};
 use super::metadata;
 use super::object::{finalizers, is_terminating, meta, meta_str, set_meta};
 use super::read::to_storage;
-use super::store_access::{CommitError, LiveLookup, key, remove};
+use super::store_access::{CommitError, LiveLookup, remove};
 use super::{Cx, Presenter, output};
-use crate::codec::decode::{Decoder, body_format};
+use crate::codec::decode::{Decoder, body_format, parse};
 use crate::codec::negotiate::Endpoint;
 use crate::encode;
 use crate::error::ApiError;
+use crate::kinds;
 use crate::request::WriteOptions;
 use crate::response::Body;
 use crate::strategy::{Generation, WriteContext};
@@ -88,8 +89,7 @@ pub(crate) async fn run(cx: &mut Cx<'_>, update: &Update<'_>) -> Result<(StatusC
     let allocation = cx.descriptor.plural == "services" && cx.descriptor.group.is_empty();
     for _ in 0..ATTEMPTS {
         cx.warnings.truncate(warned);
-        let key = key(cx.descriptor, cx.namespace(), update.name);
-        let Some(entry) = cx.shared.config.store.snapshot().get(&key) else {
+        let Ok(entry) = cx.stored(update.name) else {
             let text = create_absent(cx, update).await?;
             return Ok((StatusCode::CREATED, text));
         };
@@ -284,36 +284,25 @@ async fn store_changed(
 /// POST `pods/{name}/binding`: the pod gets its node.
 pub(crate) async fn bind(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
     let media = cx.media(Endpoint::Plain)?;
-    let binding: Value = serde_json::from_slice(body).map_err(|e| ApiError::bad_request(e.to_string()))?;
-    let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let format = body_format(cx.headers, false)?;
+    let binding = parse(body, format).map_err(|error| {
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type Binding): {error}"
+        ))
+    })?;
+    let options = WriteOptions::parse(cx.query, cx.user_agent, "CreateOptions", false)?;
     let d = cx.descriptor.clone();
-    if node.is_empty() {
-        let error = field::Error {
-            field: "target.name".into(),
-            body: "Required value".into(),
-            reason: "FieldValueRequired",
-        };
-        return Err(ApiError::invalid("", "Binding", cx.info.path_name(), &[error]));
-    }
     let name = cx.info.path_name().to_owned();
     for _ in 0..ATTEMPTS {
-        let store = cx.shared.config.store.clone();
-        let entry =
-            store.snapshot().get(&key(&d, cx.namespace(), &name)).ok_or_else(|| cx.not_found(&name))?;
+        let store = &cx.shared.config.store;
+        let entry = cx.stored(&name)?;
         let mut pod = Presenter::new(&d).value(&entry)?;
-        if pod.pointer("/spec/nodeName").and_then(Value::as_str).is_some_and(|n| !n.is_empty()) {
-            return Err(ApiError::conflict(
-                "",
-                "pods/binding",
-                &name,
-                &format!("pod {name} is already assigned to node"),
-            ));
+        kinds::bind(&mut pod, &binding.value, &cx.now)?;
+        if options.dry_run {
+            return output::value(StatusCode::CREATED, media, &create::success(201));
         }
-        if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
-            spec.insert("nodeName".into(), json!(node));
-        }
-        let encoded = encode::encode(&pod, &d.storage_api_version, &d.kind);
-        match super::store_access::put(&store, entry.key.clone(), Expect::At(entry.revision), encoded).await {
+        let encoded = encode::encode(&to_storage(&d, &pod), &d.storage_api_version, &d.kind);
+        match super::store_access::put(store, entry.key.clone(), Expect::At(entry.revision), encoded).await {
             Ok(_) => return output::value(StatusCode::CREATED, media, &create::success(201)),
             Err(CommitError::Conflict(_)) => {}
             Err(CommitError::Other(error)) => return Err(error),

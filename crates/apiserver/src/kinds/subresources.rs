@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::check::selects;
 use super::pods::append;
-use super::value::{at, has, int, list, put, set_at, text};
+use super::value::{at, ensure, has, int, list, put, set_at, text};
 use crate::error::{ApiError, Cause, Details, Reason};
 
 /// Assigns the pod to the node that a `Binding` names; writes the condition a scheduler's decision leaves.
@@ -37,6 +37,9 @@ pub fn bind(pod: &mut Value, binding: &Value, now: &str) -> Result<(), ApiError>
         return Err(ApiError::conflict("", "pods/binding", &name, &why));
     }
     set_at(pod, "spec", "nodeName", node);
+    if has(binding, "metadata.annotations") {
+        ensure(pod, "metadata.annotations");
+    }
     for (key, value) in super::value::entries(binding, "metadata.annotations") {
         set_at(pod, "metadata.annotations", key, value.clone());
     }
@@ -93,6 +96,16 @@ pub fn evictable<'a>(
         return Ok(Some(budget));
     }
     Err(too_many(budget))
+}
+
+/// The budget after an eviction of the pod.
+pub fn disrupted(budget: &Value, pod: &str, now: &str) -> Value {
+    let mut spent = budget.clone();
+    let left = int(budget, "status.disruptionsAllowed").unwrap_or_default() - 1;
+    set_at(&mut spent, "status", "disruptionsAllowed", left);
+    ensure(&mut spent, "status.disruptedPods");
+    set_at(&mut spent, "status.disruptedPods", pod, now);
+    spent
 }
 
 fn too_many(budget: &Value) -> ApiError {

@@ -17,6 +17,7 @@ use crate::encode;
 use crate::error::ApiError;
 use crate::handlers::list::Selection;
 use crate::handlers::{Cx, Presenter, output};
+use crate::metrics::{Labels, Watching};
 use crate::request::ListOptions;
 use crate::table::{self, IncludeObject};
 
@@ -64,6 +65,7 @@ pub(crate) struct Stream {
     definition: Option<(String, Watch)>,
     columns_sent: bool,
     ended: bool,
+    counted: Watching,
 }
 
 impl Stream {
@@ -114,6 +116,7 @@ impl Stream {
             definition,
             columns_sent: false,
             ended: false,
+            counted: cx.shared.metrics.watch(Labels::of(cx.info, cx.catalog), cx.descriptor),
         }
     }
 
@@ -259,6 +262,7 @@ impl Stream {
     }
 
     fn frame(&mut self, out: &mut Vec<u8>, kind: &str, text: &Bytes) {
+        self.counted.sent();
         if self.protobuf {
             return self.protobuf_frame(out, kind, text);
         }

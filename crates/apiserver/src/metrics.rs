@@ -1,0 +1,284 @@
+//! `/metrics` of a space, in the Prometheus text format (AS-009): requests, watches and objects, under the names that
+//! kube-apiserver has for them.
+//!
+//! Labels are bounded by what is served: a path that leads nowhere, or a method nobody knows, makes no series of its own. One
+//! request costs a look-up under a short lock; making the text costs the number of series.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use store::SpaceStore;
+
+use crate::catalog::Catalog;
+use crate::descriptor::Descriptor;
+use crate::path::RequestInfo;
+
+/// `Content-Type` of the text.
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Upper bounds of the duration histogram, in seconds: those of kube-apiserver.
+const BUCKETS: [f64; 23] = [
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
+    20.0, 30.0, 45.0, 60.0,
+];
+
+/// What a request was about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Labels {
+    verb: &'static str,
+    group: String,
+    version: String,
+    resource: String,
+    subresource: String,
+    scope: &'static str,
+}
+
+impl Labels {
+    pub(crate) fn of(info: &RequestInfo, catalog: &Catalog) -> Self {
+        let nowhere = |verb| Self {
+            verb,
+            group: String::new(),
+            version: String::new(),
+            resource: String::new(),
+            subresource: String::new(),
+            scope: "",
+        };
+        let found = catalog.resource(&info.group, &info.version, &info.resource).filter(|_| info.is_resource);
+        let Some(descriptor) = found else { return nowhere(method(&info.verb)) };
+        let known = descriptor.subresources.contains_key(&info.subresource);
+        Self {
+            verb: verb(&info.verb),
+            group: info.group.clone(),
+            version: info.version.clone(),
+            resource: info.resource.clone(),
+            subresource: if known { info.subresource.clone() } else { String::new() },
+            scope: match (info.name.is_empty(), info.namespace.is_empty()) {
+                (false, _) => "resource",
+                (true, false) => "namespace",
+                (true, true) => "cluster",
+            },
+        }
+    }
+
+    fn write(&self, out: &mut String) {
+        let Self { verb, group, version, resource, subresource, scope } = self;
+        let _ = write!(
+            out,
+            "group=\"{group}\",resource=\"{resource}\",scope=\"{scope}\",subresource=\"{subresource}\",verb=\"{verb}\",\
+             version=\"{version}\""
+        );
+    }
+}
+
+fn verb(of_request: &str) -> &'static str {
+    match of_request {
+        "get" => "GET",
+        "list" => "LIST",
+        "watch" => "WATCH",
+        "create" => "POST",
+        "update" => "PUT",
+        "patch" => "PATCH",
+        "delete" => "DELETE",
+        "deletecollection" => "DELETECOLLECTION",
+        other => method(other),
+    }
+}
+
+fn method(name: &str) -> &'static str {
+    match name {
+        "get" | "list" | "watch" => "GET",
+        "head" => "HEAD",
+        "post" | "create" => "POST",
+        "put" | "update" => "PUT",
+        "patch" => "PATCH",
+        "delete" | "deletecollection" => "DELETE",
+        "options" => "OPTIONS",
+        _ => "OTHER",
+    }
+}
+
+/// Durations of requests of one kind.
+#[derive(Default)]
+struct Durations {
+    /// Not cumulative; what is above the last bound is in `count` only.
+    buckets: [u64; BUCKETS.len()],
+    sum: f64,
+    count: u64,
+}
+
+#[derive(Default)]
+struct Requests {
+    codes: BTreeMap<u16, u64>,
+    durations: Durations,
+}
+
+/// The counters of one API server. Clones show the same.
+#[derive(Clone, Default)]
+pub(crate) struct Metrics(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    requests: Mutex<BTreeMap<Labels, Requests>>,
+    reading: AtomicI64,
+    mutating: AtomicI64,
+    watching: Mutex<BTreeMap<Labels, i64>>,
+    /// By group, version and kind.
+    watch_events: Mutex<BTreeMap<[String; 3], Arc<AtomicU64>>>,
+}
+
+/// A request under way.
+pub(crate) struct UnderWay {
+    metrics: Metrics,
+    mutating: bool,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.metrics.gauge(self.mutating).fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A watch being served; counts what it sends.
+pub(crate) struct Watching {
+    metrics: Metrics,
+    labels: Labels,
+    events: Arc<AtomicU64>,
+}
+
+impl Watching {
+    pub(crate) fn sent(&self) {
+        self.events.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let mut watching = self.metrics.0.watching.lock();
+        if let Some(count) = watching.get_mut(&self.labels) {
+            *count -= 1;
+            if *count == 0 {
+                watching.remove(&self.labels);
+            }
+        }
+    }
+}
+
+impl Metrics {
+    fn gauge(&self, mutating: bool) -> &AtomicI64 {
+        if mutating { &self.0.mutating } else { &self.0.reading }
+    }
+
+    /// A request begins. One that is long by nature is counted by [`Metrics::watch`].
+    pub(crate) fn begin(&self, info: &RequestInfo) -> Option<UnderWay> {
+        let mutating = match info.verb.as_str() {
+            "watch" => return None,
+            "get" | "list" | "head" | "options" => false,
+            _ => true,
+        };
+        self.gauge(mutating).fetch_add(1, Ordering::Relaxed);
+        Some(UnderWay { metrics: self.clone(), mutating })
+    }
+
+    /// A request has been answered; of a watch, only that it was.
+    pub(crate) fn answered(&self, labels: Labels, code: u16, took: Duration) {
+        let watch = labels.verb == "WATCH";
+        let mut requests = self.0.requests.lock();
+        let entry = requests.entry(labels).or_default();
+        *entry.codes.entry(code).or_default() += 1;
+        if watch {
+            return;
+        }
+        let seconds = took.as_secs_f64();
+        let at = BUCKETS.partition_point(|bound| *bound < seconds);
+        if let Some(bucket) = entry.durations.buckets.get_mut(at) {
+            *bucket += 1;
+        }
+        entry.durations.sum += seconds;
+        entry.durations.count += 1;
+    }
+
+    pub(crate) fn watch(&self, labels: Labels, descriptor: &Descriptor) -> Watching {
+        *self.0.watching.lock().entry(labels.clone()).or_default() += 1;
+        let kind = [descriptor.group.clone(), descriptor.version.clone(), descriptor.kind.clone()];
+        let events = self.0.watch_events.lock().entry(kind).or_default().clone();
+        Watching { metrics: self.clone(), labels, events }
+    }
+
+    /// All of it as text, with the number of objects that `store` holds.
+    pub(crate) fn text(&self, store: &SpaceStore) -> String {
+        let mut out = String::new();
+        self.write_requests(&mut out);
+        head(
+            &mut out,
+            "apiserver_current_inflight_requests",
+            "gauge",
+            "Requests under way, watches not counted.",
+        );
+        for (kind, gauge) in [("mutating", &self.0.mutating), ("readOnly", &self.0.reading)] {
+            let now = gauge.load(Ordering::Relaxed);
+            let _ = writeln!(out, "apiserver_current_inflight_requests{{request_kind=\"{kind}\"}} {now}");
+        }
+        head(&mut out, "apiserver_longrunning_requests", "gauge", "Watches being served.");
+        for (labels, count) in &*self.0.watching.lock() {
+            out.push_str("apiserver_longrunning_requests{");
+            labels.write(&mut out);
+            let _ = writeln!(out, "}} {count}");
+        }
+        head(&mut out, "apiserver_watch_events_total", "counter", "Events sent to watches.");
+        for ([group, version, kind], count) in &*self.0.watch_events.lock() {
+            let count = count.load(Ordering::Relaxed);
+            let _ = writeln!(
+                out,
+                "apiserver_watch_events_total{{group=\"{group}\",kind=\"{kind}\",version=\"{version}\"}} {count}"
+            );
+        }
+        head(&mut out, "apiserver_storage_objects", "gauge", "Objects stored, by resource.");
+        let snapshot = store.snapshot();
+        for collection in snapshot.collections() {
+            let (group, plural) = collection.as_str().split_once('/').unwrap_or(("", collection.as_str()));
+            let dot = if group.is_empty() { "" } else { "." };
+            let count = snapshot.view(collection).len(None);
+            let _ = writeln!(out, "apiserver_storage_objects{{resource=\"{plural}{dot}{group}\"}} {count}");
+        }
+        out
+    }
+
+    fn write_requests(&self, out: &mut String) {
+        let requests = self.0.requests.lock();
+        head(out, "apiserver_request_total", "counter", "Requests answered.");
+        for (labels, entry) in &*requests {
+            for (code, count) in &entry.codes {
+                let _ = write!(out, "apiserver_request_total{{code=\"{code}\",");
+                labels.write(out);
+                let _ = writeln!(out, "}} {count}");
+            }
+        }
+        head(out, "apiserver_request_duration_seconds", "histogram", "Time until a request was answered.");
+        for (labels, Requests { durations, .. }) in requests.iter().filter(|(_, r)| r.durations.count > 0) {
+            let mut below = 0;
+            let mut sample = |suffix: &str, bound: Option<&str>, value: &dyn std::fmt::Display| {
+                let _ = write!(out, "apiserver_request_duration_seconds_{suffix}{{");
+                labels.write(out);
+                if let Some(bound) = bound {
+                    let _ = write!(out, ",le=\"{bound}\"");
+                }
+                let _ = writeln!(out, "}} {value}");
+            };
+            for (bound, count) in BUCKETS.iter().zip(durations.buckets) {
+                below += count;
+                sample("bucket", Some(&bound.to_string()), &below);
+            }
+            sample("bucket", Some("+Inf"), &durations.count);
+            sample("sum", None, &durations.sum);
+            sample("count", None, &durations.count);
+        }
+    }
+}
+
+fn head(out: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
