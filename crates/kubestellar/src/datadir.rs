@@ -87,7 +87,7 @@ impl DataDir {
     }
 
     /// Takes the directory for this process.
-    pub(crate) fn lock(&self) -> Result<Lock, Failure> {
+    pub(crate) async fn lock(&self) -> Result<Lock, Failure> {
         let what = || format!("locking the data directory {}", self.0.display());
         let mut file = OpenOptions::new()
             .read(true)
@@ -97,7 +97,7 @@ impl DataDir {
             .mode(0o600)
             .open(self.lock_file())
             .or_fail(what())?;
-        match file.try_lock() {
+        match try_lock(&file).await {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut pid = String::new();
@@ -148,6 +148,17 @@ impl DataDir {
     }
 }
 
+/// Somebody who only asks whether a server runs ([`DataDir::is_locked`]) holds the lock too, for a moment.
+async fn try_lock(file: &File) -> Result<(), TryLockError> {
+    for _ in 0..50 {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
+            done => return done,
+        }
+    }
+    file.try_lock()
+}
+
 /// Writes a file as a whole: temporary file beside it, fsync, rename. Keeps the mode of an existing file.
 pub(crate) fn write_atomically(path: &Path, text: &[u8], mode: u32) -> std::io::Result<()> {
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -186,18 +197,34 @@ mod tests {
     use super::*;
 
     /// SP-086: a lock stops two servers on one directory, exit 4, naming the pid.
-    #[test]
-    fn sp_086_second_lock_is_refused() {
+    #[tokio::test]
+    async fn sp_086_second_lock_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let data = DataDir::resolve(Some(dir.path())).unwrap();
         data.create().unwrap();
-        let held = data.lock().unwrap();
-        let refused = data.lock().unwrap_err();
+        let held = data.lock().await.unwrap();
+        let refused = data.lock().await.unwrap_err();
         assert_eq!(refused.exit, Exit::Conflict);
         assert!(refused.why.contains(&std::process::id().to_string()), "{}", refused.why);
         assert!(data.is_locked());
         drop(held);
         assert!(!data.is_locked());
+    }
+
+    /// SP-086: asking whether a server runs keeps none from starting.
+    #[tokio::test]
+    async fn sp_086_a_look_does_not_keep_a_server_from_starting() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::resolve(Some(dir.path())).unwrap();
+        data.create().unwrap();
+        drop(data.lock().await.unwrap());
+        let look = File::open(data.lock_file()).unwrap();
+        look.try_lock_shared().unwrap();
+        let mut start = Box::pin(data.lock());
+        let mut idle = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(start.as_mut().poll(&mut idle).is_pending());
+        drop(look);
+        assert!(start.await.is_ok());
     }
 
     /// SP-093: a file is replaced as a whole and keeps its mode.

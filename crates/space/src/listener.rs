@@ -10,6 +10,7 @@ use std::time::Duration;
 use apiserver::identity::Caller;
 use apiserver::response::{self, Body};
 use apiserver::server::Service as ApiService;
+use arc_swap::ArcSwap;
 use http::uri::{PathAndQuery, Uri};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -18,6 +19,8 @@ use hyper_util::server::conn::auto;
 use parking_lot::RwLock;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -91,12 +94,12 @@ impl Listener {
     /// connection that is cut off earlier looks like a failure to the client of a watch.
     pub async fn serve(
         self,
-        serving: Serving,
+        certificate: Arc<Certificate>,
         router: Arc<Router>,
         stop: CancellationToken,
         drain: CancellationToken,
     ) -> Result<(), rustls::Error> {
-        let acceptor = TlsAcceptor::from(Arc::new(tls(serving)?));
+        let acceptor = TlsAcceptor::from(Arc::new(tls(certificate)?));
         let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let mut connections = JoinSet::new();
         loop {
@@ -222,13 +225,43 @@ fn strip(uri: &Uri, prefix: usize) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-fn tls(serving: Serving) -> Result<ServerConfig, rustls::Error> {
+/// The serving certificate; connections made after a replacement see the new one.
+#[derive(Debug)]
+pub struct Certificate(ArcSwap<CertifiedKey>);
+
+impl Certificate {
+    /// # Errors
+    /// The key is of no kind that can be used, or is not the certificate's.
+    pub fn new(serving: &Serving) -> Result<Self, rustls::Error> {
+        Ok(Self(ArcSwap::from_pointee(certified(serving)?)))
+    }
+
+    /// # Errors
+    /// As of [`Certificate::new`]; then the old one stays.
+    pub fn replace(&self, serving: &Serving) -> Result<(), rustls::Error> {
+        self.0.store(Arc::new(certified(serving)?));
+        Ok(())
+    }
+}
+
+impl ResolvesServerCert for Certificate {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.load_full())
+    }
+}
+
+fn certified(serving: &Serving) -> Result<CertifiedKey, rustls::Error> {
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    CertifiedKey::from_der(serving.chain.clone(), serving.key.clone_key(), &provider)
+}
+
+fn tls(certificate: Arc<Certificate>) -> Result<ServerConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier = Arc::new(Possession(provider.clone()));
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(serving.chain, serving.key)?;
+        .with_cert_resolver(certificate);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
@@ -283,7 +316,52 @@ impl ClientCertVerifier for Possession {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
+    use rustls::RootCertStore;
+    use rustls::pki_types::pem::PemObject;
+
     use super::*;
+    use crate::pki;
+
+    /// The certificate that a client with the CA is shown.
+    async fn shown(address: SocketAddr, ca: &str) -> CertificateDer<'static> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        let stream = TcpStream::connect(address).await.unwrap();
+        let name = rustls::pki_types::ServerName::IpAddress(address.ip().into());
+        let tls = connector.connect(name, stream).await.unwrap();
+        tls.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
+    }
+
+    /// SP-062: a renewed certificate is shown without a restart, under the CA that clients have.
+    #[tokio::test]
+    async fn sp_062_a_renewed_certificate_is_shown_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = pki::serving(dir.path(), &[], SystemTime::now()).unwrap();
+        let certificate = Arc::new(Certificate::new(&first).unwrap());
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let (address, stop) = (listener.address(), CancellationToken::new());
+        let serve =
+            listener.serve(certificate.clone(), Arc::default(), stop.clone(), CancellationToken::new());
+        let serving = tokio::spawn(serve);
+        assert_eq!(shown(address, &first.ca_pem).await, first.chain[0]);
+        // A year in the life of a leaf, without waiting for it: what counts is that it is another one.
+        std::fs::remove_file(dir.path().join("pki/serving.crt")).unwrap();
+        let second = pki::serving(dir.path(), &[], SystemTime::now()).unwrap();
+        certificate.replace(&second).unwrap();
+        assert_ne!(second.chain, first.chain);
+        assert_eq!(shown(address, &first.ca_pem).await, second.chain[0]);
+        stop.cancel();
+        serving.await.unwrap().unwrap();
+    }
 
     /// SP-055: the space's own paths begin after its name.
     #[test]

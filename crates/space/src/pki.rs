@@ -20,7 +20,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const CA_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 const LEAF_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
-/// A leaf is renewed at start once this much of its life is over.
+/// A certificate is renewed once this much of its life is over.
 const RENEW_AT: f64 = 0.8;
 
 #[derive(Debug, thiserror::Error)]
@@ -39,10 +39,12 @@ pub struct Serving {
     pub chain: Vec<CertificateDer<'static>>,
     pub key: PrivateKeyDer<'static>,
     pub ca_pem: String,
+    /// When [`serving`] will next make something anew.
+    pub renewal: SystemTime,
 }
 
 /// Credentials of one space. PEM texts.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct SpaceKeys {
     pub client_ca: String,
     pub client_ca_key: String,
@@ -50,6 +52,8 @@ pub struct SpaceKeys {
     pub admin_key: String,
     /// PKCS#8 key that signs service-account tokens.
     pub service_account_key: String,
+    /// When [`space`] will next make something anew.
+    pub renewal: SystemTime,
 }
 
 /// Loads or makes the serving CA and certificate under `<data>/pki`. `hosts` are added to the names every
@@ -70,6 +74,7 @@ pub fn serving(data: &Path, hosts: &[String], now: SystemTime) -> Result<Serving
         why: why.to_string(),
     };
     Ok(Serving {
+        renewal: ca.renewal.min(leaf.renewal),
         chain: CertificateDer::pem_slice_iter(leaf.cert.as_bytes())
             .collect::<Result<_, _>>()
             .map_err(broken)?,
@@ -105,6 +110,7 @@ pub fn space(
         }
     };
     Ok(SpaceKeys {
+        renewal: ca.renewal.min(admin.renewal),
         client_ca: ca.cert,
         client_ca_key: ca.key,
         admin_cert: admin.cert,
@@ -116,30 +122,65 @@ pub fn space(
 struct Pair {
     cert: String,
     key: String,
+    renewal: SystemTime,
 }
 
-/// A self-signed CA in `<dir>/<name>.crt` and `.key`.
+impl Pair {
+    fn new(cert: String, key: String, now: SystemTime) -> Self {
+        let renewal = Life::of(&cert).map_or(now, |life| life.renewal());
+        Self { cert, key, renewal }
+    }
+}
+
+/// A self-signed CA in `<dir>/<name>.crt` and `.key`. One near its end, or past it, is signed again with the key and
+/// the name it has: what it has signed stays good, also for those who know only the older certificate.
+///
+/// # Errors
+/// A CA that can't be read is not replaced: all that was ever handed out would be void. That is for somebody to decide.
 fn authority(dir: &Path, file: &str, common_name: &str, now: SystemTime) -> Result<Pair, PkiError> {
     let (cert_path, key_path) = (dir.join(format!("{file}.crt")), dir.join(format!("{file}.key")));
-    if let (Some(cert), Some(key)) = (read(&cert_path)?, read(&key_path)?) {
-        return Ok(Pair { cert, key });
-    }
+    let known = match (read(&cert_path)?, read(&key_path)?) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        _ => None,
+    };
+    let unusable = |path: &Path, why: &dyn std::fmt::Display| PkiError::Broken {
+        path: path.to_owned(),
+        why: format!(
+            "{why}; restore it, or remove {file}.crt and {file}.key: then a new CA is made, and all clients need new \
+             credentials"
+        ),
+    };
+    let key = match known {
+        None => KeyPair::generate()?,
+        Some((cert, key)) => {
+            let pair = KeyPair::from_pem(&key).map_err(|error| unusable(&key_path, &error))?;
+            let life = Life::of(&cert).ok_or_else(|| unusable(&cert_path, &"not a certificate"))?;
+            if life.renewal() > now {
+                return Ok(Pair { cert, key, renewal: life.renewal() });
+            }
+            if life.to <= now {
+                tracing::warn!(path = %cert_path.display(), "the CA had expired; clients need its new certificate");
+            } else {
+                tracing::info!(path = %cert_path.display(), "the CA nears its end and is signed again");
+            }
+            pair
+        }
+    };
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages =
         vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::CrlSign];
     params.distinguished_name = name(common_name, None);
     validity(&mut params, now, CA_LIFE);
-    let key = KeyPair::generate()?;
     let key_pem = key.serialize_pem();
     let ca = CertifiedIssuer::self_signed(params, key)?;
     // The key first: a certificate without its key would be useless after a crash between the two.
     write(&key_path, &key_pem)?;
     write(&cert_path, &ca.pem())?;
-    Ok(Pair { cert: ca.pem(), key: key_pem })
+    Ok(Pair::new(ca.pem(), key_pem, now))
 }
 
-/// A leaf signed by `ca`, made anew when absent or near its end.
+/// A leaf signed by `ca`, made anew when absent, near its end, or of another CA.
 fn leaf(
     dir: &Path,
     file: &str,
@@ -149,9 +190,11 @@ fn leaf(
 ) -> Result<Pair, PkiError> {
     let (cert_path, key_path) = (dir.join(format!("{file}.crt")), dir.join(format!("{file}.key")));
     if let (Some(cert), Some(key)) = (read(&cert_path)?, read(&key_path)?)
-        && !is_old(&cert, now)
+        && let Some(renewal) = Life::of(&cert).map(|life| life.renewal())
+        && renewal > now
+        && is_signed_by(&cert, &ca.cert)
     {
-        return Ok(Pair { cert, key });
+        return Ok(Pair { cert, key, renewal });
     }
     let mut params = params()?;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -163,16 +206,39 @@ fn leaf(
     let key = key.serialize_pem();
     write(&key_path, &key)?;
     write(&cert_path, &cert)?;
-    Ok(Pair { cert, key })
+    Ok(Pair::new(cert, key, now))
 }
 
-fn is_old(pem: &str, now: SystemTime) -> bool {
-    let Ok(der) = CertificateDer::from_pem_slice(pem.as_bytes()) else { return true };
-    let Ok((_, cert)) = x509_parser::parse_x509_certificate(&der) else { return true };
-    let (from, to) =
-        (cert.validity().not_before.timestamp() as f64, cert.validity().not_after.timestamp() as f64);
-    let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() as f64;
-    now > from + (to - from) * RENEW_AT
+/// From when to when a certificate is good.
+struct Life {
+    from: SystemTime,
+    to: SystemTime,
+}
+
+impl Life {
+    /// `None` for what is not a certificate.
+    fn of(pem: &str) -> Option<Self> {
+        let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
+        let (_, cert) = x509_parser::parse_x509_certificate(&der).ok()?;
+        let time = |time: x509_parser::time::ASN1Time| {
+            SystemTime::UNIX_EPOCH + Duration::from_secs(time.timestamp().max(0).unsigned_abs())
+        };
+        Some(Self { from: time(cert.validity().not_before), to: time(cert.validity().not_after) })
+    }
+
+    fn renewal(&self) -> SystemTime {
+        self.from + self.to.duration_since(self.from).unwrap_or_default().mul_f64(RENEW_AT)
+    }
+}
+
+fn is_signed_by(leaf: &str, ca: &str) -> bool {
+    let der = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).ok();
+    let (Some(leaf), Some(ca)) = (der(leaf), der(ca)) else { return false };
+    let parse = x509_parser::parse_x509_certificate;
+    match (parse(&leaf), parse(&ca)) {
+        (Ok((_, leaf)), Ok((_, ca))) => leaf.verify_signature(Some(ca.public_key())).is_ok(),
+        _ => false,
+    }
 }
 
 fn validity(params: &mut CertificateParams, now: SystemTime, life: Duration) {
@@ -287,5 +353,61 @@ mod tests {
         let later = space(dir.path(), "a", key, now + LEAF_LIFE.mul_f64(0.85)).unwrap();
         assert_eq!(later.client_ca, a.client_ca);
         assert_ne!(later.admin_cert, a.admin_cert);
+    }
+
+    /// SP-062: what is told about the next renewal is when it happens.
+    #[test]
+    fn sp_062_the_next_renewal_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        let first = space(dir.path(), "a", key, now).unwrap();
+        let before = space(dir.path(), "a", key, first.renewal - DAY).unwrap();
+        assert_eq!((&before.admin_cert, &before.client_ca), (&first.admin_cert, &first.client_ca));
+        let after = space(dir.path(), "a", key, first.renewal + DAY).unwrap();
+        assert_ne!(after.admin_cert, first.admin_cert);
+        assert!(after.renewal > first.renewal);
+        let first = serving(dir.path(), &[], now).unwrap();
+        assert_eq!(serving(dir.path(), &[], first.renewal - DAY).unwrap().chain, first.chain);
+        assert_ne!(serving(dir.path(), &[], first.renewal + DAY).unwrap().chain, first.chain);
+    }
+
+    /// SP-062: a CA near its end, or past it, keeps its key, so that nothing it signed becomes void.
+    #[test]
+    fn sp_062_an_old_ca_is_signed_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        let first = space(dir.path(), "a", key, now).unwrap();
+        for share in [0.85, 1.5] {
+            let later = space(dir.path(), "a", key, now + CA_LIFE.mul_f64(share)).unwrap();
+            assert_ne!(later.client_ca, first.client_ca);
+            assert_eq!(later.client_ca_key, first.client_ca_key);
+            assert!(is_signed_by(&first.admin_cert, &later.client_ca));
+            assert!(is_signed_by(&later.admin_cert, &first.client_ca));
+        }
+    }
+
+    /// SP-062: a CA that can't be read is an error that says what to do, not silently another CA; a leaf of a CA that
+    /// is gone is made anew.
+    #[test]
+    fn sp_062_a_broken_ca_is_said_to_be_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        let first = serving(dir.path(), &[], now).unwrap();
+        let (cert, key) = (dir.path().join("pki/ca.crt"), dir.path().join("pki/ca.key"));
+        let whole = fs::read_to_string(&cert).unwrap();
+        for (path, text) in [(&cert, "nothing"), (&key, "nothing")] {
+            let before = fs::read_to_string(path).unwrap();
+            fs::write(path, text).unwrap();
+            let error = serving(dir.path(), &[], now).err().unwrap().to_string();
+            let said =
+                error.contains(&path.display().to_string()) && error.contains("remove ca.crt and ca.key");
+            assert!(said, "{error}");
+            fs::write(path, before).unwrap();
+        }
+        fs::remove_file(&cert).unwrap();
+        fs::remove_file(&key).unwrap();
+        let anew = serving(dir.path(), &[], now).unwrap();
+        assert_ne!(anew.ca_pem, whole);
+        assert_ne!(anew.chain, first.chain, "the old one was signed by the old CA");
     }
 }

@@ -12,6 +12,7 @@ use apiserver::identity::{Caller, UserInfo};
 use apiserver::response::Body;
 use apiserver::server::{ApiServer, ApiServerConfig, Limits, Service};
 use apiserver::tokens::Issuer;
+use arc_swap::ArcSwap;
 use http::{Request, Response};
 use kube::Client;
 use store::Engine;
@@ -49,7 +50,7 @@ pub struct Space {
     name: String,
     url: String,
     server: Arc<ApiServer>,
-    keys: SpaceKeys,
+    keys: ArcSwap<SpaceKeys>,
 }
 
 /// As whom an in-process client acts.
@@ -94,6 +95,7 @@ impl Space {
             limits: Limits::default(),
         })
         .await?;
+        let keys = ArcSwap::from_pointee(keys);
         Ok(Self { name: config.name.to_owned(), url: config.url, server, keys })
     }
 
@@ -105,8 +107,19 @@ impl Space {
         &self.url
     }
 
-    pub fn keys(&self) -> &SpaceKeys {
-        &self.keys
+    /// The credentials as they are now.
+    pub fn keys(&self) -> Arc<SpaceKeys> {
+        self.keys.load_full()
+    }
+
+    /// Makes those credentials anew that are near their end; `true` when there were any. What was signed before stays
+    /// good: the CA keeps its key.
+    pub fn renew(&self, data: &Path, now: SystemTime) -> Result<bool, SpaceError> {
+        let make_key = || Issuer::generate_key().map_err(|e| e.to_string());
+        let keys = pki::space(data, &self.name, make_key, now)?;
+        let renewed = keys != *self.keys.load_full();
+        self.keys.store(Arc::new(keys));
+        Ok(renewed)
     }
 
     pub fn server(&self) -> &Arc<ApiServer> {

@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use apiserver::authn::{Anonymous, Authenticator, AuthnConfig, StaticToken};
 use apiserver::authz::Authorizer;
 use apiserver::server::{ApiServer, ApiServerConfig, Limits};
 use apiserver::tokens::Issuer;
-use space::listener::{Listener, Router};
+use space::listener::{Certificate, Listener, Router};
 use space::pki;
 use store::Engine;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +19,9 @@ use crate::datadir::write_atomically;
 use crate::exit::{Exit, Failure, OrFail};
 use crate::printer::Printer;
 use crate::signals::stop_token;
+
+/// How often the serving certificate is looked at, and renewed when it nears its end (SP-062).
+const CERTIFICATES: Duration = Duration::from_secs(12 * 3600);
 
 /// Serve one Kubernetes API server without any controllers.
 ///
@@ -117,12 +120,20 @@ async fn serve(
     let router = Arc::new(Router::default());
     router.set_root(server.service());
     let (listening, draining) = (stop.child_token(), CancellationToken::new());
-    let serving = tokio::spawn(listener.serve(serving, router, listening.clone(), draining.clone()));
+    let certificate = Arc::new(Certificate::new(&serving).or_fail("preparing the certificates")?);
+    let serving =
+        tokio::spawn(listener.serve(certificate.clone(), router, listening.clone(), draining.clone()));
     if let Some(file) = &args.address_file {
         write_atomically(file, url.as_bytes(), 0o600).or_fail(format!("writing {}", file.display()))?;
     }
     out.note(&format!("serving {url}"));
-    stop.cancelled().await;
+    while stop.run_until_cancelled(tokio::time::sleep(CERTIFICATES)).await.is_some() {
+        let renewed = pki::serving(home, &[], SystemTime::now()).map_err(|error| error.to_string());
+        let shown = renewed.and_then(|serving| certificate.replace(&serving).map_err(|e| e.to_string()));
+        if let Err(error) = shown {
+            tracing::error!(error, "the serving certificate could not be renewed");
+        }
+    }
     listening.cancel();
     server.stop().await;
     draining.cancel();

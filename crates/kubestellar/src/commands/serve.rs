@@ -1,7 +1,7 @@
 //! `kubestellar serve` (SP-106).
 
 use crate::datadir::DataDir;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, OrFail};
 use crate::server::{self, Reporter};
 use crate::shape::Shape;
 
@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// Report progress as JSON lines on stdout (what `up` reads)
     #[arg(long, hide = true)]
     report: bool,
+    /// Serve the shape that comes on stdin (what `up` asks for)
+    #[arg(long, hide = true)]
+    shape_from_stdin: bool,
 }
 
 pub(crate) async fn run(args: &Args, data: &DataDir) -> Result<Exit, Failure> {
@@ -32,6 +35,12 @@ pub(crate) async fn run(args: &Args, data: &DataDir) -> Result<Exit, Failure> {
 }
 
 async fn serve(args: &Args, data: &DataDir, reporter: Reporter) -> Result<(), Failure> {
-    let shape = Shape::fulfil(Shape::load(data)?.as_ref(), &args.shape.wish()?, &uuid())?;
+    let shape = if args.shape_from_stdin {
+        let read = tokio::task::spawn_blocking(|| std::io::read_to_string(std::io::stdin()));
+        let text = read.await.or_fail("reading the shape")?.or_fail("reading the shape")?;
+        serde_json::from_str(&text).or_fail("reading the shape")?
+    } else {
+        Shape::fulfil(Shape::load(data)?.as_ref(), &args.shape.wish()?, &uuid())?
+    };
     server::run(data, shape, reporter, crate::signals::stop_token()).await
 }

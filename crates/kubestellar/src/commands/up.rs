@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use tokio::io::AsyncWriteExt;
+
 use crate::control::{self, Replies, Request};
 use crate::datadir::DataDir;
 use crate::exit::{Exit, Failure, OrFail};
@@ -121,15 +123,20 @@ pub(crate) async fn run(
 /// Starts a server in the background and waits until it is ready.
 pub(crate) async fn start(data: &DataDir, shape: &Shape, timeout: u64, out: &Printer) -> Result<(), Failure> {
     data.create()?;
-    shape.save(data)?;
     let what = "starting the server";
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(data.log()).or_fail(what)?;
     let program = std::env::current_exe().or_fail(what)?;
     let mut command = std::process::Command::new(program);
-    command.args(["serve", "--report", "--data-dir"]).arg(data.path());
+    command.args(["serve", "--report", "--shape-from-stdin", "--data-dir"]).arg(data.path());
     // Its own process group: a Ctrl-C at this terminal is not meant for it.
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).process_group(0);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).process_group(0);
     let mut child = tokio::process::Command::from(command).spawn().or_fail(what)?;
+    // The server remembers the shape once it has the address: one that failed to start leaves what there was.
+    let mut stdin = child.stdin.take().ok_or_else(|| Failure::new(Exit::Failed, what, "no pipe to it"))?;
+    let text = serde_json::to_vec(shape).or_fail(what)?;
+    // A server that went away before it read this has said why on its stdout.
+    let _ = stdin.write_all(&text).await;
+    drop(stdin);
     let stdout = child.stdout.take().ok_or_else(|| Failure::new(Exit::Failed, what, "no pipe to it"))?;
     let waited = follow(Replies::new(stdout), timeout, out).await;
     waited.map_err(|failure| match failure.hint {

@@ -27,7 +27,17 @@ pub(crate) type Run =
 pub(crate) struct Components {
     tasks: JoinSet<()>,
     stop: CancellationToken,
-    states: Vec<Arc<State>>,
+    states: States,
+}
+
+/// What is known about the components; clones show the same.
+#[derive(Clone, Default)]
+pub(crate) struct States(Arc<parking_lot::RwLock<Vec<Arc<State>>>>);
+
+impl States {
+    pub(crate) fn status(&self) -> Vec<ComponentStatus> {
+        self.0.read().iter().map(|s| s.status()).collect()
+    }
 }
 
 struct State {
@@ -45,26 +55,33 @@ struct Seen {
 
 impl Components {
     pub(crate) fn new() -> Self {
-        Self { tasks: JoinSet::new(), stop: CancellationToken::new(), states: Vec::new() }
+        Self { tasks: JoinSet::new(), stop: CancellationToken::new(), states: States::default() }
     }
 
     /// Starts one component for a space and returns the channel that says when it is ready. One that was started
     /// before goes on: an attempt to grow that failed half-way may be repeated (SP-104).
     pub(crate) fn start(&mut self, name: &'static str, space: &str, run: Run) -> watch::Receiver<bool> {
-        if let Some(known) = self.states.iter().find(|s| s.name == name && s.space == space) {
+        let mut states = self.states.0.write();
+        if let Some(known) = states.iter().find(|s| s.name == name && s.space == space) {
             return known.ready.subscribe();
         }
         let (ready, receiver) = watch::channel(false);
         let state =
             Arc::new(State { name, space: space.to_owned(), seen: parking_lot::Mutex::default(), ready });
-        self.states.push(state.clone());
+        states.push(state.clone());
+        drop(states);
         let span = info_span!("component", name, space);
         self.tasks.spawn(supervise(state, run, self.stop.child_token()).instrument(span));
         receiver
     }
 
     pub(crate) fn status(&self) -> Vec<ComponentStatus> {
-        self.states.iter().map(|s| s.status()).collect()
+        self.states.status()
+    }
+
+    /// What [`Components::status`] reads, for others.
+    pub(crate) fn states(&self) -> States {
+        self.states.clone()
     }
 
     /// Cancels all and waits for them.

@@ -1,6 +1,7 @@
 //! The server's end of the control socket.
 
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -9,20 +10,22 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::control::{MAX_LINE, Reply, Request, ServerStatus};
+use crate::control::{MAX_LINE, Reply, Request};
 use crate::datadir::DataDir;
 use crate::exit::{Exit, Failure, OrFail};
 use crate::shape::Shape;
 
 use super::Reporter;
+use super::overview::Overview;
 
 /// What the operating system allows.
 const MAX_SOCKET_PATH: usize = 107;
 
-/// What a connection asks of the installation.
-pub(crate) enum Ask {
-    Status(oneshot::Sender<ServerStatus>),
-    Grow(Box<Shape>, Reporter, oneshot::Sender<()>),
+/// What a connection asks of the installation: to have everything of a shape.
+pub(crate) struct Ask {
+    pub(crate) shape: Box<Shape>,
+    pub(crate) report: Reporter,
+    pub(crate) finished: oneshot::Sender<()>,
 }
 
 /// Bound to its path; removed again when dropped.
@@ -53,9 +56,10 @@ impl ControlSocket {
     }
 
     /// Serves until `stop`; connections that asked for the stop are held open until this returns.
-    pub(crate) async fn serve(
+    pub(super) async fn serve(
         self,
         asks: mpsc::Sender<Ask>,
+        overview: Arc<Overview>,
         shutdown: CancellationToken,
         done: CancellationToken,
     ) {
@@ -65,7 +69,8 @@ impl ControlSocket {
                 () = done.cancelled() => break,
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, _)) => {
-                        connections.spawn(serve_one(stream, asks.clone(), shutdown.clone(), done.clone()));
+                        let (asks, overview) = (asks.clone(), overview.clone());
+                        connections.spawn(serve_one(stream, asks, overview, shutdown.clone(), done.clone()));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "control socket");
@@ -82,6 +87,7 @@ impl ControlSocket {
 async fn serve_one(
     stream: UnixStream,
     asks: mpsc::Sender<Ask>,
+    overview: Arc<Overview>,
     shutdown: CancellationToken,
     done: CancellationToken,
 ) {
@@ -105,17 +111,13 @@ async fn serve_one(
             done.cancelled().await;
         }
         Request::Status => {
-            let (sender, receiver) = oneshot::channel();
-            if asks.send(Ask::Status(sender)).await.is_ok()
-                && let Ok(status) = receiver.await
-            {
-                let _ = write.write_all(&Reply::Status { status: Box::new(status) }.line()).await;
-            }
+            let status = Box::new(overview.status());
+            let _ = write.write_all(&Reply::Status { status }.line()).await;
         }
         Request::Shape { shape } => {
             let (sender, mut replies) = mpsc::unbounded_channel();
             let (finished, mut end) = oneshot::channel();
-            if asks.send(Ask::Grow(shape, Reporter::channel(sender), finished)).await.is_err() {
+            if asks.send(Ask { shape, report: Reporter::channel(sender), finished }).await.is_err() {
                 return;
             }
             loop {
@@ -133,5 +135,36 @@ async fn serve_one(
                 let _ = write.write_all(&reply.line()).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::control;
+    use crate::server::components::States;
+    use crate::shape::Wish;
+
+    /// SP-107: `status` is answered while the installation is busy with something else.
+    #[tokio::test]
+    async fn sp_107_status_does_not_wait_for_a_change_under_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::resolve(Some(dir.path())).unwrap();
+        data.create().unwrap();
+        let shape = Shape::fulfil(None, &Wish::default(), "id").unwrap();
+        let overview = Arc::new(Overview::new(&data, &shape, Instant::now(), States::default()));
+        let (asks, inbox) = mpsc::channel(1);
+        let (shutdown, done) = (CancellationToken::new(), CancellationToken::new());
+        let socket = ControlSocket::bind(&data).unwrap();
+        let serving = tokio::spawn(socket.serve(asks, overview, shutdown, done.clone()));
+        // Nobody looks into the inbox.
+        let growing = control::ask(&data, &Request::Shape { shape: Box::new(shape) }).await.unwrap();
+        let status = tokio::time::timeout(Duration::from_secs(60), control::status(&data)).await;
+        assert_eq!(status.expect("an answer").unwrap().pid, std::process::id());
+        done.cancel();
+        serving.await.unwrap();
+        drop((growing, inbox));
     }
 }

@@ -4,23 +4,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::json;
-use space::listener::{Listener, Router};
+use space::listener::{Certificate, Listener, Router};
 use space::{Space, SpaceConfig, pki};
 use store::Engine;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::control::{ServerStatus, SpaceStatus};
 use crate::datadir::{DataDir, write_atomically};
 use crate::exit::{Exit, Failure, OrFail};
 use crate::kubeconfig::{Entry, Kubeconfig};
 use crate::shape::Shape;
 
 use super::control_socket::{Ask, ControlSocket};
+use super::overview::Overview;
 use super::{Components, Reporter, wiring};
 
 /// Longest time components get to stop before the process ends anyway.
 const STOP: Duration = Duration::from_secs(5);
+/// Bounds of the pause between two looks at the ages of certificates: clocks may be set meanwhile.
+const RENEWALS: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(12 * 3600));
+/// Pause after a renewal that failed.
+const RENEW_AGAIN: Duration = Duration::from_secs(600);
 
 /// Serves the installation until `stop`. Everything started here has ended when this returns.
 pub(crate) async fn run(
@@ -30,7 +34,7 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) -> Result<(), Failure> {
     data.create()?;
-    let lock = data.lock()?;
+    let lock = data.lock().await?;
     let begun = Instant::now();
     let listener = bind(&shape).await?;
     let mut shape = shape;
@@ -38,7 +42,7 @@ pub(crate) async fn run(
     shape.save(data)?;
     let engine = open(data).await?;
     let serving = pki::serving(data.path(), &[], SystemTime::now()).or_fail("preparing the certificates")?;
-    let ca_pem = serving.ca_pem.clone();
+    let certificate = Arc::new(Certificate::new(&serving).or_fail("preparing the certificates")?);
     let socket = ControlSocket::bind(data)?;
     let router = Arc::new(Router::default());
     report.step(
@@ -48,22 +52,26 @@ pub(crate) async fn run(
 
     let (listening, draining) = (CancellationToken::new(), CancellationToken::new());
     let mut tasks = tokio::task::JoinSet::new();
-    let serve = listener.serve(serving, router.clone(), listening.clone(), draining.clone());
+    let serve = listener.serve(certificate.clone(), router.clone(), listening.clone(), draining.clone());
     tasks.spawn(async move { serve.await.map_err(|error| error.to_string()) });
     let (asks, inbox) = mpsc::channel(16);
     let done = CancellationToken::new();
-    let (socket_stop, socket_done) = (stop.clone(), done.clone());
-    let control = tokio::spawn(async move { socket.serve(asks, socket_stop, socket_done).await });
+    let components = Components::new();
+    let overview = Arc::new(Overview::new(data, &shape, begun, components.states()));
+    let (shown, socket_stop, socket_done) = (overview.clone(), stop.clone(), done.clone());
+    let control = tokio::spawn(async move { socket.serve(asks, shown, socket_stop, socket_done).await });
 
     let mut installation = Installation {
         data: data.clone(),
         shape: Shape { its: vec![], wds: vec![], clusters: vec![], ..shape.clone() },
         engine,
         router,
-        ca_pem,
+        certificate,
+        ca_pem: serving.ca_pem,
+        renewal: serving.renewal,
         spaces: Vec::new(),
-        components: Components::new(),
-        begun,
+        components,
+        overview,
     };
     let outcome = installation.live(shape, inbox, report, &stop, &mut tasks).await;
     installation.close(&listening, &draining, tasks).await;
@@ -100,10 +108,13 @@ pub(super) struct Installation {
     shape: Shape,
     engine: Engine,
     router: Arc<Router>,
+    certificate: Arc<Certificate>,
     ca_pem: String,
+    /// When the serving certificate or its CA is next renewed.
+    renewal: SystemTime,
     spaces: Vec<(Arc<Space>, &'static str)>,
     components: Components,
-    begun: Instant,
+    overview: Arc<Overview>,
 }
 
 impl Installation {
@@ -120,9 +131,14 @@ impl Installation {
             () = stop.cancelled() => return Ok(()),
         }
         report.ready();
+        let mut renewal = Box::pin(tokio::time::sleep(self.until_renewal(SystemTime::now())));
         loop {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
+                () = &mut renewal => {
+                    let pause = self.look_after_certificates(SystemTime::now());
+                    renewal.as_mut().reset(tokio::time::Instant::now() + pause);
+                }
                 Some(ended) = tasks.join_next() => {
                     let why = ended.map_err(|e| e.to_string()).and_then(|r| r).err();
                     let why = why.unwrap_or_else(|| "it ended".into());
@@ -134,22 +150,56 @@ impl Installation {
     }
 
     async fn answer(&mut self, ask: Ask, stop: &CancellationToken) {
-        match ask {
-            Ask::Status(reply) => drop(reply.send(self.status())),
-            Ask::Grow(wanted, report, finished) => {
-                let grown = tokio::select! {
-                    grown = self.grow(*wanted, &report) => grown,
-                    () = stop.cancelled() => {
-                        Err(Failure::new(Exit::Failed, "changing the running server", "it is being stopped"))
-                    }
-                };
-                match grown {
-                    Ok(()) => report.ready(),
-                    Err(failure) => report.failed(&failure),
-                }
-                let _ = finished.send(());
+        let Ask { shape, report, finished } = ask;
+        let grown = tokio::select! {
+            grown = self.grow(*shape, &report) => grown,
+            () = stop.cancelled() => {
+                Err(Failure::new(Exit::Failed, "changing the running server", "it is being stopped"))
+            }
+        };
+        match grown {
+            Ok(()) => report.ready(),
+            Err(failure) => report.failed(&failure),
+        }
+        let _ = finished.send(());
+    }
+
+    /// How long until a certificate is due, within [`RENEWALS`].
+    fn until_renewal(&self, now: SystemTime) -> Duration {
+        let of_spaces = self.spaces.iter().map(|(space, _)| space.keys().renewal).min();
+        let next = of_spaces.map_or(self.renewal, |next| next.min(self.renewal));
+        next.duration_since(now).unwrap_or_default().clamp(RENEWALS.0, RENEWALS.1)
+    }
+
+    /// Renews what is due and says when to look again (SP-062).
+    fn look_after_certificates(&mut self, now: SystemTime) -> Duration {
+        match self.renew(now) {
+            Ok(()) => self.until_renewal(now),
+            Err(failure) => {
+                tracing::error!(what = failure.what, why = failure.why, "certificates could not be renewed");
+                RENEW_AGAIN
             }
         }
+    }
+
+    /// Certificates near their end are made anew, shown to new connections, and written into the kubeconfig of the
+    /// data directory. `kube-root-ca.crt` gets a CA that was signed again with the next start: the old one has
+    /// two years left.
+    fn renew(&mut self, now: SystemTime) -> Result<(), Failure> {
+        const WHAT: &str = "renewing certificates";
+        let serving = pki::serving(self.data.path(), &[], now).or_fail(WHAT)?;
+        self.certificate.replace(&serving).or_fail(WHAT)?;
+        self.renewal = serving.renewal;
+        let mut changed = std::mem::replace(&mut self.ca_pem, serving.ca_pem) != self.ca_pem;
+        for (space, _) in &self.spaces {
+            let renewed =
+                space.renew(self.data.path(), now).or_fail(format!("{WHAT} of {}", space.name()))?;
+            if renewed {
+                tracing::info!(space = space.name(), "renewed the administrator's certificate");
+            }
+            changed |= renewed;
+        }
+        if changed { self.write_kubeconfig(&self.shape.clone()) } else { Ok(()) }
     }
 
     /// Starts what `wanted` has and this has not, and waits until all of it is ready. Cost: the difference.
@@ -208,6 +258,7 @@ impl Installation {
         started.sort_by_key(|(index, ..)| *index);
         for (_, space, role) in started {
             self.router.add(space.name(), space.server().service());
+            self.overview.add(&space, role);
             self.spaces.push((space, role));
         }
         outcome
@@ -224,32 +275,21 @@ impl Installation {
     fn entries(&self) -> Vec<Entry> {
         use base64::Engine as _;
         let encode = |pem: &str| base64::engine::general_purpose::STANDARD.encode(pem);
-        let entry = |(space, _): &(Arc<Space>, &str)| Entry {
-            space: space.name().to_owned(),
-            cluster: json!({
-                "server": space.url(),
-                "certificate-authority-data": encode(&self.ca_pem),
-            }),
-            user: json!({
-                "client-certificate-data": encode(&space.keys().admin_cert),
-                "client-key-data": encode(&space.keys().admin_key),
-            }),
+        let entry = |(space, _): &(Arc<Space>, &str)| {
+            let keys = space.keys();
+            Entry {
+                space: space.name().to_owned(),
+                cluster: json!({
+                    "server": space.url(),
+                    "certificate-authority-data": encode(&self.ca_pem),
+                }),
+                user: json!({
+                    "client-certificate-data": encode(&keys.admin_cert),
+                    "client-key-data": encode(&keys.admin_key),
+                }),
+            }
         };
         self.spaces.iter().map(entry).collect()
-    }
-
-    fn status(&self) -> ServerStatus {
-        ServerStatus {
-            pid: std::process::id(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            uptime_seconds: self.begun.elapsed().as_secs(),
-            memory_bytes: resident_memory(),
-            store_bytes: directory_size(&self.data.store()),
-            url: format!("https://{}", self.shape.listen),
-            simulated_workloads: self.shape.simulate_workloads,
-            spaces: self.spaces.iter().map(|(space, role)| space_status(space, role)).collect(),
-            components: self.components.status(),
-        }
     }
 
     /// Listener, components, watches, requests under way, store: in this order, none left behind.
@@ -310,26 +350,62 @@ async fn wait_ready(
     Ok(())
 }
 
-fn space_status(space: &Space, role: &str) -> SpaceStatus {
-    let snapshot = space.server().store().snapshot();
-    let objects = snapshot.collections().map(|c| snapshot.view(c).len(None)).sum();
-    SpaceStatus {
-        name: space.name().to_owned(),
-        role: role.to_owned(),
-        ready: space.server().ready(),
-        url: space.url().to_owned(),
-        objects,
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::shape::Wish;
+
+    /// By name, the certificates that the kubeconfig of the data directory hands out.
+    fn handed_out(data: &DataDir) -> BTreeMap<String, String> {
+        let file: serde_json::Value =
+            serde_saphyr::from_str(&std::fs::read_to_string(data.kubeconfig()).unwrap()).unwrap();
+        let users = file["users"].as_array().unwrap().iter();
+        let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        users.map(|u| (text(&u["name"]), text(&u["user"]["client-certificate-data"]))).collect()
     }
-}
 
-/// Resident set size in bytes, where `/proc` tells.
-fn resident_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|l| l.starts_with("VmRSS:"))?;
-    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
-}
-
-fn directory_size(dir: &std::path::Path) -> u64 {
-    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
-    entries.flatten().filter_map(|e| e.metadata().ok()).map(|m| m.len()).sum()
+    /// SP-062: certificates are renewed while the server runs, at 80 % of their life and not before.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn sp_062_certificates_are_renewed_while_running() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::resolve(Some(dir.path())).unwrap();
+        data.create().unwrap();
+        let wanted = Shape::fulfil(None, &Wish { clusters: Some(0), ..Wish::default() }, "id").unwrap();
+        let now = SystemTime::now();
+        let serving = pki::serving(data.path(), &[], now).unwrap();
+        let components = Components::new();
+        let overview = Arc::new(Overview::new(&data, &wanted, Instant::now(), components.states()));
+        let mut installation = Installation {
+            data: data.clone(),
+            shape: Shape { its: vec![], wds: vec![], clusters: vec![], ..wanted.clone() },
+            engine: Engine::in_memory(),
+            router: Arc::default(),
+            certificate: Arc::new(Certificate::new(&serving).unwrap()),
+            ca_pem: serving.ca_pem,
+            renewal: serving.renewal,
+            spaces: Vec::new(),
+            components,
+            overview,
+        };
+        installation.start_spaces(&[("its1".into(), "its"), ("wds1".into(), "wds")]).await.unwrap();
+        installation.shape = wanted.clone();
+        installation.write_kubeconfig(&wanted).unwrap();
+        let first = handed_out(&data);
+        assert_eq!(first.len(), 2);
+        let day = Duration::from_secs(24 * 3600);
+        installation.renew(now + 280 * day).unwrap();
+        assert_eq!(handed_out(&data), first, "not before its time");
+        assert_eq!(installation.until_renewal(now + 280 * day), RENEWALS.1);
+        installation.renew(now + 300 * day).unwrap();
+        let second = handed_out(&data);
+        assert_eq!(second.keys().collect::<Vec<_>>(), first.keys().collect::<Vec<_>>());
+        assert!(second.iter().all(|(name, certificate)| first[name] != *certificate));
+        assert_eq!(installation.until_renewal(now + 300 * day), RENEWALS.1);
+        assert_eq!(installation.until_renewal(now + 3650 * day), RENEWALS.0, "long overdue");
+        for (space, _) in &installation.spaces {
+            space.stop().await;
+        }
+    }
 }

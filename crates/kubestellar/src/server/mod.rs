@@ -3,6 +3,7 @@
 mod components;
 mod control_socket;
 mod installation;
+mod overview;
 mod rbac;
 mod reporter;
 mod wiring;

@@ -65,8 +65,9 @@ fn generic(
     ready: &mut Ready,
 ) -> Result<(), Failure> {
     let space = find(running, name)?;
-    let signer = CsrSigner::new(&space.keys().client_ca, &space.keys().client_ca_key)
-        .or_fail(format!("starting the space {name}"))?;
+    let keys = space.keys();
+    let signer =
+        CsrSigner::new(&keys.client_ca, &keys.client_ca_key).or_fail(format!("starting the space {name}"))?;
     let config = controllers::Config { ca_bundle_pem: running.ca_pem().to_owned(), csr_signer: Some(signer) };
     let of = space.clone();
     let run: Run = Box::new(move |stop, ready| {

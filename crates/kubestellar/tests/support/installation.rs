@@ -160,6 +160,20 @@ impl Drop for Installation {
     }
 }
 
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log();
+            let said: Vec<&str> = log.lines().filter(|l| l.contains("WARN") || l.contains("ERROR")).collect();
+            eprintln!(
+                "{} had said:\n{}",
+                self.log.display(),
+                said[said.len().saturating_sub(40)..].join("\n")
+            );
+        }
+    }
+}
+
 impl Server {
     pub fn pid(&self) -> u32 {
         self.child.id().expect("it runs")

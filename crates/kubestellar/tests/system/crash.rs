@@ -194,13 +194,44 @@ async fn check(ks: &Installation, mut ledger: Ledger, watchers: &mut [Watcher]) 
         there.into_iter().map(|(name, (_, value))| (name, value)).collect();
     for cluster in ["cluster1", "cluster2"] {
         let maps: Api<ConfigMap> = Api::namespaced(ks.client(cluster).await, "tide");
+        let mut difference = Difference(String::new());
         until(&maps, &format!("delivery of all to {cluster}"), |all| {
             let ours = all.values().filter(|o| o.labels().contains_key("app.kubernetes.io/part-of"));
-            all.len() >= values.len() && ours.map(|o| (o.name_any(), value(o))).eq(values.clone())
+            let ours: BTreeMap<String, String> = ours.map(|o| (o.name_any(), value(o))).collect();
+            difference.note(&values, &ours);
+            ours == values
         })
         .await;
     }
     ledger
+}
+
+/// What was last seen to differ; told when the test fails.
+struct Difference(String);
+
+impl Difference {
+    fn note(&mut self, wanted: &BTreeMap<String, String>, found: &BTreeMap<String, String>) {
+        let of = |one: &BTreeMap<String, String>, other: &BTreeMap<String, String>| -> Vec<String> {
+            one.iter().filter(|(k, v)| other.get(*k) != Some(v)).map(|(k, _)| k.clone()).collect()
+        };
+        let (missing, other) = (of(wanted, found), of(found, wanted));
+        self.0 = format!(
+            "{} of {} are not there as wanted, among them {:?}; {} are there otherwise, among them {:?}",
+            missing.len(),
+            wanted.len(),
+            &missing[..missing.len().min(20)],
+            other.len(),
+            &other[..other.len().min(20)]
+        );
+    }
+}
+
+impl Drop for Difference {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.0);
+        }
+    }
 }
 
 fn value(map: &ConfigMap) -> String {

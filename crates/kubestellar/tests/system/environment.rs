@@ -14,8 +14,15 @@ async fn sp_a_21_port_in_use() {
     up.fails(4, &[&address, "in use"]);
     assert!(up.stderr.contains("hint: ") && up.stderr.contains("--listen"), "{}", up.stderr);
     assert!(!ks.kubeconfig().exists(), "nothing was started, so there is nothing to connect to");
+    assert!(!ks.data().join("installation.json").exists(), "the taken address is not remembered");
     ks.run(&["status"]).await.fails(6, &[]);
     ks.must(&["up", "--clusters", "0", "--listen", "127.0.0.1:0"]).await;
+    // Nor is it by an installation that has one.
+    let own = ks.status().await["server"]["url"].as_str().unwrap().to_owned();
+    ks.must(&["down"]).await;
+    ks.run(&["up", "--listen", &address]).await.fails(4, &[&address, "in use"]);
+    ks.must(&["up"]).await;
+    assert_eq!(ks.status().await["server"]["url"], own);
 }
 
 /// SP-086: a second server on the same data directory is exit 4 and names the first.

@@ -1,0 +1,79 @@
+//! What `status` shows: readable at any time, also while the installation grows or starts.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::RwLock;
+use space::Space;
+
+use crate::control::{ServerStatus, SpaceStatus};
+use crate::datadir::DataDir;
+use crate::shape::Shape;
+
+use super::components::States;
+
+/// Shared by the installation, which adds to it, and the control socket, which answers from it.
+pub(super) struct Overview {
+    data: DataDir,
+    begun: Instant,
+    url: String,
+    simulated_workloads: bool,
+    spaces: RwLock<Vec<(Arc<Space>, &'static str)>>,
+    components: States,
+}
+
+impl Overview {
+    /// Of an installation that listens where `shape` says; nothing runs yet.
+    pub(super) fn new(data: &DataDir, shape: &Shape, begun: Instant, components: States) -> Self {
+        Self {
+            data: data.clone(),
+            begun,
+            url: format!("https://{}", shape.listen),
+            simulated_workloads: shape.simulate_workloads,
+            spaces: RwLock::default(),
+            components,
+        }
+    }
+
+    pub(super) fn add(&self, space: &Arc<Space>, role: &'static str) {
+        self.spaces.write().push((space.clone(), role));
+    }
+
+    pub(super) fn status(&self) -> ServerStatus {
+        ServerStatus {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_seconds: self.begun.elapsed().as_secs(),
+            memory_bytes: resident_memory(),
+            store_bytes: directory_size(&self.data.store()),
+            url: self.url.clone(),
+            simulated_workloads: self.simulated_workloads,
+            spaces: self.spaces.read().iter().map(|(space, role)| space_status(space, role)).collect(),
+            components: self.components.status(),
+        }
+    }
+}
+
+fn space_status(space: &Space, role: &str) -> SpaceStatus {
+    let snapshot = space.server().store().snapshot();
+    let objects = snapshot.collections().map(|c| snapshot.view(c).len(None)).sum();
+    SpaceStatus {
+        name: space.name().to_owned(),
+        role: role.to_owned(),
+        ready: space.server().ready(),
+        url: space.url().to_owned(),
+        objects,
+    }
+}
+
+/// Resident set size in bytes, where `/proc` tells.
+fn resident_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|l| l.starts_with("VmRSS:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+fn directory_size(dir: &std::path::Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    entries.flatten().filter_map(|e| e.metadata().ok()).map(|m| m.len()).sum()
+}
