@@ -530,6 +530,13 @@ fn audit_id(parts: &Parts) -> HeaderValue {
 #[derive(Clone)]
 pub struct Service(Arc<ApiServer>);
 
+impl Service {
+    /// [`ApiServer::ready`].
+    pub fn ready(&self) -> bool {
+        self.0.ready()
+    }
+}
+
 impl<B> tower::Service<Request<B>> for Service
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,

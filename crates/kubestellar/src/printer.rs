@@ -61,6 +61,13 @@ impl Printer {
         }
     }
 
+    /// What a person reads after something was done, on stdout: nothing when quiet (SP-082).
+    pub(crate) fn closing(&self, text: &str) {
+        if !self.quiet {
+            self.result(text);
+        }
+    }
+
     /// Result text on stdout, also when quiet. A closed pipe is not an error.
     #[allow(clippy::unused_self, reason = "the printer is the one door to stdout")]
     pub(crate) fn result(&self, text: &str) {

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use apiserver::health::{self, Check};
 use apiserver::identity::Caller;
 use apiserver::response::{self, Body};
 use apiserver::server::Service as ApiService;
@@ -67,6 +68,19 @@ impl Router {
             return Some((service, "/spaces/".len() + name.len()));
         }
         self.root.read().clone().map(|service| (service, 0))
+    }
+
+    /// What the health of the process consists of. A space that is not ready makes the process unready but no
+    /// less alive: `/livez` and `/healthz` only say that requests are answered (SP-139).
+    fn checks(&self, path: &str) -> Vec<Check> {
+        let mut checks = vec![Check::new("ping", true)];
+        if path.starts_with("/readyz") {
+            let spaces = self.spaces.read();
+            checks.extend(
+                spaces.iter().map(|(name, space)| Check::new(format!("space/{name}"), space.ready())),
+            );
+        }
+        checks
     }
 }
 
@@ -188,12 +202,12 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Arc<Router
 
 async fn route(router: &Router, caller: Caller, mut request: Request<Incoming>) -> Response<Body> {
     let Some((mut service, prefix)) = router.find(request.uri().path()) else {
-        return outside(request.uri().path());
+        return outside(router, request.uri());
     };
     if prefix > 0 {
         match strip(request.uri(), prefix) {
             Some(uri) => *request.uri_mut() = uri,
-            None => return outside(""),
+            None => return nothing_there(),
         }
     }
     request.extensions_mut().insert(caller);
@@ -203,13 +217,18 @@ async fn route(router: &Router, caller: Caller, mut request: Request<Incoming>) 
     }
 }
 
-/// What answers outside all spaces: health of the process, nothing else.
-fn outside(path: &str) -> Response<Body> {
-    const PLAIN: &str = "text/plain; charset=utf-8";
-    match path {
-        "/healthz" | "/livez" | "/readyz" => response::new(StatusCode::OK, PLAIN, "ok"),
-        _ => response::new(StatusCode::NOT_FOUND, PLAIN, "404 page not found\n"),
+/// What answers outside all spaces: health of the process, nothing else. `kubectl get --raw /readyz` comes here whatever
+/// space its context names, since it replaces the whole path.
+fn outside(router: &Router, uri: &Uri) -> Response<Body> {
+    let checks = router.checks(uri.path());
+    match health::answer(uri.path(), uri.query().unwrap_or_default(), &checks) {
+        Some(answer) => answer.map(Body::from),
+        None => nothing_there(),
     }
+}
+
+fn nothing_there() -> Response<Body> {
+    response::new(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n")
 }
 
 /// The URI without its first `prefix` bytes of path.
@@ -318,11 +337,13 @@ impl ClientCertVerifier for Possession {
 mod tests {
     use std::time::SystemTime;
 
+    use http_body_util::BodyExt as _;
     use rustls::RootCertStore;
     use rustls::pki_types::pem::PemObject;
+    use store::Engine;
 
     use super::*;
-    use crate::pki;
+    use crate::{Space, SpaceConfig, pki};
 
     /// The certificate that a client with the CA is shown.
     async fn shown(address: SocketAddr, ca: &str) -> CertificateDer<'static> {
@@ -375,5 +396,36 @@ mod tests {
             let stripped = strip(&uri.parse().unwrap(), prefix).unwrap();
             assert_eq!(stripped.path_and_query().unwrap().as_str(), wanted);
         }
+    }
+
+    async fn ask(router: &Router, uri: &'static str) -> (u16, String) {
+        let answer = outside(router, &Uri::from_static(uri));
+        let status = answer.status().as_u16();
+        let body = answer.into_body().collect().await.expect("a body").to_bytes();
+        (status, String::from_utf8_lossy(&body).into_owned())
+    }
+
+    /// SP-139: the process is ready when its spaces are, and says which is not; a space that ends makes it no less alive.
+    #[tokio::test]
+    async fn sp_139_the_process_is_ready_when_its_spaces_are() {
+        let data = tempfile::tempdir().expect("a directory");
+        let config = SpaceConfig {
+            name: "test",
+            data: data.path(),
+            url: "https://127.0.0.1:9443/spaces/test".into(),
+            advertise: "127.0.0.1:9443".into(),
+        };
+        let space = Space::start(&Engine::in_memory(), config).await.expect("a space");
+        let router = Router::default();
+        router.add("test", space.server().service());
+        assert_eq!(ask(&router, "/readyz").await, (200, "ok".into()));
+        let verbose = "[+]ping ok\n[+]space/test ok\nreadyz check passed\n";
+        assert_eq!(ask(&router, "/readyz?verbose").await, (200, verbose.into()));
+        space.stop().await;
+        let unready = "[+]ping ok\n[-]space/test failed: reason withheld\nreadyz check failed\n";
+        assert_eq!(ask(&router, "/readyz").await, (500, unready.into()));
+        assert_eq!(ask(&router, "/livez").await, (200, "ok".into()));
+        assert_eq!(ask(&router, "/healthz").await, (200, "ok".into()));
+        assert_eq!(ask(&router, "/api").await, (404, "404 page not found\n".into()));
     }
 }

@@ -241,7 +241,7 @@ fn finish(args: &Args, data: &DataDir, kubeconfigs: &[PathBuf], out: &Printer) -
             out.note(&format!("current context: none -> {context}"));
         }
     }
-    out.result(&summary(&shape, &names));
+    out.closing(&summary(&shape, &names));
     Ok(Exit::Done)
 }
 

@@ -117,7 +117,7 @@ async fn sp_a_23_status_in_every_format() {
     ks.run(&["status", "--exit-code"]).await.fails(6, &[]);
 }
 
-/// SP-A-04, SP-A-06, SP-042: `down` twice is fine and leaves contexts; `up` brings everything back as it was:
+/// SP-A-04, SP-A-06, SP-042, SP-082: `down` twice is fine and leaves contexts; `up` brings everything back as it was:
 /// credentials, objects, and what was delivered.
 #[tokio::test(flavor = "multi_thread")]
 async fn sp_a_04_down_and_up_keep_everything() {
@@ -143,7 +143,8 @@ async fn sp_a_04_down_and_up_keep_everything() {
     assert!(again.stderr.contains("no server is running"), "{}", again.stderr);
     assert_eq!(ks.kubeconfig_text(), kubeconfig, "contexts stay");
 
-    ks.must(&["up"]).await;
+    let quiet = ks.must(&["up", "--quiet"]).await;
+    assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("", ""), "--quiet says nothing (SP-082)");
     assert_eq!(ks.kubeconfig_text(), kubeconfig);
     assert_eq!(std::fs::read(ks.data().join("kubeconfig")).unwrap(), own);
     // The old client: same URL, same CA, same credentials.
