@@ -234,14 +234,14 @@ async fn a_server_that_forgets_at_once_is_given_time() {
         let (query, list) = (short(request.uri()), list.clone());
         counted.lock().unwrap().push(query.clone());
         async move {
+            let no = |code: u16| {
+                let status = json!({"kind": "Status", "status": "Failure", "code": code, "message": "no", "reason": "x"});
+                (code, status.to_string())
+            };
             let (code, body) = match query.as_str() {
                 "" => (200, list),
-                query if query.contains("sendInitialEvents") => (422, "{}".to_owned()),
-                _ => (
-                    410,
-                    r#"{"kind":"Status","status":"Failure","code":410,"reason":"Expired","message":"old"}"#
-                        .to_owned(),
-                ),
+                query if query.contains("sendInitialEvents") => no(422),
+                _ => no(410),
             };
             Ok::<_, Infallible>(Response::builder().status(code).body(Body::from(body.into_bytes())).unwrap())
         }

@@ -12,7 +12,8 @@ use tokio::net::TcpStream;
 
 use super::components::Bare;
 use crate::support::{
-    Installation, Server, config_map, create, dynamic, namespace, policy, until, until_one, within,
+    Installation, Server, config_map, create, deployment, dynamic, namespace, policy, until, until_one,
+    within,
 };
 
 /// Endpoints at free ports, and no limit that would slow a test down.
@@ -104,7 +105,7 @@ async fn leaders(of: &Api<Lease>, enough: impl Fn(&str) -> bool) -> String {
     holder(&until_one(of, name, "the Lease", |lease| enough(&holder(lease))).await)
 }
 
-/// KS-211, KS-A-15, KS-A-23, KS-A-24: of two controller managers one works; when it is killed the other takes over and
+/// KS-211: of two controller managers one works; when it is killed the other takes over and
 /// delivers what was changed meanwhile, and what was delivered stays; told to stop, it gives the Lease back.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_211_the_other_takes_over() {
@@ -224,7 +225,7 @@ async fn ks_223_metrics_and_probes_over_http() {
         |text: &str, what: &str| assert!(text.lines().any(|l| l.starts_with(what)), "no {what} in\n{text}");
     for what in [
         "workqueue_depth{name=\"Status-wds1\"}",
-        "workqueue_queue_duration_seconds_bucket{le=\"0.00000001\",name=\"Binding-wds1\"}",
+        "workqueue_queue_duration_seconds_bucket{le=\"1e-8\",name=\"Binding-wds1\"}",
         "workqueue_work_duration_seconds_count{name=\"Binding-wds1\"}",
         "workqueue_retries_total{name=\"Binding-wds1\"}",
         "workqueue_unfinished_work_seconds{name=\"Binding-wds1\"}",
@@ -422,7 +423,7 @@ async fn over_tls(address: SocketAddr, token: Option<&str>, path: &str) -> Resul
     let url = format!("https://{address}").parse().unwrap();
     let mut config = kube::Config::new(url);
     config.accept_invalid_certs = true;
-    config.auth_info.token = token.map(|token| serde_json::from_value(json!(token)).unwrap());
+    config.auth_info = serde_json::from_value(json!({"token": token})).unwrap();
     let client = kube::Client::try_from(config).unwrap();
     let request = http::Request::get(path).body(Vec::new()).unwrap();
     match within("an answer", client.request_text(request)).await {
@@ -478,4 +479,165 @@ async fn ocm_150_work_agent_lock_probes_and_metrics() {
     .await;
     assert_eq!(given_back.spec.and_then(|it| it.lease_transitions), Some(0));
     edge.server.stop().await;
+}
+
+const TRANSPORT: [&str; 2] = ["--wds-burst=500", "--transport-burst=500"];
+
+fn transport(ks: &Installation, name: &str) -> Component {
+    let kubeconfig = ks.data().join("kubeconfig").display().to_string();
+    let arguments = [
+        "transport-controller",
+        "--wds-name=wds1",
+        "--wds-kubeconfig",
+        &kubeconfig,
+        "--wds-context=wds1",
+        "--transport-kubeconfig",
+        &kubeconfig,
+        "--transport-context=its1",
+    ];
+    Component::start(ks, name, &[&arguments[..], &TRANSPORT].concat())
+}
+
+/// KS-A-24, KS-066: what was changed while both controllers were down is as if they had never been; what should stay is
+/// neither deleted nor made anew when they start.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_a_24_changes_while_down() {
+    let ks = Installation::new();
+    let without = "--without=controller-manager,transport-controller";
+    let server = ks.serve(&["--listen", "127.0.0.1:0", "--clusters", "1", without]).await;
+    let (wds, wec) = (ks.client("wds1").await, ks.client("cluster1").await);
+    let (manager, carrier) =
+        (Component::manager(&ks, "manager", &["--wds-qps=-1"]), transport(&ks, "transport"));
+    for space in ["cove", "isle"] {
+        create(&wds, namespace(space)).await;
+        create(&wds, policy(space, ("location-group", "edge"), false)).await;
+    }
+    for (space, name) in [("cove", "stays"), ("cove", "goes"), ("cove", "relabelled"), ("isle", "x")] {
+        create(&wds, config_map(space, name, "1")).await;
+    }
+    let there = dynamic(&wec, "v1", "ConfigMap", None);
+    let all = ["cove/stays", "cove/goes", "cove/relabelled", "isle/x"];
+    let before =
+        until(&there, "the deliveries", |seen| all.iter().all(|name| seen.contains_key(*name))).await;
+    manager.server.stop().await;
+    carrier.server.stop().await;
+
+    let maps = dynamic(&wds, "v1", "ConfigMap", Some("cove"));
+    maps.delete("goes", &kube::api::DeleteParams::default()).await.unwrap();
+    let other = json!({"metadata": {"labels": {"app.kubernetes.io/part-of": "other"}}});
+    maps.patch("relabelled", &PatchParams::default(), &Patch::Merge(other)).await.unwrap();
+    let policies = dynamic(&wds, "control.kubestellar.io/v1alpha1", "BindingPolicy", None);
+    policies.delete("isle", &kube::api::DeleteParams::default()).await.unwrap();
+    create(&wds, namespace("reef")).await;
+    create(&wds, config_map("reef", "new", "1")).await;
+    create(&wds, policy("reef", ("location-group", "edge"), false)).await;
+
+    let (manager, carrier) =
+        (Component::manager(&ks, "manager", &["--wds-qps=-1"]), transport(&ks, "transport"));
+    let gone = ["cove/goes", "cove/relabelled", "isle/x"];
+    let after = until(&there, "the state as if never down", |seen| {
+        seen.contains_key("reef/new") && gone.iter().all(|name| !seen.contains_key(*name))
+    })
+    .await;
+    assert_eq!(after["cove/stays"].metadata.uid, before["cove/stays"].metadata.uid);
+    manager.server.stop().await;
+    carrier.server.stop().await;
+    server.stop().await;
+}
+
+/// KS-A-15: returned status survives a crash of the controller manager, and a run without the status controller; the next
+/// full run sets right what changed meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_a_15_status_over_a_crash() {
+    let ks = Installation::new();
+    let serve = ["--listen", "127.0.0.1:0", "--clusters", "1", "--without=controller-manager"];
+    let server = ks.serve(&serve).await;
+    let (wds, wec) = (ks.client("wds1").await, ks.client("cluster1").await);
+    let manager = Component::manager(&ks, "manager", &["--wds-qps=-1"]);
+    create(&wds, namespace("solo")).await;
+    create(&wds, deployment("solo", "web")).await;
+    create(&wds, policy("solo", ("name", "cluster1"), true)).await;
+    let here = dynamic(&wds, "apps/v1", "Deployment", Some("solo"));
+    let returned = |object: &Value| object["status"]["availableReplicas"] == 2;
+    until_one(&here, "web", "the returned status", |web| returned(&web.data)).await;
+    manager.server.kill().await;
+
+    let half = Component::manager(&ks, "half", &["--wds-qps=-1", "--controllers=binding"]);
+    let policies = dynamic(&wds, "control.kubestellar.io/v1alpha1", "BindingPolicy", None);
+    let nowhere = json!({"spec": {"clusterSelectors": [{"matchLabels": {"name": "nowhere"}}]}});
+    policies.patch("solo", &PatchParams::default(), &Patch::Merge(nowhere)).await.unwrap();
+    let there = dynamic(&wec, "apps/v1", "Deployment", None);
+    until(&there, "the removal from the cluster", |all| !all.contains_key("solo/web")).await;
+    assert!(returned(&here.get("web").await.unwrap().data), "nobody is there to clear it");
+    half.server.stop().await;
+
+    let whole = Component::manager(&ks, "whole", &["--wds-qps=-1"]);
+    until_one(&here, "web", "the cleared status", |web| {
+        web.data["status"]["availableReplicas"].as_i64().unwrap_or(0) == 0
+    })
+    .await;
+    whole.server.stop().await;
+    server.stop().await;
+}
+
+/// The plural names of what a Binding selects.
+fn selected(binding: &Value) -> std::collections::BTreeSet<String> {
+    let scopes = ["clusterScope", "namespaceScope"].map(|scope| &binding["spec"]["workload"][scope]);
+    let entries = scopes.into_iter().filter_map(Value::as_array).flatten();
+    entries.filter_map(|entry| entry["resource"].as_str().map(str::to_owned)).collect()
+}
+
+/// KS-A-27, KS-213: only the groups on the list are looked at, also among those that CRDs bring later; the core group
+/// needs an empty element.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_a_27_api_groups() {
+    let ks = Installation::new();
+    let serve = ["--listen", "127.0.0.1:0", "--clusters", "0", "--without=controller-manager"];
+    let server = ks.serve(&serve).await;
+    let wds = ks.client("wds1").await;
+    create(&wds, namespace("gulf")).await;
+    create(&wds, config_map("gulf", "a", "1")).await;
+    create(&wds, deployment("gulf", "web")).await;
+    create(&wds, policy("gulf", ("location-group", "edge"), false)).await;
+    let bindings = dynamic(&wds, "control.kubestellar.io/v1alpha1", "Binding", None);
+
+    let few = Component::manager(&ks, "few", &["--wds-qps=-1", "--api-groups=apps,sea.example"]);
+    let first =
+        until_one(&bindings, "gulf", "the Binding", |b| selected(&b.data).contains("deployments")).await;
+    assert_eq!(selected(&first.data).into_iter().collect::<Vec<_>>(), ["deployments"]);
+    let open = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    create(
+        &wds,
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "waves.sea.example"},
+            "spec": {
+                "group": "sea.example", "scope": "Namespaced", "names": {"plural": "waves", "kind": "Wave"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": open}],
+            },
+        }),
+    )
+    .await;
+    let crds = dynamic(&wds, "apiextensions.k8s.io/v1", "CustomResourceDefinition", None);
+    until_one(&crds, "waves.sea.example", "the definition", |crd| {
+        let conditions = crd.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|it| it["type"] == "Established" && it["status"] == "True")
+    })
+    .await;
+    let wave = json!({
+        "apiVersion": "sea.example/v1", "kind": "Wave",
+        "metadata": {"name": "w", "namespace": "gulf", "labels": {"app.kubernetes.io/part-of": "gulf"}},
+    });
+    create(&wds, wave).await;
+    until_one(&bindings, "gulf", "the custom object", |b| selected(&b.data).contains("waves")).await;
+    few.server.stop().await;
+
+    let more = Component::manager(&ks, "more", &["--wds-qps=-1", "--api-groups=,apps"]);
+    until_one(&bindings, "gulf", "the core group", |b| {
+        let have: Vec<String> = selected(&b.data).into_iter().collect();
+        have == ["configmaps", "deployments", "namespaces"]
+    })
+    .await;
+    more.server.stop().await;
+    server.stop().await;
 }

@@ -39,8 +39,8 @@ pub(crate) struct Args {
         default_missing_value = "true", value_parser = boolean)]
     in_cluster: bool,
     /// File to write, or - for stdout
-    #[arg(long, value_name = "FILE", default_value = "")]
-    output_file: PathBuf,
+    #[arg(long, value_name = "FILE")]
+    output_file: Option<PathBuf>,
     /// Context of the hosting cluster's kubeconfig [default: current]
     #[arg(long, value_name = "CONTEXT")]
     context: Option<String>,
@@ -68,9 +68,7 @@ pub(crate) async fn run(args: &Args, hosting: Option<&PathBuf>, out: &Printer) -
         }
         _ => {}
     }
-    if args.output_file.as_os_str().is_empty() {
-        return Err(wrong("--output-file is missing"));
-    }
+    let file = args.output_file.as_ref().ok_or_else(|| wrong("--output-file is missing"))?;
     args.logging.warn();
     let options = KubeConfigOptions {
         context: args.context.clone(),
@@ -89,7 +87,7 @@ pub(crate) async fn run(args: &Args, hosting: Option<&PathBuf>, out: &Printer) -
         })?,
         () = stop.cancelled() => return Ok(Exit::Interrupted),
     };
-    write(&args.output_file, &text, out)
+    write(file, &text, out)
 }
 
 async fn wait(args: &Args, client: &Client) -> String {
