@@ -26,6 +26,7 @@ use runtime::{
     backoff::jittered,
     feed::{Change, Key, Keyed, Source, follow},
     mapper::Mapper,
+    metrics::Metrics,
     rest::{Gvr, Rest},
     work,
 };
@@ -74,6 +75,8 @@ pub struct Config {
     pub raw_feedback: Raw,
     /// Set true once the agent works.
     pub ready: watch::Sender<bool>,
+    /// What is counted goes here: the queue `ManifestWorkAgent`.
+    pub metrics: Metrics,
 }
 
 impl Config {
@@ -92,6 +95,7 @@ impl Config {
             allow_mass_eviction: false,
             raw_feedback: Raw::Refused,
             ready: watch::Sender::new(false),
+            metrics: Metrics::default(),
         }
     }
 }
@@ -210,6 +214,7 @@ pub(crate) struct Agent {
 impl Agent {
     fn new(hub: &Client, cluster: &Client, mut config: Config, stop: CancellationToken) -> Self {
         let hash = hub_hash(&config.hub_url);
+        let counted = config.metrics.queue("ManifestWorkAgent");
         if config.agent_id.is_empty() {
             config.agent_id.clone_from(&hash);
         }
@@ -228,7 +233,7 @@ impl Agent {
             clocks: Mutex::default(),
             leaving: Mutex::default(),
             kinds: Mutex::default(),
-            queue: Queue::new(Duration::from_millis(5), Duration::from_secs(120)),
+            queue: Queue::new(Duration::from_millis(5), Duration::from_secs(120)).observed(counted),
             synced: [AtomicBool::new(false), AtomicBool::new(false)],
             started: CancellationToken::new(),
             stop,
