@@ -96,7 +96,7 @@ fn counted(resource: &GroupResource, counters: &Counters, reports: &Reports) -> 
     let lists: Vec<Option<&Value>> =
         reports.values().map(|status| status.and_then(|it| it.get("conditions"))).collect();
     let mut merged = conditions(&lists);
-    for telling in verbatim(resource, &lists) {
+    if let Some(telling) = verbatim(resource, &lists) {
         merged.insert(type_of(telling).unwrap_or_default().to_owned(), telling.clone());
     }
     if !merged.is_empty() {
@@ -223,9 +223,8 @@ fn shaped(values: &[&Value]) -> Option<Value> {
             if lists.iter().any(|list| list.len() != items.len()) {
                 return None;
             }
-            let at = |index: usize| {
-                shaped(&lists.iter().filter_map(|list| list.get(index)).collect::<Vec<_>>())
-            };
+            let at =
+                |index: usize| shaped(&lists.iter().filter_map(|list| list.get(index)).collect::<Vec<_>>());
             (0..items.len()).map(at).collect::<Option<Vec<_>>>().map(Value::Array)
         }
         _ => values.iter().all(|value| *value == first).then(|| first.clone()),
@@ -296,8 +295,7 @@ mod tests {
                 "apps",
                 "daemonsets",
                 &[json!({"numberReady": 2, "numberMisscheduled": 1}), json!({"numberReady": 1})]
-            )
-            ["numberMisscheduled"],
+            )["numberMisscheduled"],
             json!(1)
         );
     }
@@ -344,7 +342,10 @@ mod tests {
                 json!({"conditions": [timed("A", "True", "2026-01-03T00:00:00Z", "a2"), timed("B", "True", "2026-01-02T00:00:00Z", "b2")]}),
             ],
         );
-        let expected = json!([timed("A", "True", "2026-01-03T00:00:00Z", "a1"), timed("B", "True", "2026-01-02T00:00:00Z", "b2")]);
+        let expected = json!([
+            timed("A", "True", "2026-01-03T00:00:00Z", "a1"),
+            timed("B", "True", "2026-01-02T00:00:00Z", "b2")
+        ]);
         assert_eq!(found["conditions"], expected, "sorted; the latest, the first of equally late ones");
     }
 

@@ -36,7 +36,8 @@ pub fn combine<'r>(
     });
     match query.aggregations() {
         None => {
-            let row = |(_, cells): (_, &[Value])| StatusCombinationRow { columns: cells.iter().map(api).collect() };
+            let row =
+                |(_, cells): (_, &[Value])| StatusCombinationRow { columns: cells.iter().map(api).collect() };
             answer.rows = kept.take(query.limit()).map(row).collect();
         }
         Some((groups, aggregators)) => {
@@ -57,10 +58,7 @@ pub fn combine<'r>(
 }
 
 /// KS-185: one for each column that fails anywhere, of the first such WEC; the filter's first.
-fn row_errors<'r>(
-    query: &Query,
-    rows: impl Iterator<Item = (&'r ClusterName, &'r Row)>,
-) -> Vec<RowError> {
+fn row_errors<'r>(query: &Query, rows: impl Iterator<Item = (&'r ClusterName, &'r Row)>) -> Vec<RowError> {
     let mut first: BTreeMap<Option<usize>, RowError> = BTreeMap::new();
     for (wec, row) in rows {
         for error in row.errors() {
@@ -146,7 +144,11 @@ impl Number {
             return Self::Other(f64::NAN);
         }
         // Beyond that a number is whole anyway, and none that came as an integer is equal to it.
-        if value.fract() == 0.0 && value.abs() < 1e30 { Self::Whole(value as i128) } else { Self::Other(value) }
+        if value.fract() == 0.0 && value.abs() < 1e30 {
+            Self::Whole(value as i128)
+        } else {
+            Self::Other(value)
+        }
     }
 }
 
@@ -214,7 +216,9 @@ fn aggregate(
         }
         // Who has no usable value counts as 0.
         Aggregator::Avg => sum() / members.len() as f64,
-        Aggregator::Min => usable.iter().fold(f64::INFINITY, |least, value| if *value < least { *value } else { least }),
+        Aggregator::Min => {
+            usable.iter().fold(f64::INFINITY, |least, value| if *value < least { *value } else { least })
+        }
         Aggregator::Max => {
             usable.iter().fold(f64::NEG_INFINITY, |most, value| if *value > most { *value } else { most })
         }
@@ -267,7 +271,8 @@ const MAX_BYTES: usize = 1 << 20;
 /// Leaves out rows, of the largest answers first, until all fit into one object (KS-199).
 pub fn fit(answers: &mut [NamedStatusCombination]) {
     let size = |answer: &NamedStatusCombination| serde_json::to_vec(answer).map_or(0, |it| it.len());
-    let mut sizes: Vec<(usize, usize)> = answers.iter().map(size).enumerate().map(|(at, size)| (size, at)).collect();
+    let mut sizes: Vec<(usize, usize)> =
+        answers.iter().map(size).enumerate().map(|(at, size)| (size, at)).collect();
     let mut total: usize = sizes.iter().map(|(size, _)| size).sum();
     sizes.sort_unstable();
     let names: BTreeSet<usize> = std::iter::from_fn(|| {

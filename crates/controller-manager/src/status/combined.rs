@@ -277,7 +277,8 @@ mod tests {
             serde_json::from_value(json!([{"name": "n", "columnNames": names}])).unwrap()
         };
         let pair = pair("apps", "deployments", "shop", "web");
-        let (one, other) = (asked().render(&pair, result(["a", "b"])), asked().render(&pair, result(["b", "a"])));
+        let (one, other) =
+            (asked().render(&pair, result(["a", "b"])), asked().render(&pair, result(["b", "a"])));
         assert!(patch(&one, &other).is_some());
     }
 }

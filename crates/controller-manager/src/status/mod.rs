@@ -43,7 +43,7 @@ use crate::{
 };
 use collectors::Collectors;
 use objects::Returner;
-use reports::Reports;
+use reports::{Reports, WorkFacts};
 use results::Combiner;
 
 const WORKERS: usize = 4;
@@ -82,7 +82,7 @@ pub(crate) async fn run(
     ));
 
     let (index, teller, combined) = (reports.clone(), shared.clone(), combiner.clone());
-    let on_work = move |event: Event<WorkStatus>| {
+    let on_work = move |event: Event<WorkFacts>| {
         for id in index.take(event) {
             combined.reported(&id);
             teller.tell_status(StatusItem::Object(id));

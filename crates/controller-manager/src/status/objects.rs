@@ -114,7 +114,8 @@ impl Returner {
             policies.into_iter().for_each(|policy| self.shared.tell_status(StatusItem::Binding(policy)));
             pairs.into_iter().for_each(|pair| self.shared.tell_status(StatusItem::Pair(pair)));
         }
-        let Some((now, status)) = now.and_then(|now| Some((now.clone(), self.collectors.status(name, &now)?)))
+        let Some((now, status)) =
+            now.and_then(|now| Some((now.clone(), self.collectors.status(name, &now)?)))
         else {
             return Ok(());
         };
@@ -165,7 +166,7 @@ impl Returner {
     fn aggregated(&self, id: &ObjectId, request: &Request) -> Reported {
         let reports: Vec<_> = request.clusters.iter().map(|wec| (wec, self.reports.get(id, wec))).collect();
         let statuses = reports.iter().map(|(wec, report)| {
-            ((*wec).clone(), report.as_ref().and_then(|report| report.status.as_ref()))
+            ((*wec).clone(), report.as_ref().and_then(|report| report.status.as_deref()))
         });
         aggregate(id.resource(), &statuses.collect()).map_or(Reported::Nothing, Reported::Aggregated)
     }
@@ -218,7 +219,8 @@ impl Returner {
             return Ok(());
         }
         let asked = self.shared.world.lock().collectors_of(name);
-        let wanted = availability(&self.collectors.missing(&asked), Time(k8s_openapi::jiff::Timestamp::now()));
+        let wanted =
+            availability(&self.collectors.missing(&asked), Time(k8s_openapi::jiff::Timestamp::now()));
         let mut conditions = binding.status.clone().unwrap_or_default().conditions;
         if !condition::set(&mut conditions, wanted) {
             return Ok(());

@@ -3,11 +3,16 @@
 use std::collections::BTreeSet;
 
 use apis::control::{NamedAggregator, NamedExpression, StatusCollectorSpec};
-use machinery::cel::{CompileError, Expression, Scope, Value};
+use machinery::cel::{CompileError, Expression, Scope, Value, Variable};
 use serde_json::{Value as Json, json};
 
 /// Variables of expressions (KS-176).
-const VARIABLES: [&str; 4] = ["inventory", "obj", "returned", "propagation"];
+const VARIABLES: [Variable; 4] = [
+    Variable::texts("inventory"),
+    Variable::map("obj"),
+    Variable::map("returned"),
+    Variable::map("propagation"),
+];
 /// The time of a report that never came.
 const NEVER: &str = "0001-01-01T00:00:00Z";
 /// The limit of those who set none (KS-183).
@@ -122,7 +127,9 @@ impl Query {
         let Compiler { mut errors, .. } = compiler;
         let query = errors.is_empty().then_some(query);
         if query.is_some() && spec.select.is_empty() && !combines {
-            errors.push("warning: there are no columns, as neither select nor combinedFields is set".to_owned());
+            errors.push(
+                "warning: there are no columns, as neither select nor combinedFields is set".to_owned(),
+            );
         }
         Verdict { query, errors }
     }
@@ -159,7 +166,9 @@ impl Query {
             Some(Ok(Value::Bool(false) | Value::Null)) => return Row::Dropped,
             Some(Ok(other)) => {
                 let type_name = other.type_name();
-                return Row::broken(format!("filter expression has type {type_name} but expected bool or null"));
+                return Row::broken(format!(
+                    "filter expression has type {type_name} but expected bool or null"
+                ));
             }
             Some(Err(error)) => return Row::broken(error.to_string()),
         }
@@ -252,8 +261,9 @@ impl Compiler {
     fn query(&mut self, spec: &StatusCollectorSpec) -> Query {
         // An empty filter is none.
         let filter = spec.filter.as_deref().filter(|filter| !filter.is_empty());
-        let filter = filter
-            .and_then(|filter| self.expression(filter, |error| format!("filter expression invalid: {error}")));
+        let filter = filter.and_then(|filter| {
+            self.expression(filter, |error| format!("filter expression invalid: {error}"))
+        });
         let select = self.list(&spec.select, "select");
         let groups = self.list(&spec.group_by, "groupBy");
         let fields: Vec<Field> = spec.combined_fields.iter().filter_map(|field| self.field(field)).collect();
@@ -271,7 +281,9 @@ impl Compiler {
     fn field(&mut self, field: &NamedAggregator) -> Option<Field> {
         let name = &field.name;
         let subject = field.subject.as_deref().and_then(|subject| {
-            self.expression(subject, |error| format!("combinedField expression ({name}) subject invalid: {error}"))
+            self.expression(subject, |error| {
+                format!("combinedField expression ({name}) subject invalid: {error}")
+            })
         });
         let aggregator = Aggregator::named(&field.type_);
         let fault = match (aggregator, field.subject.is_some()) {
@@ -330,7 +342,8 @@ mod tests {
             errors(json!({"select": [column("a", "1")], "combinedFields": [count], "limit": 1})),
             ["groupBy and combinedFields must be empty if select is not"]
         );
-        let found = errors(json!({"filter": "returned. ==", "select": [column("a", "nobody.x")], "limit": 1}));
+        let found =
+            errors(json!({"filter": "returned. ==", "select": [column("a", "nobody.x")], "limit": 1}));
         assert!(found[0].starts_with("filter expression invalid: ERROR: <input>:1:"), "{found:?}");
         assert_eq!(
             found[1..],
@@ -361,7 +374,8 @@ mod tests {
         let verdict = Query::compile(&spec(json!({"limit": 1})));
         assert!(verdict.query.is_some());
         assert!(verdict.errors[0].starts_with("warning: "));
-        let verdict = Query::compile(&spec(json!({"filter": "", "select": [{"name": "a", "def": "1"}], "limit": 0})));
+        let verdict =
+            Query::compile(&spec(json!({"filter": "", "select": [{"name": "a", "def": "1"}], "limit": 0})));
         assert!(verdict.errors.is_empty());
         assert_eq!(verdict.query.unwrap().limit(), 20, "KS-183");
     }
@@ -387,7 +401,10 @@ mod tests {
         assert_eq!(filtered("null"), Row::Dropped);
         let broken = |error: &str| Row::Broken(vec![CellError { column: None, error: error.into() }]);
         assert_eq!(filtered("'yes'"), broken("filter expression has type string but expected bool or null"));
-        assert_eq!(filtered("returned.status.n"), broken("filter expression has type int but expected bool or null"));
+        assert_eq!(
+            filtered("returned.status.n"),
+            broken("filter expression has type int but expected bool or null")
+        );
         assert_eq!(filtered("returned.status.none"), broken("no such key: none"));
         assert_eq!(filtered("inventory.foo == ''"), broken("no such key: foo"));
     }
@@ -415,7 +432,9 @@ mod tests {
 
     #[test]
     fn ks_178_a_cell_that_fails_is_null_and_reported() {
-        let found = row(json!({"select": [{"name": "a", "def": "returned.status.none"}, {"name": "b", "def": "1"}], "limit": 1}));
+        let found = row(
+            json!({"select": [{"name": "a", "def": "returned.status.none"}, {"name": "b", "def": "1"}], "limit": 1}),
+        );
         let errors = vec![CellError { column: Some(0), error: "no such key: none".into() }];
         assert_eq!(found, Row::Kept { cells: vec![Value::Null, Value::Int(1)], errors });
     }

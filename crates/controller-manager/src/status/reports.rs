@@ -5,16 +5,76 @@ use std::{
     sync::Arc,
 };
 
-use apis::{
-    constants::ORIGIN_WDS_LABEL,
-    control::{SourceRef, WorkStatus},
-};
-use k8s_openapi::jiff::Timestamp;
+use apis::control::{SourceRef, WorkStatusSpec};
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use parking_lot::Mutex;
-use runtime::Event;
+use runtime::{Event, ObjectKey, Watched};
+use serde::{Deserialize, Deserializer, de::IgnoredAny};
+use serde_json::Value;
 
 use super::{decision::Reported, table::Report};
 use crate::identity::{ClusterName, GroupResource, ObjectId};
+
+/// What matters of a WorkStatus: its managed fields may be larger than the rest.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WorkFacts {
+    metadata: WorkMeta,
+    spec: WorkStatusSpec,
+    status: Option<Arc<Value>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WorkMeta {
+    name: Arc<str>,
+    namespace: Arc<str>,
+    resource_version: Box<str>,
+    creation_timestamp: Option<Time>,
+    labels: Option<Origin>,
+    /// When the status changed last.
+    #[serde(rename = "managedFields", deserialize_with = "updated")]
+    updated: Option<Timestamp>,
+}
+
+/// The WDS that a WorkStatus belongs to, if it says so.
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Origin {
+    #[serde(rename = "transport.kubestellar.io/originWdsName")]
+    wds: Option<Box<str>>,
+}
+
+/// The latest time among those writes that include the status (KS-176).
+fn updated<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    #[derive(Deserialize)]
+    struct Fields {
+        #[serde(rename = "f:status")]
+        status: Option<IgnoredAny>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Write {
+        time: Option<Time>,
+        #[serde(rename = "fieldsV1")]
+        fields: Option<Fields>,
+    }
+    let writes: Option<Vec<Write>> = Deserialize::deserialize(deserializer)?;
+    let of_status = writes
+        .into_iter()
+        .flatten()
+        .filter(|write| write.fields.as_ref().is_some_and(|fields| fields.status.is_some()));
+    Ok(of_status.filter_map(|write| write.time).map(|time| time.0).max())
+}
+
+impl Watched for WorkFacts {
+    fn key(&self) -> ObjectKey {
+        ObjectKey::new(&self.metadata.namespace, &self.metadata.name)
+    }
+
+    fn version(&self) -> &str {
+        &self.metadata.resource_version
+    }
+}
 
 /// What one WorkStatus says.
 #[derive(Clone)]
@@ -39,7 +99,7 @@ impl Reports {
     }
 
     /// Takes note of an event, and gives the objects about which something else is reported now.
-    pub(super) fn take(&self, event: Event<WorkStatus>) -> Vec<ObjectId> {
+    pub(super) fn take(&self, event: Event<WorkFacts>) -> Vec<ObjectId> {
         let (old, new) = match &event {
             Event::Added(new) => (None, Some(new)),
             Event::Updated { old, new } => (Some(old), Some(new)),
@@ -69,16 +129,15 @@ impl Reports {
     }
 
     /// What it is about, in which cluster, and its name; none if it is another WDS' (KS-149).
-    fn subject(&self, work: &WorkStatus) -> Option<(ObjectId, ClusterName, Arc<str>)> {
-        let labels = work.metadata.labels.as_ref();
-        if labels.and_then(|labels| labels.get(ORIGIN_WDS_LABEL)).is_some_and(|wds| *wds != self.wds) {
+    fn subject(&self, work: &WorkFacts) -> Option<(ObjectId, ClusterName, Arc<str>)> {
+        let origin = work.metadata.labels.as_ref().and_then(|labels| labels.wds.as_deref());
+        if origin.is_some_and(|wds| wds != self.wds) {
             return None;
         }
         // The version may be another one than here (KS-189).
         let SourceRef { group, resource, namespace, name, .. } = work.spec.source_ref.as_ref()?;
         let id = ObjectId::new(Arc::new(GroupResource::new(group, resource)), namespace, name);
-        let (cluster, own) = (work.metadata.namespace.as_deref()?, work.metadata.name.as_deref()?);
-        Some((id, cluster.into(), own.into()))
+        Some((id, work.metadata.namespace.clone(), work.metadata.name.clone()))
     }
 
     /// What a cluster reports about an object, if it does. Of several WorkStatus objects, all about the same
@@ -94,7 +153,7 @@ impl Reports {
     pub(super) fn reported(&self, id: &ObjectId, cluster: &str) -> Reported {
         match self.get(id, cluster) {
             None => Reported::Nothing,
-            Some(report) => report.status.clone().map_or(Reported::Absent, Reported::Copied),
+            Some(report) => report.status.as_deref().cloned().map_or(Reported::Absent, Reported::Copied),
         }
     }
 }
@@ -111,27 +170,23 @@ fn forget(index: &mut HashMap<ObjectId, ByCluster>, id: &ObjectId, cluster: &str
 }
 
 impl Entry {
-    fn of(work: &WorkStatus) -> Self {
-        let fields = work.metadata.managed_fields.iter().flatten();
-        let of_status = fields.filter(|entry| {
-            entry.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:status").is_some())
-        });
-        let updated = of_status.filter_map(|entry| entry.time.as_ref()).map(|time| time.0).max();
+    fn of(work: &WorkFacts) -> Self {
+        let updated = work.metadata.updated;
         let created = work.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        let status = work.status.as_ref().map(|raw| raw.0.clone());
-        let report = Report { status, updated: updated.map(|time| time.to_string()) };
+        let report = Report { status: work.status.clone(), updated: updated.map(|time| time.to_string()) };
         Self { report: Arc::new(report), since: updated.or(created) }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use apis::constants::ORIGIN_WDS_LABEL;
     use serde_json::json;
 
     use super::*;
 
-    fn work(name: &str, wds: &str, subject: &str, time: &str, replicas: u32) -> WorkStatus {
-        serde_json::from_value(json!({
+    fn json_of(name: &str, wds: &str, subject: &str, time: &str, replicas: u32) -> Value {
+        json!({
             "metadata": {
                 "name": name, "namespace": "c1", "creationTimestamp": time, "resourceVersion": "1",
                 "labels": {ORIGIN_WDS_LABEL: wds},
@@ -141,8 +196,15 @@ mod tests {
                 "namespace": "ns", "name": subject,
             }},
             "status": {"replicas": replicas},
-        }))
-        .unwrap()
+        })
+    }
+
+    fn of(json: Value) -> WorkFacts {
+        serde_json::from_value(json).unwrap()
+    }
+
+    fn work(name: &str, wds: &str, subject: &str, time: &str, replicas: u32) -> WorkFacts {
+        of(json_of(name, wds, subject, time, replicas))
     }
 
     fn id(name: &str) -> ObjectId {
@@ -154,8 +216,9 @@ mod tests {
         let reports = Reports::new("wds1");
         let other = work("a", "wds2", "web", "2026-01-01T00:00:00Z", 1);
         assert_eq!(reports.take(Event::Added(Arc::new(other))), []);
-        let mut unlabelled = work("b", "", "web", "2026-01-01T00:00:00Z", 1);
-        unlabelled.metadata.labels = None;
+        let mut unlabelled = json_of("b", "", "web", "2026-01-01T00:00:00Z", 1);
+        unlabelled["metadata"]["labels"] = json!({"other": "x"});
+        let unlabelled = of(unlabelled);
         assert_eq!(reports.take(Event::Added(Arc::new(unlabelled))), [id("web")]);
     }
 
@@ -206,18 +269,19 @@ mod tests {
     #[test]
     fn ks_176_when_a_status_changed_last() {
         let reports = Reports::new("wds1");
-        let mut one = work("a", "wds1", "web", "2026-01-01T00:00:00Z", 1);
-        one.metadata.managed_fields = serde_json::from_value(json!([
-            {"manager": "a", "time": "2026-01-02T00:00:00Z", "fieldsV1": {"f:status": {}}},
+        let mut one = json_of("a", "wds1", "web", "2026-01-01T00:00:00Z", 1);
+        one["metadata"]["managedFields"] = json!([
+            {"manager": "a", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:status": {}}},
+            {"manager": "a", "time": "2026-01-02T00:00:00Z", "fieldsV1": {"f:status": {"f:replicas": {}}}},
             {"manager": "b", "time": "2026-01-03T00:00:00Z", "fieldsV1": {"f:metadata": {}}},
-        ]))
-        .unwrap();
-        let old = Arc::new(one.clone());
+            {"manager": "c"},
+        ]);
+        let old = Arc::new(of(one.clone()));
         reports.take(Event::Added(old.clone()));
         let first = reports.get(&id("web"), "c1").unwrap();
         assert_eq!(first.updated.as_deref(), Some("2026-01-02T00:00:00Z"));
-        one.metadata.labels.as_mut().unwrap().insert("more".into(), "x".into());
-        assert_eq!(reports.take(Event::Updated { old, new: Arc::new(one) }), []);
+        one["metadata"]["labels"]["more"] = json!("x");
+        assert_eq!(reports.take(Event::Updated { old, new: Arc::new(of(one)) }), []);
         assert!(Arc::ptr_eq(&first, &reports.get(&id("web"), "c1").unwrap()));
     }
 }

@@ -7,7 +7,9 @@ use std::{
 };
 
 use apis::{
-    constants::{CONTROL_GROUP, REPORT_NAMESPACE, STATUS_API_GROUP_LABEL, STATUS_MANAGER, STATUS_RESOURCE_LABEL},
+    constants::{
+        CONTROL_GROUP, REPORT_NAMESPACE, STATUS_API_GROUP_LABEL, STATUS_MANAGER, STATUS_RESOURCE_LABEL,
+    },
     control::CombinedStatus,
 };
 use kube::Client;

@@ -20,7 +20,7 @@ use crate::identity::ClusterName;
 #[derive(Debug, PartialEq)]
 pub struct Report {
     /// The status; none if there is none.
-    pub status: Option<Value>,
+    pub status: Option<Arc<Value>>,
     /// When it changed last, as RFC 3339 has it.
     pub updated: Option<String>,
 }
@@ -106,8 +106,12 @@ impl Table {
                 Some(result) => result,
                 None => combine(name, query, rows_now.iter().map(|(wec, (_, row))| (wec, row))),
             };
-            let answer =
-                Answer { query: query.clone(), object: inputs.object.clone(), rows: std::mem::take(rows_now), result };
+            let answer = Answer {
+                query: query.clone(),
+                object: inputs.object.clone(),
+                rows: std::mem::take(rows_now),
+                result,
+            };
             self.answers.insert(name.clone(), answer);
         }
         evaluated
@@ -126,7 +130,7 @@ fn evaluate(
     report: Option<&Report>,
 ) -> Row {
     let mut scope = subject.inner();
-    let status = report.and_then(|report| report.status.as_ref());
+    let status = report.and_then(|report| report.status.as_deref());
     bind_report(&mut scope, wec, status, report.and_then(|report| report.updated.as_deref()));
     query.row(&scope)
 }

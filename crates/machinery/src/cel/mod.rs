@@ -33,6 +33,27 @@ pub struct CompileError(String);
 #[error("{0}")]
 pub struct EvalError(String);
 
+/// A variable that expressions may use. All of them are maps.
+#[derive(Clone, Copy, Debug)]
+pub struct Variable<'n> {
+    /// Its name.
+    pub name: &'n str,
+    /// Whether its values are texts; else nothing is known of them.
+    pub texts: bool,
+}
+
+impl<'n> Variable<'n> {
+    /// A map to anything.
+    pub const fn map(name: &'n str) -> Self {
+        Self { name, texts: false }
+    }
+
+    /// A map to texts.
+    pub const fn texts(name: &'n str) -> Self {
+        Self { name, texts: true }
+    }
+}
+
 /// A compiled expression.
 #[derive(Clone, Debug)]
 pub struct Expression {
@@ -46,8 +67,9 @@ const DEEP: usize = 16;
 const DEEP_STACK: usize = 64 << 20;
 
 impl Expression {
-    /// Parses an expression and checks that it uses `variables` and known functions only.
-    pub fn compile(source: &str, variables: &[&str]) -> Result<Self, CompileError> {
+    /// Parses an expression and checks that it uses `variables` and known functions only, and that operators fit what
+    /// is known of the types of their operands.
+    pub fn compile(source: &str, variables: &[Variable]) -> Result<Self, CompileError> {
         let (mut root, facts) = source::parse(source, variables).map_err(CompileError)?;
         meter::rewrite(&mut root);
         Ok(Self { root, variables: facts.used, depth: facts.depth })

@@ -2,13 +2,15 @@ use serde_json::{Value as Json, json};
 
 use super::*;
 
+const OBJ: Variable = Variable::map("obj");
+
 fn run(source: &str, variables: &Json) -> Result<Value, String> {
     let mut scope = Scope::root();
     let variables = variables.as_object().cloned().unwrap_or_default();
     for (name, value) in &variables {
         scope.bind(name, value);
     }
-    let names: Vec<&str> = variables.keys().map(String::as_str).collect();
+    let names: Vec<Variable> = variables.keys().map(|name| Variable::map(name)).collect();
     let expression = Expression::compile(source, &names).map_err(|error| format!("compile: {error}"))?;
     expression.evaluate(&scope).map_err(|error| error.to_string())
 }
@@ -44,7 +46,7 @@ fn ks_176_expressions_see_json_with_standard_macros_and_functions() {
 /// KS-170: what is no expression is known before it runs.
 #[test]
 fn ks_170_expressions_that_are_none() {
-    let fault = |source: &str| Expression::compile(source, &["obj"]).unwrap_err().to_string();
+    let fault = |source: &str| Expression::compile(source, &[OBJ]).unwrap_err().to_string();
     assert!(fault("obj. ==").starts_with("ERROR: <input>:1:"), "{}", fault("obj. =="));
     assert!(!fault("obj. ==").contains('\n'));
     assert_eq!(fault("other.a"), "undeclared reference to 'other' (in container '')");
@@ -54,8 +56,49 @@ fn ks_170_expressions_that_are_none() {
     assert!(fault("Thing{a: 1}").contains("Thing"), "would not be evaluated");
     assert!(fault(&"a".repeat(20_000)).contains("longer than"));
     let mentions =
-        Expression::compile("obj.x.exists(returned, returned == 1)", &["obj", "returned"]).unwrap();
+        Expression::compile("obj.x.exists(returned, returned == 1)", &[OBJ, Variable::map("returned")])
+            .unwrap();
     assert!(mentions.mentions("obj") && !mentions.mentions("returned"), "bound by the loop");
+}
+
+/// KS-170: types are checked as far as they are known.
+#[test]
+fn ks_170_operands_that_no_operator_takes() {
+    let known = [OBJ, Variable::texts("inventory")];
+    let overload = |function: &str, types: &str| {
+        format!("found no matching overload for '{function}' applied to '({types})'")
+    };
+    for (source, fault) in [
+        ("1 + 'a'", overload("_+_", "int, string")),
+        ("inventory.name > 3", overload("_>_", "string, int")),
+        ("inventory['name'] == 3", overload("_==_", "string, int")),
+        ("obj.a && 'yes'", overload("_&&_", "dyn, string")),
+        ("!1", overload("!_", "int")),
+        ("1 ? 2 : 3", overload("_?_:_", "int, int, int")),
+        ("'a' in 'abc'", overload("@in", "string, string")),
+        ("obj.l.all(x, 1)", overload("_&&_", "bool, int")),
+        ("size(obj) == 'a'", overload("_==_", "int, string")),
+        ("-'a' == ''", overload("-_", "string")),
+        ("inventory.name.first", "type 'string' does not support field selection".into()),
+    ] {
+        assert_eq!(Expression::compile(source, &known).unwrap_err().to_string(), fault, "{source}");
+    }
+    for fine in [
+        "obj.a + 1 > inventory.name.size()",
+        "1 < 2.5 && 1 == 1.0",
+        "obj.a == 'x' || obj.a == 3",
+        "obj.a ? 1 : 'a'",
+        "obj.l.exists_one(x, x == 1) == true",
+        "obj.l.map(x, x + 1) + [1] == [2]",
+        "inventory.name == null",
+        "has(obj.a.b) && !has(inventory.name)",
+        "timestamp('2026-01-01T00:00:00Z') + duration('1h') > obj.t",
+        "inventory == {'name': 'a'}",
+        "-obj.n < 0 && -1 < 0",
+        "'a' in inventory && 'a' in obj.l && 1 in [1]",
+    ] {
+        assert!(Expression::compile(fine, &known).is_ok(), "{fine}: {:?}", Expression::compile(fine, &known));
+    }
 }
 
 /// KS-199: neither time nor memory nor stack runs out.
@@ -96,10 +139,10 @@ fn ks_199_the_stack_is_enough() {
         format!("obj{}", "[0]".repeat(5_000)),
         "1 ? ".repeat(3_000),
     ] {
-        let _ = Expression::compile(&deep, &["obj"]);
+        let _ = Expression::compile(&deep, &[OBJ]);
     }
     let last = |make: &dyn Fn(usize) -> String| {
-        let fits = |n: &usize| Expression::compile(&make(*n), &["obj"]).is_ok();
+        let fits = |n: &usize| Expression::compile(&make(*n), &[OBJ]).is_ok();
         make((1..130).rev().step_by(8).find(fits).expect("one level is fine"))
     };
     let deepest = [
@@ -114,7 +157,7 @@ fn ks_199_the_stack_is_enough() {
         for source in deepest {
             let mut scope = Scope::root();
             scope.bind("obj", &json!({"a": [1]}));
-            let _ = Expression::compile(&source, &["obj"]).unwrap().evaluate(&scope);
+            let _ = Expression::compile(&source, &[OBJ]).unwrap().evaluate(&scope);
         }
     });
     ran.unwrap().join().unwrap();

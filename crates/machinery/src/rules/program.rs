@@ -144,10 +144,8 @@ impl Facts {
                     EntryExpr::StructField(field) => self.scan(&field.value.expr, loops, scope),
                 })
             }
-            Expr::Struct(one) => one.entries.iter().find_map(|entry| match &entry.expr {
-                EntryExpr::MapEntry(entry) => self.scan(&entry.value.expr, loops, scope),
-                EntryExpr::StructField(field) => self.scan(&field.value.expr, loops, scope),
-            }),
+            // There are no types to make values of, and the evaluator can't.
+            Expr::Struct(one) => Some(one.type_name.clone()),
             Expr::Comprehension(inner) => {
                 let range = self.scan(&inner.iter_range.expr, loops, scope);
                 let init = range.or_else(|| self.scan(&inner.accu_init.expr, loops, scope));
