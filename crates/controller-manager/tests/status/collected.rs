@@ -317,3 +317,27 @@ async fn ks_199_bad_expressions_stop_nobody() {
     scene.wds.until(&path, |it| first(it, "odd") == json!([number("2")])).await;
     scene.end().await;
 }
+
+/// KS-167: what is made of all statuses and what is collected of each have nothing to do with each other; KS-157: a
+/// refused write is tried again.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_167_aggregate_and_answers_are_independent() {
+    let scene = scene().await;
+    let web = scene.deployment("web").await;
+    scene.collector("sum", sum()).await;
+    scene.faults.refuse("combinedstatuses?", 500);
+    let tide =
+        scene.tide(fleet(), json!({"statusCollectors": ["sum"], "wantMultiWECReportedState": true})).await;
+    let up = |n: u32| json!({"replicas": n, "readyReplicas": n, "availableReplicas": n});
+    scene.report("cluster1", up(1)).await;
+    scene.report("cluster2", up(3)).await;
+    scene.wds.until(WEB, |it| it["status"]["availableReplicas"] == 1).await;
+    scene.faults.heal();
+    let path = path_of(&tide, &web);
+    scene.wds.until(&path, |it| first(it, "sum") == json!([number("4")])).await;
+    scene.wds.patch(TIDE, json!({"spec": {"downsync": downsync(collecting(&["sum"]))}})).await;
+    scene.wds.until(WEB, |it| it["status"] == json!({})).await;
+    scene.report("cluster2", up(2)).await;
+    scene.wds.until(&path, |it| first(it, "sum") == json!([number("3")])).await;
+    scene.end().await;
+}

@@ -210,3 +210,19 @@ async fn ks_148_binding_does_not_wait_for_the_workstatus_api() {
     assert!(scene.wds.get(&format!("{POLICIES}/tide")).await.is_some());
     scene.end().await;
 }
+
+/// KS-157: a write that lost a race, or could not be done, is tried again.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_157_conflicts_are_retried() {
+    let scene = scene().await;
+    scene.deployment("web").await;
+    scene.tide(only("cluster1"), json!({"wantSingletonReportedState": true})).await;
+    scene.faults.refuse("deployments/web/status", 409);
+    scene.report("cluster1", json!({"replicas": 1})).await;
+    // KS-153: the label comes first.
+    let it = scene.wds.until(WEB, |it| label(it, COPIED) == "true").await;
+    assert_eq!(it["status"], json!({}));
+    scene.faults.heal();
+    scene.wds.until(WEB, |it| it["status"] == json!({"replicas": 1})).await;
+    scene.end().await;
+}

@@ -115,7 +115,7 @@ impl Check<'_> {
                     if !is_function(&call.func_name) {
                         return Err(undeclared(&call.func_name));
                     }
-                    for target in &call.target {
+                    if let Some(target) = &call.target {
                         self.expr(&target.expr, depth)?;
                     }
                 }
