@@ -175,14 +175,14 @@ mod tests {
         let mut cache = Cache::default();
         assert_eq!(*cache.of("atlas"), pairs(&[("clusterName", "atlas")]), "nothing is there");
         cache.put_inventory("atlas", Some(inventory));
-        cache.put_map("atlas", Some(pairs(&[("map", "3"), ("all", "map"), ("not-me", "x"), ("type", "x")])));
+        cache.put_map("atlas", Some(pairs(&[("site", "3"), ("all", "map"), ("not-me", "x"), ("type", "x")])));
         assert_eq!(
             *cache.of("atlas"),
             pairs(&[
                 ("clusterName", "atlas"),
                 ("label", "1"),
                 ("annotation", "2"),
-                ("map", "3"),
+                ("site", "3"),
                 ("two", "annotation"),
                 ("all", "map")
             ])
