@@ -12,4 +12,5 @@ mod demo;
 mod environment;
 mod isolation;
 mod lifecycle;
+mod metacontroller;
 mod restart;
