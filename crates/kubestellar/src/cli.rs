@@ -69,6 +69,7 @@ enum Command {
     WorkAgent(components::work_agent::Args),
     StatusAgent(components::status_agent::Args),
     GetKubeconfig(components::get_kubeconfig::Args),
+    Metacontroller(components::metacontroller::Args),
 }
 
 impl Command {
@@ -101,8 +102,12 @@ pub(crate) fn parse() -> Cli {
 
 /// Runs the chosen command.
 pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
-    let format = cli.command.log_format().unwrap_or(cli.global.log_format);
-    logging::init(if cli.global.quiet { 0 } else { cli.global.v }, format);
+    let mut level = if cli.global.quiet { 0 } else { cli.global.v };
+    let mut format = cli.command.log_format().unwrap_or(cli.global.log_format);
+    if let Command::Metacontroller(args) = &cli.command {
+        (level, format) = args.logging(level, format);
+    }
+    logging::init(level, format);
     let data = || DataDir::resolve(cli.global.data_dir.as_deref());
     let running = || DataDir::resolve_running(cli.global.data_dir.as_deref());
     // For a component: the cluster that it runs in.
@@ -127,6 +132,9 @@ pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
         Command::WorkAgent(args) => components::work_agent::run(args, own()).await,
         Command::StatusAgent(args) => components::status_agent::run(args, own()).await,
         Command::GetKubeconfig(args) => components::get_kubeconfig::run(args, own(), out).await,
+        Command::Metacontroller(args) => {
+            components::metacontroller::run(args, cli.global.kubeconfig.as_deref()).await
+        }
     }
 }
 

@@ -38,6 +38,8 @@ pub(crate) trait Sink: Send {
     fn gone(&mut self, item: Self::Item);
     /// A list has ended; what was not in it is gone.
     fn complete(&mut self, seen: BTreeSet<Self::Key>);
+    /// Why the collection can't be followed at the moment; none once it can.
+    fn trouble(&mut self, _why: Option<String>) {}
 }
 
 /// Follows a collection until `stop` is cancelled.
@@ -133,6 +135,9 @@ impl<S: Sink> Follower<S> {
             TurnError::Ended(status) => Some(status.code),
             _ => None,
         };
+        if !matches!(error, TurnError::Short | TurnError::Silent) && !matches!(code, Some(400 | 410 | 422)) {
+            self.sink.trouble(Some(error.to_string()));
+        }
         let resource = &self.target.resource;
         match code {
             Some(410) => self.version = None,
@@ -196,6 +201,9 @@ impl<S: Sink> Follower<S> {
         }
         let request = self.request(&query, false)?;
         let events = self.client.request_events::<S::Item>(request).await?;
+        if listing.is_none() {
+            self.sink.trouble(None);
+        }
         pin_mut!(events);
         loop {
             let next = tokio::time::timeout(Duration::from_secs(WATCH_SECONDS + 15), events.next());

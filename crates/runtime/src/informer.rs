@@ -218,7 +218,12 @@ impl<T: Watched, H: FnMut(Event<T>) + Send> Sink for Cache<T, H> {
         }
     }
 
+    fn trouble(&mut self, why: Option<String>) {
+        self.store.set_trouble(why);
+    }
+
     fn complete(&mut self, seen: BTreeSet<ObjectKey>) {
+        self.store.set_trouble(None);
         if self.store.len() != seen.len() {
             for key in self.store.keys().into_iter().filter(|key| !seen.contains(key)) {
                 if let Some(last) = self.store.remove(&key) {

@@ -14,5 +14,6 @@ mod environment;
 mod fleet;
 mod isolation;
 mod lifecycle;
+mod metacontroller;
 mod restart;
 mod scenarios;

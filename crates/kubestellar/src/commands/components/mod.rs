@@ -9,6 +9,7 @@ pub(crate) mod controller_manager;
 mod election;
 pub(crate) mod get_kubeconfig;
 mod goflags;
+pub(crate) mod metacontroller;
 mod process;
 mod secure;
 mod spaces;
