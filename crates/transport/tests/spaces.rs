@@ -414,7 +414,12 @@ async fn ks_091_a_change_costs_one_write_for_each_destination() {
     all.bind(&names, &["atlas", "boreas"]).await;
     all.observed().await;
     assert_eq!(revision(), before + 2, "one envelope for each of two destinations");
-    all.wds.patch(&format!("{MAPS}/m078"), json!({"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "x"}}})).await;
+    all.wds
+        .patch(
+            &format!("{MAPS}/m078"),
+            json!({"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "x"}}}),
+        )
+        .await;
     let binding = all.bind(&names, &["boreas", "atlas"]).await;
     all.observed().await;
     assert_eq!(revision(), before + 2, "nothing changed but the generation");

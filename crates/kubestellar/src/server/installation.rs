@@ -17,7 +17,7 @@ use crate::shape::Shape;
 
 use super::control_socket::{Ask, ControlSocket};
 use super::overview::Overview;
-use super::{Components, Reporter, wiring};
+use super::{Components, Reporter, admission, wiring};
 
 /// A component that may be left to another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -255,7 +255,7 @@ impl Installation {
                     url: format!("https://{address}/spaces/{name}"),
                     advertise: address.to_string(),
                 };
-                let started = Space::start(&engine, config).await;
+                let started = Space::start_with(&engine, config, admission::of_role(role)).await;
                 started
                     .or_fail(format!("starting the space {name}"))
                     .map(|space| (index, Arc::new(space), role))

@@ -86,7 +86,8 @@ async fn mc_a_30_to_33_cost_follows_change() {
     let left = MANY - gone;
     world.status(FOOS, "ns1", "p", json!({"mine": 1, "observedGeneration": 1, "inputs": {"configmaps": {"total": left}}, "outputs": {"configmaps": {"total": left}}})).await;
     hook.quiet().await;
-    let mapped: Vec<_> = hook.seen().iter().filter(|seen| seen.path == "/map").map(|seen| seen.key().to_owned()).collect();
+    let mapped: Vec<_> =
+        hook.seen().iter().filter(|seen| seen.path == "/map").map(|seen| seen.key().to_owned()).collect();
     assert_eq!((mapped, world.events("SyncError").await), (vec![], vec![]));
     let deletes = world.writes().iter().filter(|write| write.starts_with("DELETE")).count();
     assert_eq!(deletes, gone);

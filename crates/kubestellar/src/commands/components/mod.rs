@@ -10,6 +10,7 @@ mod election;
 pub(crate) mod get_kubeconfig;
 mod goflags;
 pub(crate) mod metacontroller;
+pub(crate) mod ocm;
 mod process;
 mod secure;
 mod spaces;
