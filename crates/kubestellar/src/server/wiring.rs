@@ -167,7 +167,7 @@ async fn metacontroller(
     name: &SpaceName,
     ready: &mut Ready,
 ) -> Result<(), Failure> {
-    let admin = client(running, name, &Identity::admin())?;
+    let admin = find(running, name.as_str())?.client(&Identity::admin());
     runtime::install(&admin, &apis::crds::metacontroller(), MANAGER)
         .await
         .or_fail(format!("defining the kinds of Metacontroller in {name}"))?;

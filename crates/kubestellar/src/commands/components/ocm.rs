@@ -13,7 +13,13 @@ use crate::clients::client;
 use crate::exit::{Exit, Failure, OrFail};
 use crate::signals::stop_token;
 
-use super::{announce, until_stopped, with};
+use super::connection::{Caller, Connection, connection_flags};
+use super::election::StandingElection;
+use super::goflags::KlogFlags;
+use super::process::{Probes, Process, endpoint_flags};
+
+connection_flags!(HubFlags, "hub", "the hub", "kube-api-qps" = "50", "kube-api-burst" = 100);
+endpoint_flags!(HubEndpoints, metrics = "0", pprof = "0", probes = "0");
 
 /// Run one side of Open Cluster Management alone: a hub's controllers, or a cluster's agent.
 #[derive(Debug, clap::Args)]
@@ -34,12 +40,6 @@ enum Side {
 /// Run the controllers of a hub: acceptance, certificates, leases, cluster sets.
 #[derive(Debug, clap::Args)]
 struct HubArgs {
-    /// Kubeconfig of the hub [default: kubectl's]
-    #[arg(long, value_name = "FILE")]
-    hub_kubeconfig: Option<PathBuf>,
-    /// Context of the hub [default: current]
-    #[arg(long, value_name = "CONTEXT")]
-    hub_context: Option<String>,
     /// Users whose first certificates are approved, with the gate ManagedClusterAutoApproval
     #[arg(long, value_name = "USERS", value_delimiter = ',', alias = "cluster-auto-approval-users")]
     auto_approved_csr_users: Vec<String>,
@@ -49,6 +49,14 @@ struct HubArgs {
     /// Gates as NAME=true|false: DefaultClusterSet, ResourceCleanup, ManagedClusterAutoApproval
     #[arg(long, value_name = "GATES", value_delimiter = ',', value_parser = pair)]
     feature_gates: Vec<(String, String)>,
+    #[command(flatten)]
+    election: StandingElection,
+    #[command(flatten)]
+    endpoints: HubEndpoints,
+    #[command(flatten)]
+    hub: HubFlags,
+    #[command(flatten)]
+    logging: KlogFlags,
 }
 
 /// Run the agent of one cluster: joins the hub, keeps its certificate and lease, applies its works.
@@ -112,8 +120,7 @@ pub(crate) async fn run(args: &Args) -> Result<Exit, Failure> {
 }
 
 async fn run_hub(args: &HubArgs) -> Result<Exit, Failure> {
-    let (ready, announced) = announce("hub");
-    let mut config = hub::Config { ready, ..hub::Config::default() };
+    let mut config = hub::Config::default();
     config.labels = args.labels.iter().cloned().collect();
     let mut approve = false;
     for (gate, value) in &args.feature_gates {
@@ -135,8 +142,28 @@ async fn run_hub(args: &HubArgs) -> Result<Exit, Failure> {
         let why = "it takes --feature-gates ManagedClusterAutoApproval=true";
         return Err(Failure::new(Exit::Usage, "using --auto-approved-csr-users", why));
     }
-    let client = client(args.hub_kubeconfig.as_deref(), args.hub_context.as_deref()).await?;
-    with(until_stopped("hub", |stop| hub::run(client, config, stop)), announced).await
+    let connection = args.hub.connection();
+    let seat = args.election.seat("registration-controller-lock")?;
+    let process = Process::start("hub", args.endpoints.endpoints(), Probes::Ping, &args.logging).await?;
+    config.ready = process.ready.clone();
+    let caller = Caller { agent: "hub", metrics: &process.metrics };
+    let clients = async {
+        let seat = match seat {
+            Some(seat) => {
+                let unlimited = Connection { rate: None, ..connection.clone() };
+                Some((unlimited.client(&caller, None).await?, seat))
+            }
+            None => None,
+        };
+        Ok::<_, Failure>((connection.client(&caller, Some("hub")).await?, seat))
+    };
+    match clients.await {
+        Ok((client, seat)) => process.run(seat, |stop| hub::run(client, config, stop)).await,
+        Err(failure) => {
+            process.close().await;
+            Err(failure)
+        }
+    }
 }
 
 async fn run_agent(args: &AgentArgs) -> Result<Exit, Failure> {
