@@ -224,3 +224,136 @@ fn ocm_017_objects_keep_their_kind_when_written_and_read() {
     let binding = serde_json::to_value(Binding::named("b")).unwrap();
     assert_eq!(binding["spec"], json!({"workload": {}}), "empty lists are omitted");
 }
+
+/// KS-004, KS-005, KS-010, KS-014, KS-015, KS-018: scope, names and columns, as in the spec's overview.
+#[test]
+fn ks_005_overview_of_the_kinds() {
+    let condition = |type_: &str| format!(".status.conditions[?(@.type==\"{type_}\")].status");
+    let label = |key: &str| format!(".metadata.labels['status\\.kubestellar\\.io/{key}']");
+    /// Kind, short name, scope, category, whether there is a status subresource, columns.
+    type Facts = (&'static str, &'static str, &'static str, &'static str, bool, Vec<(&'static str, String)>);
+    let expected: [Facts; 5] = [
+        ("Binding", "bdg", "Cluster", "", true, vec![]),
+        (
+            "BindingPolicy",
+            "bp",
+            "Cluster",
+            "",
+            true,
+            vec![
+                ("SYNCED", condition("Synced")),
+                ("READY", condition("Ready")),
+                ("TYPE", ".spec.type".into()),
+                ("AGE", ".metadata.creationTimestamp".into()),
+            ],
+        ),
+        (
+            "CombinedStatus",
+            "cs",
+            "Namespaced",
+            "",
+            false,
+            vec![
+                ("SUBJECT_GROUP", label("api-group")),
+                ("SUBJECT_RSC", label("resource")),
+                ("SUBJECT_NS", label("namespace")),
+                ("SUBJECT_NAME", label("name")),
+                ("BINDINGPOLICY", label("binding-policy")),
+            ],
+        ),
+        (
+            "CustomTransform",
+            "ct",
+            "Cluster",
+            "all",
+            true,
+            vec![("SUBJECT_GROUP", ".spec.apiGroup".into()), ("SUBJECT_RESOURCE", ".spec.resource".into())],
+        ),
+        ("StatusCollector", "sc", "Cluster", "", true, vec![]),
+    ];
+    for (crd, (kind, short, scope, category, status, columns)) in crds::control().iter().zip(expected) {
+        let names = &crd.spec.names;
+        assert_eq!((names.kind.as_str(), crd.spec.scope.as_str()), (kind, scope));
+        assert_eq!(names.short_names, Some(vec![short.to_owned()]), "{kind}");
+        assert_eq!(
+            names.categories.iter().flatten().map(String::as_str).collect::<String>(),
+            category,
+            "{kind}"
+        );
+        let [version] = crd.spec.versions.as_slice() else { panic!("{kind} has one version") };
+        assert!(version.name == "v1alpha1" && version.served && version.storage, "{kind}");
+        assert_eq!(version.subresources.as_ref().is_some_and(|it| it.status.is_some()), status, "{kind}");
+        let shown: Vec<_> = version
+            .additional_printer_columns
+            .iter()
+            .flatten()
+            .map(|it| (it.name.as_str(), it.json_path.clone()))
+            .collect();
+        assert_eq!(shown, columns, "{kind}");
+    }
+}
+
+/// KS-003, KS-005: the former fields are gone. KS-018: a transform needs group and resource.
+#[test]
+fn ks_003_obsolete_fields_are_unknown() {
+    let policy = &schemas(&crds::control()[1])[0]["properties"]["spec"]["properties"];
+    let keys: Vec<_> = policy.as_object().unwrap().keys().cloned().collect();
+    assert_eq!(keys, ["clusterSelectors", "downsync"]);
+    let transform = &schemas(&crds::control()[3])[0]["properties"]["spec"];
+    assert_eq!(transform["required"], json!(["apiGroup", "resource"]));
+}
+
+/// KS-019, KS-008: names that other programs see.
+#[test]
+fn ks_019_names_are_exact() {
+    use kubestellar_apis::{condition, constants};
+    let same = [
+        (constants::POLICY_FINALIZER, "bindingpolicy.kubestellar.io/kscontroller"),
+        (constants::BINDING_FINALIZER, "transport.kubestellar.io/object-cleanup"),
+        (constants::ORIGIN_BINDING_LABEL, "transport.kubestellar.io/originOwnerReferenceBindingKey"),
+        (constants::ORIGIN_WDS_LABEL, "transport.kubestellar.io/originWdsName"),
+        (
+            constants::ORIGIN_GENERATION_ANNOTATION,
+            "transport.kubestellar.io/originOwnerReferenceBindingGeneration",
+        ),
+        (constants::EXPAND_TEMPLATES_ANNOTATION, "control.kubestellar.io/expand-templates"),
+        (constants::PRESERVE_ANNOTATION, "control.kubestellar.io/preserve"),
+        (constants::PRESERVE_NODE_PORT, "nodeport"),
+        (constants::EXECUTING_COUNT_LABEL, "kubestellar.io/executing-count"),
+        (constants::SINGLETON_STATUS_LABEL, "managed-by.kubestellar.io/singletonstatus"),
+        (constants::MULTI_WEC_STATUS_LABEL, "managed-by.kubestellar.io/multiwecstatus"),
+        (constants::STATUS_API_GROUP_LABEL, "status.kubestellar.io/api-group"),
+        (constants::STATUS_RESOURCE_LABEL, "status.kubestellar.io/resource"),
+        (constants::STATUS_NAMESPACE_LABEL, "status.kubestellar.io/namespace"),
+        (constants::STATUS_NAME_LABEL, "status.kubestellar.io/name"),
+        (constants::STATUS_BINDING_POLICY_LABEL, "status.kubestellar.io/binding-policy"),
+        (constants::CP_TYPE_LABEL, "kflex.kubestellar.io/cptype"),
+        (constants::REPORT_NAMESPACE, "kubestellar-report"),
+        (constants::PROPERTIES_NAMESPACE, "customization-properties"),
+        (constants::BINDING_MANAGER, "Binding"),
+        (constants::STATUS_MANAGER, "Status"),
+        (constants::TRANSPORT_MANAGER, "transport-controller"),
+        (condition::SYNCED, "Synced"),
+        (condition::READY, "Ready"),
+        (condition::STATUS_COLLECTORS_AVAILABLE, "StatusCollectorsAvailable"),
+        (condition::REASON_AVAILABLE, "Available"),
+        (condition::REASON_UNAVAILABLE, "Unavailable"),
+        (condition::REASON_CREATING, "Creating"),
+        (condition::REASON_DELETING, "Deleting"),
+        (condition::REASON_SUCCESS, "ReconcileSuccess"),
+        (condition::REASON_ERROR, "ReconcileError"),
+        (condition::REASON_PAUSED, "ReconcilePaused"),
+    ];
+    for (ours, theirs) in same {
+        assert_eq!(ours, theirs);
+    }
+}
+
+/// KS-020: nothing of the Placement era is among what is installed.
+#[test]
+fn ks_020_old_kinds_are_not_installed() {
+    let old = ["Placement", "PlacementDecision", "EdgePlacement", "Location"];
+    for crd in crds::control() {
+        assert!(!old.contains(&crd.spec.names.kind.as_str()) && crd.spec.group == "control.kubestellar.io");
+    }
+}

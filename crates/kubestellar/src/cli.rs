@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::commands::{apiserver, components, demo, down, serve, status, up, version};
+use crate::commands::{apiserver, components, demo, down, explain, get, serve, status, up, version};
 use crate::datadir::DataDir;
 use crate::exit::{Exit, Failure};
 use crate::kubeconfig;
@@ -57,6 +57,8 @@ enum Command {
     Up(up::Args),
     Down(down::Args),
     Status(status::Args),
+    Get(get::Args),
+    Explain(explain::Args),
     Demo(demo::Args),
     Serve(serve::Args),
     Version(version::Args),
@@ -83,10 +85,15 @@ pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
     let data = || DataDir::resolve(cli.global.data_dir.as_deref());
     let running = || DataDir::resolve_running(cli.global.data_dir.as_deref());
     let kubeconfigs = || kubeconfig::files(cli.global.kubeconfig.as_deref());
+    // The kubeconfig that the installation keeps, for who names none. There need not be one.
+    let installed =
+        || running().ok().filter(|_| cli.global.kubeconfig.is_none()).map(|data| data.kubeconfig());
     match &cli.command {
         Command::Up(args) => up::run(args, &data()?, &kubeconfigs()?, out).await,
         Command::Down(args) => down::run(args, &running()?, &kubeconfigs()?, out).await,
         Command::Status(args) => status::run(args, &running()?, out).await,
+        Command::Get(args) => get::run(args, &kubeconfigs()?, installed(), out).await,
+        Command::Explain(args) => explain::run(args, &kubeconfigs()?, installed(), out).await,
         Command::Demo(args) => demo::run(args, cli.global.data_dir.as_deref(), out).await,
         Command::Serve(args) => serve::run(args, &data()?).await,
         Command::Version(args) => version::run(args, out),

@@ -34,13 +34,53 @@ fn matches<'a>(
     labels: &Labels,
     namespace: &impl Fn(&str) -> Option<&'a Labels>,
 ) -> bool {
-    clause.group.as_ref().is_none_or(|group| *group == id.resource().group)
-        && clause.resources.has(&id.resource().plural)
-        && clause.namespaces.has(id.namespace())
-        && clause.names.has(id.name())
-        && any(&clause.objects, Some(labels))
-        && (clause.namespace_labels == Selectors::Any
-            || any(&clause.namespace_labels, namespace(id.namespace())))
+    first_miss(clause, id, labels, namespace).is_none()
+}
+
+/// A criterion of a clause that an object does not meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Miss {
+    /// `apiGroup`.
+    Group,
+    /// `resources`.
+    Resource,
+    /// `namespaces`.
+    Namespace,
+    /// `objectNames`.
+    Name,
+    /// `objectSelectors`.
+    Labels,
+    /// `namespaceSelectors`: the Namespace has other labels.
+    NamespaceLabels,
+    /// `namespaceSelectors`: the object is in no Namespace that exists.
+    NoNamespace,
+}
+
+/// The first criterion of a clause that the object does not meet; none if the clause matches.
+pub fn first_miss<'a>(
+    clause: &Clause,
+    id: &ObjectId,
+    labels: &Labels,
+    namespace: &impl Fn(&str) -> Option<&'a Labels>,
+) -> Option<Miss> {
+    let tests = [
+        (Miss::Group, clause.group.as_ref().is_none_or(|group| *group == id.resource().group)),
+        (Miss::Resource, clause.resources.has(&id.resource().plural)),
+        (Miss::Namespace, clause.namespaces.has(id.namespace())),
+        (Miss::Name, clause.names.has(id.name())),
+        (Miss::Labels, any(&clause.objects, Some(labels))),
+    ];
+    if let Some((miss, _)) = tests.into_iter().find(|(_, met)| !met) {
+        return Some(miss);
+    }
+    if clause.namespace_labels == Selectors::Any {
+        return None;
+    }
+    match namespace(id.namespace()) {
+        None => Some(Miss::NoNamespace),
+        labels if any(&clause.namespace_labels, labels) => None,
+        Some(_) => Some(Miss::NamespaceLabels),
+    }
 }
 
 fn any(selectors: &Selectors, labels: Option<&Labels>) -> bool {

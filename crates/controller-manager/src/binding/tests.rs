@@ -16,7 +16,7 @@ use super::{
     policy::Policy,
     resolution::SpecDigest,
     verdict::{Progress, policy_status},
-    world::{Request, Served, World},
+    world::{Changes, Request, Served, World},
 };
 use crate::identity::{GroupResource, ObjectId};
 
@@ -340,6 +340,8 @@ fn ks_008_synced_and_ready_tell_how_far_it_is() {
 
 #[derive(Clone, Debug, Default)]
 struct Model {
+    /// Version in which [`THINGS`] are served.
+    things: Option<String>,
     objects: BTreeMap<ObjectId, Arc<Light>>,
     policies: BTreeMap<String, Policy>,
     clusters: BTreeMap<String, Labels>,
@@ -347,7 +349,11 @@ struct Model {
 }
 
 impl Model {
-    fn spec(&self, policy: &Policy, version: impl Fn(&GroupResource) -> String) -> Value {
+    fn version(&self, resource: &GroupResource) -> &str {
+        if resource.is(THINGS.0, THINGS.1) { self.things.as_deref().unwrap_or_default() } else { "v1" }
+    }
+
+    fn spec(&self, policy: &Policy) -> Value {
         let mut entries = BTreeSet::new();
         for (id, object) in &self.objects {
             let found =
@@ -355,7 +361,7 @@ impl Model {
             if let Some(modulation) = found {
                 entries.insert(format!(
                     "{id} {} {} {modulation:?}",
-                    version(id.resource()),
+                    self.version(id.resource()),
                     object.metadata.resource_version
                 ));
             }
@@ -368,6 +374,42 @@ impl Model {
         let chosen =
             chosen.filter(|(_, labels)| policy.cluster_selectors.iter().any(|it| selects(it, labels)));
         chosen.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// A world that has just heard of everything.
+    fn world(&self, policies_first: bool) -> World {
+        let mut world = World::default();
+        for (group, plural, version, kind) in RESOURCES {
+            let resource = GroupResource::new(group, plural);
+            if !resource.is(THINGS.0, THINGS.1) || self.things.is_some() {
+                let version = if resource.is(THINGS.0, THINGS.1) { self.version(&resource) } else { version };
+                world.put_resource(
+                    &Arc::new(resource.clone()),
+                    Served { version: version.into(), kind: kind.into() },
+                );
+            }
+        }
+        let policies = |world: &mut World| {
+            for policy in self.policies.values() {
+                world.put_policy(policy.clone());
+            }
+        };
+        if policies_first {
+            policies(&mut world);
+        }
+        for (id, object) in &self.objects {
+            world.put_object(id, object.clone());
+        }
+        for (name, labels) in &self.namespaces {
+            world.put_namespace(name, labels.clone());
+        }
+        for (name, labels) in &self.clusters {
+            world.put_cluster(name, labels.clone());
+        }
+        if !policies_first {
+            policies(&mut world);
+        }
+        world
     }
 
     fn request(&self, id: &ObjectId) -> Request {
@@ -409,7 +451,16 @@ enum Op {
     RemoveCluster(String),
     Namespace(String, Labels),
     RemoveNamespace(String),
+    /// A definition appears or changes its version.
+    Resource(u8),
+    /// A definition goes.
+    RemoveResource,
+    /// The controller starts anew and hears of policies first, or last.
+    Restart(bool),
 }
+
+/// The resource whose definition comes and goes.
+const THINGS: (&str, &str) = ("g.example", "things");
 
 fn any_labels() -> impl Strategy<Value = Labels> {
     let value = || proptest::option::of(prop_oneof!["1", "2"]);
@@ -493,11 +544,31 @@ fn any_op() -> impl Strategy<Value = Op> {
         1 => prop_oneof!["c1", "c2"].prop_map(Op::RemoveCluster),
         2 => (prop_oneof!["a", "b"], any_labels()).prop_map(|(name, labels)| Op::Namespace(name, labels)),
         1 => prop_oneof!["a", "b"].prop_map(Op::RemoveNamespace),
+        2 => (1..3_u8).prop_map(Op::Resource),
+        1 => Just(Op::RemoveResource),
+        1 => any::<bool>().prop_map(Op::Restart),
     ]
 }
 
-fn act(op: Op, world: &mut World, model: &mut Model) -> super::world::Changes {
+fn act(op: Op, world: &mut World, model: &mut Model) -> Changes {
+    let things = || Arc::new(GroupResource::new(THINGS.0, THINGS.1));
     match op {
+        Op::Resource(version) => {
+            let version = format!("v{version}");
+            model.things = Some(version.clone());
+            world.put_resource(&things(), Served { version: version.into(), kind: "Thing".into() })
+        }
+        Op::RemoveResource => {
+            model.things = None;
+            model.objects.retain(|id, _| !id.resource().is(THINGS.0, THINGS.1));
+            world.remove_resource(&things())
+        }
+        Op::Restart(policies_first) => {
+            *world = model.world(policies_first);
+            Changes::default()
+        }
+        // Nobody hears of an object whose resource isn't served.
+        Op::Put(id, ..) if world.served(id.resource()).is_none() => Changes::default(),
         Op::Put(id, version, labels) => {
             let object = light(&id, version, labels);
             model.objects.insert(id.clone(), object.clone());
@@ -537,11 +608,12 @@ fn act(op: Op, world: &mut World, model: &mut Model) -> super::world::Changes {
 }
 
 proptest! {
-    /// KS-071, KS-074: after any events the resolutions are what the naive model says, exactly the changed ones are
+    /// KS-071, KS-074, KS-001, KS-033, KS-036, KS-075: after any events the resolutions are what the naive model says (which a restart finds, too), exactly the changed ones are
     /// reported, their digest is that of the Binding they render to, and requests for status likewise.
     #[test]
     fn ks_071_the_world_follows_the_naive_model(ops in proptest::collection::vec(any_op(), 1..40)) {
-        let (mut world, mut model) = (Scene::new().world, Model::default());
+        let (mut world, mut model) =
+            (Scene::new().world, Model { things: Some("v2".into()), ..Model::default() });
         let ids: Vec<ObjectId> = RESOURCES.iter().flat_map(|(group, plural, ..)| {
             ["", "a", "b"].into_iter().flat_map(move |ns| ["x", "y"].map(|name| id(group, plural, ns, name)))
         }).collect();
@@ -555,7 +627,7 @@ proptest! {
             }
             for (name, policy) in &model.policies {
                 let now = seen(&world, name);
-                prop_assert_eq!(&now, &model.spec(policy, |resource| world.version(resource).to_owned()));
+                prop_assert_eq!(&now, &model.spec(policy));
                 let resolution = world.resolution(name).unwrap();
                 let spec = resolution.render(|resource| world.version(resource));
                 prop_assert_eq!(resolution.digest(), SpecDigest::of(&spec));

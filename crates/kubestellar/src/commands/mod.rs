@@ -4,6 +4,8 @@ pub(crate) mod apiserver;
 pub(crate) mod components;
 pub(crate) mod demo;
 pub(crate) mod down;
+pub(crate) mod explain;
+pub(crate) mod get;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod up;

@@ -10,6 +10,8 @@ mod components;
 mod crash;
 mod demo;
 mod environment;
+mod fleet;
 mod isolation;
 mod lifecycle;
 mod restart;
+mod scenarios;

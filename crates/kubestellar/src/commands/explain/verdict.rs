@@ -1,0 +1,382 @@
+//! Why an object is where it is. Pure: policies, labels and cells in, text out.
+
+use std::collections::BTreeMap;
+
+use controller_manager::binding::matching::{Labels, Miss, first_miss, selects};
+use controller_manager::binding::policy::{Clause, Policy};
+use controller_manager::identity::ObjectId;
+use serde::Serialize;
+
+use crate::commands::get::matrix::columns;
+use crate::commands::get::picture::{Cell, Object, State};
+use crate::printer::table;
+
+/// The object as it is in its space.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Subject {
+    #[serde(flatten)]
+    pub(crate) object: Object,
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Why nothing of its kind is ever delivered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) excluded: Option<String>,
+    pub(crate) deleting: bool,
+}
+
+/// What one policy has to do with it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Opinion {
+    pub(crate) policy: String,
+    pub(crate) matches: bool,
+    /// One for each clause.
+    pub(crate) clauses: Vec<ClauseOpinion>,
+    /// Errors in the policy's status.
+    pub(crate) errors: Vec<String>,
+    /// Whether the policy's Binding lists the object.
+    pub(crate) bound: bool,
+    /// Clusters that the policy selects.
+    pub(crate) clusters: Vec<String>,
+    /// Clusters that it does not select.
+    pub(crate) other_clusters: Vec<String>,
+    pub(crate) deliveries: Vec<Cell>,
+}
+
+/// What one clause says about the object.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ClauseOpinion {
+    pub(crate) clause: String,
+    pub(crate) matches: bool,
+    /// The first criterion that is not met.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+}
+
+/// Everything about one object.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Explanation {
+    pub(crate) subject: Subject,
+    pub(crate) policies: Vec<Opinion>,
+}
+
+/// What the clauses of a policy say about an object.
+pub(crate) fn judge_clauses(
+    policy: &Policy,
+    id: &ObjectId,
+    labels: &Labels,
+    namespace: Option<&Labels>,
+) -> Vec<ClauseOpinion> {
+    let judge = |(index, clause): (usize, &Clause)| {
+        let miss = first_miss(clause, id, labels, &|_| namespace);
+        ClauseOpinion {
+            clause: format!("downsync[{index}]"),
+            matches: miss.is_none(),
+            reason: miss.map(|miss| reason(miss, clause, id)),
+        }
+    };
+    policy.clauses.iter().enumerate().map(judge).collect()
+}
+
+/// Which of the clusters a policy selects, and which it doesn't.
+pub(crate) fn split_clusters(
+    policy: &Policy,
+    clusters: &BTreeMap<String, Labels>,
+) -> (Vec<String>, Vec<String>) {
+    let chosen = |labels: &Labels| policy.cluster_selectors.iter().any(|it| selects(it, labels));
+    let (yes, no): (Vec<_>, Vec<_>) = clusters.iter().partition(|(_, labels)| chosen(labels));
+    let names = |list: Vec<(&String, &Labels)>| list.into_iter().map(|(name, _)| name.clone()).collect();
+    (names(yes), names(no))
+}
+
+fn reason(miss: Miss, clause: &Clause, id: &ObjectId) -> String {
+    let namespace = id.namespace();
+    match miss {
+        Miss::Group => {
+            let wanted = clause.group.as_deref().unwrap_or_default();
+            format!("apiGroup is {wanted:?}, the object's is {:?}", &*id.resource().group)
+        }
+        Miss::Resource => format!("resources does not list {:?}", &*id.resource().plural),
+        Miss::Namespace if namespace.is_empty() => {
+            "namespaces is given, and the object is in no namespace".to_owned()
+        }
+        Miss::Namespace => format!("namespaces does not list {namespace:?}"),
+        Miss::Name => format!("objectNames does not list {:?}", id.name()),
+        Miss::Labels => "no member of objectSelectors matches its labels".to_owned(),
+        Miss::NamespaceLabels => {
+            format!("no member of namespaceSelectors matches the labels of Namespace {namespace}")
+        }
+        Miss::NoNamespace if namespace.is_empty() => {
+            "namespaceSelectors is given, and the object is in no namespace".to_owned()
+        }
+        Miss::NoNamespace => format!("namespaceSelectors is given, and there is no Namespace {namespace}"),
+    }
+}
+
+impl Explanation {
+    /// It is applied in every cluster where a policy wants it.
+    pub(crate) fn is_delivered(&self) -> bool {
+        let mut matching = self.policies.iter().filter(|it| it.matches);
+        matching.all(|it| it.bound && it.deliveries.iter().all(|cell| cell.state == State::Applied))
+    }
+
+    /// The answer in one sentence.
+    pub(crate) fn verdict(&self) -> String {
+        let matching: Vec<_> = self.policies.iter().filter(|it| it.matches).collect();
+        let clusters: Vec<_> = matching.iter().flat_map(|it| &it.deliveries).collect();
+        if let Some(why) = &self.subject.excluded {
+            return format!("It is delivered nowhere: {why}.");
+        }
+        if self.policies.is_empty() {
+            return "It is delivered nowhere: there is no BindingPolicy.".to_owned();
+        }
+        if matching.is_empty() {
+            return "It is delivered nowhere: no policy matches it.".to_owned();
+        }
+        if let Some(unbound) = matching.iter().find(|it| !it.bound) {
+            return format!("The Binding of policy {} does not list it yet.", unbound.policy);
+        }
+        if clusters.is_empty() {
+            return "It is delivered nowhere: the policies that match it select no cluster.".to_owned();
+        }
+        let mut late: Vec<_> = clusters
+            .iter()
+            .filter(|cell| cell.state != State::Applied)
+            .map(|cell| cell.cluster.as_str())
+            .collect();
+        late.sort_unstable();
+        late.dedup();
+        if late.is_empty() {
+            let mut names: Vec<_> = clusters.iter().map(|cell| cell.cluster.as_str()).collect();
+            names.sort_unstable();
+            names.dedup();
+            return format!("It is applied in {}.", names.join(", "));
+        }
+        format!("It is not applied in {}.", late.join(", "))
+    }
+
+    /// For eyes; `now` in seconds since 1970.
+    pub(crate) fn text(&self, now: i64) -> String {
+        let mut parts = vec![self.head(), self.opinions()];
+        let rows: Vec<Vec<String>> = self
+            .policies
+            .iter()
+            .flat_map(|it| {
+                it.deliveries.iter().map(|cell| {
+                    let mut line = columns(cell, now);
+                    line.insert(1, it.policy.clone());
+                    line
+                })
+            })
+            .collect();
+        if !rows.is_empty() {
+            let header = ["CLUSTER", "POLICY", "APPLIED", "AVAILABLE", "REPORTED", "AGE", "MESSAGE"];
+            parts.push(table(&header, &rows));
+        }
+        parts.push(self.verdict());
+        parts.retain(|part| !part.is_empty());
+        parts.join("\n\n")
+    }
+
+    fn head(&self) -> String {
+        let subject = &self.subject;
+        let pairs: Vec<_> = subject.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let labels = if pairs.is_empty() { "<none>".to_owned() } else { pairs.join(", ") };
+        let mut head = format!("Object:   {}\nLabels:   {labels}", subject.object.label());
+        if subject.deleting {
+            head.push_str("\nDeleting: yes; it stays in the clusters until it is gone here");
+        }
+        head
+    }
+
+    fn opinions(&self) -> String {
+        let mut lines = Vec::new();
+        for it in &self.policies {
+            let name = &it.policy;
+            if !it.matches {
+                lines.push(format!("Policy {name} does not match it:"));
+                let whys = it.clauses.iter().map(|clause| {
+                    format!("  {}: {}", clause.clause, clause.reason.as_deref().unwrap_or_default())
+                });
+                lines.extend(whys);
+                if it.clauses.is_empty() {
+                    lines.push("  spec.downsync is empty".to_owned());
+                }
+                continue;
+            }
+            let by: Vec<_> = it
+                .clauses
+                .iter()
+                .filter(|clause| clause.matches)
+                .map(|clause| clause.clause.as_str())
+                .collect();
+            lines.push(format!("Policy {name} matches it by {}:", by.join(", ")));
+            lines.push(format!("  clusters selected: {}", list(&it.clusters)));
+            if !it.other_clusters.is_empty() {
+                lines.push(format!("  not selected: {}", list(&it.other_clusters)));
+            }
+            if !it.bound {
+                lines.push("  its Binding does not list the object yet".to_owned());
+            }
+            lines.extend(it.errors.iter().map(|error| format!("  error: {error}")));
+        }
+        lines.join("\n")
+    }
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "<none>".to_owned() } else { names.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use apis::control::BindingPolicy;
+    use controller_manager::identity::GroupResource;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn policy(spec: Value) -> Policy {
+        let object: BindingPolicy =
+            serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
+        Policy::new(&object)
+    }
+
+    fn labels(of: &[(&str, &str)]) -> Labels {
+        of.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+    }
+
+    /// SP-120: the first test that fails, for each clause.
+    #[test]
+    fn sp_120_why_a_clause_does_not_match() {
+        let id = ObjectId::new(Arc::new(GroupResource::new("apps", "deployments")), "shop", "web");
+        let cases = [
+            (json!({"apiGroup": ""}), Some("apiGroup is \"\", the object's is \"apps\"")),
+            (json!({"resources": ["deployment"]}), Some("resources does not list \"deployments\"")),
+            (json!({"namespaces": ["other"]}), Some("namespaces does not list \"shop\"")),
+            (json!({"objectNames": ["w*"]}), Some("objectNames does not list \"web\"")),
+            (
+                json!({"objectSelectors": [{"matchLabels": {"app": "b"}}]}),
+                Some("no member of objectSelectors matches its labels"),
+            ),
+            (
+                json!({"namespaceSelectors": [{"matchLabels": {"team": "b"}}]}),
+                Some("no member of namespaceSelectors matches the labels of Namespace shop"),
+            ),
+            (json!({"objectSelectors": [{"matchLabels": {"app": "a"}}]}), None),
+        ];
+        for (clause, expected) in cases {
+            let policy = policy(json!({"downsync": [clause]}));
+            let team = labels(&[("team", "a")]);
+            let said = judge_clauses(&policy, &id, &labels(&[("app", "a")]), Some(&team));
+            assert_eq!(said[0].reason.as_deref(), expected, "{clause}");
+            assert_eq!(said[0].matches, expected.is_none());
+        }
+        let outside = policy(json!({"downsync": [{"namespaceSelectors": [{"matchLabels": {"a": "b"}}]}]}));
+        let said = judge_clauses(&outside, &id, &Labels::new(), None);
+        assert_eq!(
+            said[0].reason.as_deref(),
+            Some("namespaceSelectors is given, and there is no Namespace shop")
+        );
+    }
+
+    #[test]
+    fn sp_120_which_clusters() {
+        let policy = policy(json!({"clusterSelectors": [{"matchLabels": {"site": "a"}}]}));
+        let clusters = BTreeMap::from([
+            ("atlas".to_owned(), labels(&[("site", "a")])),
+            ("boreas".to_owned(), labels(&[("site", "b")])),
+        ]);
+        assert_eq!(split_clusters(&policy, &clusters), (vec!["atlas".to_owned()], vec!["boreas".to_owned()]));
+    }
+
+    fn opinion(matches: bool) -> Opinion {
+        let reason = (!matches).then(|| "objectNames does not list \"web\"".to_owned());
+        Opinion {
+            policy: "shop".into(),
+            matches,
+            clauses: vec![ClauseOpinion { clause: "downsync[0]".into(), matches, reason }],
+            errors: Vec::new(),
+            bound: matches,
+            clusters: vec!["atlas".into()],
+            other_clusters: vec!["boreas".into()],
+            deliveries: Vec::new(),
+        }
+    }
+
+    fn explanation(policies: Vec<Opinion>) -> Explanation {
+        let object = Object {
+            kind: "Deployment".into(),
+            namespace: "shop".into(),
+            name: "web".into(),
+            ..Object::default()
+        };
+        let labels = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
+        Explanation { subject: Subject { object, labels, excluded: None, deleting: false }, policies }
+    }
+
+    fn cell(state: State) -> Cell {
+        Cell {
+            cluster: "atlas".into(),
+            state,
+            manifest_work: None,
+            available: None,
+            reported: None,
+            message: "forbidden".into(),
+            since: None,
+        }
+    }
+
+    /// SP-120: the whole text, and the verdicts.
+    #[test]
+    fn sp_120_text_and_verdict() {
+        let mut yes = opinion(true);
+        yes.deliveries.push(cell(State::Failed));
+        let mut no = opinion(false);
+        no.policy = "other".into();
+        let told = explanation(vec![no, yes]);
+        assert!(!told.is_delivered());
+        let expected = "\
+Object:   Deployment shop/web
+Labels:   app=web
+
+Policy other does not match it:
+  downsync[0]: objectNames does not list \"web\"
+Policy shop matches it by downsync[0]:
+  clusters selected: atlas
+  not selected: boreas
+
+CLUSTER   POLICY   APPLIED   AVAILABLE   REPORTED   AGE      MESSAGE
+atlas     shop     Failed    <none>      <none>     <none>   forbidden
+
+It is not applied in atlas.";
+        assert_eq!(told.text(0), expected);
+
+        let mut done = opinion(true);
+        done.deliveries.push(cell(State::Applied));
+        let mut unbound = opinion(true);
+        unbound.bound = false;
+        let cases = [
+            (vec![], "It is delivered nowhere: there is no BindingPolicy.", true),
+            (vec![opinion(false)], "It is delivered nowhere: no policy matches it.", true),
+            (
+                vec![opinion(true)],
+                "It is delivered nowhere: the policies that match it select no cluster.",
+                true,
+            ),
+            (vec![unbound], "The Binding of policy shop does not list it yet.", false),
+            (vec![done], "It is applied in atlas.", true),
+        ];
+        for (policies, verdict, delivered) in cases {
+            let told = explanation(policies);
+            assert_eq!((told.verdict().as_str(), told.is_delivered()), (verdict, delivered));
+        }
+        let mut never = explanation(vec![]);
+        never.subject.excluded = Some("objects of leases.coordination.k8s.io are never matched".into());
+        assert!(never.verdict().contains("never matched") && never.is_delivered());
+    }
+}

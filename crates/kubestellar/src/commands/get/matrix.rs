@@ -1,0 +1,239 @@
+//! `get status` in its forms. Pure: text out of a delivery.
+
+use apis::control::{BindingPolicy, BindingStatus};
+use serde::Serialize;
+
+use super::picture::{Cell, Object, State};
+use crate::commands::status::age;
+use crate::printer::table;
+
+/// One policy's delivery.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Delivery {
+    pub(crate) policy: String,
+    pub(crate) wds: String,
+    /// Status of the policy's conditions; None when they are not there yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) synced: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ready: Option<String>,
+    pub(crate) errors: Vec<String>,
+    pub(crate) clusters: Vec<String>,
+    pub(crate) objects: Vec<Row>,
+}
+
+/// One object in all clusters.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    #[serde(flatten)]
+    pub(crate) object: Object,
+    pub(crate) clusters: Vec<Cell>,
+}
+
+impl Delivery {
+    /// What the policy itself says. A Binding without a policy has only its own errors (KS-010).
+    pub(crate) fn of(
+        name: &str,
+        wds: &str,
+        policy: Option<&BindingPolicy>,
+        binding: Option<&BindingStatus>,
+    ) -> Self {
+        let status = policy.and_then(|policy| policy.status.as_ref());
+        let condition = |type_: &str| {
+            let found = status?.conditions.iter().find(|it| it.type_ == type_)?;
+            Some(found.status.clone())
+        };
+        let errors = status.map(|it| &it.errors).or(binding.map(|it| &it.errors));
+        Self {
+            policy: name.to_owned(),
+            wds: wds.to_owned(),
+            synced: condition(apis::condition::SYNCED),
+            ready: condition(apis::condition::READY),
+            errors: errors.cloned().unwrap_or_default(),
+            clusters: Vec::new(),
+            objects: Vec::new(),
+        }
+    }
+
+    /// Everything is where it should be, and nothing is wrong.
+    pub(crate) fn is_done(&self) -> bool {
+        let cells = self.objects.iter().flat_map(|row| &row.clusters);
+        self.errors.is_empty() && cells.into_iter().all(|cell| cell.state == State::Applied)
+    }
+
+    /// What a user should know beside the table.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let mut remarks: Vec<_> =
+            self.errors.iter().map(|error| format!("policy {}: {error}", self.policy)).collect();
+        if self.clusters.is_empty() {
+            remarks.push(format!("policy {}: no cluster matches", self.policy));
+        }
+        if self.objects.is_empty() {
+            remarks.push(format!("policy {}: no object matches", self.policy));
+        }
+        remarks
+    }
+
+    /// Objects by clusters.
+    pub(crate) fn matrix(&self) -> String {
+        let names: Vec<String> = self.clusters.iter().map(|name| name.to_uppercase()).collect();
+        let header: Vec<&str> = std::iter::once("OBJECT").chain(names.iter().map(String::as_str)).collect();
+        let rows: Vec<Vec<String>> = self
+            .objects
+            .iter()
+            .map(|row| {
+                let cells = row.clusters.iter().map(short);
+                std::iter::once(row.object.label()).chain(cells).collect()
+            })
+            .collect();
+        table(&header, &rows)
+    }
+
+    /// A line for each object in each cluster; `now` in seconds since 1970.
+    pub(crate) fn wide(&self, now: i64) -> String {
+        let rows: Vec<Vec<String>> = self
+            .objects
+            .iter()
+            .flat_map(|row| {
+                row.clusters.iter().map(move |cell| {
+                    let mut line = vec![row.object.label()];
+                    line.extend(columns(cell, now));
+                    line
+                })
+            })
+            .collect();
+        table(&["OBJECT", "CLUSTER", "APPLIED", "AVAILABLE", "REPORTED", "AGE", "MESSAGE"], &rows)
+    }
+
+    /// Arguments for kubectl.
+    pub(crate) fn names(&self) -> String {
+        self.objects.iter().map(|row| row.object.argument()).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// `Applied`, and what the cluster reports if it reports anything.
+fn short(cell: &Cell) -> String {
+    let mut text = cell.state.text().to_owned();
+    if cell.state == State::Applied && cell.available.as_deref() == Some("False") {
+        text.push_str(", missing");
+    }
+    if let Some(reported) = &cell.reported {
+        text.push_str(&format!(", {reported}"));
+    }
+    text
+}
+
+/// A cell in full: cluster, applied, available, reported, age, message.
+pub(crate) fn columns(cell: &Cell, now: i64) -> Vec<String> {
+    let none = || "<none>".to_owned();
+    let since = cell.since.as_ref().map(|since| {
+        let seconds = now.saturating_sub(since.0.as_second()).max(0);
+        age(std::time::Duration::from_secs(seconds.unsigned_abs()))
+    });
+    let message: Vec<_> = cell.message.split_whitespace().collect();
+    vec![
+        cell.cluster.clone(),
+        cell.state.text().to_owned(),
+        cell.available.clone().unwrap_or_else(none),
+        cell.reported.clone().unwrap_or_else(none),
+        since.unwrap_or_else(none),
+        if message.is_empty() { none() } else { message.join(" ") },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(cluster: &str, state: State, reported: Option<&str>) -> Cell {
+        Cell {
+            cluster: cluster.into(),
+            state,
+            manifest_work: Some("w".into()),
+            available: (state == State::Applied).then(|| "True".into()),
+            reported: reported.map(Into::into),
+            message: if state == State::Failed { "no\nrights".into() } else { String::new() },
+            since: (state == State::Applied).then(|| {
+                k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
+                    k8s_openapi::jiff::Timestamp::from_second(100).unwrap(),
+                )
+            }),
+        }
+    }
+
+    fn delivery() -> Delivery {
+        let object = |kind: &str, resource: &str, namespace: &str, name: &str| Object {
+            kind: kind.into(),
+            resource: resource.into(),
+            namespace: namespace.into(),
+            name: name.into(),
+            version: "v1".into(),
+            ..Object::default()
+        };
+        let mut delivery = Delivery::of("shop", "wds1", None, None);
+        delivery.clusters = vec!["atlas".into(), "boreas".into()];
+        delivery.objects = vec![
+            Row {
+                object: object("Deployment", "deployments", "shop", "web"),
+                clusters: vec![
+                    cell("atlas", State::Applied, Some("2/2 ready")),
+                    cell("boreas", State::Failed, None),
+                ],
+            },
+            Row {
+                object: object("Namespace", "namespaces", "", "shop"),
+                clusters: vec![cell("atlas", State::Applied, None), cell("boreas", State::Waiting, None)],
+            },
+        ];
+        delivery
+    }
+
+    /// SP-119, SP-081: the matrix.
+    #[test]
+    fn sp_119_matrix() {
+        let expected = "\
+OBJECT                ATLAS                BOREAS
+Deployment shop/web   Applied, 2/2 ready   Failed
+Namespace shop        Applied              Waiting";
+        assert_eq!(delivery().matrix(), expected);
+    }
+
+    #[test]
+    fn sp_119_wide() {
+        let expected = "\
+OBJECT                CLUSTER   APPLIED   AVAILABLE   REPORTED    AGE      MESSAGE
+Deployment shop/web   atlas     Applied   True        2/2 ready   20s      <none>
+Deployment shop/web   boreas    Failed    <none>      <none>      <none>   no rights
+Namespace shop        atlas     Applied   True        <none>      20s      <none>
+Namespace shop        boreas    Waiting   <none>      <none>      <none>   <none>";
+        assert_eq!(delivery().wide(120), expected);
+        assert_eq!(delivery().names(), "deployments/web\nnamespaces/shop");
+    }
+
+    #[test]
+    fn sp_119_done_and_remarks() {
+        let mut delivery = delivery();
+        assert!(!delivery.is_done() && delivery.remarks().is_empty());
+        for cell in delivery.objects.iter_mut().flat_map(|row| &mut row.clusters) {
+            cell.state = State::Applied;
+        }
+        assert!(delivery.is_done());
+        delivery.errors.push("too large".into());
+        delivery.clusters.clear();
+        assert!(!delivery.is_done());
+        assert_eq!(delivery.remarks(), ["policy shop: too large", "policy shop: no cluster matches"]);
+    }
+
+    #[test]
+    fn sp_081_json_has_stable_keys() {
+        let value = serde_json::to_value(delivery()).unwrap();
+        let row = &value["objects"][0];
+        assert_eq!(
+            (&row["kind"], &row["resource"], &row["name"]),
+            (&"Deployment".into(), &"deployments".into(), &"web".into())
+        );
+        assert_eq!(row["clusters"][0]["state"], "Applied");
+        assert_eq!(row["clusters"][0]["reported"], "2/2 ready");
+    }
+}
