@@ -253,7 +253,9 @@ fn ocm_017_objects_keep_their_kind_when_written_and_read() {
 fn ks_005_overview_of_the_kinds() {
     let condition = |type_: &str| format!(".status.conditions[?(@.type==\"{type_}\")].status");
     let label = |key: &str| format!(".metadata.labels['status\\.kubestellar\\.io/{key}']");
-    let expected: [(&str, &str, &str, &str, bool, Vec<(&str, String)>); 5] = [
+    /// Kind, short name, scope, category, whether there is a status subresource, columns.
+    type Facts = (&'static str, &'static str, &'static str, &'static str, bool, Vec<(&'static str, String)>);
+    let expected: [Facts; 5] = [
         ("Binding", "bdg", "Cluster", "", true, vec![]),
         (
             "BindingPolicy",

@@ -126,7 +126,9 @@ impl Fleet {
     }
 
     fn run_all(&mut self) {
-        PARTS.into_iter().for_each(|part| self.run(part));
+        for part in PARTS {
+            self.run(part);
+        }
     }
 
     /// The end of a process: whatever was under way is dropped where it was.
@@ -197,7 +199,9 @@ impl Fleet {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        PARTS.into_iter().for_each(|part| self.kill(part));
+        for part in PARTS {
+            self.kill(part);
+        }
     }
 }
 
@@ -258,7 +262,7 @@ async fn guard(cluster: &'static str, client: Client, broken: Arc<Mutex<Vec<Stri
                 uids.insert(name, now);
             }
             Ok(Event::Delete(map)) => {
-                broken.lock().push(format!("{cluster}: {} was deleted", map.name_any()))
+                broken.lock().push(format!("{cluster}: {} was deleted", map.name_any()));
             }
             _ => {}
         }
@@ -317,7 +321,7 @@ impl Random {
 async fn ks_a_23_the_fleet_survives_churn_and_dying_controllers() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seed = number("KUBESTELLAR_TEST_SEED").unwrap_or_else(clock);
-    let objects = number("KUBESTELLAR_TEST_OBJECTS").unwrap_or(1500);
+    let objects = number("KUBESTELLAR_TEST_OBJECTS").unwrap_or(1000);
     println!("KUBESTELLAR_TEST_SEED={seed} KUBESTELLAR_TEST_OBJECTS={objects}");
     let mut random = Random(seed);
     let mut fleet = Fleet::start().await;
@@ -443,7 +447,7 @@ async fn write(wds: Client, objects: u64, random: Random, phase: Phase, answers:
 async fn write_one(wds: &Client, n: u64, random: &mut Random, phase: Phase) {
     let inside = NAMESPACES[(n % NAMESPACES.len() as u64) as usize];
     let maps: Api<ConfigMap> = Api::namespaced(wds.clone(), inside);
-    let stays = n % 3 == 0;
+    let stays = n.is_multiple_of(3);
     let name = if stays { format!("stay-{n}") } else { format!("churn-{n}") };
     let mut labels = json!({"group": random.group()});
     if stays {
