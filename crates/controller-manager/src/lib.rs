@@ -14,7 +14,7 @@ pub mod status;
 
 use apis::constants::BINDING_MANAGER;
 use kube::Client;
-use runtime::{Ready, Tasks};
+use runtime::{Ready, Tasks, metrics::Metrics};
 use tokio_util::sync::CancellationToken;
 
 pub use binding::resources::AllowedGroups;
@@ -32,6 +32,8 @@ pub struct Config {
     pub status: bool,
     /// Set to true once the binding controller works.
     pub ready: Ready,
+    /// What is counted goes here: the queues `Binding-<WDS>` and `Status-<WDS>` (KS-223).
+    pub metrics: Metrics,
 }
 
 impl Config {
@@ -43,6 +45,7 @@ impl Config {
             api_groups: AllowedGroups::default(),
             status: true,
             ready: Ready::new(false),
+            metrics: Metrics::default(),
         }
     }
 }
@@ -68,6 +71,9 @@ pub async fn run(wds: Client, its: Client, config: Config, stop: CancellationTok
     tracing::info!(wds = config.wds_name, its = config.its_name, "starting the controllers");
     let mut tasks = Tasks::new(&stop);
     let shared = shared::Shared::new(config.status);
+    if let Some(queue) = shared.status_queue() {
+        queue.clone().observed(config.metrics.queue(&format!("Status-{}", config.wds_name)));
+    }
     let token = tasks.token().clone();
     let binding = binding::run(wds.clone(), its.clone(), config.clone(), shared.clone(), token.clone());
     tasks.spawn("binding controller", binding);

@@ -68,6 +68,21 @@ enum Command {
     TransportController(components::transport_controller::Args),
     WorkAgent(components::work_agent::Args),
     StatusAgent(components::status_agent::Args),
+    GetKubeconfig(components::get_kubeconfig::Args),
+}
+
+impl Command {
+    /// What `--logging-format`, the name of that flag in Kubernetes' programs, says.
+    fn log_format(&self) -> Option<LogFormat> {
+        match self {
+            Self::ControllerManager(args) => args.logging.format(),
+            Self::TransportController(args) => args.logging.format(),
+            Self::WorkAgent(args) => args.logging.format(),
+            Self::StatusAgent(args) => args.logging.format(),
+            Self::GetKubeconfig(args) => args.logging.format(),
+            _ => None,
+        }
+    }
 }
 
 /// Print the completion script of a shell.
@@ -79,11 +94,19 @@ struct CompletionArgs {
     shell: clap_complete::Shell,
 }
 
+/// The command line, with the flags of components in the spellings that Go programs take.
+pub(crate) fn parse() -> Cli {
+    Cli::parse_from(components::normalise(&Cli::command(), std::env::args_os().collect()))
+}
+
 /// Runs the chosen command.
 pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
-    logging::init(if cli.global.quiet { 0 } else { cli.global.v }, cli.global.log_format);
+    let format = cli.command.log_format().unwrap_or(cli.global.log_format);
+    logging::init(if cli.global.quiet { 0 } else { cli.global.v }, format);
     let data = || DataDir::resolve(cli.global.data_dir.as_deref());
     let running = || DataDir::resolve_running(cli.global.data_dir.as_deref());
+    // For a component: the cluster that it runs in.
+    let own = || cli.global.kubeconfig.as_ref();
     let kubeconfigs = || kubeconfig::files(cli.global.kubeconfig.as_deref());
     // The kubeconfig that the installation keeps, for who names none. There need not be one.
     let installed =
@@ -99,10 +122,11 @@ pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
         Command::Version(args) => version::run(args, out),
         Command::Completion(args) => Ok(completion(args.shell)),
         Command::Apiserver(args) => apiserver::run(args, out).await,
-        Command::ControllerManager(args) => components::controller_manager::run(args).await,
+        Command::ControllerManager(args) => components::controller_manager::run(args, own()).await,
         Command::TransportController(args) => components::transport_controller::run(args).await,
-        Command::WorkAgent(args) => components::work_agent::run(args).await,
-        Command::StatusAgent(args) => components::status_agent::run(args).await,
+        Command::WorkAgent(args) => components::work_agent::run(args, own()).await,
+        Command::StatusAgent(args) => components::status_agent::run(args, own()).await,
+        Command::GetKubeconfig(args) => components::get_kubeconfig::run(args, own(), out).await,
     }
 }
 

@@ -10,30 +10,30 @@ use crate::exit::{Exit, Failure, chain};
 /// A client for `context` of `file`, or for its current context; without a file, as kubectl would choose,
 /// and inside a cluster as its service account.
 pub(crate) async fn client(file: Option<&Path>, context: Option<&str>) -> Result<Client, Failure> {
-    let config = config(file, context).await?;
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    let config = config(file, &options).await?;
     Client::try_from(config).map_err(|error| broken(file, context, &error))
 }
 
-/// The server's URL, exactly as the kubeconfig has it but for a trailing slash.
-pub(crate) async fn server(file: Option<&Path>, context: Option<&str>) -> Result<String, Failure> {
-    let url = config(file, context).await?.cluster_url.to_string();
-    Ok(url.trim_end_matches('/').to_owned())
-}
-
-async fn config(file: Option<&Path>, context: Option<&str>) -> Result<kube::Config, Failure> {
-    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
-    let failed = |error: &dyn std::error::Error| broken(file, context, error);
+/// The configuration that kubectl would take with these flags; in a cluster and without any, that of the service
+/// account.
+pub(crate) async fn config(
+    file: Option<&Path>,
+    options: &KubeConfigOptions,
+) -> Result<kube::Config, Failure> {
+    let named = options.context.is_some() || options.cluster.is_some() || options.user.is_some();
+    let failed = |error: &dyn std::error::Error| broken(file, options.context.as_deref(), error);
     match file {
         Some(path) => {
             let kubeconfig = Kubeconfig::read_from(path).map_err(|e| failed(&e))?;
-            kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|e| failed(&e))
+            kube::Config::from_custom_kubeconfig(kubeconfig, options).await.map_err(|e| failed(&e))
         }
-        None if context.is_some() => kube::Config::from_kubeconfig(&options).await.map_err(|e| failed(&e)),
+        None if named => kube::Config::from_kubeconfig(options).await.map_err(|e| failed(&e)),
         None => kube::Config::infer().await.map_err(|e| failed(&e)),
     }
 }
 
-fn broken(file: Option<&Path>, context: Option<&str>, error: &dyn std::error::Error) -> Failure {
+pub(crate) fn broken(file: Option<&Path>, context: Option<&str>, error: &dyn std::error::Error) -> Failure {
     let what = match (file, context) {
         (Some(file), Some(context)) => format!("using context {context} of {}", file.display()),
         (Some(file), None) => format!("using the kubeconfig {}", file.display()),

@@ -18,6 +18,14 @@ pub(crate) enum Exit {
     Forbidden = 7,
     /// Not in the asked-for state (`status --exit-code`).
     NotInState = 9,
+    /// `get-kubeconfig`, with the codes of the program it stands for (KS-218): the hosting cluster's kubeconfig is no use.
+    Unusable = 10,
+    /// The control plane was not ready in time.
+    NeverReady = 86,
+    /// The file could not be opened.
+    Unopened = 99,
+    /// The file could not be written.
+    Unwritten = 100,
     Interrupted = 130,
 }
 

@@ -15,11 +15,18 @@
 use std::{convert::Infallible, fmt, io, net::SocketAddr, str::FromStr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+    sync::Semaphore,
+    task::JoinSet,
+};
+use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Ready, metrics::Metrics};
@@ -169,28 +176,26 @@ impl Pages {
         })
     }
 
-    fn answer<B>(&self, request: Request<B>) -> Response<Full<Bytes>> {
-        let (request, _) = request.into_parts();
-        let page = if matches!(request.method, Method::GET | Method::HEAD) {
-            (self.0)(&request)
+    fn answer(&self, request: &http::request::Parts) -> Page {
+        if matches!(request.method, Method::GET | Method::HEAD) {
+            (self.0)(request)
         } else {
             Page::text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n")
-        };
-        let mut response = Response::new(Full::new(Bytes::from(page.body)));
-        *response.status_mut() = page.status;
-        let content_type = header::HeaderValue::from_static(page.content_type);
-        response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-        let nosniff = header::HeaderValue::from_static("nosniff");
-        response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
-        response
+        }
     }
 }
 
-/// A socket that listens. It speaks plain HTTP, as the originals' do, and gives out nothing secret.
+/// Says whether a request may be answered: nothing if so, else what is answered instead.
+pub type Guard = Arc<dyn Fn(&http::request::Parts) -> BoxFuture<'static, Option<Page>> + Send + Sync>;
+
+/// A socket that listens. It speaks plain HTTP, as the ports of KubeStellar's Go programs do, and gives out nothing
+/// secret; [`secured`](Self::secured) is for what OCM's programs have.
 pub struct Endpoint {
     listener: TcpListener,
     address: SocketAddr,
     pages: Pages,
+    tls: Option<TlsAcceptor>,
+    guard: Option<Guard>,
 }
 
 impl Endpoint {
@@ -208,7 +213,12 @@ impl Endpoint {
             None => TcpListener::bind(address.as_str()).await?,
         };
         let address = listener.local_addr()?;
-        Ok(Some(Self { listener, address, pages }))
+        Ok(Some(Self { listener, address, pages, tls: None, guard: None }))
+    }
+
+    /// The same, over TLS, for those whom `guard` lets in.
+    pub fn secured(self, tls: Arc<ServerConfig>, guard: Guard) -> Self {
+        Self { tls: Some(tls.into()), guard: Some(guard), ..self }
     }
 
     /// Where it listens.
@@ -227,27 +237,65 @@ impl Endpoint {
                 accepted = accept(&self.listener, &places) => accepted,
             };
             let Some((stream, place)) = accepted else { continue };
-            let (pages, stop) = (self.pages.clone(), stop.clone());
+            let (pages, tls, guard) = (self.pages.clone(), self.tls.clone(), self.guard.clone());
+            let stop = stop.clone();
             connections.spawn(async move {
-                let service = service_fn(move |request: Request<Incoming>| {
-                    std::future::ready(Ok::<_, Infallible>(pages.answer(request)))
-                });
-                let connection = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(PATIENCE)
-                    .serve_connection(TokioIo::new(stream), service);
-                tokio::select! {
-                    ended = connection => {
-                        if let Err(error) = ended {
-                            tracing::debug!(%error, "a connection to the endpoints ended");
+                let connection = async {
+                    let Some(tls) = tls else { return converse(stream, pages, guard).await };
+                    match tokio::time::timeout(PATIENCE, tls.accept(stream)).await {
+                        Ok(Ok(stream)) => converse(stream, pages, guard).await,
+                        Ok(Err(error)) => {
+                            tracing::debug!(%error, "a TLS handshake with the endpoints failed");
+                        }
+                        Err(_) => {
+                            tracing::debug!("a TLS handshake with the endpoints took too long");
                         }
                     }
+                };
+                tokio::select! {
+                    () = connection => {}
                     () = stop.cancelled() => {}
                 }
                 drop(place);
             });
         }
     }
+}
+
+/// Answers the requests of one connection.
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    pages: Pages,
+    guard: Option<Guard>,
+) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (pages, guard) = (pages.clone(), guard.clone());
+        async move {
+            let (request, _) = request.into_parts();
+            let refused = match &guard {
+                Some(guard) => guard(&request).await,
+                None => None,
+            };
+            Ok::<_, Infallible>(respond(refused.unwrap_or_else(|| pages.answer(&request))))
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "a connection to the endpoints ended");
+    }
+}
+
+fn respond(page: Page) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(page.body)));
+    *response.status_mut() = page.status;
+    let content_type = header::HeaderValue::from_static(page.content_type);
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    let nosniff = header::HeaderValue::from_static("nosniff");
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    response
 }
 
 async fn accept(

@@ -20,6 +20,7 @@ pub mod election;
 pub mod endpoints;
 pub mod failure;
 pub mod feed;
+mod follow;
 pub mod informer;
 mod informers;
 pub mod install;

@@ -11,7 +11,7 @@ use std::{
 use http::{Request, Response};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, client::Body};
-use kubestellar_runtime::{Event, Light, Source, Store, informer};
+use kubestellar_runtime::{Event, Light, Source, Store, feed, informer};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -211,4 +211,58 @@ async fn a_resource_that_is_not_served_is_waited_for() {
     );
     script.tells(&["synced"]).await;
     script.end().await;
+}
+
+/// A server that forgets at once is not listed without pause, neither for an informer nor for a feed: both follow in
+/// the same way.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_forgets_at_once_is_given_time() {
+    #[derive(Clone, serde::Deserialize)]
+    struct Named(Light);
+    impl feed::Keyed for Named {
+        fn key(&self) -> feed::Key {
+            (self.0.metadata.namespace.to_string(), self.0.metadata.name.to_string())
+        }
+        fn resource_version(&self) -> &str {
+            &self.0.metadata.resource_version
+        }
+    }
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let list = json!({"metadata": {"resourceVersion": "5"}, "items": [map("a", 1)]}).to_string();
+    let counted = asked.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (query, list) = (short(request.uri()), list.clone());
+        counted.lock().unwrap().push(query.clone());
+        async move {
+            let no = |code: u16| {
+                let status = json!({"kind": "Status", "status": "Failure", "code": code, "message": "no", "reason": "x"});
+                (code, status.to_string())
+            };
+            let (code, body) = match query.as_str() {
+                "" => (200, list),
+                query if query.contains("sendInitialEvents") => no(422),
+                _ => no(410),
+            };
+            Ok::<_, Infallible>(Response::builder().status(code).body(Body::from(body.into_bytes())).unwrap())
+        }
+    });
+    let (stop, mut heard) = (CancellationToken::new(), Vec::new());
+    let source = feed::Source::all(kubestellar_runtime::rest::Gvr::new("", "v1", "configmaps"));
+    let client = Client::new(service, "default");
+    let following = feed::follow(&client, &source, &stop, |change: feed::Change<Named>| {
+        heard.push(match change {
+            feed::Change::Put(item) => item.0.metadata.name.to_string(),
+            feed::Change::Gone((_, name)) => format!("-{name}"),
+            feed::Change::Synced => "synced".to_owned(),
+        });
+    });
+    let end = async {
+        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+        stop.cancel();
+    };
+    tokio::join!(following, end);
+    let lists = asked.lock().unwrap().iter().filter(|query| query.is_empty()).count();
+    assert!((2..200).contains(&lists), "{lists} lists in a minute");
+    assert_eq!(heard[..2], ["a", "synced"]);
+    assert!(!heard.contains(&"-a".to_owned()));
 }

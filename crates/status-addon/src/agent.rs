@@ -8,6 +8,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use runtime::feed::{self, Change};
 use runtime::mapper::Mapper;
+use runtime::metrics::Metrics;
 use runtime::rest::{Gvr, Removal, Rest, is_conflict, is_not_found};
 use runtime::{Next, Queue, work};
 use serde_json::{Value, json};
@@ -35,11 +36,17 @@ pub struct Config {
     pub cluster_name: String,
     /// Set true once everything that was there has been read.
     pub ready: watch::Sender<bool>,
+    /// What is counted goes here: the queue `status-agent`.
+    pub metrics: Metrics,
 }
 
 impl Config {
     pub fn new(cluster_name: &str) -> Self {
-        Self { cluster_name: cluster_name.into(), ready: watch::Sender::new(false) }
+        Self {
+            cluster_name: cluster_name.into(),
+            ready: watch::Sender::new(false),
+            metrics: Metrics::default(),
+        }
     }
 }
 
@@ -54,13 +61,14 @@ pub enum Error {
 /// Runs the agent of one cluster until `stop`: `cluster` is the cluster, `hub` the inventory space.
 pub async fn run(cluster: Client, hub: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
     let stop = stop.child_token();
+    let counted = config.metrics.queue("status-agent");
     let agent = Arc::new(Agent {
         config,
         mapper: Mapper::new(cluster.clone()),
         cluster,
         hub: Rest::with_manager(hub, MANAGER),
         view: Mutex::default(),
-        queue: Queue::new(RETRY.0, RETRY.1),
+        queue: Queue::new(RETRY.0, RETRY.1).observed(counted),
         kinds_changed: Notify::new(),
     });
     let mut tasks = JoinSet::new();

@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use runtime::{
     Next, Queue,
     feed::{Change, Key, Keyed, Source, follow},
+    metrics::Metrics,
     rest::{Gvr, Rest, is_conflict},
     work,
 };
@@ -60,6 +61,8 @@ pub struct Config {
     pub customizer: Arc<dyn Customizer>,
     /// Set true once everything is known that is needed to decide.
     pub ready: watch::Sender<bool>,
+    /// What is counted goes here: the queue `transport-controller` (KS-223).
+    pub metrics: Metrics,
 }
 
 impl Config {
@@ -74,6 +77,7 @@ impl Config {
             transport: Arc::new(Ocm),
             customizer: Arc::new(NoTemplates),
             ready: watch::Sender::new(false),
+            metrics: Metrics::default(),
         }
     }
 }
@@ -228,6 +232,7 @@ enum SyncError {
 
 impl Controller {
     fn new(wds: &Client, its: &Client, config: Config) -> Self {
+        let counted = config.metrics.queue("transport-controller");
         Self {
             wds: Rest::with_manager(wds.clone(), TRANSPORT_MANAGER),
             writer: Writer::new(Rest::with_manager(its.clone(), TRANSPORT_MANAGER), config.transport.kind()),
@@ -239,7 +244,7 @@ impl Controller {
             blocked: Mutex::default(),
             memories: Mutex::default(),
             refreshing: Mutex::default(),
-            queue: Queue::new(Duration::from_millis(5), Duration::from_secs(5)),
+            queue: Queue::new(Duration::from_millis(5), Duration::from_secs(5)).observed(counted),
             synced: [AtomicBool::new(false), AtomicBool::new(false)],
             started: CancellationToken::new(),
         }

@@ -52,6 +52,7 @@ pub(crate) async fn run(
     let mut tasks = Tasks::new(&stop);
     let token = tasks.token().clone();
     let syncer = Arc::new(Syncer::new(wds.clone(), shared.clone()));
+    syncer.queue().clone().observed(config.metrics.queue(&format!("Binding-{}", config.wds_name)));
     let feed = Arc::new(Feed::new(shared.clone(), syncer.clone()));
     let watches = Arc::new(Watches::new(wds.clone(), &config, feed.clone(), &token));
     let crds = Store::default();

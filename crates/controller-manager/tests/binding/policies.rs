@@ -35,8 +35,8 @@ async fn ks_055_the_finalizer_comes_first() {
     assert!(has(&first.await.unwrap()));
     all.wds.until(&path, has).await;
     all.wds.patch(&path, json!({"metadata": {"finalizers": null}})).await;
-    let policy = all.wds.until(&path, has).await;
-    assert_eq!(policy["status"]["observedGeneration"], policy["metadata"]["generation"]);
+    let seen = |it: &Value| it["status"]["observedGeneration"] == it["metadata"]["generation"];
+    all.wds.until(&path, |it: &Value| has(it) && seen(it)).await;
     all.end().await;
 }
 

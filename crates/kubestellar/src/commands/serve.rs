@@ -2,7 +2,7 @@
 
 use crate::datadir::DataDir;
 use crate::exit::{Exit, Failure, OrFail};
-use crate::server::{self, Reporter};
+use crate::server::{self, Elsewhere, Reporter};
 use crate::shape::Shape;
 
 use super::up::{ShapeArgs, uuid};
@@ -12,11 +12,14 @@ use super::up::{ShapeArgs, uuid};
 /// Serves what the data directory remembers, with what the flags add. Stops orderly on Ctrl-C or SIGTERM.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  kubestellar serve\n  kubestellar serve --data-dir /var/lib/kubestellar --clusters 0"
+    after_help = "Examples:\n  kubestellar serve\n  kubestellar serve --data-dir /var/lib/kubestellar --clusters 0\n  kubestellar serve --without controller-manager"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
     shape: ShapeArgs,
+    /// Leave these components to other processes, this time (repeatable, or comma separated)
+    #[arg(long, value_name = "COMPONENT", value_delimiter = ',')]
+    without: Vec<Elsewhere>,
     /// Report progress as JSON lines on stdout (what `up` reads)
     #[arg(long, hide = true)]
     report: bool,
@@ -42,5 +45,5 @@ async fn serve(args: &Args, data: &DataDir, reporter: Reporter) -> Result<(), Fa
     } else {
         Shape::fulfil(Shape::load(data)?.as_ref(), &args.shape.wish()?, &uuid())?
     };
-    server::run(data, shape, reporter, crate::signals::stop_token()).await
+    server::run(data, shape, &args.without, reporter, crate::signals::stop_token()).await
 }

@@ -19,6 +19,15 @@ use super::control_socket::{Ask, ControlSocket};
 use super::overview::Overview;
 use super::{Components, Reporter, wiring};
 
+/// A component that may be left to another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Elsewhere {
+    ControllerManager,
+    TransportController,
+    WorkAgent,
+    StatusAgent,
+}
+
 /// Longest time components get to stop before the process ends anyway.
 const STOP: Duration = Duration::from_secs(5);
 /// Bounds of the pause between two looks at the ages of certificates: clocks may be set meanwhile.
@@ -30,6 +39,7 @@ const RENEW_AGAIN: Duration = Duration::from_secs(600);
 pub(crate) async fn run(
     data: &DataDir,
     shape: Shape,
+    without: &[Elsewhere],
     report: Reporter,
     stop: CancellationToken,
 ) -> Result<(), Failure> {
@@ -72,6 +82,7 @@ pub(crate) async fn run(
         spaces: Vec::new(),
         components,
         overview,
+        without: without.to_vec(),
     };
     let outcome = installation.live(shape, inbox, report, &stop, &mut tasks).await;
     installation.close(&listening, &draining, tasks).await;
@@ -115,6 +126,8 @@ pub(super) struct Installation {
     spaces: Vec<(Arc<Space>, &'static str)>,
     components: Components,
     overview: Arc<Overview>,
+    /// What other processes do for this installation.
+    without: Vec<Elsewhere>,
 }
 
 impl Installation {
@@ -321,6 +334,11 @@ impl Installation {
         &mut self.components
     }
 
+    /// Whether this process is to run a component itself.
+    pub(super) fn runs(&self, component: Elsewhere) -> bool {
+        !self.without.contains(&component)
+    }
+
     pub(super) fn running(&self) -> &Shape {
         &self.shape
     }
@@ -385,6 +403,7 @@ mod tests {
             certificate: Arc::new(Certificate::new(&serving).unwrap()),
             ca_pem: serving.ca_pem,
             renewal: serving.renewal,
+            without: Vec::new(),
             spaces: Vec::new(),
             components,
             overview,

@@ -9,5 +9,5 @@ mod reporter;
 mod wiring;
 
 pub(crate) use components::{Components, Run};
-pub(crate) use installation::run;
+pub(crate) use installation::{Elsewhere, run};
 pub(crate) use reporter::Reporter;

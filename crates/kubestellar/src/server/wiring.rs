@@ -15,7 +15,7 @@ use crate::exit::{Exit, Failure, OrFail};
 use crate::shape::{Cluster, Shape, SpaceName, Wds};
 
 use super::Run;
-use super::installation::Installation;
+use super::installation::{Elsewhere, Installation};
 use super::rbac;
 
 type Ready = Vec<(String, watch::Receiver<bool>)>;
@@ -113,6 +113,12 @@ async fn description_space(running: &mut Installation, wds: &Wds, ready: &mut Re
     rbac::in_inventory_space(its_space.client(&Identity::admin()))
         .await
         .or_fail(format!("granting the controllers of {name} their rights in {its_name}"))?;
+    if !running.runs(Elsewhere::ControllerManager) {
+        // Whoever does it in our place defines these, too, but the other components should not have to wait.
+        runtime::install(&wds_space.client(&Identity::admin()), &apis::crds::control(), MANAGER)
+            .await
+            .or_fail(format!("defining the API kinds of {name}"))?;
+    }
     let run: Run = Box::new(move |stop, ready| {
         let (wds, its) = (w.client(&rbac::controller_manager()), i.client(&rbac::controller_manager()));
         let config = controller_manager::Config { ready, ..controller_manager::Config::new(&of, &its_name) };
@@ -120,20 +126,24 @@ async fn description_space(running: &mut Installation, wds: &Wds, ready: &mut Re
             controller_manager::run(wds, its, config, stop).await.context("controller manager")
         })
     });
-    ready.push((
-        format!("controllers of {name}"),
-        running.components().start("controller-manager", &name, run),
-    ));
+    if running.runs(Elsewhere::ControllerManager) {
+        ready.push((
+            format!("controllers of {name}"),
+            running.components().start("controller-manager", &name, run),
+        ));
+    }
     let of = name.clone();
     let run: Run = Box::new(move |stop, ready| {
         let (wds, its) = (wds_space.client(&rbac::transport()), its_space.client(&rbac::transport()));
         let config = transport::Config { ready, ..transport::Config::new(&of) };
         Box::pin(async move { transport::run(wds, its, config, stop).await.context("transport controller") })
     });
-    ready.push((
-        format!("transport of {name}"),
-        running.components().start("transport-controller", &name, run),
-    ));
+    if running.runs(Elsewhere::TransportController) {
+        ready.push((
+            format!("transport of {name}"),
+            running.components().start("transport-controller", &name, run),
+        ));
+    }
     Ok(())
 }
 
@@ -176,7 +186,9 @@ fn execution_cluster(
             ocm::work_agent::run(hub_client, client, config, stop).await.context("work agent")
         })
     });
-    ready.push((format!("work agent of {name}"), running.components().start("work-agent", &name, run)));
+    if running.runs(Elsewhere::WorkAgent) {
+        ready.push((format!("work agent of {name}"), running.components().start("work-agent", &name, run)));
+    }
 
     let of = name.clone();
     let run: Run = Box::new(move |stop, ready| {
@@ -191,7 +203,12 @@ fn execution_cluster(
             status_addon::run(client, hub_client, config, stop).await.context("status agent")
         })
     });
-    ready.push((format!("status agent of {name}"), running.components().start("status-agent", &name, run)));
+    if running.runs(Elsewhere::StatusAgent) {
+        ready.push((
+            format!("status agent of {name}"),
+            running.components().start("status-agent", &name, run),
+        ));
+    }
     Ok(())
 }
 

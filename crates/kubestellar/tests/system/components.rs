@@ -17,14 +17,14 @@ use crate::support::{
 const TOKENS: &str = "secret,admin,1,\"system:masters\"\n";
 
 /// A bare API server and the kubeconfig of its administrator.
-struct Bare {
-    server: Server,
+pub struct Bare {
+    pub server: Server,
     kubeconfig: PathBuf,
-    client: Client,
+    pub client: Client,
 }
 
 impl Bare {
-    async fn start(ks: &Installation, name: &str) -> Self {
+    pub async fn start(ks: &Installation, name: &str) -> Self {
         std::fs::write(ks.path("tokens.csv"), TOKENS).unwrap();
         let home = ks.path(name);
         std::fs::create_dir_all(&home).unwrap();
@@ -59,7 +59,7 @@ impl Bare {
         Self { server, kubeconfig, client }
     }
 
-    async fn define(&self, kinds: Vec<CustomResourceDefinition>) {
+    pub async fn define(&self, kinds: Vec<CustomResourceDefinition>) {
         let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         for kind in kinds {
             let name = kind.metadata.name.clone().unwrap();
@@ -68,7 +68,7 @@ impl Bare {
         }
     }
 
-    async fn defined(&self, name: &str) {
+    pub async fn defined(&self, name: &str) {
         let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         until_one(&api, name, "the definition of a kind", |crd| {
             is_crd_established().matches_object(Some(crd))
@@ -76,7 +76,7 @@ impl Bare {
         .await;
     }
 
-    fn file(&self) -> &str {
+    pub fn file(&self) -> &str {
         self.kubeconfig.to_str().unwrap()
     }
 }
@@ -102,7 +102,15 @@ async fn sp_126_components_as_processes_of_their_own() {
     create(&its.client, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "edge9"}}))
         .await;
 
-    let start = |name: &str, arguments: &[&str]| ks.spawn(name, &[&[name], arguments].concat());
+    let free = ["--metrics-bind-address=0", "--pprof-bind-address=0", "--health-probe-bind-address=0"];
+    let agent_free = [&free[..], &["--listen=127.0.0.1:0"]].concat();
+    let start = |name: &str, arguments: &[&str]| {
+        ks.spawn(
+            name,
+            &[&[name][..], arguments, if name == "work-agent" { &agent_free[..] } else { &free[..] }]
+                .concat(),
+        )
+    };
     let mut components = vec![
         start(
             "transport-controller",

@@ -9,6 +9,7 @@ mod support;
 mod components;
 mod crash;
 mod demo;
+mod dropin;
 mod environment;
 mod fleet;
 mod isolation;

@@ -25,6 +25,7 @@ use runtime::{
     Next, Queue,
     feed::{Change, Key, Keyed, Source, follow},
     mapper::Mapper,
+    metrics::Metrics,
     rest::{Gvr, Rest},
     work,
 };
@@ -60,6 +61,8 @@ pub struct Config {
     pub eviction_grace: Duration,
     /// Set true once the agent works.
     pub ready: watch::Sender<bool>,
+    /// What is counted goes here: the queue `ManifestWorkAgent`.
+    pub metrics: Metrics,
 }
 
 impl Config {
@@ -74,6 +77,7 @@ impl Config {
             reapply: Duration::from_secs(240),
             eviction_grace: Duration::from_secs(3600),
             ready: watch::Sender::new(false),
+            metrics: Metrics::default(),
         }
     }
 }
@@ -172,6 +176,7 @@ pub(crate) struct Agent {
 impl Agent {
     fn new(hub: &Client, cluster: &Client, mut config: Config, stop: CancellationToken) -> Self {
         let hash = hub_hash(&config.hub_url);
+        let counted = config.metrics.queue("ManifestWorkAgent");
         if config.agent_id.is_empty() {
             config.agent_id.clone_from(&hash);
         }
@@ -188,7 +193,7 @@ impl Agent {
             passes: Mutex::default(),
             feeds: Mutex::default(),
             feed_tasks: Mutex::default(),
-            queue: Queue::new(Duration::from_millis(5), Duration::from_secs(120)),
+            queue: Queue::new(Duration::from_millis(5), Duration::from_secs(120)).observed(counted),
             synced: [AtomicBool::new(false), AtomicBool::new(false)],
             started: CancellationToken::new(),
             stop,

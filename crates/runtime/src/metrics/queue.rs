@@ -41,7 +41,7 @@ struct Running {
 }
 
 fn durations() -> Histogram {
-    Histogram::new(exponential_buckets(1e-8, 10.0, 12))
+    Histogram::new(exponential_buckets(1e-8, 10.0, 10))
 }
 
 impl Families {

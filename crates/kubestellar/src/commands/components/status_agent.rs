@@ -1,13 +1,15 @@
-//! `kubestellar status-agent` (KS-217).
+//! `kubestellar status-agent` (KS-217, OCM-133).
 
 use std::path::PathBuf;
 
 use status_addon::Config;
 
-use crate::clients::client;
 use crate::exit::{Exit, Failure};
 
-use super::{announce, until_stopped, with};
+use super::connection::{Caller, Connection, connection_flags};
+use super::election::OptionalElection;
+use super::goflags::KlogFlags;
+use super::process::{Probes, Process, endpoint_flags};
 
 /// Run the status add-on's agent of one cluster.
 ///
@@ -21,25 +23,62 @@ pub(crate) struct Args {
     /// Name of the cluster in the inventory
     #[arg(long, value_name = "NAME")]
     cluster_name: String,
-    /// Kubeconfig of the inventory space [default: kubectl's]
-    #[arg(long, value_name = "FILE")]
-    hub_kubeconfig: Option<PathBuf>,
-    /// Context of the inventory space [default: current]
-    #[arg(long, value_name = "CONTEXT")]
-    hub_context: Option<String>,
-    /// Kubeconfig of the cluster [default: kubectl's]
-    #[arg(long, value_name = "FILE")]
-    spoke_kubeconfig: Option<PathBuf>,
-    /// Context of the cluster [default: current]
-    #[arg(long, value_name = "CONTEXT")]
-    spoke_context: Option<String>,
+    /// Namespace that the add-on is installed in
+    #[arg(long, value_name = "NAMESPACE")]
+    addon_namespace: Option<String>,
+    /// Name of the add-on
+    #[arg(long, value_name = "NAME", default_value = "status")]
+    addon_name: String,
+    #[command(flatten)]
+    election: OptionalElection,
+    #[command(flatten)]
+    endpoints: EndpointFlags,
+    #[command(flatten)]
+    hub: HubFlags,
+    #[command(flatten)]
+    spoke: SpokeFlags,
+    #[command(flatten)]
+    pub(crate) logging: KlogFlags,
 }
 
-pub(crate) async fn run(args: &Args) -> Result<Exit, Failure> {
-    let hub = client(args.hub_kubeconfig.as_deref(), args.hub_context.as_deref()).await?;
-    let cluster = client(args.spoke_kubeconfig.as_deref(), args.spoke_context.as_deref()).await?;
-    let (ready, announced) = announce("status agent");
-    let config = Config { ready, ..Config::new(&args.cluster_name) };
-    let component = until_stopped("status agent", |stop| status_addon::run(cluster, hub, config, stop));
-    with(component, announced).await
+connection_flags!(HubFlags, "hub", "the inventory space", "hub-qps" = "5", "hub-burst" = 10);
+connection_flags!(SpokeFlags, "spoke", "the cluster", "local-qps" = "5", "local-burst" = 10);
+endpoint_flags!(EndpointFlags, metrics = ":8080", pprof = ":8082", probes = ":8081");
+
+/// The Lease of the original, which keeps its name from the program that its scaffold was taken from.
+const LEASE: &str = "c6f71c85.kflex.kubestellar.org";
+
+pub(crate) async fn run(args: &Args, own: Option<&PathBuf>) -> Result<Exit, Failure> {
+    let (hub, mut cluster) = (args.hub.connection(), args.spoke.connection());
+    if !cluster.is_named() {
+        cluster.file = own.cloned();
+    }
+    let seat = args.election.seat(args.addon_namespace.as_deref().unwrap_or("default"), LEASE)?;
+    let process =
+        Process::start("status agent", args.endpoints.endpoints(), Probes::Ping, &args.logging).await?;
+    tracing::debug!(addon = args.addon_name, "the add-on");
+    let caller = Caller { agent: "status-agent", metrics: &process.metrics };
+    let clients = async {
+        let seat = match seat {
+            Some(seat) => {
+                let unlimited = Connection { rate: None, ..cluster.clone() };
+                Some((unlimited.client(&caller, None).await?, seat))
+            }
+            None => None,
+        };
+        Ok::<_, Failure>((hub.client(&caller, None).await?, cluster.client(&caller, None).await?, seat))
+    };
+    let (hub, cluster, seat) = match clients.await {
+        Ok(clients) => clients,
+        Err(failure) => {
+            process.close().await;
+            return Err(failure);
+        }
+    };
+    let config = Config {
+        ready: process.ready.clone(),
+        metrics: process.metrics.clone(),
+        ..Config::new(&args.cluster_name)
+    };
+    process.run(seat, |stop| status_addon::run(cluster, hub, config, stop)).await
 }

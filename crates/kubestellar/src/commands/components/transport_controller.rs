@@ -1,14 +1,14 @@
 //! `kubestellar transport-controller` (KS-216).
 
-use std::path::PathBuf;
-
 use transport::Config;
 use transport::shard::Limits;
 
-use crate::clients::client;
 use crate::exit::{Exit, Failure};
 
-use super::{announce, until_stopped, with};
+use super::connection::{Caller, Connection, connection_flags};
+use super::election::OptionalElection;
+use super::goflags::KlogFlags;
+use super::process::{Probes, Process, endpoint_flags};
 
 /// Run the transport controller of one WDS.
 ///
@@ -22,18 +22,6 @@ pub(crate) struct Args {
     /// Name of the WDS; part of the names and labels of what is delivered
     #[arg(long, value_name = "NAME")]
     wds_name: String,
-    /// Kubeconfig of the WDS [default: kubectl's]
-    #[arg(long, value_name = "FILE")]
-    wds_kubeconfig: Option<PathBuf>,
-    /// Context of the WDS [default: current]
-    #[arg(long, value_name = "CONTEXT")]
-    wds_context: Option<String>,
-    /// Kubeconfig of the ITS [default: kubectl's]
-    #[arg(long, value_name = "FILE")]
-    transport_kubeconfig: Option<PathBuf>,
-    /// Context of the ITS [default: current]
-    #[arg(long, value_name = "CONTEXT")]
-    transport_context: Option<String>,
     /// Bindings handled at once
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     concurrency: u16,
@@ -43,12 +31,50 @@ pub(crate) struct Args {
     /// Most bytes of objects in one ManifestWork
     #[arg(long, value_name = "BYTES", default_value_t = 512_000, value_parser = clap::value_parser!(u64).range(1..))]
     max_size_wrapped: u64,
+    #[command(flatten)]
+    election: OptionalElection,
+    #[command(flatten)]
+    endpoints: EndpointFlags,
+    #[command(flatten)]
+    wds: WdsFlags,
+    #[command(flatten)]
+    transport: TransportFlags,
+    #[command(flatten)]
+    pub(crate) logging: KlogFlags,
 }
 
+connection_flags!(WdsFlags, "wds", "the WDS", "wds-qps" = "5", "wds-burst" = 10);
+connection_flags!(TransportFlags, "transport", "the ITS", "transport-qps" = "5", "transport-burst" = 10);
+endpoint_flags!(EndpointFlags, metrics = ":8090", pprof = ":8092", probes = "");
+
 pub(crate) async fn run(args: &Args) -> Result<Exit, Failure> {
-    let wds = client(args.wds_kubeconfig.as_deref(), args.wds_context.as_deref()).await?;
-    let its = client(args.transport_kubeconfig.as_deref(), args.transport_context.as_deref()).await?;
-    let (ready, announced) = announce("transport controller");
+    let (wds, its) = (args.wds.connection(), args.transport.connection());
+    let seat = args.election.seat("kube-system", &format!("transport-controller-{}", args.wds_name))?;
+    let process =
+        Process::start("transport controller", args.endpoints.endpoints(), Probes::Any, &args.logging)
+            .await?;
+    let caller = Caller { agent: "transport-controller", metrics: &process.metrics };
+    let clients = async {
+        let seat = match seat {
+            Some(seat) => {
+                let unlimited = Connection { rate: None, ..wds.clone() };
+                Some((unlimited.client(&caller, None).await?, seat))
+            }
+            None => None,
+        };
+        Ok::<_, Failure>((
+            wds.client(&caller, Some("wds")).await?,
+            its.client(&caller, Some("its")).await?,
+            seat,
+        ))
+    };
+    let (wds, its, seat) = match clients.await {
+        Ok(clients) => clients,
+        Err(failure) => {
+            process.close().await;
+            return Err(failure);
+        }
+    };
     let bound = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let config = Config {
         limits: Limits {
@@ -57,9 +83,9 @@ pub(crate) async fn run(args: &Args) -> Result<Exit, Failure> {
             ..Limits::default()
         },
         concurrency: usize::from(args.concurrency),
-        ready,
+        ready: process.ready.clone(),
+        metrics: process.metrics.clone(),
         ..Config::new(&args.wds_name)
     };
-    let component = until_stopped("transport controller", |stop| transport::run(wds, its, config, stop));
-    with(component, announced).await
+    process.run(seat, |stop| transport::run(wds, its, config, stop)).await
 }

@@ -1,13 +1,18 @@
-//! `kubestellar work-agent` (OCM-151).
+//! `kubestellar work-agent` (OCM-150, OCM-151).
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ocm::work_agent::Config;
+use runtime::endpoints::Bind;
 
-use crate::clients::{client, server};
 use crate::exit::{Exit, Failure};
 
-use super::{announce, until_stopped, with};
+use super::connection::{Caller, Connection, connection_flags};
+use super::election::StandingElection;
+use super::goflags::{KlogFlags, duration};
+use super::process::{Probes, Process, endpoint_flags};
+use super::secure;
 
 /// Run the work agent of one cluster.
 ///
@@ -22,37 +27,119 @@ pub(crate) struct Args {
     /// Name of the cluster in the inventory
     #[arg(long, alias = "cluster-name", value_name = "NAME")]
     spoke_cluster_name: String,
-    /// Kubeconfig of the inventory space [default: kubectl's]
-    #[arg(long, value_name = "FILE")]
-    hub_kubeconfig: Option<PathBuf>,
-    /// Context of the inventory space [default: current]
-    #[arg(long, value_name = "CONTEXT")]
-    hub_context: Option<String>,
-    /// Kubeconfig of the cluster [default: kubectl's]
-    #[arg(long, value_name = "FILE")]
-    spoke_kubeconfig: Option<PathBuf>,
-    /// Context of the cluster [default: current]
-    #[arg(long, value_name = "CONTEXT")]
-    spoke_context: Option<String>,
+    /// Directory with the kubeconfig of the hub, unless --hub-kubeconfig names it
+    #[arg(long, value_name = "DIR")]
+    hub_kubeconfig_dir: Option<PathBuf>,
     /// Identifies this agent among several on one cluster [default: hash of the hub's URL]
     #[arg(long, value_name = "ID", default_value = "")]
     agent_id: String,
     /// ManifestWorks handled at once
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=256))]
     workload_agent_workers: u16,
+    /// How long what was applied stays when its ManifestWork can't be found any more
+    #[arg(long, value_name = "DURATION", default_value = "60m", value_parser = duration)]
+    appliedmanifestwork_eviction_grace_period: Duration,
+    /// Where /healthz, /readyz and /metrics are served over TLS; metrics only to whom the cluster lets see them
+    #[arg(long, value_name = "ADDRESS", default_value = ":8443")]
+    listen: Bind,
+    #[command(flatten)]
+    unsupported: Unsupported,
+    #[command(flatten)]
+    election: StandingElection,
+    #[command(flatten)]
+    endpoints: EndpointFlags,
+    #[command(flatten)]
+    spoke: SpokeFlags,
+    #[command(flatten)]
+    hub: HubFlags,
+    #[command(flatten)]
+    pub(crate) logging: KlogFlags,
 }
 
-pub(crate) async fn run(args: &Args) -> Result<Exit, Failure> {
-    let hub = client(args.hub_kubeconfig.as_deref(), args.hub_context.as_deref()).await?;
-    let hub_url = server(args.hub_kubeconfig.as_deref(), args.hub_context.as_deref()).await?;
-    let cluster = client(args.spoke_kubeconfig.as_deref(), args.spoke_context.as_deref()).await?;
-    let (ready, announced) = announce("work agent");
+connection_flags!(SpokeFlags, "spoke", "the cluster", "kube-api-qps" = "50", "kube-api-burst" = 100);
+connection_flags!(HubFlags, "hub", "the hub", "hub-kube-api-qps" = "50", "hub-kube-api-burst" = 100);
+endpoint_flags!(EndpointFlags, metrics = "0", pprof = "0", probes = "0");
+
+/// Flags of OCM's agent whose other values ask for what is not there: accepted as long as they say the default.
+#[derive(Clone, Debug, clap::Args)]
+struct Unsupported {
+    #[arg(long, hide = true, default_value = "kube")]
+    workload_source_driver: String,
+    #[arg(long, hide = true, default_value = "")]
+    cloudevents_client_id: String,
+    #[arg(long, hide = true, default_value = "")]
+    cloudevents_client_codecs: String,
+    #[arg(long, hide = true, default_value = "/spoke/hub-kubeconfig/kubeconfig")]
+    workload_source_config: String,
+}
+
+impl Unsupported {
+    fn check(&self) -> Result<(), Failure> {
+        let other = [
+            ("workload-source-driver", self.workload_source_driver != "kube"),
+            ("cloudevents-client-id", !self.cloudevents_client_id.is_empty()),
+            ("cloudevents-client-codecs", !self.cloudevents_client_codecs.is_empty()),
+        ];
+        match other.into_iter().find(|(_, set)| *set) {
+            Some((flag, _)) => {
+                let why = format!(
+                    "--{flag}: works come from the hub's API server only; event brokers are not supported"
+                );
+                Err(Failure::new(Exit::Usage, "reading the flags of the work agent", why))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+pub(crate) async fn run(args: &Args, own: Option<&PathBuf>) -> Result<Exit, Failure> {
+    args.unsupported.check()?;
+    let (mut hub, mut cluster) = (args.hub.connection(), args.spoke.connection());
+    if !hub.is_named() {
+        // Where OCM's deployments mount it.
+        let mounted =
+            || Some(PathBuf::from("/spoke/hub-kubeconfig")).filter(|dir| dir.join("kubeconfig").exists());
+        hub.file = args.hub_kubeconfig_dir.clone().or_else(mounted).map(|dir| dir.join("kubeconfig"));
+    }
+    // OCM's agent may run elsewhere than in the cluster it works on; --kubeconfig is where it runs, and has its Lease.
+    let place = match own {
+        Some(file) => Connection { file: Some(file.clone()), ..Connection::default() },
+        None => Connection { rate: None, ..cluster.clone() },
+    };
+    if !cluster.is_named() {
+        cluster.file = own.cloned();
+    }
+    let seat = args.election.seat("work-agent-lock")?;
+    let mut process =
+        Process::start("work agent", args.endpoints.endpoints(), Probes::Ping, &args.logging).await?;
+    let caller = Caller { agent: "work-agent", metrics: &process.metrics };
+    let clients = async {
+        let seat = match seat {
+            Some(seat) => Some((place.client(&caller, None).await?, seat)),
+            None => None,
+        };
+        let url = hub.server().await?;
+        let (hub, cluster) = (hub.client(&caller, None).await?, cluster.client(&caller, None).await?);
+        let endpoint = secure::open(&args.listen, process.metrics.clone(), cluster.clone()).await?;
+        Ok::<_, Failure>((hub, url, cluster, seat, endpoint))
+    };
+    let (hub, hub_url, cluster, seat, endpoint) = match clients.await {
+        Ok(clients) => clients,
+        Err(failure) => {
+            process.close().await;
+            return Err(failure);
+        }
+    };
+    if let Some(endpoint) = endpoint {
+        process.serve("secure", endpoint);
+    }
     let config = Config {
         agent_id: args.agent_id.clone(),
         workers: usize::from(args.workload_agent_workers),
-        ready,
+        eviction_grace: args.appliedmanifestwork_eviction_grace_period,
+        ready: process.ready.clone(),
+        metrics: process.metrics.clone(),
         ..Config::new(&args.spoke_cluster_name, &hub_url)
     };
-    let component = until_stopped("work agent", |stop| ocm::work_agent::run(hub, cluster, config, stop));
-    with(component, announced).await
+    process.run(seat, |stop| ocm::work_agent::run(hub, cluster, config, stop)).await
 }

@@ -1,0 +1,164 @@
+//! Which API server, as whom, and how hard it may be asked: the connection flags of all components (KS-210, KS-215,
+//! KS-216, KS-217, OCM-151).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use http::{HeaderValue, header};
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use runtime::calls::observed;
+use runtime::limiter::{Limiter, Rate};
+use runtime::metrics::Metrics;
+
+use crate::clients::{broken, config};
+use crate::exit::{Exit, Failure, chain};
+
+/// Where an API server is and what may be asked of it.
+#[derive(Clone, Default)]
+pub(super) struct Connection {
+    pub(super) file: Option<PathBuf>,
+    pub(super) options: KubeConfigOptions,
+    /// None for no limit.
+    pub(super) rate: Option<Rate>,
+}
+
+/// Declares the flags `--<name>-kubeconfig`, `-context`, `-user` and `-cluster`, and two limits with names and
+/// defaults of their own.
+macro_rules! connection_flags {
+    ($type:ident, $name:literal, $what:literal, $qps:literal = $qps_default:literal, $burst:literal = $burst_default:literal) => {
+        /// Connection flags of one API server.
+        #[derive(Clone, Debug, clap::Args)]
+        #[command(next_help_heading = concat!("Connection to ", $what))]
+        pub(super) struct $type {
+            #[arg(help = concat!("Kubeconfig of ", $what, " [default: kubectl's, or the service account's in a cluster]"), id = concat!($name, "-kubeconfig"), long = concat!($name, "-kubeconfig"), value_name = "FILE")]
+            kubeconfig: Option<std::path::PathBuf>,
+            /// Context of that kubeconfig [default: current]
+            #[arg(id = concat!($name, "-context"), long = concat!($name, "-context"), value_name = "CONTEXT")]
+            context: Option<String>,
+            /// User of that kubeconfig [default: the context's]
+            #[arg(id = concat!($name, "-user"), long = concat!($name, "-user"), value_name = "USER")]
+            user: Option<String>,
+            /// Cluster of that kubeconfig [default: the context's]
+            #[arg(id = concat!($name, "-cluster"), long = concat!($name, "-cluster"), value_name = "CLUSTER")]
+            cluster: Option<String>,
+            #[arg(help = concat!("Most requests a second about objects of ", $what, ", on average; negative for no limit"), id = $qps, long = $qps, value_name = "RATE", default_value = $qps_default,
+                allow_negative_numbers = true, value_parser = $crate::commands::components::connection::qps)]
+            qps: f64,
+            /// How many of those may go at once
+            #[arg(id = $burst, long = $burst, value_name = "N", default_value_t = $burst_default,
+                value_parser = clap::value_parser!(u32).range(1..))]
+            burst: u32,
+        }
+
+        impl $type {
+            pub(super) fn connection(&self) -> $crate::commands::components::connection::Connection {
+                // An empty value is how a Go flag says "not given".
+                let given = |text: &Option<String>| text.clone().filter(|it| !it.is_empty());
+                $crate::commands::components::connection::Connection {
+                    file: self.kubeconfig.clone().filter(|it| !it.as_os_str().is_empty()),
+                    options: kube::config::KubeConfigOptions {
+                        context: given(&self.context),
+                        cluster: given(&self.cluster),
+                        user: given(&self.user),
+                    },
+                    rate: (self.qps > 0.0)
+                        .then_some(runtime::limiter::Rate { qps: self.qps, burst: self.burst }),
+                }
+            }
+        }
+    };
+}
+pub(super) use connection_flags;
+
+/// A rate above 0, or below for none; at exactly 0 nothing would ever be sent.
+pub(super) fn qps(raw: &str) -> Result<f64, String> {
+    let rate: f64 = raw.parse().map_err(|_| "it is not a number".to_owned())?;
+    if rate.is_finite() && rate != 0.0 {
+        Ok(rate)
+    } else {
+        Err("it must be greater than 0, or negative for no limit".to_owned())
+    }
+}
+
+/// A process' way to its API servers: the metrics they are counted in, and the name it gives itself.
+#[derive(Clone)]
+pub(super) struct Caller<'a> {
+    pub(super) agent: &'static str,
+    pub(super) metrics: &'a Metrics,
+}
+
+impl Connection {
+    /// Whether anything says which server, beyond what kubectl would take.
+    pub(super) fn is_named(&self) -> bool {
+        self.file.is_some()
+            || self.options.context.is_some()
+            || self.options.cluster.is_some()
+            || self.options.user.is_some()
+    }
+
+    /// Another server, with the same limits.
+    pub(super) fn config_of(&self, kubeconfig: Kubeconfig) -> KubeconfigSource {
+        KubeconfigSource { kubeconfig, rate: self.rate }
+    }
+
+    async fn config(&self) -> Result<kube::Config, Failure> {
+        config(self.file.as_deref(), &self.options).await
+    }
+
+    /// A client whose requests are limited and counted; for one of KubeStellar's spaces, by its role (KS-220).
+    pub(super) async fn client(&self, caller: &Caller<'_>, space: Option<&str>) -> Result<Client, Failure> {
+        client_of(self.config().await?, self.rate, caller, space)
+            .map_err(|error| broken(self.file.as_deref(), self.options.context.as_deref(), &error))
+    }
+
+    /// The server's URL, exactly as the kubeconfig has it but for a trailing slash (OCM-071).
+    pub(super) async fn server(&self) -> Result<String, Failure> {
+        let url = self.config().await?.cluster_url.to_string();
+        Ok(url.trim_end_matches('/').to_owned())
+    }
+}
+
+/// A kubeconfig that is no file.
+pub(super) struct KubeconfigSource {
+    kubeconfig: Kubeconfig,
+    rate: Option<Rate>,
+}
+
+impl KubeconfigSource {
+    pub(super) async fn client(self, caller: &Caller<'_>, space: Option<&str>) -> Result<Client, Failure> {
+        let what = format!("using the kubeconfig of the {}", space.unwrap_or("space"));
+        let failed = |error: &dyn std::error::Error| Failure::new(Exit::Failed, what.clone(), chain(error));
+        let options = KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(self.kubeconfig, &options);
+        client_of(config.await.map_err(|e| failed(&e))?, self.rate, caller, space).map_err(|e| failed(&e))
+    }
+}
+
+fn client_of(
+    mut config: kube::Config,
+    rate: Option<Rate>,
+    caller: &Caller<'_>,
+    space: Option<&str>,
+) -> Result<Client, kube::Error> {
+    let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+    config.headers.push((header::USER_AGENT, HeaderValue::from_static(caller.agent)));
+    let limiter = rate.map(|rate| Arc::new(Limiter::new(rate)));
+    Ok(observed(Client::try_from(config)?, limiter, caller.metrics.requests(&host, space)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// KS-210: rates are floats; a limit that would stop everything is refused.
+    #[test]
+    fn ks_210_rates() {
+        for (raw, rate) in [("5", 5.0), ("0.5", 0.5), ("-1", -1.0), ("1e3", 1000.0)] {
+            assert_eq!(qps(raw), Ok(rate));
+        }
+        for bad in ["0", "", "many", "inf", "NaN"] {
+            assert!(qps(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Flags as Go programs take them: `-flag`, `--flag=value`, booleans with a value, words parted by either `_` or `-`,
+//! and the klog flags that every one of them has (KS-210, SP-126).
+
+use std::ffi::{OsStr, OsString};
+use std::time::Duration;
+
+use clap::Command;
+
+use crate::logging::LogFormat;
+
+/// Rewrites what follows the name of a component, from the way Go's flag packages accept it into ours. Everything
+/// else stays as it is, also what nobody knows: the parser says so then.
+pub(crate) fn normalise(command: &Command, arguments: Vec<OsString>) -> Vec<OsString> {
+    let Some(at) = arguments.iter().skip(1).position(|it| component(command, it).is_some()).map(|n| n + 1)
+    else {
+        return arguments;
+    };
+    let Some(component) = arguments.get(at).and_then(|it| component(command, it)) else { return arguments };
+    let names = Names::of(command, component);
+    let mut literal = false;
+    let rewrite = |(index, argument): (usize, OsString)| {
+        literal |= argument == "--";
+        if index <= at || literal { argument } else { names.rewrite(argument) }
+    };
+    arguments.into_iter().enumerate().map(rewrite).collect()
+}
+
+fn component<'a>(command: &'a Command, name: &OsStr) -> Option<&'a Command> {
+    command.get_subcommands().find(|it| {
+        it.get_name() == name && it.get_arguments().any(|argument| argument.get_id() == "stderrthreshold")
+    })
+}
+
+/// The long flags of a command, with those of the program.
+struct Names(Vec<String>);
+
+impl Names {
+    fn of(program: &Command, command: &Command) -> Self {
+        let arguments =
+            program.get_arguments().filter(|it| it.is_global_set()).chain(command.get_arguments());
+        let names = arguments.flat_map(|it| {
+            it.get_long()
+                .into_iter()
+                .chain(it.get_all_aliases().unwrap_or_default())
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        });
+        Self(names.chain(["help".to_owned()]).collect())
+    }
+
+    fn rewrite(&self, argument: OsString) -> OsString {
+        let Some(text) = argument.to_str() else { return argument };
+        let Some(rest) = text.strip_prefix("--").or_else(|| text.strip_prefix('-')) else { return argument };
+        let (name, value) = rest.split_once('=').map_or((rest, None), |(name, value)| (name, Some(value)));
+        // A single letter is a short flag, in Go as here.
+        if name.chars().count() < 2 {
+            return argument;
+        }
+        match self.find(name) {
+            Some(name) => match value {
+                Some(value) => format!("--{name}={value}").into(),
+                None => format!("--{name}").into(),
+            },
+            None => argument,
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<&str> {
+        let same = |known: &&String| {
+            known.len() == name.len()
+                && known
+                    .chars()
+                    .zip(name.chars())
+                    .all(|(a, b)| a == b || (matches!(a, '-' | '_') && matches!(b, '-' | '_')))
+        };
+        self.0.iter().find(|known| *known == name).or_else(|| self.0.iter().find(same)).map(String::as_str)
+    }
+}
+
+/// Go's `strconv.ParseBool`.
+pub(super) fn boolean(raw: &str) -> Result<bool, String> {
+    match raw {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("it is neither true nor false".to_owned()),
+    }
+}
+
+/// Go's `time.ParseDuration`, of durations that are not negative: `137s`, `1m30s`, `1.5h`, `250ms`.
+pub(super) fn duration(raw: &str) -> Result<Duration, String> {
+    const UNITS: [(&str, f64); 8] = [
+        ("ns", 1e-9),
+        ("us", 1e-6),
+        ("µs", 1e-6),
+        ("μs", 1e-6),
+        ("ms", 1e-3),
+        ("s", 1.0),
+        ("m", 60.0),
+        ("h", 3600.0),
+    ];
+    let wrong = || format!("{raw:?} is not a duration: write for example 15s, 1m30s or 250ms");
+    if raw == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let (mut rest, mut sum) = (raw, 0.0);
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
+        let (number, after) = rest.split_at(end);
+        let number: f64 = number.parse().map_err(|_| wrong())?;
+        let end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
+        let (unit, after) = after.split_at(end);
+        let (_, seconds) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
+        sum += number * seconds;
+        rest = after;
+    }
+    if raw.is_empty() { Err(wrong()) } else { Duration::try_from_secs_f64(sum).map_err(|_| wrong()) }
+}
+
+/// The flags of klog and of component-base's logs. `-v` is the program's own.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Logging, as klog has it (the log goes to stderr whatever these say)")]
+pub(crate) struct KlogFlags {
+    /// Form of the log lines: text or json
+    #[arg(long = "logging-format", value_name = "FORMAT", value_enum)]
+    format: Option<LogFormat>,
+    #[arg(long, hide = true)]
+    vmodule: Option<String>,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    logtostderr: Option<bool>,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    alsologtostderr: Option<bool>,
+    #[arg(long = "log_dir", hide = true)]
+    log_dir: Option<String>,
+    #[arg(long = "log_file", hide = true)]
+    log_file: Option<String>,
+    #[arg(long = "log_file_max_size", hide = true)]
+    log_file_max_size: Option<u64>,
+    #[arg(long = "log_backtrace_at", hide = true)]
+    log_backtrace_at: Option<String>,
+    #[arg(long = "add_dir_header", hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    add_dir_header: Option<bool>,
+    #[arg(long = "skip_headers", hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    skip_headers: Option<bool>,
+    #[arg(long = "skip_log_headers", hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    skip_log_headers: Option<bool>,
+    #[arg(long = "one_output", hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    one_output: Option<bool>,
+    #[arg(long, hide = true)]
+    stderrthreshold: Option<String>,
+    #[arg(long = "log-flush-frequency", hide = true, value_parser = duration)]
+    log_flush_frequency: Option<Duration>,
+}
+
+impl KlogFlags {
+    pub(crate) fn format(&self) -> Option<LogFormat> {
+        self.format
+    }
+
+    /// One warning about what is accepted for the sake of existing command lines and does nothing.
+    pub(super) fn warn(&self) {
+        let ignored = self.ignored();
+        if !ignored.is_empty() {
+            tracing::warn!(flags = ignored.join(","), "these flags have no effect: the log goes to stderr");
+        }
+    }
+
+    fn ignored(&self) -> Vec<&'static str> {
+        let set = [
+            ("vmodule", self.vmodule.as_ref().is_some_and(|it| !it.is_empty())),
+            // Saying what is so anyway deserves no warning.
+            ("logtostderr", self.logtostderr == Some(false)),
+            ("alsologtostderr", self.alsologtostderr == Some(true)),
+            ("log_dir", self.log_dir.as_ref().is_some_and(|it| !it.is_empty())),
+            ("log_file", self.log_file.as_ref().is_some_and(|it| !it.is_empty())),
+            ("log_file_max_size", self.log_file_max_size.is_some()),
+            ("log_backtrace_at", self.log_backtrace_at.as_ref().is_some_and(|it| !it.is_empty())),
+            ("add_dir_header", self.add_dir_header == Some(true)),
+            ("skip_headers", self.skip_headers == Some(true)),
+            ("skip_log_headers", self.skip_log_headers == Some(true)),
+            ("one_output", self.one_output == Some(true)),
+            ("stderrthreshold", self.stderrthreshold.is_some()),
+            ("log-flush-frequency", self.log_flush_frequency.is_some()),
+        ];
+        set.into_iter().filter(|(_, set)| *set).map(|(name, _)| name).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    fn rewritten(line: &str) -> String {
+        let arguments = line.split(' ').map(OsString::from).collect();
+        let done = normalise(&crate::cli::Cli::command(), arguments);
+        done.iter().map(|it| it.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    /// SP-126, KS-210: one dash or two, `_` or `-`; what is not a component's flag is left alone.
+    #[test]
+    fn sp_126_spellings_of_flags() {
+        let cases = [
+            ("controller-manager -wds-name=a --its_name b", "controller-manager --wds-name=a --its-name b"),
+            ("controller-manager --log-file=x -log_dir y", "controller-manager --log_file=x --log_dir y"),
+            ("controller-manager -v=4 -v 4 --v=4", "controller-manager -v=4 -v 4 --v=4"),
+            ("-v 2 transport-controller -wds-qps=-1", "-v 2 transport-controller --wds-qps=-1"),
+            ("controller-manager -kubeconfig f -nonsense=1", "controller-manager --kubeconfig f -nonsense=1"),
+            ("controller-manager -- -wds-name", "controller-manager -- -wds-name"),
+            ("status-agent --metrics-bind-addr=:1", "status-agent --metrics-bind-addr=:1"),
+            ("work-agent -cluster-name=a", "work-agent --cluster-name=a"),
+            ("up -clusters=3", "up -clusters=3"),
+        ];
+        for (given, wanted) in cases {
+            assert_eq!(rewritten(&format!("kubestellar {given}")), format!("kubestellar {wanted}"));
+        }
+    }
+
+    #[test]
+    fn ocm_151_durations_as_go_has_them() {
+        let cases = [
+            ("137s", 137_000),
+            ("2m17s", 137_000),
+            ("1.5h", 5_400_000),
+            ("250ms", 250),
+            ("0", 0),
+            ("1h0m0.5s", 3_600_500),
+        ];
+        for (raw, millis) in cases {
+            assert_eq!(duration(raw).map(|it| it.as_millis()), Ok(millis), "{raw}");
+        }
+        for bad in ["", "15", "s", "1d", "-1s", "1..5s", "1s2"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ks_210_booleans_as_go_has_them() {
+        assert_eq!((boolean("T"), boolean("0")), (Ok(true), Ok(false)));
+        assert!(boolean("yes").is_err());
+    }
+}

@@ -1,0 +1,178 @@
+//! A component as a process: its endpoints, its turn as leader, its orderly end (KS-210, KS-211, KS-225, KS-226).
+
+use std::future::Future;
+
+use kube::Client;
+use runtime::Ready;
+use runtime::election::{self, Seat};
+use runtime::endpoints::{Bind, Endpoint, Pages};
+use runtime::metrics::Metrics;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::exit::{Exit, Failure, chain};
+use crate::signals::stop_token;
+
+use super::goflags::KlogFlags;
+
+/// Where a process serves what.
+pub(super) struct Endpoints {
+    pub(super) metrics: Bind,
+    pub(super) pprof: Bind,
+    pub(super) probes: Bind,
+}
+
+/// Declares the three address flags, with defaults of their own. Each is known both as `-bind-address` and as
+/// `-bind-addr`: the status add-on has the shorter name for two of them.
+macro_rules! endpoint_flags {
+    ($type:ident, metrics = $metrics:literal, pprof = $pprof:literal, probes = $probes:literal) => {
+        /// Where the process serves what.
+        #[derive(Clone, Debug, clap::Args)]
+        #[command(next_help_heading = "Endpoints (HOST:PORT, or :PORT for all interfaces; 0 for off)")]
+        pub(super) struct $type {
+            /// Where /metrics is served
+            #[arg(long, alias = "metrics-bind-addr", value_name = "ADDRESS", default_value = $metrics)]
+            metrics_bind_address: runtime::endpoints::Bind,
+            /// Where /debug/pprof/ is served
+            #[arg(long, alias = "pprof-bind-addr", value_name = "ADDRESS", default_value = $pprof)]
+            pprof_bind_address: runtime::endpoints::Bind,
+            /// Where /healthz and /readyz are served
+            #[arg(long, alias = "health-probe-bind-addr", value_name = "ADDRESS", default_value = $probes)]
+            health_probe_bind_address: runtime::endpoints::Bind,
+        }
+
+        impl $type {
+            pub(super) fn endpoints(&self) -> $crate::commands::components::process::Endpoints {
+                $crate::commands::components::process::Endpoints {
+                    metrics: self.metrics_bind_address.clone(),
+                    pprof: self.pprof_bind_address.clone(),
+                    probes: self.health_probe_bind_address.clone(),
+                }
+            }
+        }
+    };
+}
+pub(super) use endpoint_flags;
+
+/// What probes answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Probes {
+    /// Any path is well (KS-210).
+    Any,
+    /// The paths of controller-runtime's and OCM's programs only (OCM-133).
+    Ping,
+}
+
+/// A component's process. Its endpoints serve from the start, also while it waits for a space or to lead.
+pub(super) struct Process {
+    name: &'static str,
+    /// Cancelled by Ctrl-C or SIGTERM.
+    pub(super) stop: CancellationToken,
+    pub(super) metrics: Metrics,
+    /// Set true by the component once it works.
+    pub(super) ready: Ready,
+    serving: JoinSet<()>,
+    /// Ends the endpoints, after everything else.
+    last: CancellationToken,
+}
+
+impl Process {
+    /// Opens the endpoints. One that can't be opened is fatal, as it is for the originals.
+    pub(super) async fn start(
+        name: &'static str,
+        endpoints: Endpoints,
+        probes: Probes,
+        logging: &KlogFlags,
+    ) -> Result<Self, Failure> {
+        logging.warn();
+        let (metrics, ready) = (Metrics::new(env!("CARGO_PKG_VERSION")), Ready::new(false));
+        let (stop, last) = (stop_token(), CancellationToken::new());
+        let well = match probes {
+            Probes::Any => Pages::always_well(&ready),
+            Probes::Ping => Pages::ping(),
+        };
+        let all = [
+            ("metrics", "--metrics-bind-address", endpoints.metrics, Pages::metrics(metrics.clone())),
+            ("profiles", "--pprof-bind-address", endpoints.pprof, Pages::pprof()),
+            ("probes", "--health-probe-bind-address", endpoints.probes, well),
+        ];
+        let mut serving = JoinSet::new();
+        for (what, flag, bind, pages) in all {
+            let opened = Endpoint::open(&bind, pages).await.map_err(|error| {
+                let taken = error.kind() == std::io::ErrorKind::AddrInUse;
+                Failure::new(Exit::Failed, format!("serving {what} on {bind}"), &error).hint(if taken {
+                    format!("choose another address with {flag}, or 0 for none")
+                } else {
+                    format!("see {flag}")
+                })
+            })?;
+            if let Some(endpoint) = opened {
+                tracing::info!(what, address = %endpoint.address(), "serving");
+                serving.spawn(endpoint.serve(last.clone()));
+            }
+        }
+        tracing::info!(component = name, "starting");
+        Ok(Self { name, stop, metrics, ready, serving, last })
+    }
+
+    /// Runs the component until it is told to stop; with a seat, only while leading. Returns once everything that
+    /// was started has ended. A lost lead ends it at once: others may be at work by then.
+    pub(super) async fn run<F, E>(
+        self,
+        seat: Option<(Client, Seat)>,
+        component: impl FnOnce(CancellationToken) -> F,
+    ) -> Result<Exit, Failure>
+    where
+        F: Future<Output = Result<(), E>>,
+        E: std::error::Error + 'static,
+    {
+        let what = format!("running the {}", self.name);
+        let (name, mut ready) = (self.name, self.ready.subscribe());
+        let announced = async move {
+            if ready.wait_for(|ready| *ready).await.is_ok() {
+                tracing::info!(component = name, "ready");
+            }
+            std::future::pending::<()>().await;
+        };
+        let (stop, metrics) = (self.stop.clone(), self.metrics.clone());
+        let led = async {
+            match seat {
+                Some((client, seat)) => match election::lead(client, seat, &metrics, stop, component).await {
+                    Ok(outcome) => outcome.unwrap_or(Ok(())).map_err(|error| chain(&error)),
+                    Err(lost) => Err(lost.to_string()),
+                },
+                None => component(stop).await.map_err(|error| chain(&error)),
+            }
+        };
+        let outcome: Result<(), String> = tokio::select! {
+            outcome = led => outcome,
+            () = announced => Ok(()),
+        };
+        self.close().await;
+        outcome.map(|()| Exit::Done).map_err(|why| Failure::new(Exit::Failed, what, why))
+    }
+
+    /// Serves something more, to the end.
+    pub(super) fn serve(&mut self, what: &str, endpoint: Endpoint) {
+        tracing::info!(what, address = %endpoint.address(), "serving");
+        self.serving.spawn(endpoint.serve(self.last.clone()));
+    }
+
+    /// Something that comes before the component's work. None when told to stop meanwhile.
+    pub(super) async fn first<T>(
+        &self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<Option<T>, Failure> {
+        tokio::select! {
+            done = work => done.map(Some),
+            () = self.stop.cancelled() => Ok(None),
+        }
+    }
+
+    /// Ends the endpoints.
+    pub(super) async fn close(mut self) {
+        self.last.cancel();
+        while self.serving.join_next().await.is_some() {}
+        tracing::info!(component = self.name, "stopped");
+    }
+}

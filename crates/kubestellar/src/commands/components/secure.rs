@@ -1,0 +1,112 @@
+//! The TLS port of OCM's agents (OCM-150): probes for everybody, metrics for whom the cluster lets see them, as the
+//! cluster itself decides that (SP-138).
+
+use std::sync::Arc;
+
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use runtime::endpoints::{Bind, Endpoint, Guard, Page, Pages};
+use runtime::metrics::Metrics;
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+
+use crate::exit::{Exit, Failure, OrFail};
+
+/// Opens the port, with a certificate of its own making; none if it is off.
+pub(super) async fn open(
+    bind: &Bind,
+    metrics: Metrics,
+    reviewer: Client,
+) -> Result<Option<Endpoint>, Failure> {
+    if bind.is_off() {
+        return Ok(None);
+    }
+    let tls = Arc::new(self_signed()?);
+    let opened = Endpoint::open(bind, Pages::ping().or(Pages::metrics(metrics))).await;
+    let opened = opened.map_err(|error| {
+        Failure::new(Exit::Failed, format!("serving probes and metrics on {bind}"), error)
+            .hint("choose another address with --listen, or 0 for none")
+    })?;
+    Ok(opened.map(|endpoint| endpoint.secured(tls, guard(reviewer))))
+}
+
+/// Whoever probes a component does not verify its certificate.
+fn self_signed() -> Result<ServerConfig, Failure> {
+    let what = "making a certificate";
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).or_fail(what)?;
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).or_fail(what)?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let versions = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    versions
+        .or_fail(what)?
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .or_fail(what)
+}
+
+fn guard(reviewer: Client) -> Guard {
+    Arc::new(move |request| {
+        let path = request.uri.path().to_owned();
+        let given = request.headers.get(http::header::AUTHORIZATION).and_then(|it| it.to_str().ok());
+        let token = given.and_then(|it| it.strip_prefix("Bearer ")).map(|it| it.trim().to_owned());
+        let reviewer = reviewer.clone();
+        Box::pin(async move {
+            if ["/healthz", "/livez", "/readyz"].iter().any(|open| path.starts_with(open)) {
+                return None;
+            }
+            let refused = |code: http::StatusCode, text: &str| Some(Page::text(code, format!("{text}\n")));
+            let Some(token) = token else { return refused(http::StatusCode::UNAUTHORIZED, "Unauthorized") };
+            match allowed(&reviewer, token, &path).await {
+                Ok(Verdict::Allowed) => None,
+                Ok(Verdict::Unknown) => refused(http::StatusCode::UNAUTHORIZED, "Unauthorized"),
+                Ok(Verdict::Forbidden) => refused(http::StatusCode::FORBIDDEN, "Forbidden"),
+                Err(error) => {
+                    tracing::warn!(%error, path, "asking the cluster who may see this");
+                    refused(
+                        http::StatusCode::INTERNAL_SERVER_ERROR,
+                        "the cluster could not be asked who you are",
+                    )
+                }
+            }
+        })
+    })
+}
+
+enum Verdict {
+    Allowed,
+    Unknown,
+    Forbidden,
+}
+
+/// Asks the cluster whose token this is, and whether they may get this path.
+async fn allowed(reviewer: &Client, token: String, path: &str) -> Result<Verdict, kube::Error> {
+    let review = TokenReview {
+        spec: TokenReviewSpec { token: Some(token), ..TokenReviewSpec::default() },
+        ..TokenReview::default()
+    };
+    let reviewed = Api::<TokenReview>::all(reviewer.clone()).create(&PostParams::default(), &review).await?;
+    let status = reviewed.status.unwrap_or_default();
+    let (Some(true), Some(user)) = (status.authenticated, status.user) else { return Ok(Verdict::Unknown) };
+    let review = SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: user.username,
+            uid: user.uid,
+            groups: user.groups,
+            extra: user.extra,
+            non_resource_attributes: Some(NonResourceAttributes {
+                path: Some(path.to_owned()),
+                verb: Some("get".to_owned()),
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    };
+    let reviewed =
+        Api::<SubjectAccessReview>::all(reviewer.clone()).create(&PostParams::default(), &review).await?;
+    let allowed = reviewed.status.is_some_and(|status| status.allowed);
+    Ok(if allowed { Verdict::Allowed } else { Verdict::Forbidden })
+}
