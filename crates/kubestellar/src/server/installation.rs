@@ -403,6 +403,7 @@ mod tests {
             certificate: Arc::new(Certificate::new(&serving).unwrap()),
             ca_pem: serving.ca_pem,
             renewal: serving.renewal,
+            without: Vec::new(),
             spaces: Vec::new(),
             components,
             overview,
