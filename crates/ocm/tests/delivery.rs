@@ -7,10 +7,14 @@ use kubestellar_ocm::{
     enroll::{self, rbac::Subject},
     work_agent,
 };
-use runtime::rest::{Gvr, Removal, Rest};
+use runtime::{
+    feed::{Change, Key, Keyed, Source, follow},
+    rest::{Gvr, Removal, Rest},
+};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use space::{Identity, Space, SpaceConfig};
-use tokio::task::JoinSet;
+use tokio::{sync::Notify, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 struct World {
@@ -38,16 +42,54 @@ fn works() -> Gvr {
     gvr("work.open-cluster-management.io/v1/manifestworks")
 }
 
-async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+/// Anything, of which only its name is read.
+#[derive(Clone, Deserialize)]
+struct Named {
+    metadata: Metadata,
+}
+
+#[derive(Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    namespace: String,
+    name: String,
+    resource_version: String,
+}
+
+impl Keyed for Named {
+    fn key(&self) -> Key {
+        (self.metadata.namespace.clone(), self.metadata.name.clone())
+    }
+
+    fn resource_version(&self) -> &str {
+        &self.metadata.resource_version
+    }
+}
+
+/// Waits for an answer, asking anew whenever something of these resources changes.
+async fn until<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    watched: &[(&Rest, &Gvr)],
+    mut ask: impl FnMut() -> F,
+) -> T {
+    let (stop, changed) = (CancellationToken::new(), Notify::new());
+    let sources: Vec<_> =
+        watched.iter().map(|(rest, gvr)| (rest, Source::all((*gvr).clone()).metadata())).collect();
+    let feeds = sources
+        .iter()
+        .map(|(rest, source)| follow(rest.client(), source, &stop, |_: Change<Named>| changed.notify_one()));
     let wait = async {
         loop {
             if let Some(found) = ask().await {
                 return found;
             }
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            changed.notified().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap_or_else(|_| panic!("never: {what}"))
+    tokio::select! {
+        found = tokio::time::timeout(Duration::from_secs(60), wait) => found.unwrap_or_else(|_| panic!("never: {what}")),
+        _ = futures::future::join_all(feeds) => panic!("nothing to wait for"),
+    }
 }
 
 impl World {
@@ -159,10 +201,10 @@ async fn ks_085_a_binding_is_delivered_followed_and_withdrawn() {
     create(&w.wds, "control.kubestellar.io/v1alpha1/bindings", "", binding).await;
 
     let maps = gvr("v1/configmaps");
-    let delivered = until("the ConfigMap", || get(&w.wec, &maps, "tide", "a")).await;
+    let delivered = until("the ConfigMap", &[(&w.wec, &maps)], || get(&w.wec, &maps, "tide", "a")).await;
     assert_eq!(delivered["data"], json!({"a": "1"}));
     assert_eq!(delivered["metadata"]["ownerReferences"][0]["kind"], "AppliedManifestWork");
-    let work = until("conditions", || async {
+    let work = until("conditions", &[(&w.its, &works())], || async {
         get(&w.its, &works(), CLUSTER, "tide-wds1-0").await.filter(|w| w["status"]["conditions"].is_array())
     })
     .await;
@@ -171,19 +213,16 @@ async fn ks_085_a_binding_is_delivered_followed_and_withdrawn() {
     for condition in work["status"]["conditions"].as_array().expect("a list") {
         assert_eq!(condition["status"], "True", "{condition}");
     }
-    let report = until("a WorkStatus", || async {
-        let all: Value = w
-            .its
-            .list(&gvr("control.kubestellar.io/v1alpha1/workstatuses"), CLUSTER, "")
-            .await
-            .expect("a list");
+    let reports = gvr("control.kubestellar.io/v1alpha1/workstatuses");
+    let report = until("a WorkStatus", &[(&w.its, &reports)], || async {
+        let all: Value = w.its.list(&reports, CLUSTER, "").await.expect("a list");
         all["items"].as_array().and_then(|i| i.first()).filter(|r| r["status"].is_object()).cloned()
     })
     .await;
     assert_eq!(report["spec"]["sourceRef"]["kind"], "Namespace", "and none for the ConfigMap");
     assert_eq!(report["status"], json!({"phase": "Active"}));
     let bindings = gvr("control.kubestellar.io/v1alpha1/bindings");
-    let status = until("the Binding's status", || async {
+    let status = until("the Binding's status", &[(&w.wds, &bindings)], || async {
         get(&w.wds, &bindings, "", "tide").await.filter(|b| b["status"].is_object())
     })
     .await;
@@ -191,91 +230,15 @@ async fn ks_085_a_binding_is_delivered_followed_and_withdrawn() {
     assert_eq!(status["metadata"]["finalizers"], json!(["transport.kubestellar.io/object-cleanup"]));
 
     w.wds.delete(&bindings, "", "tide", &Removal::default()).await.expect("deleted");
-    until("all gone", || async {
-        let left = get(&w.wec, &gvr("v1/namespaces"), "", "tide").await.is_some()
+    let (namespaces, works) = (gvr("v1/namespaces"), works());
+    let places = [(&w.wec, &namespaces), (&w.wds, &bindings), (&w.its, &works), (&w.wec, &maps)];
+    until("all gone", &places, || async {
+        let left = get(&w.wec, &namespaces, "", "tide").await.is_some()
             || get(&w.wds, &bindings, "", "tide").await.is_some()
-            || get(&w.its, &works(), CLUSTER, "tide-wds1-0").await.is_some()
+            || get(&w.its, &works, CLUSTER, "tide-wds1-0").await.is_some()
             || get(&w.wec, &maps, "tide", "a").await.is_some();
         (!left).then_some(())
     })
     .await;
-    w.end().await;
-}
-
-/// OCM-076, OCM-089, OCM-A-47: a bad kind does not hold up the others, and nothing is removed meanwhile.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ocm_089_an_unknown_kind_is_isolated() {
-    let w = World::start().await;
-    let work = json!({"apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
-        "metadata": {"name": "reef", "namespace": CLUSTER}, "spec": {"workload": {"manifests": [
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tide"}},
-            {"apiVersion": "no.example/v1", "kind": "Nothing", "metadata": {"name": "x", "namespace": "tide"}},
-            config_map("a", "1")]}}});
-    create(&w.its, "work.open-cluster-management.io/v1/manifestworks", CLUSTER, work).await;
-    let work = until("conditions", || async {
-        get(&w.its, &works(), CLUSTER, "reef").await.filter(|w| w["status"]["conditions"].is_array())
-    })
-    .await;
-    let texts = |list: &Value| -> Vec<String> {
-        let mut all: Vec<String> = list
-            .as_array()
-            .expect("conditions")
-            .iter()
-            .map(|c| {
-                format!("{} {} {}", c["type"], c["reason"], c["message"])
-                    .replace("\\\"", "'")
-                    .replace('"', "")
-            })
-            .collect();
-        all.sort();
-        all
-    };
-    assert_eq!(
-        texts(&work["status"]["conditions"]),
-        [
-            "Applied AppliedManifestWorkFailed Failed to apply manifest work",
-            "Available ResourcesStatusUnknown 1 of 3 resources have unknown status",
-        ]
-    );
-    let bad = &work["status"]["resourceStatus"]["manifests"][1];
-    assert_eq!(
-        texts(&bad["conditions"]),
-        [
-            "Applied AppliedManifestFailed Failed to apply manifest: the server doesn't have a resource type 'Nothing'",
-            "Available IncompleteResourceMeta Resource meta is incomplete",
-        ]
-    );
-    assert!(get(&w.wec, &gvr("v1/configmaps"), "tide", "a").await.is_some());
-    w.end().await;
-}
-
-/// OCM-093: what leaves the work leaves the cluster; OCM-073: drift is put right by its own event.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ocm_093_removal_and_drift() {
-    let w = World::start().await;
-    let manifests = |maps: &[&str]| {
-        let mut all = vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tide"}})];
-        all.extend(maps.iter().map(|name| config_map(name, "1")));
-        json!({"workload": {"manifests": all}})
-    };
-    let work = json!({"apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
-        "metadata": {"name": "reef", "namespace": CLUSTER}, "spec": manifests(&["a", "b"])});
-    create(&w.its, "work.open-cluster-management.io/v1/manifestworks", CLUSTER, work).await;
-    let maps = gvr("v1/configmaps");
-    until("b", || get(&w.wec, &maps, "tide", "b")).await;
-    until("applied", || async {
-        get(&w.its, &works(), CLUSTER, "reef").await.filter(|w| w["status"]["conditions"].is_array())
-    })
-    .await;
-    let patch = json!({"data": {"a": "by hand"}});
-    w.wec.merge::<Value>(&maps, "tide", "a", &patch).await.expect("patched");
-    until("a put right", || async {
-        get(&w.wec, &maps, "tide", "a").await.filter(|a| a["data"]["a"] == "1").map(|_| ())
-    })
-    .await;
-    let patch = json!({"spec": manifests(&["a"])});
-    w.its.merge::<Value>(&works(), CLUSTER, "reef", &patch).await.expect("patched");
-    until("b gone", || async { get(&w.wec, &maps, "tide", "b").await.is_none().then_some(()) }).await;
-    assert!(get(&w.wec, &maps, "tide", "a").await.is_some());
     w.end().await;
 }

@@ -13,10 +13,12 @@ use runtime::{Next, Queue, work};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::decide::{Effect, Source, plan};
-use crate::items::{Applied, Delivered, Reported, Work};
+use crate::items::{Applied, Delivered, Named, Reported, Work};
+use crate::unserved::Unserved;
 use crate::view::View;
 
 /// Field manager of the agent's writes.
@@ -25,8 +27,6 @@ const MANAGER: &str = "status-agent";
 const WORKERS: usize = 8;
 /// Bounds of the pause before a write that failed is tried again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(120));
-/// Pause before the cluster is asked again for a resource it does not serve.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How an agent runs.
 #[derive(Clone, Debug)]
@@ -60,6 +60,7 @@ pub async fn run(cluster: Client, hub: Client, config: Config, stop: Cancellatio
         cluster,
         hub: Rest::with_manager(hub, MANAGER),
         view: Mutex::default(),
+        unserved: Mutex::default(),
         queue: Queue::new(RETRY.0, RETRY.1),
         kinds_changed: Notify::new(),
     });
@@ -95,6 +96,7 @@ struct Agent {
     hub: Rest,
     mapper: Mapper,
     view: Mutex<View>,
+    unserved: Mutex<Unserved>,
     queue: Queue<Source>,
     /// The set of resources to follow may have changed.
     kinds_changed: Notify,
@@ -160,18 +162,22 @@ impl Agent {
         .await;
     }
 
-    /// Starts and stops one feed per resource that delivered objects are of.
+    /// Starts and stops one feed per resource that delivered objects are of; and one on definitions while any of those
+    /// resources is not served.
     async fn follow_kinds(self: &Arc<Self>, stop: &CancellationToken) {
         let mut running: HashMap<Gvr, CancellationToken> = HashMap::new();
+        let mut definitions: Option<CancellationToken> = None;
         let mut feeds = JoinSet::new();
         loop {
+            let again = self.unserved.lock().next();
             tokio::select! {
                 () = stop.cancelled() => break,
                 Some(_) = feeds.join_next() => continue,
                 () = self.kinds_changed.notified() => {}
+                () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => {}
             }
             let wanted = self.view.lock().wanted();
-            let mut unserved = false;
+            self.unserved.lock().retain(&wanted);
             running.retain(|gvr, token| {
                 let keep = wanted.contains(gvr);
                 if !keep {
@@ -180,35 +186,60 @@ impl Agent {
                 }
                 keep
             });
-            for gvr in wanted.into_iter().filter(|gvr| !running.contains_key(gvr)).collect::<Vec<_>>() {
-                // The kind's name is part of a WorkStatus' name, so it must be known before the first object.
-                match self.mapper.by_resource(&gvr).await {
-                    Ok(Some(mapped)) => {
-                        let token = stop.child_token();
-                        running.insert(gvr.clone(), token.clone());
-                        self.view.lock().follow(gvr.clone(), &mapped.kind);
-                        let me = self.clone();
-                        feeds.spawn(async move { me.follow_objects(gvr, &token).await });
-                    }
-                    Ok(None) => unserved = true,
-                    Err(error) => {
-                        tracing::debug!(%error, "asking what the cluster serves");
-                        unserved = true;
-                    }
+            for gvr in wanted {
+                if running.contains_key(&gvr) || !self.unserved.lock().is_due(&gvr, Instant::now()) {
+                    continue;
                 }
+                let Some(kind) = self.kind_of(&gvr).await else { continue };
+                let token = stop.child_token();
+                running.insert(gvr.clone(), token.clone());
+                self.view.lock().follow(gvr.clone(), &kind);
+                let me = self.clone();
+                feeds.spawn(async move { me.follow_objects(gvr, &token).await });
             }
-            if unserved {
-                // A definition that is not served yet, or a cluster that does not answer: nothing will tell.
-                tokio::select! {
-                    () = stop.cancelled() => break,
-                    () = tokio::time::sleep(ASK_AGAIN) => self.kinds_changed.notify_one(),
-                }
+            let waiting = !self.unserved.lock().is_empty();
+            if !waiting && let Some(token) = definitions.take() {
+                token.cancel();
+            }
+            if waiting && definitions.is_none() {
+                let token = stop.child_token();
+                definitions = Some(token.clone());
+                let me = self.clone();
+                feeds.spawn(async move { me.follow_definitions(&token).await });
             }
         }
-        for token in running.values() {
+        for token in running.values().chain(&definitions) {
             token.cancel();
         }
         while feeds.join_next().await.is_some() {}
+    }
+
+    /// The kind is part of a WorkStatus' name, so it must be known before the first object.
+    async fn kind_of(&self, gvr: &Gvr) -> Option<String> {
+        let answer = self.mapper.by_resource(gvr).await;
+        let mut unserved = self.unserved.lock();
+        match answer {
+            Ok(Some(mapped)) => {
+                unserved.found(gvr);
+                return Some(mapped.kind);
+            }
+            Ok(None) => {}
+            Err(error) => tracing::debug!(%error, "asking what the cluster serves"),
+        }
+        unserved.missed(gvr, Instant::now());
+        None
+    }
+
+    async fn follow_definitions(&self, stop: &CancellationToken) {
+        let gvr = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+        feed::follow(&self.cluster, &feed::Source::all(gvr).metadata(), stop, |change: Change<Named>| {
+            if let Change::Put(definition) = change
+                && self.unserved.lock().defined(&definition.metadata.name, Instant::now())
+            {
+                self.kinds_changed.notify_one();
+            }
+        })
+        .await;
     }
 
     async fn follow_objects(&self, gvr: Gvr, stop: &CancellationToken) {

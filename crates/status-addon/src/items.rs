@@ -34,6 +34,13 @@ pub(crate) struct Delivered {
     pub(crate) status: Option<Arc<Value>>,
 }
 
+/// Something of which only the name counts.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Named {
+    pub(crate) metadata: Metadata,
+}
+
 /// A ManifestWork, of which only metadata is asked for.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -108,4 +115,4 @@ macro_rules! keyed {
     )*};
 }
 
-keyed!(Delivered, Work, Applied, Reported);
+keyed!(Delivered, Named, Work, Applied, Reported);

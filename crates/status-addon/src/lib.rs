@@ -7,6 +7,7 @@
 mod agent;
 pub mod decide;
 mod items;
+mod unserved;
 pub mod view;
 
 pub use agent::{Config, Error, run};

@@ -2,6 +2,7 @@
 
 mod check;
 mod program;
+mod query;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -15,6 +16,7 @@ use kube_cel::cel::{Context, ExecutionError, Value as Cel};
 use serde_json::Value;
 
 pub use check::compile;
+pub use query::{Answer, Query, QueryError};
 
 use crate::field::{self, Path};
 use crate::schema::Schema;

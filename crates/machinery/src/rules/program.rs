@@ -33,13 +33,20 @@ struct Facts {
 }
 
 impl Expression {
+    /// A rule over `self` and `oldSelf`.
     pub(super) fn compile(source: &str) -> Result<Self, String> {
+        Self::compile_over(source, &VARIABLES)
+    }
+
+    /// An expression over these variables.
+    pub(super) fn compile_over(source: &str, variables: &[&str]) -> Result<Self, String> {
         if source.len() > MAX_SOURCE {
             return Err(format!("compilation failed: expression is longer than {MAX_SOURCE} bytes"));
         }
         let program = Program::compile(source).map_err(|e| format!("compilation failed: {e}"))?;
         let mut facts = Facts { literal: 1, ..Facts::default() };
-        let unknown = facts.scan(&program.expression().expr, 0, &mut Vec::new());
+        let mut scope = variables.iter().map(|name| (*name).to_owned()).collect();
+        let unknown = facts.scan(&program.expression().expr, 0, &mut scope);
         if let Some(name) = unknown {
             return Err(format!(
                 "compilation failed: ERROR: <input>:1:1: undeclared reference to '{name}' (in container '')\n | {source}\n | ^"
@@ -83,10 +90,7 @@ impl Facts {
             Expr::Unspecified => None,
             Expr::Ident(name) => {
                 self.uses_old |= name == "oldSelf";
-                let known = VARIABLES.contains(&name.as_str())
-                    || scope.contains(name)
-                    || name.starts_with('@')
-                    || NAMES.contains(&name.as_str());
+                let known = scope.contains(name) || name.starts_with('@') || NAMES.contains(&name.as_str());
                 (!known).then(|| name.clone())
             }
             Expr::Literal(LiteralValue::String(text)) => {

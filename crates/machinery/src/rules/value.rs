@@ -65,7 +65,7 @@ fn metadata(meta: &serde_json::Map<String, Value>) -> Cel {
 }
 
 /// A value of which nothing is known.
-fn plain(value: &Value) -> Cel {
+pub(super) fn plain(value: &Value) -> Cel {
     match value {
         Value::Null => Cel::Null,
         Value::Bool(value) => Cel::Bool(*value),

@@ -1,7 +1,7 @@
-//! The shell of the work agent: watches, queue, feeds on applied kinds.
+//! The shell of the work agent: watches, queue, timers.
 //!
 //! A changed work with K manifests costs, beside in-memory work O(K), the requests for what differs, one status
-//! patch on the hub and at most one in the cluster. An event on an applied object costs one look at that object.
+//! patch on the hub and at most two in the cluster. An event on an applied object costs one look at that object.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -23,6 +23,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use runtime::{
     Next, Queue,
+    backoff::jittered,
     feed::{Change, Key, Keyed, Source, follow},
     mapper::Mapper,
     rest::{Gvr, Rest},
@@ -34,10 +35,14 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    feedback::Raw,
+    kinds::Kinds,
     merge::hex,
-    pass::Scope,
-    records::{Meta, Tracker},
-    rules::{Header, Target},
+    outcome::Done,
+    pass::PENDING,
+    records::{Meaning, Tracker},
+    setbacks::Setbacks,
+    wanted::Index,
 };
 
 /// Settings of the work agent.
@@ -56,8 +61,17 @@ pub struct Config {
     /// Pause before a work is applied again although nothing is known to have changed (OCM-073); up to half as long
     /// again.
     pub reapply: Duration,
+    /// `--status-sync-interval`: pause between two looks at objects whose resource cannot be watched (OCM-161); up to
+    /// twice as long.
+    pub status_sync: Duration,
+    /// Pause before a manifest that the executor may not apply is tried again (OCM-086).
+    pub executor_retry: Duration,
     /// How long an AppliedManifestWork without a ManifestWork stays (OCM-096).
     pub eviction_grace: Duration,
+    /// `--allow-mass-eviction`: evict even if more than half of the works went at once (OCM-096).
+    pub allow_mass_eviction: bool,
+    /// What becomes of feedback values that are neither text, integer nor truth value (OCM-090).
+    pub raw_feedback: Raw,
     /// Set true once the agent works.
     pub ready: watch::Sender<bool>,
 }
@@ -72,7 +86,11 @@ impl Config {
             workers: 10,
             parallel_manifests: 16,
             reapply: Duration::from_secs(240),
+            status_sync: Duration::from_secs(10),
+            executor_retry: Duration::from_secs(60),
             eviction_grace: Duration::from_secs(3600),
+            allow_mass_eviction: false,
+            raw_feedback: Raw::Refused,
             ready: watch::Sender::new(false),
         }
     }
@@ -117,7 +135,7 @@ pub async fn run(hub: Client, cluster: Client, config: Config, stop: Cancellatio
         }
     }
     // Feeds end with `stop`; wait for them too.
-    let mut feeds = std::mem::take(&mut *agent.feed_tasks.lock());
+    let mut feeds = agent.kinds.lock().take_tasks();
     while feeds.join_next().await.is_some() {}
     outcome
 }
@@ -148,6 +166,24 @@ macro_rules! watched {
 watched!(WatchedWork, ManifestWork);
 watched!(WatchedApplied, AppliedManifestWork);
 
+/// What a worker handles.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Item {
+    /// A work of the mailbox, by name.
+    Work(String),
+    /// An AppliedManifestWork of another hub, by its own name.
+    Stranger(String),
+}
+
+/// When a work is looked at although nothing is known to have changed.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    /// All of it, and put right (OCM-073).
+    pass: Instant,
+    /// Objects that cannot be watched.
+    poll: Instant,
+}
+
 pub(crate) struct Agent {
     pub(crate) config: Config,
     pub(crate) hub: Rest,
@@ -155,18 +191,23 @@ pub(crate) struct Agent {
     pub(crate) mapper: Mapper,
     pub(crate) hash: String,
     pub(crate) works: Mutex<HashMap<String, Arc<ManifestWork>>>,
+    pub(crate) wanted: Mutex<Index>,
     pub(crate) applied: Mutex<HashMap<String, Arc<AppliedManifestWork>>>,
     pub(crate) tracker: Mutex<Tracker>,
+    pub(crate) setbacks: Mutex<Setbacks<Done>>,
     /// The status of a work as we last wrote it; we are its only writer (OCM-162).
     pub(crate) statuses: Mutex<HashMap<String, ManifestWorkStatus>>,
-    /// When works are applied although nothing is known to have changed.
-    passes: Mutex<HashMap<String, Instant>>,
-    feeds: Mutex<HashMap<Gvr, CancellationToken>>,
-    feed_tasks: Mutex<JoinSet<()>>,
-    pub(crate) queue: Queue<String>,
+    /// One of them, by target, is held while it is decided who an object belongs to and that is written: else one work
+    /// could hand an object over to another that is letting go of it.
+    pub(crate) removals: Vec<tokio::sync::Mutex<()>>,
+    clocks: Mutex<HashMap<String, Clock>>,
+    /// Works of which something is on its way out.
+    leaving: Mutex<HashSet<String>>,
+    pub(crate) kinds: Mutex<Kinds>,
+    queue: Queue<Item>,
     synced: [AtomicBool; 2],
     started: CancellationToken,
-    stop: CancellationToken,
+    pub(crate) stop: CancellationToken,
 }
 
 impl Agent {
@@ -182,12 +223,15 @@ impl Agent {
             mapper: Mapper::new(cluster.clone()),
             hash,
             works: Mutex::default(),
+            wanted: Mutex::default(),
             applied: Mutex::default(),
             tracker: Mutex::default(),
+            setbacks: Mutex::default(),
             statuses: Mutex::default(),
-            passes: Mutex::default(),
-            feeds: Mutex::default(),
-            feed_tasks: Mutex::default(),
+            removals: (0..64).map(|_| tokio::sync::Mutex::default()).collect(),
+            clocks: Mutex::default(),
+            leaving: Mutex::default(),
+            kinds: Mutex::default(),
             queue: Queue::new(Duration::from_millis(5), Duration::from_secs(120)),
             synced: [AtomicBool::new(false), AtomicBool::new(false)],
             started: CancellationToken::new(),
@@ -209,6 +253,7 @@ impl Agent {
         follow(self.hub.client(), &source, &self.stop, |change: Change<WatchedWork>| match change {
             Change::Put(WatchedWork(work)) => self.note_work(work),
             Change::Gone((_, name)) => {
+                self.wanted.lock().remove(&name);
                 self.works.lock().remove(&name);
                 self.wake(&name);
             }
@@ -225,50 +270,78 @@ impl Agent {
             (m.uid.clone(), m.generation, m.labels.clone(), m.deletion_timestamp.is_some())
         };
         let lost = !has_finalizer(&work) && work.metadata.deletion_timestamp.is_none();
-        let old = self.works.lock().insert(name.clone(), Arc::new(work.clone()));
+        let work = Arc::new(work);
+        let old = self.works.lock().insert(name.clone(), work.clone());
         let lost = lost && old.as_ref().is_none_or(|old| has_finalizer(old));
-        if lost || old.is_none_or(|old| essence(&old) != essence(&work)) {
+        let changed = old.is_none_or(|old| essence(&old) != essence(&work));
+        if changed {
+            self.wanted.lock().put(&name, &work);
+        }
+        if lost || changed {
             self.wake(&name);
         }
     }
 
+    /// The work is to be looked at as if for the first time: whatever failed is tried at once.
     fn wake(&self, name: &str) {
         self.tracker.lock().mark(name);
-        self.queue.forget(&name.to_owned());
-        self.queue.add(name.to_owned());
+        self.setbacks.lock().forget(name);
+        let item = Item::Work(name.to_owned());
+        self.queue.forget(&item);
+        self.queue.add(item);
+    }
+
+    /// The work is to be looked at for what is noted about it.
+    pub(crate) fn queue_work(&self, name: &str) {
+        self.queue.add(Item::Work(name.to_owned()));
+    }
+
+    pub(crate) fn queue_work_after(&self, name: String, pause: Duration) {
+        self.queue.add_after(Item::Work(name), pause);
     }
 
     async fn follow_applied_works(&self) {
         let source = Source::all(applied_manifest_works());
         follow(self.cluster.client(), &source, &self.stop, |change: Change<WatchedApplied>| match change {
-            Change::Put(WatchedApplied(applied)) => {
-                let name = applied.metadata.name.clone().unwrap_or_default();
-                let (ours, work) =
-                    (applied.spec.agent_id == self.config.agent_id, applied.spec.manifest_work_name.clone());
-                let deleting = applied.metadata.deletion_timestamp.is_some();
-                let known = {
-                    let mut all = self.applied.lock();
-                    let newer = all.get(&name).is_none_or(|old| !older(&applied, old));
-                    let known = all.contains_key(&name);
-                    if newer {
-                        all.insert(name, Arc::new(applied));
-                    }
-                    known
-                };
-                // Deletion by an admin, or one that an earlier life left behind (OCM-095, OCM-096).
-                if ours && (deleting || !known) {
-                    self.wake(&work);
-                }
-            }
+            Change::Put(WatchedApplied(applied)) => self.note_applied(applied),
             Change::Gone((_, name)) => {
                 let gone = self.applied.lock().remove(&name);
-                if let Some(applied) = gone {
+                if let Some(applied) = gone
+                    && self.is_of_this_hub(&applied)
+                {
                     self.wake(&applied.spec.manifest_work_name);
                 }
             }
             Change::Synced => self.mark_synced(1),
         })
         .await;
+    }
+
+    /// A deletion by an admin, or one that an earlier life left behind (OCM-095, OCM-096).
+    fn note_applied(&self, applied: AppliedManifestWork) {
+        let name = applied.metadata.name.clone().unwrap_or_default();
+        let deleting = applied.metadata.deletion_timestamp.is_some();
+        let of_this_hub = self.is_of_this_hub(&applied);
+        let ours = applied.spec.agent_id == self.config.agent_id;
+        let work = applied.spec.manifest_work_name.clone();
+        let known = {
+            let mut all = self.applied.lock();
+            let newer = all.get(&name).is_none_or(|old| !older(&applied, old));
+            let known = all.contains_key(&name);
+            if newer {
+                all.insert(name.clone(), Arc::new(applied));
+            }
+            known
+        };
+        if !ours || known && !deleting {
+            return;
+        }
+        if of_this_hub {
+            self.tracker.lock().mark(&work);
+            self.queue_work(&work);
+        } else {
+            self.queue.add(Item::Stranger(name));
+        }
     }
 
     async fn work(self: &Arc<Self>) {
@@ -278,120 +351,107 @@ impl Agent {
         }
         self.config.ready.send_replace(true);
         let me = self.clone();
-        work("works", &self.queue, self.config.workers, &self.stop, move |name: String| {
+        work("works", &self.queue, self.config.workers, &self.stop, move |item: Item| {
             let me = me.clone();
-            async move { me.handle(&name).await }
+            async move {
+                match &item {
+                    Item::Work(name) => me.handle(name).await,
+                    Item::Stranger(name) => me.stranger(name).await,
+                }
+            }
         })
         .await;
     }
 
     async fn handle(self: &Arc<Self>, name: &str) -> Result<Next, kube::Error> {
-        let touched = self.tracker.lock().take(name);
-        let scope = match touched {
-            Some(objects) if !objects.is_empty() => Scope::Objects(objects),
-            Some(_) if !self.pass_is_due(name) => return Ok(self.until_next_pass(name)),
-            Some(_) => Scope::Everything,
-            None => Scope::Changed,
-        };
-        let outcome = self.sync(name, scope).await;
-        if matches!(outcome, Ok(Next::OnChange)) {
-            return Ok(self.until_next_pass(name));
+        let mut todo = self.tracker.lock().take(name);
+        let now = Instant::now();
+        let clock = self.clocks.lock().get(name).copied();
+        todo.everything |= clock.is_some_and(|clock| clock.pass <= now);
+        todo.changed |= self.leaving.lock().contains(name);
+        todo.changed |= self.setbacks.lock().next(name).is_some_and(|due| due <= now);
+        if clock.is_some_and(|clock| clock.poll <= now) {
+            for target in self.unfollowed(name) {
+                todo.objects.entry(target).or_insert(Meaning::Look);
+            }
+            self.plan_poll(name);
         }
-        self.tracker.lock().mark(name);
-        outcome
+        if todo.is_empty() {
+            return Ok(self.rest(name));
+        }
+        let outcome = self.sync(name, &mut todo).await;
+        match outcome {
+            Ok(Next::OnChange) => Ok(self.rest(name)),
+            Ok(next) => {
+                self.set_leaving(name, true);
+                Ok(next)
+            }
+            Err(error) => {
+                let mut tracker = self.tracker.lock();
+                tracker.put_back(name, todo);
+                tracker.mark(name);
+                Err(error)
+            }
+        }
     }
 
     /// The queue has one timer for each work, which any other cause to come resets: so it is set anew whenever a work
     /// was handled.
-    fn until_next_pass(&self, name: &str) -> Next {
-        let pause = self.passes.lock().get(name).map(|due| due.saturating_duration_since(Instant::now()));
-        pause.filter(|pause| !pause.is_zero()).map_or(Next::OnChange, Next::After)
+    fn rest(&self, name: &str) -> Next {
+        let now = Instant::now();
+        let clock = self.clocks.lock().get(name).copied();
+        let leaving = self.leaving.lock().contains(name).then_some(now + PENDING);
+        let poll = clock.map(|clock| clock.poll).filter(|_| !self.unfollowed(name).is_empty());
+        let setback = self.setbacks.lock().next(name);
+        let due = [clock.map(|clock| clock.pass), poll, setback, leaving].into_iter().flatten().min();
+        due.map_or(Next::OnChange, |due| {
+            Next::After(due.saturating_duration_since(now).max(Duration::from_millis(1)))
+        })
     }
 
-    /// For a wake-up without a cause: true when it is time for a full pass.
-    fn pass_is_due(&self, name: &str) -> bool {
-        self.passes.lock().get(name).is_some_and(|due| *due <= Instant::now())
+    /// Plans the next pass over everything, when there is none planned or one was just made.
+    pub(crate) fn plan_pass(&self, name: &str, made: bool) {
+        let now = Instant::now();
+        let pass = now + jittered(self.config.reapply.mul_f64(1.5)).max(self.config.reapply);
+        let poll = now + jittered(self.config.status_sync.saturating_mul(2));
+        let mut clocks = self.clocks.lock();
+        let clock = clocks.entry(name.to_owned()).or_insert(Clock { pass, poll });
+        if made {
+            clock.pass = pass;
+        }
     }
 
-    /// Plans the next full pass.
-    pub(crate) fn plan_pass(&self, name: &str) {
-        let nanos = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |elapsed| elapsed.subsec_nanos());
-        let pause = self.config.reapply.mul_f64(1.0 + f64::from(nanos % 1000) / 2000.0);
-        self.passes.lock().insert(name.to_owned(), Instant::now() + pause);
+    fn plan_poll(&self, name: &str) {
+        let poll = Instant::now() + jittered(self.config.status_sync.saturating_mul(2));
+        if let Some(clock) = self.clocks.lock().get_mut(name) {
+            clock.poll = poll;
+        }
     }
 
-    /// The work is gone: no timer for it any more.
+    /// Whether something of the work is on its way out, so that it has to come again.
+    pub(crate) fn set_leaving(&self, name: &str, leaving: bool) {
+        let mut all = self.leaving.lock();
+        if leaving {
+            all.insert(name.to_owned());
+        } else {
+            all.remove(name);
+        }
+    }
+
+    /// The work is gone: nothing is known of it any more.
     pub(crate) fn forget(&self, name: &str) {
         self.tracker.lock().forget_work(name);
+        self.setbacks.lock().forget(name);
         self.statuses.lock().remove(name);
-        self.passes.lock().remove(name);
+        self.clocks.lock().remove(name);
+        self.leaving.lock().remove(name);
     }
 
-    /// Follows the kinds of recorded objects, and no others.
-    pub(crate) fn adjust_feeds(self: &Arc<Self>) {
-        let wanted = self.tracker.lock().resources();
-        let mut feeds = self.feeds.lock();
-        feeds.retain(|gvr, stop| {
-            let keep = wanted.contains(gvr);
-            if !keep {
-                stop.cancel();
-            }
-            keep
-        });
-        let mut tasks = self.feed_tasks.lock();
-        while tasks.try_join_next().is_some() {}
-        for gvr in wanted {
-            if feeds.contains_key(&gvr) || self.stop.is_cancelled() {
-                continue;
-            }
-            let stop = self.stop.child_token();
-            feeds.insert(gvr.clone(), stop.clone());
-            let me = self.clone();
-            tasks.spawn(async move { me.follow_kind(gvr, &stop).await });
-        }
-    }
-
-    async fn follow_kind(&self, gvr: Gvr, stop: &CancellationToken) {
-        let source = Source::all(gvr.clone()).metadata();
-        follow(self.cluster.client(), &source, stop, |change: Change<Meta>| match change {
-            Change::Put(object) => self.note_object(&gvr, object.key(), Some(&object)),
-            Change::Gone(key) => self.note_object(&gvr, key, None),
-            Change::Synced => {}
+    /// Whether the hub still wants this very work.
+    pub(crate) fn is_wanted(&self, name: &str, work: &ManifestWork) -> bool {
+        self.works.lock().get(name).is_some_and(|now| {
+            now.metadata.uid == work.metadata.uid && now.metadata.deletion_timestamp.is_none()
         })
-        .await;
-    }
-
-    fn note_object(&self, gvr: &Gvr, (namespace, name): Key, live: Option<&Meta>) {
-        let target = Target { group: gvr.group.clone(), resource: gvr.plural.clone(), namespace, name };
-        let wake = self.tracker.lock().event(&target, live.map(|l| &l.metadata), Instant::now());
-        for (work, pause) in wake {
-            if pause.is_zero() {
-                self.queue.add(work);
-            } else {
-                self.queue.add_after(work, pause);
-            }
-        }
-    }
-
-    /// Objects that works other than `except` hold manifests for, by group, kind, namespace and name.
-    pub(crate) fn wanted_by_others(&self, except: &str) -> HashSet<(String, String, String, String)> {
-        let works: Vec<Arc<ManifestWork>> = self
-            .works
-            .lock()
-            .iter()
-            .filter(|(name, work)| *name != except && work.metadata.deletion_timestamp.is_none())
-            .map(|(_, work)| work.clone())
-            .collect();
-        works
-            .iter()
-            .flat_map(|work| &work.spec.workload.manifests)
-            .map(|manifest| {
-                let header = Header::of(manifest);
-                (header.group, header.kind, header.namespace, header.name)
-            })
-            .collect()
     }
 
     /// The AppliedManifestWork of a work, as last seen.

@@ -2,12 +2,19 @@
 
 use std::time::Duration;
 
-use apis::ocm::work::{STRATEGY_CREATE_ONLY, STRATEGY_READ_ONLY, STRATEGY_SERVER_SIDE_APPLY};
+use apis::{
+    constants::CONFIG_SPEC_HASH_ANNOTATION,
+    ocm::work::{STRATEGY_CREATE_ONLY, STRATEGY_READ_ONLY, STRATEGY_SERVER_SIDE_APPLY},
+};
 use kube::Error;
-use runtime::rest::{Gvr, Removal, Rest, is_conflict, message_of};
+use runtime::{
+    backoff::jittered,
+    rest::{Gvr, Removal, Rest, code_of, is_conflict, is_not_found, message_of},
+};
 use serde_json::{Value, json};
 
 use super::{
+    ignore,
     merge::{self, Verdict},
     rules::Treatment,
 };
@@ -26,32 +33,56 @@ pub(crate) struct Wanted<'a> {
     pub(crate) exists: bool,
 }
 
+/// The object after it was applied.
+pub(crate) struct Live {
+    pub(crate) object: Value,
+    /// Its version is of our own making.
+    pub(crate) wrote: bool,
+}
+
 /// Why a manifest was not applied.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// Worth another try soon.
     Again(String),
+    /// As above; the agent may not do that.
+    Forbidden(String),
+    /// The resource type is not served (any more), or the object's namespace is not there.
+    Missing(String),
+    /// Nobody knows whether the request was carried out.
+    Unanswered(String),
     /// Only a change of the work or the periodic pass helps (a server-side apply conflict).
     Settled(String),
+    /// The executor may not do that.
+    Denied(String),
     /// The fields to ignore could not be computed.
     IgnoreFields(String),
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::Again(message_of(&error))
+        match code_of(&error) {
+            403 => Self::Forbidden(message_of(&error)),
+            404 => Self::Missing(message_of(&error)),
+            0 => Self::Unanswered(message_of(&error)),
+            _ => Self::Again(message_of(&error)),
+        }
     }
 }
 
 const ATTEMPTS: u32 = 4;
 
 /// Gives the live object as it is afterwards; `None` only for a ReadOnly object that does not exist.
-pub(crate) async fn apply(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Option<Value>, Failure> {
+pub(crate) async fn apply(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Option<Live>, Failure> {
+    if let Some(conflict) = merge::secret_conflict(wanted.manifest) {
+        return Err(Failure::Settled(conflict));
+    }
     let mut pause = Duration::from_millis(10);
     for attempt in 1.. {
         let outcome = match wanted.treatment.strategy.type_.as_str() {
             STRATEGY_READ_ONLY => {
-                return Ok(cluster.find(wanted.gvr, wanted.namespace, wanted.name).await?);
+                let found = cluster.find(wanted.gvr, wanted.namespace, wanted.name).await?;
+                return Ok(found.map(|object| Live { object, wrote: false }));
             }
             STRATEGY_CREATE_ONLY => create_only(cluster, wanted).await,
             STRATEGY_SERVER_SIDE_APPLY => return server_side(cluster, wanted).await.map(Some),
@@ -59,8 +90,9 @@ pub(crate) async fn apply(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Option<
         };
         match outcome {
             Ok(live) => return Ok(Some(live)),
+            // Somebody wrote between our look and our write.
             Err(error) if is_conflict(&error) && attempt < ATTEMPTS => {
-                tokio::time::sleep(pause).await;
+                tokio::time::sleep(jittered(pause)).await;
                 pause *= 5;
             }
             Err(error) => return Err(error.into()),
@@ -90,88 +122,99 @@ fn required(wanted: &Wanted<'_>) -> Value {
     object
 }
 
-async fn create(cluster: &Rest, wanted: &Wanted<'_>, required: &Value) -> Result<Value, Error> {
+async fn create(cluster: &Rest, wanted: &Wanted<'_>, required: &Value) -> Result<Live, Error> {
     let body = merge::to_create(required).to_string().into_bytes();
-    cluster.create(wanted.gvr, wanted.namespace, body).await
+    let object = cluster.create(wanted.gvr, wanted.namespace, body).await?;
+    Ok(Live { object, wrote: true })
 }
 
-/// The live object, or the one just created.
+/// The object just created, or the one that was there.
 async fn find_or_create(
     cluster: &Rest,
     wanted: &Wanted<'_>,
     required: &Value,
-) -> Result<(Value, bool), Error> {
+) -> Result<Result<Live, Value>, Error> {
     if !wanted.exists {
         match create(cluster, wanted, required).await {
-            Ok(created) => return Ok((created, true)),
+            Ok(created) => return Ok(Ok(created)),
             Err(error) if is_conflict(&error) => {}
             Err(error) => return Err(error),
         }
     }
     match cluster.find(wanted.gvr, wanted.namespace, wanted.name).await? {
-        Some(live) => Ok((live, false)),
-        None => Ok((create(cluster, wanted, required).await?, true)),
+        Some(live) => Ok(Err(live)),
+        None => create(cluster, wanted, required).await.map(Ok),
     }
 }
 
-async fn update(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Value, Error> {
+async fn update(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Live, Error> {
     let required = required(wanted);
-    let (live, created) = find_or_create(cluster, wanted, &required).await?;
-    if created {
-        return Ok(live);
-    }
+    let live = match find_or_create(cluster, wanted, &required).await? {
+        Ok(created) => return Ok(created),
+        Err(live) => live,
+    };
     match merge::update(&required, &live) {
-        Verdict::Equal => Ok(live),
+        Verdict::Equal => Ok(Live { object: live, wrote: false }),
         Verdict::Replace(object) => {
             let body = object.to_string().into_bytes();
-            cluster.replace(wanted.gvr, wanted.namespace, wanted.name, body).await
+            let object = cluster.replace(wanted.gvr, wanted.namespace, wanted.name, body).await?;
+            Ok(Live { object, wrote: true })
         }
         Verdict::Recreate => {
             let uid = live.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
             let removal = Removal { uid, propagation: None };
-            cluster.delete(wanted.gvr, wanted.namespace, wanted.name, &removal).await?;
+            match cluster.delete(wanted.gvr, wanted.namespace, wanted.name, &removal).await {
+                Err(error) if !is_not_found(&error) => return Err(error),
+                _ => {}
+            }
             create(cluster, wanted, &required).await
         }
     }
 }
 
-async fn create_only(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Value, Error> {
+async fn create_only(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Live, Error> {
     let required = required(wanted);
-    let (live, created) = find_or_create(cluster, wanted, &required).await?;
-    if created { Ok(live) } else { ensure_owner(cluster, wanted, live).await }
+    match find_or_create(cluster, wanted, &required).await? {
+        Ok(created) => Ok(created),
+        Err(live) => ensure_owner(cluster, wanted, live).await,
+    }
 }
 
 /// Only the owner reference, and only if it differs.
-async fn ensure_owner(cluster: &Rest, wanted: &Wanted<'_>, live: Value) -> Result<Value, Error> {
+async fn ensure_owner(cluster: &Rest, wanted: &Wanted<'_>, live: Value) -> Result<Live, Error> {
     let mut metadata = live.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
     let mut owner = wanted.owner.clone();
     if !wanted.owned {
         owner["uid"] = format!("{}-", merge::text(&owner, "uid")).into();
     }
     if !merge::merge_owner(&mut metadata, &owner) {
-        return Ok(live);
+        return Ok(Live { object: live, wrote: false });
     }
     let patch = json!({"metadata": {"uid": metadata.get("uid"), "resourceVersion": metadata.get("resourceVersion"),
         "ownerReferences": metadata.get("ownerReferences").cloned().unwrap_or_else(|| json!([]))}});
-    cluster.merge(wanted.gvr, wanted.namespace, wanted.name, &patch).await
+    let object = cluster.merge(wanted.gvr, wanted.namespace, wanted.name, &patch).await?;
+    Ok(Live { object, wrote: true })
 }
 
-async fn server_side(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Value, Failure> {
+async fn server_side(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Live, Failure> {
     let config = wanted.treatment.strategy.server_side_apply.clone().unwrap_or_default();
     let manager = if config.field_manager.is_empty() { "work-agent" } else { &config.field_manager };
-    let mut object = wanted.manifest.clone();
-    strip_null_times(&mut object);
-    for ignore in &config.ignore_fields {
-        if !ignore.json_paths.is_empty() || !ignore.jq_path_expressions.is_empty() {
-            return Err(Failure::IgnoreFields("only jsonPointers are supported".into()));
-        }
-        let present = ignore.condition != "OnSpokeChange"
-            && cluster.find::<Value>(wanted.gvr, wanted.namespace, wanted.name).await?.is_some();
-        if present {
-            for pointer in &ignore.json_pointers {
-                remove_pointer(&mut object, pointer);
+    let mut object = applicable(wanted);
+    if !config.ignore_fields.is_empty() {
+        let mut reduced = object.clone();
+        ignore::reduce(&mut reduced, &config.ignore_fields).map_err(Failure::IgnoreFields)?;
+        let print = ignore::fingerprint(&reduced);
+        let live: Option<Value> = cluster.find(wanted.gvr, wanted.namespace, wanted.name).await?;
+        if let Some(live) = live {
+            let known =
+                live.pointer("/metadata/annotations").and_then(|a| a.get(CONFIG_SPEC_HASH_ANNOTATION));
+            if known.and_then(Value::as_str) == Some(&print) {
+                // The manifest is the one that was applied: what differs is the cluster's business.
+                return Ok(ensure_owner(cluster, wanted, live).await?);
             }
+            object = reduced;
         }
+        annotate(&mut object, &print);
     }
     let applied: Result<Value, Error> =
         cluster.apply(wanted.gvr, wanted.namespace, wanted.name, &object, manager, config.force).await;
@@ -180,7 +223,44 @@ async fn server_side(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Value, Failu
         Err(error) if is_conflict(&error) => return Err(Failure::Settled(message_of(&error))),
         Err(error) => return Err(error.into()),
     };
-    Ok(ensure_owner(cluster, wanted, live).await?)
+    // Others may write the owners too: a lost race is run again.
+    let mut live = live;
+    for attempt in 1.. {
+        match ensure_owner(cluster, wanted, live).await {
+            Ok(done) => return Ok(Live { object: done.object, wrote: true }),
+            Err(error) if is_conflict(&error) && attempt < ATTEMPTS => {
+                live = cluster.get(wanted.gvr, wanted.namespace, wanted.name).await?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Failure::Again("the owner could not be written".into()))
+}
+
+/// What of the manifest can be applied.
+fn applicable(wanted: &Wanted<'_>) -> Value {
+    let mut object = wanted.manifest.clone();
+    strip_null_times(&mut object);
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        for servers in ["uid", "resourceVersion", "managedFields", "selfLink", "generation"] {
+            metadata.remove(servers);
+        }
+        if wanted.namespace.is_empty() {
+            metadata.remove("namespace");
+        }
+    }
+    object
+}
+
+fn annotate(object: &mut Value, print: &str) {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+    if annotations.is_null() {
+        *annotations = json!({});
+    }
+    if let Some(annotations) = annotations.as_object_mut() {
+        annotations.insert(CONFIG_SPEC_HASH_ANNOTATION.into(), print.into());
+    }
 }
 
 /// A null creationTimestamp would raise the generation with every apply (OCM-082).
@@ -193,24 +273,6 @@ fn strip_null_times(value: &mut Value) {
             members.values_mut().for_each(strip_null_times);
         }
         Value::Array(items) => items.iter_mut().for_each(strip_null_times),
-        _ => {}
-    }
-}
-
-fn remove_pointer(object: &mut Value, pointer: &str) {
-    let Some((parent, key)) = pointer.rsplit_once('/') else { return };
-    let key = key.replace("~1", "/").replace("~0", "~");
-    match object.pointer_mut(parent) {
-        Some(Value::Object(members)) => {
-            members.remove(&key);
-        }
-        Some(Value::Array(items)) => {
-            if let Ok(index) = key.parse::<usize>()
-                && index < items.len()
-            {
-                items.remove(index);
-            }
-        }
         _ => {}
     }
 }

@@ -1,12 +1,13 @@
 //! What a work's status says (OCM-087 … OCM-091). Pure; the time comes as an argument.
 
-use apis::ocm::work::{ManifestCondition, ManifestResourceMeta};
+use apis::ocm::work::{AppliedResource, ManifestCondition, ManifestResourceMeta};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// Applied condition of one manifest.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Applied {
     /// Done.
+    #[default]
     Complete,
     /// Not done, and why.
     Failed(String),
@@ -15,11 +16,12 @@ pub enum Applied {
 }
 
 /// Available condition of one manifest.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Available {
     /// It exists.
     Yes,
     /// It does not exist.
+    #[default]
     No,
     /// The cluster could not be asked.
     Unknown(String),
@@ -28,9 +30,10 @@ pub enum Available {
 }
 
 /// Outcome of reading feedback.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Feedback {
     /// No rules.
+    #[default]
     None,
     /// All values were read.
     Synced,
@@ -122,14 +125,31 @@ fn count(manifests: &[ManifestCondition], type_: &str, status: &str) -> usize {
     manifests.iter().filter(|m| m.conditions.iter().any(|c| c.type_ == type_ && c.status == status)).count()
 }
 
-/// Work-level Applied: False as soon as one manifest is.
-pub fn work_applied(manifests: &[ManifestCondition], generation: i64, now: &Time) -> Condition {
-    let (status, reason, message) = if count(manifests, "Applied", "False") > 0 {
-        ("False", "AppliedManifestWorkFailed", "Failed to apply manifest work")
-    } else {
-        ("True", "AppliedManifestWorkComplete", "Apply manifest work complete")
+/// Work-level Applied: False as soon as one manifest is. `forbidden` is the first resource that the agent may not
+/// write.
+pub fn work_applied(
+    manifests: &[ManifestCondition],
+    forbidden: Option<&str>,
+    generation: i64,
+    now: &Time,
+) -> Condition {
+    let failed = count(manifests, "Applied", "False") > 0;
+    let (status, reason, message) = match (failed, forbidden) {
+        (true, None) => ("False", "AppliedManifestWorkFailed", "Failed to apply manifest work".to_owned()),
+        (true, Some(resource)) => (
+            "False",
+            "AppliedManifestWorkFailed",
+            format!("Failed to apply manifest work: the work agent may not write {resource}"),
+        ),
+        (false, _) => ("True", "AppliedManifestWorkComplete", "Apply manifest work complete".to_owned()),
     };
-    condition("Applied", status, reason, message.into(), Some(generation), now)
+    condition("Applied", status, reason, message, Some(generation), now)
+}
+
+/// Work-level Applied of a work of which nothing could be applied.
+pub fn work_failed(message: &str, generation: i64, now: &Time) -> Condition {
+    let message = format!("Failed to apply manifest work: {message}");
+    condition("Applied", "False", "AppliedManifestWorkFailed", message, Some(generation), now)
 }
 
 /// Work-level Available (OCM-089).
@@ -150,10 +170,43 @@ pub fn work_available(manifests: &[ManifestCondition], generation: i64, now: &Ti
     condition("Available", status, reason, message, Some(generation), now)
 }
 
-/// Work-level Deleting (OCM-095).
-pub fn work_deleting(now: &Time) -> Condition {
-    condition("Deleting", "True", "WorkDeleting", "ManifestWork is being deleted".into(), None, now)
+/// Work-level Deleting (OCM-095). Up to five of what holds it up are named.
+pub fn work_deleting(waiting: &[AppliedResource], now: &Time) -> Condition {
+    let mut message = "ManifestWork is being deleted".to_owned();
+    let mut names: Vec<String> = waiting.iter().take(5).map(place).collect();
+    if waiting.len() > names.len() {
+        names.push(format!("and {} more", waiting.len() - names.len()));
+    }
+    if !names.is_empty() {
+        message += &format!("; waiting for {}", names.join(", "));
+    }
+    condition("Deleting", "True", "WorkDeleting", message, None, now)
 }
+
+fn place(resource: &AppliedResource) -> String {
+    let dot = if resource.group.is_empty() { "" } else { "." };
+    let slash = if resource.namespace.is_empty() { "" } else { "/" };
+    format!("{}{dot}{} {}{slash}{}", resource.resource, resource.group, resource.namespace, resource.name)
+}
+
+/// Type of the condition of a manifest whose object another work has with a different content (OCM-085).
+pub const CONFLICTED: &str = "Conflicted";
+
+/// The manifest's object is that of other works too, and they disagree (OCM-085).
+pub fn conflicted(rivals: &[String], now: &Time) -> Condition {
+    let message =
+        format!("other ManifestWorks hold a different content for this object: {}", rivals.join(", "));
+    condition(CONFLICTED, "True", "DifferentContent", message, None, now)
+}
+
+/// The feedback did not fit into the status.
+pub fn truncated(now: &Time) -> Condition {
+    let message = "the status was too large; the values of status feedback were left out".to_owned();
+    condition(TRUNCATED, "True", "StatusTooLarge", message, None, now)
+}
+
+/// Type of the condition of a work whose status had to be cut.
+pub const TRUNCATED: &str = "StatusTruncated";
 
 /// OCM-088: the entry of an earlier status that speaks of the same manifest.
 pub fn earlier<'a>(
@@ -228,9 +281,31 @@ mod tests {
             failed.condition(3, &at(1)).message,
             "Failed to apply manifest: the server doesn't have a resource type \"Nothing\""
         );
-        assert_eq!(work_applied(&of(&[Applied::Complete]), 3, &at(1)).reason, "AppliedManifestWorkComplete");
-        let mixed = work_applied(&of(&[Applied::Complete, failed]), 3, &at(1));
+        assert_eq!(
+            work_applied(&of(&[Applied::Complete]), None, 3, &at(1)).reason,
+            "AppliedManifestWorkComplete"
+        );
+        let mixed = work_applied(&of(&[Applied::Complete, failed]), None, 3, &at(1));
         assert_eq!((&*mixed.status, &*mixed.message), ("False", "Failed to apply manifest work"));
+    }
+
+    #[test]
+    fn ocm_095_what_holds_up_a_deletion_is_named() {
+        let resource = |group: &str, namespace: &str, name: &str| AppliedResource {
+            group: group.into(),
+            resource: "things".into(),
+            namespace: namespace.into(),
+            name: name.into(),
+            ..AppliedResource::default()
+        };
+        assert_eq!(work_deleting(&[], &at(1)).message, "ManifestWork is being deleted");
+        let two = [resource("", "n", "a"), resource("sea.example", "", "b")];
+        assert_eq!(
+            work_deleting(&two, &at(1)).message,
+            "ManifestWork is being deleted; waiting for things n/a, things.sea.example b"
+        );
+        let seven: Vec<_> = (0..7).map(|_| resource("", "", "c")).collect();
+        assert!(work_deleting(&seven, &at(1)).message.ends_with("things c, and 2 more"));
     }
 
     #[test]

@@ -1,14 +1,20 @@
 //! What leaves: objects that a work no longer holds, works in deletion, works that are gone (OCM-093 … OCM-096).
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+};
 
 use apis::{
-    constants::{APPLIED_WORK_FINALIZER, MANIFEST_WORK_FINALIZER},
-    ocm::{AppliedManifestWork, ManifestWork, work::AppliedResource},
+    constants::{APPLIED_WORK_FINALIZER, MANIFEST_WORK_FINALIZER, WORK_GROUP},
+    ocm::{
+        AppliedManifestWork, ManifestWork,
+        work::{AppliedResource, STRATEGY_READ_ONLY},
+    },
 };
 use futures::{StreamExt, stream};
 use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time},
     jiff::Timestamp,
 };
 use kube::{Error, core::params::PropagationPolicy};
@@ -20,15 +26,14 @@ use serde_json::json;
 
 use super::{
     agent::{Agent, applied_manifest_works, has_finalizer, listed, manifest_works},
-    conditions,
-    pass::{Done, PENDING},
+    completion,
+    conditions::{self, Available},
+    outcome::Done,
+    pass::PENDING,
     records::Meta,
-    removal::{self, Fate},
-    rules::Target,
+    removal::{self, Fate, Heir},
+    rules::{self, Target},
 };
-
-/// Group, kind, namespace and name of objects that other works hold.
-type Elsewhere = HashSet<(String, String, String, String)>;
 
 impl Agent {
     /// OCM-093: brings `appliedResources` up to date and removes what left. True while something is on its way out.
@@ -38,40 +43,64 @@ impl Agent {
         applied: &AppliedManifestWork,
         done: &[Done],
     ) -> Result<bool, Error> {
+        let there: Vec<AppliedResource> = done.iter().filter_map(|d| d.resource.clone()).collect();
+        let before = listed(applied);
         if done.iter().any(|d| d.uncertain) {
+            // Nothing leaves before every manifest is understood; what was made is listed all the same.
+            let mut list = removal::untracked(before, &there);
+            list.extend(there);
+            self.write_applied_to(applied, list).await?;
             return Ok(false);
         }
-        let mut list: Vec<AppliedResource> = done.iter().filter_map(|d| d.resource.clone()).collect();
-        let leaving = removal::untracked(listed(applied), &list);
+        // Listed before it was to be made, and not made.
+        let never = |resource: &AppliedResource| {
+            let unmade = |d: &Done| {
+                d.available == Available::No
+                    && d.meta.group == resource.group
+                    && d.meta.resource == resource.resource
+                    && d.meta.namespace == resource.namespace
+                    && d.meta.name == resource.name
+            };
+            resource.uid.is_empty() && done.iter().any(unmade)
+        };
+        let leaving: Vec<_> =
+            removal::untracked(before, &there).into_iter().filter(|resource| !never(resource)).collect();
         let pending = if leaving.is_empty() {
             Vec::new()
         } else {
-            let elsewhere = self.wanted_by_others(name);
-            self.remove_all(name, leaving, applied.metadata.uid.as_deref().unwrap_or_default(), &elsewhere)
-                .await?
+            let owner = applied.metadata.uid.as_deref().unwrap_or_default();
+            self.remove_all(name, leaving, owner).await?
         };
         let waiting = !pending.is_empty();
-        list.extend(pending);
-        removal::sort(&mut list);
-        list.dedup();
-        self.write_applied(applied, list).await?;
+        self.write_applied_to(applied, there.into_iter().chain(pending).collect()).await?;
         Ok(waiting)
     }
 
-    async fn write_applied(
+    async fn write_applied_to(
         &self,
         applied: &AppliedManifestWork,
-        list: Vec<AppliedResource>,
+        mut list: Vec<AppliedResource>,
     ) -> Result<(), Error> {
-        if listed(applied) == list.as_slice() {
-            return Ok(());
+        removal::sort(&mut list);
+        list.dedup();
+        if listed(applied) != list.as_slice() {
+            self.write_applied(applied, list).await?;
         }
+        Ok(())
+    }
+
+    /// Replaces the list; gives the AppliedManifestWork as it is then.
+    pub(super) async fn write_applied(
+        &self,
+        applied: &AppliedManifestWork,
+        mut list: Vec<AppliedResource>,
+    ) -> Result<Arc<AppliedManifestWork>, Error> {
+        removal::sort(&mut list);
         let name = applied.metadata.name.clone().unwrap_or_default();
         let patch = json!({"metadata": {"uid": applied.metadata.uid}, "status": {"appliedResources": list}});
         let written: AppliedManifestWork =
             self.cluster.merge_status(&applied_manifest_works(), "", &name, &patch).await?;
-        self.remember_applied(written);
-        Ok(())
+        Ok(self.remember_applied(written))
     }
 
     async fn remove_all(
@@ -79,12 +108,11 @@ impl Agent {
         work: &str,
         resources: Vec<AppliedResource>,
         owner_uid: &str,
-        elsewhere: &Elsewhere,
     ) -> Result<Vec<AppliedResource>, Error> {
         let jobs: Vec<_> = resources
             .into_iter()
             .map(|resource| async move {
-                let gone = self.remove(work, &resource, owner_uid, elsewhere).await?;
+                let gone = self.remove(work, &resource, owner_uid).await?;
                 Ok::<_, Error>((!gone).then_some(resource))
             })
             .collect();
@@ -98,31 +126,33 @@ impl Agent {
     }
 
     /// OCM-094. True when nothing of it concerns us any more.
-    async fn remove(
-        &self,
-        work: &str,
-        resource: &AppliedResource,
-        owner_uid: &str,
-        elsewhere: &Elsewhere,
-    ) -> Result<bool, Error> {
+    async fn remove(&self, work: &str, resource: &AppliedResource, owner_uid: &str) -> Result<bool, Error> {
         let gvr = Gvr::new(&resource.group, &resource.version, &resource.resource);
         let target = removal::target_of(resource);
         let (namespace, name) = (resource.namespace.as_str(), resource.name.as_str());
+        let mut hasher = DefaultHasher::new();
+        target.hash(&mut hasher);
+        let turn = self.removals.get(hasher.finish() as usize % self.removals.len().max(1));
+        let _turn = match turn {
+            Some(turn) => Some(turn.lock().await),
+            None => None,
+        };
         let live = match self.cluster.find::<Meta>(&gvr, namespace, name).await {
             Ok(live) => live.map(|l| l.metadata),
             // The resource type is gone, and its objects with it.
             Err(error) if is_not_found(&error) => None,
             Err(error) => return Err(error),
         };
-        let wanted = !elsewhere.is_empty()
-            && self.mapper.by_resource(&gvr).await?.is_some_and(|mapped| {
-                elsewhere.contains(&(gvr.group.clone(), mapped.kind, namespace.to_owned(), name.to_owned()))
-            });
-        let gone = match removal::fate(live.as_ref(), &resource.uid, owner_uid, wanted) {
+        let (heir, owner) = self.heir(work, &gvr, &target).await?;
+        let gone = match removal::fate(live.as_ref(), &resource.uid, owner_uid, heir) {
             Fate::Forget => true,
             Fate::Wait => false,
             Fate::Disown => {
-                self.disown(&gvr, &target, live.as_ref(), owner_uid).await?;
+                self.disown(&gvr, &target, live.as_ref(), owner_uid, None).await?;
+                true
+            }
+            Fate::HandOver => {
+                self.disown(&gvr, &target, live.as_ref(), owner_uid, owner).await?;
                 true
             }
             Fate::Delete => {
@@ -141,15 +171,59 @@ impl Agent {
         Ok(gone)
     }
 
+    /// Which other work of the mailbox takes over an object, and the owner reference that it then has.
+    async fn heir(
+        &self,
+        work: &str,
+        gvr: &Gvr,
+        target: &Target,
+    ) -> Result<(Heir, Option<OwnerReference>), Error> {
+        let others = self.wanted.lock().others(work, target);
+        if others.is_empty() {
+            return Ok((Heir::Nobody, None));
+        }
+        let Some(mapped) = self.mapper.by_resource(gvr).await? else { return Ok((Heir::Nobody, None)) };
+        let mut heir = Heir::Nobody;
+        for (name, _) in others.into_iter().filter(|(_, kind)| *kind == mapped.kind) {
+            let Some(other) = self.works.lock().get(&name).cloned() else { continue };
+            let frozen = other.status.as_ref().is_some_and(|s| completion::is_complete(&s.conditions));
+            let only_reads = rules::treatment(&other.spec, target).strategy.type_ == STRATEGY_READ_ONLY;
+            if frozen || only_reads {
+                continue;
+            }
+            if !rules::owned(&other.spec, target) {
+                heir = if heir == Heir::Nobody { Heir::Keeper } else { heir };
+                continue;
+            }
+            heir = Heir::Coming;
+            let applied = self.applied_of(&name).filter(|a| a.metadata.deletion_timestamp.is_none());
+            if let Some(applied) = applied
+                && listed(&applied).iter().any(|r| removal::target_of(r) == *target)
+            {
+                let owner = OwnerReference {
+                    api_version: format!("{WORK_GROUP}/v1"),
+                    kind: "AppliedManifestWork".into(),
+                    name: applied.metadata.name.clone().unwrap_or_default(),
+                    uid: applied.metadata.uid.clone().unwrap_or_default(),
+                    ..OwnerReference::default()
+                };
+                return Ok((Heir::Listed, Some(owner)));
+            }
+        }
+        Ok((heir, None))
+    }
+
     async fn disown(
         &self,
         gvr: &Gvr,
         target: &Target,
         live: Option<&ObjectMeta>,
         owner_uid: &str,
+        heir: Option<OwnerReference>,
     ) -> Result<(), Error> {
         let Some(live) = live else { return Ok(()) };
-        let owners: Vec<_> = live.owner_references.iter().flatten().filter(|o| o.uid != owner_uid).collect();
+        let left = live.owner_references.iter().flatten().filter(|o| o.uid != owner_uid).cloned();
+        let owners: Vec<OwnerReference> = left.chain(heir).collect();
         let patch = json!({"metadata": {"uid": live.uid, "resourceVersion": live.resource_version,
             "ownerReferences": owners}});
         match self.cluster.merge::<Meta>(gvr, &target.namespace, &target.name, &patch).await {
@@ -221,11 +295,10 @@ impl Agent {
         if applied.spec.agent_id != self.config.agent_id {
             return Ok(false);
         }
-        let elsewhere = self.wanted_by_others(work);
         let uid = applied.metadata.uid.clone().unwrap_or_default();
-        let pending = self.remove_all(work, listed(applied).to_vec(), &uid, &elsewhere).await?;
+        let pending = self.remove_all(work, listed(applied).to_vec(), &uid).await?;
         if !pending.is_empty() {
-            self.write_applied(applied, pending).await?;
+            self.write_applied_to(applied, pending).await?;
             return Ok(false);
         }
         let name = applied.metadata.name.clone().unwrap_or_default();
@@ -234,55 +307,25 @@ impl Agent {
         let patch = json!({"metadata": {"uid": applied.metadata.uid, "finalizers": finalizers}});
         match self.cluster.merge::<Meta>(&applied_manifest_works(), "", &name, &patch).await {
             Ok(_) => {}
-            Err(error) if is_not_found(&error) => {}
+            // The old one is gone, be it that there is a new one of its name.
+            Err(error) if is_not_found(&error) || is_conflict(&error) => {}
             Err(error) => return Err(error),
         }
         self.applied.lock().remove(&name);
         Ok(true)
     }
 
+    /// Says that the deletion began and what it waits for (OCM-095).
     async fn say_deleting(&self, work: &ManifestWork, name: &str) -> Result<(), Error> {
-        let mut status =
-            self.statuses.lock().get(name).cloned().or_else(|| work.status.clone()).unwrap_or_default();
-        if status.conditions.iter().any(|c| c.type_ == "Deleting") {
-            return Ok(());
+        let old = self.statuses.lock().get(name).cloned().or_else(|| work.status.clone()).unwrap_or_default();
+        let waiting = self.applied_of(name).map(|applied| listed(&applied).to_vec()).unwrap_or_default();
+        let mut new = old.clone();
+        let deleting = conditions::work_deleting(&waiting, &Time(Timestamp::now()));
+        conditions::set(&mut new.conditions, deleting, false);
+        if new != old {
+            self.write_status(name, work, &old, &new).await?;
+            self.statuses.lock().insert(name.to_owned(), new);
         }
-        conditions::set(&mut status.conditions, conditions::work_deleting(&Time(Timestamp::now())), false);
-        self.write_status(name, work, &status).await?;
-        self.statuses.lock().insert(name.to_owned(), status);
         Ok(())
-    }
-
-    /// There is an AppliedManifestWork at most (OCM-096).
-    pub(super) async fn without_work(self: &Arc<Self>, name: &str) -> Result<Next, Error> {
-        self.forget(name);
-        let Some(applied) = self.applied_of(name) else {
-            self.adjust_feeds();
-            return Ok(Next::OnChange);
-        };
-        if applied.metadata.deletion_timestamp.is_some() {
-            let gone = self.empty_applied(name, &applied).await?;
-            return Ok(if gone { Next::OnChange } else { Next::After(PENDING) });
-        }
-        if applied.spec.agent_id != self.config.agent_id {
-            return Ok(Next::OnChange);
-        }
-        let gvr = applied_manifest_works();
-        let object = applied.metadata.name.clone().unwrap_or_default();
-        let started = applied.status.as_ref().and_then(|s| s.eviction_start_time.clone());
-        let Some(started) = started else {
-            let patch = json!({"metadata": {"uid": applied.metadata.uid},
-                "status": {"evictionStartTime": Time(Timestamp::now())}});
-            self.remember_applied(self.cluster.merge_status(&gvr, "", &object, &patch).await?);
-            return Ok(Next::After(self.config.eviction_grace));
-        };
-        let waited = Timestamp::now().as_second().saturating_sub(started.0.as_second());
-        let grace = self.config.eviction_grace.as_secs() as i64;
-        if waited < grace {
-            return Ok(Next::After(Duration::from_secs((grace - waited).max(1) as u64)));
-        }
-        let removal = Removal { uid: applied.metadata.uid.clone(), propagation: None };
-        self.cluster.delete(&gvr, "", &object, &removal).await?;
-        Ok(Next::After(Duration::from_millis(100)))
     }
 }

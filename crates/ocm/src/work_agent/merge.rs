@@ -125,6 +125,9 @@ fn same_content(required: &Value, live: &Value) -> bool {
 }
 
 fn update_config_map(required: &Value, mut merged: Value) -> Verdict {
+    let mut required = required.clone();
+    keep_injected(&mut required, &merged);
+    let required = &required;
     let mut changed = merge_metadata(&mut merged, required);
     for key in ["data", "binaryData"] {
         let wanted = required.get(key).cloned().unwrap_or(Value::Null);
@@ -135,6 +138,44 @@ fn update_config_map(required: &Value, mut merged: Value) -> Verdict {
         }
     }
     settle(changed, merged)
+}
+
+/// CA bundles that a cluster puts into ConfigMaps which ask for them: the mark, and the key it fills.
+const INJECTED: [(&str, &str, &str); 2] = [
+    ("labels", "config.openshift.io/inject-trusted-cabundle", "ca-bundle.crt"),
+    ("annotations", "service.beta.openshift.io/inject-cabundle", "service-ca.crt"),
+];
+
+/// What was injected is no drift, unless the manifest has a value of its own.
+fn keep_injected(required: &mut Value, live: &Value) {
+    for (field, mark, key) in INJECTED {
+        let asked = required.get("metadata").and_then(|m| m.get(field)).and_then(|f| f.get(mark));
+        let Some(injected) = live.get("data").and_then(|data| data.get(key)) else { continue };
+        if asked.and_then(Value::as_str) != Some("true") {
+            continue;
+        }
+        let Some(top) = required.as_object_mut() else { return };
+        let data = top.entry("data").or_insert_with(|| json!({}));
+        if data.is_null() {
+            *data = json!({});
+        }
+        if let Some(data) = data.as_object_mut() {
+            data.entry(key).or_insert_with(|| injected.clone());
+        }
+    }
+}
+
+/// A Secret that says two things about one key is an error.
+pub fn secret_conflict(manifest: &Value) -> Option<String> {
+    if !is(manifest, "v1", "Secret") {
+        return None;
+    }
+    let data = manifest.get("data")?.as_object()?;
+    let (key, _) = manifest.get("stringData")?.as_object()?.iter().find(|(key, plain)| {
+        let encoded = plain.as_str().map(|text| base64(text.as_bytes()));
+        data.get(*key).is_some_and(|have| have.as_str() != encoded.as_deref())
+    })?;
+    Some(format!("Secret.stringData[{key}] conflicts with Secret.data[{key}]"))
 }
 
 fn update_secret(required: &mut Value, mut merged: Value) -> Verdict {

@@ -126,3 +126,22 @@ fn ocm_078_creation_drops_removal_keys() {
         json!({"name": "x", "labels": {"a": "1"}, "annotations": {}, "ownerReferences": [{"uid": "v"}]})
     );
 }
+
+#[test]
+fn ocm_078_injected_bundles_and_contradicting_secrets() {
+    let marked = json!({"name": "x", "labels": {"config.openshift.io/inject-trusted-cabundle": "true"}});
+    let required = object("v1", "ConfigMap", json!({"metadata": marked.clone()}));
+    let live =
+        object("v1", "ConfigMap", json!({"metadata": marked.clone(), "data": {"ca-bundle.crt": "PEM"}}));
+    assert_eq!(update(&required, &live), Verdict::Equal, "what was asked for is no drift");
+    let own = object("v1", "ConfigMap", json!({"metadata": marked, "data": {"ca-bundle.crt": "mine"}}));
+    assert_eq!(replaced(&own, &live)["data"]["ca-bundle.crt"], "mine");
+
+    let secret =
+        |plain: &str| object("v1", "Secret", json!({"data": {"a": "MQ=="}, "stringData": {"a": plain}}));
+    assert_eq!(secret_conflict(&secret("1")), None);
+    assert_eq!(
+        secret_conflict(&secret("2")).as_deref(),
+        Some("Secret.stringData[a] conflicts with Secret.data[a]")
+    );
+}

@@ -1,19 +1,31 @@
 //! The work agent: what a ManifestWork in the mailbox holds is applied in the cluster (`spec` of OCM, section 3).
 //!
-//! Pure decisions: [`rules`], [`merge`], [`conditions`], [`feedback`], [`removal`]. The rest is shell.
+//! Pure decisions: [`rules`], [`merge`], [`ignore`], [`jq`], [`conditions`], [`completion`], [`feedback`], [`removal`],
+//! and what is remembered: `records`, `setbacks`, `wanted`, `eviction`. The rest is shell.
 
 mod agent;
 mod apply;
+pub mod completion;
 pub mod conditions;
+mod eviction;
+mod executor;
 pub mod feedback;
+pub mod ignore;
+pub mod jq;
+mod kinds;
 mod leaving;
+mod manifest;
 pub mod merge;
 #[cfg(test)]
 mod merge_tests;
+mod outcome;
 mod pass;
 mod records;
 pub mod removal;
 mod report;
 pub mod rules;
+mod setbacks;
+mod unmanaged;
+mod wanted;
 
 pub use agent::{Config, Error, hub_hash, run};

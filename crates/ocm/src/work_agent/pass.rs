@@ -1,65 +1,43 @@
-//! One pass over a work: apply and look here, then report and remove (OCM-074 … OCM-076, OCM-087 … OCM-095).
+//! One pass over a work: apply and look, then report and remove (OCM-074 … OCM-076, OCM-087 … OCM-095).
+//!
+//! Before an object is made it is listed in the AppliedManifestWork, so that whatever the agent made is known to
+//! whoever clears up, at whatever moment the agent dies.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use apis::{
     constants::{APPLIED_WORK_FINALIZER, MANIFEST_WORK_FINALIZER, WORK_GROUP},
-    ocm::{
-        AppliedManifestWork, ManifestWork,
-        work::{
-            AppliedResource, FeedbackValue, ManifestResourceMeta, STRATEGY_CREATE_ONLY, STRATEGY_READ_ONLY,
-        },
-    },
+    ocm::{AppliedManifestWork, ManifestWork, work::AppliedResource},
 };
 use futures::{StreamExt, stream};
 use kube::Error;
 use runtime::{
     Next,
-    mapper::Mapped,
-    rest::{Gvr, is_conflict, is_not_found, message_of},
+    rest::{Removal, is_conflict, message_of},
 };
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
 
 use super::{
     agent::{Agent, applied_manifest_works, has_finalizer, labels, listed, manifest_works},
-    apply::{self, Failure, Wanted},
-    conditions::{Applied, Available, Feedback},
-    feedback,
-    records::{Meta, Record},
+    completion,
+    manifest::{Job, Pass, State},
+    outcome::Done,
+    records::{Meta, Todo},
     removal,
-    rules::{self, Header, Target, Treatment},
+    rules::{self, Target},
 };
-
-/// What a pass has to look at.
-#[derive(Clone, Debug)]
-pub(crate) enum Scope {
-    /// What differs from the records: the work changed.
-    Changed,
-    /// These objects changed in the cluster.
-    Objects(BTreeSet<Target>),
-    /// All objects: the periodic pass.
-    Everything,
-}
-
-/// What became of one manifest.
-pub(super) struct Done {
-    pub(super) meta: ManifestResourceMeta,
-    pub(super) applied: Applied,
-    pub(super) available: Available,
-    pub(super) feedback: Feedback,
-    pub(super) values: Vec<FeedbackValue>,
-    pub(super) resource: Option<AppliedResource>,
-    /// Its identity or existence could not be found out; nothing is removed then (OCM-093).
-    pub(super) uncertain: bool,
-    pub(super) again: bool,
-}
 
 /// How long to wait for objects on their way out, beside the events that tell of their end.
 pub(super) const PENDING: Duration = Duration::from_secs(2);
 
 impl Agent {
-    pub(crate) async fn sync(self: &Arc<Self>, name: &str, scope: Scope) -> Result<Next, Error> {
+    /// Does what is to be done for a work. What of `todo` is left when it fails was not done.
+    pub(crate) async fn sync(self: &Arc<Self>, name: &str, todo: &mut Todo) -> Result<Next, Error> {
         let work = self.works.lock().get(name).cloned();
         let Some(work) = work else { return self.without_work(name).await };
         if work.metadata.deletion_timestamp.is_some() {
@@ -71,12 +49,29 @@ impl Agent {
         {
             return Ok(Next::After(PENDING));
         }
-        if work.status.iter().flat_map(|s| &s.conditions).any(|c| c.type_ == "Complete" && c.status == "True")
-        {
+        if work.status.as_ref().is_some_and(|status| completion::is_complete(&status.conditions)) {
             return Ok(Next::OnChange);
         }
-        let (work, applied) = tokio::try_join!(self.with_finalizer(work), self.ensure_applied(name))?;
-        self.pass(name, &work, applied, scope).await
+        let (work, applied) = tokio::join!(self.with_finalizer(work.clone()), self.ensure_applied(name));
+        let work = match work {
+            Ok(work) => work,
+            Err(error) => {
+                // The work may be gone, and nothing else would tell of what was just made for it.
+                if let Ok((applied, true)) = applied {
+                    self.undo_applied(&applied).await?;
+                }
+                return Err(error);
+            }
+        };
+        match applied {
+            Ok((applied, _)) => self.pass(name, &work, applied, todo).await,
+            // Nothing can be applied without it (a name that is too long, a missing right): say so.
+            Err(error @ Error::Api(_)) => {
+                self.report_failure(name, &work, &message_of(&error)).await?;
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// OCM-072.
@@ -96,8 +91,19 @@ impl Agent {
         Ok(Arc::new(work))
     }
 
-    /// OCM-074.
-    async fn ensure_applied(&self, name: &str) -> Result<Arc<AppliedManifestWork>, Error> {
+    /// Removes an AppliedManifestWork under which nothing was made.
+    async fn undo_applied(&self, applied: &AppliedManifestWork) -> Result<(), Error> {
+        let (gvr, name) = (applied_manifest_works(), applied.metadata.name.as_deref().unwrap_or_default());
+        self.applied.lock().remove(name);
+        let patch = json!({"metadata": {"uid": applied.metadata.uid, "finalizers": null}});
+        let removal = Removal { uid: applied.metadata.uid.clone(), propagation: None };
+        self.cluster.merge::<Meta>(&gvr, "", name, &patch).await?;
+        self.cluster.delete(&gvr, "", name, &removal).await
+    }
+
+    /// OCM-074. An AppliedManifestWork of an earlier agent is adopted; one that was to be evicted stays (OCM-096). True
+    /// when it is new.
+    async fn ensure_applied(&self, name: &str) -> Result<(Arc<AppliedManifestWork>, bool), Error> {
         let gvr = applied_manifest_works();
         let applied_name = self.applied_name(name);
         let spec = json!({"hubHash": self.hash, "manifestWorkName": name, "agentID": self.config.agent_id});
@@ -112,7 +118,7 @@ impl Agent {
                 let body = json!({"apiVersion": format!("{WORK_GROUP}/v1"), "kind": "AppliedManifestWork",
                     "metadata": metadata, "spec": spec});
                 match self.cluster.create(&gvr, "", body.to_string().into_bytes()).await {
-                    Ok(created) => return Ok(self.remember_applied(created)),
+                    Ok(created) => return Ok((self.remember_applied(created), true)),
                     Err(error) if is_conflict(&error) => {
                         self.remember_applied(self.cluster.get(&gvr, "", &applied_name).await?)
                     }
@@ -120,15 +126,16 @@ impl Agent {
                 }
             }
         };
+        let found = self.keep(found).await?;
         let have = &found.spec;
         if have.hub_hash == self.hash
             && have.manifest_work_name == name
             && have.agent_id == self.config.agent_id
         {
-            return Ok(found);
+            return Ok((found, false));
         }
         let patch = json!({"metadata": {"uid": found.metadata.uid}, "spec": spec});
-        Ok(self.remember_applied(self.cluster.merge(&gvr, "", &applied_name, &patch).await?))
+        Ok((self.remember_applied(self.cluster.merge(&gvr, "", &applied_name, &patch).await?), false))
     }
 
     async fn pass(
@@ -136,247 +143,111 @@ impl Agent {
         name: &str,
         work: &ManifestWork,
         applied: Arc<AppliedManifestWork>,
-        scope: Scope,
+        todo: &mut Todo,
     ) -> Result<Next, Error> {
         let owner = json!({"apiVersion": format!("{WORK_GROUP}/v1"), "kind": "AppliedManifestWork",
             "name": applied.metadata.name, "uid": applied.metadata.uid});
         let known: BTreeSet<Target> = listed(&applied).iter().map(removal::target_of).collect();
-        let headers: Vec<Header> = work.spec.workload.manifests.iter().map(Header::of).collect();
-        let crds = headers_of_crds(work);
-        let crds = &crds;
-        let mut done: Vec<(usize, Done)> = Vec::with_capacity(headers.len());
-        // What others depend on comes first, custom resources last.
-        for ranks in [0..=0_u16, 1..=999, 1000..=u16::MAX] {
-            let jobs: Vec<_> = headers
-                .iter()
-                .zip(&work.spec.workload.manifests)
-                .enumerate()
-                .filter(|(_, (header, _))| ranks.contains(&rules::rank(&header.kind)))
-                .map(|(ordinal, (header, manifest))| {
-                    let job = Job {
-                        name,
-                        work,
-                        owner: &owner,
-                        known: &known,
-                        scope: &scope,
-                        ordinal,
-                        header,
-                        manifest,
-                    };
-                    async move { (ordinal, self.one(&job, crds).await) }
-                })
-                .collect();
-            done.extend(
-                stream::iter(jobs)
-                    .buffer_unordered(self.config.parallel_manifests.max(1))
-                    .collect::<Vec<_>>()
-                    .await,
-            );
+        let last = self.statuses.lock().get(name).cloned();
+        let before = last.or_else(|| work.status.clone()).unwrap_or_default();
+        let (done, applied) = {
+            let pass = Pass { name, work, owner: &owner, known: &known, todo: &*todo, before: &before };
+            self.apply_all(&pass, applied).await?
+        };
+        if done.iter().any(|d| d.superseded) {
+            // The event that told of it has brought the work into the queue again.
+            return Ok(Next::OnChange);
         }
-        done.sort_by_key(|(ordinal, _)| *ordinal);
-        let done: Vec<Done> = done.into_iter().map(|(_, done)| done).collect();
-        let (reported, pending) =
+        let everything = todo.everything;
+        *todo = Todo::default();
+        self.plan_pass(name, everything);
+        let (reported, waiting) =
             tokio::join!(self.report(name, work, &done), self.track(name, &applied, &done));
         self.adjust_feeds();
         reported?;
-        let pending = pending?;
-        if done.iter().any(|d| d.again) {
-            return Ok(Next::Retry);
-        }
-        self.plan_pass(name);
-        Ok(if pending { Next::After(PENDING) } else { Next::OnChange })
+        let waiting = waiting?;
+        self.set_leaving(name, waiting);
+        Ok(Next::OnChange)
     }
 
-    async fn resolve(&self, header: &Header, crds: &[(String, String)]) -> Result<Option<Mapped>, Error> {
-        let own_crd = crds.iter().any(|(group, kind)| *group == header.group && *kind == header.kind);
-        for _ in 0..40 {
-            let found = self.mapper.by_kind(&header.api_version, &header.kind).await?;
-            if found.is_some() || !own_crd {
-                return Ok(found);
-            }
-            // The definition is in the same work and will be served in a moment.
-            tokio::time::sleep(Duration::from_millis(25)).await;
-        }
-        Ok(None)
-    }
-
-    async fn one(&self, job: &Job<'_>, crds: &[(String, String)]) -> Done {
-        let header = job.header;
-        let mut meta = ManifestResourceMeta {
-            ordinal: i32::try_from(job.ordinal).unwrap_or(i32::MAX),
-            group: header.group.clone(),
-            version: header.version.clone(),
-            kind: header.kind.clone(),
-            name: header.name.clone(),
-            namespace: header.namespace.clone(),
-            ..ManifestResourceMeta::default()
-        };
-        let mapped = match self.resolve(header, crds).await {
-            Ok(Some(mapped)) => mapped,
-            Ok(None) => {
-                let message = format!("the server doesn't have a resource type {:?}", header.kind);
-                return Done::failed(meta, message, Available::Incomplete);
-            }
-            Err(error) => return Done::failed(meta, message_of(&error), Available::Incomplete),
-        };
-        meta.resource.clone_from(&mapped.gvr.plural);
-        if !mapped.namespaced {
-            meta.namespace.clear();
-        }
-        let target = Target {
-            group: mapped.gvr.group.clone(),
-            resource: mapped.gvr.plural.clone(),
-            namespace: meta.namespace.clone(),
-            name: meta.name.clone(),
-        };
-        let treatment = rules::treatment(&job.work.spec, &target);
-        let owned = rules::owned(&job.work.spec, &target);
-        let digest = digest(job, &treatment, owned);
-        let record = self.tracker.lock().get(job.name, &target);
-        let forced = match job.scope {
-            Scope::Changed => false,
-            Scope::Objects(objects) => objects.contains(&target),
-            Scope::Everything => true,
-        };
-        if !forced
-            && treatment.feedback.is_empty()
-            && let Some(record) = record.as_ref().filter(|r| r.digest == digest)
-        {
-            let uid = record.uid.clone();
-            return Done::exists(meta, &mapped.gvr, uid, Feedback::None, Vec::new());
-        }
-        let wanted = Wanted {
-            gvr: &mapped.gvr,
-            namespace: &target.namespace,
-            name: &target.name,
-            manifest: job.manifest,
-            treatment: &treatment,
-            owner: job.owner,
-            owned,
-            exists: record.is_some() || job.known.contains(&target),
-        };
-        let outcome = match (&record, forced) {
-            // Nothing to enforce, only to read.
-            (Some(record), false) if record.digest == digest => {
-                self.cluster.find(&mapped.gvr, &target.namespace, &target.name).await.map_err(Failure::from)
-            }
-            _ => apply::apply(&self.cluster, &wanted).await,
-        };
-        match outcome {
-            Ok(Some(live)) => {
-                let uid = self.record(job, target, &mapped.gvr, &treatment, owned, digest, &live);
-                let (values, feedback) = feedback::read(&treatment.feedback, &live);
-                Done::exists(meta, &mapped.gvr, uid, feedback, values)
-            }
-            Ok(None) => {
-                self.tracker.lock().forget(job.name, &target);
-                Done { applied: Applied::Complete, ..Done::failed(meta, String::new(), Available::No) }
-                    .certain()
-            }
-            Err(failure) => self.after_failure(job, meta, &mapped.gvr, &target, failure).await,
-        }
-    }
-
-    /// The manifest could not be applied; is there an object all the same?
-    async fn after_failure(
+    /// What others depend on comes first, custom resources last.
+    async fn apply_all(
         &self,
-        job: &Job<'_>,
-        meta: ManifestResourceMeta,
-        gvr: &Gvr,
-        target: &Target,
-        failure: Failure,
-    ) -> Done {
-        self.tracker.lock().forget(job.name, target);
-        let (applied, again) = match failure {
-            Failure::Again(message) => (Applied::Failed(message), true),
-            Failure::Settled(message) => (Applied::Failed(message), false),
-            Failure::IgnoreFields(message) => (Applied::IgnoreFields(message), false),
-        };
-        match self.cluster.find::<Meta>(gvr, &target.namespace, &target.name).await {
-            Ok(Some(live)) => {
-                let uid = live.metadata.uid.unwrap_or_default();
-                Done { applied, again, ..Done::exists(meta, gvr, uid, Feedback::None, Vec::new()) }
+        pass: &Pass<'_>,
+        mut applied: Arc<AppliedManifestWork>,
+    ) -> Result<(Vec<Done>, Arc<AppliedManifestWork>), Error> {
+        let manifests = &pass.work.spec.workload.manifests;
+        let mut taken = HashSet::new();
+        let mut jobs: Vec<Job<'_>> = Vec::with_capacity(manifests.len());
+        for (ordinal, manifest) in manifests.iter().enumerate() {
+            let mut job = Job::new(ordinal, manifest);
+            if !pass.todo.everything {
+                job.standing = self.setbacks.lock().standing(pass.name, ordinal, Instant::now());
             }
-            Ok(None) => Done { applied, again, ..Done::failed(meta, String::new(), Available::No) }.certain(),
-            Err(error) if is_not_found(&error) => {
-                self.mapper.forget(&gvr.api_version());
-                Done { applied, again, ..Done::failed(meta, String::new(), Available::No) }.certain()
-            }
-            Err(error) => Done {
-                applied,
-                again,
-                ..Done::failed(meta, String::new(), Available::Unknown(message_of(&error)))
-            },
+            self.resolve(pass, &mut job, &mut taken).await;
+            jobs.push(job);
         }
+        applied = self.cover(applied, &jobs).await?;
+        let defined = kinds_defined_by(manifests);
+        let mut done: Vec<(usize, Done)> = Vec::with_capacity(jobs.len());
+        for ranks in [0..=0_u16, 1..=999, 1000..=u16::MAX] {
+            let turn = |job: &Job<'_>| ranks.contains(&rules::rank(&job.header.kind));
+            let mut found = false;
+            for job in jobs.iter_mut().filter(|job| turn(job)) {
+                // Its definition is in the same work and may be served by now.
+                let own =
+                    |(group, kind): &(String, String)| *group == job.header.group && *kind == job.header.kind;
+                if matches!(&job.state, State::Settled(d) if d.is_unresolved()) && defined.iter().any(own) {
+                    job.standing = None;
+                    self.resolve(pass, job, &mut taken).await;
+                    found |= matches!(job.state, State::Resolved(_));
+                }
+            }
+            if found {
+                applied = self.cover(applied, &jobs).await?;
+            }
+            let turns = jobs
+                .iter()
+                .filter(|job| turn(job))
+                .map(|job| async move { (job.ordinal, self.one(pass, job).await) });
+            let turns: Vec<_> = turns.collect();
+            let width = self.config.parallel_manifests.max(1);
+            done.extend(stream::iter(turns).buffer_unordered(width).collect::<Vec<_>>().await);
+        }
+        done.sort_by_key(|(ordinal, _)| *ordinal);
+        Ok((done.into_iter().map(|(_, done)| done).collect(), applied))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one record is made of all of these")]
-    fn record(
+    /// Lists in the AppliedManifestWork what is about to be made. One request when there is anything new.
+    async fn cover(
         &self,
-        job: &Job<'_>,
-        target: Target,
-        gvr: &Gvr,
-        treatment: &Treatment,
-        owned: bool,
-        digest: [u8; 32],
-        live: &Value,
-    ) -> String {
-        let text =
-            |pointer: &str| live.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let pairs = |field: &str| -> Vec<(String, String)> {
-            let map = job.manifest.get("metadata").and_then(|m| m.get(field)).and_then(Value::as_object);
-            map.into_iter()
-                .flatten()
-                .filter(|(key, _)| !key.ends_with('-'))
-                .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-                .collect()
-        };
-        let strategy = treatment.strategy.type_.as_str();
-        let read_only = strategy == STRATEGY_READ_ONLY;
-        let uid = text("/metadata/uid");
-        let record = Record {
-            digest,
-            gvr: gvr.clone(),
-            uid: uid.clone(),
-            resource_version: text("/metadata/resourceVersion"),
-            generation: live.pointer("/metadata/generation").and_then(Value::as_i64),
-            labels: pairs("labels"),
-            annotations: pairs("annotations"),
-            owner: (owned && !read_only).then(|| super::merge::text(job.owner, "uid").to_owned()),
-            enforced: !read_only && strategy != STRATEGY_CREATE_ONLY,
-            observed: !treatment.feedback.is_empty(),
-        };
-        self.tracker.lock().put(job.name, target, record);
-        uid
+        applied: Arc<AppliedManifestWork>,
+        jobs: &[Job<'_>],
+    ) -> Result<Arc<AppliedManifestWork>, Error> {
+        let new = uncovered(&applied, jobs);
+        if new.is_empty() {
+            return Ok(applied);
+        }
+        let list = listed(&applied).iter().cloned().chain(new).collect();
+        self.write_applied(&applied, list).await
     }
 }
 
-struct Job<'a> {
-    name: &'a str,
-    work: &'a ManifestWork,
-    owner: &'a Value,
-    known: &'a BTreeSet<Target>,
-    scope: &'a Scope,
-    ordinal: usize,
-    header: &'a Header,
-    manifest: &'a Value,
+/// What is about to be tried and not listed yet.
+fn uncovered(applied: &AppliedManifestWork, jobs: &[Job<'_>]) -> Vec<AppliedResource> {
+    let have: BTreeSet<Target> = listed(applied).iter().map(removal::target_of).collect();
+    jobs.iter()
+        .filter(|job| job.standing.is_none())
+        .filter_map(|job| match &job.state {
+            State::Resolved(resolved) if !have.contains(&resolved.target) => resolved.to_cover(),
+            _ => None,
+        })
+        .collect()
 }
 
-/// What is required of one object: manifest, strategy and owner.
-fn digest(job: &Job<'_>, treatment: &Treatment, owned: bool) -> [u8; 32] {
-    let mut hasher = Sha256::new();
-    hasher.update(job.manifest.to_string());
-    hasher.update(treatment.strategy.type_.as_bytes());
-    hasher.update(format!("{:?}{owned}", treatment.strategy.server_side_apply));
-    hasher.update(super::merge::text(job.owner, "uid"));
-    hasher.finalize().into()
-}
-
-/// Group and kind of what the CRDs of a work define.
-fn headers_of_crds(work: &ManifestWork) -> Vec<(String, String)> {
-    work.spec
-        .workload
-        .manifests
+/// Group and kind of what the CRDs among the manifests define.
+fn kinds_defined_by(manifests: &[Value]) -> Vec<(String, String)> {
+    manifests
         .iter()
         .filter(|m| super::merge::text(m, "kind") == "CustomResourceDefinition")
         .map(|crd| {
@@ -385,55 +256,4 @@ fn headers_of_crds(work: &ManifestWork) -> Vec<(String, String)> {
             (text("/spec/group"), text("/spec/names/kind"))
         })
         .collect()
-}
-
-impl Done {
-    fn failed(meta: ManifestResourceMeta, message: String, available: Available) -> Self {
-        Self {
-            meta,
-            applied: Applied::Failed(message),
-            available,
-            feedback: Feedback::None,
-            values: Vec::new(),
-            resource: None,
-            uncertain: true,
-            again: true,
-        }
-    }
-
-    /// It is known that there is no such object.
-    fn certain(mut self) -> Self {
-        self.uncertain = false;
-        if self.applied == Applied::Complete {
-            self.again = false;
-        }
-        self
-    }
-
-    fn exists(
-        meta: ManifestResourceMeta,
-        gvr: &Gvr,
-        uid: String,
-        feedback: Feedback,
-        values: Vec<FeedbackValue>,
-    ) -> Self {
-        let resource = AppliedResource {
-            group: gvr.group.clone(),
-            version: gvr.version.clone(),
-            resource: gvr.plural.clone(),
-            namespace: meta.namespace.clone(),
-            name: meta.name.clone(),
-            uid,
-        };
-        Self {
-            meta,
-            applied: Applied::Complete,
-            available: Available::Yes,
-            feedback,
-            values,
-            resource: Some(resource),
-            uncertain: false,
-            again: false,
-        }
-    }
 }

@@ -1,7 +1,10 @@
-//! What the agent remembers of applied objects, and what events about them mean.
+//! What the agent remembers of applied objects, and what events about them mean. Pure; the time comes as an argument.
+//!
+//! An event costs a look-up and the works that hold its object; nothing walks over all records but the first list of
+//! a kind ([`Tracker::listed`]).
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     time::Duration,
 };
 
@@ -13,7 +16,7 @@ use runtime::{
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::rules::Target;
+use super::{outcome::Done, rules::Target};
 
 /// Metadata of any object.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -32,12 +35,28 @@ impl Keyed for Meta {
     }
 }
 
+/// What a work enforces of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// Nothing: it is only looked at (ReadOnly).
+    Nothing,
+    /// That it is there, and its owner (CreateOnly).
+    Existence,
+    /// Its content, together with what others apply to it (ServerSideApply).
+    Fields,
+    /// Its content, alone (Update).
+    Content,
+}
+
 /// One object as one work applied it (OCM-080: the apply cache).
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
-    /// Digest of what was required.
+    /// Digest of what was required: manifest, strategy, owner.
     pub(crate) digest: [u8; 32],
+    /// Digest of the manifest alone.
+    pub(crate) content: [u8; 32],
     pub(crate) gvr: Gvr,
+    /// Empty when there is no object, which happens with [`Hold::Nothing`] only.
     pub(crate) uid: String,
     pub(crate) resource_version: String,
     pub(crate) generation: Option<i64>,
@@ -45,14 +64,15 @@ pub(crate) struct Record {
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) annotations: Vec<(String, String)>,
     pub(crate) owner: Option<String>,
-    /// The content is enforced (Update and ServerSideApply).
-    pub(crate) enforced: bool,
-    /// Status feedback was asked for.
+    pub(crate) hold: Hold,
+    /// Status feedback or conditions are made of its content.
     pub(crate) observed: bool,
+    /// What was reported.
+    pub(crate) done: Done,
 }
 
 /// What an event of the cluster means for a work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Meaning {
     /// Our own write, or nothing that matters.
     Nothing,
@@ -63,24 +83,31 @@ pub(crate) enum Meaning {
 }
 
 impl Record {
-    pub(crate) fn meaning(&self, live: &ObjectMeta) -> Meaning {
-        if live.resource_version.as_deref() == Some(&self.resource_version) {
+    pub(crate) fn meaning(&self, live: Option<&ObjectMeta>) -> Meaning {
+        let lost = if self.hold == Hold::Nothing { Meaning::Look } else { Meaning::Drift };
+        let Some(live) = live else {
+            return if self.uid.is_empty() { Meaning::Nothing } else { lost };
+        };
+        if live.uid.as_deref() != Some(&self.uid) {
+            return lost;
+        }
+        let version = live.resource_version.as_deref().unwrap_or_default();
+        if version == self.resource_version || is_older(version, &self.resource_version) {
             return Meaning::Nothing;
         }
         let look = if self.observed { Meaning::Look } else { Meaning::Nothing };
-        if live.uid.as_deref() != Some(&self.uid) {
-            return Meaning::Drift;
-        }
-        if !self.enforced {
-            return look;
-        }
-        let has = |map: &Option<std::collections::BTreeMap<String, String>>, wanted: &[(String, String)]| {
-            wanted.iter().all(|(k, v)| map.as_ref().and_then(|m| m.get(k)) == Some(v))
-        };
         let owned = self
             .owner
             .as_ref()
             .is_none_or(|uid| live.owner_references.iter().flatten().any(|owner| owner.uid == *uid));
+        match self.hold {
+            Hold::Nothing => return look,
+            Hold::Existence => return if owned { look } else { Meaning::Drift },
+            Hold::Fields | Hold::Content => {}
+        }
+        let has = |map: &Option<BTreeMap<String, String>>, wanted: &[(String, String)]| {
+            wanted.iter().all(|(k, v)| map.as_ref().and_then(|m| m.get(k)) == Some(v))
+        };
         // Kinds that count generations raise them with every change of the spec.
         let same_spec = matches!((self.generation, live.generation), (Some(a), Some(b)) if a == b && a > 0);
         if same_spec && owned && has(&live.labels, &self.labels) && has(&live.annotations, &self.annotations)
@@ -92,184 +119,289 @@ impl Record {
     }
 }
 
+/// Versions of one resource are comparable numbers; anything else is not older.
+pub(crate) fn is_older(version: &str, than: &str) -> bool {
+    matches!((version.parse::<u64>(), than.parse::<u64>()), (Ok(a), Ok(b)) if a < b)
+}
+
+/// What has to be done for a work.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Todo {
+    /// The work itself changed, or something about it failed: what differs from the records is applied.
+    pub(crate) changed: bool,
+    /// All objects are looked at and put right: the periodic pass (OCM-073).
+    pub(crate) everything: bool,
+    /// These objects changed in the cluster.
+    pub(crate) objects: BTreeMap<Target, Meaning>,
+}
+
+impl Todo {
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.changed && !self.everything && self.objects.is_empty()
+    }
+
+    /// How closely to look at an object.
+    pub(crate) fn attention(&self, target: &Target) -> Meaning {
+        if self.everything {
+            return Meaning::Drift;
+        }
+        self.objects.get(target).copied().unwrap_or(Meaning::Nothing)
+    }
+
+    fn touch(&mut self, target: &Target, meaning: Meaning) {
+        let known = self.objects.entry(target.clone()).or_insert(meaning);
+        *known = meaning.max(*known);
+    }
+}
+
+/// The last event about an object that is being written.
+#[derive(Debug, Default)]
+struct Flight {
+    writers: usize,
+    last: Option<Heard>,
+}
+
+/// What an event said of an object.
+#[derive(Debug)]
+enum Heard {
+    There(Box<ObjectMeta>),
+    Gone,
+}
+
 /// Which works want which objects, and what is pending for each work.
 #[derive(Default)]
 pub(crate) struct Tracker {
-    records: HashMap<Target, HashMap<String, Record>>,
+    records: HashMap<Target, BTreeMap<String, Record>>,
     by_work: HashMap<String, HashSet<Target>>,
-    dirty: HashSet<String>,
-    touched: HashMap<String, BTreeSet<Target>>,
+    /// How many records each resource has.
+    kinds: HashMap<Gvr, usize>,
+    kinds_changed: bool,
+    pending: HashMap<String, Todo>,
+    flights: HashMap<Target, Flight>,
     corrections: HashMap<Target, (u32, Instant)>,
 }
 
 impl Tracker {
-    pub(crate) fn get(&self, work: &str, target: &Target) -> Option<Record> {
-        self.records.get(target)?.get(work).cloned()
+    pub(crate) fn get(&self, work: &str, target: &Target) -> Option<&Record> {
+        self.records.get(target)?.get(work)
     }
 
-    pub(crate) fn put(&mut self, work: &str, target: Target, record: Record) {
+    /// An object is about to be read or written: events about it are kept until [`Tracker::settle`], as they may tell of
+    /// what we are writing.
+    pub(crate) fn begin(&mut self, target: &Target) {
+        self.flights.entry(target.clone()).or_default().writers += 1;
+    }
+
+    /// What became of it. `wrote`: the object's version is of our own making. Gives the works to wake, each after a
+    /// pause: those that events tell more to since, and those that share the object and report on that.
+    pub(crate) fn settle(
+        &mut self,
+        work: &str,
+        target: &Target,
+        record: Option<Record>,
+        wrote: bool,
+        now: Instant,
+    ) -> Vec<(String, Duration)> {
+        let mut wake = Vec::new();
+        if let Some(record) = record {
+            if wrote {
+                // Whoever shares the object knows that we wrote it: the last writer wins until the next pass (OCM-085).
+                for (other, theirs) in self.records.get_mut(target).into_iter().flatten() {
+                    if other != work && theirs.uid == record.uid {
+                        theirs.resource_version.clone_from(&record.resource_version);
+                        theirs.generation = record.generation;
+                    }
+                }
+            }
+            let before = self.get(work, target).map(|old| old.content);
+            let content = record.content;
+            self.put(work, target, record);
+            if before != Some(content) {
+                let others = self.records.get(target).into_iter().flatten().map(|(name, _)| name);
+                for other in others.filter(|name| *name != work) {
+                    self.pending.entry(other.clone()).or_default().touch(target, Meaning::Look);
+                    wake.push((other.clone(), Duration::ZERO));
+                }
+            }
+        }
+        if let Some(last) = self.land(target) {
+            let live = match &last {
+                Heard::There(live) => Some(&**live),
+                Heard::Gone => None,
+            };
+            wake.extend(self.judge(target, live, now));
+        }
+        wake
+    }
+
+    /// The last event that came while the object was written, once nobody writes it any more.
+    fn land(&mut self, target: &Target) -> Option<Heard> {
+        let flight = self.flights.get_mut(target)?;
+        flight.writers = flight.writers.saturating_sub(1);
+        if flight.writers > 0 {
+            return None;
+        }
+        self.flights.remove(target)?.last
+    }
+
+    fn put(&mut self, work: &str, target: &Target, record: Record) {
+        self.take_out(work, target);
+        let count = self.kinds.entry(record.gvr.clone()).or_default();
+        *count += 1;
+        self.kinds_changed |= *count == 1;
         self.by_work.entry(work.to_owned()).or_default().insert(target.clone());
-        self.records.entry(target).or_default().insert(work.to_owned(), record);
+        self.records.entry(target.clone()).or_default().insert(work.to_owned(), record);
     }
 
     pub(crate) fn forget(&mut self, work: &str, target: &Target) {
-        if let Some(works) = self.records.get_mut(target) {
-            works.remove(work);
-            if works.is_empty() {
-                self.records.remove(target);
-                self.corrections.remove(target);
+        self.take_out(work, target);
+        if !self.records.contains_key(target) {
+            self.corrections.remove(target);
+        }
+    }
+
+    fn take_out(&mut self, work: &str, target: &Target) {
+        let Some(works) = self.records.get_mut(target) else { return };
+        let Some(old) = works.remove(work) else { return };
+        if works.is_empty() {
+            self.records.remove(target);
+        }
+        if let Some(count) = self.kinds.get_mut(&old.gvr) {
+            *count -= 1;
+            if *count == 0 {
+                self.kinds.remove(&old.gvr);
+                self.kinds_changed = true;
             }
         }
         if let Some(targets) = self.by_work.get_mut(work) {
             targets.remove(target);
+            if targets.is_empty() {
+                self.by_work.remove(work);
+            }
         }
     }
 
     pub(crate) fn forget_work(&mut self, work: &str) {
-        for target in self.by_work.remove(work).unwrap_or_default() {
+        for target in self.by_work.get(work).cloned().unwrap_or_default() {
             self.forget(work, &target);
         }
-        self.dirty.remove(work);
-        self.touched.remove(work);
+        self.pending.remove(work);
     }
 
-    /// Resources of which something is recorded.
-    pub(crate) fn resources(&self) -> HashSet<Gvr> {
-        self.records.values().flat_map(|works| works.values().map(|r| r.gvr.clone())).collect()
+    /// Other works that hold a different content of an object which each of them replaces as a whole (OCM-085).
+    pub(crate) fn rivals(&self, work: &str, target: &Target) -> Vec<String> {
+        let Some(works) = self.records.get(target) else { return Vec::new() };
+        let Some(own) = works.get(work).filter(|r| r.hold == Hold::Content) else { return Vec::new() };
+        let differs = |r: &Record| r.hold == Hold::Content && r.content != own.content;
+        works.iter().filter(|(name, r)| *name != work && differs(r)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// The work itself changed: everything about it is to be looked at.
+    /// The resources of which something is recorded, when they are others than at the last call.
+    pub(crate) fn changed_kinds(&mut self) -> Option<BTreeSet<Gvr>> {
+        std::mem::take(&mut self.kinds_changed).then(|| self.kinds.keys().cloned().collect())
+    }
+
+    /// Objects of a work whose resource is not followed.
+    pub(crate) fn unfollowed(&self, work: &str, followed: &HashSet<Gvr>) -> Vec<Target> {
+        let targets = self.by_work.get(work).into_iter().flatten();
+        targets
+            .filter(|t| self.get(work, t).is_some_and(|record| !followed.contains(&record.gvr)))
+            .cloned()
+            .collect()
+    }
+
+    /// The work itself changed, or something about it failed.
     pub(crate) fn mark(&mut self, work: &str) {
-        self.dirty.insert(work.to_owned());
+        self.pending.entry(work.to_owned()).or_default().changed = true;
     }
 
-    /// What has to be done for a work: everything (`None`), or these objects.
-    pub(crate) fn take(&mut self, work: &str) -> Option<BTreeSet<Target>> {
-        let touched = self.touched.remove(work).unwrap_or_default();
-        if self.dirty.remove(work) { None } else { Some(touched) }
+    /// What has to be done for a work.
+    pub(crate) fn take(&mut self, work: &str) -> Todo {
+        self.pending.remove(work).unwrap_or_default()
+    }
+
+    /// It was not done.
+    pub(crate) fn put_back(&mut self, work: &str, todo: Todo) {
+        let pending = self.pending.entry(work.to_owned()).or_default();
+        pending.changed |= todo.changed;
+        pending.everything |= todo.everything;
+        for (target, meaning) in todo.objects {
+            pending.touch(&target, meaning);
+        }
     }
 
     /// Works to wake because of an object's new metadata, each after a pause. A fight with another writer is slowed
-    /// down: the first correction comes at once, further ones within a minute later and later.
+    /// down: the first corrections come at once, further ones within a minute later and later.
     pub(crate) fn event(
         &mut self,
         target: &Target,
         live: Option<&ObjectMeta>,
         now: Instant,
     ) -> Vec<(String, Duration)> {
+        if let Some(flight) = self.flights.get_mut(target) {
+            flight.last = Some(live.map_or(Heard::Gone, |live| Heard::There(Box::new(live.clone()))));
+            return Vec::new();
+        }
+        self.judge(target, live, now)
+    }
+
+    fn judge(&mut self, target: &Target, live: Option<&ObjectMeta>, now: Instant) -> Vec<(String, Duration)> {
         let Some(works) = self.records.get_mut(target) else { return Vec::new() };
         let mut wake = Vec::new();
         for (work, record) in works.iter_mut() {
-            let meaning = live.map_or(Meaning::Drift, |live| record.meaning(live));
+            let meaning = record.meaning(live);
             if meaning != Meaning::Drift
                 && let Some(live) = live
+                && live.uid.as_deref() == Some(&record.uid)
+                && !is_older(live.resource_version.as_deref().unwrap_or_default(), &record.resource_version)
             {
                 record.resource_version = live.resource_version.clone().unwrap_or_default();
             }
-            match meaning {
-                Meaning::Nothing => {}
-                Meaning::Look => wake.push((work.clone(), Duration::ZERO)),
-                Meaning::Drift => {
-                    let (count, last) = self.corrections.entry(target.clone()).or_insert((0, now));
-                    if now.duration_since(*last) > Duration::from_secs(60) {
-                        *count = 0;
-                    }
-                    let pause = match *count {
-                        0..=2 => Duration::ZERO,
-                        n => Duration::from_millis(250 << (n - 3).min(10)).min(Duration::from_secs(240)),
-                    };
-                    *count += 1;
-                    *last = now;
-                    wake.push((work.clone(), pause));
-                }
+            if meaning > Meaning::Nothing {
+                self.pending.entry(work.clone()).or_default().touch(target, meaning);
+                wake.push((work.clone(), meaning));
             }
         }
-        for (work, _) in &wake {
-            self.touched.entry(work.clone()).or_default().insert(target.clone());
-        }
-        wake
+        let pause = if wake.iter().any(|(_, m)| *m == Meaning::Drift) {
+            correction_pause(self.corrections.entry(target.clone()).or_insert((0, now)), now)
+        } else {
+            Duration::ZERO
+        };
+        let wait = |m: Meaning| if m == Meaning::Drift { pause } else { Duration::ZERO };
+        wake.into_iter().map(|(work, meaning)| (work, wait(meaning))).collect()
     }
+
+    /// A first list of a resource is complete and held `seen`: what is recorded and was not there is gone. A walk over
+    /// all records.
+    pub(crate) fn listed(&mut self, gvr: &Gvr, seen: &HashSet<Key>, now: Instant) -> Vec<(String, Duration)> {
+        let absent: Vec<Target> = self
+            .records
+            .iter()
+            .filter(|(target, works)| {
+                works.values().any(|record| record.gvr == *gvr)
+                    && !seen.contains(&(target.namespace.clone(), target.name.clone()))
+            })
+            .map(|(target, _)| target.clone())
+            .collect();
+        absent.iter().flat_map(|target| self.event(target, None, now)).collect()
+    }
+}
+
+/// The pause before the next correction of an object that was corrected so often.
+fn correction_pause(past: &mut (u32, Instant), now: Instant) -> Duration {
+    let (count, last) = past;
+    if now.duration_since(*last) > Duration::from_secs(60) {
+        *count = 0;
+    }
+    let pause = match *count {
+        0..=2 => Duration::ZERO,
+        n => Duration::from_millis(250 << (n - 3).min(10)).min(Duration::from_secs(240)),
+    };
+    *count += 1;
+    *last = now;
+    pause
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeMap;
-
-    fn record() -> Record {
-        Record {
-            digest: [0; 32],
-            gvr: Gvr::new("apps", "v1", "deployments"),
-            uid: "u".into(),
-            resource_version: "5".into(),
-            generation: Some(2),
-            labels: vec![("a".into(), "1".into())],
-            annotations: vec![],
-            owner: None,
-            enforced: true,
-            observed: false,
-        }
-    }
-
-    fn live(version: &str, generation: Option<i64>, label: &str) -> ObjectMeta {
-        ObjectMeta {
-            uid: Some("u".into()),
-            resource_version: Some(version.into()),
-            generation,
-            labels: Some(BTreeMap::from([("a".to_owned(), label.to_owned())])),
-            ..ObjectMeta::default()
-        }
-    }
-
-    #[test]
-    fn ocm_073_events_are_drift_only_when_what_we_enforce_may_have_changed() {
-        let cases = [
-            ("our own write", record(), live("5", Some(2), "1"), Meaning::Nothing),
-            ("status only", record(), live("6", Some(2), "1"), Meaning::Nothing),
-            (
-                "status, with feedback",
-                Record { observed: true, ..record() },
-                live("6", Some(2), "1"),
-                Meaning::Look,
-            ),
-            ("spec changed", record(), live("6", Some(3), "1"), Meaning::Drift),
-            ("label taken", record(), live("6", Some(2), "2"), Meaning::Drift),
-            (
-                "kind without generations",
-                Record { generation: None, ..record() },
-                live("6", None, "1"),
-                Meaning::Drift,
-            ),
-            (
-                "create-only",
-                Record { enforced: false, ..record() },
-                live("6", Some(3), "2"),
-                Meaning::Nothing,
-            ),
-            (
-                "owner taken",
-                Record { owner: Some("o".into()), ..record() },
-                live("6", Some(2), "1"),
-                Meaning::Drift,
-            ),
-        ];
-        for (why, record, live, expected) in cases {
-            assert_eq!(record.meaning(&live), expected, "{why}");
-        }
-    }
-
-    #[test]
-    fn a_fight_over_one_object_slows_down() {
-        let mut tracker = Tracker::default();
-        let target = Target { name: "x".into(), ..Target::default() };
-        tracker.put("w", target.clone(), record());
-        let pauses: Vec<Duration> = (0..6)
-            .map(|i| tracker.event(&target, Some(&live(&format!("1{i}"), Some(9), "1")), Instant::now())[0].1)
-            .collect();
-        assert_eq!(pauses[..3], [Duration::ZERO; 3]);
-        assert!(pauses[3] < pauses[4] && pauses[4] < pauses[5]);
-        assert_eq!(tracker.take("w").map(|t| t.len()), Some(1));
-        tracker.mark("w");
-        assert_eq!(tracker.take("w"), None, "everything");
-    }
-}
+#[path = "records_tests.rs"]
+mod tests;

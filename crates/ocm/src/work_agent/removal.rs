@@ -14,17 +14,29 @@ pub enum Fate {
     Forget,
     /// Others want it: only our owner reference goes.
     Disown,
-    /// Already on its way out.
+    /// Our owner reference goes and that of the heir comes.
+    HandOver,
+    /// Already on its way out, or about to be taken over.
     Wait,
     /// DELETE with the UID as precondition.
     Delete,
 }
 
-/// Decides from the live object (OCM-094).
-///
-/// `wanted_elsewhere`: another work of the same mailbox holds a manifest for it, although it may not have been applied
-/// yet. An object that moves between two works is then handed over and not deleted.
-pub fn fate(live: Option<&ObjectMeta>, recorded_uid: &str, owner_uid: &str, wanted_elsewhere: bool) -> Fate {
+/// Who else of the same mailbox holds a manifest for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heir {
+    /// Nobody.
+    Nobody,
+    /// A work that will own it and does not list it yet: were it disowned now, nobody would remove it if that work went.
+    Coming,
+    /// A work that lists it as its own.
+    Listed,
+    /// A work that wants it without owning it.
+    Keeper,
+}
+
+/// Decides from the live object (OCM-094). An object that moves from one work to another is handed over and not deleted.
+pub fn fate(live: Option<&ObjectMeta>, recorded_uid: &str, owner_uid: &str, heir: Heir) -> Fate {
     let Some(live) = live else { return Fate::Forget };
     let owners = live.owner_references.as_deref().unwrap_or_default();
     if !owners.iter().any(|o| o.uid == owner_uid) {
@@ -35,15 +47,17 @@ pub fn fate(live: Option<&ObjectMeta>, recorded_uid: &str, owner_uid: &str, want
             && o.kind == "AppliedManifestWork"
             && o.api_version.starts_with("work.open-cluster-management.io/")
     });
-    let live_uid = live.uid.as_deref().unwrap_or_default();
-    if shared || wanted_elsewhere {
-        Fate::Disown
-    } else if !recorded_uid.is_empty() && recorded_uid != live_uid {
-        Fate::Forget
-    } else if live.deletion_timestamp.is_some() {
-        Fate::Wait
-    } else {
-        Fate::Delete
+    if shared {
+        return Fate::Disown;
+    }
+    let known = recorded_uid.is_empty() || Some(recorded_uid) == live.uid.as_deref();
+    match heir {
+        Heir::Keeper => Fate::Disown,
+        _ if live.deletion_timestamp.is_some() && known => Fate::Wait,
+        Heir::Coming => Fate::Wait,
+        Heir::Listed => Fate::HandOver,
+        Heir::Nobody if !known => Fate::Forget,
+        Heir::Nobody => Fate::Delete,
     }
 }
 
@@ -100,31 +114,32 @@ mod tests {
     #[test]
     fn ocm_094_fates() {
         const AMW: &str = "AppliedManifestWork";
+        let ours = || Some(live(&[(AMW, "me")], false));
+        let going = || Some(live(&[(AMW, "me")], true));
+        let shared = || Some(live(&[(AMW, "me"), (AMW, "you")], false));
         let cases = [
-            ("gone", None, "live", false, Fate::Forget),
-            ("not ours", Some(live(&[], false)), "live", false, Fate::Forget),
-            ("ours", Some(live(&[(AMW, "me")], false)), "live", false, Fate::Delete),
-            (
-                "another work owns it too",
-                Some(live(&[(AMW, "me"), (AMW, "you")], false)),
-                "live",
-                false,
-                Fate::Disown,
-            ),
+            ("gone", None, "live", Heir::Nobody, Fate::Forget),
+            ("not ours", Some(live(&[], false)), "live", Heir::Nobody, Fate::Forget),
+            ("ours", ours(), "live", Heir::Nobody, Fate::Delete),
+            ("another work owns it too", shared(), "live", Heir::Nobody, Fate::Disown),
             (
                 "other owners do not protect",
                 Some(live(&[(AMW, "me"), ("Boat", "b")], false)),
                 "live",
-                false,
+                Heir::Nobody,
                 Fate::Delete,
             ),
-            ("another incarnation", Some(live(&[(AMW, "me")], false)), "dead", false, Fate::Forget),
-            ("leaving", Some(live(&[(AMW, "me")], true)), "live", false, Fate::Wait),
-            ("it moves to another work", Some(live(&[(AMW, "me")], false)), "live", true, Fate::Disown),
-            ("UID never recorded", Some(live(&[(AMW, "me")], false)), "", false, Fate::Delete),
+            ("another incarnation", ours(), "dead", Heir::Nobody, Fate::Forget),
+            ("leaving", going(), "live", Heir::Nobody, Fate::Wait),
+            ("it moves to another work", ours(), "live", Heir::Listed, Fate::HandOver),
+            ("it moves, a little later", ours(), "live", Heir::Coming, Fate::Wait),
+            ("it moves, too late", going(), "live", Heir::Listed, Fate::Wait),
+            ("it is there already", shared(), "live", Heir::Coming, Fate::Disown),
+            ("another work keeps it", ours(), "live", Heir::Keeper, Fate::Disown),
+            ("UID never recorded", ours(), "", Heir::Nobody, Fate::Delete),
         ];
-        for (why, meta, recorded, elsewhere, expected) in cases {
-            assert_eq!(fate(meta.as_ref(), recorded, "me", elsewhere), expected, "{why}");
+        for (why, meta, recorded, heir, expected) in cases {
+            assert_eq!(fate(meta.as_ref(), recorded, "me", heir), expected, "{why}");
         }
     }
 

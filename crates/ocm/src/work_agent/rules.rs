@@ -1,6 +1,8 @@
 //! How a work's manifests are to be treated: order, strategy, ownership (OCM-075, OCM-077, OCM-084). Pure.
 
-use apis::ocm::work::{FeedbackRule, ManifestWorkSpec, STRATEGY_UPDATE, UpdateStrategy};
+use apis::ocm::work::{
+    ConditionRule, FeedbackRule, ManifestResourceMeta, ManifestWorkSpec, STRATEGY_UPDATE, UpdateStrategy,
+};
 use serde_json::Value;
 
 use super::merge::text;
@@ -57,8 +59,15 @@ pub struct Treatment {
     pub strategy: UpdateStrategy,
     /// What to report about it.
     pub feedback: Vec<FeedbackRule>,
-    /// Its conditions are derived by rules.
-    pub has_condition_rules: bool,
+    /// Conditions that are derived from it.
+    pub conditions: Vec<ConditionRule>,
+}
+
+impl Treatment {
+    /// Something is made of the object's content.
+    pub fn observes(&self) -> bool {
+        !self.feedback.is_empty() || !self.conditions.is_empty()
+    }
 }
 
 /// OCM-077: each kind of option comes from the first matching entry that defines it.
@@ -79,7 +88,9 @@ pub fn treatment(spec: &ManifestWorkSpec, target: &Target) -> Treatment {
         if treatment.feedback.is_empty() {
             treatment.feedback.clone_from(&config.feedback_rules);
         }
-        treatment.has_condition_rules |= !config.condition_rules.is_empty();
+        if treatment.conditions.is_empty() {
+            treatment.conditions.clone_from(&config.condition_rules);
+        }
     }
     treatment.strategy = strategy.unwrap_or_default();
     if treatment.strategy.type_.is_empty() {
@@ -149,6 +160,19 @@ impl Header {
             kind: text(manifest, "kind").into(),
             namespace: text(metadata, "namespace").into(),
             name: text(metadata, "name").into(),
+        }
+    }
+
+    /// What a status says of it before its resource is known.
+    pub fn meta(&self, ordinal: usize) -> ManifestResourceMeta {
+        ManifestResourceMeta {
+            ordinal: i32::try_from(ordinal).unwrap_or(i32::MAX),
+            group: self.group.clone(),
+            version: self.version.clone(),
+            kind: self.kind.clone(),
+            name: self.name.clone(),
+            namespace: self.namespace.clone(),
+            ..ManifestResourceMeta::default()
         }
     }
 }
