@@ -201,6 +201,9 @@ pub(crate) struct Agent {
     pub(crate) setbacks: Mutex<Setbacks<Done>>,
     /// The status of a work as we last wrote it; we are its only writer (OCM-162).
     pub(crate) statuses: Mutex<HashMap<String, ManifestWorkStatus>>,
+    /// One of them, by target, is held while it is decided who an object belongs to and that is written: else one work
+    /// could hand an object over to another that is letting go of it.
+    pub(crate) removals: Vec<tokio::sync::Mutex<()>>,
     clocks: Mutex<HashMap<String, Clock>>,
     /// Works of which something is on its way out.
     leaving: Mutex<HashSet<String>>,
@@ -230,6 +233,7 @@ impl Agent {
             tracker: Mutex::default(),
             setbacks: Mutex::default(),
             statuses: Mutex::default(),
+            removals: (0..64).map(|_| tokio::sync::Mutex::default()).collect(),
             clocks: Mutex::default(),
             leaving: Mutex::default(),
             kinds: Mutex::default(),

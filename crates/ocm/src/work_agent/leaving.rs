@@ -1,6 +1,9 @@
 //! What leaves: objects that a work no longer holds, works in deletion, works that are gone (OCM-093 … OCM-096).
 
-use std::sync::Arc;
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+};
 
 use apis::{
     constants::{APPLIED_WORK_FINALIZER, MANIFEST_WORK_FINALIZER, WORK_GROUP},
@@ -127,6 +130,13 @@ impl Agent {
         let gvr = Gvr::new(&resource.group, &resource.version, &resource.resource);
         let target = removal::target_of(resource);
         let (namespace, name) = (resource.namespace.as_str(), resource.name.as_str());
+        let mut hasher = DefaultHasher::new();
+        target.hash(&mut hasher);
+        let turn = self.removals.get(hasher.finish() as usize % self.removals.len().max(1));
+        let _turn = match turn {
+            Some(turn) => Some(turn.lock().await),
+            None => None,
+        };
         let live = match self.cluster.find::<Meta>(&gvr, namespace, name).await {
             Ok(live) => live.map(|l| l.metadata),
             // The resource type is gone, and its objects with it.
