@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use runtime::{Queue, Store};
+use runtime::{ObjectKey, Queue, Store};
 use tokio::sync::watch;
 
 use crate::{
-    binding::{facts::BindingFacts, world::World},
+    binding::{facts::BindingFacts, watches::Unknown, world::World},
     identity::{ObjectId, PolicyName},
+    status::combined::Pair,
 };
 
 /// Work of the status controller.
@@ -18,6 +19,14 @@ pub(crate) enum StatusItem {
     Object(ObjectId),
     /// The conditions of a Binding.
     Binding(PolicyName),
+    /// A StatusCollector.
+    Collector(Box<str>),
+    /// The CombinedStatus of an object and a policy.
+    Pair(Pair),
+    /// A CombinedStatus that is there, whosever it is.
+    Published(ObjectKey),
+    /// Every CombinedStatus that is there.
+    Sweep,
 }
 
 /// State of the one, and work for the other.
@@ -26,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) world: Mutex<World>,
     /// The Bindings of the WDS.
     pub(crate) bindings: Store<BindingFacts>,
+    /// Objects of which nothing is known; what says something about them is left as it is (KS-030).
+    pub(crate) unknown: Mutex<Unknown>,
     /// Work for the status controller, unless it doesn't run.
     status: Option<Queue<StatusItem>>,
     /// True once everything that was there at the start is in `world`.
@@ -38,6 +49,7 @@ impl Shared {
         Arc::new(Self {
             world: Mutex::default(),
             bindings: Store::default(),
+            unknown: Mutex::default(),
             status: with_status.then(Queue::default),
             complete: watch::Sender::new(false),
         })

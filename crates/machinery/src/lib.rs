@@ -3,6 +3,7 @@
 //! * [`schema`]: the types of objects, one graph for built-in kinds and custom resources: decode, prune, default, validate.
 //! * [`managed`]: who owns which field; server-side apply. [`patch`]: JSON, merge and strategic merge patches.
 //! * [`rules`]: CEL rules of custom resources, compiled once, bounded in cost.
+//! * [`cel`]: CEL expressions of users elsewhere, stopped when they need too much.
 //! * [`selector`], [`quantity`], [`jsonpath`], [`names`], [`metadata`], [`time`]: the small languages and checks.
 //! * [`template`]: Go templates over a map of texts, bounded in cost.
 //! * [`field`]: paths and errors. [`json`], [`yaml`]: texts in, texts out.
@@ -11,6 +12,7 @@
 //! and tests of other programs compare them. Input is whatever came from outside: nothing here panics on it, and depth
 //! and work are bounded.
 
+pub mod cel;
 pub mod field;
 pub mod json;
 pub mod jsonpath;

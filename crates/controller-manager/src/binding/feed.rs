@@ -19,6 +19,7 @@ use super::{
 use crate::{
     identity::{GroupResource, ObjectId},
     shared::{Shared, StatusItem},
+    status::combined::Pair,
 };
 
 /// Takes every event of the binding controller.
@@ -169,6 +170,7 @@ impl Feed {
         };
         self.spread(changes);
         if self.syncer.known(&resource) {
+            self.shared.tell_status(StatusItem::Sweep);
             self.begin();
         }
     }
@@ -176,6 +178,7 @@ impl Feed {
     /// Objects of which nothing is known.
     pub(super) fn unknown(&self, look: impl FnOnce() -> super::watches::Unknown) {
         if self.syncer.set_unknown(look) {
+            self.shared.tell_status(StatusItem::Sweep);
             self.begin();
         }
     }
@@ -183,6 +186,9 @@ impl Feed {
     fn spread(&self, changes: Changes) {
         for policy in &changes.bindings {
             self.syncer.changed(policy);
+        }
+        for (policy, object) in changes.collected {
+            self.shared.tell_status(StatusItem::Pair(Pair { policy, object }));
         }
         if changes.requests.is_empty() {
             return;

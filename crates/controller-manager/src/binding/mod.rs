@@ -17,7 +17,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod verdict;
-mod watches;
+pub(crate) mod watches;
 pub mod world;
 mod writes;
 

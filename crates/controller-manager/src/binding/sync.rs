@@ -51,7 +51,6 @@ pub(super) struct Syncer {
     queue: Queue<Item>,
     policies: Store<BindingPolicy>,
     states: Mutex<HashMap<PolicyName, State>>,
-    unknown: Mutex<Unknown>,
 }
 
 /// What is remembered of a policy's Binding.
@@ -87,7 +86,6 @@ impl Syncer {
             queue: Queue::default(),
             policies: Store::default(),
             states: Mutex::default(),
-            unknown: Mutex::default(),
         }
     }
 
@@ -138,14 +136,14 @@ impl Syncer {
     /// `look` is called with the lock held that [`known`](Self::known) takes, so that nothing that becomes known
     /// meanwhile is missed.
     pub(super) fn set_unknown(&self, look: impl FnOnce() -> Unknown) -> bool {
-        let mut unknown = self.unknown.lock();
+        let mut unknown = self.shared.unknown.lock();
         let old = std::mem::replace(&mut *unknown, look());
         !unknown.covers(&old)
     }
 
     /// The objects of a resource are known now. True if they were not.
     pub(super) fn known(&self, resource: &GroupResource) -> bool {
-        self.unknown.lock().resources.remove(resource)
+        self.shared.unknown.lock().resources.remove(resource)
     }
 
     /// The Binding as we know it, be it from the informer or from our own last write.
@@ -230,7 +228,7 @@ impl Syncer {
             Step::Wait(wait) => return Ok(Next::After(wait)),
             Step::Write(spec) => spec,
         };
-        let (unknown, mut kept) = (self.unknown.lock().clone(), None);
+        let (unknown, mut kept) = (self.shared.unknown.lock().clone(), None);
         if !unknown.is_empty() && current.is_some() {
             let live = self.writes.binding_spec(name).await?;
             if keep_unknown(&mut spec, &live, &unknown) {

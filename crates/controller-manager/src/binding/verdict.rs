@@ -86,24 +86,8 @@ pub(super) fn same_status(left: &BindingPolicyStatus, right: &BindingPolicyStatu
 
 fn own_errors(world: &World, policy: &str) -> Vec<String> {
     let mut errors = world.policy(policy).map(|policy| policy.errors.clone()).unwrap_or_default();
-    errors.extend(unsupported(world, policy));
     errors.extend(singleton_error(world, policy));
     errors
-}
-
-/// What the policy asks for and the status controller doesn't do yet.
-fn unsupported(world: &World, policy: &str) -> Vec<String> {
-    let clauses = world.policy(policy).map(|policy| policy.clauses.as_slice()).unwrap_or_default();
-    let collectors = clauses.iter().any(|clause| !clause.modulation.collectors.is_empty());
-    let multi = clauses.iter().any(|clause| clause.modulation.multi);
-    let texts = [
-        (collectors, "statusCollectors are not supported yet; no CombinedStatus is made"),
-        (
-            multi,
-            "wantMultiWECReportedState is not supported yet for more than one WEC; no status is aggregated",
-        ),
-    ];
-    texts.into_iter().filter(|(asked, _)| *asked).map(|(_, text)| text.to_owned()).collect()
 }
 
 #[derive(Serialize)]

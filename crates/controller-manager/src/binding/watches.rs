@@ -202,23 +202,23 @@ impl Watches {
 
 /// Objects of which nothing is known, not even whether they exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Unknown {
-    pub(super) groups: BTreeSet<String>,
-    pub(super) resources: BTreeSet<GroupResource>,
+pub(crate) struct Unknown {
+    pub(crate) groups: BTreeSet<String>,
+    pub(crate) resources: BTreeSet<GroupResource>,
 }
 
 impl Unknown {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.groups.is_empty() && self.resources.is_empty()
     }
 
     /// Whether all of `other` is unknown here, too.
-    pub(super) fn covers(&self, other: &Self) -> bool {
+    pub(crate) fn covers(&self, other: &Self) -> bool {
         other.groups.is_subset(&self.groups)
             && other.resources.iter().all(|resource| self.has(&resource.group, &resource.plural))
     }
 
-    pub(super) fn has(&self, group: &str, plural: &str) -> bool {
+    pub(crate) fn has(&self, group: &str, plural: &str) -> bool {
         self.groups.contains(group) || self.resources.iter().any(|resource| resource.is(group, plural))
     }
 }

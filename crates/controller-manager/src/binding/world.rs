@@ -34,6 +34,9 @@ pub struct Changes {
     pub bindings: BTreeSet<PolicyName>,
     /// Objects for which the request for reported state, or the clusters it is about, changed.
     pub requests: BTreeSet<ObjectId>,
+    /// Policies and objects about which they ask, or asked, for StatusCollectors, where the object, what is asked or
+    /// the destinations changed.
+    pub collected: BTreeSet<(PolicyName, ObjectId)>,
 }
 
 /// How a watched resource is served.
@@ -145,6 +148,21 @@ impl World {
         self.policies.iter().filter(|(_, state)| asks(state)).map(|(name, _)| name.clone()).collect()
     }
 
+    /// Whether a policy asks for StatusCollectors about an object.
+    pub fn collects(&self, policy: &str, id: &ObjectId) -> bool {
+        let entry = self.policies.get(policy).and_then(|state| state.resolution.get(id));
+        entry.is_some_and(|entry| !entry.modulation.collectors.is_empty())
+    }
+
+    /// Policies and objects about which they ask for StatusCollectors.
+    pub fn collected(&self) -> impl Iterator<Item = (PolicyName, ObjectId)> {
+        self.policies.iter().flat_map(|(name, state)| {
+            let asked = |entry: &Entry| !entry.modulation.collectors.is_empty();
+            let objects = state.resolution.objects().iter().filter(move |(_, entry)| asked(entry));
+            objects.map(|(id, _)| (name.clone(), id.clone()))
+        })
+    }
+
     /// Every object and its labels.
     pub fn objects(&self) -> impl Iterator<Item = (&ObjectId, &Arc<Light>)> {
         self.objects.iter().map(|(id, record)| (id, &record.object))
@@ -244,6 +262,9 @@ impl World {
                 if entry.modulation.wants_status() {
                     changes.requests.insert(id.clone());
                 }
+                if !entry.modulation.collectors.is_empty() {
+                    changes.collected.insert((name.clone(), id.clone()));
+                }
                 changes.bindings.insert(name);
             }
         }
@@ -306,6 +327,9 @@ impl World {
             }
             if entry.modulation.wants_status() {
                 changes.requests.insert(id.clone());
+            }
+            if !entry.modulation.collectors.is_empty() {
+                changes.collected.insert((name.into(), id.clone()));
             }
         }
         changes.bindings.insert(name.into());
@@ -419,6 +443,9 @@ impl World {
         let version = self.resources.get(id.resource()).map_or("", |served| &served.version);
         let labels = &record.object.metadata.labels;
         let matched = matching(&state.policy.clauses, id, labels, |name| self.namespaces.get(name));
+        let collects = |modulation: &Modulation| !modulation.collectors.is_empty();
+        let collected = state.resolution.get(id).is_some_and(|entry| collects(&entry.modulation))
+            || matched.as_ref().is_some_and(collects);
         let before = state.resolution.get(id).map(|entry| wanted(&entry.modulation));
         let after = matched.as_ref().map(wanted);
         let changed = match matched {
@@ -437,6 +464,9 @@ impl World {
         };
         if changed {
             changes.bindings.insert(policy.clone());
+        }
+        if changed && collected {
+            changes.collected.insert((policy.clone(), id.clone()));
         }
         if before.unwrap_or_default() != after.unwrap_or_default() {
             changes.requests.insert(id.clone());
@@ -458,6 +488,9 @@ impl World {
             let entries = state.resolution.objects().iter();
             let asked = entries.filter(|(_, entry)| entry.modulation.wants_status());
             changes.requests.extend(asked.map(|(id, _)| id.clone()));
+            let collected = state.resolution.objects().iter();
+            let collected = collected.filter(|(_, entry)| !entry.modulation.collectors.is_empty());
+            changes.collected.extend(collected.map(|(id, _)| (policy.clone(), id.clone())));
         }
     }
 }

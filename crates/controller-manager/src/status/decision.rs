@@ -39,8 +39,10 @@ pub enum Reported {
     Nothing,
     /// The object is there but has no status: ours stays as it is.
     Absent,
-    /// This.
-    Status(Value),
+    /// This, by one WEC.
+    Copied(Value),
+    /// This, made of what several WECs report (KS-160).
+    Aggregated(Value),
 }
 
 /// Labels to set, and with none to remove.
@@ -81,7 +83,7 @@ pub fn is_settled<'a>(
     request: &Request,
     reported: &Reported,
 ) -> bool {
-    !matches!(reported, Reported::Status(_))
+    !matches!(reported, Reported::Copied(_) | Reported::Aggregated(_))
         && label(SINGLETON_STATUS_LABEL).is_none()
         && label(MULTI_WEC_STATUS_LABEL).is_none()
         && label(EXECUTING_COUNT_LABEL) == executing_count(request).as_deref()
@@ -99,13 +101,17 @@ pub fn plan(resource: &GroupResource, live: &Value, request: &Request, reported:
     let reported = if is_returnable(resource) { reported } else { &Reported::Nothing };
     let status = live.get("status").cloned().unwrap_or_else(|| json!({}));
     match reported {
-        Reported::Status(wanted) => {
-            if label(SINGLETON_STATUS_LABEL) != Some("true") {
-                plan.before.insert(SINGLETON_STATUS_LABEL, Some("true".into()));
+        Reported::Copied(wanted) | Reported::Aggregated(wanted) => {
+            let (mark, other) = match reported {
+                Reported::Aggregated(_) => (MULTI_WEC_STATUS_LABEL, SINGLETON_STATUS_LABEL),
+                _ => (SINGLETON_STATUS_LABEL, MULTI_WEC_STATUS_LABEL),
+            };
+            if label(mark) != Some("true") {
+                plan.before.insert(mark, Some("true".into()));
             }
             plan.status = (status != *wanted).then(|| wanted.clone());
-            if label(MULTI_WEC_STATUS_LABEL).is_some() {
-                plan.after.insert(MULTI_WEC_STATUS_LABEL, None);
+            if label(other).is_some() {
+                plan.after.insert(other, None);
             }
         }
         Reported::Absent => {}
@@ -168,7 +174,7 @@ mod tests {
     fn ks_153_label_before_status_and_status_before_label() {
         let one = request(true, false, &["c1"]);
         let fresh = object(json!({}), json!({}));
-        let wanted = Reported::Status(json!({"replicas": 2}));
+        let wanted = Reported::Copied(json!({"replicas": 2}));
         let first = plan(&deployments(), &fresh, &one, &wanted);
         assert_eq!(first.before[SINGLETON_STATUS_LABEL].as_deref(), Some("true"));
         assert_eq!(first.before[EXECUTING_COUNT_LABEL].as_deref(), Some("1"));
@@ -183,11 +189,29 @@ mod tests {
     }
 
     #[test]
+    fn ks_168_a_change_between_one_and_more_wecs_swaps_the_labels() {
+        let copied = object(json!({SINGLETON_STATUS_LABEL: "true"}), json!({"replicas": 2}));
+        let both = request(false, true, &["c1", "c2"]);
+        let wanted = json!({"replicas": 1});
+        let there = plan(&deployments(), &copied, &both, &Reported::Aggregated(wanted.clone()));
+        assert_eq!(there.before, LabelPatch::from([(MULTI_WEC_STATUS_LABEL, Some("true".into()))]));
+        assert_eq!(there.status, Some(wanted.clone()));
+        assert_eq!(there.after, LabelPatch::from([(SINGLETON_STATUS_LABEL, None)]));
+        let merged = object(json!({MULTI_WEC_STATUS_LABEL: "true"}), wanted);
+        let one = request(false, true, &["c1"]);
+        let back = plan(&deployments(), &merged, &one, &Reported::Copied(json!({"replicas": 2})));
+        assert_eq!(back.before, LabelPatch::from([(SINGLETON_STATUS_LABEL, Some("true".into()))]));
+        assert_eq!(back.after, LabelPatch::from([(MULTI_WEC_STATUS_LABEL, None)]));
+        let nobody = plan(&deployments(), &merged, &both, &Reported::Nothing);
+        assert_eq!((nobody.status, nobody.after.len()), (Some(json!({})), 1), "KS-160: nobody reports");
+    }
+
+    #[test]
     fn ks_156_an_equal_status_is_not_written() {
         let labels = json!({SINGLETON_STATUS_LABEL: "true", EXECUTING_COUNT_LABEL: "1"});
         let live = object(labels, json!({"replicas": 2}));
         let one = request(true, false, &["c1"]);
-        assert!(plan(&deployments(), &live, &one, &Reported::Status(json!({"replicas": 2}))).is_empty());
+        assert!(plan(&deployments(), &live, &one, &Reported::Copied(json!({"replicas": 2}))).is_empty());
         assert!(plan(&deployments(), &live, &one, &Reported::Absent).is_empty(), "left as it is");
     }
 
@@ -213,7 +237,7 @@ mod tests {
         for (group, plural) in [("", "namespaces"), ("apiextensions.k8s.io", "customresourcedefinitions")] {
             let live = object(json!({EXECUTING_COUNT_LABEL: "1"}), json!({"phase": "Active"}));
             let one = request(true, false, &["c1"]);
-            let reported = Reported::Status(json!({"phase": "Terminating"}));
+            let reported = Reported::Copied(json!({"phase": "Terminating"}));
             assert!(plan(&GroupResource::new(group, plural), &live, &one, &reported).is_empty());
         }
     }
@@ -222,7 +246,7 @@ mod tests {
     fn what_the_labels_settle_needs_no_look_at_the_object() {
         let none = request(false, false, &[]);
         assert!(is_settled(|_| None, &none, &Reported::Nothing));
-        assert!(!is_settled(|_| None, &none, &Reported::Status(json!({}))));
+        assert!(!is_settled(|_| None, &none, &Reported::Copied(json!({}))));
         assert!(!is_settled(|_| None, &request(true, false, &[]), &Reported::Nothing));
         let marked = |key: &str| (key == SINGLETON_STATUS_LABEL).then_some("true");
         assert!(!is_settled(marked, &none, &Reported::Nothing));

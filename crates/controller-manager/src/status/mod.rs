@@ -1,37 +1,63 @@
 //! The status controller: brings reported state back from the clusters (§5 of the behaviour that users know).
 //!
 //! * [`decision`]: what is to become of one object's `.status` and bookkeeping labels; pure (KS-150 … KS-159).
-//! * `reports`: the WorkStatus objects by what they are about.
-//! * `collectors`: the condition that tells whether a Binding's StatusCollectors are there (KS-172).
+//! * [`aggregate`]: one status out of those of many WECs; pure (KS-160 … KS-169).
+//! * [`query`]: StatusCollectors, validated and compiled, and what they say about one WEC; pure (KS-170 … KS-178).
+//! * [`combine`]: from there to the answers in a CombinedStatus; pure (KS-179 … KS-186). [`table`] keeps the rows between
+//!   events, [`combined`] is the rest of the object.
+//! * `reports`: what is reported about which object. `collectors`: the StatusCollectors, and the condition that tells whether
+//!   they are there.
+//! * `objects` and `results` are the shell.
 //!
-//! Aggregation over several WECs (KS-160 ff.) enters as another answer to [`decision::Decision::Aggregate`];
-//! CombinedStatus (KS-170 ff.) as another kind of [`StatusItem`], beside what is here. Neither is done
-//! yet: an object that asks for aggregation over more than one WEC has its returned status cleared, and its
-//! policy says so.
-//!
-//! One report costs one read of the object, and a write if its status differs; an event of an object that
-//! neither has nor had to do with reported state costs nothing.
+//! One report costs one read of the object, and a write if its status differs, where its status is asked for; one row for each
+//! StatusCollector, and a write if an answer differs, where these are asked for. An event of an object that neither has
+//! nor had to do with reported state costs nothing.
 
+pub mod aggregate;
 mod collectors;
+pub mod combine;
+pub mod combined;
 pub mod decision;
+#[cfg(test)]
+mod examples;
+mod number;
 mod objects;
+pub mod query;
 mod reports;
+mod results;
+pub mod table;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use apis::control::{StatusCollector, WorkStatus};
+use apis::{
+    constants::STATUS_MANAGER,
+    control::{CombinedStatus, StatusCollector, WorkStatus},
+};
 use kube::Client;
-use runtime::{Source, Store, TaskError, Tasks, informer, work};
+use runtime::{Backoff, Event, Source, Store, TaskError, Tasks, informer, rest::Rest, work};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Config,
     shared::{Shared, StatusItem},
 };
+use collectors::Collectors;
 use objects::Returner;
-use reports::Reports;
+use reports::{Reports, WorkFacts};
+use results::Combiner;
 
 const WORKERS: usize = 4;
+
+/// Why something could not be brought up to date. It will be tried again.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StatusError {
+    /// A request failed.
+    #[error(transparent)]
+    Kube(#[from] kube::Error),
+    /// The evaluation of expressions ended early.
+    #[error("the evaluation of StatusCollectors ended early")]
+    Evaluation,
+}
 
 /// Runs the status controller until `stop` is cancelled. It does nothing as long as the ITS doesn't serve
 /// WorkStatus objects; the binding controller doesn't wait for it (KS-148).
@@ -45,36 +71,53 @@ pub(crate) async fn run(
     let Some(queue) = shared.status_queue().cloned() else { return Ok(()) };
     let mut tasks = Tasks::new(&stop);
     let token = tasks.token().clone();
-    let reports = Arc::new(Reports::new(&config.wds_name));
-    let works = Store::default();
-    let (index, teller) = (reports.clone(), shared.clone());
-    let on_work = move |event| {
+    let (reports, collectors) = (Arc::new(Reports::new(&config.wds_name)), Arc::new(Collectors::default()));
+    let (works, specs, published) = (Store::default(), Store::default(), Store::default());
+    let combiner = Arc::new(Combiner::new(
+        wds.clone(),
+        shared.clone(),
+        reports.clone(),
+        collectors.clone(),
+        published.clone(),
+    ));
+
+    let (index, teller, combined) = (reports.clone(), shared.clone(), combiner.clone());
+    let on_work = move |event: Event<WorkFacts>| {
         for id in index.take(event) {
+            combined.reported(&id);
             teller.tell_status(StatusItem::Object(id));
         }
     };
     let source = Source::of::<WorkStatus>();
-    tasks.spawn_endless(
-        "WorkStatus informer",
-        informer::run(its, source, works.clone(), on_work, token.clone()),
-    );
-    let (source, collectors, teller) = (Source::of::<StatusCollector>(), Store::default(), shared.clone());
-    let on_collector = move |event: runtime::Event<StatusCollector>| {
-        let name = event.object().and_then(|it| it.metadata.name.as_deref()).unwrap_or_default();
-        let users = teller.world.lock().policies_with_collector(name);
-        for policy in users {
-            teller.tell_status(StatusItem::Binding(policy));
+    let follow = informer::run(its, source, works.clone(), on_work, token.clone());
+    tasks.spawn_endless("WorkStatus informer", follow);
+
+    let teller = shared.clone();
+    let on_collector = move |event: Event<StatusCollector>| {
+        if let Some(name) = event.object().and_then(|it| it.metadata.name.as_deref()) {
+            teller.tell_status(StatusItem::Collector(name.into()));
         }
     };
-    let follow = informer::run(wds.clone(), source, collectors.clone(), on_collector, token.clone());
+    let source = Source::of::<StatusCollector>();
+    let follow = informer::run(wds.clone(), source, specs.clone(), on_collector, token.clone());
     tasks.spawn_endless("collector informer", follow);
-    let returner = Arc::new(Returner::new(wds, shared.clone(), reports, works.clone(), collectors.clone()));
+
+    let (source, combined) = (Source::of::<CombinedStatus>(), combiner.clone());
+    let on_published = move |event| combined.seen(&event);
+    let follow = informer::run(wds.clone(), source, published.clone(), on_published, token.clone());
+    tasks.spawn_endless("CombinedStatus informer", follow);
+
+    let (rest, waiting) = (Rest::with_manager(wds.clone(), STATUS_MANAGER), token.clone());
+    tasks.spawn_endless("report namespace", async move { report_namespace(&rest, &waiting).await });
+
+    let returner = Arc::new(Returner::new(wds, shared.clone(), reports, collectors, specs.clone(), combiner));
     let worker = async move {
         let ready = async {
             // The sender lives in `shared`, so the wait can't fail.
             let _ = shared.complete.subscribe().wait_for(|complete| *complete).await;
             works.synced().await;
-            collectors.synced().await;
+            specs.synced().await;
+            published.synced().await;
         };
         tokio::select! {
             () = ready => {}
@@ -90,4 +133,16 @@ pub(crate) async fn run(
     };
     tasks.spawn_endless("status workers", worker);
     tasks.finish().await
+}
+
+/// Makes the namespace for CombinedStatus objects of cluster-scoped objects, once.
+async fn report_namespace(rest: &Rest, stop: &CancellationToken) {
+    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(60));
+    while let Err(error) = results::ensure_namespace(rest).await {
+        tracing::warn!(%error, "making the namespace of reports; will be tried again");
+        tokio::select! {
+            () = tokio::time::sleep(backoff.pause()) => {}
+            () = stop.cancelled() => return,
+        }
+    }
 }

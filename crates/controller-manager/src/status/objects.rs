@@ -5,7 +5,7 @@ use std::sync::Arc;
 use apis::{
     condition,
     constants::{CONTROL_GROUP, STATUS_MANAGER},
-    control::{StatusCollector, WorkStatus},
+    control::StatusCollector,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
@@ -17,9 +17,13 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use super::{
-    collectors::availability,
+    StatusError,
+    aggregate::aggregate,
+    collectors::{Collectors, availability},
+    combined::Pair,
     decision::{Decision, LabelPatch, Plan, Reported, decide, is_settled, plan},
     reports::Reports,
+    results::Combiner,
 };
 use crate::{
     binding::world::Request,
@@ -32,8 +36,9 @@ pub(super) struct Returner {
     rest: Rest,
     shared: Arc<Shared>,
     reports: Arc<Reports>,
-    works: Store<WorkStatus>,
-    collectors: Store<StatusCollector>,
+    collectors: Arc<Collectors>,
+    specs: Store<StatusCollector>,
+    combiner: Arc<Combiner>,
 }
 
 impl Returner {
@@ -41,14 +46,22 @@ impl Returner {
         wds: Client,
         shared: Arc<Shared>,
         reports: Arc<Reports>,
-        works: Store<WorkStatus>,
-        collectors: Store<StatusCollector>,
+        collectors: Arc<Collectors>,
+        specs: Store<StatusCollector>,
+        combiner: Arc<Combiner>,
     ) -> Self {
-        Self { rest: Rest::with_manager(wds, STATUS_MANAGER), shared, reports, works, collectors }
+        let rest = Rest::with_manager(wds, STATUS_MANAGER);
+        Self { rest, shared, reports, collectors, specs, combiner }
     }
 
     /// Looks at everything that has or may have had to do with reported state (KS-152).
     pub(super) fn begin(&self) {
+        for collector in self.specs.list() {
+            let name = collector.metadata.name.as_deref().unwrap_or_default();
+            self.collectors.put(name, Some(&collector));
+            self.shared.tell_status(StatusItem::Collector(name.into()));
+        }
+        self.combiner.begin();
         let world = self.shared.world.lock();
         let none = Reported::Nothing;
         let all: Vec<ObjectId> = world
@@ -68,12 +81,54 @@ impl Returner {
         }
     }
 
-    pub(super) async fn sync(&self, item: StatusItem) -> Result<Next, kube::Error> {
+    pub(super) async fn sync(&self, item: StatusItem) -> Result<Next, StatusError> {
         match item {
             StatusItem::Object(id) => self.sync_object(&id).await?,
             StatusItem::Binding(name) => self.sync_binding(&name).await?,
+            StatusItem::Collector(name) => self.sync_collector(&name).await?,
+            StatusItem::Pair(pair) => return self.combiner.sync_pair(&pair).await,
+            StatusItem::Published(key) => return self.combiner.sync_published(&key).await,
+            StatusItem::Sweep => self.combiner.sweep(),
         }
         Ok(Next::OnChange)
+    }
+
+    /// A StatusCollector, its status, and all that asks for it (KS-170, KS-173).
+    async fn sync_collector(&self, name: &str) -> Result<(), kube::Error> {
+        let now = self.specs.get("", name);
+        if self.collectors.put(name, now.as_deref()) {
+            let (policies, pairs) = {
+                let world = self.shared.world.lock();
+                let policies = world.policies_with_collector(name);
+                let pairs: Vec<Pair> = policies
+                    .iter()
+                    .filter_map(|policy| Some((policy, world.resolution(policy)?)))
+                    .flat_map(|(policy, resolution)| {
+                        let asked = resolution.objects().iter();
+                        let asked = asked.filter(|(_, entry)| entry.modulation.collectors.contains(name));
+                        asked.map(|(id, _)| Pair { policy: policy.clone(), object: id.clone() })
+                    })
+                    .collect();
+                (policies, pairs)
+            };
+            policies.into_iter().for_each(|policy| self.shared.tell_status(StatusItem::Binding(policy)));
+            pairs.into_iter().for_each(|pair| self.shared.tell_status(StatusItem::Pair(pair)));
+        }
+        let Some((now, status)) =
+            now.and_then(|now| Some((now.clone(), self.collectors.status(name, &now)?)))
+        else {
+            return Ok(());
+        };
+        let errors = if status.errors.is_empty() { Value::Null } else { json!(status.errors) };
+        let patch = json!({
+            "metadata": {"uid": now.metadata.uid},
+            "status": {"observedGeneration": status.observed_generation, "errors": errors},
+        });
+        let gvr = Gvr::new(CONTROL_GROUP, "v1alpha1", "statuscollectors");
+        match self.rest.merge_status::<IgnoredAny>(&gvr, "", name, &patch).await {
+            Err(error) if failure::is_not_found(&error) => Ok(()),
+            done => done.map(|_| ()),
+        }
     }
 
     async fn sync_object(&self, id: &ObjectId) -> Result<(), kube::Error> {
@@ -86,8 +141,9 @@ impl Returner {
             (world.request(id), gvr, object.clone())
         };
         let reported = match decide(&request) {
-            Decision::Copy(cluster) => self.reports.reported(id, &cluster, &self.works),
-            Decision::Clear | Decision::Aggregate => Reported::Nothing,
+            Decision::Copy(cluster) => self.reports.reported(id, &cluster),
+            Decision::Aggregate => self.aggregated(id, &request),
+            Decision::Clear => Reported::Nothing,
         };
         let label = |key: &str| object.metadata.labels.get(key).map(|value| &**value);
         if is_settled(label, &request, &reported) {
@@ -105,6 +161,14 @@ impl Returner {
             Err(error) if failure::is_not_found(&error) => Ok(()),
             done => done,
         }
+    }
+
+    fn aggregated(&self, id: &ObjectId, request: &Request) -> Reported {
+        let reports: Vec<_> = request.clusters.iter().map(|wec| (wec, self.reports.get(id, wec))).collect();
+        let statuses = reports.iter().map(|(wec, report)| {
+            ((*wec).clone(), report.as_ref().and_then(|report| report.status.as_deref()))
+        });
+        aggregate(id.resource(), &statuses.collect()).map_or(Reported::Nothing, Reported::Aggregated)
     }
 
     /// In this order (KS-153).
@@ -155,9 +219,8 @@ impl Returner {
             return Ok(());
         }
         let asked = self.shared.world.lock().collectors_of(name);
-        let missing = asked.into_iter().filter(|it| self.collectors.get("", it).is_none()).map(String::from);
-        let missing: Vec<String> = missing.collect();
-        let wanted = availability(&missing, Time(k8s_openapi::jiff::Timestamp::now()));
+        let wanted =
+            availability(&self.collectors.missing(&asked), Time(k8s_openapi::jiff::Timestamp::now()));
         let mut conditions = binding.status.clone().unwrap_or_default().conditions;
         if !condition::set(&mut conditions, wanted) {
             return Ok(());

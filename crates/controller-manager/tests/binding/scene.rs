@@ -196,7 +196,17 @@ impl Scene {
 
     /// Starts the controllers.
     pub(crate) fn begin(&mut self) -> tokio::sync::watch::Receiver<bool> {
-        let config = Config::new("wds1", "its1");
+        self.begin_with(Config::new("wds1", "its1"))
+    }
+
+    /// Starts the binding controller alone and waits until it works.
+    #[allow(dead_code, reason = "for the tests of the status controller")]
+    pub(crate) async fn run_without_status(&mut self) {
+        let mut ready = self.begin_with(Config { status: false, ..Config::new("wds1", "its1") });
+        tokio::time::timeout(DEADLINE, ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
+    }
+
+    fn begin_with(&mut self, config: Config) -> tokio::sync::watch::Receiver<bool> {
         let (ready, stop) = (config.ready.subscribe(), CancellationToken::new());
         let (wds, its) = (self.faults.client(self.wds.client.clone()), self.its.client.clone());
         let runtime =

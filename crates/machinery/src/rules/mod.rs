@@ -15,6 +15,8 @@ use kube_cel::cel::{Context, ExecutionError, Value as Cel};
 use serde_json::Value;
 
 pub use check::compile;
+pub(crate) use program::{NAMES, guarded};
+pub(crate) use value::{plain, timestamp};
 
 use crate::field::{self, Path};
 use crate::schema::Schema;
@@ -46,7 +48,12 @@ struct CompiledRule {
 /// All functions that rules may use; made once, as it is a long list.
 fn base() -> &'static Context<'static> {
     static BASE: OnceLock<Context<'static>> = OnceLock::new();
-    BASE.get_or_init(|| Context::default().with_all())
+    BASE.get_or_init(functions)
+}
+
+/// CEL's own functions and those of Kubernetes.
+pub(crate) fn functions() -> Context<'static> {
+    Context::default().with_all()
 }
 
 /// Whether the type has any rules.
@@ -346,7 +353,7 @@ fn steps(field: &str) -> Option<Vec<String>> {
 }
 
 /// The original's words for what went wrong.
-fn words(error: &ExecutionError) -> String {
+pub(crate) fn words(error: &ExecutionError) -> String {
     match error {
         ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
         ExecutionError::NoSuchOverload

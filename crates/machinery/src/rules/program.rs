@@ -8,6 +8,33 @@ use crate::schema::graph::{Graph, Id, Type};
 
 /// Longer rules are refused.
 const MAX_SOURCE: usize = 16 * 1024;
+/// What reads an expression calls itself once or more for each of these, nested or in a row.
+const MAX_LINKS: usize = 4_000;
+/// Enough to read any expression that is not too long.
+const READER_STACK: usize = 256 << 20;
+
+/// Reads an expression by `read`, which may go deep: on a thread of its own unless the text is simple.
+pub(crate) fn guarded<T: Send>(
+    source: &str,
+    read: impl FnOnce() -> Result<T, String> + Send,
+) -> Result<T, String> {
+    if source.len() > MAX_SOURCE {
+        return Err(format!("expression is longer than {MAX_SOURCE} bytes"));
+    }
+    let links = source.bytes().filter(|byte| !byte.is_ascii_alphanumeric() && *byte != b' ').count();
+    if links > MAX_LINKS {
+        return Err(format!("expression has more than {MAX_LINKS} operators"));
+    }
+    if links < 100 {
+        return read();
+    }
+    std::thread::scope(|scope| {
+        let reader = std::thread::Builder::new().stack_size(READER_STACK).spawn_scoped(scope, read);
+        let reader = reader.map_err(|error| error.to_string())?;
+        reader.join().unwrap_or_else(|_| Err("the expression can't be read".to_owned()))
+    })
+}
+
 /// Rules without a known variable are not rules.
 const VARIABLES: [&str; 2] = ["self", "oldSelf"];
 
@@ -34,10 +61,8 @@ struct Facts {
 
 impl Expression {
     pub(super) fn compile(source: &str) -> Result<Self, String> {
-        if source.len() > MAX_SOURCE {
-            return Err(format!("compilation failed: expression is longer than {MAX_SOURCE} bytes"));
-        }
-        let program = Program::compile(source).map_err(|e| format!("compilation failed: {e}"))?;
+        let program = guarded(source, || Program::compile(source).map_err(|e| e.to_string()))
+            .map_err(|e| format!("compilation failed: {e}"))?;
         let mut facts = Facts { literal: 1, ..Facts::default() };
         let unknown = facts.scan(&program.expression().expr, 0, &mut Vec::new());
         if let Some(name) = unknown {
@@ -119,10 +144,8 @@ impl Facts {
                     EntryExpr::StructField(field) => self.scan(&field.value.expr, loops, scope),
                 })
             }
-            Expr::Struct(one) => one.entries.iter().find_map(|entry| match &entry.expr {
-                EntryExpr::MapEntry(entry) => self.scan(&entry.value.expr, loops, scope),
-                EntryExpr::StructField(field) => self.scan(&field.value.expr, loops, scope),
-            }),
+            // There are no types to make values of, and the evaluator can't.
+            Expr::Struct(one) => Some(one.type_name.clone()),
             Expr::Comprehension(inner) => {
                 let range = self.scan(&inner.iter_range.expr, loops, scope);
                 let init = range.or_else(|| self.scan(&inner.accu_init.expr, loops, scope));
@@ -141,7 +164,7 @@ impl Facts {
 }
 
 /// Names that functions and types have before the dot.
-const NAMES: [&str; 24] = [
+pub(crate) const NAMES: [&str; 24] = [
     "optional",
     "math",
     "sets",

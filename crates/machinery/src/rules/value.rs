@@ -65,7 +65,7 @@ fn metadata(meta: &serde_json::Map<String, Value>) -> Cel {
 }
 
 /// A value of which nothing is known.
-fn plain(value: &Value) -> Cel {
+pub(crate) fn plain(value: &Value) -> Cel {
     match value {
         Value::Null => Cel::Null,
         Value::Bool(value) => Cel::Bool(*value),
@@ -79,6 +79,11 @@ fn plain(value: &Value) -> Cel {
             Cel::Map(Map { map: Arc::new(out) })
         }
     }
+}
+
+/// A time, from RFC 3339.
+pub(crate) fn timestamp(text: &str) -> Option<Cel> {
+    call("timestamp(x)", text)
 }
 
 /// Strings of some formats are more than strings.

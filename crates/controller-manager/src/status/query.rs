@@ -1,0 +1,455 @@
+//! A StatusCollector as a query: what is valid, and what it says about one WEC (KS-170 … KS-178). Pure.
+
+use std::collections::BTreeSet;
+
+use apis::control::{NamedAggregator, NamedExpression, StatusCollectorSpec};
+use machinery::cel::{CompileError, Expression, Scope, Value, Variable};
+use serde_json::{Value as Json, json};
+
+/// Variables of expressions (KS-176).
+const VARIABLES: [Variable; 4] = [
+    Variable::texts("inventory"),
+    Variable::map("obj"),
+    Variable::map("returned"),
+    Variable::map("propagation"),
+];
+/// The time of a report that never came.
+const NEVER: &str = "0001-01-01T00:00:00Z";
+/// The limit of those who set none (KS-183).
+const DEFAULT_LIMIT: usize = 20;
+
+/// How the values of a group become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aggregator {
+    Count,
+    Sum,
+    Avg,
+    Min,
+    Max,
+}
+
+impl Aggregator {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "COUNT" => Self::Count,
+            "SUM" => Self::Sum,
+            "AVG" => Self::Avg,
+            "MIN" => Self::Min,
+            "MAX" => Self::Max,
+            _ => return None,
+        })
+    }
+}
+
+/// A column that summarises.
+#[derive(Debug)]
+struct Field {
+    aggregator: Aggregator,
+    subject: Option<Expression>,
+}
+
+/// What the columns are.
+#[derive(Debug)]
+enum Columns {
+    /// One value for each WEC.
+    Select(Vec<Expression>),
+    /// One row for each group of WECs.
+    Combine { groups: Vec<Expression>, fields: Vec<Field> },
+}
+
+/// A valid StatusCollector, compiled.
+#[derive(Debug)]
+pub struct Query {
+    names: Vec<String>,
+    filter: Option<Expression>,
+    columns: Columns,
+    limit: usize,
+    uses_object: bool,
+}
+
+/// What became of a StatusCollector.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    /// None if it is invalid, and so as good as none (KS-171).
+    pub query: Option<Query>,
+    /// What is wrong with it, or odd.
+    pub errors: Vec<String>,
+}
+
+/// What one WEC contributes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Row {
+    /// Nothing: the filter says so.
+    Dropped,
+    /// Values: one for each column if it is plain selection; else those of the groups, and then one for each aggregation
+    /// (null where it has no subject). The errors are those of single columns, whose values are null.
+    Kept { cells: Vec<Value>, errors: Vec<CellError> },
+    /// Errors only, because the filter failed, or because any part of an aggregation did.
+    Broken(Vec<CellError>),
+}
+
+impl Row {
+    /// What went wrong.
+    pub fn errors(&self) -> &[CellError] {
+        match self {
+            Self::Dropped => &[],
+            Self::Kept { errors, .. } | Self::Broken(errors) => errors,
+        }
+    }
+}
+
+/// What went wrong with one column for one WEC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellError {
+    /// Number of the column; none for the filter.
+    pub column: Option<usize>,
+    /// The error.
+    pub error: String,
+}
+
+impl Query {
+    /// Validates a StatusCollector (KS-170).
+    pub fn compile(spec: &StatusCollectorSpec) -> Verdict {
+        let mut errors = Vec::new();
+        let combines = !spec.group_by.is_empty() || !spec.combined_fields.is_empty();
+        if !spec.select.is_empty() && combines {
+            errors.push("groupBy and combinedFields must be empty if select is not".to_owned());
+        }
+        if !spec.group_by.is_empty() && spec.combined_fields.is_empty() {
+            errors.push("groupBy must be empty if combinedFields is".to_owned());
+        }
+        if !errors.is_empty() {
+            return Verdict { query: None, errors };
+        }
+        let mut compiler = Compiler { errors, uses_object: false };
+        let query = compiler.query(spec);
+        compiler.names_and_limit(spec);
+        let Compiler { mut errors, .. } = compiler;
+        let query = errors.is_empty().then_some(query);
+        if query.is_some() && spec.select.is_empty() && !combines {
+            errors.push(
+                "warning: there are no columns, as neither select nor combinedFields is set".to_owned(),
+            );
+        }
+        Verdict { query, errors }
+    }
+
+    /// Names of the columns, in order.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The greatest number of rows in the answer (KS-183).
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// The aggregations, and how many columns the groups have; none for plain selection.
+    pub fn aggregations(&self) -> Option<(usize, Vec<Aggregator>)> {
+        match &self.columns {
+            Columns::Select(_) => None,
+            Columns::Combine { groups, fields } => {
+                Some((groups.len(), fields.iter().map(|field| field.aggregator).collect()))
+            }
+        }
+    }
+
+    /// Whether the answer depends on the workload object (KS-187).
+    pub fn uses_object(&self) -> bool {
+        self.uses_object
+    }
+
+    /// What one WEC contributes (KS-175, KS-177). `scope` has the variables; see [`subject_scope`] and [`bind_report`].
+    pub fn row(&self, scope: &Scope) -> Row {
+        match self.filter.as_ref().map(|filter| filter.evaluate(scope)) {
+            None | Some(Ok(Value::Bool(true))) => {}
+            Some(Ok(Value::Bool(false) | Value::Null)) => return Row::Dropped,
+            Some(Ok(other)) => {
+                let type_name = other.type_name();
+                return Row::broken(format!(
+                    "filter expression has type {type_name} but expected bool or null"
+                ));
+            }
+            Some(Err(error)) => return Row::broken(error.to_string()),
+        }
+        match &self.columns {
+            Columns::Select(columns) => {
+                let (cells, errors) = cells(columns.iter().map(Some), scope);
+                Row::Kept { cells, errors }
+            }
+            Columns::Combine { groups, fields } => {
+                let subjects = fields.iter().map(|field| field.subject.as_ref());
+                let (cells, mut errors) = cells(groups.iter().map(Some).chain(subjects), scope);
+                for (column, cell) in cells.iter().take(groups.len()).enumerate() {
+                    if matches!(cell, Value::List(_) | Value::Map(_)) {
+                        let error = "groupBy expression must evaluate to an atomic value".to_owned();
+                        errors.push(CellError { column: Some(column), error });
+                    }
+                }
+                if errors.is_empty() { Row::Kept { cells, errors } } else { Row::Broken(errors) }
+            }
+        }
+    }
+}
+
+impl Row {
+    fn broken(error: String) -> Self {
+        Self::Broken(vec![CellError { column: None, error }])
+    }
+}
+
+fn cells<'e>(
+    columns: impl Iterator<Item = Option<&'e Expression>>,
+    scope: &Scope,
+) -> (Vec<Value>, Vec<CellError>) {
+    let mut errors = Vec::new();
+    let mut cell = |(column, expression): (usize, Option<&Expression>)| {
+        expression.map_or(Ok(Value::Null), |it| it.evaluate(scope)).unwrap_or_else(|error| {
+            errors.push(CellError { column: Some(column), error: error.to_string() });
+            Value::Null
+        })
+    };
+    let cells = columns.enumerate().map(&mut cell).collect();
+    (cells, errors)
+}
+
+/// The variable that is the same for all WECs: the workload object, without its status; empty if there is none.
+pub fn subject_scope(object: Option<&Json>) -> Scope<'static> {
+    let mut scope = Scope::root();
+    scope.bind("obj", object.unwrap_or(&json!({})));
+    scope
+}
+
+/// The variables that each WEC has its own values of (KS-176). `status` is what it reports, and `updated` when that
+/// changed last.
+pub fn bind_report(scope: &mut Scope, wec: &str, status: Option<&Json>, updated: Option<&str>) {
+    scope.bind("inventory", &json!({"name": wec}));
+    scope.bind("returned", &json!({"status": status.filter(|it| !it.is_null()).unwrap_or(&json!({}))}));
+    scope.bind_time("propagation", "lastReturnedUpdateTimestamp", updated.unwrap_or(NEVER));
+}
+
+/// Gathers what is wrong.
+struct Compiler {
+    errors: Vec<String>,
+    uses_object: bool,
+}
+
+impl Compiler {
+    fn expression(&mut self, source: &str, fault: impl Fn(CompileError) -> String) -> Option<Expression> {
+        match Expression::compile(source, &VARIABLES) {
+            Ok(compiled) => {
+                self.uses_object |= compiled.mentions("obj");
+                Some(compiled)
+            }
+            Err(error) => {
+                self.errors.push(fault(error));
+                None
+            }
+        }
+    }
+
+    fn list(&mut self, columns: &[NamedExpression], what: &str) -> Vec<Expression> {
+        let mut compiled = Vec::new();
+        for NamedExpression { name, def } in columns {
+            let fault = |error| format!("{what} expression ({name}) invalid: {error}");
+            compiled.extend(self.expression(def, fault));
+        }
+        compiled
+    }
+
+    /// Good for use only if there are no errors.
+    fn query(&mut self, spec: &StatusCollectorSpec) -> Query {
+        // An empty filter is none.
+        let filter = spec.filter.as_deref().filter(|filter| !filter.is_empty());
+        let filter = filter.and_then(|filter| {
+            self.expression(filter, |error| format!("filter expression invalid: {error}"))
+        });
+        let select = self.list(&spec.select, "select");
+        let groups = self.list(&spec.group_by, "groupBy");
+        let fields: Vec<Field> = spec.combined_fields.iter().filter_map(|field| self.field(field)).collect();
+        let plain = spec.select.iter().chain(&spec.group_by).map(|column| &column.name);
+        let names = plain.chain(spec.combined_fields.iter().map(|column| &column.name)).cloned().collect();
+        let columns = if spec.combined_fields.is_empty() {
+            Columns::Select(select)
+        } else {
+            Columns::Combine { groups, fields }
+        };
+        let limit = usize::try_from(spec.limit).ok().filter(|limit| *limit > 0).unwrap_or(DEFAULT_LIMIT);
+        Query { names, filter, columns, limit, uses_object: self.uses_object }
+    }
+
+    fn field(&mut self, field: &NamedAggregator) -> Option<Field> {
+        let name = &field.name;
+        let subject = field.subject.as_deref().and_then(|subject| {
+            self.expression(subject, |error| {
+                format!("combinedField expression ({name}) subject invalid: {error}")
+            })
+        });
+        let aggregator = Aggregator::named(&field.type_);
+        let fault = match (aggregator, field.subject.is_some()) {
+            (None, _) => format!("unsupported aggregation type {}", field.type_),
+            (Some(Aggregator::Count), true) => "subject must be nil for COUNT type".to_owned(),
+            (Some(Aggregator::Count), false) | (Some(_), true) => {
+                return aggregator.map(|aggregator| Field { aggregator, subject });
+            }
+            (Some(_), false) => "subject must be set".to_owned(),
+        };
+        self.errors.push(format!("combinedField expression ({name}) invalid: {fault}"));
+        None
+    }
+
+    fn names_and_limit(&mut self, spec: &StatusCollectorSpec) {
+        let plain = spec.select.iter().chain(&spec.group_by).map(|column| &column.name);
+        let mut seen = BTreeSet::new();
+        for name in plain.chain(spec.combined_fields.iter().map(|column| &column.name)) {
+            if !seen.insert(name) {
+                self.errors.push(format!("column name {name:?} is used more than once"));
+            }
+        }
+        if spec.limit < 0 {
+            self.errors.push(format!("limit must not be negative, but is {}", spec.limit));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(spec: Json) -> StatusCollectorSpec {
+        serde_json::from_value(spec).unwrap()
+    }
+
+    fn errors(of: Json) -> Vec<String> {
+        let verdict = Query::compile(&spec(of));
+        assert_eq!(verdict.query.is_none(), !verdict.errors.is_empty());
+        verdict.errors
+    }
+
+    #[test]
+    fn ks_170_faults_and_their_order() {
+        let column = |name: &str, def: &str| json!({"name": name, "def": def});
+        let count = json!({"name": "n", "type": "COUNT"});
+        assert_eq!(
+            errors(json!({"select": [column("a", "1 +")], "groupBy": [column("b", "1")], "limit": -1})),
+            [
+                "groupBy and combinedFields must be empty if select is not",
+                "groupBy must be empty if combinedFields is",
+            ],
+            "faults of structure keep the rest from being looked at"
+        );
+        assert_eq!(
+            errors(json!({"select": [column("a", "1")], "combinedFields": [count], "limit": 1})),
+            ["groupBy and combinedFields must be empty if select is not"]
+        );
+        let found =
+            errors(json!({"filter": "returned. ==", "select": [column("a", "nobody.x")], "limit": 1}));
+        assert!(found[0].starts_with("filter expression invalid: ERROR: <input>:1:"), "{found:?}");
+        assert_eq!(
+            found[1..],
+            ["select expression (a) invalid: undeclared reference to 'nobody' (in container '')"]
+        );
+        let found = errors(json!({"groupBy": [column("g", "(")], "combinedFields": [
+            {"name": "a", "type": "SUM", "subject": "*"}, {"name": "b", "type": "COUNT", "subject": "1"},
+            {"name": "c", "type": "MAX"}, {"name": "d", "type": "MEDIAN", "subject": "1"}], "limit": 1}));
+        let starts = [
+            "groupBy expression (g) invalid: ERROR",
+            "combinedField expression (a) subject invalid: ERROR",
+            "combinedField expression (b) invalid: subject must be nil for COUNT type",
+            "combinedField expression (c) invalid: subject must be set",
+            "combinedField expression (d) invalid: unsupported aggregation type MEDIAN",
+        ];
+        assert_eq!(found.len(), starts.len(), "{found:?}");
+        for (error, start) in found.iter().zip(starts) {
+            assert!(error.starts_with(start), "{error}");
+        }
+        assert_eq!(
+            errors(json!({"select": [column("a", "1"), column("a", "2")], "limit": -3})),
+            ["column name \"a\" is used more than once", "limit must not be negative, but is -3"]
+        );
+    }
+
+    #[test]
+    fn ks_170_odd_is_not_invalid() {
+        let verdict = Query::compile(&spec(json!({"limit": 1})));
+        assert!(verdict.query.is_some());
+        assert!(verdict.errors[0].starts_with("warning: "));
+        let verdict =
+            Query::compile(&spec(json!({"filter": "", "select": [{"name": "a", "def": "1"}], "limit": 0})));
+        assert!(verdict.errors.is_empty());
+        assert_eq!(verdict.query.unwrap().limit(), 20, "KS-183");
+    }
+
+    fn row(of: Json) -> Row {
+        let query = Query::compile(&spec(of)).query.unwrap();
+        let object = json!({"metadata": {"name": "web"}, "spec": {"replicas": 2}});
+        let scope = subject_scope(Some(&object));
+        let mut scope = scope.inner();
+        bind_report(&mut scope, "atlas", Some(&json!({"n": 1, "l": [1]})), Some("2026-01-02T03:04:05Z"));
+        query.row(&scope)
+    }
+
+    fn filtered(filter: &str) -> Row {
+        row(json!({"filter": filter, "select": [{"name": "a", "def": "inventory.name"}], "limit": 1}))
+    }
+
+    #[test]
+    fn ks_177_what_filters_say() {
+        let kept = Row::Kept { cells: vec![Value::String("atlas".into())], errors: vec![] };
+        assert_eq!(filtered("returned.status.n < obj.spec.replicas"), kept);
+        assert_eq!(filtered("false"), Row::Dropped);
+        assert_eq!(filtered("null"), Row::Dropped);
+        let broken = |error: &str| Row::Broken(vec![CellError { column: None, error: error.into() }]);
+        assert_eq!(filtered("'yes'"), broken("filter expression has type string but expected bool or null"));
+        assert_eq!(
+            filtered("returned.status.n"),
+            broken("filter expression has type int but expected bool or null")
+        );
+        assert_eq!(filtered("returned.status.none"), broken("no such key: none"));
+        assert_eq!(filtered("inventory.foo == ''"), broken("no such key: foo"));
+    }
+
+    #[test]
+    fn ks_176_variables_have_these_values() {
+        for yes in [
+            "inventory == {'name': 'atlas'}",
+            "!has(obj.status) && obj.metadata.name == 'web'",
+            "returned.status == {'n': 1, 'l': [1]}",
+            "propagation.lastReturnedUpdateTimestamp == timestamp('2026-01-02T03:04:05Z')",
+        ] {
+            assert!(matches!(filtered(yes), Row::Kept { .. }), "{yes}");
+        }
+        let query = Query::compile(&spec(json!({"select": [
+            {"name": "a", "def": "obj"}, {"name": "b", "def": "returned"},
+            {"name": "c", "def": "propagation.lastReturnedUpdateTimestamp"}], "limit": 1})));
+        let scope = subject_scope(None);
+        let mut scope = scope.inner();
+        bind_report(&mut scope, "atlas", None, None);
+        let Row::Kept { cells, .. } = query.query.unwrap().row(&scope) else { panic!() };
+        let never = Value::Timestamp("0001-01-01T00:00:00Z".into());
+        assert_eq!(cells, [Value::Map(json!({})), Value::Map(json!({"status": {}})), never]);
+    }
+
+    #[test]
+    fn ks_178_a_cell_that_fails_is_null_and_reported() {
+        let found = row(
+            json!({"select": [{"name": "a", "def": "returned.status.none"}, {"name": "b", "def": "1"}], "limit": 1}),
+        );
+        let errors = vec![CellError { column: Some(0), error: "no such key: none".into() }];
+        assert_eq!(found, Row::Kept { cells: vec![Value::Null, Value::Int(1)], errors });
+    }
+
+    #[test]
+    fn ks_179_groups_are_atomic_and_errors_exclude_the_row() {
+        let by = |group: &str, subject: &str| {
+            row(json!({"groupBy": [{"name": "g", "def": group}],
+                "combinedFields": [{"name": "n", "type": "COUNT"}, {"name": "s", "type": "SUM", "subject": subject}], "limit": 1}))
+        };
+        let cells = vec![Value::String("atlas".into()), Value::Null, Value::Int(1)];
+        assert_eq!(by("inventory.name", "returned.status.n"), Row::Kept { cells, errors: vec![] });
+        let error = "groupBy expression must evaluate to an atomic value".to_owned();
+        assert_eq!(by("returned.status.l", "1"), Row::Broken(vec![CellError { column: Some(0), error }]));
+        let error = "no such key: none".to_owned();
+        assert_eq!(by("1", "returned.status.none"), Row::Broken(vec![CellError { column: Some(2), error }]));
+    }
+}

@@ -1,0 +1,129 @@
+//! CEL expressions of users, outside of schemas: compiled once, and stopped when they need too much work.
+//!
+//! The functions are those of rules ([`crate::rules`]): CEL's own and those of Kubernetes. Rules are held to an
+//! upper bound of their work, taken before they run. Here the work is counted while it is done, since the tables that
+//! such expressions look at are not described by any schema: loops, comparisons, and functions pay for the values
+//! that they walk over or make (`meter`). What runs out of budget ends with an error.
+//!
+//! Evaluation is synchronous and takes a second at the worst; callers keep it off threads that others wait for.
+
+mod meter;
+mod source;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use std::collections::BTreeSet;
+use std::panic::AssertUnwindSafe;
+
+use kube_cel::cel::common::ast::IdedExpr;
+use kube_cel::cel::{Context, Value as Cel};
+
+pub use value::Value;
+
+use crate::rules;
+
+/// Why an expression is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct CompileError(String);
+
+/// Why an expression has no value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct EvalError(String);
+
+/// A variable that expressions may use. All of them are maps.
+#[derive(Clone, Copy, Debug)]
+pub struct Variable<'n> {
+    /// Its name.
+    pub name: &'n str,
+    /// Whether its values are texts; else nothing is known of them.
+    pub texts: bool,
+}
+
+impl<'n> Variable<'n> {
+    /// A map to anything.
+    pub const fn map(name: &'n str) -> Self {
+        Self { name, texts: false }
+    }
+
+    /// A map to texts.
+    pub const fn texts(name: &'n str) -> Self {
+        Self { name, texts: true }
+    }
+}
+
+/// A compiled expression.
+#[derive(Clone, Debug)]
+pub struct Expression {
+    root: IdedExpr,
+    variables: BTreeSet<String>,
+    depth: usize,
+}
+
+/// What is nested deeper is run on a thread of its own, as the evaluator takes some 10 KiB of stack for each level.
+const DEEP: usize = 16;
+const DEEP_STACK: usize = 64 << 20;
+
+impl Expression {
+    /// Parses an expression and checks that it uses `variables` and known functions only, and that operators fit what
+    /// is known of the types of their operands.
+    pub fn compile(source: &str, variables: &[Variable]) -> Result<Self, CompileError> {
+        let (mut root, facts) = source::parse(source, variables).map_err(CompileError)?;
+        meter::rewrite(&mut root);
+        Ok(Self { root, variables: facts.used, depth: facts.depth })
+    }
+
+    /// Whether the expression looks at a variable.
+    pub fn mentions(&self, variable: &str) -> bool {
+        self.variables.contains(variable)
+    }
+
+    /// The value, given the variables in `scope`.
+    pub fn evaluate(&self, scope: &Scope) -> Result<Value, EvalError> {
+        let run = || {
+            let found = meter::with_budget(|| Cel::resolve(&self.root, &scope.0));
+            let found = found.map_err(|error| EvalError(rules::words(&error)))?;
+            Value::of(found).ok_or_else(|| EvalError("the result is of a type that has no JSON".to_owned()))
+        };
+        let broken = || EvalError("the expression can't be evaluated".to_owned());
+        if self.depth <= DEEP {
+            return std::panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(broken()));
+        }
+        std::thread::scope(|threads| {
+            let runner = std::thread::Builder::new().stack_size(DEEP_STACK).spawn_scoped(threads, run);
+            let runner = runner.map_err(|error| EvalError(error.to_string()))?;
+            runner.join().unwrap_or_else(|_| Err(broken()))
+        })
+    }
+}
+
+/// Variables with their values.
+pub struct Scope<'p>(Context<'p>);
+
+impl Scope<'static> {
+    /// No variables.
+    pub fn root() -> Self {
+        Self(meter::environment().new_inner_scope())
+    }
+}
+
+impl Scope<'_> {
+    /// A scope with these variables, and room for more.
+    pub fn inner(&self) -> Scope<'_> {
+        Scope(self.0.new_inner_scope())
+    }
+
+    /// Gives a variable a value. Costs a copy.
+    pub fn bind(&mut self, name: &str, value: &serde_json::Value) {
+        self.0.add_variable_from_value(name, rules::plain(value));
+    }
+
+    /// Gives a variable the value of a map with one time, written as RFC 3339 has it.
+    pub fn bind_time(&mut self, name: &str, key: &str, time: &str) {
+        let time = rules::timestamp(time).unwrap_or(Cel::Null);
+        let map: std::collections::HashMap<String, Cel> = [(key.to_owned(), time)].into();
+        self.0.add_variable_from_value(name, map);
+    }
+}

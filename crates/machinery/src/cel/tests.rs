@@ -1,0 +1,206 @@
+use serde_json::{Value as Json, json};
+
+use super::*;
+
+const OBJ: Variable = Variable::map("obj");
+
+fn run(source: &str, variables: &Json) -> Result<Value, String> {
+    let mut scope = Scope::root();
+    let variables = variables.as_object().cloned().unwrap_or_default();
+    for (name, value) in &variables {
+        scope.bind(name, value);
+    }
+    let names: Vec<Variable> = variables.keys().map(|name| Variable::map(name)).collect();
+    let expression = Expression::compile(source, &names).map_err(|error| format!("compile: {error}"))?;
+    expression.evaluate(&scope).map_err(|error| error.to_string())
+}
+
+fn yes(source: &str, variables: &Json) {
+    assert_eq!(run(source, variables), Ok(Value::Bool(true)), "{source}");
+}
+
+#[test]
+fn ks_176_expressions_see_json_with_standard_macros_and_functions() {
+    let vars = json!({"obj": {"spec": {"replicas": 3, "ratio": 0.5, "big": 3.0, "tags": ["a", "b"]}, "m": {"k": null}}});
+    for source in [
+        "obj.spec.replicas == 3",
+        "obj.spec.replicas == obj.spec.big",
+        "obj.spec.big == 3",
+        "obj.spec.replicas != 3.5 && obj.spec.replicas < 3.5 && obj.spec.replicas >= 3.0",
+        "has(obj.spec.replicas) && !has(obj.spec.other)",
+        "obj.spec.tags.exists(t, t == 'a') && obj.spec.tags.all(t, t.size() == 1)",
+        "obj.spec.tags.exists_one(t, t == 'b') && obj.spec.tags.map(t, t + t) == ['aa', 'bb']",
+        "obj.spec.tags.filter(t, t > 'a') == ['b'] && 'a' in obj.spec.tags && 'spec' in obj",
+        "obj.m.k == null && obj['spec']['ratio'] == 0.5",
+        "int('7') + 1 == 8 && double(1) == 1 && string(4) == '4' && 'abc'.matches('^a.c$')",
+        "quantity('1Gi').isGreaterThan(quantity('1Mi')) && obj.spec.tags.join('-') == 'a-b'",
+        "'a-b'.replace('-', '') == 'ab' && 'a,b'.split(',').size() == 2 && math.abs(-2) == 2",
+        "timestamp('2026-01-01T00:00:00Z') < timestamp('2026-01-02T00:00:00Z')",
+    ] {
+        yes(source, &vars);
+    }
+    assert_eq!(run("obj.spec.none", &vars), Err("no such key: none".into()));
+    assert_eq!(run("obj.spec + 1", &vars).unwrap_err(), "no such overload");
+}
+
+/// KS-170: what is no expression is known before it runs.
+#[test]
+fn ks_170_expressions_that_are_none() {
+    let fault = |source: &str| Expression::compile(source, &[OBJ]).unwrap_err().to_string();
+    assert!(fault("obj. ==").starts_with("ERROR: <input>:1:"), "{}", fault("obj. =="));
+    assert!(!fault("obj. ==").contains('\n'));
+    assert_eq!(fault("other.a"), "undeclared reference to 'other' (in container '')");
+    assert_eq!(fault("obj.a.twist()"), "undeclared reference to 'twist' (in container '')");
+    assert_eq!(fault("twist(obj)"), "undeclared reference to 'twist' (in container '')");
+    assert_eq!(fault("obj.a.all(x, y)"), "undeclared reference to 'y' (in container '')");
+    assert!(fault("Thing{a: 1}").contains("Thing"), "would not be evaluated");
+    assert!(fault(&"a".repeat(20_000)).contains("longer than"));
+    let mentions =
+        Expression::compile("obj.x.exists(returned, returned == 1)", &[OBJ, Variable::map("returned")])
+            .unwrap();
+    assert!(mentions.mentions("obj") && !mentions.mentions("returned"), "bound by the loop");
+}
+
+/// KS-170: types are checked as far as they are known.
+#[test]
+fn ks_170_operands_that_no_operator_takes() {
+    let known = [OBJ, Variable::texts("inventory")];
+    let overload = |function: &str, types: &str| {
+        format!("found no matching overload for '{function}' applied to '({types})'")
+    };
+    for (source, fault) in [
+        ("1 + 'a'", overload("_+_", "int, string")),
+        ("inventory.name > 3", overload("_>_", "string, int")),
+        ("inventory['name'] == 3", overload("_==_", "string, int")),
+        ("obj.a && 'yes'", overload("_&&_", "dyn, string")),
+        ("!1", overload("!_", "int")),
+        ("1 ? 2 : 3", overload("_?_:_", "int, int, int")),
+        ("'a' in 'abc'", overload("@in", "string, string")),
+        ("obj.l.all(x, 1)", overload("_&&_", "bool, int")),
+        ("size(obj) == 'a'", overload("_==_", "int, string")),
+        ("-'a' == ''", overload("-_", "string")),
+        ("inventory.name.first", "type 'string' does not support field selection".into()),
+    ] {
+        assert_eq!(Expression::compile(source, &known).unwrap_err().to_string(), fault, "{source}");
+    }
+    for fine in [
+        "obj.a + 1 > inventory.name.size()",
+        "1 < 2.5 && 1 == 1.0",
+        "obj.a == 'x' || obj.a == 3",
+        "obj.a ? 1 : 'a'",
+        "obj.l.exists_one(x, x == 1) == true",
+        "obj.l.map(x, x + 1) + [1] == [2]",
+        "inventory.name == null",
+        "has(obj.a.b) && !has(inventory.name)",
+        "timestamp('2026-01-01T00:00:00Z') + duration('1h') > obj.t",
+        "inventory == {'name': 'a'}",
+        "-obj.n < 0 && -1 < 0",
+        "'a' in inventory && 'a' in obj.l && 1 in [1]",
+    ] {
+        assert!(Expression::compile(fine, &known).is_ok(), "{fine}: {:?}", Expression::compile(fine, &known));
+    }
+}
+
+/// KS-199: neither time nor memory nor stack runs out.
+#[test]
+fn ks_199_runaway_expressions_end_with_an_error() {
+    let long: Vec<u32> = (0..2_000).collect();
+    let vars = json!({"obj": {"l": long, "s": "x".repeat(10_000)}});
+    let double: String = (0..60).map(|at| format!(".map(v{at}, v{at} + v{at})")).collect();
+    let wide: String = (0..12).map(|_| ".map(a, obj.s).join('').split('')").collect();
+    let runaway = [
+        "obj.l.all(a, obj.l.all(b, obj.l.all(c, a + b + c >= 0)))".to_owned(),
+        format!("['aaaaaaaa']{double}.size() > 0"),
+        format!("obj.l{wide}.size() > 0"),
+        "lists.range(2000000000).size() > 0".to_owned(),
+        "lists.range(900000).map(x, x).size() > 0".to_owned(),
+        "obj.s.replace('', obj.s).replace('', obj.s).replace('', obj.s) == ''".to_owned(),
+        "'%.999999999f'.format([1.0]) == ''".to_owned(),
+        "obj.l.map(a, obj.l).distinct().size() > 0".to_owned(),
+        "obj.l.exists(a, 'x'.matches('(a{1,99}){1,99}'))".to_owned(),
+    ];
+    for source in runaway {
+        let found = run(&source, &vars);
+        assert_eq!(found, Err("operation cancelled: actual cost limit exceeded".into()), "{source}");
+    }
+    yes("obj.l.all(a, a >= 0) && obj.l.exists(a, a == 1999) && obj.s.size() == 10000", &vars);
+}
+
+/// KS-199: deep expressions are refused, and the deepest that are not run within the stack of any thread.
+#[test]
+fn ks_199_the_stack_is_enough() {
+    for deep in [
+        format!("{}1{}", "(".repeat(5_000), ")".repeat(5_000)),
+        format!("{}1{}", "[".repeat(5_000), "]".repeat(5_000)),
+        format!("obj{}", ".a".repeat(5_000)),
+        format!("1{}", " + 1".repeat(3_000)),
+        format!("obj{}", ".map(a, a)".repeat(1_500)),
+        format!("{}true", "!".repeat(9_000)),
+        format!("obj{}", "[0]".repeat(5_000)),
+        "1 ? ".repeat(3_000),
+    ] {
+        let _ = Expression::compile(&deep, &[OBJ]);
+    }
+    let last = |make: &dyn Fn(usize) -> String| {
+        let fits = |n: &usize| Expression::compile(&make(*n), &[OBJ]).is_ok();
+        make((1..130).rev().step_by(8).find(fits).expect("one level is fine"))
+    };
+    let deepest = [
+        last(&|n| format!("obj{}", ".a".repeat(n))),
+        last(&|n| format!("1{}", " + 1".repeat(n))),
+        last(&|n| format!("obj{}", ".map(a, a)".repeat(n))),
+        last(&|n| format!("{}1{}", "[".repeat(n), "]".repeat(n))),
+        last(&|n| format!("{}obj{}", "obj.all(a, ".repeat(n), ")".repeat(n))),
+    ];
+    let small = std::thread::Builder::new().stack_size(2 << 20);
+    let ran = small.spawn(move || {
+        for source in deepest {
+            let mut scope = Scope::root();
+            scope.bind("obj", &json!({"a": [1]}));
+            let _ = Expression::compile(&source, &[OBJ]).unwrap().evaluate(&scope);
+        }
+    });
+    ran.unwrap().join().unwrap();
+}
+
+#[test]
+fn ks_182_values_and_their_types() {
+    let vars = json!({"obj": {"l": [1, 2.5, null], "m": {"a": "b"}}});
+    for (source, value, type_name) in [
+        ("null", Value::Null, "null_type"),
+        ("1u", Value::Uint(1), "uint"),
+        ("1.5", Value::Double(1.5), "double"),
+        ("b'hi'", Value::Bytes("aGk=".into()), "bytes"),
+        (
+            "timestamp('2026-01-02T03:04:05+01:00')",
+            Value::Timestamp("2026-01-02T02:04:05Z".into()),
+            "google.protobuf.Timestamp",
+        ),
+        (
+            "timestamp('0001-01-01T00:00:00Z')",
+            Value::Timestamp("0001-01-01T00:00:00Z".into()),
+            "google.protobuf.Timestamp",
+        ),
+        ("duration('90m')", Value::Duration("5400s".into()), "google.protobuf.Duration"),
+        ("duration('-1.5s')", Value::Duration("-1.5s".into()), "google.protobuf.Duration"),
+        ("obj.l", Value::List(json!([1, 2.5, null])), "list"),
+        ("obj.m", Value::Map(json!({"a": "b"})), "map"),
+    ] {
+        let found = run(source, &vars).unwrap();
+        assert_eq!((found.type_name(), &found), (type_name, &value), "{source}");
+    }
+    assert!(run("optional.of(1)", &vars).is_err());
+}
+
+/// Every function that may be named is there, and none is there that may not be named.
+#[test]
+fn names_of_functions_are_those_of_the_environment() {
+    for name in source::names() {
+        let found = run(&format!("{name}()"), &json!({}));
+        let missing = format!(
+            "undeclared reference to '{}' (in container '')",
+            name.rsplit('.').next().unwrap_or(name)
+        );
+        assert_ne!(found.err(), Some(missing), "{name}");
+    }
+}
