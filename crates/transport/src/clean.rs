@@ -2,20 +2,16 @@
 //!
 //! Pure: works on a copy, only removes. Order: common, kind-specific; CustomTransforms come afterwards.
 
+use apis::constants::{
+    EXECUTING_COUNT_LABEL, EXPAND_TEMPLATES_ANNOTATION as EXPAND_TEMPLATES, MULTI_WEC_STATUS_LABEL,
+    PRESERVE_ANNOTATION as PRESERVE, PRESERVE_NODE_PORT, SINGLETON_STATUS_LABEL,
+};
 use serde_json::{Map, Value};
 
-/// Annotation with which a user asks for template expansion (KS-120).
-pub const EXPAND_TEMPLATES: &str = "control.kubestellar.io/expand-templates";
-
-const PRESERVE: &str = "control.kubestellar.io/preserve";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Bookkeeping labels of KubeStellar; delivered, they would make every status return a change (KS-101).
-const BOOKKEEPING: [&str; 3] = [
-    "kubestellar.io/executing-count",
-    "managed-by.kubestellar.io/singletonstatus",
-    "managed-by.kubestellar.io/multiwecstatus",
-];
+const BOOKKEEPING: [&str; 3] = [EXECUTING_COUNT_LABEL, SINGLETON_STATUS_LABEL, MULTI_WEC_STATUS_LABEL];
 
 const COMMON: [&str; 11] = [
     "managedFields",
@@ -63,7 +59,7 @@ fn clean_service(top: &mut Map<String, Value>) {
         .and_then(|m| m.get("annotations"))
         .and_then(|a| a.get(PRESERVE))
         .and_then(Value::as_str)
-        == Some("nodeport");
+        == Some(PRESERVE_NODE_PORT);
     let Some(spec) = child(top, "spec") else { return };
     for key in
         ["ipFamilies", "externalTrafficPolicy", "internalTrafficPolicy", "ipFamilyPolicy", "sessionAffinity"]

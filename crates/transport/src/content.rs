@@ -5,6 +5,8 @@ use std::{fmt, sync::Arc};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use crate::customize::expand::Templated;
+
 /// Digest of an object's meaning: equal for values that an API server would store alike.
 pub type Digest = [u8; 32];
 
@@ -49,6 +51,22 @@ impl fmt::Display for Identity {
     }
 }
 
+impl Content {
+    /// This content as it is in one destination: `object` is what expansion made of it.
+    pub fn customised(&self, object: &Value) -> Option<Self> {
+        let identity = Identity::of(object).filter(|identity| !identity.name.is_empty())?;
+        Some(Self {
+            identity: Arc::new(identity),
+            resource: self.resource.clone(),
+            uid: self.uid.clone(),
+            resource_version: self.resource_version.clone(),
+            json: object.to_string().into(),
+            digest: digest(object),
+            templated: None,
+        })
+    }
+}
+
 /// One transformed workload object, encoded once for every envelope that will hold it.
 #[derive(Clone, Debug)]
 pub struct Content {
@@ -64,8 +82,8 @@ pub struct Content {
     pub json: Arc<str>,
     /// Digest of the object.
     pub digest: Digest,
-    /// The object asks for template expansion.
-    pub wants_expansion: bool,
+    /// The object's templates, when it wants customisation (KS-124).
+    pub templated: Option<Arc<Templated>>,
 }
 
 /// A content together with how a Binding wants it delivered.

@@ -1,10 +1,11 @@
-//! The shell of the transport controller: watches and queue here, reads and writes in `sync`.
+//! The shell of the transport controller: watches and queue here, reads and writes in `sync` and `deliver`.
 //!
 //! One event of a Binding with N objects and M destinations costs, in requests, the objects that changed plus the
-//! envelopes whose contents changed (M for one object) plus one status write; in memory work O(N + M).
+//! envelopes whose contents changed (M for one object) plus one status write; in memory work O(N + M) as long as nobody
+//! else touches the envelopes and no object wants customisation.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -13,7 +14,7 @@ use std::{
 };
 
 use apis::{
-    constants::{CONTROL_GROUP, ORIGIN_BINDING_LABEL, PROPERTIES_NAMESPACE, TRANSPORT_MANAGER},
+    constants::{ORIGIN_BINDING_LABEL, PROPERTIES_NAMESPACE, TRANSPORT_MANAGER},
     control::Binding,
 };
 use kube::Client;
@@ -25,12 +26,11 @@ use runtime::{
     work,
 };
 use serde_json::{Value, json};
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     content::Digest,
-    customize::{Customizer, NoTemplates},
     objects::Known,
     plan::Items,
     plugin::{Item, Ocm, Transport},
@@ -38,8 +38,17 @@ use crate::{
     wrapped::{Index, Origin, Seen, WrappedObject},
     write::Writer,
 };
+use adaptation::Adaptation;
+use deliver::Expansions;
+use layout::Layout;
+use watched::{Watched, bindings};
 
+mod adaptation;
+mod deliver;
+mod layout;
+mod refresh;
 mod sync;
+mod watched;
 
 /// Settings of the transport controller (KS-216).
 #[derive(Clone)]
@@ -52,12 +61,12 @@ pub struct Config {
     pub concurrency: usize,
     /// Destinations written at a time, for one Binding.
     pub parallel_destinations: usize,
-    /// How long an outdated generation annotation may stay on a wrapped object that is otherwise right.
+    /// How long a Binding must be quiet before generation annotations that are out of date are refreshed.
     pub refresh_after: Duration,
+    /// The pause between two such refreshes, of whatever Bindings.
+    pub refresh_pause: Duration,
     /// The plugin.
     pub transport: Arc<dyn Transport>,
-    /// What adapts objects.
-    pub customizer: Arc<dyn Customizer>,
     /// Set true once everything is known that is needed to decide.
     pub ready: watch::Sender<bool>,
 }
@@ -70,9 +79,9 @@ impl Config {
             limits: Limits::default(),
             concurrency: 4,
             parallel_destinations: 16,
-            refresh_after: Duration::from_secs(10),
+            refresh_after: Duration::from_secs(60),
+            refresh_pause: Duration::from_secs(1),
             transport: Arc::new(Ocm),
-            customizer: Arc::new(NoTemplates),
             ready: watch::Sender::new(false),
         }
     }
@@ -92,22 +101,22 @@ pub async fn run(wds: Client, its: Client, config: Config, stop: CancellationTok
     let stop = stop.child_token();
     let controller = Arc::new(Controller::new(&wds, &its, config));
     let mut tasks = JoinSet::new();
-    {
-        let (me, stop) = (controller.clone(), stop.clone());
-        tasks.spawn(async move { me.follow_bindings(&stop).await });
-    }
-    {
-        let (me, stop) = (controller.clone(), stop.clone());
-        tasks.spawn(async move { me.follow_wrapped(&stop).await });
-    }
-    {
-        let (its, stop) = (Rest::with_manager(its, TRANSPORT_MANAGER), stop.clone());
-        tasks.spawn(async move { ensure_properties_namespace(&its, &stop).await });
-    }
-    {
-        let (me, stop) = (controller.clone(), stop.clone());
-        tasks.spawn(async move { me.work(&stop).await });
-    }
+    let (me, token) = (controller.clone(), stop.clone());
+    tasks.spawn(async move { me.follow_bindings(&token).await });
+    let (me, token) = (controller.clone(), stop.clone());
+    tasks.spawn(async move { me.follow_wrapped(&token).await });
+    let (me, token) = (controller.clone(), stop.clone());
+    tasks.spawn(async move { me.follow_transforms(&token).await });
+    let (me, token) = (controller.clone(), stop.clone());
+    tasks.spawn(async move { me.follow_clusters(&token).await });
+    let (me, token) = (controller.clone(), stop.clone());
+    tasks.spawn(async move { me.follow_property_maps(&token).await });
+    let (its, token) = (Rest::with_manager(its, TRANSPORT_MANAGER), stop.clone());
+    tasks.spawn(async move { ensure_properties_namespace(&its, &token).await });
+    let (me, token) = (controller.clone(), stop.clone());
+    tasks.spawn(async move { me.work(&token).await });
+    let (me, token) = (controller, stop.clone());
+    tasks.spawn(async move { me.refresh_annotations(&token).await });
     let mut outcome = Ok(());
     while let Some(joined) = tasks.join_next().await {
         if let Err(error) = joined {
@@ -143,27 +152,10 @@ async fn ensure_properties_namespace(its: &Rest, stop: &CancellationToken) {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Work {
+    /// A Binding.
     Sync(String),
-    Refresh(String),
-}
-
-#[derive(Clone)]
-struct Watched(Binding);
-
-impl<'de> serde::Deserialize<'de> for Watched {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Binding::deserialize(deserializer).map(Self)
-    }
-}
-
-impl Keyed for Watched {
-    fn key(&self) -> Key {
-        (String::new(), self.0.metadata.name.clone().unwrap_or_default())
-    }
-
-    fn resource_version(&self) -> &str {
-        self.0.metadata.resource_version.as_deref().unwrap_or_default()
-    }
+    /// The status of a CustomTransform.
+    Judge(String),
 }
 
 /// What is remembered of a Binding between two runs.
@@ -172,6 +164,10 @@ struct Memory {
     known: Known,
     /// What the status says, as last written by us.
     reported: Option<Reported>,
+    /// How objects were distributed, while that is the same for all destinations.
+    layout: Option<Layout>,
+    /// What became of objects that want customisation.
+    expansions: Expansions,
 }
 
 /// Our part of a Binding's status. A Binding made anew under an old name starts without (KS-013).
@@ -209,9 +205,13 @@ struct Controller {
     /// Bindings that wait for a wrapped object of someone else to go (KS-098).
     blocked: Mutex<HashMap<Key, BTreeSet<String>>>,
     memories: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Memory>>>>,
-    refreshing: Mutex<HashSet<String>>,
+    /// What adapts objects.
+    adaptation: Mutex<Adaptation>,
+    /// Bindings some of whose annotations are out of date, and when that last became so.
+    outdated: Mutex<HashMap<String, Instant>>,
+    refreshes: Queue<String>,
     queue: Queue<Work>,
-    synced: [AtomicBool; 2],
+    synced: [AtomicBool; 5],
     started: CancellationToken,
 }
 
@@ -224,6 +224,10 @@ enum SyncError {
     Binding(#[source] kube::Error),
     #[error("writing wrapped objects: {0}")]
     Wrapped(String),
+    #[error("writing the CustomTransform: {0}")]
+    Transform(#[source] kube::Error),
+    #[error("expanding templates")]
+    Expansion(#[from] tokio::task::JoinError),
 }
 
 impl Controller {
@@ -238,9 +242,11 @@ impl Controller {
             expected: Mutex::default(),
             blocked: Mutex::default(),
             memories: Mutex::default(),
-            refreshing: Mutex::default(),
+            adaptation: Mutex::default(),
+            outdated: Mutex::default(),
+            refreshes: Queue::default(),
             queue: Queue::new(Duration::from_millis(5), Duration::from_secs(5)),
-            synced: [AtomicBool::new(false), AtomicBool::new(false)],
+            synced: Default::default(),
             started: CancellationToken::new(),
         }
     }
@@ -255,12 +261,11 @@ impl Controller {
     }
 
     async fn follow_bindings(&self, stop: &CancellationToken) {
-        let source = Source::all(Gvr::new(CONTROL_GROUP, "v1alpha1", "bindings"));
-        follow(self.wds.client(), &source, stop, |change: Change<Watched>| match change {
+        let source = Source::all(bindings());
+        follow(self.wds.client(), &source, stop, |change: Change<Watched<Binding>>| match change {
             Change::Put(Watched(binding)) => self.note_binding(binding),
             Change::Gone((_, name)) => {
                 self.bindings.lock().remove(&name);
-                self.memories.lock().remove(&name);
                 self.queue.add(Work::Sync(name));
             }
             Change::Synced => self.mark_synced(0),
@@ -288,15 +293,7 @@ impl Controller {
         let source = Source::all(self.writer.gvr().clone()).labelled(ORIGIN_BINDING_LABEL);
         follow(&self.its, &source, stop, |change: Change<WrappedObject>| match change {
             Change::Put(object) => self.note_wrapped(object),
-            Change::Gone(key) => {
-                let Some((old, touched)) = self.index.lock().remove(&key) else { return };
-                self.enqueue_all(touched);
-                self.unblock(&key);
-                // One that we deleted ourselves is expected to go; any other is to be made anew (KS-084).
-                if self.expected.lock().contains_key(&key) {
-                    self.enqueue(&old.origin);
-                }
-            }
+            Change::Gone(key) => self.note_wrapped_gone(&key),
             Change::Synced => self.mark_synced(1),
         })
         .await;
@@ -304,7 +301,11 @@ impl Controller {
 
     fn note_wrapped(&self, object: WrappedObject) {
         let key = object.key();
+        if self.index.lock().is_stale(&key, object.resource_version()) {
+            return;
+        }
         let old = self.index.lock().get(&key);
+        let payload = if self.writer.payload() == "spec" { object.spec } else { object.data };
         let metadata = object.metadata;
         // The generation moves with every change of the spec, and only then: no need to read it again.
         let same_spec = old.as_ref().filter(|old| {
@@ -313,15 +314,27 @@ impl Controller {
         });
         let (fingerprint, contents, items) = match same_spec {
             Some(old) => (old.fingerprint, old.contents.clone(), old.items.clone()),
-            None => self.read_spec(object.spec),
+            None => self.read_payload(payload),
         };
         let seen = Seen::new(&metadata, fingerprint, contents, items);
         let origin = seen.origin.clone();
-        let as_meant = self.expected.lock().get(&key) == Some(&seen.fingerprint)
-            && seen.exactly_labelled
-            && !seen.deleting
-            && old.as_ref().is_none_or(|old| old.origin == origin);
-        let touched = self.index.lock().put(key.clone(), seen);
+        let as_meant = {
+            let expected = self.expected.lock();
+            match expected.get(&key) {
+                Some(digest) => *digest == seen.fingerprint && seen.exactly_labelled && !seen.deleting,
+                None => seen.deleting,
+            }
+        } && old.as_ref().is_none_or(|old| old.origin == origin);
+        let touched = {
+            let mut index = self.index.lock();
+            if !as_meant {
+                index.disturb(&origin, &key.0);
+                if let Some(old) = old.as_ref().filter(|old| old.origin != origin) {
+                    index.disturb(&old.origin, &key.0);
+                }
+            }
+            index.put(key.clone(), seen)
+        };
         self.enqueue_all(touched);
         if !as_meant {
             self.enqueue(&origin);
@@ -329,6 +342,25 @@ impl Controller {
                 self.enqueue(&old.origin);
                 self.unblock(&key);
             }
+        }
+    }
+
+    fn note_wrapped_gone(&self, key: &Key) {
+        // One that we deleted ourselves is expected to go; any other is to be made anew (KS-084).
+        let wanted = self.expected.lock().contains_key(key);
+        let old = {
+            let mut index = self.index.lock();
+            let Some((old, touched)) = index.remove(key) else { return };
+            if wanted {
+                index.disturb(&old.origin, &key.0);
+            }
+            drop(index);
+            self.enqueue_all(touched);
+            old
+        };
+        self.unblock(key);
+        if wanted {
+            self.enqueue(&old.origin);
         }
     }
 
@@ -341,9 +373,9 @@ impl Controller {
         }
     }
 
-    fn read_spec(&self, spec: Value) -> (Digest, Arc<Vec<Item>>, Items) {
+    fn read_payload(&self, payload: Value) -> (Digest, Arc<Vec<Item>>, Items) {
         let mut whole = serde_json::Map::new();
-        whole.insert("spec".into(), spec);
+        whole.insert(self.writer.payload().into(), payload);
         let unwrapped = self.config.transport.unwrap(&Value::Object(whole)).unwrap_or_default();
         let items = unwrapped.items.iter().map(|item| item.identity.clone()).collect();
         (unwrapped.fingerprint, Arc::new(unwrapped.items), Arc::new(items))
@@ -378,13 +410,9 @@ impl Controller {
 
     async fn handle(&self, work: Work) -> Result<Next, SyncError> {
         match work {
-            Work::Refresh(name) => self.refresh(&name).await,
             Work::Sync(name) => self.sync(&name).await?,
+            Work::Judge(name) => self.judge(&name).await?,
         }
         Ok(Next::OnChange)
     }
-}
-
-fn bindings() -> Gvr {
-    Gvr::new(CONTROL_GROUP, "v1alpha1", "bindings")
 }

@@ -3,7 +3,7 @@
 //! * [`clean`]: what every object loses on the way (KS-100 … KS-108); [`content`]: its identity, digest and encoding.
 //! * [`plugin`]: what a transport offers (KS-080), and the one for OCM (KS-082).
 //! * [`shard`] and [`plan`]: pure decisions, which object goes into which envelope and what to write.
-//! * [`customize`]: the seam for CustomTransforms and template expansion.
+//! * [`customize`]: CustomTransforms, properties of WECs and template expansion.
 //! * [`run`]: the controller.
 
 pub mod clean;

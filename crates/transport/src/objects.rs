@@ -4,7 +4,7 @@
 //! again: one changed object costs one GET. Many unknown objects of one kind and namespace cost one LIST.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -16,7 +16,10 @@ use serde_json::Value;
 use crate::{
     clean,
     content::{self, Content, Identity, Wrapee},
-    customize::Customizer,
+    customize::{
+        expand::Templated,
+        transforms::{GroupResource, Instructions},
+    },
     wrapped::older,
 };
 
@@ -39,28 +42,43 @@ struct Entry {
     create_only: bool,
 }
 
-/// Contents known from earlier, by reference, with the customiser's revision they were made under.
-pub(crate) type Known = HashMap<Reference, (u64, Arc<Content>)>;
+/// Contents known from earlier, by reference, with the instructions they were made under.
+pub(crate) type Known = HashMap<Reference, (Arc<Instructions>, Arc<Content>)>;
+
+/// Instructions of CustomTransforms, for each resource of a Binding.
+pub(crate) type Rules = BTreeMap<GroupResource, Arc<Instructions>>;
+
+/// The resources whose objects a Binding lists.
+pub(crate) fn resources(spec: &BindingSpec) -> BTreeSet<GroupResource> {
+    let cluster = spec.workload.cluster_scope.iter().map(|c| (c.group.as_str(), c.resource.as_str()));
+    let namespaced = spec.workload.namespace_scope.iter().map(|c| (c.group.as_str(), c.resource.as_str()));
+    let distinct: BTreeSet<(&str, &str)> = cluster.chain(namespaced).collect();
+    distinct.into_iter().map(|(group, resource)| GroupResource::new(group, resource)).collect()
+}
 
 /// The objects of a Binding in order; those that no longer exist are left out (KS-088).
 pub(crate) async fn collect(
     wds: &Rest,
-    binding: &str,
     spec: &BindingSpec,
-    customizer: &dyn Customizer,
+    rules: &Rules,
     known: &mut Known,
 ) -> Result<Vec<Wrapee>, kube::Error> {
     let entries = entries(spec);
+    let none = Arc::new(Instructions::new());
+    let rules: BTreeMap<(&str, &str), &Arc<Instructions>> =
+        rules.iter().map(|(of, rule)| ((of.group.as_str(), of.resource.as_str()), rule)).collect();
+    let rule = |gvr: &Gvr| rules.get(&(gvr.group.as_str(), gvr.plural.as_str())).copied().unwrap_or(&none);
     let mut unknown: BTreeMap<(Gvr, String), Vec<&Reference>> = BTreeMap::new();
     let mut fresh = Known::with_capacity(entries.len());
     for entry in &entries {
         let gvr = &entry.reference.gvr;
-        let revision = customizer.revision(binding, &gvr.group, &gvr.plural);
+        let rule = rule(gvr);
         match known.get(&entry.reference) {
             Some((made_under, content))
-                if *made_under == revision && recent(&content.resource_version, &entry.resource_version) =>
+                if (Arc::ptr_eq(made_under, rule) || made_under == rule)
+                    && recent(&content.resource_version, &entry.resource_version) =>
             {
-                fresh.insert(entry.reference.clone(), (revision, content.clone()));
+                fresh.insert(entry.reference.clone(), (rule.clone(), content.clone()));
             }
             _ => unknown
                 .entry((gvr.clone(), entry.reference.namespace.clone()))
@@ -70,16 +88,16 @@ pub(crate) async fn collect(
     }
     let mut single = Vec::new();
     for ((gvr, namespace), wanted) in unknown {
-        let revision = customizer.revision(binding, &gvr.group, &gvr.plural);
-        let make = |object: Value| make(binding, &gvr, object, customizer);
         if wanted.len() < LIST_FROM {
             single.extend(wanted.into_iter().cloned());
             continue;
         }
+        let rule = rule(&gvr);
         let mut listed = list(wds, &gvr, &namespace).await?;
         for reference in wanted {
-            if let Some(content) = listed.remove(&reference.name).and_then(make) {
-                fresh.insert(reference.clone(), (revision, content));
+            let object = listed.remove(&reference.name);
+            if let Some(content) = object.and_then(|object| make(&gvr, object, rule)) {
+                fresh.insert(reference.clone(), (rule.clone(), content));
             }
         }
     }
@@ -92,10 +110,9 @@ pub(crate) async fn collect(
         .try_collect()
         .await?;
     for (reference, object) in got {
-        let gvr = reference.gvr.clone();
-        let revision = customizer.revision(binding, &gvr.group, &gvr.plural);
-        if let Some(content) = object.and_then(|object| make(binding, &gvr, object, customizer)) {
-            fresh.insert(reference, (revision, content));
+        let rule = rule(&reference.gvr).clone();
+        if let Some(content) = object.and_then(|object| make(&reference.gvr, object, &rule)) {
+            fresh.insert(reference, (rule, content));
         }
     }
     *known = fresh;
@@ -155,12 +172,14 @@ async fn list(wds: &Rest, gvr: &Gvr, namespace: &str) -> Result<HashMap<String, 
 }
 
 /// Cleans, transforms and encodes (KS-100 … KS-107); the object read is ours, nothing in the WDS changes.
-fn make(binding: &str, gvr: &Gvr, mut object: Value, customizer: &dyn Customizer) -> Option<Arc<Content>> {
+fn make(gvr: &Gvr, mut object: Value, rule: &Instructions) -> Option<Arc<Content>> {
     let text = |key: &str| object.get("metadata")?.get(key)?.as_str().map(str::to_owned);
     let (uid, resource_version) =
         (text("uid").unwrap_or_default(), text("resourceVersion").unwrap_or_default());
     clean::clean(&mut object);
-    customizer.transform(binding, &gvr.group, &gvr.plural, &mut object);
+    for path in rule {
+        path.remove_from(&mut object);
+    }
     Some(Arc::new(Content {
         identity: Arc::new(Identity::of(&object)?),
         resource: gvr.plural.clone(),
@@ -168,16 +187,34 @@ fn make(binding: &str, gvr: &Gvr, mut object: Value, customizer: &dyn Customizer
         resource_version,
         json: object.to_string().into(),
         digest: content::digest(&object),
-        wants_expansion: clean::wants_expansion(&object) && holds_template(&object),
+        templated: Templated::of(&object).map(Arc::new),
     }))
 }
 
-/// KS-124: without a string that holds `{{` there is nothing to expand.
-fn holds_template(value: &Value) -> bool {
-    match value {
-        Value::String(text) => text.contains("{{"),
-        Value::Array(items) => items.iter().any(holds_template),
-        Value::Object(members) => members.values().any(holds_template),
-        _ => false,
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::customize::path::Path;
+    use serde_json::json;
+
+    /// KS-104: the built-in removals come first, then those of CustomTransforms, and what is expanded is what is left.
+    #[test]
+    fn ks_104_transforms_come_after_the_built_in_removals() {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "{{.x}}", "b": "1"},
+            "metadata": {"name": "m", "namespace": "n", "uid": "u", "resourceVersion": "7",
+                "annotations": {"control.kubestellar.io/expand-templates": "true", "x": "y"}}});
+        let gvr = Gvr::new("", "v1", "configmaps");
+        let rule = |texts: &[&str]| texts.iter().map(|text| Path::parse(text).expect(text)).collect();
+        let plain = make(&gvr, object.clone(), &rule(&["$.data.b"])).expect("complete");
+        assert_eq!(
+            *plain.json,
+            *json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "{{.x}}"}, "metadata": {"name": "m",
+                "namespace": "n", "annotations": {"control.kubestellar.io/expand-templates": "true", "x": "y"}}})
+            .to_string()
+        );
+        assert!(plain.templated.is_some());
+        assert_eq!((plain.uid.as_str(), plain.resource_version.as_str()), ("u", "7"));
+        let annotation = r#"$.metadata.annotations["control.kubestellar.io/expand-templates"]"#;
+        assert!(make(&gvr, object, &rule(&[annotation])).expect("complete").templated.is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! What to write into one mailbox (KS-087, KS-090, KS-091, KS-142, KS-143). Pure.
+//! What to write into one mailbox (KS-087, KS-090, KS-091, KS-142, KS-143). Pure. Annotations do not matter here.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,8 +19,6 @@ pub struct Existing {
     pub fingerprint: Digest,
     /// Labels are as they should be.
     pub labelled: bool,
-    /// The annotation names the current generation of the Binding.
-    pub current: bool,
     /// It is being deleted; nothing can be done with that name until it is gone.
     pub deleting: bool,
 }
@@ -59,14 +57,21 @@ pub struct Plan {
     /// Steps of one phase may run at once; a phase starts when the one before it has succeeded. An object that moves
     /// is therefore in some envelope at every moment (KS-142).
     pub phases: [Vec<Step>; 3],
-    /// Names whose only fault is an old generation annotation: last, and never urgent (KS-091).
-    pub outdated: Vec<String>,
 }
 
 impl Plan {
     /// True when there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.phases.iter().all(Vec::is_empty)
+    }
+
+    /// Leaves only deletions. True if there was anything else.
+    pub fn only_deletions(&mut self) -> bool {
+        let [adds, releases, _] = &mut self.phases;
+        let had = !adds.is_empty() || !releases.is_empty();
+        adds.clear();
+        releases.clear();
+        had
     }
 
     /// Keeps what is in the WEC there when the envelopes `taken` cannot be written: an envelope that holds an object
@@ -110,7 +115,6 @@ pub fn plan(existing: &BTreeMap<String, Existing>, wanted: &BTreeMap<String, Wan
                 let phase = if gives { &mut *releases } else { &mut *adds };
                 phase.push(Step::Update(name.clone()));
             }
-            Some(have) if !have.current => plan.outdated.push(name.clone()),
             Some(_) => {}
         }
     }
@@ -143,13 +147,7 @@ mod tests {
     }
 
     fn have(names: &str, print: u8) -> Existing {
-        Existing {
-            items: items(names),
-            fingerprint: [print; 32],
-            labelled: true,
-            current: true,
-            deleting: false,
-        }
+        Existing { items: items(names), fingerprint: [print; 32], labelled: true, deleting: false }
     }
 
     fn want(names: &str, print: u8) -> Wanted {
@@ -160,7 +158,6 @@ mod tests {
     fn ks_143_order_and_ks_091_skipping() {
         let existing = BTreeMap::from([
             ("equal".into(), have("a", 1)),
-            ("outdated".into(), Existing { current: false, ..have("b", 1) }),
             ("unlabelled".into(), Existing { labelled: false, ..have("c", 1) }),
             ("gives".into(), have("d,e", 1)),
             ("takes".into(), have("f", 1)),
@@ -171,7 +168,6 @@ mod tests {
         ]);
         let wanted = BTreeMap::from([
             ("equal".into(), want("a", 1)),
-            ("outdated".into(), want("b", 1)),
             ("unlabelled".into(), want("c", 1)),
             ("gives".into(), want("d", 2)),
             ("loses".into(), want("k", 2)),
@@ -193,7 +189,6 @@ mod tests {
                 vec![Step::Delete("surplus".into())],
             ]
         );
-        assert_eq!(plan.outdated, ["outdated"]);
     }
 
     #[test]
@@ -264,7 +259,6 @@ mod tests {
                     items: want.items.clone(),
                     fingerprint: want.fingerprint,
                     labelled: true,
-                    current: true,
                     deleting: false,
                 };
                 existing.insert(name.clone(), fresh);

@@ -1,4 +1,6 @@
-//! What a transport has to offer to the generic controller (KS-080), and the one for OCM (KS-082).
+//! What a transport has to offer to the generic controller (KS-080), and the one for OCM (KS-082); [`bundle`] has another.
+
+pub mod bundle;
 
 use std::sync::Arc;
 
@@ -14,9 +16,9 @@ pub struct UnwrapError(pub String);
 /// The payload of a wrapped object: everything but metadata and status.
 #[derive(Clone, Debug)]
 pub struct Envelope {
-    /// The encoded `spec`.
-    pub spec: Arc<str>,
-    /// Digest of the spec; equal to that of [`Transport::unwrap`] on what the server stored.
+    /// The encoded value of [`EnvelopeKind::payload`].
+    pub payload: Arc<str>,
+    /// Digest of the payload; equal to that of [`Transport::unwrap`] on what the server stored.
     pub fingerprint: Digest,
 }
 
@@ -25,7 +27,7 @@ pub struct Envelope {
 pub struct Unwrapped {
     /// The contained objects in order: the gloss, with what is needed to notice double delivery (KS-147).
     pub items: Vec<Item>,
-    /// Digest of the spec.
+    /// Digest of the payload.
     pub fingerprint: Digest,
 }
 
@@ -68,6 +70,8 @@ pub struct EnvelopeKind {
     pub kind: &'static str,
     /// Plural.
     pub plural: &'static str,
+    /// The one top-level field that holds what is delivered.
+    pub payload: &'static str,
 }
 
 /// Envelopes are ManifestWorks (KS-082).
@@ -100,6 +104,7 @@ impl Transport for Ocm {
             version: "v1",
             kind: "ManifestWork",
             plural: "manifestworks",
+            payload: "spec",
         }
     }
 
@@ -122,7 +127,7 @@ impl Transport for Ocm {
         }
         spec.push_str("]}}");
         Envelope {
-            spec: spec.into(),
+            payload: spec.into(),
             fingerprint: fingerprint(&rest, wrapees.iter().map(|w| &w.content.digest)),
         }
     }
@@ -221,11 +226,11 @@ impl CloneWithoutManifests for serde_json::Map<String, Value> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::content::Content;
 
-    fn wrapee(kind: &str, name: &str, create_only: bool) -> Wrapee {
+    pub(super) fn wrapee(kind: &str, name: &str, create_only: bool) -> Wrapee {
         let object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "n"}});
         let content = Content {
             identity: Arc::new(Identity::of(&object).expect("complete")),
@@ -234,13 +239,13 @@ mod tests {
             resource_version: "1".into(),
             json: object.to_string().into(),
             digest: content::digest(&object),
-            wants_expansion: false,
+            templated: None,
         };
         Wrapee { content: Arc::new(content), create_only }
     }
 
     fn spec(envelope: &Envelope) -> Value {
-        serde_json::from_str(&envelope.spec).expect("an envelope is JSON")
+        serde_json::from_str(&envelope.payload).expect("an envelope is JSON")
     }
 
     #[test]
@@ -296,7 +301,7 @@ mod tests {
         let all = [wrapee("ConfigMap", "a", true), wrapee("Secret", "b", false), wrapee("Secret", "c", true)];
         let sum =
             Ocm.base_size() + all.iter().map(|w| w.content.json.len() + Ocm.extra_size(w)).sum::<usize>();
-        let real = Ocm.wrap(&all.iter().collect::<Vec<_>>()).spec.len();
+        let real = Ocm.wrap(&all.iter().collect::<Vec<_>>()).payload.len();
         assert!(sum >= real && sum - real <= 4, "{sum} {real}");
     }
 }

@@ -1,6 +1,6 @@
 //! What the ITS holds: every wrapped object of every WDS, reduced to what decisions need.
 //!
-//! Cost of one event: its own objects, and only when its spec changed.
+//! Cost of one event: its own objects, and only when its payload changed.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -24,8 +24,11 @@ use crate::{
 pub(crate) struct WrappedObject {
     #[serde(default)]
     pub(crate) metadata: ObjectMeta,
+    /// Of these two, [`EnvelopeKind::payload`](crate::plugin::EnvelopeKind::payload) is the one that counts.
     #[serde(default)]
     pub(crate) spec: Value,
+    #[serde(default)]
+    pub(crate) data: Value,
 }
 
 impl Keyed for WrappedObject {
@@ -92,13 +95,12 @@ impl Seen {
         }
     }
 
-    /// For planning, when the Binding is at `generation`.
-    pub(crate) fn existing(&self, generation: &str) -> Existing {
+    /// For planning.
+    pub(crate) fn existing(&self) -> Existing {
         Existing {
             items: self.items.clone(),
             fingerprint: self.fingerprint,
             labelled: self.exactly_labelled,
-            current: self.binding_generation == generation,
             deleting: self.deleting,
         }
     }
@@ -112,11 +114,20 @@ struct Holder {
 
 type Place = (String, Arc<Identity>);
 
-/// All wrapped objects, by origin, and who delivers what (KS-147).
+/// The envelopes of one Binding in one mailbox, by name.
+pub(crate) type Mailbox = Arc<BTreeMap<String, Arc<Seen>>>;
+
+/// All wrapped objects by origin and mailbox, and who delivers what (KS-147).
+///
+/// Cost: of an event, the items of that envelope if they changed, and a copy of its mailbox's list of envelopes if
+/// someone is looking at it; of a look at one Binding, the number of its mailboxes.
 #[derive(Default)]
 pub(crate) struct Index {
     seen: HashMap<Key, Arc<Seen>>,
-    by_origin: HashMap<Origin, BTreeSet<Key>>,
+    by_origin: HashMap<Origin, BTreeMap<String, Mailbox>>,
+    /// When someone else last changed a mailbox's envelopes of an origin.
+    disturbed: HashMap<Origin, HashMap<String, u64>>,
+    clock: u64,
     holders: HashMap<Place, Vec<Holder>>,
     contested: BTreeMap<Origin, BTreeSet<Place>>,
 }
@@ -126,31 +137,54 @@ impl Index {
         self.seen.get(key).cloned()
     }
 
-    /// All of one Binding, sorted by namespace and name.
-    pub(crate) fn of(&self, origin: &Origin) -> Vec<(Key, Arc<Seen>)> {
-        let keys = self.by_origin.get(origin).into_iter().flatten();
-        keys.filter_map(|key| Some((key.clone(), self.seen.get(key)?.clone()))).collect()
+    /// All of one Binding, by mailbox.
+    pub(crate) fn of(&self, origin: &Origin) -> BTreeMap<String, Mailbox> {
+        self.by_origin.get(origin).cloned().unwrap_or_default()
+    }
+
+    /// Notes that something else than the controller changed what a mailbox holds of an origin.
+    pub(crate) fn disturb(&mut self, origin: &Origin, mailbox: &str) {
+        self.clock += 1;
+        let clock = self.clock;
+        self.disturbed.entry(origin.clone()).or_default().insert(mailbox.to_owned(), clock);
+    }
+
+    /// Equal as long as nobody else changed what that mailbox holds of that origin.
+    pub(crate) fn disturbances(&self, origin: &Origin) -> HashMap<String, u64> {
+        self.disturbed.get(origin).cloned().unwrap_or_default()
+    }
+
+    /// The origin is no more.
+    pub(crate) fn forget(&mut self, origin: &Origin) {
+        self.disturbed.remove(origin);
+    }
+
+    /// It is known at a later version already.
+    pub(crate) fn is_stale(&self, key: &Key, resource_version: &str) -> bool {
+        self.seen.get(key).is_some_and(|known| older(resource_version, &known.resource_version))
     }
 
     /// Remembers a wrapped object. Gives the origins whose double deliveries changed.
     pub(crate) fn put(&mut self, key: Key, seen: Seen) -> BTreeSet<Origin> {
-        let old = self.seen.get(&key).cloned();
-        if let Some(old) = &old
-            && older(&seen.resource_version, &old.resource_version)
-        {
+        if self.is_stale(&key, &seen.resource_version) {
             return BTreeSet::new();
         }
-        let unchanged = old
-            .as_ref()
-            .is_some_and(|old| Arc::ptr_eq(&old.contents, &seen.contents) && old.origin == seen.origin);
+        let seen = Arc::new(seen);
+        let old = self.seen.insert(key.clone(), seen.clone());
         let mut touched = BTreeSet::new();
-        if !unchanged {
+        let moved = old.as_ref().is_some_and(|old| old.origin != seen.origin);
+        if let Some(old) = old.as_ref().filter(|_| moved) {
+            self.leave(&key, old);
+        }
+        let mailboxes = self.by_origin.entry((*seen.origin).clone()).or_default();
+        Arc::make_mut(mailboxes.entry(key.0.clone()).or_default()).insert(key.1.clone(), seen.clone());
+        let same_contents = old.as_ref().is_some_and(|old| Arc::ptr_eq(&old.contents, &seen.contents));
+        if moved || !same_contents {
             if let Some(old) = &old {
                 self.release(&key, old, &mut touched);
             }
             self.hold(&key, &seen, &mut touched);
         }
-        self.seen.insert(key, Arc::new(seen));
         touched
     }
 
@@ -158,8 +192,22 @@ impl Index {
     pub(crate) fn remove(&mut self, key: &Key) -> Option<(Arc<Seen>, BTreeSet<Origin>)> {
         let old = self.seen.remove(key)?;
         let mut touched = BTreeSet::new();
+        self.leave(key, &old);
         self.release(key, &old, &mut touched);
         Some((old, touched))
+    }
+
+    fn leave(&mut self, key: &Key, old: &Seen) {
+        let Some(mailboxes) = self.by_origin.get_mut(&*old.origin) else { return };
+        if let Some(mailbox) = mailboxes.get_mut(&key.0) {
+            Arc::make_mut(mailbox).remove(&key.1);
+            if mailbox.is_empty() {
+                mailboxes.remove(&key.0);
+            }
+        }
+        if mailboxes.is_empty() {
+            self.by_origin.remove(&*old.origin);
+        }
     }
 
     /// Lines for `Binding.status.errors` about objects that someone else delivers differently (KS-147).
@@ -177,7 +225,6 @@ impl Index {
     }
 
     fn hold(&mut self, key: &Key, seen: &Seen, touched: &mut BTreeSet<Origin>) {
-        self.by_origin.entry((*seen.origin).clone()).or_default().insert(key.clone());
         for item in seen.contents.iter() {
             let place = (key.0.clone(), item.identity.clone());
             let holder =
@@ -188,12 +235,6 @@ impl Index {
     }
 
     fn release(&mut self, key: &Key, seen: &Seen, touched: &mut BTreeSet<Origin>) {
-        if let Some(keys) = self.by_origin.get_mut(&*seen.origin) {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.by_origin.remove(&*seen.origin);
-            }
-        }
         for item in seen.contents.iter() {
             let place = (key.0.clone(), item.identity.clone());
             if let Some(holders) = self.holders.get_mut(&place)
@@ -319,6 +360,31 @@ mod tests {
         index.put(key("a"), seen("w", "a", "1", &[("x", 1, false)]));
         assert!(index.put(key("b"), seen("w", "b", "2", &[("x", 2, false)])).is_empty());
         assert!(!index.put(key("b"), seen("w", "b", "3", &[("x", 1, true)])).is_empty());
+    }
+
+    #[test]
+    fn envelopes_are_found_by_origin_and_mailbox() {
+        let mut index = Index::default();
+        let at = |mailbox: &str, name: &str| (mailbox.to_owned(), name.to_owned());
+        for (mailbox, name, binding) in
+            [("m1", "x", "a"), ("m1", "y", "a"), ("m2", "x", "a"), ("m2", "z", "b")]
+        {
+            index.put(at(mailbox, name), seen("w", binding, "1", &[]));
+        }
+        let names = |index: &Index, binding: &str| -> Vec<String> {
+            let all = index.of(&origin("w", binding)).into_iter();
+            all.flat_map(|(m, box_)| box_.keys().map(|n| format!("{m}/{n}")).collect::<Vec<_>>()).collect()
+        };
+        assert_eq!(names(&index, "a"), ["m1/x", "m1/y", "m2/x"]);
+        index.put(at("m2", "x"), seen("w", "b", "2", &[]));
+        assert_eq!(names(&index, "a"), ["m1/x", "m1/y"]);
+        assert_eq!(names(&index, "b"), ["m2/x", "m2/z"]);
+        index.remove(&at("m1", "x"));
+        index.remove(&at("m1", "y"));
+        assert!(index.of(&origin("w", "a")).is_empty() && !index.by_origin.contains_key(&origin("w", "a")));
+        let before = index.disturbances(&origin("w", "b"));
+        index.disturb(&origin("w", "b"), "m2");
+        assert_ne!(index.disturbances(&origin("w", "b")), before);
     }
 
     #[test]

@@ -57,12 +57,17 @@ pub(crate) struct Target<'a> {
     pub(crate) name: &'a str,
     pub(crate) origin: &'a Origin,
     pub(crate) generation: &'a str,
-    pub(crate) spec: &'a str,
+    pub(crate) payload: &'a str,
 }
 
 impl Writer {
     pub(crate) fn new(its: Rest, kind: EnvelopeKind) -> Self {
         Self { its, kind, gvr: Gvr::new(kind.group, kind.version, kind.plural) }
+    }
+
+    /// The field that holds what is delivered.
+    pub(crate) fn payload(&self) -> &'static str {
+        self.kind.payload
     }
 
     pub(crate) fn gvr(&self) -> &Gvr {
@@ -77,7 +82,10 @@ impl Writer {
     /// Creates it; one of the same origin that is there under this name is brought into the wanted form.
     pub(crate) async fn create(&self, target: &Target<'_>) -> Result<ObjectMeta, WriteError> {
         let metadata = metadata_of(target);
-        match self.its.create::<Answer>(&self.gvr, target.namespace, self.body(&metadata, target.spec)).await
+        match self
+            .its
+            .create::<Answer>(&self.gvr, target.namespace, self.body(&metadata, target.payload))
+            .await
         {
             Ok(answer) => Ok(answer.metadata),
             Err(error) if is_conflict(&error) => {
@@ -89,7 +97,7 @@ impl Writer {
         }
     }
 
-    /// Replaces spec, labels and annotations; finalizers stay (KS-090). The agent's own writes move the version, not
+    /// Replaces payload, labels and annotations; finalizers stay (KS-090). The agent's own writes move the version, not
     /// the spec, so a conflict is met with a new read.
     pub(crate) async fn update(
         &self,
@@ -102,7 +110,7 @@ impl Writer {
             let mut metadata = metadata_of(target);
             metadata.resource_version = version.take();
             metadata.finalizers = finalizers.take().filter(|f| !f.is_empty());
-            let body = self.body(&metadata, target.spec);
+            let body = self.body(&metadata, target.payload);
             match self.its.replace::<Answer>(&self.gvr, target.namespace, target.name, body).await {
                 Ok(answer) => return Ok(answer.metadata),
                 Err(error) if is_conflict(&error) && attempts < 8 => {
@@ -149,21 +157,24 @@ impl Writer {
         Ok(self.its.merge::<Answer>(&self.gvr, namespace, name, &patch).await?.metadata)
     }
 
-    fn body(&self, metadata: &ObjectMeta, spec: &str) -> Vec<u8> {
-        let EnvelopeKind { group, version, kind, .. } = self.kind;
+    fn body(&self, metadata: &ObjectMeta, payload: &str) -> Vec<u8> {
+        let EnvelopeKind { group, version, kind, payload: field, .. } = self.kind;
         let metadata = serde_json::to_string(metadata).unwrap_or_default();
-        let mut body = Vec::with_capacity(spec.len() + metadata.len() + 128);
+        let slash = if group.is_empty() { "" } else { "/" };
+        let mut body = Vec::with_capacity(payload.len() + metadata.len() + 128);
         for part in [
             r#"{"apiVersion":""#,
             group,
-            "/",
+            slash,
             version,
             r#"","kind":""#,
             kind,
             r#"","metadata":"#,
             &metadata,
-            r#","spec":"#,
-            spec,
+            r#",""#,
+            field,
+            r#"":"#,
+            payload,
             "}",
         ] {
             body.extend_from_slice(part.as_bytes());

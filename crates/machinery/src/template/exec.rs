@@ -20,13 +20,13 @@ pub(super) enum Flow {
 
 type Walked = Result<(), Flow>;
 
-/// Executes the body of `parsed`.
+/// Executes the body of `parsed`; tells how many steps it took.
 pub(super) fn execute(
     parsed: &Parsed,
     name: &str,
     data: Arc<BTreeMap<String, String>>,
     limits: &Limits,
-) -> Result<String, Fault> {
+) -> (Result<String, Fault>, usize) {
     let root = Value::Map(data);
     let mut executor = Executor {
         parsed,
@@ -39,9 +39,11 @@ pub(super) fn execute(
         steps: limits.steps,
         out: String::new(),
     };
-    match executor.walk(&root, &parsed.body) {
-        Err(Flow::Fault(fault)) => Err(*fault),
-        _ => Ok(executor.out),
+    let walked = executor.walk(&root, &parsed.body);
+    let steps = limits.steps - executor.steps;
+    match walked {
+        Err(Flow::Fault(fault)) => (Err(*fault), steps),
+        _ => (Ok(executor.out), steps),
     }
 }
 

@@ -135,11 +135,21 @@ impl Template {
         data: &Arc<BTreeMap<String, String>>,
         limits: &Limits,
     ) -> Result<String, Error> {
-        let expanded = match &self.parsed {
+        self.expand_counting(name, data, limits).0
+    }
+
+    /// The same, and how many steps it took: for limits over several templates.
+    pub fn expand_counting(
+        &self,
+        name: &str,
+        data: &Arc<BTreeMap<String, String>>,
+        limits: &Limits,
+    ) -> (Result<String, Error>, usize) {
+        let (expanded, steps) = match &self.parsed {
             Ok(parsed) => exec::execute(parsed, name, data.clone(), limits),
-            Err(fault) => Err(fault.clone()),
+            Err(fault) => (Err(fault.clone()), 0),
         };
-        expanded.map_err(|fault| self.error(name, fault))
+        (expanded.map_err(|fault| self.error(name, fault)), steps)
     }
 
     fn error(&self, name: &str, fault: Fault) -> Error {

@@ -1,8 +1,10 @@
 //! `kubestellar transport-controller` (KS-216).
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use transport::Config;
+use transport::plugin::{Ocm, Transport, bundle::Bundle};
 use transport::shard::Limits;
 
 use crate::clients::client;
@@ -12,7 +14,7 @@ use super::{announce, until_stopped, with};
 
 /// Run the transport controller of one WDS.
 ///
-/// Turns each Binding of the WDS into ManifestWorks in the mailbox namespaces of the ITS.
+/// Turns each Binding of the WDS into envelopes, by default ManifestWorks, in the mailbox namespaces of the ITS.
 #[derive(Debug, clap::Args)]
 #[command(
     args_override_self = true,
@@ -37,12 +39,34 @@ pub(crate) struct Args {
     /// Bindings handled at once
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     concurrency: u16,
-    /// Most objects in one ManifestWork
+    /// Most objects in one envelope
     #[arg(long, value_name = "N", default_value_t = 512_000, value_parser = clap::value_parser!(u64).range(1..))]
     max_num_wrapped: u64,
-    /// Most bytes of objects in one ManifestWork
+    /// Most bytes of objects in one envelope
     #[arg(long, value_name = "BYTES", default_value_t = 512_000, value_parser = clap::value_parser!(u64).range(1..))]
     max_size_wrapped: u64,
+    /// How objects are wrapped for the clusters
+    #[arg(long, value_enum, default_value_t)]
+    transport_plugin: Plugin,
+}
+
+/// The transports there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Plugin {
+    /// ManifestWorks, for OCM's work agent
+    #[default]
+    Ocm,
+    /// ConfigMaps that hold a list of objects, for any agent that applies it
+    Bundle,
+}
+
+impl Plugin {
+    fn transport(self) -> Arc<dyn Transport> {
+        match self {
+            Self::Ocm => Arc::new(Ocm),
+            Self::Bundle => Arc::new(Bundle),
+        }
+    }
 }
 
 pub(crate) async fn run(args: &Args) -> Result<Exit, Failure> {
@@ -57,6 +81,7 @@ pub(crate) async fn run(args: &Args) -> Result<Exit, Failure> {
             ..Limits::default()
         },
         concurrency: usize::from(args.concurrency),
+        transport: args.transport_plugin.transport(),
         ready,
         ..Config::new(&args.wds_name)
     };

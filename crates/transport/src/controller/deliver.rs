@@ -1,0 +1,478 @@
+//! Bringing the mailboxes of one Binding into the wanted state.
+//!
+//! As long as no object wants customisation, all destinations get the same envelopes, and of each mailbox that is in
+//! order only what changed is looked at.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::{Arc, OnceLock},
+};
+
+use apis::control::Binding;
+use futures::{StreamExt, stream};
+use runtime::rest::message_of;
+
+use super::{
+    Controller, Memory, SyncError,
+    layout::{Layout, Scope},
+};
+use crate::{
+    content::{Content, Identity, Wrapee},
+    customize::properties::Properties,
+    plan::{self, Existing, Step, Wanted},
+    plugin::{Envelope, Item},
+    shard::{self, Names, Piece},
+    wrapped::{Mailbox, Origin, Seen},
+    write::{Target, WriteError},
+};
+
+/// An envelope to be, for one or all destinations.
+struct Planned {
+    wanted: Wanted,
+    members: Vec<Wrapee>,
+    envelope: OnceLock<Envelope>,
+    contents: OnceLock<Arc<Vec<Item>>>,
+}
+
+type PlannedShards = BTreeMap<String, Planned>;
+
+/// What became of one mailbox.
+#[derive(Default)]
+pub(super) struct Outcome {
+    pub(super) place: String,
+    /// What went wrong, and will be tried again.
+    pub(super) failure: Option<String>,
+    /// Why something is not delivered, which is not tried again.
+    pub(super) withheld: Option<String>,
+    /// Names that are in use for objects of others, and whose those are (KS-098).
+    pub(super) taken: BTreeMap<String, Origin>,
+}
+
+impl Outcome {
+    fn in_order(&self) -> bool {
+        self.failure.is_none() && self.withheld.is_none() && self.taken.is_empty()
+    }
+}
+
+/// What a customised object came of, and what came of it.
+struct Expansion {
+    of: Arc<Content>,
+    properties: Properties,
+    result: Result<Arc<Content>, Vec<String>>,
+}
+
+/// The last expansions, by destination and original.
+#[derive(Default)]
+pub(super) struct Expansions(HashMap<String, HashMap<Arc<Identity>, Expansion>>);
+
+impl Expansions {
+    /// What this content comes to with these properties, if that is known.
+    fn known(
+        &self,
+        destination: &str,
+        content: &Arc<Content>,
+        properties: &Properties,
+    ) -> Option<Result<Arc<Content>, Vec<String>>> {
+        let known = self.0.get(destination)?.get(&content.identity)?;
+        let same = Arc::ptr_eq(&known.of, content)
+            && (Arc::ptr_eq(&known.properties, properties) || known.properties == *properties);
+        same.then(|| known.result.clone())
+    }
+}
+
+impl Controller {
+    /// Shards, plans and writes. Gives what became of each destination (KS-093).
+    pub(super) async fn deliver(
+        &self,
+        binding: &Binding,
+        wrapees: Vec<Wrapee>,
+        memory: &mut Memory,
+        errors: &mut Vec<String>,
+    ) -> Result<Vec<Outcome>, SyncError> {
+        let origin = self.origin(&binding.metadata.name.clone().unwrap_or_default());
+        let uid = binding.metadata.uid.clone().unwrap_or_default();
+        let names = Names { binding: &origin.binding, binding_uid: &uid, wds: &origin.wds };
+        if let Some(problem) = names.problem(&self.config.limits) {
+            errors.push(problem);
+            return Ok(Vec::new());
+        }
+        // Counted before looking: what is disturbed meanwhile is looked at again.
+        let (disturbances, there) = {
+            let index = self.index.lock();
+            (index.disturbances(&origin), index.of(&origin))
+        };
+        let destinations: BTreeSet<&str> = binding
+            .spec
+            .destinations
+            .iter()
+            .map(|d| d.cluster_id.as_str())
+            .filter(|d| !d.is_empty())
+            .collect();
+        // Taken, so that it is not believed in should this come to a sudden end.
+        let layout = memory.layout.take();
+        let (shards, frozen) = if wrapees.iter().any(|w| w.content.templated.is_some()) {
+            self.shards_each(&names, &destinations, &wrapees, &there, memory, errors).await?
+        } else {
+            memory.expansions = Expansions::default();
+            self.adaptation.lock().properties.set_sensitive(&origin.binding, BTreeSet::new());
+            let wrapees = self.without_oversized(wrapees, &mut HashSet::new(), errors);
+            let placement = layout.as_ref().map(|layout| &layout.placement);
+            (Shards::Same(self.shard(&names, wrapees, placement, there.values())), false)
+        };
+        let fresh = shards.layout(&names);
+        let changed = Arc::new(match (&layout, &fresh) {
+            (Some(layout), Some(fresh)) => layout.changed(&fresh.prints),
+            _ => BTreeSet::new(),
+        });
+        let disturbance = |place: &str| disturbances.get(place).copied().unwrap_or_default();
+        let generation = binding.metadata.generation.unwrap_or_default().to_string();
+        let (no_shards, no_seen) = (PlannedShards::new(), Mailbox::default());
+        let places: BTreeSet<&str> =
+            destinations.iter().copied().chain(there.keys().map(String::as_str)).collect();
+        let mut settled = HashMap::new();
+        let mut jobs = Vec::new();
+        for place in places {
+            let listed = destinations.contains(place);
+            if frozen && listed {
+                continue;
+            }
+            let scope = match (&layout, &fresh) {
+                (Some(layout), Some(_)) if listed => layout.scope(place, disturbance(place), &changed),
+                _ => Scope::Everything,
+            };
+            if scope == Scope::Nothing {
+                settled.insert(place.to_owned(), disturbance(place));
+                continue;
+            }
+            let wanted = if listed { shards.of(place) } else { &no_shards };
+            let seen = there.get(place).unwrap_or(&no_seen);
+            jobs.push(self.settle(place, &origin, &generation, wanted, seen, scope));
+        }
+        let mut outcomes: Vec<Outcome> =
+            stream::iter(jobs).buffer_unordered(self.config.parallel_destinations.max(1)).collect().await;
+        outcomes.sort_by(|a, b| a.place.cmp(&b.place));
+        let in_order = outcomes.iter().filter(|o| o.in_order() && destinations.contains(o.place.as_str()));
+        settled.extend(in_order.map(|o| (o.place.clone(), disturbance(&o.place))));
+        memory.layout = fresh.map(|fresh| Layout { settled, ..fresh });
+        Ok(outcomes)
+    }
+
+    /// KS-141; an object is reported once (KS-097).
+    fn without_oversized(
+        &self,
+        mut wrapees: Vec<Wrapee>,
+        troubled: &mut HashSet<Arc<Identity>>,
+        errors: &mut Vec<String>,
+    ) -> Vec<Wrapee> {
+        let max = self.config.limits.max_size;
+        wrapees.retain(|wrapee| {
+            let (size, identity) = (wrapee.content.json.len(), &wrapee.content.identity);
+            if size > max && troubled.insert(identity.clone()) {
+                errors.push(format!("{identity}: size {size} exceeds the maximum {max}"));
+            }
+            size <= max
+        });
+        wrapees
+    }
+
+    /// One set of shards for each destination (KS-125). True if an object could not be expanded: then nothing new is
+    /// propagated (KS-096, KS-127).
+    async fn shards_each(
+        &self,
+        names: &Names<'_>,
+        destinations: &BTreeSet<&str>,
+        wrapees: &[Wrapee],
+        there: &BTreeMap<String, Mailbox>,
+        memory: &mut Memory,
+        errors: &mut Vec<String>,
+    ) -> Result<(Shards, bool), SyncError> {
+        let properties: BTreeMap<String, Properties> = {
+            // Sensitive first: a change from here on is heard of.
+            let all = &mut self.adaptation.lock().properties;
+            let every: BTreeSet<String> = destinations.iter().map(|d| (*d).to_owned()).collect();
+            all.set_sensitive(names.binding, every.clone());
+            every.into_iter().map(|destination| (destination.clone(), all.of(&destination))).collect()
+        };
+        let templated: Vec<Arc<Content>> =
+            wrapees.iter().filter(|w| w.content.templated.is_some()).map(|w| w.content.clone()).collect();
+        let known = std::mem::take(&mut memory.expansions);
+        // Templates are a user's programs: bounded, but nothing for a thread that others wait for.
+        let expanded = tokio::task::spawn_blocking({
+            let properties = properties.clone();
+            move || expand_all(&known, &templated, &properties)
+        });
+        let expansions = expanded.await?;
+        let (mut troubled, mut oversized, mut failed) = (HashSet::new(), HashSet::new(), false);
+        let mut each = BTreeMap::new();
+        for destination in destinations {
+            let results = expansions.0.get(*destination);
+            let mut own = Vec::with_capacity(wrapees.len());
+            for wrapee in wrapees {
+                let identity = &wrapee.content.identity;
+                match results.and_then(|results| results.get(identity)).map(|expansion| &expansion.result) {
+                    None => own.push(wrapee.clone()),
+                    Some(Ok(content)) => {
+                        own.push(Wrapee { content: content.clone(), create_only: wrapee.create_only });
+                    }
+                    Some(Err(problems)) => {
+                        failed = true;
+                        // KS-097: one destination is enough to say what is wrong with an object.
+                        if troubled.insert(identity.clone()) {
+                            errors.extend(problems.iter().cloned());
+                        }
+                    }
+                }
+            }
+            let own = self.without_oversized(own, &mut oversized, errors);
+            let shards = self.shard(names, own, None, there.get(*destination));
+            each.insert((*destination).to_owned(), shards);
+        }
+        memory.expansions = expansions;
+        Ok((Shards::Each(each), failed))
+    }
+
+    /// Distributes objects over envelopes. They keep the place they have by `placement`, or else by what is `there`.
+    fn shard<'a>(
+        &self,
+        names: &Names<'_>,
+        wrapees: Vec<Wrapee>,
+        placement: Option<&BTreeMap<Arc<Identity>, usize>>,
+        there: impl IntoIterator<Item = &'a Mailbox>,
+    ) -> PlannedShards {
+        let transport = &*self.config.transport;
+        let mut current = BTreeMap::new();
+        if placement.is_none() {
+            for (name, seen) in there.into_iter().flat_map(|mailbox| mailbox.iter()) {
+                let Some(number) = names.number(name) else { continue };
+                for identity in seen.items.iter() {
+                    current.entry(identity.clone()).or_insert(number);
+                }
+            }
+        }
+        let pieces: Vec<Piece> = wrapees
+            .iter()
+            .map(|w| Piece {
+                identity: w.content.identity.clone(),
+                uid: w.content.uid.clone(),
+                size: w.content.json.len() + transport.extra_size(w),
+            })
+            .collect();
+        let current = placement.unwrap_or(&current);
+        shard::assign(&pieces, current, names, &self.config.limits, transport.base_size())
+            .into_iter()
+            .map(|shard| {
+                let members: Vec<Wrapee> =
+                    shard.members.iter().filter_map(|index| wrapees.get(*index).cloned()).collect();
+                let items = members.iter().map(|w| w.content.identity.clone()).collect();
+                let fingerprint = transport.fingerprint(&members.iter().collect::<Vec<_>>());
+                let wanted = Wanted { items: Arc::new(items), fingerprint };
+                (
+                    shard.name,
+                    Planned { wanted, members, envelope: OnceLock::new(), contents: OnceLock::new() },
+                )
+            })
+            .collect()
+    }
+
+    /// Brings one mailbox into the wanted state, as far as names are free.
+    async fn settle(
+        &self,
+        place: &str,
+        origin: &Origin,
+        generation: &str,
+        shards: &PlannedShards,
+        seen: &Mailbox,
+        scope: Scope,
+    ) -> Outcome {
+        let existing: BTreeMap<String, Existing> = seen
+            .iter()
+            .filter(|(name, _)| scope.covers(name))
+            .map(|(name, seen)| (name.clone(), seen.existing()))
+            .collect();
+        let wanted: BTreeMap<String, Wanted> = shards
+            .iter()
+            .filter(|(name, _)| scope.covers(name))
+            .map(|(name, planned)| (name.clone(), planned.wanted.clone()))
+            .collect();
+        let mut plan = plan::plan(&existing, &wanted);
+        let mut outcome = Outcome {
+            place: place.to_owned(),
+            taken: self.taken(place, origin, &wanted),
+            ..Outcome::default()
+        };
+        if self.adaptation.lock().properties.is_terminating(place) && plan.only_deletions() {
+            // The hub empties the mailbox of a cluster that is deleted; filling it again would never end.
+            outcome.withheld = Some("its ManagedCluster is being deleted; nothing new goes there".to_owned());
+            let mut expected = self.expected.lock();
+            for name in wanted.keys() {
+                expected.remove(&(place.to_owned(), name.clone()));
+            }
+        } else {
+            let mut expected = self.expected.lock();
+            for (name, want) in wanted.iter().filter(|(name, _)| !outcome.taken.contains_key(*name)) {
+                expected.insert((place.to_owned(), name.clone()), want.fingerprint);
+            }
+        }
+        for number in 0..plan.phases.len() {
+            plan.hold_back(&outcome.taken.keys().cloned().collect(), &existing, &wanted);
+            let steps: Vec<_> = plan
+                .phases
+                .get(number)
+                .into_iter()
+                .flatten()
+                .map(|step| async move {
+                    (
+                        step.name().to_owned(),
+                        self.execute(place, origin, generation, step, shards, seen).await,
+                    )
+                })
+                .collect();
+            let results: Vec<(String, Result<(), WriteError>)> =
+                stream::iter(steps).buffer_unordered(8).collect().await;
+            for (name, result) in results {
+                match result {
+                    Ok(()) => {}
+                    Err(WriteError::Taken(owner)) => {
+                        self.expected.lock().remove(&(place.to_owned(), name.clone()));
+                        outcome.taken.insert(name, owner);
+                    }
+                    Err(WriteError::Request(error)) => {
+                        outcome.failure.get_or_insert_with(|| message_of(&error));
+                    }
+                }
+            }
+            if outcome.failure.is_some() {
+                break;
+            }
+        }
+        outcome
+    }
+
+    /// Wanted names that the index knows to be in use for others: no need to ask.
+    fn taken(
+        &self,
+        place: &str,
+        origin: &Origin,
+        wanted: &BTreeMap<String, Wanted>,
+    ) -> BTreeMap<String, Origin> {
+        let index = self.index.lock();
+        wanted
+            .keys()
+            .filter_map(|name| {
+                let other = index.get(&(place.to_owned(), name.clone()))?;
+                (*other.origin != *origin).then(|| (name.clone(), (*other.origin).clone()))
+            })
+            .collect()
+    }
+
+    async fn execute(
+        &self,
+        place: &str,
+        origin: &Origin,
+        generation: &str,
+        step: &Step,
+        shards: &PlannedShards,
+        seen: &Mailbox,
+    ) -> Result<(), WriteError> {
+        let (name, create) = match step {
+            Step::Delete(name) => {
+                self.expected.lock().remove(&(place.to_owned(), name.clone()));
+                let Some(old) = seen.get(name) else { return Ok(()) };
+                return Ok(self.writer.delete(place, name, &old.uid).await?);
+            }
+            Step::Create(name) => (name, true),
+            Step::Update(name) => (name, false),
+        };
+        let Some(planned) = shards.get(name) else { return Ok(()) };
+        let envelope = planned
+            .envelope
+            .get_or_init(|| self.config.transport.wrap(&planned.members.iter().collect::<Vec<_>>()));
+        let target = Target { namespace: place, name, origin, generation, payload: &envelope.payload };
+        let written = if create {
+            self.writer.create(&target).await?
+        } else {
+            let old = seen.get(name);
+            let version = old.map(|old| old.resource_version.clone());
+            let finalizers = old.map(|old| old.finalizers.clone());
+            self.writer.update(&target, version, finalizers).await?
+        };
+        let contents = planned.contents.get_or_init(|| {
+            let item = |w: &Wrapee| Item {
+                identity: w.content.identity.clone(),
+                digest: w.content.digest,
+                create_only: w.create_only,
+            };
+            Arc::new(planned.members.iter().map(item).collect())
+        });
+        let fingerprint = planned.wanted.fingerprint;
+        let fresh = Seen::new(&written, fingerprint, contents.clone(), planned.wanted.items.clone());
+        let touched = self.index.lock().put((place.to_owned(), name.clone()), fresh);
+        self.enqueue_all(touched.into_iter().filter(|o| o != origin).collect());
+        Ok(())
+    }
+}
+
+/// Expands all of `contents` for all destinations, as far as the outcome is not known.
+fn expand_all(
+    known: &Expansions,
+    contents: &[Arc<Content>],
+    properties: &BTreeMap<String, Properties>,
+) -> Expansions {
+    let one = |destination: &str, content: &Arc<Content>, properties: &Properties| {
+        let result = known
+            .known(destination, content, properties)
+            .unwrap_or_else(|| expand(destination, content, properties));
+        Expansion { of: content.clone(), properties: properties.clone(), result }
+    };
+    let each = properties.iter().map(|(destination, properties)| {
+        let all = contents
+            .iter()
+            .map(|content| (content.identity.clone(), one(destination, content, properties)))
+            .collect();
+        (destination.clone(), all)
+    });
+    Expansions(each.collect())
+}
+
+fn expand(
+    destination: &str,
+    content: &Arc<Content>,
+    properties: &Properties,
+) -> Result<Arc<Content>, Vec<String>> {
+    let Some(templated) = &content.templated else { return Ok(content.clone()) };
+    let object = templated.expand(destination, &content.identity, properties)?;
+    content.customised(&object).map(Arc::new).ok_or_else(|| {
+        vec![format!("template: {destination}/{}: expansion leaves no name or kind", content.identity)]
+    })
+}
+
+enum Shards {
+    Same(PlannedShards),
+    Each(BTreeMap<String, PlannedShards>),
+}
+
+impl Shards {
+    fn of(&self, destination: &str) -> &PlannedShards {
+        static NONE: PlannedShards = BTreeMap::new();
+        match self {
+            Self::Same(shards) => shards,
+            Self::Each(each) => each.get(destination).unwrap_or(&NONE),
+        }
+    }
+
+    /// What is to be remembered when it is the same for all.
+    fn layout(&self, names: &Names<'_>) -> Option<Layout> {
+        let Self::Same(shards) = self else { return None };
+        let mut layout = Layout::default();
+        for (name, planned) in shards {
+            layout.prints.insert(name.clone(), planned.wanted.fingerprint);
+            if let Some(number) = names.number(name) {
+                layout.placement.extend(planned.wanted.items.iter().map(|item| (item.clone(), number)));
+            }
+        }
+        Some(layout)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,96 @@
+//! What is followed in the WDS and the ITS.
+
+use std::collections::BTreeMap;
+
+use apis::constants::{CLUSTER_GROUP, CONTROL_GROUP};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use runtime::{
+    feed::{Key, Keyed},
+    rest::Gvr,
+};
+use serde::{Deserialize, de::DeserializeOwned};
+
+/// A typed object as it arrives.
+#[derive(Clone)]
+pub(super) struct Watched<T>(pub(super) T);
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Watched<T> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        T::deserialize(deserializer).map(Self)
+    }
+}
+
+impl<T: Resource> Keyed for Watched<T> {
+    fn key(&self) -> Key {
+        let metadata = self.0.meta();
+        (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+    }
+
+    fn resource_version(&self) -> &str {
+        self.0.meta().resource_version.as_deref().unwrap_or_default()
+    }
+}
+
+/// An inventory object or a property ConfigMap.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Facts {
+    pub(super) metadata: ObjectMeta,
+    data: Option<BTreeMap<String, String>>,
+    binary_data: Option<BTreeMap<String, String>>,
+}
+
+impl Facts {
+    /// `data`, and over it the bytes of `binaryData` taken as text (KS-128).
+    pub(super) fn properties(self) -> BTreeMap<String, String> {
+        let mut all = self.data.unwrap_or_default();
+        let binary = self.binary_data.into_iter().flatten();
+        all.extend(binary.filter_map(|(key, value)| {
+            let bytes = STANDARD.decode(value.as_bytes()).ok()?;
+            Some((key, String::from_utf8_lossy(&bytes).into_owned()))
+        }));
+        all
+    }
+}
+
+impl Keyed for Facts {
+    fn key(&self) -> Key {
+        (self.metadata.namespace.clone().unwrap_or_default(), self.metadata.name.clone().unwrap_or_default())
+    }
+
+    fn resource_version(&self) -> &str {
+        self.metadata.resource_version.as_deref().unwrap_or_default()
+    }
+}
+
+pub(super) fn bindings() -> Gvr {
+    Gvr::new(CONTROL_GROUP, "v1alpha1", "bindings")
+}
+
+pub(super) fn transforms() -> Gvr {
+    Gvr::new(CONTROL_GROUP, "v1alpha1", "customtransforms")
+}
+
+pub(super) fn clusters() -> Gvr {
+    Gvr::new(CLUSTER_GROUP, "v1", "managedclusters")
+}
+
+pub(super) fn config_maps() -> Gvr {
+    Gvr::new("", "v1", "configmaps")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ks_128_binary_data_is_text_and_comes_last() {
+        let facts: Facts = serde_json::from_value(serde_json::json!({"metadata": {"name": "atlas"},
+            "data": {"a": "1", "b": "2"}, "binaryData": {"b": "w6k=", "bad": "%"}}))
+        .expect("a ConfigMap");
+        let properties: Vec<_> = facts.properties().into_iter().collect();
+        assert_eq!(properties, [("a".into(), "1".into()), ("b".into(), "é".into())]);
+    }
+}
