@@ -553,3 +553,83 @@ async fn ks_080_the_bundle_plugin_delivers_config_maps() {
     all.its.until(path, |it| it.is_none()).await;
     all.end().await;
 }
+
+/// KS-085, KS-013: the finalizer is there before the first envelope, and what others say in the status stays. KS-087: an
+/// envelope in a mailbox that is no destination goes. KS-086, KS-079: deletion removes all that carries the labels,
+/// wherever it is. KS-083: what is another WDS's stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_086_nothing_of_a_deleted_binding_stays() {
+    let all = Running::start().await;
+    all.map("a", json!({}), json!({"k": "1"})).await;
+    all.bind(&["a"], &["atlas"]).await;
+    all.mailbox("atlas", |it| !it.is_empty()).await;
+    let binding = all.wds.get(&format!("{BINDINGS}/b")).await.unwrap();
+    assert_eq!(binding["metadata"]["finalizers"], json!(["transport.kubestellar.io/object-cleanup"]));
+    all.observed().await;
+    let condition = json!({"type": "X", "status": "True", "reason": "R", "message": "",
+        "lastTransitionTime": "2024-01-01T00:00:00Z"});
+    all.wds.patch(&format!("{BINDINGS}/b/status"), json!({"status": {"conditions": [condition]}})).await;
+    let foreign = |name: &str, wds: &str| {
+        json!({"apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+            "metadata": {"name": name, "labels": {
+                "transport.kubestellar.io/originOwnerReferenceBindingKey": "b",
+                "transport.kubestellar.io/originWdsName": wds}},
+            "spec": {"workload": {"manifests": []}}})
+    };
+    let boreas = "/apis/work.open-cluster-management.io/v1/namespaces/boreas/manifestworks";
+    all.its.post(boreas, foreign("other", "wds2")).await;
+    all.its.post(boreas, foreign("stray", "wds1")).await;
+    all.mailbox("boreas", |it| it.keys().eq(["other"])).await;
+    all.bind(&["a"], &["boreas", "atlas"]).await;
+    all.mailbox("boreas", |it| it.contains_key("b-wds1-0")).await;
+    all.observed().await;
+    let binding = all.wds.get(&format!("{BINDINGS}/b")).await.unwrap();
+    assert_eq!(binding["status"]["conditions"][0]["type"], "X");
+    all.wds.delete(&format!("{BINDINGS}/b")).await;
+    all.wds.until(&format!("{BINDINGS}/b"), |it| it.is_none()).await;
+    all.mailbox("atlas", Mailbox::is_empty).await;
+    assert!(all.mailbox("boreas", |_| true).await.keys().eq(["other"]));
+    all.end().await;
+}
+
+/// KS-A-10 in the ITS: a create-only object says so in its envelope and the others do not (KS-082); KS-147: another
+/// Binding that delivers it differently is reported on both, until they agree.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_147_create_only_and_double_delivery() {
+    let all = Running::start().await;
+    all.map("a", json!({}), json!({"k": "1"})).await;
+    all.map("z", json!({}), json!({"k": "1"})).await;
+    let spec = |once: bool| {
+        let entry = |name: &str, once: bool| {
+            json!({"group": "", "version": "v1", "resource": "configmaps", "namespace": "shop", "name": name,
+                "resourceVersion": "1", "createOnly": once})
+        };
+        json!({"workload": {"namespaceScope": [entry("a", once), entry("z", false)]},
+            "destinations": [{"clusterId": "atlas"}]})
+    };
+    let body = |name: &str, once: bool| {
+        json!({"apiVersion": "control.kubestellar.io/v1alpha1", "kind": "Binding", "metadata": {"name": name},
+            "spec": spec(once)})
+    };
+    all.wds.post(BINDINGS, body("b", true)).await;
+    all.mailbox("atlas", |it| it.contains_key("b-wds1-0")).await;
+    let work = "/apis/work.open-cluster-management.io/v1/namespaces/atlas/manifestworks/b-wds1-0";
+    let configs = all.its.get(work).await.unwrap()["spec"]["manifestConfigs"].clone();
+    assert_eq!(configs.as_array().map(Vec::len), Some(1));
+    assert_eq!(configs[0]["resourceIdentifier"]["name"], "a");
+    assert_eq!(configs[0]["updateStrategy"], json!({"type": "CreateOnly"}));
+    assert!(all.observed().await.is_empty());
+    all.wds.post(BINDINGS, body("c", false)).await;
+    let lines = all.errors(|errors| !errors.is_empty()).await;
+    assert_eq!(lines, ["ConfigMap(shop/a) is also delivered to atlas by Binding c of WDS wds1"]);
+    let told = |it: Option<&Value>| {
+        it.is_some_and(|it| {
+            it["status"]["errors"]
+                == json!(["ConfigMap(shop/a) is also delivered to atlas by Binding b of WDS wds1"])
+        })
+    };
+    all.wds.until(&format!("{BINDINGS}/c"), told).await;
+    all.wds.patch(&format!("{BINDINGS}/c"), json!({"spec": spec(true)})).await;
+    assert!(all.errors(<[String]>::is_empty).await.is_empty());
+    all.end().await;
+}
