@@ -9,6 +9,8 @@ pub const CLUSTER_GROUP: &str = "cluster.open-cluster-management.io";
 pub const WORK_GROUP: &str = "work.open-cluster-management.io";
 /// API group of OCM add-ons.
 pub const ADDON_GROUP: &str = "addon.open-cluster-management.io";
+/// API group of Metacontroller.
+pub const METACONTROLLER_GROUP: &str = "metacontroller.k8s.io";
 /// API group of KubeFlex control planes.
 pub const TENANCY_GROUP: &str = "tenancy.kflex.kubestellar.org";
 

@@ -4,7 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Resource;
 use serde_json::{Map, Value, json};
 
-use crate::{control, kind::Root, ocm, schema, tenancy};
+use crate::{control, kind::Root, metacontroller, ocm, schema, tenancy};
 
 /// What a type doesn't say about its CRD.
 #[derive(Clone, Copy, Default)]
@@ -221,9 +221,51 @@ pub fn tenancy() -> Vec<CustomResourceDefinition> {
     ]
 }
 
+/// Metacontroller's kinds (MC-001).
+pub fn metacontroller() -> Vec<CustomResourceDefinition> {
+    let mut crds = vec![
+        crd::<metacontroller::CompositeController>(Extras {
+            singular: "compositecontroller",
+            short: &["cc", "cctl"],
+            status: true,
+            ..Extras::default()
+        }),
+        crd::<metacontroller::ControllerRevision>(Extras {
+            singular: "controllerrevision",
+            namespaced: true,
+            status: true,
+            ..Extras::default()
+        }),
+        crd::<metacontroller::DecoratorController>(Extras {
+            singular: "decoratorcontroller",
+            short: &["dec", "decorators"],
+            status: true,
+            ..Extras::default()
+        }),
+        crd::<metacontroller::MapController>(Extras {
+            singular: "mapcontroller",
+            short: &["mapc", "mctl"],
+            status: true,
+            columns: &[
+                ("Parent", "string", ".spec.parentResource.resource", 0),
+                ("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status", 0),
+                AGE,
+            ],
+            ..Extras::default()
+        }),
+    ];
+    for crd in &mut crds {
+        // Definitions in a *.k8s.io group are refused without it.
+        let approval = "unapproved, request not yet submitted";
+        let annotations = crd.metadata.annotations.get_or_insert_default();
+        annotations.insert("api-approved.kubernetes.io".into(), approval.into());
+    }
+    crds
+}
+
 /// Every CRD of this crate.
 pub fn all() -> Vec<CustomResourceDefinition> {
-    [control(), work_status(), ocm_hub(), ocm_spoke(), tenancy()].concat()
+    [control(), work_status(), ocm_hub(), ocm_spoke(), tenancy(), metacontroller()].concat()
 }
 
 fn crd<K: Resource<DynamicType = ()> + Root>(extras: Extras) -> CustomResourceDefinition {

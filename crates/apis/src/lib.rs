@@ -3,6 +3,7 @@
 //! * [`control`]: `control.kubestellar.io/v1alpha1`, what users and controllers exchange.
 //! * [`ocm`]: the parts of Open Cluster Management's API groups that KubeStellar uses.
 //! * [`tenancy`]: KubeFlex' `tenancy.kflex.kubestellar.org/v1alpha1`.
+//! * [`metacontroller`]: Metacontroller's `metacontroller.k8s.io/v1alpha1`.
 //! * [`constants`]: labels, annotations, finalizers, field managers and namespaces (KS-019).
 //! * [`crds`]: the CustomResourceDefinitions, generated from these types; the same as YAML in `crds/`.
 //!
@@ -14,6 +15,7 @@ pub mod constants;
 pub mod control;
 pub mod crds;
 mod kind;
+pub mod metacontroller;
 pub mod ocm;
 mod schema;
 pub mod tenancy;

@@ -207,6 +207,29 @@ fn ks_200_a_work_status_keeps_any_status() {
     );
 }
 
+/// MC-001, MC-002, MC-006: names, what the schema refuses, and that nothing unknown is kept.
+#[test]
+fn mc_001_a_map_controller_has_the_documented_shape() {
+    let crds = crds::metacontroller();
+    let crd = &crds[3];
+    assert_eq!(name(crd), "mapcontrollers.metacontroller.k8s.io");
+    assert_eq!(crd.spec.scope, "Cluster");
+    assert_eq!(crd.spec.names.short_names, Some(vec!["mapc".into(), "mctl".into()]));
+    for crd in &crds {
+        assert!(crd.metadata.annotations.as_ref().unwrap().contains_key("api-approved.kubernetes.io"));
+        assert!(crd.spec.versions[0].subresources.as_ref().unwrap().status.is_some());
+    }
+    let schema = &schemas(crd)[0];
+    let spec = &schema["properties"]["spec"];
+    assert_eq!(spec["required"], json!(["hooks", "inputResources", "outputResources", "parentResource"]));
+    assert_eq!(spec["properties"]["hooks"]["required"], json!(["map"]));
+    let outputs = &spec["properties"]["outputResources"];
+    assert_eq!((&outputs["minItems"], &outputs["maxItems"]), (&json!(1), &json!(64)));
+    let strategy = &outputs["items"]["properties"]["updateStrategy"]["properties"]["method"];
+    assert_eq!(strategy["enum"], json!(["OnDelete", "Recreate", "InPlace"]));
+    assert!(!spec.to_string().contains("preserve-unknown-fields"), "MC-006");
+}
+
 #[test]
 fn ocm_017_objects_keep_their_kind_when_written_and_read() {
     use kubestellar_apis::{control::Binding, ocm::ManifestWork};
