@@ -292,3 +292,34 @@ async fn as_050_a_standard_namespace_comes_back_and_custom_content_goes_too() {
     .await;
     s.stop().await;
 }
+
+/// A deleted claim goes, but not while a pod uses it; so does a volume.
+#[tokio::test]
+async fn claims_and_volumes_go_once_nothing_uses_them() {
+    let s = Running::start().await;
+    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+    let claim = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}})
+    };
+    s.post(claims, claim("free")).await;
+    s.post(claims, claim("used")).await;
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {
+        "containers": [{"name": "c", "image": "i"}],
+        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "used"}}],
+    }});
+    s.post("/api/v1/namespaces/default/pods", pod).await;
+    s.delete(&format!("{claims}/used"), json!({})).await;
+    s.delete(&format!("{claims}/free"), json!({})).await;
+    s.until_gone(&format!("{claims}/free")).await;
+    assert!(s.get(&format!("{claims}/used")).await.is_some());
+    s.delete("/api/v1/namespaces/default/pods/p", json!({"gracePeriodSeconds": 0})).await;
+    s.until_gone(&format!("{claims}/used")).await;
+    let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": {
+        "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/v"},
+    }});
+    s.post("/api/v1/persistentvolumes", volume).await;
+    s.delete("/api/v1/persistentvolumes/v", json!({})).await;
+    s.until_gone("/api/v1/persistentvolumes/v").await;
+    s.stop().await;
+}

@@ -1,7 +1,7 @@
 //! The generic controllers of a space: what makes stored objects behave as in a Kubernetes control plane.
 //!
 //! All share one watch over the space. Decisions are pure functions over a snapshot of the store ([`gc`],
-//! [`namespaces`], [`accounts`], [`certificates`], [`expiry`]); [`work`] carries them out through the API, under
+//! [`namespaces`], [`accounts`], [`certificates`], [`expiry`], [`protection`]); [`work`] carries them out through the API, under
 //! the same rules as any client.
 
 mod accounts;
@@ -9,6 +9,7 @@ pub mod certificates;
 mod expiry;
 mod gc;
 mod namespaces;
+mod protection;
 mod work;
 
 pub(crate) use work::now;
@@ -90,6 +91,8 @@ pub(crate) enum Task {
     Certify(Arc<str>),
     /// A core event that may be too old.
     Expire(Arc<str>, Arc<str>),
+    /// A claim or volume on its way out that may be in use.
+    Release(Key),
 }
 
 /// What the controllers know beyond the store.
@@ -100,6 +103,8 @@ pub(crate) struct Knowledge {
     pub(crate) puzzled: Vec<Uid>,
     /// Namespaces being deleted.
     terminating: std::collections::HashSet<Arc<str>>,
+    /// Claims being deleted that pods may use.
+    claims: std::collections::HashSet<Key>,
     queue: Queue<Task>,
     places: Places,
 }
@@ -112,6 +117,9 @@ struct Places {
     roles: Collection,
     requests: Collection,
     events: Collection,
+    claims: Collection,
+    volumes: Collection,
+    pods: Collection,
 }
 
 pub(crate) fn roles() -> Collection {
@@ -129,6 +137,7 @@ impl Knowledge {
             kinds: Kinds::default(),
             puzzled: Vec::new(),
             terminating: std::collections::HashSet::new(),
+            claims: std::collections::HashSet::new(),
             queue,
             places: Places {
                 namespaces: namespaces::collection(),
@@ -137,6 +146,9 @@ impl Knowledge {
                 roles: roles(),
                 requests: requests(),
                 events: expiry::collection(),
+                claims: protection::claims(),
+                volumes: protection::volumes(),
+                pods: protection::pods(),
             },
         }
     }
@@ -165,6 +177,17 @@ impl Knowledge {
             look(Task::Aggregate);
         } else if *collection == self.places.requests && !gone {
             look(Task::Certify(name.clone()));
+        } else if *collection == self.places.claims || *collection == self.places.volumes {
+            let waits = !gone && protection::is_waiting(entry);
+            if !waits {
+                self.claims.remove(&entry.key);
+            } else if *collection == self.places.volumes || self.claims.insert(entry.key.clone()) {
+                look(Task::Release(entry.key.clone()));
+            }
+        } else if *collection == self.places.pods {
+            for claim in self.claims.iter().filter(|claim| claim.namespace == *namespace) {
+                look(Task::Release(claim.clone()));
+            }
         }
         if gone && self.terminating.contains(namespace) {
             look(Task::Empty(namespace.clone()));
@@ -194,6 +217,7 @@ impl State for Knowledge {
         self.graph.clear();
         self.puzzled.clear();
         self.terminating.clear();
+        self.claims.clear();
         self.kinds.start(all);
         let collections: Vec<Collection> = all.collections().cloned().collect();
         for collection in collections {

@@ -11,7 +11,7 @@ use store::{Collection, Entry, Key, Snapshot, SpaceStore};
 
 use super::accounts::{self, Need};
 use super::gc::{self, Action, Uid};
-use super::{Config, Knowledge, Task, certificates, expiry, namespaces, requests, roles};
+use super::{Config, Knowledge, Task, certificates, expiry, namespaces, protection, requests, roles};
 use crate::kinds::escape;
 use crate::local::{Local, MERGE, Refused, unless_overtaken};
 
@@ -52,6 +52,13 @@ impl Shell {
             Task::Aggregate => self.aggregate().await,
             Task::Certify(name) => self.certify(&name).await,
             Task::Expire(namespace, name) => self.expire(&namespace, &name).await,
+            Task::Release(key) => {
+                let released = protection::release(&key, &self.store.snapshot());
+                if let Some((uid, finalizer)) = released {
+                    self.drop_finalizer(&key, &uid, finalizer).await?;
+                }
+                Ok(Next::OnChange)
+            }
         }
     }
 
