@@ -68,6 +68,7 @@ enum Command {
     TransportController(components::transport_controller::Args),
     WorkAgent(components::work_agent::Args),
     StatusAgent(components::status_agent::Args),
+    Metacontroller(components::metacontroller::Args),
 }
 
 /// Print the completion script of a shell.
@@ -81,7 +82,11 @@ struct CompletionArgs {
 
 /// Runs the chosen command.
 pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
-    logging::init(if cli.global.quiet { 0 } else { cli.global.v }, cli.global.log_format);
+    let (mut level, mut format) = (if cli.global.quiet { 0 } else { cli.global.v }, cli.global.log_format);
+    if let Command::Metacontroller(args) = &cli.command {
+        (level, format) = args.logging(level, format);
+    }
+    logging::init(level, format);
     let data = || DataDir::resolve(cli.global.data_dir.as_deref());
     let running = || DataDir::resolve_running(cli.global.data_dir.as_deref());
     let kubeconfigs = || kubeconfig::files(cli.global.kubeconfig.as_deref());
@@ -103,6 +108,9 @@ pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
         Command::TransportController(args) => components::transport_controller::run(args).await,
         Command::WorkAgent(args) => components::work_agent::run(args).await,
         Command::StatusAgent(args) => components::status_agent::run(args).await,
+        Command::Metacontroller(args) => {
+            components::metacontroller::run(args, cli.global.kubeconfig.as_deref()).await
+        }
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn init(verbosity: u8, format: LogFormat) {
         1 => "warn,kubestellar=info",
         2 | 3 => "info",
         4 | 5 => {
-            "info,kubestellar=debug,kubestellar_apiserver=debug,kubestellar_space=debug,kubestellar_runtime=debug,kubestellar_controller_manager=debug,kubestellar_transport=debug,kubestellar_ocm=debug,kubestellar_status_addon=debug"
+            "info,kubestellar=debug,kubestellar_apiserver=debug,kubestellar_space=debug,kubestellar_runtime=debug,kubestellar_controller_manager=debug,kubestellar_transport=debug,kubestellar_ocm=debug,kubestellar_status_addon=debug,kubestellar_metacontroller=debug"
         }
         _ => "debug",
     };

@@ -87,6 +87,9 @@ pub(crate) struct Shape {
     pub(crate) clusters: Vec<Cluster>,
     pub(crate) listen: SocketAddr,
     pub(crate) simulate_workloads: bool,
+    /// Metacontroller runs in every WDS.
+    #[serde(default)]
+    pub(crate) metacontroller: bool,
 }
 
 /// What one `up` asks for; absent means "as it is, or the default".
@@ -98,6 +101,7 @@ pub(crate) struct Wish {
     pub(crate) labels: Vec<(SpaceName, BTreeMap<String, String>)>,
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) simulate_workloads: Option<bool>,
+    pub(crate) metacontroller: Option<bool>,
 }
 
 impl Shape {
@@ -141,6 +145,7 @@ impl Shape {
         }
         shape.listen = wish.listen.unwrap_or(shape.listen);
         shape.simulate_workloads = wish.simulate_workloads.unwrap_or(shape.simulate_workloads);
+        shape.metacontroller |= wish.metacontroller.unwrap_or_default();
         shape.check_names()?;
         Ok(shape)
     }
@@ -160,6 +165,7 @@ impl Shape {
             clusters: vec![],
             listen: DEFAULT_LISTEN,
             simulate_workloads: true,
+            metacontroller: false,
         }
     }
 

@@ -268,6 +268,9 @@ impl<T: Watched, H: FnMut(Event<T>)> Informer<'_, T, H> {
             _ => None,
         };
         let resource = &self.source.resource.plural;
+        if !matches!(error, TurnError::Short | TurnError::Silent) && !matches!(code, Some(400 | 410 | 422)) {
+            self.store.set_trouble(Some(error.to_string()));
+        }
         match code {
             Some(410) => self.version = None,
             Some(400 | 422) if self.version.is_none() && self.streaming => self.streaming = false,
@@ -331,6 +334,9 @@ impl<T: Watched, H: FnMut(Event<T>)> Informer<'_, T, H> {
         }
         let request = self.request(&query, false)?;
         let events = self.client.request_events::<T>(request).await?;
+        if listing.is_none() {
+            self.store.set_trouble(None);
+        }
         pin_mut!(events);
         loop {
             let next = tokio::time::timeout(Duration::from_secs(WATCH_SECONDS + 15), events.next());
@@ -399,6 +405,7 @@ impl<T: Watched, H: FnMut(Event<T>)> Informer<'_, T, H> {
 
     /// Ends a list: what was not in it is gone.
     fn complete(&mut self, seen: &BTreeSet<ObjectKey>) {
+        self.store.set_trouble(None);
         if self.store.len() != seen.len() {
             for key in self.store.keys().into_iter().filter(|key| !seen.contains(key)) {
                 if let Some(last) = self.store.remove(&key) {

@@ -83,6 +83,7 @@ pub struct Store<T>(Arc<Inner<T>>);
 struct Inner<T> {
     objects: RwLock<BTreeMap<ObjectKey, Arc<T>>>,
     synced: watch::Sender<bool>,
+    trouble: watch::Sender<Option<Arc<str>>>,
 }
 
 impl<T> Clone for Store<T> {
@@ -93,7 +94,11 @@ impl<T> Clone for Store<T> {
 
 impl<T> Default for Store<T> {
     fn default() -> Self {
-        Self(Arc::new(Inner { objects: RwLock::default(), synced: watch::Sender::new(false) }))
+        Self(Arc::new(Inner {
+            objects: RwLock::default(),
+            synced: watch::Sender::new(false),
+            trouble: watch::Sender::new(None),
+        }))
     }
 }
 
@@ -146,6 +151,21 @@ impl<T> Store<T> {
     pub async fn synced(&self) {
         // The sender lives in `self`, so the wait can't fail.
         let _ = self.0.synced.subscribe().wait_for(|synced| *synced).await;
+    }
+
+    /// Why the informer can't follow its resource at the moment, and whenever that changes. What is in the store is the
+    /// last that is known.
+    pub fn trouble(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.0.trouble.subscribe()
+    }
+
+    pub(crate) fn set_trouble(&self, why: Option<String>) {
+        let why = why.map(Arc::from);
+        self.0.trouble.send_if_modified(|known| {
+            let changed = *known != why;
+            *known = why;
+            changed
+        });
     }
 
     pub(crate) fn set_synced(&self) {

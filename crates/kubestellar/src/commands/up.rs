@@ -39,6 +39,9 @@ pub(crate) struct ShapeArgs {
     /// Carry workloads in simulated clusters to the status a healthy cluster would show [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     simulate_workloads: Option<bool>,
+    /// Run Metacontroller in every WDS: MapControllers, CompositeControllers and DecoratorControllers
+    #[arg(long)]
+    metacontroller: bool,
 }
 
 impl ShapeArgs {
@@ -58,6 +61,7 @@ impl ShapeArgs {
             labels: self.label.clone(),
             listen: self.listen,
             simulate_workloads: self.simulate_workloads,
+            metacontroller: self.metacontroller.then_some(true),
         })
     }
 }

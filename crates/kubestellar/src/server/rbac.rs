@@ -14,6 +14,7 @@ use space::Identity;
 const SYSTEM_LABEL: &str = "kubestellar.io/system";
 const CONTROLLER_MANAGER: &str = "kubestellar:controller-manager";
 const TRANSPORT: &str = "kubestellar:transport-controller";
+const METACONTROLLER: &str = "kubestellar:metacontroller";
 const READ: [&str; 3] = ["get", "list", "watch"];
 const CONTROL: &str = apis::constants::CONTROL_GROUP;
 const CLUSTERS: &str = apis::constants::CLUSTER_GROUP;
@@ -27,6 +28,17 @@ pub(super) fn controller_manager() -> Identity {
 /// The transport controller, in the WDS and in the ITS.
 pub(super) fn transport() -> Identity {
     Identity::component(TRANSPORT, &[])
+}
+
+/// Metacontroller, in a space where it is switched on.
+pub(super) fn metacontroller() -> Identity {
+    Identity::component(METACONTROLLER, &[])
+}
+
+/// Makes its role in a space, as its administrator `space` (MC-209). What the objects of its users are about is not
+/// known here, so it may do anything with any object, as the original may; it can't hand out what it doesn't have.
+pub(super) async fn metacontroller_in(space: Client) -> Result<(), kube::Error> {
+    reconcile(&Rest::new(space), &granted(METACONTROLLER, &json!([rule("*", &["*"], &["*"])]))).await
 }
 
 /// Someone whom an enrolment has given rights.

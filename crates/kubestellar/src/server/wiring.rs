@@ -38,6 +38,10 @@ pub(super) async fn start(
     for wds in wanted.wds.iter().filter(|w| !known.wds.contains(w)) {
         description_space(running, wds, ready).await?;
     }
+    let had: &[Wds] = if known.metacontroller { &known.wds } else { &[] };
+    for wds in wanted.wds.iter().filter(|w| wanted.metacontroller && !had.contains(w)) {
+        metacontroller(running, &wds.name, ready).await?;
+    }
     for cluster in wanted.clusters.iter().filter(|c| known.clusters.iter().all(|k| k.name != c.name)) {
         execution_cluster(running, cluster, ready)?;
     }
@@ -134,6 +138,28 @@ async fn description_space(running: &mut Installation, wds: &Wds, ready: &mut Re
         format!("transport of {name}"),
         running.components().start("transport-controller", &name, run),
     ));
+    Ok(())
+}
+
+/// Metacontroller in one space, with its definitions.
+async fn metacontroller(
+    running: &mut Installation,
+    name: &SpaceName,
+    ready: &mut Ready,
+) -> Result<(), Failure> {
+    let admin = client(running, name, &Identity::admin())?;
+    runtime::install(&admin, &apis::crds::metacontroller(), MANAGER)
+        .await
+        .or_fail(format!("defining the kinds of Metacontroller in {name}"))?;
+    rbac::metacontroller_in(admin).await.or_fail(format!("granting Metacontroller its rights in {name}"))?;
+    let space = find(running, name.as_str())?;
+    let run: Run = Box::new(move |stop, ready| {
+        let client = space.client(&rbac::metacontroller());
+        let config = metacontroller::Config { ready, ..metacontroller::Config::default() };
+        Box::pin(async move { metacontroller::run(client, config, stop).await.context("Metacontroller") })
+    });
+    let started = running.components().start("metacontroller", name.as_str(), run);
+    ready.push((format!("Metacontroller of {name}"), started));
     Ok(())
 }
 

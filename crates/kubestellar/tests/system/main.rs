@@ -13,5 +13,6 @@ mod environment;
 mod fleet;
 mod isolation;
 mod lifecycle;
+mod metacontroller;
 mod restart;
 mod scenarios;

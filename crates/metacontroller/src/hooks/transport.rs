@@ -1,0 +1,182 @@
+//! HTTP to hooks: connections, certificates, redirects, bounded bodies (MC-101, MC-105).
+
+use std::{error::Error as _, sync::Arc};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body as _, Incoming};
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+
+use super::{client::HookError, credentials::Material};
+
+/// Bodies of answers beyond this are refused (MC-070).
+pub(super) const MAX_BODY: usize = 64 << 20;
+/// Of an answer that is an error, this much is read.
+const MAX_ERROR_BODY: usize = 4 << 10;
+const MAX_REDIRECTS: usize = 10;
+
+/// A pool of connections with one identity.
+pub(super) struct Http {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    authorization: Option<HeaderValue>,
+}
+
+/// What came back.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl Http {
+    pub(super) fn new(url: &Uri, material: &Material) -> Result<Self, String> {
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_nodelay(true);
+        let tls = tls(url.scheme_str() == Some("https"), material)?;
+        let https = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
+        let client = Client::builder(TokioExecutor::new()).build(https);
+        let authorization = material.authorization.clone();
+        Ok(Self { client, authorization })
+    }
+
+    /// One POST, with redirects that keep it one (MC-101), and the whole body.
+    pub(super) async fn post(&self, url: &Uri, body: Bytes, etag: Option<&str>) -> Result<Answer, HookError> {
+        let mut at = url.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            let response = self.send(url, &at, body.clone(), etag).await?;
+            let redirect = matches!(response.status().as_u16(), 307 | 308);
+            match response.headers().get(header::LOCATION).filter(|_| redirect) {
+                Some(location) => at = join(&at, location)?,
+                None => return read(response).await,
+            }
+        }
+        Err(HookError::Redirects)
+    }
+
+    async fn send(
+        &self,
+        first: &Uri,
+        at: &Uri,
+        body: Bytes,
+        etag: Option<&str>,
+    ) -> Result<Response<Incoming>, HookError> {
+        let mut request = Request::builder()
+            .method(Method::POST)
+            .uri(at)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "application/json");
+        // A credential is for the host it was given for.
+        if let (Some(value), true) = (&self.authorization, at.authority() == first.authority()) {
+            request = request.header(header::AUTHORIZATION, value);
+        }
+        if let Some(etag) = etag {
+            request = request.header(header::IF_NONE_MATCH, etag);
+        }
+        let request = request.body(Full::new(body)).map_err(|error| HookError::Connect(error.to_string()))?;
+        self.client.request(request).await.map_err(|error| classify(&error))
+    }
+}
+
+fn join(base: &Uri, location: &HeaderValue) -> Result<Uri, HookError> {
+    let bad = || HookError::Connect(format!("redirected to {location:?}"));
+    let target: Uri = location.to_str().map_err(|_| bad())?.parse().map_err(|_| bad())?;
+    if target.scheme().is_some() {
+        return Ok(target);
+    }
+    let mut parts = base.clone().into_parts();
+    parts.path_and_query = target.path_and_query().cloned();
+    Uri::from_parts(parts).map_err(|_| bad())
+}
+
+/// Reads a body up to its bound; an endless one is cut off there.
+async fn read(response: Response<Incoming>) -> Result<Answer, HookError> {
+    let (head, mut body) = response.into_parts();
+    let good = head.status == StatusCode::OK;
+    let bound = if good { MAX_BODY } else { MAX_ERROR_BODY };
+    if good && body.size_hint().lower() > bound as u64 {
+        return Err(HookError::TooLarge);
+    }
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| HookError::Connect(format!("reading the answer: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if bytes.len() + data.len() > bound {
+            if good {
+                return Err(HookError::TooLarge);
+            }
+            bytes.extend_from_slice(&data[..bound - bytes.len()]);
+            break;
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(Answer { status: head.status, headers: head.headers, body: bytes.freeze() })
+}
+
+fn classify(error: &hyper_util::client::legacy::Error) -> HookError {
+    let mut texts = vec![error.to_string()];
+    let mut source = error.source();
+    let mut tls = false;
+    while let Some(cause) = source {
+        tls |= cause.is::<rustls::Error>();
+        if let Some(io) = cause.downcast_ref::<std::io::Error>() {
+            tls |= io.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
+        }
+        let text = cause.to_string();
+        if texts.last() != Some(&text) {
+            texts.push(text);
+        }
+        source = cause.source();
+    }
+    let text = texts.join(": ");
+    if tls {
+        HookError::Tls(text)
+    } else if text.contains("dns error") {
+        HookError::Dns(text)
+    } else {
+        HookError::Connect(text)
+    }
+}
+
+fn tls(needed: bool, material: &Material) -> Result<ClientConfig, String> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let builder = match &material.ca_pem {
+        Some(pem) => builder.with_root_certificates(roots(pem)?),
+        None if needed => {
+            builder.with_native_roots().map_err(|error| format!("the system's certificates: {error}"))?
+        }
+        None => builder.with_root_certificates(RootCertStore::empty()),
+    };
+    match &material.identity {
+        Some((certificate, key)) => {
+            let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(certificate)
+                .collect::<Result<_, _>>()
+                .map_err(|error| format!("client certificate: {error}"))?;
+            let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| format!("client key: {error}"))?;
+            builder.with_client_auth_cert(chain, key).map_err(|error| format!("client certificate: {error}"))
+        }
+        None => Ok(builder.with_no_client_auth()),
+    }
+}
+
+fn roots(pem: &[u8]) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate.map_err(|error| format!("CA bundle: {error}"))?;
+        roots.add(certificate).map_err(|error| format!("CA bundle: {error}"))?;
+    }
+    if roots.is_empty() { Err("CA bundle: no certificate in it".into()) } else { Ok(roots) }
+}

@@ -1,0 +1,385 @@
+//! The hosted controllers: each MapController, CompositeController and DecoratorController object is a controller that
+//! runs as long as its object wants it to (MC-003, MC-093, MC-094, MC-140).
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use machinery::selector::LabelSelector;
+use parking_lot::Mutex;
+use runtime::{Next, Queue, rest::Rest, work};
+use serde_json::Value;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    board::Board,
+    cache::{Cache, Caches, Following},
+    conditions::{self, Condition},
+    events::Events,
+    hooks::{self, Credentials, HookClient, Settings},
+    map,
+    metrics::Metrics,
+    object::{self, Object, Text},
+    resource::Served,
+    sync::{self, shell::Syncer},
+    writes::Writer,
+};
+
+/// What all hosted controllers share.
+pub struct Shared {
+    /// One watch for each resource.
+    pub caches: Caches,
+    /// Writes objects.
+    pub writer: Arc<Writer>,
+    /// Tells users.
+    pub events: Events,
+    /// Writes the status of parents of MapControllers.
+    pub board: Arc<Board>,
+    /// Counts.
+    pub metrics: Metrics,
+    /// Items at a time for each controller that doesn't say.
+    pub workers: usize,
+    /// `--cache-flush-interval`.
+    pub flush: Option<Duration>,
+    /// Ends everything.
+    pub stop: CancellationToken,
+}
+
+/// Why a controller was not started.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct NotStarted {
+    /// Reason of the condition.
+    pub reason: &'static str,
+    /// For users.
+    pub text: String,
+    /// It may be otherwise later, without a change of the object.
+    pub passing: bool,
+    /// Reason of the event.
+    pub event: &'static str,
+}
+
+impl NotStarted {
+    fn new(reason: &'static str, text: String, passing: bool) -> Self {
+        Self { reason, text, passing, event: "CreateError" }
+    }
+
+    /// The spec makes no sense.
+    pub fn spec(text: String) -> Self {
+        Self::new("InvalidSpec", text, false)
+    }
+
+    /// A resource is not served.
+    pub fn missing(text: String) -> Self {
+        Self::new("ResourceNotFound", text, true)
+    }
+
+    /// A hook's configuration makes no sense.
+    pub fn hook(text: String) -> Self {
+        Self::new("HookConfigError", text, false)
+    }
+
+    /// What a hook's configuration refers to is not there.
+    pub fn credentials(text: String) -> Self {
+        Self::new("HookConfigError", text, true)
+    }
+
+    /// Parents without status.
+    pub fn status(served: &Served) -> Self {
+        let text = format!("{} does not have subresource 'Status' enabled", served.group_resource());
+        Self::new("NoStatusSubresource", text, true)
+    }
+}
+
+impl Shared {
+    /// A client of a hook, which is counted and follows the credentials it refers to (MC-105).
+    pub async fn hook_client(
+        self: &Arc<Self>,
+        controller: (&'static str, &str),
+        settings: Settings,
+        fields: &'static [&'static str],
+    ) -> Result<Arc<HookClient>, NotStarted> {
+        let credentials = Credentials::new(self.writer.rest().clone());
+        let material = credentials.resolve(&settings.endpoint).await.map_err(NotStarted::credentials)?;
+        let (kind, url) = (settings.kind, settings.url.to_string());
+        let client = HookClient::new(settings, fields, &material).map_err(NotStarted::credentials)?;
+        self.metrics.hook(controller, kind, &url, client.metrics().clone());
+        Ok(Arc::new(client))
+    }
+}
+
+/// Kinds of controllers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    Map,
+    Composite,
+    Decorator,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Map, Self::Composite, Self::Decorator];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Map => "MapController",
+            Self::Composite => "CompositeController",
+            Self::Decorator => "DecoratorController",
+        }
+    }
+
+    fn plural(self) -> &'static str {
+        match self {
+            Self::Map => "mapcontrollers",
+            Self::Composite => "compositecontrollers",
+            Self::Decorator => "decoratorcontrollers",
+        }
+    }
+
+    fn served(self) -> Served {
+        Served {
+            gvr: runtime::rest::Gvr::new(apis::constants::METACONTROLLER_GROUP, "v1alpha1", self.plural()),
+            kind: self.as_str().into(),
+            namespaced: false,
+            has_status: true,
+        }
+    }
+}
+
+type Id = (Kind, Text);
+
+/// Starts and stops controllers as their objects say.
+pub struct Host {
+    shared: Arc<Shared>,
+    rest: Rest,
+    target: LabelSelector,
+    caches: BTreeMap<Kind, Arc<Cache>>,
+    queue: Queue<Id>,
+    running: Mutex<HashMap<Id, Hosted>>,
+    /// Specs that were refused and will be until they change: no need to try again.
+    refused: Mutex<HashMap<Id, (String, Value)>>,
+}
+
+struct Hosted {
+    uid: String,
+    spec: Value,
+    /// What it shows hooks, renewed when the object changes.
+    object: Arc<Mutex<Arc<Value>>>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Host {
+    /// A host for the controllers with these labels. A thing that failed is tried again after `again` at most.
+    pub fn new(shared: Arc<Shared>, rest: Rest, target: LabelSelector, again: Duration) -> Arc<Self> {
+        let caches = Kind::ALL.into_iter().map(|kind| (kind, shared.caches.get(&kind.served()))).collect();
+        let queue = Queue::new(Duration::from_millis(250).min(again), again);
+        Arc::new(Self {
+            shared,
+            rest,
+            target,
+            caches,
+            queue,
+            running: Mutex::default(),
+            refused: Mutex::default(),
+        })
+    }
+
+    /// Hosts until the shared token is cancelled; all controllers have ended then. `ready` is called once all objects
+    /// are known.
+    pub async fn run(self: Arc<Self>, ready: impl FnOnce()) {
+        let stop = self.shared.stop.clone();
+        let mut following = Vec::new();
+        for (kind, cache) in &self.caches {
+            let (queue, kind) = (self.queue.clone(), *kind);
+            following.push(cache.follow(move |(old, new)| {
+                for object in old.into_iter().chain(new) {
+                    queue.add((kind, object.key().name.clone()));
+                }
+            }));
+            for object in cache.list("") {
+                self.queue.add((kind, object.key().name.clone()));
+            }
+        }
+        let synced = async {
+            for cache in self.caches.values() {
+                cache.synced().await;
+            }
+        };
+        tokio::select! {
+            () = synced => ready(),
+            () = stop.cancelled() => return,
+        }
+        let this = self.clone();
+        work("controllers", &self.queue, 4, &stop, move |id| {
+            let host = this.clone();
+            async move { host.reconcile(&id).await }
+        })
+        .await;
+        drop(following);
+        let ids: Vec<Id> = self.running.lock().keys().cloned().collect();
+        for id in ids {
+            self.end(&id, None).await;
+        }
+    }
+
+    async fn reconcile(&self, id: &Id) -> Result<Next, NotStarted> {
+        let (kind, name) = id;
+        let found = self.caches.get(kind).and_then(|cache| cache.get("", name));
+        let wanted = found.filter(|object| {
+            !object::is_terminating(&object.value)
+                && self.target.matches_labels(object::labels(&object.value))
+        });
+        let Some(wanted) = wanted else {
+            self.refused.lock().remove(id);
+            self.end(id, Some("the object is gone or is selected no more")).await;
+            return Ok(Next::OnChange);
+        };
+        let spec = wanted.value.get("spec").cloned().unwrap_or_default();
+        {
+            let running = self.running.lock();
+            if let Some(hosted) = running.get(id)
+                && hosted.uid == wanted.uid()
+                && hosted.spec == spec
+            {
+                *hosted.object.lock() = Arc::new(object::without_managed_fields(&wanted.value));
+                return Ok(Next::OnChange);
+            }
+        }
+        if self.refused.lock().get(id).is_some_and(|(uid, known)| *uid == wanted.uid() && *known == spec) {
+            return Ok(Next::OnChange);
+        }
+        self.end(id, Some("the spec changed")).await;
+        match self.start(id, &wanted, spec.clone()).await {
+            Ok(()) => {
+                self.refused.lock().remove(id);
+                Ok(Next::OnChange)
+            }
+            Err(why) => {
+                self.shared.metrics.forget((kind.as_str(), name));
+                let text = format!("Cannot create new controller: {why}");
+                self.shared.events.warning(&wanted.value, why.event, text);
+                self.condition(*kind, &wanted.value, Condition::not_ready(why.reason, &why.text)).await;
+                if why.passing {
+                    return Ok(Next::Retry);
+                }
+                self.refused.lock().insert(id.clone(), (wanted.uid().to_owned(), spec));
+                Ok(Next::OnChange)
+            }
+        }
+    }
+
+    async fn start(&self, id: &Id, object: &Arc<Object>, spec: Value) -> Result<(), NotStarted> {
+        let (kind, name) = id;
+        let stop = self.shared.stop.child_token();
+        let shown = Arc::new(Mutex::new(Arc::new(object::without_managed_fields(&object.value))));
+        let task = match kind {
+            Kind::Map => self.start_map(name, object, &shown, stop.clone()).await?,
+            Kind::Composite => {
+                let (running, periods) =
+                    sync::setup::composite(&self.shared, &object.value, shown.clone(), stop.clone()).await?;
+                let following = running.follow();
+                self.start_sync(*kind, object, running, periods, following)
+            }
+            Kind::Decorator => {
+                let (running, periods) =
+                    sync::setup::decorator(&self.shared, &object.value, shown.clone(), stop.clone()).await?;
+                let following = running.follow();
+                self.start_sync(*kind, object, running, periods, following)
+            }
+        };
+        let hosted = Hosted { uid: object.uid().to_owned(), spec, object: shown, stop, task };
+        self.running.lock().insert(id.clone(), hosted);
+        Ok(())
+    }
+
+    async fn start_map(
+        &self,
+        name: &Text,
+        object: &Arc<Object>,
+        shown: &Arc<Mutex<Arc<Value>>>,
+        stop: CancellationToken,
+    ) -> Result<JoinHandle<()>, NotStarted> {
+        let controllers = self.caches.get(&Kind::Map).cloned();
+        let exists: map::mapping::Exists =
+            Arc::new(move |name| controllers.as_ref().is_some_and(|cache| cache.get("", name).is_some()));
+        let (running, periods, hooks) =
+            map::setup::prepare(&self.shared, &object.value, exists, shown.clone(), stop.clone()).await?;
+        let numbers = running.clone();
+        self.shared.metrics.numbers(("MapController", name), Arc::new(move || numbers.numbers()));
+        self.shared.events.normal(&object.value, "Starting", format!("Starting controller: {name}"));
+        self.condition(Kind::Map, &object.value, Condition::not_ready("Starting", "filling caches")).await;
+        let health = conditions::Health::new(self.rest.clone(), Kind::Map.served(), object.value.clone());
+        let (events, about, name) = (self.shared.events.clone(), object.clone(), name.clone());
+        let rest = self.rest.clone();
+        Ok(tokio::spawn(async move {
+            let (started, is_started) = tokio::sync::watch::channel(false);
+            let caches = running.mapping().caches();
+            let watching = health.run(caches, is_started, stop.clone());
+            let on_start = move || {
+                events.normal(&about.value, "Started", format!("Started controller: {name}"));
+                started.send_replace(true);
+            };
+            let all = std::iter::once(hooks.map).chain(hooks.tombstone);
+            let credentials = all.map(|hook| hooks::follow(rest.clone(), hook, stop.clone()));
+            let credentials = futures::future::join_all(credentials);
+            tokio::join!(running.run(periods, on_start), watching, credentials);
+        }))
+    }
+
+    fn start_sync<S: Syncer>(
+        &self,
+        kind: Kind,
+        object: &Arc<Object>,
+        running: Arc<S>,
+        periods: map::run::Periods,
+        following: Vec<Following>,
+    ) -> JoinHandle<()> {
+        let name = running.base().name.clone();
+        let numbers = running.clone();
+        self.shared.metrics.numbers((kind.as_str(), &name), Arc::new(move || numbers.base().numbers()));
+        self.shared.events.normal(&object.value, "Starting", format!("Starting controller: {name}"));
+        let (events, about, rest) = (self.shared.events.clone(), object.clone(), self.rest.clone());
+        let (workers, cache) = (self.shared.workers, self.caches.get(&kind).cloned());
+        tokio::spawn(async move {
+            let on_start = || events.normal(&about.value, "Started", format!("Started controller: {name}"));
+            let stop = running.base().stop.clone();
+            let hooks = running.base().hooks.all().into_iter();
+            let credentials =
+                futures::future::join_all(hooks.map(|hook| hooks::follow(rest.clone(), hook, stop.clone())));
+            tokio::join!(sync::shell::run(running.clone(), periods, workers, on_start), credentials);
+            drop(following);
+            let left = running.base().finalizers_left();
+            if left > 0 && cache.is_none_or(|cache| cache.get("", &name).is_none()) {
+                let text =
+                    format!("{left} object(s) keep the finalizer {} and can't go", running.base().finalizer);
+                events.normal(&about.value, "FinalizersLeft", text);
+            }
+        })
+    }
+
+    /// Stops a controller and waits for it.
+    async fn end(&self, id: &Id, why: Option<&str>) {
+        let Some(hosted) = self.running.lock().remove(id) else { return };
+        let (kind, name) = id;
+        let object = hosted.object.lock().clone();
+        tracing::info!(kind = kind.as_str(), %name, why, "stopping");
+        self.shared.events.normal(&object, "Stopping", format!("Stopping controller: {name}"));
+        hosted.stop.cancel();
+        if let Err(error) = hosted.task.await {
+            tracing::error!(kind = kind.as_str(), %name, %error, "a controller ended badly");
+        }
+        self.shared.metrics.forget((kind.as_str(), name));
+        self.shared.events.normal(&object, "Stopped", format!("Stopped controller: {name}"));
+    }
+
+    async fn condition(&self, kind: Kind, object: &Value, condition: Condition) {
+        // The other kinds have an empty status, which the original's schema prunes.
+        if kind == Kind::Map {
+            conditions::write(&self.rest, &kind.served(), object, &condition).await;
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Metacontroller: controllers as a service. What a controller decides is asked of webhooks; watching, owning, applying,
+//! retrying and reporting are done here. Compatible with the Go program of the same name, and with a MapController
+//! beside its Composite- and DecoratorController.
+//!
+//! * [`map`]: the MapController.
+//! * [`sync`]: Composite- and DecoratorController.
+//! * [`host`]: which controllers run.
+//! * [`hooks`], [`wire`]: webhooks and what is said to them.
+//! * [`apply`], [`writes`]: from wanted to real objects.
+//! * [`cache`], [`lanes`], [`board`], [`events`], [`metrics`], [`conditions`]: what controllers share.
+//!
+//! Decisions are pure (`map::{answer, group, key, parents, selector, status}`, [`apply`], [`lanes`], [`wire`]); the
+//! rest is a shell around them.
+
+pub mod apply;
+pub mod board;
+pub mod cache;
+pub mod conditions;
+pub mod events;
+pub mod hooks;
+pub mod host;
+pub mod lanes;
+pub mod map;
+pub mod metrics;
+pub mod object;
+pub mod resource;
+pub mod sync;
+pub mod wire;
+pub mod writes;
+
+use std::{sync::Arc, time::Duration};
+
+use kube::Client;
+use machinery::selector::LabelSelector;
+use runtime::{Ready, Tasks, rest::Rest};
+use tokio_util::sync::CancellationToken;
+
+pub use events::EventRate;
+pub use metrics::Metrics;
+pub use writes::Strategy;
+
+/// How Metacontroller runs (MC-200).
+pub struct Config {
+    /// Items at a time for each hosted controller.
+    pub workers: usize,
+    /// Longest pause before something that isn't served is asked for again.
+    pub discovery_interval: Duration,
+    /// How often everything is looked at though nothing changed.
+    pub cache_flush_interval: Option<Duration>,
+    /// Events of one object.
+    pub events: EventRate,
+    /// Which controller objects are run.
+    pub target: LabelSelector,
+    /// How wanted objects are brought about.
+    pub strategy: Strategy,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// Set once all controller objects are known.
+    pub ready: Ready,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            workers: 5,
+            discovery_interval: Duration::from_secs(30),
+            cache_flush_interval: Some(Duration::from_secs(30 * 60)),
+            events: EventRate::default(),
+            target: LabelSelector::everything(),
+            strategy: Strategy::default(),
+            metrics: Metrics::default(),
+            ready: Ready::new(false),
+        }
+    }
+}
+
+/// Runs until `stop` is cancelled; everything it started has ended when it returns. The CRDs must be there, or be
+/// installed some time.
+pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Result<(), runtime::TaskError> {
+    let mut tasks = Tasks::new(&stop);
+    let stop = tasks.token().clone();
+    let rest = Rest::with_manager(client.clone(), "metacontroller");
+    let (events, inbox) = events::Events::new();
+    let caches = cache::Caches::new(client, &stop);
+    let board = Arc::new(board::Board::new(rest.clone(), events.clone()));
+    let shared = Arc::new(host::Shared {
+        caches: caches.clone(),
+        writer: Arc::new(writes::Writer::new(rest.clone(), config.strategy)),
+        events,
+        board: board.clone(),
+        metrics: config.metrics,
+        workers: config.workers.max(1),
+        flush: config.cache_flush_interval,
+        stop: stop.clone(),
+    });
+    let host = host::Host::new(shared, rest.clone(), config.target, config.discovery_interval);
+    let said = CancellationToken::new();
+    let silence = said.clone();
+    tasks.spawn_endless("events", events::write(rest, inbox, config.events, said));
+    tasks.spawn_endless("parent status", board.run(stop));
+    let ready = config.ready;
+    tasks.spawn_endless("controllers", async move {
+        host.run(|| _ = ready.send_replace(true)).await;
+        caches.shutdown().await;
+        // Only now has everybody said what there was to say.
+        silence.cancel();
+    });
+    tasks.finish().await
+}

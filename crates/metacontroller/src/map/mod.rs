@@ -1,0 +1,16 @@
+//! The MapController: for each parent, outputs made from each of the inputs it selects (MC-001 to MC-097).
+//!
+//! The unit of work, retry and concurrency is one parent and one input. [`mapping`] decides what an item needs from
+//! the caches; [`work`] asks the hook and writes; [`run`] turns events into items. Pure parts: [`key`], [`selector`],
+//! [`answer`], [`group`], [`status`], [`parents`].
+
+pub mod answer;
+pub mod group;
+pub mod key;
+pub mod mapping;
+pub mod parents;
+pub mod run;
+pub mod selector;
+pub mod setup;
+pub mod status;
+pub mod work;

@@ -1,0 +1,338 @@
+//! A MapController as it runs: events become items, items are worked on, until it is told to stop.
+//!
+//! Cost of one event: of an input, the parents that can select it; of an output, its item; of a parent, all its keys if
+//! the change is material, else nothing.
+
+use std::{
+    hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState},
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use apis::metacontroller::{MAP_CONTROLLER_ANNOTATION, MAP_KEY_ANNOTATION};
+use futures::FutureExt;
+use parking_lot::Mutex;
+use tokio::{sync::Notify, task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    key::MapKey,
+    mapping::{InputRule, Item, Mapping},
+    parents::is_handled,
+    work::Worker,
+};
+use crate::{
+    cache::{Change, Following},
+    lanes::{Lanes, Outcome},
+    metrics::Numbers,
+    object::{self, Object},
+};
+
+/// Keys of one parent that are worked on before its others (MC-035).
+const FIRST: usize = 100;
+
+/// A running MapController.
+pub struct Running {
+    worker: Worker,
+    lanes: Mutex<Lanes<Item>>,
+    wake: Notify,
+    started: AtomicBool,
+    runs: [AtomicU64; 2],
+}
+
+/// How often things are looked at though nothing changed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Periods {
+    /// `resyncPeriodSeconds`.
+    pub resync: Option<Duration>,
+    /// `--cache-flush-interval`.
+    pub flush: Option<Duration>,
+}
+
+impl Running {
+    /// Not running yet.
+    pub fn new(worker: Worker, parallelism: usize) -> Arc<Self> {
+        Arc::new(Self {
+            worker,
+            lanes: Mutex::new(Lanes::new(parallelism)),
+            wake: Notify::new(),
+            started: AtomicBool::new(false),
+            runs: [AtomicU64::new(0), AtomicU64::new(0)],
+        })
+    }
+
+    /// What it works on.
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        &self.worker.mapping
+    }
+
+    /// For the metrics.
+    pub fn numbers(&self) -> Numbers {
+        let lanes = self.lanes.lock();
+        let (depth, counts) = (lanes.waiting() as u64, lanes.counts);
+        drop(lanes);
+        let mut map = [0; 3];
+        for parent in self.mapping().parents.lock().all() {
+            map[0] += parent.last.inputs.values().map(|inputs| inputs.total as u64).sum::<u64>();
+            map[1] += parent.failed.len() as u64;
+            map[2] += parent.last.outputs.values().map(|outputs| outputs.detached as u64).sum::<u64>();
+        }
+        let results = ["success", "error"].into_iter().zip(&self.runs);
+        Numbers {
+            depth,
+            adds: counts.adds,
+            retries: counts.retries,
+            runs: results.map(|(result, count)| (result, count.load(Ordering::Relaxed))).collect(),
+            map: Some(map),
+        }
+    }
+
+    /// Runs until the worker's token is cancelled; `started` is called once all caches are filled (MC-018).
+    pub async fn run(self: Arc<Self>, periods: Periods, started: impl FnOnce()) {
+        let following = self.follow();
+        let stop = self.worker.stop.clone();
+        let mapping = self.mapping().clone();
+        let synced = async {
+            mapping.parent_cache.synced().await;
+            for rule in &mapping.inputs {
+                rule.cache.synced().await;
+            }
+            for rule in &mapping.outputs {
+                rule.cache.synced().await;
+            }
+        };
+        tokio::select! {
+            () = synced => {}
+            () = stop.cancelled() => return,
+        }
+        self.worker.board.join(self.mapping());
+        self.started.store(true, Ordering::SeqCst);
+        for parent in mapping.parent_cache.list("") {
+            self.parent(None, Some(&parent));
+        }
+        started();
+        let ticks = async {
+            tokio::join!(self.ticks(periods.resync), self.flushes(periods.flush));
+        };
+        tokio::select! {
+            () = self.dispatch(&stop) => {}
+            () = ticks => {}
+        }
+        self.worker.board.leave(&mapping);
+        drop(following);
+    }
+
+    fn follow(self: &Arc<Self>) -> Vec<Following> {
+        let mapping = self.mapping();
+        let mut all = Vec::new();
+        let this = Arc::downgrade(self);
+        all.push(mapping.parent_cache.follow(move |(old, new)| {
+            if let Some(this) = this.upgrade() {
+                this.parent(old, new);
+            }
+        }));
+        for (index, rule) in mapping.inputs.iter().enumerate() {
+            let this = Arc::downgrade(self);
+            all.push(rule.cache.follow(move |change| {
+                if let Some(this) = this.upgrade()
+                    && let Some(rule) = this.mapping().inputs.get(index)
+                {
+                    this.input(rule, change);
+                }
+            }));
+        }
+        for rule in &mapping.outputs {
+            let this = Arc::downgrade(self);
+            all.push(rule.cache.follow(move |change| {
+                if let Some(this) = this.upgrade() {
+                    this.output(change);
+                }
+            }));
+        }
+        all
+    }
+
+    fn add(&self, items: impl IntoIterator<Item = Item>) {
+        let mut lanes = self.lanes.lock();
+        for item in items {
+            lanes.add(item);
+        }
+        drop(lanes);
+        self.wake.notify_one();
+    }
+
+    fn input(&self, rule: &InputRule, (old, new): Change<'_>) {
+        if !self.started.load(Ordering::SeqCst) {
+            return;
+        }
+        if let (Some(old), Some(new), true) = (old, new, rule.ignore_status)
+            && old.uid() == new.uid()
+            && object::same_but_for_status(&old.value, &new.value)
+        {
+            return;
+        }
+        self.add(self.mapping().concerned(rule, old.map(AsRef::as_ref), new.map(AsRef::as_ref)));
+    }
+
+    fn output(&self, (old, new): Change<'_>) {
+        if !self.started.load(Ordering::SeqCst) {
+            return;
+        }
+        let parents = self.mapping().parents.lock();
+        let item = |object: &Arc<Object>| {
+            let tag = |name: &str| object::annotation(&object.value, name);
+            let ours = tag(MAP_CONTROLLER_ANNOTATION) == Some(&*self.mapping().name);
+            let uid = object::controller_uid(&object.value);
+            let key = tag(MAP_KEY_ANNOTATION).filter(|_| ours && parents.get(uid).is_some())?;
+            Some((uid.into(), MapKey::raw(key)))
+        };
+        let (before, after) = (old.and_then(item), new.and_then(item));
+        drop(parents);
+        let both = before.iter().chain(after.iter().filter(|after| before.as_ref() != Some(*after)));
+        self.add(both.cloned());
+    }
+
+    fn parent(&self, old: Option<&Arc<Object>>, new: Option<&Arc<Object>>) {
+        if !self.started.load(Ordering::SeqCst) {
+            return;
+        }
+        let mapping = self.mapping();
+        let handled = new.filter(|new| is_handled(&new.value, &mapping.parent_selector));
+        if let Some(old) = old
+            && handled.is_none_or(|new| new.uid() != old.uid())
+            && mapping.parents.lock().remove(old.uid())
+        {
+            self.lanes.lock().forget(|(uid, _)| **uid == *old.uid());
+            self.worker.board.forget(old.uid());
+        }
+        let Some(new) = handled else { return };
+        let known = mapping.parents.lock().get(new.uid()).is_some();
+        let material = old.is_none_or(|old| object::is_material_change(&old.value, &new.value));
+        if !known || material {
+            mapping.parents.lock().put(new);
+            self.fan_out(new);
+        }
+        self.worker.board.touch(&mapping.parent, new.key(), new.uid());
+    }
+
+    /// All keys of a parent, because it changed.
+    fn fan_out(&self, parent: &Object) {
+        let uid: object::Text = parent.uid().into();
+        let Some(keys) = self.mapping().keys(&uid) else {
+            let parents = self.mapping().parents.lock();
+            if let Some(Err(why)) = parents.get(&uid).map(|known| known.selector.as_ref()) {
+                self.worker.events.warning(
+                    &parent.value,
+                    "SyncError",
+                    format!("invalid spec.selector: {why}"),
+                );
+            }
+            return;
+        };
+        if let Some(known) = self.mapping().parents.lock().get_mut(&uid) {
+            known.pending = keys.iter().cloned().collect();
+        }
+        let mut lanes = self.lanes.lock();
+        for (index, key) in keys.into_iter().enumerate() {
+            let item = (uid.clone(), key);
+            if index < FIRST { lanes.add(item) } else { lanes.add_bulk(item) }
+        }
+        drop(lanes);
+        self.wake.notify_one();
+    }
+
+    /// The same for the cache flush, which is first due once its long period is over: all has just been looked at.
+    async fn flushes(&self, period: Option<Duration>) {
+        if let Some(period) = period {
+            tokio::time::sleep(period).await;
+        }
+        self.ticks(period).await;
+    }
+
+    /// Periodic looks at all keys, each once in a period at a time of its own (MC-036).
+    async fn ticks(&self, period: Option<Duration>) {
+        let Some(period) = period else { return std::future::pending().await };
+        loop {
+            let begun = Instant::now();
+            let mapping = self.mapping();
+            let uids = mapping.parents.lock().uids();
+            let mut due: Vec<(Duration, Item)> = Vec::new();
+            for uid in uids {
+                let keys = mapping.keys(&uid).unwrap_or_default();
+                due.extend(keys.into_iter().map(|key| (share(&uid, &key, period), (uid.clone(), key))));
+            }
+            due.sort_by_key(|(at, _)| *at);
+            for (at, item) in due {
+                tokio::time::sleep_until(begun + at).await;
+                self.lanes.lock().resync(item);
+                self.wake.notify_one();
+            }
+            tokio::time::sleep_until(begun + period).await;
+        }
+    }
+
+    async fn dispatch(self: &Arc<Self>, stop: &CancellationToken) {
+        let mut tasks = JoinSet::new();
+        loop {
+            let deadline = {
+                let mut lanes = self.lanes.lock();
+                while let Some(item) = lanes.take(Instant::now()) {
+                    let this = self.clone();
+                    tasks.spawn(async move { this.work(item).await });
+                }
+                lanes.deadline()
+            };
+            let timer = async {
+                match deadline {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.wake.notified() => {}
+                () = timer => {}
+                Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
+                () = stop.cancelled() => break,
+            }
+        }
+        // Calls under way end with the token; what is being written is finished.
+        while tasks.join_next().await.is_some() {}
+    }
+
+    async fn work(&self, item: Item) {
+        let run = AssertUnwindSafe(self.worker.run(&item)).catch_unwind().await;
+        let outcome = match run {
+            Ok(done) => {
+                if !done.expected.is_empty() {
+                    // Others may have the slot while the watch catches up.
+                    self.lanes.lock().release(&item);
+                    self.wake.notify_one();
+                    tokio::select! {
+                        () = self.worker.catch_up(&done.expected) => {}
+                        () = self.worker.stop.cancelled() => {}
+                    }
+                }
+                done.outcome
+            }
+            Err(panic) => {
+                tracing::error!(key = %item.1, reason = runtime::panic_text(panic.as_ref()), "panicked");
+                Outcome::Failed
+            }
+        };
+        self.runs[usize::from(outcome == Outcome::Failed)].fetch_add(1, Ordering::Relaxed);
+        let jitter = (RandomState::new().hash_one(0) % 1024) as f64 / 1024.0;
+        self.lanes.lock().end(&item, outcome, Instant::now(), jitter);
+        self.wake.notify_one();
+    }
+}
+
+/// When in a period an item's turn is.
+fn share(uid: &str, key: &MapKey, period: Duration) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    (uid, key.as_str()).hash(&mut hasher);
+    period.mul_f64((hasher.finish() % 10_000) as f64 / 10_000.0)
+}

@@ -1,0 +1,432 @@
+//! Working on one item: asks the hook and brings about what it answers (MC-040 to MC-068, MC §2.13).
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use runtime::rest::Rest;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    answer::{self, Frame, Place},
+    group::{self, Maker, Write},
+    mapping::{Around, Group, Item, Mapping, Reason, Verdict},
+};
+use crate::{
+    board::Board,
+    cache::Expected,
+    events::Events,
+    hooks::{Call, HookClient, HookError, HookKind},
+    lanes::Outcome,
+    object::{self, Object},
+    wire::object_map,
+    writes::{Refused, Writer},
+};
+
+/// Failures of a parent are told of once in this time (MC-074).
+const TELL: Duration = Duration::from_secs(10);
+/// Longest wait for the watch to tell of our own writes; after it the item goes on with what is known.
+const CATCH_UP: Duration = Duration::from_secs(5);
+
+/// Works on items of one MapController.
+pub struct Worker {
+    pub mapping: Arc<Mapping>,
+    pub map: Arc<HookClient>,
+    pub tombstone: Option<Arc<HookClient>>,
+    pub writer: Arc<Writer>,
+    pub events: Events,
+    pub board: Arc<Board>,
+    pub stop: CancellationToken,
+}
+
+/// How an item went, and what the watch will tell of.
+pub struct Done {
+    pub outcome: Outcome,
+    pub expected: Vec<(usize, Expected)>,
+}
+
+impl From<Outcome> for Done {
+    fn from(outcome: Outcome) -> Self {
+        Self { outcome, expected: Vec::new() }
+    }
+}
+
+/// Why an item failed.
+enum Failure {
+    Hook(HookKind, HookError),
+    Writes(Vec<String>),
+    /// Nobody is to be told: an event said it already.
+    Told,
+}
+
+impl Worker {
+    /// One run of an item. All its effects are done when this returns.
+    pub async fn run(&self, item: &Item) -> Done {
+        let (uid, _) = item;
+        let done = match self.mapping.judge(item) {
+            Verdict::Drop | Verdict::Invalid => Outcome::Forget.into(),
+            Verdict::Empty => {
+                self.settle(item, Ok(()));
+                Outcome::Forget.into()
+            }
+            Verdict::TooDeep { parent, input } => self.too_deep(item, &parent, &input),
+            Verdict::Live { parent, input, group } => self.live(item, &parent, &input, &group).await,
+            Verdict::Detached { parent, reason, group } => self.detached(item, &parent, reason, &group).await,
+        };
+        if let Some(key) = self.mapping.parents.lock().get(uid).map(|parent| parent.key.clone()) {
+            self.board.touch(&self.mapping.parent, &key, uid);
+        }
+        done
+    }
+
+    fn too_deep(&self, item: &Item, parent: &Object, input: &Object) -> Done {
+        let what = object::display(&input.key().namespace, &input.key().name);
+        let text =
+            format!("{} {what} was made of inputs too often and is not mapped", object::kind(&input.value));
+        self.events.warning(&parent.value, "RecursionLimit", text);
+        self.settle(item, Err(()));
+        // Not a failure that time mends: it comes again with its next change.
+        Outcome::Done { again_after: None }.into()
+    }
+
+    async fn live(&self, item: &Item, parent: &Arc<Object>, input: &Arc<Object>, seen: &Group) -> Done {
+        let request = json!({
+            "controller": *self.mapping.object.lock().clone(),
+            "parent": object::without_managed_fields(&parent.value),
+            "mapKey": item.1.as_str(),
+            "input": object::without_managed_fields(&input.value),
+            "outputs": self.outputs(&self.map, parent, seen),
+        });
+        let answer = match self.ask(&self.map, item, &request).await {
+            Some(Ok(answer)) => answer,
+            Some(Err(error)) => return self.hook_failed(item, parent, HookKind::Map, error),
+            None => return Outcome::Forget.into(),
+        };
+        let frame = self.frame(parent, object::namespace(&input.value));
+        let mapped = match answer::mapped(frame, &answer) {
+            Ok(mapped) => mapped,
+            Err(invalid) => return self.invalid(item, parent, &self.map, invalid.0),
+        };
+        // The world may have moved on while the hook thought (MC-045).
+        let (parent, input, group) = match self.mapping.judge(item) {
+            Verdict::Live { parent: now, input: there, group }
+                if now.uid() == parent.uid() && there.uid() == input.uid() =>
+            {
+                (now, there, group)
+            }
+            Verdict::Drop | Verdict::Invalid => return Outcome::Forget.into(),
+            _ => return Outcome::Stale.into(),
+        };
+        let around = Around { mapping: &self.mapping, parent: &parent.value };
+        let maker = Maker {
+            controller: &self.mapping.name,
+            parent: &parent.value,
+            key: &item.1,
+            input: &input.value,
+        };
+        let server_side = self.writer.strategy().is_server_side();
+        let method = |rule: usize| self.mapping.outputs.get(rule).map(|rule| rule.method).unwrap_or_default();
+        let mut writes = group::plan(maker, &mapped.outputs, &group, method, server_side, &around);
+        // What the hook was not shown it can't have meant to go.
+        let shown: HashSet<&str> = seen.iter().map(|(_, object)| object.uid()).collect();
+        writes.retain(|write| !matches!(write, Write::Delete { uid, .. } if !shown.contains(uid.as_str())));
+        let (expected, failure) = self.carry_out(maker, &around, writes).await;
+        self.finish(item, &parent, expected, failure, mapped.again_after)
+    }
+
+    async fn detached(&self, item: &Item, parent: &Arc<Object>, reason: Reason, group: &Group) -> Done {
+        let going = group::deletions(group, |_| true);
+        if going.is_empty() {
+            self.settle(item, Ok(()));
+            return Outcome::Done { again_after: None }.into();
+        }
+        let (mut writes, mut again_after) = (going, None);
+        if let Some(hook) = &self.tombstone {
+            let request = json!({
+                "controller": *self.mapping.object.lock().clone(),
+                "parent": object::without_managed_fields(&parent.value),
+                "mapKey": item.1.as_str(),
+                "reason": reason.as_str(),
+                "outputs": self.outputs(hook, parent, group),
+            });
+            let answer = match self.ask(hook, item, &request).await {
+                Some(Ok(answer)) => answer,
+                Some(Err(error)) => return self.hook_failed(item, parent, HookKind::Tombstone, error),
+                None => return Outcome::Forget.into(),
+            };
+            let namespace = item.1.parts().map_or("", |parts| parts.namespace);
+            match answer::kept(self.frame(parent, namespace), &answer) {
+                Ok((kept, after)) => {
+                    writes.retain(
+                        |write| !matches!(write, Write::Delete { place, .. } if kept.contains(place)),
+                    );
+                    again_after = after;
+                }
+                Err(invalid) => return self.invalid(item, parent, hook, invalid.0),
+            }
+        }
+        // If the input came back, nothing may go (MC-065).
+        match self.mapping.judge(item) {
+            Verdict::Detached { parent: now, .. } if now.uid() == parent.uid() => {}
+            Verdict::Drop | Verdict::Invalid => return Outcome::Forget.into(),
+            _ => return Outcome::Stale.into(),
+        }
+        let around = Around { mapping: &self.mapping, parent: &parent.value };
+        let maker = Maker {
+            controller: &self.mapping.name,
+            parent: &parent.value,
+            key: &item.1,
+            input: &Value::Null,
+        };
+        let (expected, failure) = self.carry_out(maker, &around, writes).await;
+        self.finish(item, parent, expected, failure, again_after)
+    }
+
+    fn frame<'a>(&'a self, parent: &'a Arc<Object>, input_namespace: &'a str) -> Frame<'a> {
+        Frame { outputs: &self.mapping.output_resources, parent: &parent.value, input_namespace }
+    }
+
+    fn outputs(&self, hook: &HookClient, parent: &Object, group: &Group) -> Value {
+        let all = self.mapping.output_resources.iter().enumerate().map(|(index, served)| {
+            let of_rule = group.iter().filter(|(rule, _)| *rule == index);
+            (served, of_rule.map(|(_, object)| object::without_managed_fields(&object.value)).collect())
+        });
+        object_map(hook.settings().version, object::namespace(&parent.value), all)
+    }
+
+    /// None when the controller stops.
+    async fn ask(
+        &self,
+        hook: &HookClient,
+        item: &Item,
+        body: &Value,
+    ) -> Option<Result<Arc<Value>, HookError>> {
+        let key = (hook.settings().kind, item.0.clone(), item.1.as_str().into());
+        tokio::select! {
+            answer = hook.call(Call { key, body }) => Some(answer),
+            () = self.stop.cancelled() => None,
+        }
+    }
+
+    fn invalid(&self, item: &Item, parent: &Object, hook: &HookClient, why: String) -> Done {
+        let error = HookError::Validation(why);
+        hook.metrics().failed(&error);
+        self.hook_failed(item, parent, hook.settings().kind, error)
+    }
+
+    fn hook_failed(&self, item: &Item, parent: &Object, kind: HookKind, error: HookError) -> Done {
+        self.settle(item, Err(()));
+        if let HookError::TooManyRequests(Some(pause)) = error {
+            return Outcome::Told(pause).into();
+        }
+        if !matches!(error, HookError::TooManyRequests(None)) {
+            self.tell(item, parent, &Failure::Hook(kind, error));
+        }
+        Outcome::Failed.into()
+    }
+
+    fn finish(
+        &self,
+        item: &Item,
+        parent: &Object,
+        expected: Vec<(usize, Expected)>,
+        failure: Option<Failure>,
+        again_after: Option<f64>,
+    ) -> Done {
+        let outcome = match failure {
+            None => {
+                self.settle(item, Ok(()));
+                let pause = again_after.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
+                Outcome::Done { again_after: pause }
+            }
+            Some(failure) => {
+                self.settle(item, Err(()));
+                self.tell(item, parent, &failure);
+                Outcome::Failed
+            }
+        };
+        Done { outcome, expected }
+    }
+
+    /// Remembers how an attempt went.
+    fn settle(&self, (uid, key): &Item, outcome: Result<(), ()>) {
+        let mut parents = self.mapping.parents.lock();
+        let Some(parent) = parents.get_mut(uid) else { return };
+        parent.pending.remove(key);
+        match outcome {
+            Ok(()) => parent.failed.remove(key),
+            Err(()) => parent.failed.insert(key.clone()),
+        };
+    }
+
+    /// At most one event for a parent in ten seconds (MC-074).
+    fn tell(&self, (uid, key): &Item, parent: &Object, failure: &Failure) {
+        let failing = {
+            let mut parents = self.mapping.parents.lock();
+            let Some(known) = parents.get_mut(uid) else { return };
+            let now = Instant::now();
+            if matches!(failure, Failure::Told) || known.told.is_some_and(|told| now < told + TELL) {
+                return;
+            }
+            known.told = Some(now);
+            known.failed.len().max(1)
+        };
+        let message = match failure {
+            Failure::Hook(kind, error) => {
+                format!("{} hook failed for {failing} input(s); {key}: {error}", kind.as_str())
+            }
+            Failure::Writes(texts) => format!("Sync error: {key}: {}", texts.join("; ")),
+            Failure::Told => return,
+        };
+        self.events.warning(&parent.value, "SyncError", message);
+    }
+
+    /// Makes the writes in their order; one that is refused does not stop the others (MC-050).
+    async fn carry_out(
+        &self,
+        maker: Maker<'_>,
+        around: &Around<'_>,
+        writes: Vec<Write>,
+    ) -> (Vec<(usize, Expected)>, Option<Failure>) {
+        let (mut expected, mut errors, mut told) = (Vec::new(), Vec::new(), false);
+        for write in writes {
+            let rule = place(&write).rule;
+            match self.write(maker, around, write).await {
+                Ok(Some(one)) => expected.push((rule, one)),
+                Ok(None) => {}
+                Err(Some(text)) => errors.push(text),
+                Err(None) => told = true,
+            }
+        }
+        let failure = match (errors.is_empty(), told) {
+            (false, _) => Some(Failure::Writes(errors)),
+            (true, true) => Some(Failure::Told),
+            (true, false) => None,
+        };
+        (expected, failure)
+    }
+
+    /// An error without text has been told of.
+    async fn write(
+        &self,
+        maker: Maker<'_>,
+        around: &Around<'_>,
+        write: Write,
+    ) -> Result<Option<Expected>, Option<String>> {
+        let Some(served) = self.mapping.output_resources.get(place(&write).rule) else { return Ok(None) };
+        let text = |refused: Refused| Some(refused.text);
+        match write {
+            Write::Delete { place, uid } => {
+                self.writer.delete(served, &place.namespace, &place.name, &uid).await.map_err(text)
+            }
+            Write::Update { body, .. } => self.writer.update(served, &body).await.map_err(text),
+            Write::Retag { place, patch } => {
+                self.writer.merge(served, &place.namespace, &place.name, &patch).await.map_err(text)
+            }
+            Write::Apply { body, observed, recreate, .. } => {
+                self.writer.apply(served, &body, &observed, recreate).await.map_err(text)
+            }
+            Write::Adopt { body, .. } => self.adopt(maker.parent, served, &body).await.map_err(Some),
+            Write::Conflict { place, owner } => {
+                let what = format!("{} {}", served.kind, object::display(&place.namespace, &place.name));
+                let text = format!("output {what} for {} belongs to {owner}", maker.key);
+                self.events.warning(maker.parent, "OutputConflict", text);
+                Err(None)
+            }
+            Write::Create { place, body } => match self.create(served, &place, &body).await {
+                Ok(expected) => Ok(expected),
+                Err(refused) if refused.exists => Box::pin(self.resolve(maker, around, place)).await,
+                Err(refused) => Err(text(refused)),
+            },
+        }
+    }
+
+    /// Server-side apply would take over what is there, so it is looked for first.
+    async fn create(
+        &self,
+        served: &crate::resource::Served,
+        place: &Place,
+        body: &Value,
+    ) -> Result<Option<Expected>, Refused> {
+        if self.writer.strategy().is_server_side() {
+            let found =
+                self.rest().find::<Value>(&served.gvr, served.place(&place.namespace), &place.name).await;
+            match found {
+                Ok(None) => {}
+                Ok(Some(_)) => return Err(Refused { text: String::new(), exists: true }),
+                Err(error) => {
+                    return Err(Refused { text: runtime::rest::message_of(&error), exists: false });
+                }
+            }
+        }
+        self.writer.create(served, body).await
+    }
+
+    /// A wanted output is there though the cache didn't know (MC-055).
+    async fn resolve(
+        &self,
+        maker: Maker<'_>,
+        around: &Around<'_>,
+        place: Place,
+    ) -> Result<Option<Expected>, Option<String>> {
+        let Some(served) = self.mapping.output_resources.get(place.rule) else { return Ok(None) };
+        let found = self.rest().find::<Value>(&served.gvr, served.place(&place.namespace), &place.name).await;
+        let existing = match found {
+            Ok(Some(existing)) => Arc::new(Object::new(existing)),
+            // It went again: its event brings the item back, or the retry does.
+            Ok(None) => return Err(Some(format!("{} {} came and went", served.kind, place.name))),
+            Err(error) => return Err(Some(runtime::rest::message_of(&error))),
+        };
+        match group::claim(maker, &place, &existing, around) {
+            Some(write) => self.write(maker, around, write).await,
+            None => {
+                let version = existing.version().to_owned();
+                Ok(Some(Expected::Version { key: existing.key().clone(), version }))
+            }
+        }
+    }
+
+    /// Takes an orphan back once a look at the parent shows that it is there and stays (MC-055.4).
+    async fn adopt(
+        &self,
+        parent: &Value,
+        served: &crate::resource::Served,
+        body: &Value,
+    ) -> Result<Option<Expected>, String> {
+        let (namespace, name) = (object::namespace(parent), object::name(parent));
+        let parents = &self.mapping.parent;
+        let live = self.rest().find::<Value>(&parents.gvr, parents.place(namespace), name).await;
+        let live = live.map_err(|error| runtime::rest::message_of(&error))?;
+        let same = |live: &Value| object::uid(live) == object::uid(parent) && !object::is_terminating(live);
+        if !live.as_ref().is_some_and(same) {
+            return Ok(None);
+        }
+        self.writer.update(served, body).await.map_err(|refused| refused.text)
+    }
+
+    fn rest(&self) -> &Rest {
+        self.writer.rest()
+    }
+
+    /// Waits until the caches show what was written, so that the next run of the item sees its own writes.
+    pub async fn catch_up(&self, expected: &[(usize, Expected)]) {
+        let deadline = Instant::now() + CATCH_UP;
+        for (rule, one) in expected {
+            if let Some(rule) = self.mapping.outputs.get(*rule) {
+                rule.cache.caught_up(one, deadline.saturating_duration_since(Instant::now())).await;
+            }
+        }
+    }
+}
+
+fn place(write: &Write) -> &Place {
+    match write {
+        Write::Delete { place, .. }
+        | Write::Create { place, .. }
+        | Write::Update { place, .. }
+        | Write::Retag { place, .. }
+        | Write::Adopt { place, .. }
+        | Write::Apply { place, .. }
+        | Write::Conflict { place, .. } => place,
+    }
+}

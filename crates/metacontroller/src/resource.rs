@@ -1,0 +1,78 @@
+//! The resources a hosted controller deals with, as discovery describes them.
+
+use kube::{Client, Error, api::ApiResource};
+use runtime::rest::{Gvr, is_not_found};
+
+/// A resource as it is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// Group, version and plural.
+    pub gvr: Gvr,
+    /// Kind.
+    pub kind: String,
+    /// False for cluster-scoped resources.
+    pub namespaced: bool,
+    /// It has a `/status` subresource.
+    pub has_status: bool,
+}
+
+impl Served {
+    /// `plural` or `plural.group`.
+    pub fn group_resource(&self) -> String {
+        group_resource(&self.gvr.group, &self.gvr.plural)
+    }
+
+    /// `Kind.v1` or `Kind.group/v1`: the name of its entry in a request (MC-112).
+    pub fn wire_name(&self) -> String {
+        format!("{}.{}", self.kind, self.gvr.api_version())
+    }
+
+    /// For informers.
+    pub fn api_resource(&self) -> ApiResource {
+        ApiResource {
+            group: self.gvr.group.clone(),
+            version: self.gvr.version.clone(),
+            api_version: self.gvr.api_version(),
+            kind: self.kind.clone(),
+            plural: self.gvr.plural.clone(),
+        }
+    }
+
+    /// Namespace part of a path to an object of this resource.
+    pub fn place<'a>(&self, namespace: &'a str) -> &'a str {
+        if self.namespaced { namespace } else { "" }
+    }
+}
+
+/// `plural` or `plural.group`.
+pub fn group_resource(group: &str, plural: &str) -> String {
+    if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
+}
+
+/// A resource by the two names that specs give it.
+pub fn gvr(api_version: &str, resource: &str) -> Gvr {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    Gvr::new(group, version, resource)
+}
+
+/// Asks the server for a resource; none if it isn't served. One request.
+pub async fn discover(client: &Client, gvr: &Gvr) -> Result<Option<Served>, Error> {
+    let answer = if gvr.group.is_empty() {
+        client.list_core_api_resources(&gvr.version).await
+    } else {
+        client.list_api_group_resources(&gvr.api_version()).await
+    };
+    let list = match answer {
+        Ok(list) => list.resources,
+        Err(error) if is_not_found(&error) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let status = format!("{}/status", gvr.plural);
+    let has_status = list.iter().any(|one| one.name == status);
+    Ok(list.into_iter().find(|one| one.name == gvr.plural).map(|found| Served {
+        gvr: gvr.clone(),
+        kind: found.kind,
+        namespaced: found.namespaced,
+        has_status,
+    }))
+}

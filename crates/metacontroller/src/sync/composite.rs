@@ -1,0 +1,376 @@
+//! CompositeController (MC-140 to MC-149).
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use apis::metacontroller::CONTROLLER_UID_LABEL;
+use futures::future::join_all;
+use machinery::selector::LabelSelector;
+use runtime::{Next, rest::message_of};
+use serde_json::{Value, json};
+
+use super::{
+    decide::{self, Children, Claim, Rest},
+    rolling::{self, Revision, Roll},
+    shell::{Base, Failure, Key, Syncer},
+};
+use crate::{
+    apply::loosely_equal,
+    cache::{Cache, Following},
+    hooks::HookClient,
+    map::{
+        answer::Desired,
+        group::{self, Write},
+    },
+    object::{self, Object},
+    resource::Served,
+};
+
+/// Longest wait for the watch to tell of a written revision.
+const CATCH_UP: Duration = Duration::from_secs(5);
+
+/// A running CompositeController.
+pub struct Composite {
+    /// What it shares with decorators.
+    pub base: Base,
+    /// Children are selected by a label with the parent's UID.
+    pub generate_selector: bool,
+    /// How children are rolled, by rule; none if no rule is a rolling one.
+    pub rollout: Option<Rollout>,
+}
+
+/// Rolling updates of a controller.
+pub struct Rollout {
+    /// By rule.
+    pub rolls: Vec<Roll>,
+    /// Fields of the parent that make a revision.
+    pub paths: Vec<String>,
+    /// ControllerRevisions.
+    pub served: Served,
+    /// Their objects.
+    pub cache: Arc<Cache>,
+}
+
+impl Syncer for Composite {
+    fn base(&self) -> &Base {
+        &self.base
+    }
+
+    fn also(&self) -> Option<Arc<Cache>> {
+        self.rollout.as_ref().map(|rollout| rollout.cache.clone())
+    }
+
+    /// MC §3.4.
+    async fn sync(&self, key: &Key) -> Result<Next, Failure> {
+        let base = &self.base;
+        let Some((rule, mut parent)) = base.parents.get(key.0).zip(base.parent(key)) else {
+            return Ok(Next::OnChange);
+        };
+        let selected = rule.selects(&parent.value);
+        let finalizes = base.hooks.finalize.is_some();
+        let has = object::has_finalizer(&parent.value, &base.finalizer);
+        if !selected && !has {
+            return Ok(Next::OnChange);
+        }
+        if (finalizes && selected && !has && !object::is_terminating(&parent.value)) || (!finalizes && has) {
+            match base.finalizer(key.0, &parent, finalizes).await? {
+                Some(changed) => parent = changed,
+                None => return Ok(Next::OnChange),
+            }
+            if !selected && !finalizes {
+                return Ok(Next::OnChange);
+            }
+        }
+        let selector = decide::composite_selector(&parent.value, self.generate_selector)?;
+        let observed = self.claim(key.0, &parent, &selector).await?;
+        let finalizing = finalizes && (object::is_terminating(&parent.value) || !selected);
+        let hook = if finalizing { &base.hooks.finalize } else { &base.hooks.sync };
+        let Some(hook) = hook else { return Err(Failure::Text("no sync hook defined".into())) };
+        let asked = Asked { hook, parent: &parent, selector: &selector, observed: &observed, finalizing };
+        let rolls = self.rollout.as_ref().filter(|_| {
+            !object::is_terminating(&parent.value)
+                || (finalizes && object::has_finalizer(&parent.value, &base.finalizer))
+        });
+        let (rest, desired) = match rolls {
+            Some(rollout) => self.roll(rollout, &asked).await?,
+            None => self.ask(&asked, &parent.value, "").await?,
+        };
+        let manage = decide::may_manage(&parent.value, &base.finalizer, finalizing);
+        if finalizing && rest.finalized {
+            match base.finalizer(key.0, &parent, false).await? {
+                Some(changed) => parent = changed,
+                None => return Ok(Next::OnChange),
+            }
+        }
+        decide::check_labels(&desired, &selector)?;
+        let managed = if manage {
+            let server_side = base.shared.writer.strategy().is_server_side();
+            let writes =
+                decide::manage(&parent.value, &desired, &observed, |rule| base.method(rule), server_side);
+            base.carry_out(writes).await
+        } else {
+            Ok(())
+        };
+        self.status(key, &parent, rest.status.unwrap_or_default()).await?;
+        managed?;
+        Ok(base.again(rest.again_after))
+    }
+}
+
+/// What a hook is asked about.
+struct Asked<'a> {
+    hook: &'a HookClient,
+    parent: &'a Object,
+    selector: &'a LabelSelector,
+    observed: &'a Children,
+    finalizing: bool,
+}
+
+impl Composite {
+    /// Asks about a parent as it is at a revision (MC §3.5). The wanted children carry their labels and match the
+    /// selector.
+    async fn ask(
+        &self,
+        asked: &Asked<'_>,
+        parent: &Value,
+        part: &str,
+    ) -> Result<(Rest, Vec<Desired>), Failure> {
+        let base = &self.base;
+        let request = json!({
+            "controller": *base.object.lock().clone(),
+            "parent": parent,
+            "children": base.child_map(asked.hook, asked.parent, asked.observed),
+            "related": base.related(asked.parent).await?,
+            "finalizing": asked.finalizing,
+        });
+        let answer = base.ask(asked.hook, asked.parent, part, &request).await?;
+        let rest = decide::rest(&answer)?;
+        let mut desired = decide::wanted(&answer, "children", parent, &base.child_resources)?;
+        self.label(parent, &mut desired);
+        Ok((rest, desired))
+    }
+
+    /// Asks about each revision there is, moves at most one child on, and writes down which child is where before any
+    /// child is touched (MC-151, MC-155). Costs a hook call for each revision.
+    async fn roll(&self, rollout: &Rollout, asked: &Asked<'_>) -> Result<(Rest, Vec<Desired>), Failure> {
+        let (base, parent) = (&self.base, &asked.parent.value);
+        let Some(served) = base.parents.first().map(|rule| &rule.served) else { return Err(Failure::Quiet) };
+        let mut all = self.revisions(rollout, asked.parent);
+        let patch = rolling::patch_of(parent, &rollout.paths);
+        match all.iter().position(|revision| loosely_equal(&revision.patch, &patch)) {
+            Some(index) => all.swap(0, index),
+            None => {
+                let name = rolling::name_of(served, asked.parent.uid(), &patch);
+                all.insert(0, Revision { name, patch, ..Revision::default() });
+            }
+        }
+        let parents: Vec<Value> =
+            all.iter().map(|revision| rolling::patched(parent, &revision.patch, &rollout.paths)).collect();
+        let calls =
+            parents.iter().zip(&all).map(|(parent, revision)| self.ask(asked, parent, &revision.name));
+        let mut rests = Vec::new();
+        let mut answers = Vec::new();
+        for answer in join_all(calls).await {
+            let (rest, desired) = answer?;
+            decide::check_labels(&desired, asked.selector)?;
+            rests.push(rest);
+            answers.push(desired);
+        }
+        let kind = |rule: usize| {
+            base.child_resources.get(rule).map(|served| served.kind.clone()).unwrap_or_default()
+        };
+        let server_side = base.shared.writer.strategy().is_server_side();
+        let step = rolling::step(&mut all, &answers, asked.observed, &rollout.rolls, server_side, kind);
+        self.commit(rollout, parent, served, &all).await?;
+        let mut rest = rests.first().cloned().unwrap_or_default();
+        rest.finalized = rests.iter().all(|rest| rest.finalized);
+        rest.again_after = rests.iter().filter_map(|rest| rest.again_after).reduce(f64::min);
+        rolling::set_condition(rest.status.get_or_insert_default(), step.condition);
+        Ok((rest, step.desired))
+    }
+
+    fn revisions(&self, rollout: &Rollout, parent: &Object) -> Vec<Revision> {
+        let owned = rollout.cache.owned(parent.uid()).into_iter().map(|(.., object)| object);
+        let live = owned.filter(|object| !object::is_terminating(&object.value));
+        live.map(|object| rolling::read(&object, &self.base.child_resources)).collect()
+    }
+
+    /// Brings the ControllerRevisions to what they are to be; old ones without children go.
+    async fn commit(
+        &self,
+        rollout: &Rollout,
+        parent: &Value,
+        served: &Served,
+        all: &[Revision],
+    ) -> Result<(), Failure> {
+        let (writer, resources) = (&self.base.shared.writer, &self.base.child_resources);
+        let template = parent.pointer("/spec/template/metadata/labels").cloned().unwrap_or_default();
+        let labels = if self.generate_selector {
+            json!({CONTROLLER_UID_LABEL: object::uid(parent)})
+        } else {
+            template
+        };
+        for (index, revision) in all.iter().enumerate() {
+            let body = rolling::body(revision, parent, served, &labels, resources);
+            let made = match &revision.existing {
+                None => writer.create_own(&rollout.served, &body).await,
+                Some(existing) if index > 0 && revision.claims.is_empty() => {
+                    let key = existing.key();
+                    writer.delete(&rollout.served, &key.namespace, &key.name, existing.uid()).await
+                }
+                Some(existing) if existing.value == body => Ok(None),
+                Some(_) => writer.update(&rollout.served, &body).await,
+            };
+            if let Some(expected) = made.map_err(|refused| refused.text)? {
+                rollout.cache.caught_up(&expected, CATCH_UP).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows parents and children.
+    pub fn follow(self: &Arc<Self>) -> Vec<Following> {
+        let mut all = Vec::new();
+        for (index, rule) in self.base.parents.iter().enumerate() {
+            let this = Arc::downgrade(self);
+            all.push(rule.cache.follow(move |(old, new)| {
+                if let Some(this) = this.upgrade() {
+                    this.base.parent_changed(index, old, new);
+                }
+            }));
+        }
+        for rule in &self.base.children {
+            let this = Arc::downgrade(self);
+            all.push(rule.cache.follow(move |(old, new)| {
+                if let Some(this) = this.upgrade() {
+                    this.child(old, new);
+                }
+            }));
+        }
+        all
+    }
+
+    /// MC-147.
+    fn child(&self, old: Option<&Arc<Object>>, new: Option<&Arc<Object>>) {
+        if !self.base.started.load(Ordering::SeqCst) {
+            return;
+        }
+        for object in old.into_iter().chain(new) {
+            self.base.owner_changed(&object.value);
+        }
+        let Some(orphan) = new.filter(|new| object::controller(&new.value).is_none()) else { return };
+        for (index, rule) in self.base.parents.iter().enumerate() {
+            let scope = if rule.served.namespaced { &*orphan.key().namespace } else { "" };
+            for parent in rule.cache.list(scope) {
+                let selector = decide::composite_selector(&parent.value, self.generate_selector);
+                if selector.is_ok_and(|selector| selector.matches_labels(object::labels(&orphan.value))) {
+                    self.base.consider(index, &parent);
+                }
+            }
+        }
+    }
+
+    fn label(&self, parent: &Value, desired: &mut [Desired]) {
+        if !self.generate_selector {
+            return;
+        }
+        for one in desired {
+            if let Some(labels) = object::metadata_map(&mut one.body, "labels") {
+                labels.entry(CONTROLLER_UID_LABEL).or_insert_with(|| object::uid(parent).into());
+            }
+        }
+    }
+
+    /// Claims, adopts and releases (MC-145). One look at the parent on the server if there is anything to adopt.
+    async fn claim(
+        &self,
+        index: usize,
+        parent: &Object,
+        selector: &LabelSelector,
+    ) -> Result<Children, Failure> {
+        let base = &self.base;
+        let (mut children, mut changes) = (Children::new(), Vec::new());
+        for (rule, child_rule) in base.children.iter().enumerate() {
+            let scope = object::namespace(&parent.value);
+            let mut candidates = child_rule.cache.candidates(scope, selector);
+            candidates.retain(|candidate| object::controller_uid(&candidate.value) != parent.uid());
+            candidates.extend(child_rule.cache.owned(parent.uid()).into_iter().map(|(.., object)| object));
+            for candidate in candidates {
+                let place = group::place_of(rule, &candidate);
+                match decide::claim(&parent.value, selector, &candidate.value) {
+                    Claim::Ours => children.push((rule, candidate)),
+                    Claim::Adopt => {
+                        let body = group::owned(candidate.value.clone(), &parent.value);
+                        changes.push(Write::Adopt { place, body });
+                    }
+                    Claim::Release => {
+                        let body = decide::released(&candidate.value, parent.uid());
+                        changes.push(Write::Update { place, body });
+                    }
+                    Claim::Ignore => {}
+                }
+            }
+        }
+        if changes.is_empty() {
+            return Ok(children);
+        }
+        if changes.iter().any(|change| matches!(change, Write::Adopt { .. }))
+            && !self.is_alive(index, parent).await?
+        {
+            changes.retain(|change| !matches!(change, Write::Adopt { .. }));
+        }
+        let adopted: Vec<_> = changes
+            .iter()
+            .filter_map(|change| match change {
+                Write::Adopt { place, .. } => Some(place.clone()),
+                _ => None,
+            })
+            .collect();
+        base.carry_out(changes).await?;
+        for place in adopted {
+            let found =
+                base.children.get(place.rule).and_then(|rule| rule.cache.get(&place.namespace, &place.name));
+            children.extend(
+                found.filter(|o| object::controller_uid(&o.value) == parent.uid()).map(|o| (place.rule, o)),
+            );
+        }
+        Ok(children)
+    }
+
+    async fn is_alive(&self, index: usize, parent: &Object) -> Result<bool, Failure> {
+        let Some(rule) = self.base.parents.get(index) else { return Ok(false) };
+        let (rest, served) = (self.base.shared.writer.rest(), &rule.served);
+        let namespace = served.place(&parent.key().namespace);
+        let live = rest.find::<Value>(&served.gvr, namespace, &parent.key().name).await;
+        let live = live.map_err(|error| Failure::Text(message_of(&error)))?;
+        Ok(live.is_some_and(|live| object::uid(&live) == parent.uid() && !object::is_terminating(&live)))
+    }
+
+    /// The hook's status and the generation replace what was there (MC §3.4, step 10).
+    async fn status(
+        &self,
+        key: &Key,
+        parent: &Object,
+        mut status: serde_json::Map<String, Value>,
+    ) -> Result<(), Failure> {
+        status.insert("observedGeneration".into(), object::generation(&parent.value).into());
+        let status = Value::Object(status);
+        let same = |object: &Value| loosely_equal(object.get("status").unwrap_or(&Value::Null), &status);
+        if self.base.parent(key).is_some_and(|known| same(&known.value)) {
+            return Ok(());
+        }
+        let edit = |live: &mut Value| {
+            if same(live) {
+                return false;
+            }
+            if let Some(map) = live.as_object_mut() {
+                map.insert("status".into(), status.clone());
+            }
+            true
+        };
+        self.base.change(key.0, parent, true, edit).await?;
+        Ok(())
+    }
+}

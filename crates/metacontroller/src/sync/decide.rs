@@ -1,0 +1,390 @@
+//! Decisions about children and attachments (MC-112, MC-120 to MC-126, MC-143 to MC-149, MC-172). Pure.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use machinery::selector::LabelSelector;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    apply,
+    map::{
+        answer::{Desired, Place},
+        group::{self, Method, Write},
+    },
+    object::{self, Object},
+    resource::Served,
+};
+
+/// Observed children with the index of their resource.
+pub type Children = Vec<(usize, Arc<Object>)>;
+
+/// What a sync or finalize hook answered, beside the children.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rest {
+    /// Status; none for null or absent.
+    pub status: Option<Map<String, Value>>,
+    /// Seconds until the next look.
+    pub again_after: Option<f64>,
+    /// Nothing is left to be done before the parent may go.
+    pub finalized: bool,
+}
+
+/// Reads the parts of an answer that both kinds have.
+pub fn rest(answer: &Value) -> Result<Rest, String> {
+    let Some(fields) = answer.as_object() else { return Err("the answer is not a JSON object".into()) };
+    let status = match fields.get("status") {
+        None | Some(Value::Null) => None,
+        Some(Value::Object(status)) => Some(status.clone()),
+        Some(_) => return Err("status must be an object".into()),
+    };
+    let finalized = match fields.get("finalized") {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(finalized)) => *finalized,
+        Some(_) => return Err("finalized must be true or false".into()),
+    };
+    let again_after = crate::map::answer::again_after(answer).map_err(|invalid| invalid.0)?;
+    Ok(Rest { status, again_after, finalized })
+}
+
+/// Reads a list of wanted objects. An absent one is empty: everything goes, as with the original. What would never be
+/// seen again is refused (MC-149).
+pub fn wanted(
+    answer: &Value,
+    field: &str,
+    parent: &Value,
+    declared: &[Served],
+) -> Result<Vec<Desired>, String> {
+    let list = match answer.get(field) {
+        None | Some(Value::Null) => &[][..],
+        Some(Value::Array(list)) => list,
+        Some(_) => return Err(format!("{field} must be a list")),
+    };
+    let mut seen = HashSet::new();
+    let mut all = Vec::new();
+    for (index, item) in list.iter().enumerate() {
+        if item.is_null() {
+            continue;
+        }
+        let desired = one(item, parent, declared).map_err(|why| format!("{field}[{index}]: {why}"))?;
+        if !seen.insert(desired.place.clone()) {
+            return Err(format!(
+                "{field}[{index}]: {} {} is there twice",
+                object::kind(item),
+                desired.place.name
+            ));
+        }
+        all.push(desired);
+    }
+    Ok(all)
+}
+
+fn one(item: &Value, parent: &Value, declared: &[Served]) -> Result<Desired, String> {
+    let (kind, name) = (object::kind(item), object::name(item));
+    if kind.is_empty() || object::api_version(item).is_empty() || name.is_empty() {
+        return Err("apiVersion, kind and metadata.name are required".into());
+    }
+    let (group, _) = object::api_version(item).split_once('/').unwrap_or_default();
+    let of_kind = |served: &Served| served.kind == kind && served.gvr.group == group;
+    let rule = declared.iter().position(of_kind);
+    let rule = rule.ok_or_else(|| format!("undeclared type {kind}.{}", object::api_version(item)))?;
+    let namespaced = declared.get(rule).is_some_and(|served| served.namespaced);
+    let (asked, own) = (object::namespace(item), object::namespace(parent));
+    let namespace = match (namespaced, asked) {
+        (false, _) if !own.is_empty() => {
+            return Err(format!("{kind} is cluster-scoped, the parent has a namespace"));
+        }
+        (false, _) => String::new(),
+        (true, "") if own.is_empty() => return Err("metadata.namespace is required".into()),
+        (true, "") => own.to_owned(),
+        (true, asked) if !own.is_empty() && asked != own => {
+            return Err(format!("wrong namespace {asked:?}: the parent is in {own:?}"));
+        }
+        (true, asked) => asked.to_owned(),
+    };
+    let mut body = apply::sanitized(item.clone());
+    if let Some(meta) = object::metadata_mut(&mut body) {
+        if namespace.is_empty() {
+            meta.remove("namespace");
+        } else {
+            meta.insert("namespace".into(), namespace.clone().into());
+        }
+    }
+    Ok(Desired { place: Place { rule, namespace, name: name.to_owned() }, body })
+}
+
+/// Writes that turn what is observed into what is wanted (MC-120): deletions first, then the wanted in their order.
+pub fn manage(
+    parent: &Value,
+    desired: &[Desired],
+    observed: &Children,
+    method: impl Fn(usize) -> Method,
+    server_side: bool,
+) -> Vec<Write> {
+    let wanted: HashSet<&Place> = desired.iter().map(|one| &one.place).collect();
+    let known: HashMap<Place, &Arc<Object>> =
+        observed.iter().map(|(rule, object)| (group::place_of(*rule, object), object)).collect();
+    let mut writes = group::deletions(observed, |place| !wanted.contains(place));
+    for one in desired {
+        match known.get(&one.place) {
+            Some(member) => {
+                let apply_for = server_side.then_some(parent);
+                writes.extend(group::change(
+                    &one.place,
+                    member,
+                    &one.body,
+                    method(one.place.rule),
+                    apply_for,
+                ));
+            }
+            None => {
+                let body = if server_side {
+                    group::owned(one.body.clone(), parent)
+                } else {
+                    apply::create(&one.body, parent)
+                };
+                writes.push(Write::Create { place: one.place.clone(), body });
+            }
+        }
+    }
+    writes
+}
+
+/// Which children a parent has by its selector (MC-144).
+pub fn composite_selector(parent: &Value, generated: bool) -> Result<LabelSelector, String> {
+    if generated {
+        let own = json!({"matchLabels": {apis::metacontroller::CONTROLLER_UID_LABEL: object::uid(parent)}});
+        return LabelSelector::from_object(&own).map_err(|_| "the parent has no UID".into());
+    }
+    let missing = ".spec.selector must have either matchLabels, matchExpressions, or both";
+    let selector = crate::map::selector::parse(parent).map_err(|why| format!(".spec.selector: {why}"))?;
+    if selector.is_everything() { Err(missing.into()) } else { Ok(selector) }
+}
+
+/// What becomes of a candidate for a child (MC-145).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// It is one.
+    Ours,
+    /// It is nobody's and becomes one.
+    Adopt,
+    /// It was one and becomes nobody's.
+    Release,
+    /// It has nothing to do with the parent.
+    Ignore,
+}
+
+/// MC-145.
+pub fn claim(parent: &Value, selector: &LabelSelector, candidate: &Value) -> Claim {
+    let matches = selector.matches_labels(object::labels(candidate));
+    let leaving = object::is_terminating(parent);
+    match object::controller_uid(candidate) {
+        uid if uid == object::uid(parent) && !uid.is_empty() => match (matches, leaving) {
+            (true, _) => Claim::Ours,
+            (false, false) => Claim::Release,
+            (false, true) => Claim::Ignore,
+        },
+        "" if matches && !leaving && !object::is_terminating(candidate) => Claim::Adopt,
+        _ => Claim::Ignore,
+    }
+}
+
+/// The object without the owner entry of `uid`.
+pub fn released(child: &Value, uid: &str) -> Value {
+    let mut child = child.clone();
+    if let Some(Value::Array(owners)) =
+        object::metadata_mut(&mut child).and_then(|meta| meta.get_mut("ownerReferences"))
+    {
+        owners.retain(|owner| owner.get("uid").and_then(Value::as_str) != Some(uid));
+    }
+    child
+}
+
+/// The first child that the parent would not see again (MC-146).
+pub fn check_labels(desired: &[Desired], selector: &LabelSelector) -> Result<(), String> {
+    match desired.iter().find(|one| !selector.matches_labels(object::labels(&one.body))) {
+        Some(one) => Err(format!(
+            "labels on desired child {} {} don't match parent selector",
+            object::kind(&one.body),
+            object::display(&one.place.namespace, &one.place.name),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Whether children are managed (MC §3.4, step 9): the parent lives, or it is finalized by us and by nobody else.
+pub fn may_manage(parent: &Value, finalizer: &str, finalizing: bool) -> bool {
+    if !object::is_terminating(parent) {
+        return true;
+    }
+    let collected = ["foregroundDeletion", "orphan"].iter().any(|name| object::has_finalizer(parent, name));
+    finalizing && object::has_finalizer(parent, finalizer) && !collected
+}
+
+/// The target of a decorator after its hook's answer, and whether labels or annotations, and whether the status,
+/// differ from before (MC-172).
+pub fn decorated(target: &Value, answer: &Value) -> Result<(Value, bool, bool), String> {
+    let mut new = target.clone();
+    let mut changed = false;
+    for field in ["labels", "annotations"] {
+        let wanted = match answer.get(field) {
+            None | Some(Value::Null) => continue,
+            Some(Value::Object(wanted)) => wanted,
+            Some(_) => return Err(format!("{field} must be a map")),
+        };
+        if !wanted.values().all(|value| value.is_string() || value.is_null()) {
+            return Err(format!("{field} must be a map of strings and nulls"));
+        }
+        let present =
+            target.pointer("/metadata").and_then(|meta| meta.get(field)).cloned().unwrap_or(Value::Null);
+        let moves = |(key, value): (&String, &Value)| present.get(key).unwrap_or(&Value::Null) != value;
+        if !wanted.iter().any(moves) {
+            continue;
+        }
+        changed = true;
+        let Some(map) = object::metadata_map(&mut new, field) else { continue };
+        for (key, value) in wanted {
+            if value.is_null() {
+                map.remove(key);
+            } else {
+                map.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    let status = rest(answer)?.status.map(Value::Object);
+    let moved = status
+        .as_ref()
+        .is_some_and(|status| !apply::loosely_equal(status, target.get("status").unwrap_or(&Value::Null)));
+    if let (Some(status), true, Some(map)) = (status, moved, new.as_object_mut()) {
+        map.insert("status".into(), status);
+    }
+    Ok((new, changed, moved))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runtime::rest::Gvr;
+
+    fn maps() -> Vec<Served> {
+        vec![Served {
+            gvr: Gvr::new("", "v1", "configmaps"),
+            kind: "ConfigMap".into(),
+            namespaced: true,
+            has_status: false,
+        }]
+    }
+
+    fn child(uid: &str, app: &str, leaving: bool) -> Value {
+        let mut child = json!({"metadata": {"name": "c", "labels": {"app": app}}});
+        if !uid.is_empty() {
+            child["metadata"]["ownerReferences"] = json!([{"uid": uid, "controller": true}]);
+        }
+        if leaving {
+            child["metadata"]["deletionTimestamp"] = json!("now");
+        }
+        child
+    }
+
+    /// MC-145.
+    #[test]
+    fn mc_145_claims() {
+        let selector = LabelSelector::parse("app=x").unwrap();
+        let parent = |leaving: bool| {
+            let mut parent = child("", "", leaving);
+            parent["metadata"]["uid"] = json!("P");
+            parent
+        };
+        let cases = [
+            ("P", "x", false, false, Claim::Ours),
+            ("P", "x", false, true, Claim::Ours),
+            ("P", "y", false, false, Claim::Release),
+            ("P", "y", false, true, Claim::Ignore),
+            ("", "x", false, false, Claim::Adopt),
+            ("", "x", true, false, Claim::Ignore),
+            ("", "x", false, true, Claim::Ignore),
+            ("", "y", false, false, Claim::Ignore),
+            ("Q", "x", false, false, Claim::Ignore),
+        ];
+        for (owner, app, child_leaves, parent_leaves, expected) in cases {
+            let found = claim(&parent(parent_leaves), &selector, &child(owner, app, child_leaves));
+            assert_eq!(found, expected, "{owner} {app} {child_leaves} {parent_leaves}");
+        }
+    }
+
+    /// MC-144.
+    #[test]
+    fn mc_144_an_empty_selector_is_an_error() {
+        for spec in [
+            json!({}),
+            json!({"selector": null}),
+            json!({"selector": {}}),
+            json!({"selector": {"matchLabels": {}}}),
+        ] {
+            let parent = json!({"metadata": {"uid": "u"}, "spec": spec});
+            let error = composite_selector(&parent, false).unwrap_err();
+            assert_eq!(error, ".spec.selector must have either matchLabels, matchExpressions, or both");
+            let own = composite_selector(&parent, true).unwrap();
+            assert!(own.matches_labels(&json!({"controller-uid": "u"})) && !own.matches_labels(&json!({})));
+        }
+    }
+
+    /// MC-149: what would never be seen again is refused; absence means nothing is wanted.
+    #[test]
+    fn mc_149_wanted_children() {
+        let parent = json!({"metadata": {"namespace": "n", "uid": "p"}});
+        let read = |item: Value| wanted(&json!({"children": [item]}), "children", &parent, &maps());
+        let good = read(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})).unwrap();
+        assert_eq!(good[0].place.namespace, "n");
+        for bad in [
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}),
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "m"}}),
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}),
+            json!("x"),
+        ] {
+            assert!(read(bad.clone()).is_err(), "{bad}");
+        }
+        assert_eq!(wanted(&json!({}), "children", &parent, &maps()), Ok(vec![]));
+    }
+
+    /// MC-172: strings are set, nulls removed, the rest stays.
+    #[test]
+    fn mc_172_labels_annotations_and_status() {
+        let target = json!({"metadata": {"name": "t", "labels": {"a": "1"}, "annotations": {"x": "1", "y": "2"}}, "status": {"n": 1}});
+        let (new, changed, moved) =
+            decorated(&target, &json!({"labels": {"b": "2"}, "annotations": {"x": null}, "status": null}))
+                .unwrap();
+        assert_eq!(
+            (&new["metadata"]["labels"], &new["metadata"]["annotations"]),
+            (&json!({"a": "1", "b": "2"}), &json!({"y": "2"}))
+        );
+        assert_eq!((changed, moved, &new["status"]), (true, false, &json!({"n": 1})));
+        let same = decorated(
+            &target,
+            &json!({"labels": {"a": "1"}, "annotations": {"z": null}, "status": {"n": 1.0}}),
+        )
+        .unwrap();
+        assert_eq!((same.1, same.2), (false, false));
+        assert!(decorated(&target, &json!({"labels": {"a": 1}})).is_err());
+        assert!(decorated(&target, &json!({"status": {"n": 2}})).unwrap().2);
+    }
+
+    /// MC §3.4, step 9.
+    #[test]
+    fn mc_074_who_may_manage() {
+        let parent = |finalizers: Value, leaving: bool| {
+            let mut parent = json!({"metadata": {"finalizers": finalizers}});
+            if leaving {
+                parent["metadata"]["deletionTimestamp"] = json!("now");
+            }
+            parent
+        };
+        assert!(may_manage(&parent(json!([]), false), "f", false));
+        assert!(may_manage(&parent(json!(["f"]), true), "f", true));
+        assert!(!may_manage(&parent(json!(["f"]), true), "f", false));
+        assert!(!may_manage(&parent(json!([]), true), "f", true));
+        assert!(!may_manage(&parent(json!(["f", "foregroundDeletion"]), true), "f", true));
+    }
+}

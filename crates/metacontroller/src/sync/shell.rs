@@ -1,0 +1,471 @@
+//! What Composite- and DecoratorController share: hooks, finalizers, writes, the queue.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use machinery::selector::LabelSelector;
+use parking_lot::Mutex;
+use runtime::{
+    Next, ObjectKey, Queue,
+    rest::{is_conflict, is_not_found, message_of},
+    work,
+};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    decide::Children,
+    related::{Missing, Related},
+};
+use crate::{
+    cache::{Cache, Expected},
+    hooks::{Call, HookClient, HookError},
+    host::Shared,
+    map::{
+        group::{Method, Write},
+        run::Periods,
+    },
+    metrics::Numbers,
+    object::{self, Object, Text},
+    resource::Served,
+    wire::object_map,
+};
+
+/// Longest wait for the watch to tell of our own writes.
+const CATCH_UP: Duration = Duration::from_secs(5);
+/// Tries of a write that others get in the way of.
+const TRIES: u32 = 5;
+
+/// A parent: index of its resource, and its key.
+pub type Key = (usize, ObjectKey);
+
+/// A kind of children or attachments.
+pub struct ChildRule {
+    /// Its objects.
+    pub cache: Arc<Cache>,
+    /// How existing ones are changed.
+    pub method: Method,
+}
+
+/// The hooks.
+#[derive(Clone, Default)]
+pub struct Hooks {
+    pub sync: Option<Arc<HookClient>>,
+    pub finalize: Option<Arc<HookClient>>,
+    pub customize: Option<Arc<HookClient>>,
+}
+
+impl Hooks {
+    /// All there are.
+    pub fn all(&self) -> Vec<Arc<HookClient>> {
+        [&self.sync, &self.finalize, &self.customize].into_iter().flatten().cloned().collect()
+    }
+}
+
+/// A kind of parents.
+pub struct ParentRule {
+    /// The resource.
+    pub served: Served,
+    /// Its objects.
+    pub cache: Arc<Cache>,
+    /// By labels.
+    pub labels: LabelSelector,
+    /// By annotations.
+    pub annotations: LabelSelector,
+    /// A change of nothing but status is none.
+    pub ignore_status: bool,
+}
+
+impl ParentRule {
+    /// Whether the controller wants this parent.
+    pub fn selects(&self, parent: &Value) -> bool {
+        let annotations = parent.pointer("/metadata/annotations").unwrap_or(&Value::Null);
+        self.labels.matches_labels(object::labels(parent)) && self.annotations.matches_labels(annotations)
+    }
+}
+
+/// The state of a running controller.
+pub struct Base {
+    pub kind: &'static str,
+    pub name: Text,
+    /// The whole object, as hooks get it.
+    pub object: Arc<Mutex<Arc<Value>>>,
+    pub finalizer: String,
+    pub shared: Arc<Shared>,
+    pub parents: Vec<ParentRule>,
+    pub children: Vec<ChildRule>,
+    pub child_resources: Vec<Served>,
+    pub hooks: Hooks,
+    pub related: Option<Related>,
+    pub queue: Queue<Key>,
+    pub stop: CancellationToken,
+    pub started: AtomicBool,
+    pub runs: [AtomicU64; 2],
+}
+
+/// Why a sync ended early.
+pub enum Failure {
+    /// For the user.
+    Text(String),
+    /// The hook wants to be asked later.
+    Later(Duration),
+    /// Caches are being filled, or it stops.
+    Quiet,
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+/// One of the two kinds.
+pub trait Syncer: Send + Sync + 'static {
+    /// The shared state.
+    fn base(&self) -> &Base;
+    /// Another cache that must be filled first.
+    fn also(&self) -> Option<Arc<Cache>> {
+        None
+    }
+    /// Brings one parent to where its hook wants it.
+    fn sync(&self, key: &Key) -> impl Future<Output = Result<Next, Failure>> + Send;
+}
+
+/// Runs until the base's token is cancelled.
+pub async fn run<S: Syncer>(syncer: Arc<S>, periods: Periods, workers: usize, started: impl FnOnce()) {
+    let stop = syncer.base().stop.clone();
+    let synced = async {
+        for rule in &syncer.base().parents {
+            rule.cache.synced().await;
+        }
+        for rule in &syncer.base().children {
+            rule.cache.synced().await;
+        }
+        if let Some(cache) = syncer.also() {
+            cache.synced().await;
+        }
+    };
+    tokio::select! {
+        () = synced => {}
+        () = stop.cancelled() => return,
+    }
+    syncer.base().started.store(true, Ordering::SeqCst);
+    syncer.base().enqueue_all();
+    started();
+    let ticks =
+        async { tokio::join!(tick(syncer.base(), periods.resync), tick(syncer.base(), periods.flush)) };
+    let queue = syncer.base().queue.clone();
+    let worker = syncer.clone();
+    let working = work(syncer.base().kind, &queue, workers, &stop, move |key| {
+        let syncer = worker.clone();
+        async move { Ok::<_, String>(turn(&*syncer, key).await) }
+    });
+    tokio::select! {
+        () = working => {}
+        _ = ticks => {}
+    }
+}
+
+async fn tick(base: &Base, period: Option<Duration>) {
+    let Some(period) = period else { return std::future::pending().await };
+    loop {
+        tokio::time::sleep(period).await;
+        base.enqueue_all();
+    }
+}
+
+async fn turn<S: Syncer>(syncer: &S, key: Key) -> Next {
+    let base = syncer.base();
+    let outcome = tokio::select! {
+        outcome = syncer.sync(&key) => outcome,
+        () = base.stop.cancelled() => Err(Failure::Quiet),
+    };
+    base.runs[usize::from(matches!(outcome, Err(Failure::Text(_))))].fetch_add(1, Ordering::Relaxed);
+    match outcome {
+        Ok(next) => next,
+        Err(Failure::Later(pause)) => Next::After(pause),
+        Err(Failure::Quiet) => Next::Retry,
+        Err(Failure::Text(text)) => {
+            if let Some(parent) = base.parent(&key) {
+                base.shared.events.warning(&parent.value, "SyncError", format!("Sync error: {text}"));
+            }
+            Next::Retry
+        }
+    }
+}
+
+impl Base {
+    /// A parent as the cache has it.
+    pub fn parent(&self, (rule, key): &Key) -> Option<Arc<Object>> {
+        self.parents.get(*rule)?.cache.by_key(key)
+    }
+
+    /// Every parent, once.
+    pub fn enqueue_all(&self) {
+        for (index, rule) in self.parents.iter().enumerate() {
+            for parent in rule.cache.list("") {
+                self.consider(index, &parent);
+            }
+        }
+    }
+
+    /// A parent, if the controller has to do with it.
+    pub fn consider(&self, index: usize, parent: &Object) {
+        let Some(rule) = self.parents.get(index) else { return };
+        if rule.selects(&parent.value) || object::has_finalizer(&parent.value, &self.finalizer) {
+            self.queue.add((index, parent.key().clone()));
+        }
+    }
+
+    /// A change of a parent.
+    pub fn parent_changed(&self, index: usize, old: Option<&Arc<Object>>, new: Option<&Arc<Object>>) {
+        if !self.started.load(Ordering::SeqCst) {
+            return;
+        }
+        let (Some(new), Some(rule)) = (new, self.parents.get(index)) else {
+            if let (Some(old), Some(related)) = (old, &self.related) {
+                related.forget(old.uid());
+            }
+            return;
+        };
+        if let Some(old) = old
+            && rule.ignore_status
+            && old.uid() == new.uid()
+            && !object::is_terminating(&new.value)
+            && !object::is_material_change(&old.value, &new.value)
+        {
+            return;
+        }
+        self.consider(index, new);
+        // One that is selected no more may have been until now: its attachments are another hook's business then.
+        if let Some(old) = old
+            && rule.selects(&old.value)
+        {
+            self.queue.add((index, new.key().clone()));
+        }
+    }
+
+    /// The parent that controls a child.
+    pub fn owner_changed(&self, child: &Value) {
+        let Some(owner) = object::controller(child) else { return };
+        let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (group, _) = text("apiVersion").split_once('/').unwrap_or_default();
+        for (index, rule) in self.parents.iter().enumerate() {
+            if rule.served.kind != text("kind") || rule.served.gvr.group != group {
+                continue;
+            }
+            let namespace = rule.served.place(object::namespace(child));
+            if let Some(parent) = rule.cache.get(namespace, text("name")).filter(|p| p.uid() == text("uid")) {
+                self.consider(index, &parent);
+            }
+        }
+    }
+
+    /// A parent by UID, for related objects.
+    pub fn wake(&self, uid: &str) {
+        for (index, rule) in self.parents.iter().enumerate() {
+            if let Some(parent) = rule.cache.by_uid(uid) {
+                self.consider(index, &parent);
+            }
+        }
+    }
+
+    /// Parents that wait for this controller before they can go (MC-119).
+    pub fn finalizers_left(&self) -> usize {
+        let parents = self.parents.iter().flat_map(|rule| rule.cache.list(""));
+        parents.filter(|parent| object::has_finalizer(&parent.value, &self.finalizer)).count()
+    }
+
+    /// For the metrics.
+    pub fn numbers(&self) -> Numbers {
+        let results = ["success", "error"].into_iter().zip(&self.runs);
+        Numbers {
+            depth: self.queue.len() as u64,
+            runs: results.map(|(result, count)| (result, count.load(Ordering::Relaxed))).collect(),
+            ..Numbers::default()
+        }
+    }
+
+    /// Everything that is followed.
+    pub fn caches(&self) -> Vec<Arc<Cache>> {
+        let parents = self.parents.iter().map(|rule| rule.cache.clone());
+        parents.chain(self.children.iter().map(|rule| rule.cache.clone())).collect()
+    }
+
+    /// Calls a hook about a parent.
+    pub async fn ask(
+        &self,
+        hook: &HookClient,
+        parent: &Object,
+        part: &str,
+        body: &Value,
+    ) -> Result<Arc<Value>, Failure> {
+        let key = (hook.settings().kind, parent.uid().into(), part.into());
+        hook.call(Call { key, body }).await.map_err(|error| hook_failure(hook, &error))
+    }
+
+    /// Related objects of a parent, `{}` without a customize hook.
+    pub async fn related(&self, parent: &Object) -> Result<Value, Failure> {
+        let Some(related) = &self.related else { return Ok(json!({})) };
+        let controller = self.object.lock().clone();
+        match related.of(&controller, parent).await {
+            Ok(found) => Ok(found),
+            Err(Missing::NotYet) => Err(Failure::Quiet),
+            Err(Missing::Rules(why)) => Err(Failure::Text(format!("customize hook: {why}"))),
+            Err(Missing::Hook(error)) => match &self.hooks.customize {
+                Some(hook) => Err(hook_failure(hook, &error)),
+                None => Err(Failure::Text(error.to_string())),
+            },
+        }
+    }
+
+    /// Children as they go into a request.
+    pub fn child_map(&self, hook: &HookClient, parent: &Object, children: &Children) -> Value {
+        let all = self.child_resources.iter().enumerate().map(|(index, served)| {
+            let of_rule = children.iter().filter(|(rule, _)| *rule == index);
+            (served, of_rule.map(|(_, object)| object.value.clone()).collect())
+        });
+        object_map(hook.settings().version, object::namespace(&parent.value), all)
+    }
+
+    /// How children of a rule are changed.
+    pub fn method(&self, rule: usize) -> Method {
+        self.children.get(rule).map(|rule| rule.method).unwrap_or_default()
+    }
+
+    /// Makes the writes in their order; a refused one does not stop the others (MC-120). Waits until the caches show
+    /// them.
+    pub async fn carry_out(&self, writes: Vec<Write>) -> Result<(), String> {
+        let (mut expected, mut errors): (Vec<(usize, Expected)>, Vec<String>) = Default::default();
+        let writer = &self.shared.writer;
+        for write in writes {
+            let (rule, made) = match write {
+                Write::Delete { place, uid } => {
+                    let Some(served) = self.child_resources.get(place.rule) else { continue };
+                    (place.rule, writer.delete(served, &place.namespace, &place.name, &uid).await)
+                }
+                Write::Create { place, body } => {
+                    let Some(served) = self.child_resources.get(place.rule) else { continue };
+                    (place.rule, writer.create(served, &body).await)
+                }
+                Write::Update { place, body } | Write::Adopt { place, body } => {
+                    let Some(served) = self.child_resources.get(place.rule) else { continue };
+                    (place.rule, writer.update(served, &body).await)
+                }
+                Write::Apply { place, body, observed, recreate } => {
+                    let Some(served) = self.child_resources.get(place.rule) else { continue };
+                    (place.rule, writer.apply(served, &body, &observed, recreate).await)
+                }
+                Write::Retag { .. } | Write::Conflict { .. } => continue,
+            };
+            match made {
+                Ok(made) => expected.extend(made.map(|made| (rule, made))),
+                // As the original: what is somebody else's is left alone (MC-125).
+                Err(refused) if refused.exists => tracing::info!(why = refused.text, "not created"),
+                Err(refused) => errors.push(refused.text),
+            }
+        }
+        for (rule, one) in expected {
+            if let Some(rule) = self.children.get(rule) {
+                rule.cache.caught_up(&one, CATCH_UP).await;
+            }
+        }
+        if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
+    }
+
+    /// Adds or removes our finalizer (MC-119) and gives the parent as it is then; none if it is gone.
+    pub async fn finalizer(
+        &self,
+        rule: usize,
+        parent: &Object,
+        wanted: bool,
+    ) -> Result<Option<Arc<Object>>, String> {
+        let finalizer = self.finalizer.clone();
+        let changed = self
+            .change(rule, parent, false, |live| {
+                if object::has_finalizer(live, &finalizer) == wanted
+                    || (wanted && object::is_terminating(live))
+                {
+                    return false;
+                }
+                let Some(meta) = object::metadata_mut(live) else { return false };
+                let list = meta.entry("finalizers").or_insert_with(|| json!([]));
+                if let Some(list) = list.as_array_mut() {
+                    if wanted {
+                        list.push(finalizer.as_str().into());
+                    } else {
+                        list.retain(|one| one.as_str() != Some(&finalizer));
+                    }
+                }
+                if meta.get("finalizers").and_then(Value::as_array).is_some_and(Vec::is_empty) {
+                    meta.remove("finalizers");
+                }
+                true
+            })
+            .await?;
+        Ok(changed.map(|value| Arc::new(Object::new(value))))
+    }
+
+    /// Changes a parent as it is on the server, again and again if others get in the way. Gives it as it is then.
+    pub async fn change(
+        &self,
+        rule: usize,
+        parent: &Object,
+        status: bool,
+        edit: impl Fn(&mut Value) -> bool,
+    ) -> Result<Option<Value>, String> {
+        let Some(rule) = self.parents.get(rule) else { return Ok(None) };
+        let (rest, served) = (self.shared.writer.rest(), &rule.served);
+        let (namespace, name) = (served.place(&parent.key().namespace), &parent.key().name);
+        for _ in 0..TRIES {
+            let live: Option<Value> =
+                rest.find(&served.gvr, namespace, name).await.map_err(|error| message_of(&error))?;
+            let Some(mut live) = live.filter(|live| object::uid(live) == parent.uid()) else {
+                return Ok(None);
+            };
+            if !edit(&mut live) {
+                return Ok(Some(live));
+            }
+            let body = live.to_string().into_bytes();
+            let written: Result<Value, _> = if status {
+                rest.replace_status(&served.gvr, namespace, name, body).await
+            } else {
+                rest.replace(&served.gvr, namespace, name, body).await
+            };
+            match written {
+                Ok(written) => {
+                    let key = parent.key().clone();
+                    let version = object::resource_version(&written).to_owned();
+                    rule.cache.caught_up(&Expected::Version { key, version }, CATCH_UP).await;
+                    return Ok(Some(written));
+                }
+                Err(error) if is_conflict(&error) => {}
+                Err(error) if is_not_found(&error) => return Ok(None),
+                Err(error) => return Err(message_of(&error)),
+            }
+        }
+        Err(format!("{name} is changed by others all the time"))
+    }
+
+    /// After a sync.
+    pub fn again(&self, after: Option<f64>) -> Next {
+        match after.and_then(|secs| Duration::try_from_secs_f64(secs).ok()) {
+            Some(pause) => Next::After(pause),
+            None => Next::OnChange,
+        }
+    }
+}
+
+fn hook_failure(hook: &HookClient, error: &HookError) -> Failure {
+    match error {
+        HookError::TooManyRequests(Some(pause)) => Failure::Later(*pause),
+        HookError::TooManyRequests(None) => Failure::Quiet,
+        error => Failure::Text(format!("{} hook: {error}", hook.settings().kind.as_str())),
+    }
+}

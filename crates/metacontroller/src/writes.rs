@@ -1,0 +1,330 @@
+//! Carrying out planned writes on outputs, children and attachments (MC-051 to MC-056, MC-120, MC-133).
+
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use kube::core::params::PropagationPolicy;
+use parking_lot::Mutex;
+use runtime::{
+    ObjectKey, failure,
+    rest::{Removal, Rest, code_of, is_conflict, is_not_found, message_of},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    cache::Expected,
+    object::{self, Object},
+    resource::Served,
+};
+
+/// How wanted objects are brought about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Strategy {
+    /// A three-way merge with what was applied last.
+    #[default]
+    Dynamic,
+    /// Server-side apply under this field manager.
+    ServerSide { manager: String },
+}
+
+impl Strategy {
+    /// Whether the server merges.
+    pub fn is_server_side(&self) -> bool {
+        matches!(self, Self::ServerSide { .. })
+    }
+}
+
+/// A write that was not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// What and why, for an event.
+    pub text: String,
+    /// There is an object of this name already.
+    pub exists: bool,
+}
+
+/// What was applied on the server's side, to leave out what would change nothing (MC-132).
+#[derive(Default)]
+struct Applied(Mutex<HashMap<(String, ObjectKey), Fingerprint>>);
+
+#[derive(Clone, PartialEq)]
+struct Fingerprint {
+    uid: String,
+    body: u64,
+    /// Generation, or where there is none, version.
+    state: Result<i64, String>,
+}
+
+const REMEMBERED: usize = 100_000;
+
+/// Writes objects.
+pub struct Writer {
+    rest: Rest,
+    strategy: Strategy,
+    applied: Applied,
+}
+
+impl Writer {
+    /// A writer.
+    pub fn new(rest: Rest, strategy: Strategy) -> Self {
+        Self { rest, strategy, applied: Applied::default() }
+    }
+
+    /// The strategy.
+    pub fn strategy(&self) -> &Strategy {
+        &self.strategy
+    }
+
+    /// The requests below.
+    pub fn rest(&self) -> &Rest {
+        &self.rest
+    }
+
+    /// Deletes an incarnation; it may be gone already.
+    pub async fn delete(
+        &self,
+        served: &Served,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> Result<Option<Expected>, Refused> {
+        let removal = Removal { uid: Some(uid.to_owned()), propagation: Some(PropagationPolicy::Background) };
+        tracing::debug!(kind = served.kind, namespace, name, "deleting");
+        match self.rest.delete(&served.gvr, served.place(namespace), name, &removal).await {
+            Ok(()) => Ok(Some(Expected::Gone { key: ObjectKey::new(namespace, name), uid: uid.to_owned() })),
+            Err(error) if is_not_found(&error) => Ok(None),
+            Err(error) => Err(refused("deleting", served, namespace, name, &error)),
+        }
+    }
+
+    /// Creates an object.
+    pub async fn create(&self, served: &Served, body: &Value) -> Result<Option<Expected>, Refused> {
+        let (namespace, name) = (object::namespace(body), object::name(body));
+        tracing::debug!(kind = served.kind, namespace, name, "creating");
+        if let Strategy::ServerSide { manager } = &self.strategy {
+            return self.patch(served, body, manager).await;
+        }
+        let made =
+            self.rest.create(&served.gvr, served.place(namespace), body.to_string().into_bytes()).await;
+        match made {
+            Ok(made) => Ok(Some(expected(&made))),
+            Err(error) => Err(refused("creating", served, namespace, name, &error)),
+        }
+    }
+
+    /// Creates an object of our own, whatever the strategy is. One that is there already is what a former run made.
+    pub async fn create_own(&self, served: &Served, body: &Value) -> Result<Option<Expected>, Refused> {
+        let (namespace, name) = (object::namespace(body), object::name(body));
+        match self.rest.create(&served.gvr, served.place(namespace), body.to_string().into_bytes()).await {
+            Ok(made) => Ok(Some(expected(&made))),
+            Err(error) if failure::is_already_exists(&error) => Ok(None),
+            Err(error) => Err(refused("creating", served, namespace, name, &error)),
+        }
+    }
+
+    /// Replaces an object at the version in the body. Somebody else's write in between, or its deletion, is no error:
+    /// its event will bring the item back (MC-053).
+    pub async fn update(&self, served: &Served, body: &Value) -> Result<Option<Expected>, Refused> {
+        let (namespace, name) = (object::namespace(body), object::name(body));
+        tracing::debug!(kind = served.kind, namespace, name, "updating");
+        let body = body.to_string().into_bytes();
+        match self.rest.replace(&served.gvr, served.place(namespace), name, body).await {
+            Ok(made) => Ok(Some(expected(&made))),
+            Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(None),
+            Err(error) => Err(refused("updating", served, namespace, name, &error)),
+        }
+    }
+
+    /// Merges into an object.
+    pub async fn merge(
+        &self,
+        served: &Served,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Option<Expected>, Refused> {
+        match self.rest.merge(&served.gvr, served.place(namespace), name, patch).await {
+            Ok(made) => Ok(Some(expected(&made))),
+            Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(None),
+            Err(error) => Err(refused("patching", served, namespace, name, &error)),
+        }
+    }
+
+    /// Server-side apply of an existing object, unless it would change nothing (MC-131 to MC-133).
+    pub async fn apply(
+        &self,
+        served: &Served,
+        body: &Value,
+        observed: &Object,
+        recreate: bool,
+    ) -> Result<Option<Expected>, Refused> {
+        let Strategy::ServerSide { manager } = &self.strategy else { return self.update(served, body).await };
+        let (namespace, name) = (object::namespace(body), object::name(body));
+        if self.applied.has(served, body, &observed.value) {
+            return Ok(None);
+        }
+        if recreate {
+            return self.recreate(served, body, observed, manager).await;
+        }
+        let last = apis::metacontroller::LAST_APPLIED_ANNOTATION;
+        if object::annotation(&observed.value, last).is_some() {
+            let patch = json!({"metadata": {"annotations": {last: null}}});
+            match self.rest.merge::<Value>(&served.gvr, served.place(namespace), name, &patch).await {
+                Ok(_) => {}
+                Err(error) if is_not_found(&error) => return Ok(None),
+                Err(error) => return Err(refused("patching", served, namespace, name, &error)),
+            }
+        }
+        self.patch(served, body, manager).await
+    }
+
+    async fn patch(&self, served: &Served, body: &Value, manager: &str) -> Result<Option<Expected>, Refused> {
+        let (namespace, name) = (object::namespace(body), object::name(body));
+        let place = served.place(namespace);
+        match self.rest.apply::<Value>(&served.gvr, place, name, body, manager, true).await {
+            Ok(made) => {
+                self.applied.remember(served, body, &made);
+                Ok(Some(expected(&made)))
+            }
+            Err(error) if is_conflict(&error) => Ok(None),
+            Err(error) => Err(refused("applying", served, namespace, name, &error)),
+        }
+    }
+
+    /// Finds out by a dry run whether applying would change anything; deletes if so (MC-133).
+    async fn recreate(
+        &self,
+        served: &Served,
+        body: &Value,
+        observed: &Object,
+        manager: &str,
+    ) -> Result<Option<Expected>, Refused> {
+        let (namespace, name) = (object::namespace(body), object::name(body));
+        match self.dry_run(served, body, manager).await {
+            Ok(would) if object::uid(&would) != observed.uid() => {
+                Err(Refused { text: format!("{} {name} changed meanwhile", served.kind), exists: false })
+            }
+            Ok(would) if same(&would, &observed.value) => {
+                self.applied.remember(served, body, &observed.value);
+                Ok(None)
+            }
+            Ok(_) => self.delete(served, namespace, name, observed.uid()).await,
+            Err(error) if matches!(code_of(&error), 400 | 403) => {
+                tracing::info!(kind = served.kind, namespace, name, %error, "not recreated: the change can't be judged");
+                self.applied.remember(served, body, &observed.value);
+                Ok(None)
+            }
+            Err(error) => Err(refused("applying", served, namespace, name, &error)),
+        }
+    }
+
+    async fn dry_run(&self, served: &Served, body: &Value, manager: &str) -> Result<Value, kube::Error> {
+        use kube::core::{
+            params::{Patch, PatchParams},
+            request::Request,
+        };
+        let (namespace, name) = (object::namespace(body), object::name(body));
+        let params = PatchParams {
+            dry_run: true,
+            force: true,
+            field_manager: Some(manager.to_owned()),
+            ..PatchParams::default()
+        };
+        let request =
+            Request::new(served.gvr.path(served.place(namespace))).patch(name, &params, &Patch::Apply(body));
+        self.rest.client().request(request.map_err(kube::Error::BuildRequest)?).await
+    }
+}
+
+fn same(left: &Value, right: &Value) -> bool {
+    let plain = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(map) = object.as_object_mut() {
+            map.remove("status");
+        }
+        if let Some(meta) = object::metadata_mut(&mut object) {
+            for field in ["managedFields", "resourceVersion", "generation"] {
+                meta.remove(field);
+            }
+        }
+        object
+    };
+    crate::apply::loosely_equal(&plain(left), &plain(right))
+}
+
+fn expected(made: &Value) -> Expected {
+    let key = ObjectKey::new(object::namespace(made), object::name(made));
+    Expected::Version { key, version: object::resource_version(made).to_owned() }
+}
+
+fn refused(doing: &str, served: &Served, namespace: &str, name: &str, error: &kube::Error) -> Refused {
+    let what = object::display(namespace, name);
+    let text = format!("{doing} {} {what}: {}", served.kind, message_of(error));
+    Refused { text, exists: failure::is_already_exists(error) }
+}
+
+impl Applied {
+    fn fingerprint(body: &Value, state: &Value) -> Fingerprint {
+        let mut hasher = DefaultHasher::new();
+        body.to_string().hash(&mut hasher);
+        let state_of = match object::generation(state) {
+            0 => Err(object::resource_version(state).to_owned()),
+            generation => Ok(generation),
+        };
+        Fingerprint { uid: object::uid(state).to_owned(), body: hasher.finish(), state: state_of }
+    }
+
+    fn key(served: &Served, body: &Value) -> (String, ObjectKey) {
+        let key = ObjectKey::new(object::namespace(body), object::name(body));
+        (format!("{}.{}", served.kind, served.gvr.group), key)
+    }
+
+    fn has(&self, served: &Served, body: &Value, observed: &Value) -> bool {
+        self.0.lock().get(&Self::key(served, body)) == Some(&Self::fingerprint(body, observed))
+    }
+
+    fn remember(&self, served: &Served, body: &Value, made: &Value) {
+        let mut all = self.0.lock();
+        if all.len() >= REMEMBERED {
+            all.clear();
+        }
+        all.insert(Self::key(served, body), Self::fingerprint(body, made));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runtime::rest::Gvr;
+
+    /// MC-132: what is left out, and what is not.
+    #[test]
+    fn mc_132_applying_again_is_left_out_until_something_moves() {
+        let served = Served {
+            gvr: Gvr::new("", "v1", "configmaps"),
+            kind: "ConfigMap".into(),
+            namespaced: true,
+            has_status: false,
+        };
+        let applied = Applied::default();
+        let body = json!({"metadata": {"name": "a", "namespace": "n"}, "data": {"a": "1"}});
+        let made = |uid: &str, version: &str, generation: i64| json!({"metadata": {"name": "a", "namespace": "n", "uid": uid, "resourceVersion": version, "generation": generation}});
+        applied.remember(&served, &body, &made("u", "5", 0));
+        assert!(applied.has(&served, &body, &made("u", "5", 0)));
+        assert!(!applied.has(&served, &body, &made("u", "6", 0)), "no generation: the version counts");
+        assert!(!applied.has(&served, &body, &made("v", "5", 0)), "another incarnation");
+        assert!(!applied.has(
+            &served,
+            &json!({"metadata": {"name": "a", "namespace": "n"}}),
+            &made("u", "5", 0)
+        ));
+        applied.remember(&served, &body, &made("u", "5", 2));
+        assert!(
+            applied.has(&served, &body, &made("u", "9", 2)),
+            "with a generation, a status does not count"
+        );
+        assert!(!applied.has(&served, &body, &made("u", "9", 3)));
+    }
+}

@@ -1,0 +1,432 @@
+//! CompositeController (§8.7).
+
+use serde_json::{Value, json};
+
+use crate::{
+    hook::{Hook, Reply, Seen},
+    world::{FOOS, MAPS, SECRETS, World, app, gvr, map, tag, when},
+};
+
+const COMPOSITES: &str = "metacontroller.k8s.io/v1alpha1/compositecontrollers";
+const FINALIZER: &str = "metacontroller.io/compositecontroller-cc1";
+
+fn controller(hook: &Hook, hooks: &[&str], more: Value) -> Value {
+    let urls = hooks
+        .iter()
+        .map(|name| ((*name).to_owned(), json!({"webhook": {"url": format!("{}/{name}", hook.url)}})));
+    let mut spec = json!({
+        "parentResource": {"apiVersion": "example.com/v1", "resource": "foos"},
+        "childResources": [{"apiVersion": "v1", "resource": "configmaps", "updateStrategy": {"method": "InPlace"}}],
+        "hooks": urls.collect::<serde_json::Map<_, _>>(),
+    });
+    for (key, value) in more.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    json!({"apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "CompositeController", "metadata": {"name": "cc1"}, "spec": spec})
+}
+
+/// One child `<parent>-child` with the parent's `spec.v`, labelled as the parent selects.
+fn child(seen: &Seen) -> Value {
+    let parent = &seen.body["parent"];
+    let name = format!("{}-child", parent["metadata"]["name"].as_str().unwrap());
+    let labels = parent["spec"]["selector"]["matchLabels"].clone();
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}, "data": {"v": parent["spec"]["v"]}})
+}
+
+fn sync(seen: &Seen) -> Reply {
+    let count = seen.body["children"]["ConfigMap.v1"].as_object().unwrap().len();
+    Reply::Json(json!({"status": {"children": count}, "children": [child(seen)]}))
+}
+
+async fn world(hook: &Hook, hooks: &[&str], more: Value) -> World {
+    let world = World::start().await;
+    world.create(COMPOSITES, controller(hook, hooks, more)).await;
+    world
+}
+
+async fn foo(world: &World, name: &str, spec: Value) -> Value {
+    world.create(FOOS, json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name, "namespace": "ns1"}, "spec": spec})).await
+}
+
+/// MC-A-70, MC-112, MC-142: the request, the child, the status; MC-053: changes in place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mc_a_70_children_and_status() {
+    let hook = Hook::start(sync).await;
+    let children = json!([
+        {"apiVersion": "v1", "resource": "configmaps", "updateStrategy": {"method": "InPlace"}},
+        {"apiVersion": "v1", "resource": "secrets"},
+    ]);
+    let world = world(&hook, &["sync"], json!({"childResources": children})).await;
+    let parent = foo(&world, "p", json!({"selector": app("x"), "v": "1"})).await;
+    let made = world.sees("the child", MAPS, "ns1", "p-child", |_| true).await;
+    assert_eq!(made["metadata"]["ownerReferences"][0]["uid"], parent["metadata"]["uid"]);
+    assert!(!tag(&made, "last-applied-configuration").is_empty());
+    world.status(FOOS, "ns1", "p", json!({"children": 1, "observedGeneration": 1})).await;
+    let request = hook.seen()[0].body.clone();
+    let fields: Vec<_> = request.as_object().unwrap().keys().cloned().collect();
+    assert_eq!(fields, ["children", "controller", "finalizing", "parent", "related"]);
+    assert_eq!(request["children"], json!({"ConfigMap.v1": {}, "Secret.v1": {}}));
+    assert_eq!((&request["related"], &request["finalizing"]), (&json!({}), &json!(false)));
+    world.merge(FOOS, "ns1", "p", json!({"spec": {"v": "2"}})).await;
+    world.sees("the change", MAPS, "ns1", "p-child", |o| o["data"]["v"] == json!("2")).await;
+    world.status(FOOS, "ns1", "p", json!({"children": 1, "observedGeneration": 2})).await;
+    world.delete(MAPS, "ns1", "p-child").await;
+    world
+        .sees("made anew", MAPS, "ns1", "p-child", |o| o["metadata"]["uid"] != made["metadata"]["uid"])
+        .await;
+    hook.quiet().await;
+    world.clear_writes();
+    hook.clear();
+    world.merge(FOOS, "ns1", "p", json!({"metadata": {"annotations": {"poke": "1"}}})).await;
+    when("synced", || hook.count() > 0).await;
+    hook.quiet().await;
+    assert_eq!(world.writes(), Vec::<String>::new(), "MC-059");
+    // Absent children are an empty list (MC §3.5).
+    hook.script(|_| Reply::Json(json!({})));
+    world.merge(FOOS, "ns1", "p", json!({"spec": {"v": "3"}})).await;
+    world.has(MAPS, "ns1", vec![]).await;
+    world.end().await;
+}
+
+/// MC-A-71, MC-145, MC-147: orphans are adopted, children that match no more are let go, others are not seen.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mc_a_71_claiming() {
+    let hook = Hook::start(|seen| {
+        let have = seen.body["children"]["ConfigMap.v1"].as_object().unwrap();
+        Reply::Json(json!({"children": have.values().collect::<Vec<_>>()}))
+    })
+    .await;
+    let world = world(&hook, &["sync"], json!({})).await;
+    let mut theirs = map("ns1", "theirs", json!({"app": "x"}), "1");
+    theirs["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "Q", "name": "q", "uid": "q", "controller": true}]);
+    world.create(MAPS, theirs).await;
+    let parent = foo(&world, "p", json!({"selector": app("x")})).await;
+    world.create(MAPS, map("ns1", "orphan", json!({"app": "x"}), "1")).await;
+    let ours = |o: &Value| o["metadata"]["ownerReferences"][0]["uid"] == parent["metadata"]["uid"];
+    world.sees("adopted", MAPS, "ns1", "orphan", ours).await;
+    when("seen by the hook", || {
+        hook.seen().iter().any(|seen| seen.body["children"]["ConfigMap.v1"].get("orphan").is_some())
+    })
+    .await;
+    world.merge(MAPS, "ns1", "orphan", json!({"metadata": {"labels": {"app": "y"}}})).await;
+    let free = |o: &Value| o["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty);
+    world.sees("let go", MAPS, "ns1", "orphan", free).await;
+    assert!(hook.seen().iter().all(|seen| seen.body["children"]["ConfigMap.v1"].get("theirs").is_none()));
+    world.end().await;
+}
+
+/// MC-A-72, MC-144, MC-146: no selector is an error, unless one is generated; labels must match.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mc_a_72_selectors() {
+    let hook = Hook::start(sync).await;
+    let world = world(&hook, &["sync"], json!({})).await;
+    foo(&world, "p", json!({"selector": {}, "v": "1"})).await;
+    world
+        .event(
+            "SyncError",
+            "Sync error: .spec.selector must have either matchLabels, matchExpressions, or both",
+        )
+        .await;
+    assert_eq!(hook.count(), 0);
+    hook.script(|seen| {
+        let mut child = child(seen);
+        child["metadata"]["labels"] = json!({"app": "other"});
+        Reply::Json(json!({"children": [child]}))
+    });
+    foo(&world, "q", json!({"selector": app("x"), "v": "1"})).await;
+    world
+        .event("SyncError", "labels on desired child ConfigMap ns1/q-child don't match parent selector")
+        .await;
+    assert_eq!(world.names(MAPS, "ns1").await, Vec::<String>::new());
+    world.merge(COMPOSITES, "", "cc1", json!({"spec": {"generateSelector": true}})).await;
+    let uid = world.get(FOOS, "ns1", "p").await.unwrap()["metadata"]["uid"].clone();
+    world
+        .sees("a child by UID", MAPS, "ns1", "p-child", |o| o["metadata"]["labels"]["controller-uid"] == uid)
+        .await;
+    world.end().await;
+}
+
+/// MC-A-73, MC-141: parents without status; controllers without hooks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mc_a_73_refusals() {
+    let hook = Hook::start(sync).await;
+    let world =
+        world(&hook, &["sync"], json!({"parentResource": {"apiVersion": "v1", "resource": "configmaps"}}))
+            .await;
+    world.event("SyncError", "does not have subresource 'Status' enabled").await;
+    let made: Result<Value, _> = world
+        .rest
+        .create(&gvr(COMPOSITES), "", json!({"apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "CompositeController", "metadata": {"name": "hookless"}, "spec": {"parentResource": {"apiVersion": "example.com/v1", "resource": "foos"}}}).to_string().into_bytes())
+        .await;
+    made.unwrap();
+    world.event("CreateError", "no hooks defined").await;
+    assert_eq!(hook.count(), 0);
+    world.end().await;
+}
+
+/// MC-A-74, MC-119: the finalizer comes first, and goes when the hook says so, after an orderly teardown.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mc_a_74_finalize_in_order() {
+    let hook = Hook::start(|seen| {
+        let have = seen.body["children"]["ConfigMap.v1"].as_object().unwrap();
+        let names: Vec<&str> = match seen.path.as_str() {
+            "/sync" => vec!["a", "b", "c"],
+            // One at a time, the last first.
+            _ => ["a", "b", "c"].into_iter().filter(|name| have.contains_key(*name)).collect::<Vec<_>>().split_last().map(|(_, rest)| rest.to_vec()).unwrap_or_default(),
+        };
+        let labels = seen.body["parent"]["spec"]["selector"]["matchLabels"].clone();
+        let children: Vec<_> = names.iter().map(|name| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}})).collect();
+        Reply::Json(json!({"children": children, "finalized": have.is_empty()}))
+    })
+    .await;
+    let world = world(&hook, &["sync", "finalize"], json!({})).await;
+    foo(&world, "p", json!({"selector": app("x")})).await;
+    world.has(MAPS, "ns1", vec!["a", "b", "c"]).await;
+    assert_eq!(hook.seen()[0].body["parent"]["metadata"]["finalizers"], json!([FINALIZER]));
+    hook.quiet().await;
+    hook.clear();
+    world.delete(FOOS, "ns1", "p").await;
+    world.has(FOOS, "ns1", vec![]).await;
+    assert_eq!(world.names(MAPS, "ns1").await, Vec::<String>::new());
+    assert!(
+        hook.seen().iter().all(|seen| seen.path == "/finalize" && seen.body["finalizing"] == json!(true))
+    );
+    let lengths: Vec<_> = hook
+        .seen()
+        .iter()
+        .map(|seen| seen.body["children"]["ConfigMap.v1"].as_object().unwrap().len())
+        .collect();
+    assert!(lengths.windows(2).all(|pair| pair[0] >= pair[1]) && lengths.len() >= 4, "{lengths:?}");
+    world.end().await;
+}
+
+/// MC-119: a finalize hook that is taken away takes the finalizer with it; a controller that goes says who waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mc_119_finalizers_come_and_go() {
+    let hook = Hook::start(sync).await;
+    let world = world(&hook, &["sync", "finalize"], json!({})).await;
+    foo(&world, "p", json!({"selector": app("x"), "v": "1"})).await;
+    let has = |o: &Value| o["metadata"]["finalizers"] == json!([FINALIZER]);
+    world.sees("the finalizer", FOOS, "ns1", "p", has).await;
+    world.merge(COMPOSITES, "", "cc1", json!({"spec": {"hooks": {"finalize": null}}})).await;
+    world.sees("no finalizer", FOOS, "ns1", "p", |o| o["metadata"].get("finalizers").is_none()).await;
+    let back =
+        json!({"spec": {"hooks": {"finalize": {"webhook": {"url": format!("{}/finalize", hook.url)}}}}});
+    world.merge(COMPOSITES, "", "cc1", back).await;
+    world.sees("the finalizer", FOOS, "ns1", "p", has).await;
+    world.delete(COMPOSITES, "", "cc1").await;
+    world.event("FinalizersLeft", "1 object(s) keep the finalizer").await;
+    world.end().await;
+}
+
+/// MC-A-78, MC-113 to MC-117: only the parent that asked for an object hears of it, and the hook is asked once for a
+/// generation.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mc_a_78_related_objects() {
+    let hook = Hook::start(|seen| match seen.path.as_str() {
+        "/customize" => {
+            let name = &seen.body["parent"]["spec"]["wants"];
+            Reply::Json(json!({"relatedResources": [{"apiVersion": "v1", "resource": "secrets", "names": [name], "namespace": seen.body["parent"]["spec"]["from"]}]}))
+        }
+        _ => Reply::Json(json!({})),
+    })
+    .await;
+    let world = world(&hook, &["sync", "customize"], json!({})).await;
+    let secret = |name: &str, value: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "ns1"}, "stringData": {"v": value}});
+    world.create(SECRETS, secret("s1", "1")).await;
+    foo(&world, "p", json!({"selector": app("x"), "wants": "s1"})).await;
+    foo(&world, "q", json!({"selector": app("y"), "wants": "s2"})).await;
+    let syncs = |name: &str| {
+        hook.seen()
+            .into_iter()
+            .filter(|s| s.path == "/sync" && s.body["parent"]["metadata"]["name"] == json!(name))
+            .collect::<Vec<_>>()
+    };
+    when("both synced", || !syncs("p").is_empty() && !syncs("q").is_empty()).await;
+    assert!(syncs("p").last().unwrap().body["related"]["Secret.v1"].get("s1").is_some());
+    hook.quiet().await;
+    hook.clear();
+    world.merge(SECRETS, "ns1", "s1", json!({"stringData": {"v": "2"}})).await;
+    when("p is synced", || !syncs("p").is_empty()).await;
+    world.create(SECRETS, secret("unrelated", "1")).await;
+    world.create(SECRETS, secret("s2", "1")).await;
+    when("q is synced", || !syncs("q").is_empty()).await;
+    hook.quiet().await;
+    assert_eq!((syncs("p").len(), syncs("q").len(), hook.paths("/customize")), (1, 1, 0));
+    assert!(syncs("q")[0].body["related"]["Secret.v1"].get("s2").is_some());
+    // Another namespace needs v2.
+    foo(&world, "r", json!({"selector": app("z"), "wants": "s3", "from": "ns2"})).await;
+    world.event("SyncError", "hook version v2 allows it").await;
+    world.merge(COMPOSITES, "", "cc1", json!({"spec": {"hooks": {"customize": {"version": "v2"}}}})).await;
+    let far = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s3", "namespace": "ns2"}});
+    world.create(SECRETS, far).await;
+    when("r sees it", || syncs("r").iter().any(|s| s.body["related"]["Secret.v1"].get("ns2/s3").is_some()))
+        .await;
+    world.end().await;
+}
+
+/// MC-A-81: a status edit asks nobody, where the spec says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mc_a_81_status_changes_may_be_ignored() {
+    let hook = Hook::start(|_| Reply::Json(json!({"status": {"x": 1}}))).await;
+    let quiet = json!({"parentResource": {"apiVersion": "example.com/v1", "resource": "foos", "ignoreStatusChanges": true}});
+    let world = world(&hook, &["sync"], quiet).await;
+    foo(&world, "p", json!({"selector": app("x")})).await;
+    world.status(FOOS, "ns1", "p", json!({"x": 1, "observedGeneration": 1})).await;
+    hook.quiet().await;
+    hook.clear();
+    world.merge_status(FOOS, "ns1", "p", json!({"status": {"y": 1}})).await;
+    hook.quiet().await;
+    assert_eq!(hook.count(), 0);
+    world.merge(COMPOSITES, "", "cc1", json!({"spec": {"resyncPeriodSeconds": 1}})).await;
+    when("periodic syncs", || hook.count() >= 3).await;
+    world.end().await;
+}
+
+/// MC-A-79, MC-130: what the Go program made is picked up without a write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mc_a_79_objects_of_the_original_are_picked_up() {
+    let hook = Hook::start(sync).await;
+    let world = World::start().await;
+    let mut parent = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": "p", "namespace": "ns1", "finalizers": [FINALIZER]}, "spec": {"selector": app("x"), "v": "1"}});
+    parent = world.create(FOOS, parent).await;
+    world.merge_status(FOOS, "ns1", "p", json!({"status": {"children": 1, "observedGeneration": 1}})).await;
+    let mut child = map("ns1", "p-child", json!({"app": "x"}), "1");
+    let last = "{\"apiVersion\":\"v1\",\"data\":{\"v\":\"1\"},\"kind\":\"ConfigMap\",\"metadata\":{\"labels\":{\"app\":\"x\"},\"name\":\"p-child\",\"namespace\":\"ns1\"}}";
+    child["metadata"]["annotations"] = json!({"metacontroller.k8s.io/last-applied-configuration": last});
+    child["metadata"]["ownerReferences"] = json!([{"apiVersion": "example.com/v1", "kind": "Foo", "name": "p", "uid": parent["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true}]);
+    world.create(MAPS, child).await;
+    world.create(COMPOSITES, controller(&hook, &["sync", "finalize"], json!({}))).await;
+    when("synced", || hook.count() > 0).await;
+    hook.quiet().await;
+    assert_eq!(world.writes(), Vec::<String>::new());
+    world.end().await;
+}
+
+const SNAPSHOTS: &str = "snapshot.storage.k8s.io/v1/volumesnapshots";
+const REVISIONS: &str = "metacontroller.k8s.io/v1alpha1/controllerrevisions";
+
+async fn ready(world: &World, name: &str) {
+    world
+        .merge_status(
+            SNAPSHOTS,
+            "ns1",
+            name,
+            json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}),
+        )
+        .await;
+}
+
+fn updated(reason: &'static str) -> impl Fn(&Value) -> bool {
+    move |parent| {
+        let list = parent["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        list.iter().any(|one| one["type"] == json!("Updated") && one["reason"] == json!(reason))
+    }
+}
+
+/// Three children `a`, `b`, `c` with the parent's template and size.
+fn three(seen: &Seen) -> Reply {
+    let parent = &seen.body["parent"];
+    let labels = &parent["spec"]["selector"]["matchLabels"];
+    let children: Vec<_> = ["a", "b", "c"]
+        .iter()
+        .map(|name| {
+            json!({"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
+                "metadata": {"name": name, "labels": labels, "annotations": {"size": parent["spec"]["size"]}},
+                "spec": {"v": parent["spec"]["template"]["v"]}})
+        })
+        .collect();
+    Reply::Json(json!({"children": children, "status": {"seen": true}}))
+}
+
+/// MC-A-75, MC-A-76, MC-150 to MC-156: one child at a time, each after the one before is ready; a child that is lost
+/// meanwhile comes back at its old revision; other fields apply at once and make no revision. With both versions of
+/// hooks, whose names of children differ.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mc_a_75_rolling_recreate() {
+    for version in ["v1", "v2"] {
+        let hook = Hook::start(three).await;
+        let strategy = json!({"method": "RollingRecreate", "statusChecks": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        let more = json!({
+            "parentResource": {"apiVersion": "example.com/v1", "resource": "foos", "revisionHistory": {"fieldPaths": ["spec.template"]}},
+            "childResources": [{"apiVersion": "snapshot.storage.k8s.io/v1", "resource": "volumesnapshots", "updateStrategy": strategy}],
+            "hooks": {"sync": {"version": version, "webhook": {"url": format!("{}/sync", hook.url)}}},
+        });
+        let world = world(&hook, &[], more).await;
+        foo(&world, "p", json!({"selector": app("x"), "size": "s", "template": {"v": "1"}})).await;
+        world.has(SNAPSHOTS, "ns1", vec!["a", "b", "c"]).await;
+        for name in ["a", "b", "c"] {
+            ready(&world, name).await;
+        }
+        world.sees("all at the latest", FOOS, "ns1", "p", updated("OnLatestRevision")).await;
+        assert_eq!(world.names(REVISIONS, "ns1").await.len(), 1);
+        hook.quiet().await;
+        world.merge(FOOS, "ns1", "p", json!({"spec": {"template": {"v": "2"}}})).await;
+        let at = |v: &'static str| move |o: &Value| o["spec"]["v"] == json!(v);
+        world.sees("a is moved", SNAPSHOTS, "ns1", "a", at("2")).await;
+        world.sees("waiting for a", FOOS, "ns1", "p", updated("RolloutWaiting")).await;
+        let revisions = world.list(REVISIONS, "ns1").await;
+        assert_eq!(revisions.len(), 2);
+        let mut held: Vec<_> =
+            revisions.iter().map(|r| r["children"][0]["names"].as_array().unwrap().len()).collect();
+        held.sort_unstable();
+        assert_eq!(held, [1, 2]);
+        let lost = world.get(SNAPSHOTS, "ns1", "c").await.unwrap();
+        world.delete(SNAPSHOTS, "ns1", "c").await;
+        let back = world
+            .sees("c is back", SNAPSHOTS, "ns1", "c", |o| o["metadata"]["uid"] != lost["metadata"]["uid"])
+            .await;
+        assert_eq!(back["spec"]["v"], json!("1"));
+        ready(&world, "c").await;
+        hook.quiet().await;
+        assert_eq!(world.get(SNAPSHOTS, "ns1", "b").await.unwrap()["spec"]["v"], json!("1"));
+        ready(&world, "a").await;
+        world.sees("b is moved", SNAPSHOTS, "ns1", "b", at("2")).await;
+        hook.quiet().await;
+        assert_eq!(world.get(SNAPSHOTS, "ns1", "c").await.unwrap()["spec"]["v"], json!("1"));
+        ready(&world, "b").await;
+        world.sees("c is moved", SNAPSHOTS, "ns1", "c", at("2")).await;
+        ready(&world, "c").await;
+        let done = world.sees("all at the latest", FOOS, "ns1", "p", updated("OnLatestRevision")).await;
+        assert_eq!(done["status"]["seen"], json!(true));
+        world.has(REVISIONS, "ns1", vec![world.names(REVISIONS, "ns1").await.last().unwrap()]).await;
+        world.end().await;
+    }
+}
+
+/// MC-A-76, MC-150, MC-155: fields outside of the revision apply to all children at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mc_a_76_other_fields_apply_at_once() {
+    let hook = Hook::start(three).await;
+    let more = json!({
+        "parentResource": {"apiVersion": "example.com/v1", "resource": "foos", "revisionHistory": {"fieldPaths": ["spec.template"]}},
+        "childResources": [{"apiVersion": "snapshot.storage.k8s.io/v1", "resource": "volumesnapshots", "updateStrategy": {"method": "RollingInPlace"}}],
+    });
+    let world = world(&hook, &["sync"], more).await;
+    foo(&world, "p", json!({"selector": app("x"), "size": "s", "template": {"v": "1"}})).await;
+    world.has(SNAPSHOTS, "ns1", vec!["a", "b", "c"]).await;
+    world.sees("all at the latest", FOOS, "ns1", "p", updated("OnLatestRevision")).await;
+    hook.quiet().await;
+    let revision = world.names(REVISIONS, "ns1").await;
+    world.merge(FOOS, "ns1", "p", json!({"spec": {"size": "m"}})).await;
+    for name in ["a", "b", "c"] {
+        world
+            .sees("the new size", SNAPSHOTS, "ns1", name, |o| {
+                o["metadata"]["annotations"]["size"] == json!("m")
+            })
+            .await;
+    }
+    hook.quiet().await;
+    assert_eq!(world.names(REVISIONS, "ns1").await, revision);
+    world.merge(FOOS, "ns1", "p", json!({"spec": {"template": {"v": "2"}}})).await;
+    for name in ["a", "b", "c"] {
+        world.sees("the new template", SNAPSHOTS, "ns1", name, |o| o["spec"]["v"] == json!("2")).await;
+    }
+    world.sees("all at the latest", FOOS, "ns1", "p", updated("OnLatestRevision")).await;
+    crate::world::until("one revision", || async {
+        (world.names(REVISIONS, "ns1").await.len() == 1).then_some(())
+    })
+    .await;
+    world.end().await;
+}

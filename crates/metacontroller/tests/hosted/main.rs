@@ -1,0 +1,17 @@
+//! Hosted controllers over a whole space in memory, with a hook server that does as it is told.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+#![allow(clippy::pedantic, reason = "scripts, not a library")]
+#![allow(clippy::disallowed_names, reason = "Foo is what the kind is called")]
+#![allow(unreachable_pub, reason = "modules of one test program")]
+
+mod composite;
+mod decorator;
+mod hook;
+mod incremental;
+mod misbehaviour;
+mod ownership;
+mod selectors;
+mod snapshots;
+mod tombstone;
+mod world;

@@ -1,0 +1,384 @@
+//! A space with a Metacontroller, whose requests are counted and can be made to fail.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use http::{Method, Request, Response, StatusCode};
+use kube::{Client, client::Body};
+use kubestellar_metacontroller::{Config, Strategy};
+use parking_lot::Mutex;
+use runtime::rest::{Gvr, Removal, Rest};
+use serde_json::{Value, json};
+use space::{Identity, Space, SpaceConfig};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub struct World {
+    pub rest: Rest,
+    space: Space,
+    engine: store::Engine,
+    stop: CancellationToken,
+    generic: Option<JoinHandle<()>>,
+    meta: Option<(CancellationToken, JoinHandle<()>)>,
+    traffic: Arc<Traffic>,
+    pub strategy: Strategy,
+    _data: tempfile::TempDir,
+}
+
+#[derive(Default)]
+struct Traffic {
+    /// Method and path of writes by Metacontroller, but for events and its own status.
+    writes: Mutex<Vec<String>>,
+    /// Requests whose URI contains this get this answer.
+    broken: Mutex<Option<(String, u16)>>,
+}
+
+pub const MAPS: &str = "v1/configmaps";
+pub const SECRETS: &str = "v1/secrets";
+pub const FOOS: &str = "example.com/v1/foos";
+pub const BARS: &str = "example.com/v1/bars";
+pub const CONTROLLERS: &str = "metacontroller.k8s.io/v1alpha1/mapcontrollers";
+
+pub fn gvr(text: &str) -> Gvr {
+    let parts: Vec<&str> = text.split('/').collect();
+    match parts.as_slice() {
+        [version, plural] => Gvr::new("", version, plural),
+        [group, version, plural] => Gvr::new(group, version, plural),
+        _ => panic!("group/version/plural"),
+    }
+}
+
+pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+    let wait = async {
+        loop {
+            if let Some(found) = ask().await {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap_or_else(|_| panic!("never: {what}"))
+}
+
+pub async fn when(what: &str, mut holds: impl FnMut() -> bool) {
+    until(what, || std::future::ready(holds().then_some(()))).await;
+}
+
+fn crd(kind: &str, plural: &str, group: &str, scope: &str, status: Value) -> Value {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group, "scope": scope,
+            "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": open, "status": status}}},
+            }],
+        },
+    })
+}
+
+impl World {
+    /// A space with the kinds of the tests and the namespaces `ns1` and `ns2`, and a Metacontroller.
+    pub async fn start() -> Self {
+        Self::start_with(Strategy::Dynamic).await
+    }
+
+    pub async fn start_with(strategy: Strategy) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let engine = store::Engine::in_memory();
+        let config = SpaceConfig {
+            name: "test",
+            data: data.path(),
+            url: "https://127.0.0.1:1/spaces/test".into(),
+            advertise: "127.0.0.1:1".into(),
+        };
+        let space = Space::start(&engine, config).await.unwrap();
+        let client = space.client(&Identity::admin());
+        let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let mut crds = apis::crds::metacontroller();
+        for definition in [
+            crd("Foo", "foos", "example.com", "Namespaced", open.clone()),
+            crd("Bar", "bars", "example.com", "Cluster", open.clone()),
+            crd("Thing", "things", "example.com", "Cluster", open.clone()),
+            crd(
+                "Shut",
+                "shuts",
+                "example.com",
+                "Namespaced",
+                json!({"type": "object", "properties": {"phase": {"type": "string"}}}),
+            ),
+            crd("SnapshotSchedule", "snapshotschedules", "backup.example.com", "Namespaced", open.clone()),
+            crd("VolumeSnapshot", "volumesnapshots", "snapshot.storage.k8s.io", "Namespaced", open),
+        ] {
+            let mut definition = definition;
+            definition["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": "unapproved, test"});
+            crds.push(serde_json::from_value(definition).unwrap());
+        }
+        runtime::install(&client, &crds, "test").await.unwrap();
+        let rest = Rest::new(client);
+        for name in ["ns1", "ns2"] {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            rest.create::<Value>(&gvr("v1/namespaces"), "", namespace.to_string().into_bytes())
+                .await
+                .unwrap();
+        }
+        let mut world = Self {
+            rest,
+            space,
+            engine,
+            stop: CancellationToken::new(),
+            generic: None,
+            meta: None,
+            traffic: Arc::default(),
+            strategy,
+            _data: data,
+        };
+        world.run_meta();
+        world
+    }
+
+    fn meta_client(&self) -> Client {
+        let (client, traffic) = (
+            self.space.client(&Identity::component("metacontroller", &["system:masters"])),
+            self.traffic.clone(),
+        );
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (client, traffic) = (client.clone(), traffic.clone());
+            async move {
+                let path = request.uri().to_string();
+                let own = path.contains("/events") || path.contains("metacontroller.k8s.io");
+                if request.method() != Method::GET && !own {
+                    traffic.writes.lock().push(format!("{} {path}", request.method()));
+                }
+                let broken = traffic.broken.lock().clone();
+                if let Some((_, code)) = broken.filter(|(text, _)| path.contains(text.as_str())) {
+                    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "broken by the test", "reason": "Broken"});
+                    return Ok(Response::builder()
+                        .status(StatusCode::from_u16(code).unwrap())
+                        .body(Body::from(status.to_string().into_bytes()))
+                        .unwrap());
+                }
+                client.send(request).await
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    fn run_meta(&mut self) {
+        let stop = self.stop.child_token();
+        let config = Config {
+            strategy: self.strategy.clone(),
+            discovery_interval: Duration::from_secs(1),
+            ..Config::default()
+        };
+        let run = kubestellar_metacontroller::run(self.meta_client(), config, stop.clone());
+        self.meta = Some((stop, tokio::spawn(async move { run.await.unwrap() })));
+    }
+
+    /// Ends Metacontroller; everything of it must end.
+    pub async fn stop_meta(&mut self) {
+        if let Some((stop, task)) = self.meta.take() {
+            stop.cancel();
+            tokio::time::timeout(Duration::from_secs(30), task).await.expect("ends when asked to").unwrap();
+        }
+    }
+
+    pub async fn restart(&mut self) {
+        self.stop_meta().await;
+        self.run_meta();
+    }
+
+    /// Garbage collection and what else every control plane has.
+    pub async fn collect_garbage(&mut self) {
+        let (client, store) = (self.space.client(&Identity::admin()), self.engine.space("test").unwrap());
+        let config = space::controllers::Config { ca_bundle_pem: String::new(), csr_signer: None };
+        let (ready, mut is_ready) = tokio::sync::watch::channel(false);
+        let run = space::controllers::run(client, store, config, ready, self.stop.clone());
+        self.generic = Some(tokio::spawn(async move { run.await.unwrap() }));
+        is_ready.wait_for(|ready| *ready).await.unwrap();
+    }
+
+    pub async fn end(mut self) {
+        self.stop_meta().await;
+        self.stop.cancel();
+        if let Some(task) = self.generic.take() {
+            task.await.unwrap();
+        }
+        self.space.stop().await;
+    }
+
+    /// Writes of Metacontroller so far, but for events and its own objects.
+    pub fn writes(&self) -> Vec<String> {
+        self.traffic.writes.lock().clone()
+    }
+
+    pub fn clear_writes(&self) {
+        self.traffic.writes.lock().clear();
+    }
+
+    /// Metacontroller's requests with this in their URI fail from now on; watches under way go on.
+    pub fn break_requests(&self, text: &str, code: u16) {
+        *self.traffic.broken.lock() = Some((text.to_owned(), code));
+    }
+
+    pub fn mend_requests(&self) {
+        *self.traffic.broken.lock() = None;
+    }
+
+    pub async fn create(&self, resource: &str, object: Value) -> Value {
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+        self.rest.create(&gvr(resource), &namespace, object.to_string().into_bytes()).await.unwrap()
+    }
+
+    pub async fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+        self.rest.find(&gvr(resource), namespace, name).await.unwrap()
+    }
+
+    pub async fn list(&self, resource: &str, namespace: &str) -> Vec<Value> {
+        let list: Value = self.rest.list(&gvr(resource), namespace, "").await.unwrap();
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    pub async fn names(&self, resource: &str, namespace: &str) -> Vec<String> {
+        self.list(resource, namespace)
+            .await
+            .iter()
+            .map(|o| o["metadata"]["name"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    pub async fn merge(&self, resource: &str, namespace: &str, name: &str, patch: Value) -> Value {
+        self.rest.merge(&gvr(resource), namespace, name, &patch).await.unwrap()
+    }
+
+    pub async fn merge_status(&self, resource: &str, namespace: &str, name: &str, patch: Value) -> Value {
+        self.rest.merge_status(&gvr(resource), namespace, name, &patch).await.unwrap()
+    }
+
+    pub async fn delete(&self, resource: &str, namespace: &str, name: &str) {
+        self.rest.delete(&gvr(resource), namespace, name, &Removal::default()).await.unwrap();
+    }
+
+    /// Waits for an object to be as `holds` says.
+    pub async fn sees(
+        &self,
+        what: &str,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+        holds: impl Fn(&Value) -> bool,
+    ) -> Value {
+        until(what, || async { self.get(resource, namespace, name).await.filter(|o| holds(o)) }).await
+    }
+
+    /// Waits for exactly these objects.
+    pub async fn has(&self, resource: &str, namespace: &str, mut expected: Vec<&str>) {
+        expected.sort_unstable();
+        let mut last = Vec::new();
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+        while tokio::time::Instant::now() < deadline {
+            last = self.names(resource, namespace).await;
+            if last == expected {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{resource}: {last:?} instead of {expected:?}");
+    }
+
+    /// Waits for the status of a parent.
+    pub async fn status(&self, resource: &str, namespace: &str, name: &str, expected: Value) {
+        let mut last = Value::Null;
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+        while tokio::time::Instant::now() < deadline {
+            last = self.get(resource, namespace, name).await.map(|o| o["status"].clone()).unwrap_or_default();
+            if last == expected {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("status of {name}: {last} instead of {expected}");
+    }
+
+    pub async fn events(&self, reason: &str) -> Vec<Value> {
+        let all = [self.list("v1/events", "ns1").await, self.list("v1/events", "default").await].concat();
+        all.into_iter().filter(|event| event["reason"] == json!(reason)).collect()
+    }
+
+    /// Waits for an event whose message contains `text`.
+    pub async fn event(&self, reason: &str, text: &str) -> Value {
+        let what = format!("event {reason} {text}");
+        until(&what, || async {
+            self.events(reason)
+                .await
+                .into_iter()
+                .find(|event| event["message"].as_str().unwrap_or_default().contains(text))
+        })
+        .await
+    }
+
+    /// Waits until a MapController has this reason.
+    pub async fn reason(&self, name: &str, reason: &str) -> Value {
+        let holds = |o: &Value| {
+            o["status"]["conditions"][0]["reason"] == json!(reason)
+                && o["status"]["observedGeneration"] == o["metadata"]["generation"]
+        };
+        self.sees(&format!("{name} is {reason}"), CONTROLLERS, "", name, holds).await
+    }
+
+    /// A MapController of Foos, of ConfigMaps to ConfigMaps in place, and its hooks.
+    pub async fn controller(&self, name: &str, url: &str, more: Value) -> Value {
+        let object = controller(name, url, more);
+        let made = self.create(CONTROLLERS, object).await;
+        self.reason(name, "Running").await;
+        made
+    }
+
+    pub async fn foo(&self, name: &str, selector: Value) -> Value {
+        let foo = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name, "namespace": "ns1"}, "spec": {"selector": selector}});
+        self.create(FOOS, foo).await
+    }
+
+    pub async fn input(&self, name: &str, labels: Value, data: &str) -> Value {
+        self.create(MAPS, map("ns1", name, labels, data)).await
+    }
+}
+
+pub fn map(namespace: &str, name: &str, labels: Value, data: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace, "labels": labels}, "data": {"v": data}})
+}
+
+/// A MapController as [`World::controller`] makes it; `more` goes into the spec, `null` takes out.
+pub fn controller(name: &str, url: &str, more: Value) -> Value {
+    let mut spec = json!({
+        "parentResource": {"apiVersion": "example.com/v1", "resource": "foos"},
+        "inputResources": [{"apiVersion": "v1", "resource": "configmaps"}],
+        "outputResources": [{"apiVersion": "v1", "resource": "configmaps", "updateStrategy": {"method": "InPlace"}}],
+        "hooks": {
+            "map": {"webhook": {"url": format!("{url}/map")}},
+            "tombstone": {"webhook": {"url": format!("{url}/tombstone")}},
+        },
+    });
+    merge(&mut spec, &more);
+    json!({"apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "MapController", "metadata": {"name": name}, "spec": spec})
+}
+
+fn merge(into: &mut Value, patch: &Value) {
+    for (key, value) in patch.as_object().into_iter().flatten() {
+        match value {
+            Value::Null => drop(into.as_object_mut().unwrap().remove(key)),
+            Value::Object(_) if into[key].is_object() => merge(&mut into[key], value),
+            _ => into[key] = value.clone(),
+        }
+    }
+}
+
+pub fn app(value: &str) -> Value {
+    json!({"matchLabels": {"app": value}})
+}
+
+pub fn tag<'a>(object: &'a Value, name: &str) -> &'a str {
+    object["metadata"]["annotations"][format!("metacontroller.k8s.io/{name}")].as_str().unwrap_or_default()
+}
