@@ -56,14 +56,14 @@ pub fn create(desired: &Value, parent: &Value) -> Value {
 
 /// The body of an update, none if nothing differs (MC-126, MC-130). `desired` is [`sanitized`].
 pub fn update(observed: &Value, desired: &Value) -> Option<Value> {
-    let last = last_applied(observed);
-    let mut merged = merge(observed, &last, desired);
+    // Owners are given at creation; an update doesn't touch them, so an echo of them means nothing.
+    let (last, desired) = (without_owners(last_applied(observed)), without_owners(desired.clone()));
+    let mut merged = merge(observed, &last, &desired);
     restore(&mut merged, observed);
-    let known = last_applied(observed);
-    if loosely_equal(&without_memory(&merged), &without_memory(observed)) && loosely_equal(&known, desired) {
+    if loosely_equal(&without_memory(&merged), &without_memory(observed)) && loosely_equal(&last, &desired) {
         return None;
     }
-    remember(&mut merged, desired);
+    remember(&mut merged, &desired);
     Some(merged)
 }
 
@@ -89,6 +89,13 @@ fn remember(body: &mut Value, desired: &Value) {
     if let Some(annotations) = object::metadata_map(body, "annotations") {
         annotations.insert(LAST_APPLIED_ANNOTATION.into(), text.into());
     }
+}
+
+fn without_owners(mut object: Value) -> Value {
+    if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        meta.remove("ownerReferences");
+    }
+    object
 }
 
 fn without_memory(object: &Value) -> Value {

@@ -1,4 +1,4 @@
-//! Metacontroller: as a part of `up`, and as a process of its own against a kubeconfig.
+//! Metacontroller as a part of `up`.
 
 use std::net::TcpListener;
 
@@ -103,79 +103,4 @@ async fn mc_209_up_with_metacontroller() {
     let maps = dynamic(&wds, "v1", "ConfigMap", Some("default"));
     until_one(&maps, "t-copy", "copied after a restart", |_| true).await;
     ks.must(&["down"]).await;
-}
-
-/// MC-A-84, MC-A-85, MC-134, MC-200, MC-202, MC-208: the process alone: flags, metrics, probes, its share of the
-/// controllers, a lease.
-#[tokio::test(flavor = "multi_thread")]
-async fn mc_a_84_a_process_of_its_own() {
-    let ks = Installation::new();
-    ks.must(&["up", "--listen", "127.0.0.1:0", "--clusters", "0", "--metacontroller"]).await;
-    let its = ks.client("its1").await;
-    for crd in apis::crds::metacontroller() {
-        let mut value = serde_json::to_value(&crd).unwrap();
-        (value["apiVersion"], value["kind"]) =
-            (json!("apiextensions.k8s.io/v1"), json!("CustomResourceDefinition"));
-        create(&its, value).await;
-    }
-    parents(&its).await;
-    let refused = ks.run(&["metacontroller", "--context", "its1", "--apply-strategy", "magic"]).await;
-    refused.fails(2, &["magic"]);
-    let kubeconfig = ks.kubeconfig().display().to_string();
-    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let (metrics, probes) = (free(), free());
-    let server = ks.spawn(
-        "metacontroller",
-        &[
-            "metacontroller",
-            "--kubeconfig",
-            &kubeconfig,
-            "--context",
-            "its1",
-            "--metrics-address",
-            &metrics,
-            "--health-probe-bind-address",
-            &probes,
-            "--target-label-selector",
-            "run=yes",
-            "--leader-election",
-            "--leader-election-namespace",
-            "default",
-            "--client-go-qps",
-            "100",
-            "--client-go-burst",
-            "100",
-        ],
-    );
-    let url = hook();
-    controller(&its, "no", &url, json!({})).await;
-    controller(&its, "mc1", &url, json!({"run": "yes"})).await;
-    let maps = dynamic(&its, "v1", "ConfigMap", Some("default"));
-    let copy = until_one(&maps, "s-copy", "copied", |_| true).await;
-    assert_eq!(copy.data["data"]["by"], json!("mc1"));
-    let lines = get(&metrics, "/metrics");
-    let wanted = format!(
-        "metacontroller_map_requests_total{{code=\"200\",url=\"{url}/\",controller_name=\"mc1\",controller_type=\"MapController\",method=\"post\"}}"
-    );
-    assert!(lines.contains(&wanted), "{lines}");
-    assert!(
-        lines.contains("workqueue_depth{name=\"MapController-mc1\"}")
-            && lines.contains("leader_election_master_status")
-    );
-    for page in ["/healthz", "/readyz"] {
-        assert!(get(&probes, page).starts_with("HTTP/1.1 200"), "{page}");
-    }
-    let controllers = dynamic(&its, "metacontroller.k8s.io/v1alpha1", "MapController", None);
-    assert!(controllers.get("no").await.unwrap().data.get("status").is_none(), "not selected, not started");
-    server.stop().await;
-    ks.must(&["down"]).await;
-}
-
-fn get(address: &str, path: &str) -> String {
-    use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
 }
