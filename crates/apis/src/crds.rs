@@ -181,16 +181,24 @@ pub fn ocm_hub() -> Vec<CustomResourceDefinition> {
             ],
             ..Extras::default()
         }),
+        crd::<ocm::AddOnDeploymentConfig>(Extras {
+            singular: "addondeploymentconfig",
+            namespaced: true,
+            ..Extras::default()
+        }),
     ]
 }
 
 /// OCM's kinds in a managed cluster.
 pub fn ocm_spoke() -> Vec<CustomResourceDefinition> {
-    vec![crd::<ocm::AppliedManifestWork>(Extras {
-        singular: "appliedmanifestwork",
-        status: true,
-        ..Extras::default()
-    })]
+    vec![
+        crd::<ocm::AppliedManifestWork>(Extras {
+            singular: "appliedmanifestwork",
+            status: true,
+            ..Extras::default()
+        }),
+        crd::<ocm::ClusterClaim>(Extras { singular: "clusterclaim", ..Extras::default() }),
+    ]
 }
 
 /// KubeFlex' kinds (SP-001).

@@ -28,6 +28,11 @@ pub(crate) fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
+/// A list of JSON objects.
+pub(crate) fn any_list(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "array", "items": any_object(generator)})
+}
+
 /// Any JSON value.
 pub(crate) fn any_value(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"x-kubernetes-preserve-unknown-fields": true})

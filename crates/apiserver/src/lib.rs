@@ -12,6 +12,7 @@
 //! * [`authn`], [`authz`], [`tokens`], [`reviews`]: who is asking, and may they.
 //! * [`discovery`], [`openapi`], [`table`], [`health`], [`version`], `metrics`: what clients ask about.
 
+pub mod admission;
 pub mod authn;
 pub mod authz;
 mod bootstrap;

@@ -19,6 +19,7 @@ use store::SpaceStore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::Admission;
 use crate::authn::{self, Authenticator};
 use crate::authz::{Attributes, Authorizer};
 use crate::catalog::Catalog;
@@ -50,6 +51,8 @@ pub struct ApiServerConfig {
     /// Create `default`, `kube-system`, `kube-public` and `kube-node-lease` at start.
     pub system_namespaces: bool,
     pub limits: Limits,
+    /// What is demanded of writes beyond schemas and kinds.
+    pub admission: Option<Arc<dyn Admission>>,
 }
 
 impl ApiServerConfig {
@@ -64,6 +67,7 @@ impl ApiServerConfig {
             rbac_bootstrap: false,
             system_namespaces: true,
             limits: Limits::default(),
+            admission: None,
         }
     }
 }

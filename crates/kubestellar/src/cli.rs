@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::commands::{apiserver, components, demo, down, serve, status, up, version};
+use crate::commands::{apiserver, cluster, components, demo, down, serve, status, up, version};
 use crate::datadir::DataDir;
 use crate::exit::{Exit, Failure};
 use crate::kubeconfig;
@@ -59,6 +59,8 @@ enum Command {
     Status(status::Args),
     Demo(demo::Args),
     Serve(serve::Args),
+    Cluster(cluster::Args),
+    Ocm(components::ocm::Args),
     Version(version::Args),
     Completion(CompletionArgs),
     Apiserver(apiserver::Args),
@@ -89,6 +91,10 @@ pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
         Command::Status(args) => status::run(args, &running()?, out).await,
         Command::Demo(args) => demo::run(args, cli.global.data_dir.as_deref(), out).await,
         Command::Serve(args) => serve::run(args, &data()?).await,
+        Command::Cluster(args) => {
+            cluster::run(args, running().ok().as_ref(), cli.global.kubeconfig.clone(), out).await
+        }
+        Command::Ocm(args) => components::ocm::run(args).await,
         Command::Version(args) => version::run(args, out),
         Command::Completion(args) => Ok(completion(args.shell)),
         Command::Apiserver(args) => apiserver::run(args, out).await,

@@ -1,45 +1,41 @@
-//! Enrols a cluster without a registration agent: the process that runs both sides vouches for the cluster and leaves
-//! behind what registration would have left (OCM-010, OCM-044, OCM-046, OCM-051). Also gives the deletion and the
-//! denial of a ManagedCluster their effect.
+//! What an installation does for a cluster that it serves itself, beside running its agents: an administrator's part. It
+//! prepares the cluster for the agents, puts it into the inventory as one that is welcome, and keeps its status add-on.
+//! The rest is the handshake between [`crate::registration`] and [`crate::hub`] like anyone's (OCM-A-03).
 //!
-//! It stands for the controllers of the hub and for the installer in the cluster, both of which grant rights to
-//! others: it needs an administrator's clients on both sides. The agents do not; see [`rbac`].
+//! It hands out rights on both sides, and so needs an administrator's clients; the agents do not.
 //!
-//! Cost: a handful of requests at start, then one watch on the own ManagedCluster and one on the mailbox.
+//! Cost: a handful of requests at start, then a watch on the own ManagedCluster.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use apis::{
     constants::{
-        ADDON_GROUP, CLUSTER_API_FINALIZER, CLUSTER_GROUP, CLUSTER_NAME_LABEL, CLUSTER_SET_LABEL,
-        CONTROL_GROUP, OCM_ADDON_NAMESPACE, OCM_AGENT_NAMESPACE, STATUS_ADDON, WORK_GROUP,
+        ADDON_FEATURE_LABEL_PREFIX, ADDON_GROUP, CLUSTER_GROUP, CLUSTER_SET_LABEL, OCM_ADDON_NAMESPACE,
+        OCM_AGENT_NAMESPACE, STATUS_ADDON,
     },
-    ocm::ManagedCluster,
+    ocm::{
+        ManagedCluster,
+        cluster::{CONDITION_AVAILABLE, CONDITION_HUB_ACCEPTED},
+    },
 };
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time},
     jiff::Timestamp,
 };
 use kube::Client;
-use parking_lot::Mutex;
 use runtime::{
     Next, Queue,
     feed::{Change, Key, Keyed, Source, follow},
     install::{InstallError, install},
-    rest::{Gvr, Removal, Rest, is_conflict, is_not_found},
+    rest::{Gvr, Rest, is_conflict, is_not_found},
     work,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::{sync::watch, task::JoinSet, time::Instant};
+use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::work_agent::conditions;
-
-pub mod rbac;
-
-/// Label on a mailbox namespace that names its cluster.
-pub const MAILBOX_LABEL: &str = "cluster.open-cluster-management.io/managedCluster";
+use crate::{hub::availability::status, rbac};
 
 /// What to enrol.
 #[derive(Clone)]
@@ -50,8 +46,12 @@ pub struct Config {
     pub labels: BTreeMap<String, String>,
     /// Address of the cluster's API server, if it has one.
     pub url: String,
-    /// Set true once the cluster is in the inventory and its mailbox is there.
+    /// Set true once the cluster is in the inventory and its add-on is there, or it is denied.
     pub ready: watch::Sender<bool>,
+    /// Whether the cluster is prepared: its registration agent may start.
+    pub prepared: watch::Sender<bool>,
+    /// Whether the cluster is accepted: its other agents may work.
+    pub accepted: watch::Sender<bool>,
 }
 
 impl Config {
@@ -62,6 +62,8 @@ impl Config {
             labels: BTreeMap::new(),
             url: String::new(),
             ready: watch::Sender::new(false),
+            prepared: watch::Sender::new(false),
+            accepted: watch::Sender::new(false),
         }
     }
 }
@@ -81,27 +83,24 @@ pub enum Error {
     Task(#[from] tokio::task::JoinError),
 }
 
-/// Enrols the cluster and keeps it enrolled until `stop`, or until its ManagedCluster is deleted: then its mailbox is
-/// emptied and the finalizer released (OCM 2.10). A ManagedCluster of that name made later is accepted again.
+/// Enrols the cluster and keeps its add-on until `stop`.
 pub async fn run(hub: Client, cluster: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
     let stop = stop.child_token();
     let member = Arc::new(Member {
         hub: Rest::new(hub),
-        cluster: Rest::new(cluster),
+        cluster,
         config,
         queue: Queue::new(Duration::from_millis(20), Duration::from_secs(5)),
-        gone_since: Mutex::default(),
     });
-    member.prepare().await?;
+    prepare(&member.cluster, &member.config.name).await?;
     member
         .enter()
         .await
         .map_err(|source| Error::Request { cluster: member.config.name.clone(), source: Box::new(source) })?;
+    member.config.prepared.send_replace(true);
     let mut tasks = JoinSet::new();
     let (me, token) = (member.clone(), stop.clone());
     tasks.spawn(async move { me.follow_cluster(&token).await });
-    let (me, token) = (member.clone(), stop.clone());
-    tasks.spawn(async move { me.follow_works(&token).await });
     let (me, token) = (member.clone(), stop.clone());
     tasks.spawn(async move { me.work(&token).await });
     let mut outcome = Ok(());
@@ -112,6 +111,19 @@ pub async fn run(hub: Client, cluster: Client, config: Config, stop: Cancellatio
         }
     }
     outcome
+}
+
+/// Makes the kinds, namespaces and rights that agents need in their cluster, which is called `name` in the inventory.
+pub async fn prepare(cluster: &Client, name: &str) -> Result<(), Error> {
+    let request = |source| Error::Request { cluster: name.to_owned(), source: Box::new(source) };
+    install(cluster, &apis::crds::ocm_spoke(), "klusterlet")
+        .await
+        .map_err(|source| Error::Prepare { cluster: name.to_owned(), source })?;
+    let rest = Rest::new(cluster.clone());
+    for namespace in [OCM_AGENT_NAMESPACE, OCM_ADDON_NAMESPACE] {
+        ensure_namespace(&rest, namespace).await.map_err(request)?;
+    }
+    rbac::create_missing(&rest, &rbac::in_cluster()).await.map_err(request)
 }
 
 #[derive(Clone, Deserialize)]
@@ -130,77 +142,38 @@ impl Keyed for Named {
     }
 }
 
-#[derive(Deserialize)]
-struct List {
-    items: Vec<Named>,
-}
-
 struct Member {
     hub: Rest,
-    cluster: Rest,
+    cluster: Client,
     config: Config,
     queue: Queue<()>,
-    /// When the ManagedCluster was first seen missing.
-    gone_since: Mutex<Option<Instant>>,
 }
 
-/// How long others may take to notice that a ManagedCluster has gone.
-const LINGER: Duration = Duration::from_secs(1);
-
 impl Member {
-    /// The kinds and namespaces that the agents need in the cluster.
-    async fn prepare(&self) -> Result<(), Error> {
-        let name = || self.config.name.clone();
-        install(self.cluster.client(), &apis::crds::ocm_spoke(), "klusterlet")
-            .await
-            .map_err(|source| Error::Prepare { cluster: name(), source })?;
-        for namespace in [OCM_AGENT_NAMESPACE, OCM_ADDON_NAMESPACE] {
-            ensure(&self.cluster, &namespaces(), "", namespace, json!({}))
-                .await
-                .map_err(|source| Error::Request { cluster: name(), source: Box::new(source) })?;
-        }
-        rbac::create_missing(&self.cluster, &rbac::in_cluster())
-            .await
-            .map_err(|source| Error::Request { cluster: name(), source: Box::new(source) })
-    }
-
-    /// The ManagedCluster is created when it is missing, and only now: later, missing means removed.
+    /// The ManagedCluster is created, as one that is accepted, when it is missing, and only now: later, missing means
+    /// removed. Whether one that exists is accepted is for the administrators of the hub.
     async fn enter(&self) -> Result<(), kube::Error> {
         let mut labels = self.config.labels.clone();
         labels.entry(CLUSTER_SET_LABEL.into()).or_insert_with(|| "default".into());
         let client_configs =
             if self.config.url.is_empty() { json!([]) } else { json!([{"url": self.config.url}]) };
         let body = json!({"apiVersion": format!("{CLUSTER_GROUP}/v1"), "kind": "ManagedCluster",
-            "metadata": {"name": self.config.name, "labels": labels, "finalizers": [CLUSTER_API_FINALIZER]},
+            "metadata": {"name": self.config.name, "labels": labels},
             "spec": {"hubAcceptsClient": true, "leaseDurationSeconds": 60,
                 "managedClusterClientConfigs": client_configs}});
         match self.hub.create::<Named>(&managed_clusters(), "", body.to_string().into_bytes()).await {
-            Ok(_) => {}
             Err(error) if is_conflict(&error) => {
-                let patch =
-                    json!({"metadata": {"labels": self.config.labels}, "spec": {"hubAcceptsClient": true}});
-                self.hub.merge::<Named>(&managed_clusters(), "", &self.config.name, &patch).await?;
+                let patch = json!({"metadata": {"labels": self.config.labels}});
+                self.hub.merge::<Named>(&managed_clusters(), "", &self.config.name, &patch).await.map(drop)
             }
-            Err(error) => return Err(error),
+            other => other.map(drop),
         }
-        self.settle().await.map(|_| ())
     }
 
     async fn follow_cluster(&self, stop: &CancellationToken) {
         let mut source = Source::all(managed_clusters());
         source.fields = format!("metadata.name={}", self.config.name);
         follow(self.hub.client(), &source, stop, |_: Change<Named>| self.queue.add(())).await;
-    }
-
-    /// The last work that goes lets the ManagedCluster go.
-    async fn follow_works(&self, stop: &CancellationToken) {
-        let source = Source::all(manifest_works()).within(&self.config.name).metadata();
-        follow(self.hub.client(), &source, stop, |change: Change<Named>| {
-            if matches!(change, Change::Gone(_)) {
-                self.queue.add(());
-            }
-        })
-        .await;
     }
 
     async fn work(self: &Arc<Self>, stop: &CancellationToken) {
@@ -212,57 +185,40 @@ impl Member {
         .await;
     }
 
-    /// Brings everything about the ManagedCluster into order.
+    /// Brings the add-on into order.
     async fn settle(&self) -> Result<Next, kube::Error> {
-        let found = self.hub.find::<ManagedCluster>(&managed_clusters(), "", &self.config.name).await?;
-        let Some(cluster) = found else { return self.clear_up().await };
-        *self.gone_since.lock() = None;
-        if cluster.metadata.deletion_timestamp.is_some() {
-            return self.leave(&cluster).await;
+        let name = self.config.name.as_str();
+        let found = self.hub.find::<ManagedCluster>(&managed_clusters(), "", name).await?;
+        let Some(cluster) = found.filter(|c| c.metadata.deletion_timestamp.is_none()) else {
+            // Its agents clear up as long as they have rights.
+            return Ok(Next::OnChange);
+        };
+        match status(&cluster, CONDITION_HUB_ACCEPTED) {
+            Some("True") => {}
+            Some(_) if !cluster.spec.hub_accepts_client => {
+                self.config.accepted.send_replace(false);
+                rbac::withdraw(&self.hub, &rbac::status_addon_on_hub(name)).await?;
+                self.config.ready.send_replace(true);
+                return Ok(Next::OnChange);
+            }
+            _ => return Ok(Next::OnChange),
         }
-        if !cluster.spec.hub_accepts_client {
-            return self.deny(&cluster).await;
+        if cluster.spec.hub_accepts_client {
+            rbac::reconcile(&self.hub, &rbac::status_addon_on_hub(name)).await?;
+            self.ensure_addon(status(&cluster, CONDITION_AVAILABLE)).await?;
         }
-        let labels =
-            json!({"labels": {MAILBOX_LABEL: self.config.name, CLUSTER_NAME_LABEL: self.config.name}});
-        ensure(&self.hub, &namespaces(), "", &self.config.name, labels).await?;
-        if !cluster.metadata.finalizers.iter().flatten().any(|f| f == CLUSTER_API_FINALIZER) {
-            let mut finalizers = cluster.metadata.finalizers.clone().unwrap_or_default();
-            finalizers.push(CLUSTER_API_FINALIZER.into());
-            let patch = json!({"metadata": {"uid": cluster.metadata.uid,
-                "resourceVersion": cluster.metadata.resource_version, "finalizers": finalizers}});
-            self.hub.merge::<Named>(&managed_clusters(), "", &self.config.name, &patch).await?;
+        self.config.accepted.send_replace(true);
+        // The hub's last word about a cluster that has joined and is well.
+        let label = format!("{ADDON_FEATURE_LABEL_PREFIX}{STATUS_ADDON}");
+        if cluster.metadata.labels.iter().flatten().any(|(key, value)| *key == label && value == "available")
+        {
+            self.config.ready.send_replace(true);
         }
-        rbac::reconcile(&self.hub, &rbac::on_hub(&self.config.name)).await?;
-        self.ensure_addon().await?;
-        self.report(&cluster).await?;
-        self.config.ready.send_replace(true);
         Ok(Next::OnChange)
     }
 
-    async fn report(&self, cluster: &ManagedCluster) -> Result<(), kube::Error> {
-        let now = Time(Timestamp::now());
-        let old = cluster.status.clone().unwrap_or_default();
-        let mut new = old.clone();
-        for (type_, reason, message) in [
-            ("HubAcceptedManagedCluster", "HubClusterAdminAccepted", "Accepted by hub cluster admin"),
-            ("ManagedClusterJoined", "ManagedClusterJoined", "Managed cluster joined"),
-            ("ManagedClusterConditionAvailable", "ManagedClusterAvailable", "Managed cluster is available"),
-        ] {
-            conditions::set(&mut new.conditions, truth(type_, reason, message, &now), false);
-        }
-        if let Ok(version) = self.cluster.client().apiserver_version().await {
-            new.version.kubernetes = version.git_version;
-        }
-        if new == old {
-            return Ok(());
-        }
-        let patch = json!({"metadata": {"uid": cluster.metadata.uid}, "status": new});
-        self.hub.merge_status::<Named>(&managed_clusters(), "", &self.config.name, &patch).await.map(|_| ())
-    }
-
-    /// The status agent runs beside us: its add-on is there and well.
-    async fn ensure_addon(&self) -> Result<(), kube::Error> {
+    /// The status agent runs beside us: its add-on is there, and well where its cluster is.
+    async fn ensure_addon(&self, cluster: Option<&str>) -> Result<(), kube::Error> {
         let gvr = Gvr::new(ADDON_GROUP, "v1alpha1", "managedclusteraddons");
         let namespace = self.config.name.as_str();
         let found = match self.hub.find::<Value>(&gvr, namespace, STATUS_ADDON).await {
@@ -284,150 +240,35 @@ impl Member {
                 })
             })
         });
-        if available {
+        if available || cluster == Some("Unknown") {
             return Ok(());
         }
-        let now = Time(Timestamp::now());
-        let condition =
-            truth("Available", "ProbeAvailable", &format!("{STATUS_ADDON} add-on is available."), &now);
+        let condition = Condition {
+            type_: "Available".into(),
+            status: "True".into(),
+            reason: "ProbeAvailable".into(),
+            message: format!("{STATUS_ADDON} add-on is available."),
+            observed_generation: None,
+            last_transition_time: Time(Timestamp::now()),
+        };
         let patch = json!({"status": {"conditions": [condition]}});
         self.hub.merge_status::<Value>(&gvr, namespace, STATUS_ADDON, &patch).await.map(|_| ())
-    }
-
-    async fn works(&self) -> Result<Vec<Named>, kube::Error> {
-        self.hub.list::<List>(&manifest_works(), &self.config.name, "").await.map(|list| list.items)
-    }
-
-    /// The cluster is not wanted any more, but what it runs is not taken away: its agents lose their rights as soon as
-    /// no work is left (OCM-058). One that never was accepted has none.
-    async fn deny(&self, cluster: &ManagedCluster) -> Result<Next, kube::Error> {
-        const ACCEPTED: &str = "HubAcceptedManagedCluster";
-        let mut status = cluster.status.clone().unwrap_or_default();
-        if !status.conditions.iter().any(|c| c.type_ == ACCEPTED && c.status == "True") {
-            return Ok(Next::OnChange);
-        }
-        self.config.ready.send_replace(false);
-        let works = !self.works().await?.is_empty();
-        rbac::deny(&self.hub, &self.config.name, works).await?;
-        if works {
-            return Ok(Next::After(Duration::from_secs(5)));
-        }
-        let denied = Condition {
-            status: "False".into(),
-            ..truth(ACCEPTED, "HubClusterAdminDenied", "Denied by hub cluster admin", &Time(Timestamp::now()))
-        };
-        conditions::set(&mut status.conditions, denied, false);
-        let patch = json!({"metadata": {"uid": cluster.metadata.uid}, "status": status});
-        self.hub
-            .merge_status::<Named>(&managed_clusters(), "", &self.config.name, &patch)
-            .await
-            .map(|_| Next::OnChange)
-    }
-
-    /// After the ManagedCluster has gone. Until others know of that they may put works into the mailbox, which the work
-    /// agent must be able to take back: it keeps the right to works while there are any, and a moment longer.
-    async fn clear_up(&self) -> Result<Next, kube::Error> {
-        let since = self.gone_since.lock().get_or_insert_with(Instant::now).elapsed();
-        if since < LINGER || !self.works().await?.is_empty() {
-            return Ok(Next::After(LINGER));
-        }
-        self.forget_reports().await?;
-        rbac::withdraw_works(&self.hub, &self.config.name).await.map(|()| Next::OnChange)
-    }
-
-    /// The status agent, which is about to lose its rights, may not have come to it.
-    async fn forget_reports(&self) -> Result<(), kube::Error> {
-        let gvr = Gvr::new(CONTROL_GROUP, "v1alpha1", "workstatuses");
-        let found = match self.hub.list::<List>(&gvr, &self.config.name, "").await {
-            Err(error) if is_not_found(&error) => return Ok(()),
-            found => found?.items,
-        };
-        for report in found {
-            let name = report.metadata.name.unwrap_or_default();
-            gone(self.hub.delete(&gvr, &self.config.name, &name, &Removal::default()).await)?;
-        }
-        Ok(())
-    }
-
-    /// The cluster leaves: its works go, and with them the workload; then its add-ons; then itself. The mailbox
-    /// namespace stays.
-    async fn leave(&self, cluster: &ManagedCluster) -> Result<Next, kube::Error> {
-        let finalizers = cluster.metadata.finalizers.clone().unwrap_or_default();
-        if !finalizers.iter().any(|f| f == CLUSTER_API_FINALIZER) {
-            return Ok(Next::OnChange);
-        }
-        let works = self.works().await?;
-        for work in works.iter().filter(|w| w.metadata.deletion_timestamp.is_none()) {
-            let name = work.metadata.name.as_deref().unwrap_or_default();
-            gone(self.hub.delete(&manifest_works(), &self.config.name, name, &Removal::default()).await)?;
-        }
-        if !works.is_empty() {
-            // The events of their end come here too.
-            return Ok(Next::After(Duration::from_secs(1)));
-        }
-        let addons = Gvr::new(ADDON_GROUP, "v1alpha1", "managedclusteraddons");
-        gone(self.hub.delete(&addons, &self.config.name, STATUS_ADDON, &Removal::default()).await)?;
-        rbac::withdraw(&self.hub, &self.config.name).await?;
-        let rest: Vec<&String> = finalizers.iter().filter(|f| *f != CLUSTER_API_FINALIZER).collect();
-        let patch = json!({"metadata": {"uid": cluster.metadata.uid,
-            "resourceVersion": cluster.metadata.resource_version, "finalizers": rest}});
-        match self.hub.merge::<Named>(&managed_clusters(), "", &self.config.name, &patch).await {
-            Err(error) if is_not_found(&error) => {}
-            other => {
-                other?;
-            }
-        }
-        self.config.ready.send_replace(false);
-        Ok(Next::OnChange)
-    }
-}
-
-fn gone(answer: Result<(), kube::Error>) -> Result<(), kube::Error> {
-    match answer {
-        Err(error) if is_not_found(&error) => Ok(()),
-        other => other,
-    }
-}
-
-fn truth(type_: &str, reason: &str, message: &str, now: &Time) -> Condition {
-    Condition {
-        type_: type_.into(),
-        status: "True".into(),
-        reason: reason.into(),
-        message: message.into(),
-        observed_generation: None,
-        last_transition_time: now.clone(),
     }
 }
 
 /// Creates a namespace unless it is there.
-async fn ensure(
-    rest: &Rest,
-    gvr: &Gvr,
-    namespace: &str,
-    name: &str,
-    metadata: Value,
-) -> Result<(), kube::Error> {
-    if rest.find::<Named>(gvr, namespace, name).await?.is_some() {
+async fn ensure_namespace(rest: &Rest, name: &str) -> Result<(), kube::Error> {
+    let gvr = Gvr::new("", "v1", "namespaces");
+    if rest.find::<Named>(&gvr, "", name).await?.is_some() {
         return Ok(());
     }
-    let mut metadata = metadata;
-    metadata["name"] = name.into();
-    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
-    match rest.create::<Named>(gvr, namespace, body.to_string().into_bytes()).await {
+    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    match rest.create::<Named>(&gvr, "", body.to_string().into_bytes()).await {
         Err(error) if is_conflict(&error) => Ok(()),
         other => other.map(|_| ()),
     }
 }
 
-fn namespaces() -> Gvr {
-    Gvr::new("", "v1", "namespaces")
-}
-
 fn managed_clusters() -> Gvr {
     Gvr::new(CLUSTER_GROUP, "v1", "managedclusters")
-}
-
-fn manifest_works() -> Gvr {
-    Gvr::new(WORK_GROUP, "v1", "manifestworks")
 }

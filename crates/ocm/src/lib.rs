@@ -2,9 +2,14 @@
 //!
 //! * [`work_agent`]: applies in a cluster what the ManifestWorks of its mailbox hold, and reports. It works with any
 //!   hub that has the work API, whoever wrote the ManifestWorks.
+//! * [`hub`]: accepts clusters, approves their certificates, grants their agents rights, and tells who is there.
+//! * [`registration`]: gets a cluster into the inventory of a hub, and keeps it there. Works with any OCM hub.
 //! * [`enroll`]: puts a cluster that this process serves into the inventory, without the registration protocol.
 //!
 //! Both get a client of the hub, one of the cluster, and a token; neither knows whether these are embedded spaces.
 
 pub mod enroll;
+pub mod hub;
+pub mod rbac;
+pub mod registration;
 pub mod work_agent;

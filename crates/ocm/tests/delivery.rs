@@ -3,10 +3,7 @@
 use std::{future::Future, time::Duration};
 
 use kube::Client;
-use kubestellar_ocm::{
-    enroll::{self, rbac::Subject},
-    work_agent,
-};
+use kubestellar_ocm::{enroll, hub, rbac::Subject, work_agent};
 use runtime::rest::{Gvr, Removal, Rest};
 use serde_json::{Value, json};
 use space::{Identity, Space, SpaceConfig};
@@ -81,8 +78,12 @@ impl World {
                 space::controllers::run(client, store, config, ready, s).await.expect("controllers");
             });
         }
+        let (client, token) = (its.clone(), stop.clone());
+        tasks.spawn(async move {
+            hub::run(client, hub::Config::default(), token).await.expect("the hub");
+        });
         let member = enroll::Config::new(CLUSTER);
-        let mut enrolled = member.ready.subscribe();
+        let mut enrolled = member.accepted.subscribe();
         let (hub, cluster, token) = (its.clone(), wec.clone(), stop.clone());
         tasks.spawn(async move { enroll::run(hub, cluster, member, token).await.expect("enrolment") });
         enrolled.wait_for(|ready| *ready).await.expect("enrolled");

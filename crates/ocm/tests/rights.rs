@@ -4,7 +4,10 @@
 use std::{future::Future, time::Duration};
 
 use kube::Error;
-use kubestellar_ocm::enroll::{self, rbac::Subject};
+use kubestellar_ocm::{
+    enroll, hub,
+    rbac::{self as rights, Subject},
+};
 use runtime::rest::{Gvr, Removal, Rest, code_of};
 use serde_json::{Value, json};
 use space::{Identity, Space, SpaceConfig};
@@ -20,7 +23,9 @@ struct World {
     /// The hub, then the clusters.
     spaces: Vec<Space>,
     ready: Vec<watch::Receiver<bool>>,
+    /// Ends the enrolments.
     stop: CancellationToken,
+    hub_stop: CancellationToken,
     tasks: JoinSet<()>,
     _data: tempfile::TempDir,
 }
@@ -41,8 +46,17 @@ impl World {
         }
         let crds = [apis::crds::ocm_hub(), apis::crds::work_status()].concat();
         runtime::install(&spaces[0].client(&Identity::admin()), &crds, "test").await.expect("CRDs");
-        let (stop, tasks, ready) = (CancellationToken::new(), JoinSet::new(), Vec::new());
-        let mut world = Self { spaces, ready, stop, tasks, _data: data };
+        let (stop, mut tasks, ready) = (CancellationToken::new(), JoinSet::new(), Vec::new());
+        let hub_stop = CancellationToken::new();
+        let timers = hub::Timers {
+            linger: Duration::from_secs(3),
+            requeue: Duration::from_millis(200),
+            ..hub::Timers::default()
+        };
+        let config = hub::Config { timers, ..hub::Config::default() };
+        let (client, token) = (spaces[0].client(&Identity::admin()), hub_stop.clone());
+        tasks.spawn(async move { hub::run(client, config, token).await.expect("the hub") });
+        let mut world = Self { spaces, ready, stop, hub_stop, tasks, _data: data };
         for index in [1, 2] {
             world.enrol(index).await;
         }
@@ -51,7 +65,7 @@ impl World {
 
     async fn enrol(&mut self, index: usize) {
         let config = enroll::Config::new(CLUSTERS[index - 1]);
-        let mut ready = config.ready.subscribe();
+        let mut ready = config.accepted.subscribe();
         let admin = |i: usize| self.spaces[i].client(&Identity::admin());
         let (hub, cluster, stop) = (admin(0), admin(index), self.stop.clone());
         self.tasks.spawn(async move { enroll::run(hub, cluster, config, stop).await.expect("enrolment") });
@@ -70,6 +84,7 @@ impl World {
 
     async fn end(mut self) {
         self.stop.cancel();
+        self.hub_stop.cancel();
         while let Some(joined) = self.tasks.join_next().await {
             joined.expect("no panic");
         }
@@ -203,7 +218,7 @@ async fn ocm_132_the_work_agents_rights_in_its_cluster_can_be_narrowed() {
     let agent = w.acting(1, &Subject::work_agent_account());
     create(&agent, &maps(), "default", map("a")).await.expect("a map");
     let rules = json!({"rules": [{"apiGroups": ["apps"], "resources": ["*"], "verbs": ["*"]}]});
-    let execution = enroll::rbac::WORK_EXECUTION_ROLE;
+    let execution = rights::WORK_EXECUTION_ROLE;
     w.admin(1).merge::<Value>(&rbac("clusterroles"), "", execution, &rules).await.expect("narrowed");
     refused("a map", create(&agent, &maps(), "default", map("b")).await);
     w.enrol(1).await;
@@ -267,9 +282,35 @@ async fn ocm_058_denial_takes_rights_away() {
         })
     })
     .await;
-    assert!(!*w.ready[0].borrow());
+    until("no agents", || async { !*w.ready[0].borrow() }).await;
     hub.merge::<Value>(&clusters(), "", OWN, &accept(true)).await.expect("accepted");
     until("the right to works", || async { agent.list::<Value>(&works(), OWN, "").await.is_ok() }).await;
+    w.end().await;
+}
+
+/// OCM-058: the process that vouches for a cluster starts again, and what an administrator decided meanwhile stands.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_058_a_denial_survives_a_restart() {
+    let mut w = World::start().await;
+    let hub = w.admin(0);
+    hub.merge::<Value>(&clusters(), "", OWN, &json!({"spec": {"hubAcceptsClient": false}}))
+        .await
+        .expect("denied");
+    w.stop.cancel();
+    for _ in CLUSTERS {
+        // The enrolments; the hub goes on.
+        w.tasks.join_next().await.expect("a task").expect("no panic");
+    }
+    w.stop = CancellationToken::new();
+    let config = enroll::Config::new(OWN);
+    let (mut ready, accepted) = (config.ready.subscribe(), config.accepted.subscribe());
+    let admin = |i: usize| w.spaces[i].client(&Identity::admin());
+    let (to_hub, to_cluster, stop) = (admin(0), admin(1), w.stop.clone());
+    w.tasks.spawn(async move { enroll::run(to_hub, to_cluster, config, stop).await.expect("enrolment") });
+    ready.wait_for(|yes| *yes).await.expect("settled");
+    assert!(!*accepted.borrow());
+    let cluster: Value = hub.get(&clusters(), "", OWN).await.expect("the cluster");
+    assert_eq!(cluster["spec"]["hubAcceptsClient"], false);
     w.end().await;
 }
 

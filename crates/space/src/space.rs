@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::SystemTime;
 
+use apiserver::admission::Admission;
 use apiserver::authn::{Anonymous, Authenticator, AuthnConfig};
 use apiserver::authz::Authorizer;
 use apiserver::identity::{Caller, UserInfo};
@@ -32,6 +33,8 @@ pub enum SpaceError {
     Tokens(#[from] apiserver::tokens::TokenError),
     #[error(transparent)]
     Server(#[from] apiserver::server::StartError),
+    #[error("reading a client certificate: {0}")]
+    Certificate(String),
 }
 
 /// How a space is made.
@@ -74,6 +77,15 @@ impl Identity {
 impl Space {
     /// Opens the space, making what is missing; what exists is used as it is (SP-042).
     pub async fn start(engine: &Engine, config: SpaceConfig<'_>) -> Result<Self, SpaceError> {
+        Self::start_with(engine, config, None).await
+    }
+
+    /// As [`Space::start`], with further demands on writes.
+    pub async fn start_with(
+        engine: &Engine,
+        config: SpaceConfig<'_>,
+        admission: Option<Arc<dyn Admission>>,
+    ) -> Result<Self, SpaceError> {
         let store = engine.space(config.name)?;
         let make_key = || Issuer::generate_key().map_err(|e| e.to_string());
         let keys = pki::space(config.data, config.name, make_key, SystemTime::now())?;
@@ -93,6 +105,7 @@ impl Space {
             rbac_bootstrap: true,
             system_namespaces: true,
             limits: Limits::default(),
+            admission,
         })
         .await?;
         let keys = ArcSwap::from_pointee(keys);
@@ -128,7 +141,19 @@ impl Space {
 
     /// A client inside the process: the same requests and the same authorization, without socket and TLS.
     pub fn client(&self, identity: &Identity) -> Client {
-        Client::new(InProcess { service: self.server.service(), user: identity.user.clone() }, "default")
+        let caller = Caller::Internal(identity.user.clone());
+        Client::new(InProcess { service: self.server.service(), caller }, "default")
+    }
+
+    /// A client inside the process that shows a client certificate (PEM chain, leaf first) with each request: chain,
+    /// dates and subject are checked as for one that comes by TLS. Whoever asks for it vouches that it holds the key.
+    pub fn client_by_certificate(&self, pem: &str) -> Result<Client, SpaceError> {
+        use rustls_pki_types::{CertificateDer, pem::PemObject as _};
+        let chain = CertificateDer::pem_slice_iter(pem.as_bytes())
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| SpaceError::Certificate(error.to_string()))?;
+        let caller = Caller::Certificate(Arc::new(chain));
+        Ok(Client::new(InProcess { service: self.server.service(), caller }, "default"))
     }
 
     /// Ends watches and tasks of the API server.
@@ -141,7 +166,7 @@ impl Space {
 #[derive(Clone)]
 struct InProcess {
     service: Service,
-    user: Arc<UserInfo>,
+    caller: Caller,
 }
 
 impl tower::Service<Request<kube::client::Body>> for InProcess {
@@ -154,7 +179,7 @@ impl tower::Service<Request<kube::client::Body>> for InProcess {
     }
 
     fn call(&mut self, mut request: Request<kube::client::Body>) -> Self::Future {
-        request.extensions_mut().insert(Caller::Internal(self.user.clone()));
+        request.extensions_mut().insert(self.caller.clone());
         Box::pin(self.service.call(request))
     }
 }

@@ -378,3 +378,64 @@ pub struct HealthCheck {
     #[schemars(extend("x-default" = "Lease", "enum" = ["Lease", "Customized"]))]
     pub mode: String,
 }
+
+kind! {
+    /// AddOnDeploymentConfig is configuration for the agents of add-ons.
+    AddOnDeploymentConfig = ADDON_GROUP, "v1alpha1", "addondeploymentconfigs", NamespaceResourceScope;
+    required
+    /// The configuration.
+    spec: AddOnDeploymentConfigSpec;
+}
+
+/// Configuration for the agents of add-ons.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AddOnDeploymentConfigSpec {
+    /// Values by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub customized_variables: Vec<CustomizedVariable>,
+    /// Node selector and tolerations of the agents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::any_object")]
+    pub node_placement: Option<Value>,
+    /// Where images come from instead.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub registries: Vec<ImageMirror>,
+    /// How the agents reach the hub.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::any_object")]
+    pub proxy_config: Option<Value>,
+    /// Namespace of the agents in the cluster.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(extend("x-default" = "open-cluster-management-agent-addon", "maxLength" = 63))]
+    pub agent_install_namespace: String,
+    /// Resources of the agents' containers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::any_list")]
+    pub resource_requirements: Option<Value>,
+}
+
+/// A named value.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct CustomizedVariable {
+    /// Name.
+    #[schemars(extend("x-required" = true), extend("maxLength" = 255, "pattern" = "^[a-zA-Z_][_a-zA-Z0-9]*$"))]
+    pub name: String,
+    /// Value.
+    #[schemars(extend("maxLength" = 1024))]
+    pub value: String,
+}
+
+/// Where images come from instead.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ImageMirror {
+    /// The registry to use.
+    #[schemars(extend("x-required" = true))]
+    pub mirror: String,
+    /// The registry it stands for; all when empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub source: String,
+}

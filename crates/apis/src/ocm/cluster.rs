@@ -22,6 +22,12 @@ pub const CONDITION_HUB_ACCEPTED: &str = "HubAcceptedManagedCluster";
 pub const CONDITION_JOINED: &str = "ManagedClusterJoined";
 /// Condition: the cluster answers.
 pub const CONDITION_AVAILABLE: &str = "ManagedClusterConditionAvailable";
+/// Condition: the clocks of hub and agent agree.
+pub const CONDITION_CLOCK: &str = "ManagedClusterConditionClockSynced";
+/// Condition: the agent's certificate was renewed.
+pub const CONDITION_ROTATED: &str = "ClusterCertificateRotated";
+/// Condition: how far the deletion is.
+pub const CONDITION_DELETING: &str = "Deleting";
 
 kind! {
     /// ManagedCluster stands for one cluster of the inventory (OCM-010).
@@ -372,4 +378,21 @@ pub struct ClusterDecision {
     /// Why it was selected.
     #[schemars(extend("x-required" = true))]
     pub reason: String,
+}
+
+kind! {
+    /// ClusterClaim is something a managed cluster says about itself (OCM-055). It lives in the managed cluster.
+    ClusterClaim = CLUSTER_GROUP, "v1alpha1", "clusterclaims", ClusterResourceScope;
+    always
+    /// What is claimed.
+    spec: ClusterClaimSpec;
+}
+
+/// What is claimed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ClusterClaimSpec {
+    /// The value.
+    #[schemars(extend("minLength" = 1, "maxLength" = 1024))]
+    pub value: String,
 }

@@ -4,8 +4,8 @@ pub mod addon;
 pub mod cluster;
 pub mod work;
 
-pub use addon::{ClusterManagementAddOn, ManagedClusterAddOn};
+pub use addon::{AddOnDeploymentConfig, ClusterManagementAddOn, ManagedClusterAddOn};
 pub use cluster::{
-    ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, Placement, PlacementDecision,
+    ClusterClaim, ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, Placement, PlacementDecision,
 };
 pub use work::{AppliedManifestWork, ManifestWork};

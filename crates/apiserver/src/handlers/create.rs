@@ -12,6 +12,7 @@ use super::object::{meta_str, remove_meta, set_meta};
 use super::read::to_storage;
 use super::store_access::{CommitError, LiveLookup, key, put};
 use super::{Cx, Presenter, output};
+use crate::admission::Attempt;
 use crate::authz;
 use crate::codec::decode::{Decoder, body_format};
 use crate::descriptor::{Descriptor, Subresource};
@@ -111,6 +112,7 @@ async fn prepare_new(cx: &mut Cx<'_>, object: &mut Value, options: &WriteOptions
         lookup: &lookup,
     };
     d.strategy.prepare_create(&context, object)?;
+    admit(cx, &lookup, None, object, None)?;
     if d.strategy.generation() == Generation::Managed {
         metadata::set_generation(object, 1);
     }
@@ -125,6 +127,28 @@ async fn prepare_new(cx: &mut Cx<'_>, object: &mut Value, options: &WriteOptions
     escalation(cx, object, None)?;
     cx.warnings.extend(warnings);
     refuse_invalid(&d, object, &errors)
+}
+
+/// Asks what this control plane demands beyond schemas and kinds.
+pub(crate) fn admit(
+    cx: &Cx<'_>,
+    lookup: &LiveLookup<'_>,
+    subresource: Option<&str>,
+    object: &mut Value,
+    old: Option<&Value>,
+) -> Result<(), ApiError> {
+    let Some(admission) = &cx.shared.config.admission else { return Ok(()) };
+    let attempt = Attempt {
+        user: cx.user,
+        group: &cx.descriptor.group,
+        plural: &cx.descriptor.plural,
+        subresource,
+        namespace: cx.namespace(),
+        now: &cx.now,
+        lookup,
+        authorizer: &cx.shared.config.authorizer,
+    };
+    admission.admit(&attempt, object, old)
 }
 
 /// Schema and rules of custom resources; on their `/status` those of the status alone. Rules may be costly: they

@@ -215,6 +215,7 @@ async fn prepare(
         None => d.strategy.prepare_update(&context, new, live)?,
         Some(subresource) => d.strategy.prepare_subresource_update(&context, subresource, new, live)?,
     }
+    create::admit(cx, &lookup, update.subresource, new, Some(live))?;
     match owned {
         Some(owned) => set_meta(new, "managedFields", owned),
         None => super::object::remove_meta(new, "managedFields"),

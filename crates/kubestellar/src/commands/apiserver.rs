@@ -114,6 +114,7 @@ async fn serve(
         rbac_bootstrap: true,
         system_namespaces: true,
         limits: Limits::default(),
+        admission: None,
     })
     .await
     .or_fail("starting the API server")?;

@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod apiserver;
+pub(crate) mod cluster;
 pub(crate) mod components;
 pub(crate) mod demo;
 pub(crate) mod down;

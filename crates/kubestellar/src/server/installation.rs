@@ -17,7 +17,7 @@ use crate::shape::Shape;
 
 use super::control_socket::{Ask, ControlSocket};
 use super::overview::Overview;
-use super::{Components, Reporter, wiring};
+use super::{Components, Reporter, admission, wiring};
 
 /// Longest time components get to stop before the process ends anyway.
 const STOP: Duration = Duration::from_secs(5);
@@ -242,7 +242,7 @@ impl Installation {
                     url: format!("https://{address}/spaces/{name}"),
                     advertise: address.to_string(),
                 };
-                let started = Space::start(&engine, config).await;
+                let started = Space::start_with(&engine, config, admission::of_role(role)).await;
                 started
                     .or_fail(format!("starting the space {name}"))
                     .map(|space| (index, Arc::new(space), role))

@@ -1,5 +1,6 @@
 //! The server: every space of an installation and the components between them, in one process.
 
+mod admission;
 mod components;
 mod control_socket;
 mod installation;

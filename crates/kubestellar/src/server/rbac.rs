@@ -1,11 +1,11 @@
 //! What the components that belong to no cluster may do: the controllers of a WDS, there and in its ITS (SP-065). The
-//! agents of a cluster get their rights from its enrolment ([`ocm::enroll::rbac`]).
+//! agents of a cluster get their rights from its enrolment ([`ocm::rbac`]).
 //!
 //! These components have no credential outside this process; the roles bound what a fault in one of them can do, and
 //! say in one place what a component that runs elsewhere must be given.
 
 use kube::Client;
-use ocm::enroll::rbac::{binding, reconcile, role, rule, subject};
+use ocm::rbac::{binding, reconcile, role, rule, subject};
 use runtime::rest::Rest;
 use serde_json::{Value, json};
 use space::Identity;
@@ -30,7 +30,7 @@ pub(super) fn transport() -> Identity {
 }
 
 /// Someone whom an enrolment has given rights.
-pub(super) fn enrolled(subject: &ocm::enroll::rbac::Subject) -> Identity {
+pub(super) fn enrolled(subject: &ocm::rbac::Subject) -> Identity {
     let groups: Vec<&str> = subject.groups.iter().map(String::as_str).collect();
     Identity::component(&subject.user, &groups)
 }

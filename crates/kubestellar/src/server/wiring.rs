@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use kube::Client;
-use ocm::enroll::rbac::Subject;
+use ocm::rbac::Subject;
+use ocm::registration::{self, Connection};
 use space::controllers::CsrSigner;
 use space::{Identity, Space, controllers, workloads};
 use tokio::sync::watch;
@@ -33,7 +33,7 @@ pub(super) async fn start(
         }
     }
     for its in wanted.its.iter().filter(|n| !known.its.contains(n)) {
-        hub(running, its).await?;
+        hub(running, its, ready).await?;
     }
     for wds in wanted.wds.iter().filter(|w| !known.wds.contains(w)) {
         description_space(running, wds, ready).await?;
@@ -48,10 +48,6 @@ fn find(running: &Installation, name: &str) -> Result<Arc<Space>, Failure> {
     running.space(name).cloned().ok_or_else(|| {
         Failure::new(Exit::NotFound, format!("starting the components of {name}"), "no such space")
     })
-}
-
-fn client(running: &Installation, name: &SpaceName, identity: &Identity) -> Result<Client, Failure> {
-    Ok(find(running, name.as_str())?.client(identity))
 }
 
 /// What every control plane has; and in a simulated cluster, what stands for its nodes. These are parts of the space
@@ -90,13 +86,27 @@ fn generic(
     Ok(())
 }
 
-/// Definitions of the inventory and of the transport.
-async fn hub(running: &mut Installation, its: &SpaceName) -> Result<(), Failure> {
-    let client = client(running, its, &Identity::admin())?;
+/// Definitions of the inventory and of the transport, and the controllers of the hub. These hand out rights, and so act
+/// as an administrator.
+async fn hub(running: &mut Installation, its: &SpaceName, ready: &mut Ready) -> Result<(), Failure> {
+    let space = find(running, its.as_str())?;
+    let client = space.client(&Identity::admin());
     let mut crds = apis::crds::ocm_hub();
     crds.extend(apis::crds::work_status());
-    runtime::install(&client, &crds, MANAGER).await.or_fail(format!("defining the API kinds of {its}"))
+    runtime::install(&client, &crds, MANAGER).await.or_fail(format!("defining the API kinds of {its}"))?;
+    let run: Run = Box::new(move |stop, ready| {
+        let client = space.client(&Identity::component("kubestellar:ocm-hub", &["system:masters"]));
+        let mut config = ocm::hub::Config { ready, ..ocm::hub::Config::default() };
+        config.approval.vouched_prefix = Some(VOUCHED.into());
+        Box::pin(async move { ocm::hub::run(client, config, stop).await.context("hub") })
+    });
+    ready.push((format!("hub of {its}"), running.components().start("ocm-hub", its.as_str(), run)));
+    Ok(())
 }
+
+/// What the names begin with under which the registration agents of embedded clusters ask to join, each for its own
+/// cluster. No credential has such a name: only clients inside this process do.
+const VOUCHED: &str = "kubestellar:bootstrap:";
 
 /// Field manager of what the process itself writes.
 const MANAGER: &str = "kubestellar";
@@ -137,10 +147,9 @@ async fn description_space(running: &mut Installation, wds: &Wds, ready: &mut Re
     Ok(())
 }
 
-/// Enrolment and the two agents of one simulated cluster. The agents get what a distant cluster's agents have: a
-/// client of the cluster and one of the inventory space, each with the rights that enrolment grants them. Enrolment
-/// stands for the hub's controllers and for the installer in the cluster, which hand out those rights, and so acts as
-/// an administrator of both.
+/// Enrolment and the agents of one embedded cluster. The agents get what a distant cluster's agents have: a client of
+/// the cluster with the rights of their service accounts, and on the hub the certificate that the registration agent
+/// got by the handshake. Enrolment stands for the administrators on both sides, and so acts as one.
 fn execution_cluster(
     running: &mut Installation,
     cluster: &Cluster,
@@ -149,6 +158,8 @@ fn execution_cluster(
     let name = cluster.name.to_string();
     let (wec, its) = (find(running, &name)?, find(running, cluster.its.as_str())?);
     let (hub, spoke, of) = (its.clone(), wec.clone(), cluster.clone());
+    let gate = Gate { prepared: watch::Sender::new(false), accepted: watch::Sender::new(false) };
+    let mine = gate.clone();
     let run: Run = Box::new(move |stop, ready| {
         let enrolment = Identity::component("kubestellar:enrolment", &["system:masters"]);
         let (hub_client, client) = (hub.client(&enrolment), spoke.client(&enrolment));
@@ -156,22 +167,64 @@ fn execution_cluster(
             labels: of.labels.clone(),
             url: spoke.url().to_owned(),
             ready,
+            prepared: mine.prepared.clone(),
+            accepted: mine.accepted.clone(),
             ..ocm::enroll::Config::new(of.name.as_str())
         };
         Box::pin(async move { ocm::enroll::run(hub_client, client, config, stop).await.context("enrolment") })
     });
-    let accepted = running.components().start("enrolment", &name, run);
-    ready.push((format!("enrolment of {name}"), accepted.clone()));
+    let enrolled = running.components().start("enrolment", &name, run);
 
-    let (hub, spoke, of, first) = (its.clone(), wec.clone(), name.clone(), accepted.clone());
+    let connection = Connection::default();
+    let joined = watch::Sender::new(false);
+    let (hub, spoke, of, first) = (its.clone(), wec.clone(), name.clone(), gate.clone());
+    let (to_hub, has_joined, ca) = (connection.clone(), joined.clone(), running.ca_pem().to_owned());
     let run: Run = Box::new(move |stop, ready| {
-        let hub_client = hub.client(&rbac::enrolled(&Subject::klusterlet(&of, "work-agent")));
-        let client = spoke.client(&rbac::enrolled(&Subject::work_agent_account()));
-        let config = ocm::work_agent::Config { ready, ..ocm::work_agent::Config::new(&of, hub.url()) };
+        let asking = Identity::component(&format!("{VOUCHED}{of}"), &[ocm::hub::bootstrap::GROUP]);
+        let bootstrap = hub.client(&asking);
+        let client = spoke.client(&rbac::enrolled(&Subject::registration_account()));
+        let showing = hub.clone();
+        let config = registration::Config {
+            cluster_name: Some(of.clone()),
+            agent_name: Some("embedded".into()),
+            external_urls: vec![spoke.url().to_owned()],
+            connect: Arc::new(move |credential| {
+                let client =
+                    showing.client_by_certificate(&credential.certificate).map_err(|e| e.to_string());
+                Box::pin(async move { client })
+            }),
+            connection: to_hub.clone(),
+            joined: has_joined.clone(),
+            ready,
+            ..registration::Config::new(registration::Endpoint::new(hub.url(), &ca))
+        };
         let first = first.clone();
         Box::pin(async move {
-            if !after(first, &stop).await {
+            if !first.prepared(&stop).await {
                 return Ok(());
+            }
+            registration::run(bootstrap, client, config, stop).await.context("registration agent")
+        })
+    });
+    let registered = running.components().start("registration-agent", &name, run);
+    ready.push((format!("registration agent of {name}"), registered));
+    ready.push((format!("enrolment of {name}"), enrolled.clone()));
+
+    let (hub, spoke, of, first) = (its.clone(), wec.clone(), name.clone(), gate.clone());
+    let known = enrolled.clone();
+    let run: Run = Box::new(move |stop, ready| {
+        let (hub_client, mut joined) = (connection.client(), joined.subscribe());
+        let client = spoke.client(&rbac::enrolled(&Subject::work_agent_account()));
+        let config =
+            ocm::work_agent::Config { ready: ready.clone(), ..ocm::work_agent::Config::new(&of, hub.url()) };
+        let (first, known) = (first.clone(), known.clone());
+        Box::pin(async move {
+            let ready_to_go = async {
+                first.accepted(known, &ready, &stop).await && joined.wait_for(|yes| *yes).await.is_ok()
+            };
+            tokio::select! {
+                go = ready_to_go => if !go { return Ok(()) },
+                () = stop.cancelled() => return Ok(()),
             }
             ocm::work_agent::run(hub_client, client, config, stop).await.context("work agent")
         })
@@ -182,10 +235,10 @@ fn execution_cluster(
     let run: Run = Box::new(move |stop, ready| {
         let hub_client = its.client(&rbac::enrolled(&Subject::status_addon(&of)));
         let client = wec.client(&rbac::enrolled(&Subject::status_agent_account()));
-        let config = status_addon::Config { ready, ..status_addon::Config::new(&of) };
-        let first = accepted.clone();
+        let config = status_addon::Config { ready: ready.clone(), ..status_addon::Config::new(&of) };
+        let (first, known) = (gate.clone(), enrolled.clone());
         Box::pin(async move {
-            if !after(first, &stop).await {
+            if !first.accepted(known, &ready, &stop).await {
                 return Ok(());
             }
             status_addon::run(client, hub_client, config, stop).await.context("status agent")
@@ -195,10 +248,44 @@ fn execution_cluster(
     Ok(())
 }
 
-/// Waits until the cluster is accepted: before, its agents may do nothing. False when told to stop.
-async fn after(mut accepted: watch::Receiver<bool>, stop: &CancellationToken) -> bool {
-    tokio::select! {
-        waited = accepted.wait_for(|yes| *yes) => waited.is_ok(),
-        () = stop.cancelled() => false,
+/// What the agents of a cluster wait for.
+#[derive(Clone)]
+struct Gate {
+    /// The cluster has what its registration agent needs.
+    prepared: watch::Sender<bool>,
+    /// The cluster is accepted: before, its other agents may do nothing.
+    accepted: watch::Sender<bool>,
+}
+
+impl Gate {
+    /// False when told to stop.
+    async fn prepared(&self, stop: &CancellationToken) -> bool {
+        let mut prepared = self.prepared.subscribe();
+        tokio::select! {
+            waited = prepared.wait_for(|yes| *yes) => waited.is_ok(),
+            () = stop.cancelled() => false,
+        }
+    }
+
+    /// Waits until the cluster is accepted. The agent of a denied one is as ready as it can be (OCM-058): its
+    /// enrolment is settled without it. False when told to stop.
+    async fn accepted(
+        &self,
+        mut enrolled: watch::Receiver<bool>,
+        ready: &watch::Sender<bool>,
+        stop: &CancellationToken,
+    ) -> bool {
+        let mut accepted = self.accepted.subscribe();
+        let idle = async {
+            if enrolled.wait_for(|yes| *yes).await.is_ok() && !*self.accepted.borrow() {
+                ready.send_replace(true);
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            waited = accepted.wait_for(|yes| *yes) => waited.is_ok(),
+            () = idle => false,
+            () = stop.cancelled() => false,
+        }
     }
 }

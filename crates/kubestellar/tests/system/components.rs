@@ -10,8 +10,8 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use crate::support::{
-    Installation, Server, apply_status, client_of, create, deployment, dynamic, namespace, policy, until_one,
-    within,
+    Installation, Server, apply_status, client_of, create, deployment, dynamic, namespace, policy, until,
+    until_one, within,
 };
 
 const TOKENS: &str = "secret,admin,1,\"system:masters\"\n";
@@ -174,4 +174,73 @@ async fn travels(wds: &Bare, wec: &Bare) {
     let here = dynamic(&wds.client, "apps/v1", "Deployment", Some("tide"));
     let back = until_one(&here, "web", "the status", |d| d.data["status"]["readyReplicas"] == 2).await;
     assert_eq!(back.data["status"], status);
+}
+
+/// OCM-A-33, SP-115, SP-116, SP-117, SP-118: a cluster of another process joins with a printed line, is accepted, gets its
+/// workload, goes on when either side starts again, and leaves without residue.
+#[tokio::test(flavor = "multi_thread")]
+async fn sp_116_a_cluster_from_outside_joins_and_leaves() {
+    let ks = Installation::new();
+    let mut server = ks.serve(&["--listen", "127.0.0.1:0", "--clusters", "1"]).await;
+    // Any space of another installation will do as the cluster; this one is in no inventory yet.
+    let other = Installation::new();
+    let edge = other.serve(&["--listen", "127.0.0.1:0", "--clusters", "0"]).await;
+    let wec = other.client("wds1").await;
+    let file = other.data().join("kubeconfig").display().to_string();
+    let printed = ks.must(&["cluster", "token", "--ttl", "1h"]).await.stdout;
+    let line = printed.lines().find(|l| l.starts_with("clusteradm join ")).expect("clusteradm's line");
+    assert!(line.contains(" --hub-token ") && line.ends_with(" --cluster-name <cluster_name>"), "{line}");
+    let line = printed.lines().find(|l| l.starts_with("kubestellar ")).expect("our line");
+    let line = line.replace("<cluster_name>", "edge9");
+    let mut arguments: Vec<&str> = line.split(' ').skip(1).collect();
+    arguments.extend(["--kubeconfig", &file, "--context", "wds1"]);
+
+    ks.run(&["cluster", "accept", "edge9"]).await.fails(3, &["accepting edge9", "it does not ask to join"]);
+    let mut agent = ks.spawn("join", &arguments);
+    let accepted = ks.must(&["cluster", "accept", "edge9", "--wait"]).await.stdout;
+    assert!(accepted.contains("set hubAcceptsClient to true for managed cluster edge9"), "{accepted}");
+    ks.must(&["cluster", "label", "edge9", "where=far"]).await;
+    let clusters =
+        |its: Client| dynamic(&its, "cluster.open-cluster-management.io/v1", "ManagedCluster", None);
+    let available = |o: &kube::api::DynamicObject| {
+        let conditions = o.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|c| c["type"] == "ManagedClusterConditionAvailable" && c["status"] == "True")
+    };
+    until_one(&clusters(ks.client("its1").await), "edge9", "its availability", available).await;
+    let listed = ks.must(&["cluster", "list"]).await.stdout;
+    assert!(listed.lines().any(|l| l.starts_with("edge9") && l.contains("where=far")), "{listed}");
+
+    let wds = ks.client("wds1").await;
+    create(&wds, policy("tide", ("where", "far"), false)).await;
+    create(&wds, namespace("tide")).await;
+    let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "tide", "name": name}, "data": {"a": "b"}});
+    let there = dynamic(&wec, "v1", "ConfigMap", Some("tide"));
+    create(&wds, map("first")).await;
+    until_one(&there, "first", "the delivery", |_| true).await;
+
+    let secret = dynamic(&wec, "v1", "Secret", Some("open-cluster-management-agent"));
+    let kept = secret.get("hub-kubeconfig-secret").await.unwrap();
+    agent.stop().await;
+    agent = ks.spawn("join", &arguments);
+    create(&wds, map("second")).await;
+    until_one(&there, "second", "a delivery by the new agent", |_| true).await;
+    let address = ks.status().await["url"].as_str().map(|u| u.trim_start_matches("https://").to_owned());
+    server.stop().await;
+    server = ks.serve(&["--listen", &address.expect("an address")]).await;
+    let wds = ks.client("wds1").await;
+    create(&wds, map("third")).await;
+    until_one(&there, "third", "a delivery by the new hub", |_| true).await;
+    let now = secret.get("hub-kubeconfig-secret").await.unwrap();
+    assert_eq!(now.data, kept.data, "nobody joined anew");
+
+    ks.must(&["cluster", "detach", "edge9"]).await;
+    assert!(clusters(ks.client("its1").await).get_opt("edge9").await.unwrap().is_none());
+    until(&there, "the end of the workload", |all| !all.keys().any(|k| k.starts_with("tide/"))).await;
+    let works = dynamic(&wec, "work.open-cluster-management.io/v1", "AppliedManifestWork", None);
+    until(&works, "the end of what was applied", |all| all.is_empty()).await;
+    let mailbox = dynamic(&ks.client("its1").await, "v1", "Namespace", None);
+    until(&mailbox, "the end of the mailbox", |all| !all.contains_key("edge9")).await;
+    agent.stop().await;
+    edge.stop().await;
+    server.stop().await;
 }

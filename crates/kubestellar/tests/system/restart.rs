@@ -236,3 +236,36 @@ async fn sp_087_sigterm_under_load() {
     }
     server.stop().await;
 }
+
+/// OCM-058, OCM-043: what an administrator of the inventory decided about a cluster stands, whatever is started again: a
+/// denied one stays denied, `up` does not wait for it, and accepted again it works.
+#[tokio::test(flavor = "multi_thread")]
+async fn ocm_058_a_denial_survives_a_restart_of_everything() {
+    let ks = Installation::new();
+    let server = ks.serve(&["--listen", "127.0.0.1:0", "--clusters", "1"]).await;
+    let accept = |yes: bool| kube::api::Patch::Merge(serde_json::json!({"spec": {"hubAcceptsClient": yes}}));
+    let parameters = kube::api::PatchParams::default();
+    let accepted = |o: &DynamicObject, wanted: &str| {
+        let conditions = o.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|c| c["type"] == "HubAcceptedManagedCluster" && c["status"] == wanted)
+    };
+    let kind = "cluster.open-cluster-management.io/v1";
+    let clusters = dynamic(&ks.client("its1").await, kind, "ManagedCluster", None);
+    clusters.patch("cluster1", &parameters, &accept(false)).await.unwrap();
+    until_one(&clusters, "cluster1", "the denial", |o| accepted(o, "False")).await;
+    server.stop().await;
+    let server = ks.serve(&[]).await;
+    let clusters = dynamic(&ks.client("its1").await, kind, "ManagedCluster", None);
+    let denied = clusters.get("cluster1").await.unwrap();
+    assert_eq!(denied.data["spec"]["hubAcceptsClient"], false);
+    assert!(accepted(&denied, "False"));
+    clusters.patch("cluster1", &parameters, &accept(true)).await.unwrap();
+    until_one(&clusters, "cluster1", "acceptance", |o| accepted(o, "True")).await;
+    let wds = ks.client("wds1").await;
+    create(&wds, policy("tide", ("location-group", "edge"), false)).await;
+    create(&wds, namespace("tide")).await;
+    create(&wds, config_map("tide", "settings", "one")).await;
+    let maps = dynamic(&ks.client("cluster1").await, "v1", "ConfigMap", Some("tide"));
+    until_one(&maps, "settings", "the delivery", |_| true).await;
+    server.stop().await;
+}

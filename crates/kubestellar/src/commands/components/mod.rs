@@ -1,6 +1,7 @@
 //! The components alone, each against kubeconfigs (SP-126, KS-215): what runs inside `up` is the same code.
 
 pub(crate) mod controller_manager;
+pub(crate) mod ocm;
 pub(crate) mod status_agent;
 pub(crate) mod transport_controller;
 pub(crate) mod work_agent;

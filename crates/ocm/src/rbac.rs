@@ -1,4 +1,4 @@
-//! Who may do what because a cluster is enrolled: on the hub what OCM's hub controllers grant (OCM-044, OCM-058,
+//! Who may do what because a cluster is accepted: on the hub what OCM's hub controllers grant (OCM-044, OCM-058,
 //! OCM-059, KS-207), in the cluster what the klusterlet and the status add-on are installed with (OCM-132). The names
 //! are OCM's, so that an agent that registers by certificate gets the same rights as one that runs in this process.
 
@@ -15,6 +15,8 @@ const MANAGER: &str = "kubestellar-enrolment";
 const SHARED_REGISTRATION: &str = "open-cluster-management:managedcluster:registration";
 const SHARED_WORK: &str = "open-cluster-management:managedcluster:work";
 const ADDON_AGENT: &str = "open-cluster-management:addon-status:agent";
+/// What the registration agent needs in its cluster.
+pub const REGISTRATION_ROLE: &str = "open-cluster-management:klusterlet-registration:agent";
 /// What the work agent itself needs in its cluster.
 pub const WORK_AGENT_ROLE: &str = "open-cluster-management:klusterlet-work:agent";
 /// What the work agent may do to the workload in its cluster. Everything, until someone narrows it.
@@ -25,6 +27,13 @@ pub const STATUS_AGENT_ROLE: &str = "status-agent";
 pub const WORK_AGENT_ACCOUNT: &str = "klusterlet-work-sa";
 /// Service account of the status agent, in the add-on namespace.
 pub const STATUS_AGENT_ACCOUNT: &str = "status-agent-sa";
+
+/// What names of agents and their groups begin with.
+pub const SUBJECT_PREFIX: &str = "system:open-cluster-management:";
+/// Group of the agents of all clusters.
+pub const MANAGED_CLUSTERS_GROUP: &str = "system:open-cluster-management:managed-clusters";
+/// Service account of the registration agent, in the agent namespace.
+pub const REGISTRATION_ACCOUNT: &str = "klusterlet-registration-sa";
 
 /// User and groups of someone who is known by name to a control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +49,7 @@ impl Subject {
     pub fn klusterlet(cluster: &str, agent: &str) -> Self {
         Self {
             user: format!("system:open-cluster-management:{cluster}:{agent}"),
-            groups: vec![cluster_group(cluster), "system:open-cluster-management:managed-clusters".into()],
+            groups: vec![cluster_group(cluster), MANAGED_CLUSTERS_GROUP.into()],
         }
     }
 
@@ -51,6 +60,11 @@ impl Subject {
             user: format!("{group}:agent:{STATUS_ADDON}"),
             groups: vec![group, format!("system:open-cluster-management:addon:{STATUS_ADDON}")],
         }
+    }
+
+    /// The registration agent in its cluster.
+    pub fn registration_account() -> Self {
+        Self::account(OCM_AGENT_NAMESPACE, REGISTRATION_ACCOUNT)
     }
 
     /// The work agent in its cluster.
@@ -139,6 +153,13 @@ pub fn on_hub(cluster: &str) -> Vec<Value> {
             members,
         ),
         work,
+    ]
+}
+
+/// What the hub grants the status agent of a cluster (OCM-131).
+pub fn status_addon_on_hub(cluster: &str) -> Vec<Value> {
+    let labels = json!({CLUSTER_NAME_LABEL: cluster});
+    vec![
         role(cluster, ADDON_AGENT, labels.clone(), addon_rules()),
         binding(
             cluster,
@@ -220,7 +241,12 @@ pub fn in_cluster() -> Vec<Value> {
     let applied = ["appliedmanifestworks", "appliedmanifestworks/status", "appliedmanifestworks/finalizers"];
     let anything = json!([rule("*", &["*"], &["*"]), {"nonResourceURLs": ["*"], "verbs": ["*"]}]);
     let reading = json!([rule("*", &["*"], &["get", "list", "watch"])]);
+    let registration = account(OCM_AGENT_NAMESPACE, REGISTRATION_ACCOUNT);
     vec![
+        role("", REGISTRATION_ROLE, json!({}), registration_in_cluster_rules()),
+        binding("", REGISTRATION_ROLE, json!({}), ("ClusterRole", REGISTRATION_ROLE), registration.clone()),
+        role(OCM_AGENT_NAMESPACE, REGISTRATION_ROLE, json!({}), json!([rule("", &["secrets"], &SECRETS)])),
+        binding(OCM_AGENT_NAMESPACE, REGISTRATION_ROLE, json!({}), ("Role", REGISTRATION_ROLE), registration),
         role("", WORK_AGENT_ROLE, json!({}), json!([rule(WORK_GROUP, &applied, &["*"])])),
         binding("", WORK_AGENT_ROLE, json!({}), ("ClusterRole", WORK_AGENT_ROLE), work.clone()),
         role("", WORK_EXECUTION_ROLE, json!({}), anything),
@@ -228,6 +254,16 @@ pub fn in_cluster() -> Vec<Value> {
         role("", STATUS_AGENT_ROLE, json!({}), reading),
         binding("", STATUS_AGENT_ROLE, json!({}), ("ClusterRole", STATUS_AGENT_ROLE), status),
     ]
+}
+
+const SECRETS: [&str; 5] = ["get", "list", "watch", "create", "update"];
+
+/// Facts about the cluster for its ManagedCluster.
+fn registration_in_cluster_rules() -> Value {
+    json!([
+        rule("", &["nodes"], &["get", "list", "watch"]),
+        rule(CLUSTER_GROUP, &["clusterclaims"], &["get", "list", "watch"]),
+    ])
 }
 
 /// Creates what is missing and leaves alone what is there.
@@ -289,22 +325,51 @@ async fn remove(rest: &Rest, at: &Place<'_>) -> Result<(), kube::Error> {
     }
 }
 
-/// Takes away what the agents of a cluster may do to anything but works and reports (OCM-059). The shared roles stay:
-/// without a binding they grant nothing, and another cluster may be about to use them.
-pub(super) async fn withdraw(hub: &Rest, cluster: &str) -> Result<(), kube::Error> {
-    for object in on_hub(cluster).iter().rev() {
-        let at = Place::of(object);
-        if !at.is_shared() && !at.is_about_works() {
-            remove(hub, &at).await?;
-        }
+/// Deletes roles and bindings.
+pub(crate) async fn withdraw(rest: &Rest, objects: &[Value]) -> Result<(), kube::Error> {
+    for object in objects.iter().rev() {
+        remove(rest, &Place::of(object)).await?;
     }
     Ok(())
 }
 
-/// Takes away the rights to works and reports; to be called when there are none.
-pub(super) async fn withdraw_works(hub: &Rest, cluster: &str) -> Result<(), kube::Error> {
+/// What the hub's controllers take away step by step (OCM-058, OCM-059).
+pub(crate) enum Take {
+    /// All but the sight of the denied ManagedCluster; works go with their rights, later.
+    Denied,
+    /// All of a cluster that leaves; works go with their rights, later.
+    Left,
+}
+
+/// Takes rights away. The binding to works is marked for deletion and still has effect, until [`release_works`].
+pub(crate) async fn take(hub: &Rest, cluster: &str, what: Take) -> Result<(), kube::Error> {
     for object in on_hub(cluster).iter().rev() {
         let at = Place::of(object);
+        if at.is_shared() || (matches!(what, Take::Denied) && at.namespace.is_empty()) {
+            continue;
+        }
+        if at.is_about_works() {
+            match hub.remove(&at.gvr, at.namespace, at.name, &Removal::default()).await {
+                Err(error) if !is_not_found(&error) => return Err(error),
+                _ => {}
+            }
+        } else {
+            remove(hub, &at).await?;
+        }
+    }
+    if matches!(what, Take::Left) {
+        return Ok(());
+    }
+    let (own, labels) = (own_name(cluster), json!({CLUSTER_NAME_LABEL: cluster}));
+    let reduced = role("", &own, labels.clone(), denied_rules(cluster));
+    let kept = binding("", &own, labels, ("ClusterRole", &own), members(cluster));
+    reconcile(hub, &[reduced, kept]).await
+}
+
+/// Lets the binding to works go; to be called when there are none.
+pub(crate) async fn release_works(hub: &Rest, cluster: &str) -> Result<(), kube::Error> {
+    for object in on_hub(cluster) {
+        let at = Place::of(&object);
         if at.is_about_works() {
             remove(hub, &at).await?;
         }
@@ -312,20 +377,21 @@ pub(super) async fn withdraw_works(hub: &Rest, cluster: &str) -> Result<(), kube
     Ok(())
 }
 
-/// Reduces the rights of a cluster's agents to seeing that they are denied. With `works` left, those on works stay so
-/// that the agent can clear up (OCM-058).
-pub(super) async fn deny(hub: &Rest, cluster: &str, works: bool) -> Result<(), kube::Error> {
-    let own = own_name(cluster);
-    for object in on_hub(cluster) {
+/// Lets all go that may still be there of a cluster that has gone, its status agent's rights with it.
+pub(crate) async fn release_all(hub: &Rest, cluster: &str) -> Result<(), kube::Error> {
+    withdraw(hub, &status_addon_on_hub(cluster)).await?;
+    release_works(hub, cluster).await
+}
+
+/// Deletes the roles that clusters share, when there are no clusters.
+pub(crate) async fn remove_shared(hub: &Rest) -> Result<(), kube::Error> {
+    for object in on_hub("none") {
         let at = Place::of(&object);
-        if at.namespace == cluster && !(works && at.is_about_works()) {
+        if at.is_shared() {
             remove(hub, &at).await?;
         }
     }
-    let labels = json!({CLUSTER_NAME_LABEL: cluster});
-    let reduced = role("", &own, labels.clone(), denied_rules(cluster));
-    let kept = binding("", &own, labels, ("ClusterRole", &own), members(cluster));
-    reconcile(hub, &[reduced, kept]).await
+    Ok(())
 }
 
 struct Place<'a> {
@@ -350,7 +416,7 @@ impl<'a> Place<'a> {
     }
 
     fn is_about_works(&self) -> bool {
-        !self.namespace.is_empty() && (self.name.ends_with(":work") || self.name == ADDON_AGENT)
+        !self.namespace.is_empty() && self.name.ends_with(":work")
     }
 }
 

@@ -1,0 +1,82 @@
+//! `kubestellar cluster join` (SP-116): this process is the cluster's agent, beside the cluster.
+
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kube::config::AuthInfo;
+use ocm::registration::{self, Endpoint};
+
+use crate::clients;
+use crate::commands::components::ocm::agent;
+use crate::exit::{Exit, Failure, OrFail, chain};
+use crate::printer::Printer;
+use crate::signals::stop_token;
+
+/// Join a cluster to an inventory space and be its agent until stopped.
+///
+/// Installs definitions, namespaces and roles in the cluster, asks the hub for a certificate, and, once an administrator
+/// of the hub has accepted the cluster, applies there what the hub has for it. Started again, it goes on with the
+/// certificate it has: the token is needed only as long as that is good.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  kubestellar cluster join edge7 --context edge7 --hub-token TOKEN --hub-apiserver https://hub:9443/spaces/its1 --ca-file ca.crt\n  kubestellar cluster token --print-for kubestellar   # on the hub: prints the line to use"
+)]
+pub(super) struct Args {
+    /// Name of the cluster in the inventory
+    name: String,
+    /// Context of the cluster that joins [default: current]
+    #[arg(long, value_name = "CONTEXT")]
+    context: Option<String>,
+    /// Token to ask with
+    #[arg(long, value_name = "TOKEN", env = "KUBESTELLAR_HUB_TOKEN", hide_env_values = true)]
+    hub_token: String,
+    /// Address of the hub
+    #[arg(long, value_name = "URL")]
+    hub_apiserver: String,
+    /// File with the certificates that sign the hub's, PEM
+    #[arg(long, value_name = "FILE", conflicts_with = "ca_data")]
+    ca_file: Option<PathBuf>,
+    /// The same as base64 of PEM
+    #[arg(long, value_name = "BASE64")]
+    ca_data: Option<String>,
+}
+
+pub(super) async fn run(args: &Args, kubeconfig: Option<PathBuf>, out: &Printer) -> Result<Exit, Failure> {
+    let what = || format!("joining {}", args.name);
+    let ca = match (&args.ca_file, &args.ca_data) {
+        (Some(file), _) => std::fs::read_to_string(file).or_fail(format!("reading {}", file.display()))?,
+        (None, Some(data)) => {
+            let bytes = STANDARD.decode(data).or_fail("reading --ca-data")?;
+            String::from_utf8(bytes).or_fail("reading --ca-data")?
+        }
+        (None, None) => String::new(),
+    };
+    let endpoint = Endpoint::new(args.hub_apiserver.trim_end_matches('/'), &ca);
+    let auth = AuthInfo { token: Some(args.hub_token.clone().into()), ..AuthInfo::default() };
+    let bootstrap = registration::client(&endpoint, auth).await.or_fail(what())?;
+    let spoke = clients::client(kubeconfig.as_deref(), args.context.as_deref()).await?;
+    ocm::enroll::prepare(&spoke, &args.name)
+        .await
+        .map_err(|error| Failure::new(Exit::Failed, what(), chain(&error)))?;
+    let config =
+        registration::Config { cluster_name: Some(args.name.clone()), ..registration::Config::new(endpoint) };
+    let (mut joined, mut ready) = (config.joined.subscribe(), config.ready.subscribe());
+    out.result(&format!(
+        "{} asks to join; accept it with: kubestellar cluster accept {}",
+        args.name, args.name
+    ));
+    let tell = async {
+        if joined.wait_for(|yes| *yes).await.is_ok() {
+            out.result(&format!("{} has a certificate", args.name));
+        }
+        if ready.wait_for(|yes| *yes).await.is_ok() {
+            out.result(&format!("{} has joined", args.name));
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        outcome = agent(bootstrap, spoke, config, stop_token()) => outcome.map(|()| Exit::Done),
+        () = tell => Ok(Exit::Done),
+    }
+}

@@ -1,0 +1,205 @@
+//! `kubestellar ocm hub` and `kubestellar ocm agent` (OCM-151): the hub's controllers and a cluster's agent as processes of
+//! their own.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use ocm::{hub, registration, work_agent};
+use tokio_util::sync::CancellationToken;
+
+use crate::clients::client;
+use crate::exit::{Exit, Failure, OrFail};
+use crate::signals::stop_token;
+
+use super::{announce, until_stopped, with};
+
+/// Run one side of Open Cluster Management alone: a hub's controllers, or a cluster's agent.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  kubestellar ocm hub --hub-kubeconfig its.conf\n  kubestellar ocm agent --spoke-cluster-name edge7 --bootstrap-kubeconfig join.conf --spoke-kubeconfig edge7.conf"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    side: Side,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Side {
+    Hub(HubArgs),
+    Agent(AgentArgs),
+}
+
+/// Run the controllers of a hub: acceptance, certificates, leases, cluster sets.
+#[derive(Debug, clap::Args)]
+struct HubArgs {
+    /// Kubeconfig of the hub [default: kubectl's]
+    #[arg(long, value_name = "FILE")]
+    hub_kubeconfig: Option<PathBuf>,
+    /// Context of the hub [default: current]
+    #[arg(long, value_name = "CONTEXT")]
+    hub_context: Option<String>,
+    /// Users whose first certificates are approved, with the gate ManagedClusterAutoApproval
+    #[arg(long, value_name = "USERS", value_delimiter = ',', alias = "cluster-auto-approval-users")]
+    auto_approved_csr_users: Vec<String>,
+    /// Further labels of mailbox namespaces
+    #[arg(long, value_name = "K=V", value_delimiter = ',', value_parser = pair)]
+    labels: Vec<(String, String)>,
+    /// Gates as NAME=true|false: DefaultClusterSet, ResourceCleanup, ManagedClusterAutoApproval
+    #[arg(long, value_name = "GATES", value_delimiter = ',', value_parser = pair)]
+    feature_gates: Vec<(String, String)>,
+}
+
+/// Run the agent of one cluster: joins the hub, keeps its certificate and lease, applies its works.
+#[derive(Debug, clap::Args)]
+struct AgentArgs {
+    /// Kubeconfig to join with: the hub and a bootstrap token
+    #[arg(long, value_name = "FILE")]
+    bootstrap_kubeconfig: PathBuf,
+    /// Kubeconfig of the cluster [default: kubectl's]
+    #[arg(long, value_name = "FILE")]
+    spoke_kubeconfig: Option<PathBuf>,
+    /// Context of the cluster [default: current]
+    #[arg(long, value_name = "CONTEXT")]
+    spoke_context: Option<String>,
+    /// Name of the cluster in the inventory [default: the one it joined under before, or a random one]
+    #[arg(long, value_name = "NAME", alias = "cluster-name")]
+    spoke_cluster_name: Option<String>,
+    /// Name of the agent [default: the one it had before, or a random one]
+    #[arg(long, value_name = "ID")]
+    agent_id: Option<String>,
+    /// Directory to write the hub credential to as files
+    #[arg(long, value_name = "DIR")]
+    hub_kubeconfig_dir: Option<PathBuf>,
+    /// Addresses of the cluster's API server, https only
+    #[arg(long, value_name = "URLS", value_delimiter = ',', value_parser = https)]
+    spoke_external_server_urls: Vec<String>,
+    /// Seconds between looks at the cluster's health
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    cluster_healthcheck_period: u64,
+    /// Most claims reported beside the reserved ones
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    max_custom_cluster_claims: usize,
+    /// Claims with these endings are reserved
+    #[arg(long, value_name = "SUFFIXES", value_delimiter = ',')]
+    reserved_cluster_claim_suffixes: Vec<String>,
+    /// Annotations of the new ManagedCluster, of those beginning with agent.open-cluster-management.io/
+    #[arg(long, value_name = "K=V", value_delimiter = ',', value_parser = pair)]
+    cluster_annotations: Vec<(String, String)>,
+    /// Seconds a certificate is to be good, at least 3600 [default: the signer's choice]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(3600..))]
+    client_cert_expiration_seconds: Option<u32>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is not KEY=VALUE"))?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+fn https(text: &str) -> Result<String, String> {
+    if text.strip_prefix("https://").is_some_and(|host| !host.is_empty()) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("{text:?} does not begin with https://"))
+}
+
+pub(crate) async fn run(args: &Args) -> Result<Exit, Failure> {
+    match &args.side {
+        Side::Hub(args) => run_hub(args).await,
+        Side::Agent(args) => run_agent(args).await,
+    }
+}
+
+async fn run_hub(args: &HubArgs) -> Result<Exit, Failure> {
+    let (ready, announced) = announce("hub");
+    let mut config = hub::Config { ready, ..hub::Config::default() };
+    config.labels = args.labels.iter().cloned().collect();
+    let mut approve = false;
+    for (gate, value) in &args.feature_gates {
+        let what = || format!("setting the feature gate {gate}");
+        let on: bool =
+            value.parse().map_err(|_| Failure::new(Exit::Usage, what(), "it is neither true nor false"))?;
+        match gate.as_str() {
+            "DefaultClusterSet" => config.default_sets = on,
+            "ResourceCleanup" => config.cleanup = on,
+            "ManagedClusterAutoApproval" => approve = on,
+            _ if on => return Err(Failure::new(Exit::Usage, what(), "there is no such gate here")),
+            _ => {}
+        }
+    }
+    config.auto_accept = approve;
+    if approve {
+        config.approval.approved_users.clone_from(&args.auto_approved_csr_users);
+    } else if !args.auto_approved_csr_users.is_empty() {
+        let why = "it takes --feature-gates ManagedClusterAutoApproval=true";
+        return Err(Failure::new(Exit::Usage, "using --auto-approved-csr-users", why));
+    }
+    let client = client(args.hub_kubeconfig.as_deref(), args.hub_context.as_deref()).await?;
+    with(until_stopped("hub", |stop| hub::run(client, config, stop)), announced).await
+}
+
+async fn run_agent(args: &AgentArgs) -> Result<Exit, Failure> {
+    let file = &args.bootstrap_kubeconfig;
+    let what = || format!("using the bootstrap kubeconfig {}", file.display());
+    let bootstrap = Kubeconfig::read_from(file).or_fail(what())?;
+    let endpoint = registration::Endpoint::of(&bootstrap)
+        .ok_or_else(|| Failure::new(Exit::Failed, what(), "its current context names no cluster"))?;
+    let connect = kube::Config::from_custom_kubeconfig(bootstrap, &KubeConfigOptions::default()).await;
+    let bootstrap = connect.or_fail(what()).and_then(|c| kube::Client::try_from(c).or_fail(what()))?;
+    let spoke = client(args.spoke_kubeconfig.as_deref(), args.spoke_context.as_deref()).await?;
+    let mut config = registration::Config {
+        cluster_name: args.spoke_cluster_name.clone(),
+        agent_name: args.agent_id.clone(),
+        directory: args.hub_kubeconfig_dir.clone(),
+        external_urls: args.spoke_external_server_urls.clone(),
+        max_custom_claims: args.max_custom_cluster_claims,
+        reserved_claim_suffixes: args.reserved_cluster_claim_suffixes.clone(),
+        annotations: args.cluster_annotations.iter().cloned().collect::<BTreeMap<_, _>>(),
+        certificate_seconds: args.client_cert_expiration_seconds,
+        ..registration::Config::new(endpoint)
+    };
+    config.timers.health = Duration::from_secs(args.cluster_healthcheck_period);
+    agent(bootstrap, spoke, config, stop_token()).await.map(|()| Exit::Done)
+}
+
+/// The agent of a cluster until `stop`: registration, and the work agent once that has a good certificate.
+pub(crate) async fn agent(
+    bootstrap: kube::Client,
+    spoke: kube::Client,
+    config: registration::Config,
+    stop: CancellationToken,
+) -> Result<(), Failure> {
+    let names = registration::resolve(&spoke, &config).await.or_fail("finding out the cluster's name")?;
+    let config = registration::Config {
+        cluster_name: Some(names.cluster.clone()),
+        agent_name: Some(names.agent),
+        ..config
+    };
+    let (mut joined, hub) = (config.joined.subscribe(), config.connection.client());
+    let work = work_agent::Config::new(&names.cluster, config.endpoint.server());
+    let stop = stop.child_token();
+    let (registering, working, token) = (stop.clone(), spoke.clone(), stop.clone());
+    let registration = async move {
+        let outcome = registration::run(bootstrap, spoke, config, registering.clone()).await;
+        registering.cancel();
+        outcome.map_err(|error| {
+            Failure::new(Exit::Failed, "running the registration agent", crate::exit::chain(&error))
+        })
+    };
+    let work = async move {
+        let go = tokio::select! {
+            waited = joined.wait_for(|yes| *yes) => waited.is_ok(),
+            () = token.cancelled() => false,
+        };
+        if !go {
+            return Ok(());
+        }
+        let outcome = work_agent::run(hub, working, work, token.clone()).await;
+        token.cancel();
+        outcome
+            .map_err(|error| Failure::new(Exit::Failed, "running the work agent", crate::exit::chain(&error)))
+    };
+    let (registered, worked) = tokio::join!(registration, work);
+    registered.and(worked)
+}
