@@ -77,12 +77,15 @@ async fn sp_a_03_up_again_and_up_for_more() {
     assert_eq!(after, before, "enrolled clusters were written to");
 }
 
+/// Joined, and all that its agent has to say about it at first is said.
 fn is_available(cluster: &DynamicObject) -> bool {
     let conditions = cluster.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let has = |kind: &str| conditions.iter().any(|c| c["type"] == kind && c["status"] == "True");
     ["HubAcceptedManagedCluster", "ManagedClusterJoined", "ManagedClusterConditionAvailable"]
         .into_iter()
         .all(has)
+        && cluster.data["status"]["capacity"].is_object()
+        && cluster.data["status"]["allocatable"].is_object()
 }
 
 /// SP-107, SP-A-23: the same data in every format, nothing but the document on stdout, exit code on request.

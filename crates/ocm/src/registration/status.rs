@@ -168,7 +168,7 @@ impl Agent {
         if let Some(available) = changed {
             self.tell(hub, &available).await;
         }
-        if is_settled(&cluster) {
+        if is_settled(&cluster) && own.nodes.is_synced() && own.claims.is_synced() {
             self.config.ready.send_replace(true);
         }
         Ok(Pass::Done)
