@@ -407,7 +407,6 @@ mod tests {
             spaces: Vec::new(),
             components,
             overview,
-            without: Vec::new(),
         };
         installation.start_spaces(&[("its1".into(), "its"), ("wds1".into(), "wds")]).await.unwrap();
         installation.shape = wanted.clone();
