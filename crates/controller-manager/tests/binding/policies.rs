@@ -279,6 +279,18 @@ async fn ks_a_07_every_clause_field() {
         (json!({"objectNames": ["o*"]}), vec![]),
         (json!({"resources": ["namespaces"], "objectNames": ["n1"]}), vec!["namespaces/n1"]),
     ];
+    // Objects and policies are followed apart: the first policy could be seen before the objects are.
+    let labelled = json!({"objectSelectors": [{"matchLabels": {"set": "t"}}]});
+    all.policy("known", json!({"clusterSelectors": [{}], "downsync": [labelled]})).await;
+    let known = [
+        "clusterroles/cr1",
+        "configmaps/n1/one",
+        "configmaps/n2/one",
+        "configmaps/n2/two",
+        "namespaces/n1",
+        "namespaces/n2",
+    ];
+    all.bound("known", &known).await;
     for (n, (mut clause, expected)) in cases.into_iter().enumerate() {
         // There are other objects in a space; those of this test have a label.
         clause["objectSelectors"] = json!([{"matchLabels": {"set": "t"}}]);
