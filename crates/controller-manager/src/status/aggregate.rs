@@ -83,8 +83,8 @@ pub fn aggregate(resource: &GroupResource, reports: &Reports) -> Option<Value> {
 /// KS-160, KS-161: what isn't there counts as 0. KS-162: all counters are there.
 fn counted(resource: &GroupResource, counters: &Counters, reports: &Reports) -> Map<String, Value> {
     let values = |field: &str| {
-        let of = |status: &Option<&Value>| status.and_then(|it| it.get(field)).and_then(Value::as_i64);
-        reports.values().map(|status| of(status).unwrap_or(0)).collect::<Vec<_>>()
+        let of = |status: Option<&Value>| status.and_then(|it| it.get(field)).and_then(Value::as_i64);
+        reports.values().map(|status| of(*status).unwrap_or(0)).collect::<Vec<_>>()
     };
     let mut out = Map::new();
     for field in counters.least {
@@ -126,14 +126,14 @@ fn type_of(condition: &Value) -> Option<&str> {
 
 /// KS-163: per type that occurs anywhere, sorted by type.
 fn conditions(lists: &[Option<&Value>]) -> BTreeMap<String, Value> {
-    let of = |list: &Option<&'_ Value>, type_: &str| -> Option<Value> {
+    let of = |list: Option<&Value>, type_: &str| -> Option<Value> {
         let entries = list.and_then(Value::as_array)?;
         entries.iter().find(|entry| type_of(entry) == Some(type_)).cloned()
     };
     let all = lists.iter().copied().flatten().filter_map(Value::as_array).flatten();
     let types: BTreeSet<&str> = all.filter_map(type_of).collect();
     let merge = |type_: &str| {
-        let entries: Vec<Option<Value>> = lists.iter().map(|list| of(list, type_)).collect();
+        let entries: Vec<Option<Value>> = lists.iter().map(|list| of(*list, type_)).collect();
         (type_.to_owned(), condition(type_, &entries))
     };
     types.into_iter().map(merge).collect()

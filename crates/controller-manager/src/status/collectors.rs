@@ -52,14 +52,14 @@ impl Collectors {
     /// The valid ones among those that are asked for.
     pub(super) fn queries(&self, asked: &BTreeSet<Box<str>>) -> BTreeMap<Box<str>, Arc<Query>> {
         let known = self.0.lock();
-        let valid = |name: &Box<str>| Some((name.clone(), known.get(name)?.query.clone()?));
-        asked.iter().filter_map(valid).collect()
+        let valid = |name: &str| Some((name.into(), known.get(name)?.query.clone()?));
+        asked.iter().filter_map(|name| valid(name)).collect()
     }
 
     /// Those that are asked for and not there, or invalid (KS-171), sorted.
     pub(super) fn missing(&self, asked: &BTreeSet<Box<str>>) -> Vec<String> {
         let known = self.0.lock();
-        let valid = |name: &Box<str>| known.get(name).is_some_and(|known| known.query.is_some());
+        let valid = |name: &str| known.get(name).is_some_and(|known| known.query.is_some());
         asked.iter().filter(|name| !valid(name)).map(ToString::to_string).collect()
     }
 }

@@ -111,8 +111,12 @@ impl Returner {
                     .collect();
                 (policies, pairs)
             };
-            policies.into_iter().for_each(|policy| self.shared.tell_status(StatusItem::Binding(policy)));
-            pairs.into_iter().for_each(|pair| self.shared.tell_status(StatusItem::Pair(pair)));
+            for policy in policies {
+                self.shared.tell_status(StatusItem::Binding(policy));
+            }
+            for pair in pairs {
+                self.shared.tell_status(StatusItem::Pair(pair));
+            }
         }
         let Some((now, status)) =
             now.and_then(|now| Some((now.clone(), self.collectors.status(name, &now)?)))

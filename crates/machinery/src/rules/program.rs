@@ -25,7 +25,7 @@ pub(crate) fn guarded<T: Send>(
     if links > MAX_LINKS {
         return Err(format!("expression has more than {MAX_LINKS} operators"));
     }
-    if links < 100 {
+    if links < 24 {
         return read();
     }
     std::thread::scope(|scope| {
