@@ -9,7 +9,7 @@ use apis::{
 use kube::Error;
 use runtime::{
     backoff::jittered,
-    rest::{Gvr, Removal, Rest, code_of, is_conflict, is_not_found, message_of},
+    rest::{Gvr, Removal, Rest, code_of, is_conflict, is_not_found, message_of, status_of},
 };
 use serde_json::{Value, json};
 
@@ -220,7 +220,7 @@ async fn server_side(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Live, Failur
         cluster.apply(wanted.gvr, wanted.namespace, wanted.name, &object, manager, config.force).await;
     let live = match applied {
         Ok(live) => live,
-        Err(error) if is_conflict(&error) => return Err(Failure::Settled(message_of(&error))),
+        Err(error) if is_field_conflict(&error) => return Err(Failure::Settled(message_of(&error))),
         Err(error) => return Err(error.into()),
     };
     // Others may write the owners too: a lost race is run again.
@@ -235,6 +235,13 @@ async fn server_side(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Live, Failur
         }
     }
     Err(Failure::Again("the owner could not be written".into()))
+}
+
+/// Another manager has the fields; any other conflict is a race that was lost.
+fn is_field_conflict(error: &Error) -> bool {
+    let details = status_of(error).and_then(|status| status.details.as_ref());
+    is_conflict(error)
+        && details.is_some_and(|d| d.causes.iter().any(|cause| cause.reason == "FieldManagerConflict"))
 }
 
 /// What of the manifest can be applied.

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::world::*;
 
 /// Changes of works, unless `WORK_AGENT_CHANGES` says otherwise.
-const CHANGES: usize = 200;
+const CHANGES: usize = 60;
 const NAMES: [&str; 6] = ["w0", "w1", "w2", "w3", "w4", "w5"];
 /// Objects that move from work to work.
 const MOVING: u64 = 8;

@@ -206,6 +206,8 @@ impl Line {
 pub(crate) struct Running {
     stop: CancellationToken,
     task: JoinHandle<()>,
+    /// Closed once nothing of it can make a request any more.
+    alive: watch::Receiver<()>,
 }
 
 impl Running {
@@ -215,11 +217,13 @@ impl Running {
     }
 
     /// Ends it wherever it is.
-    pub(crate) async fn kill(self) {
+    pub(crate) async fn kill(mut self) {
         self.task.abort();
         drop(self.task.await);
-        // What only listens ends with it.
+        // What only listens ends with it; what it had spawned ends a moment later.
         self.stop.cancel();
+        let end = async { while self.alive.changed().await.is_ok() {} };
+        tokio::time::timeout(DEADLINE, end).await.expect("its end");
     }
 }
 
@@ -333,12 +337,17 @@ impl World {
 
     pub(crate) fn agent_unready(&self, who: &Identity, config: Config) -> Running {
         self.agents.fetch_add(1, Ordering::SeqCst);
-        let (hub, cluster, stop) = (self.line.client(), self.cluster_client(who), self.stop.child_token());
-        let token = stop.clone();
+        let (hub, inner, stop) = (self.line.client(), self.cluster_client(who), self.stop.child_token());
+        let (held, alive) = watch::channel(());
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (_held, inner) = (&held, inner.clone());
+            async move { inner.send(request).await.map_err(tower::BoxError::from) }
+        });
+        let (cluster, token) = (Client::new(service, "default"), stop.clone());
         let task = tokio::spawn(async move {
             work_agent::run(hub, cluster, config, token).await.expect("work agent");
         });
-        Running { stop, task }
+        Running { stop, task, alive }
     }
 
     /// Starts a status agent; it works when this returns.
@@ -354,7 +363,7 @@ impl World {
             .await
             .expect("ready")
             .expect("a sender");
-        Running { stop, task }
+        Running { stop, task, alive: watch::channel(()).1 }
     }
 
     /// The hub's API server goes away, with all its connections.
