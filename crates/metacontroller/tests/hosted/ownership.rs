@@ -208,7 +208,7 @@ async fn mc_a_56_the_rest_of_the_status_stays() {
     world.end().await;
 }
 
-/// MC-A-61, MC-020: another version of an input is the same input. (ConfigMaps have one version, so the controller is
+/// Another version of an input is the same input. (ConfigMaps have one version, so the controller is
 /// changed and changed back to the same resource; the keys have no version in them.) MC-A-62, MC-085: two
 /// MapControllers share a parent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -304,7 +304,7 @@ async fn mc_010_parents_by_label() {
     world.end().await;
 }
 
-/// MC-A-85, MC-140: only controllers with the wanted labels run; this is the default, all of them.
+/// Without a label selector all controllers run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_59_a_controller_that_goes_leaves_everything() {
     let hook = Hook::start(copier).await;
