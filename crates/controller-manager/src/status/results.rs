@@ -63,8 +63,22 @@ struct Known {
     coalescer: Coalescer,
     /// The object without its status, and the version that it was read at.
     object: Option<(Box<str>, Arc<Value>)>,
-    /// What was written, until the informer has seen it.
-    written: Option<Arc<CombinedStatus>>,
+    /// What was written and when, until the informer has seen it.
+    written: Option<(Arc<CombinedStatus>, Instant)>,
+    /// The latest version that the informer saw, be it that of a deletion.
+    seen: Option<u64>,
+}
+
+/// How long an own write is believed without the informer having seen it. It comes at once as a rule; if the object went
+/// while the watch was interrupted it never does.
+const BELIEF: Duration = Duration::from_secs(5);
+
+impl Known {
+    /// The informer may have seen a write, and even the end of what was written, before the answer to it came.
+    fn settle(&mut self) {
+        let seen = self.seen;
+        self.written.take_if(|(own, _)| version(own) <= seen);
+    }
 }
 
 impl Combiner {
@@ -127,14 +141,12 @@ impl Combiner {
         let mut state = self.state.lock();
         if let Some(pair) = state.names.get(&key).cloned()
             && let Some(known) = state.pairs.get_mut(&pair)
-            && let Some(written) = known.written.clone()
         {
-            if version(&written) == version(object) && !matches!(event, Event::Deleted(_)) {
-                known.written = None;
+            known.seen = known.seen.max(version(object));
+            let is_own = known.written.as_ref().is_some_and(|(own, _)| version(own) == version(object));
+            known.settle();
+            if is_own && !matches!(event, Event::Deleted(_)) {
                 return;
-            }
-            if version(&written) <= version(object) {
-                known.written = None;
             }
         }
         drop(state);
@@ -184,7 +196,8 @@ impl Combiner {
         let current = {
             let state = self.state.lock();
             let written = state.pairs.get(pair).and_then(|known| known.written.clone());
-            written.or_else(|| self.published.get_key(&key))
+            let believed = written.filter(|(_, when)| when.elapsed() < BELIEF).map(|(own, _)| own);
+            believed.or_else(|| self.published.get_key(&key))
         };
         let change = match &current {
             None => Some(json!(wanted)),
@@ -197,24 +210,15 @@ impl Combiner {
         };
         self.with(pair, |known| known.coalescer.begin(began));
         let wrote = self.write(&key, current.is_some(), change, &wanted).await;
-        self.with(pair, |known| {
-            known.coalescer.end(began, Instant::now());
-            known.written = wrote.as_ref().ok().cloned().map(Arc::new);
+        let unseen = self.with(pair, |known| {
+            let now = Instant::now();
+            known.coalescer.end(began, now);
+            known.written = wrote.as_ref().ok().map(|own| (Arc::new(own.clone()), now));
+            known.settle();
+            known.written.is_some()
         });
-        self.believe(pair, &key);
         wrote?;
-        Ok(Next::OnChange)
-    }
-
-    /// The informer may have seen the write, and more, before its answer came.
-    fn believe(&self, pair: &Pair, key: &ObjectKey) {
-        let seen = self.published.get_key(key).and_then(|seen| version(&seen));
-        self.with(pair, |known| {
-            let written = known.written.as_deref().and_then(version);
-            if written <= seen {
-                known.written = None;
-            }
-        });
+        Ok(if unseen { Next::After(BELIEF) } else { Next::OnChange })
     }
 
     fn with<T>(&self, pair: &Pair, f: impl FnOnce(&mut Known) -> T) -> T {
