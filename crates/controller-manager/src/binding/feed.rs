@@ -101,6 +101,10 @@ impl Feed {
 
     pub(super) fn on_cluster(&self, event: Event<Light>) {
         let changes = match &event {
+            // Nothing new goes to a cluster that leaves, and what it has is taken back while it can be.
+            Event::Added(new) | Event::Updated { new, .. } if new.metadata.deletion_timestamp.is_some() => {
+                self.shared.world.lock().remove_cluster(&new.metadata.name)
+            }
             Event::Added(new) | Event::Updated { new, .. } => {
                 self.shared.world.lock().put_cluster(&new.metadata.name, new.metadata.labels.clone())
             }

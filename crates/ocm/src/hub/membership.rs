@@ -116,9 +116,9 @@ impl Hub {
         self.patch(cluster, json!({"metadata": {"finalizers": all}})).await.map(|()| Next::OnChange)
     }
 
-    async fn remove_finalizer(&self, cluster: &ManagedCluster, finalizer: &str) -> Result<(), kube::Error> {
-        let rest: Vec<&String> =
-            cluster.metadata.finalizers.iter().flatten().filter(|have| *have != finalizer).collect();
+    async fn remove_finalizers(&self, cluster: &ManagedCluster, ours: &[&str]) -> Result<(), kube::Error> {
+        let all = cluster.metadata.finalizers.iter().flatten();
+        let rest: Vec<&String> = all.filter(|have| !ours.contains(&have.as_str())).collect();
         match self.patch(cluster, json!({"metadata": {"finalizers": rest}})).await {
             Err(error) if is_not_found(&error) => Ok(()),
             other => other,
@@ -200,7 +200,7 @@ impl Hub {
             if !self.know.works.list_namespace(name).is_empty() {
                 return Ok(Next::After(self.config.timers.requeue));
             }
-            self.remove_finalizer(cluster, CLUSTER_API_FINALIZER).await?;
+            self.remove_finalizers(cluster, &[CLUSTER_API_FINALIZER]).await?;
         }
         Ok(Next::OnChange)
     }
@@ -235,8 +235,10 @@ impl Hub {
                 Ok(Next::After(self.config.timers.requeue))
             }
             Step::Done => {
-                self.remove_finalizer(cluster, CLUSTER_CLEANUP_FINALIZER).await?;
-                Ok(Next::OnChange)
+                // Both at once: while the ManagedCluster is there, who delivers to it may make works anew, which
+                // nobody would delete any more.
+                let both = [CLUSTER_CLEANUP_FINALIZER, CLUSTER_API_FINALIZER];
+                self.remove_finalizers(cluster, &both).await.map(|()| Next::OnChange)
             }
         }
     }

@@ -33,8 +33,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Side {
-    Hub(HubArgs),
-    Agent(AgentArgs),
+    Hub(Box<HubArgs>),
+    Agent(Box<AgentArgs>),
 }
 
 /// Run the controllers of a hub: acceptance, certificates, leases, cluster sets.
@@ -120,8 +120,7 @@ pub(crate) async fn run(args: &Args) -> Result<Exit, Failure> {
 }
 
 async fn run_hub(args: &HubArgs) -> Result<Exit, Failure> {
-    let mut config = hub::Config::default();
-    config.labels = args.labels.iter().cloned().collect();
+    let mut config = hub::Config { labels: args.labels.iter().cloned().collect(), ..hub::Config::default() };
     let mut approve = false;
     for (gate, value) in &args.feature_gates {
         let what = || format!("setting the feature gate {gate}");
