@@ -1,12 +1,12 @@
 //! Cost follows change (§8.4). The numbers are a tenth to a hundredth of the scenarios'; the full sizes are the `scale`
 //! example's business.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use serde_json::{Value, json};
 
 use crate::{
-    hook::{Hook, Reply, copier},
+    hook::{Hook, Reply, Seen, copier},
     world::{FOOS, MAPS, World, app, when},
 };
 
@@ -106,15 +106,21 @@ async fn mc_a_34_disjoint_selectors() {
             world.input(&format!("i{p}-{i}"), json!({"app": p.to_string()}), "1").await;
         }
     }
-    when("all are mapped", || hook.count() >= 100).await;
+    // An input that appears while its parent is looked at may be asked about twice, but never for another parent.
+    let asked = || -> BTreeSet<(String, String)> {
+        let name = |seen: &Seen| seen.body["parent"]["metadata"]["name"].as_str().unwrap().to_owned();
+        hook.seen().iter().map(|seen| (name(seen), seen.key().to_owned())).collect()
+    };
+    let pair = |p: usize, i: usize| (format!("p{p}"), format!("configmaps/ns1/i{p}-{i}"));
+    let all: BTreeSet<_> = (0..20).flat_map(|p| (0..5).map(move |i| pair(p, i))).collect();
+    when("all are mapped", || asked().len() >= all.len()).await;
     hook.quiet().await;
-    assert_eq!(hook.count(), 100);
+    assert_eq!(asked(), all);
     hook.clear();
     world.merge(MAPS, "ns1", "i3-3", json!({"data": {"v": "2"}})).await;
-    when("mapped", || hook.count() == 1).await;
+    when("mapped", || hook.count() >= 1).await;
     hook.quiet().await;
-    assert_eq!(hook.count(), 1);
-    assert_eq!(hook.seen()[0].body["parent"]["metadata"]["name"], json!("p3"));
+    assert_eq!(asked(), BTreeSet::from([pair(3, 3)]));
     world.end().await;
 }
 
