@@ -74,16 +74,18 @@ impl Plan {
         had
     }
 
-    /// Keeps what is in the WEC there when the envelopes `taken` cannot be written: an envelope that holds an object
-    /// meant to move into one of them is neither reduced nor deleted (KS-098, KS-142).
+    /// Keeps what is in the WEC there when the envelopes `taken`, and those that are on their way out, cannot be
+    /// written: an envelope that holds an object meant to move into one of them is neither reduced nor deleted
+    /// (KS-098, KS-142).
     pub fn hold_back(
         &mut self,
         taken: &BTreeSet<String>,
         existing: &BTreeMap<String, Existing>,
         wanted: &BTreeMap<String, Wanted>,
     ) {
-        let stranded: BTreeSet<&Arc<Identity>> =
-            taken.iter().filter_map(|name| wanted.get(name)).flat_map(|want| want.items.iter()).collect();
+        let leaving = existing.iter().filter(|(_, have)| have.deleting).map(|(name, _)| name);
+        let blocked = taken.iter().chain(leaving).filter_map(|name| wanted.get(name));
+        let stranded: BTreeSet<&Arc<Identity>> = blocked.flat_map(|want| want.items.iter()).collect();
         let loses = |name: &String| {
             let keeps = |item: &Arc<Identity>| wanted.get(name).is_some_and(|want| want.items.contains(item));
             existing
@@ -196,6 +198,24 @@ mod tests {
         let existing = BTreeMap::from([("a".into(), have("a", 1)), ("b".into(), have("b", 1))]);
         let plan = plan(&existing, &BTreeMap::new());
         assert_eq!(plan.phases[2], [Step::Delete("a".into()), Step::Delete("b".into())]);
+    }
+
+    #[test]
+    fn ks_142_what_was_to_move_into_an_envelope_that_leaves_stays_where_it_is() {
+        let existing = BTreeMap::from([
+            ("gives".into(), have("a,b", 1)),
+            ("leaving".into(), Existing { deleting: true, ..have("", 9) }),
+            ("surplus".into(), have("c", 1)),
+        ]);
+        let mut wanted = BTreeMap::from([("gives".into(), want("a", 2)), ("leaving".into(), want("b,c", 1))]);
+        let mut held = plan(&existing, &wanted);
+        held.hold_back(&BTreeSet::new(), &existing, &wanted);
+        assert!(held.is_empty(), "{:?}", held.phases);
+        // Nothing moves: what goes for good may go.
+        wanted.insert("leaving".into(), want("", 1));
+        let mut free = plan(&existing, &wanted);
+        free.hold_back(&BTreeSet::new(), &existing, &wanted);
+        assert_eq!(free.phases[2], [Step::Delete("surplus".into())]);
     }
 
     #[test]

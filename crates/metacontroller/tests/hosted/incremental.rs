@@ -51,6 +51,7 @@ async fn mc_a_30_to_33_cost_follows_change() {
     // MC-A-31
     hook.clear();
     world.merge(MAPS, "ns1", "i7", json!({"metadata": {"annotations": {"poke": "1"}}})).await;
+    when("the call", || hook.count() >= 1).await;
     hook.quiet().await;
     assert_eq!((hook.calls("/map", "configmaps/ns1/i7").len(), hook.count()), (1, 1));
     hook.clear();

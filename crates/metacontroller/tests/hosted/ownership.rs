@@ -179,8 +179,10 @@ async fn mc_a_55_a_status_that_is_pruned() {
     world.input("a", json!({"app": "x"}), "1").await;
     world.has(MAPS, "ns1", vec!["a", "a-copy"]).await;
     hook.quiet().await;
+    let puts = || world.writes().iter().filter(|write| write.contains("/status")).count();
+    when("a status is written", || puts() >= 1).await;
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
-    let puts = world.writes().iter().filter(|write| write.contains("/status")).count();
+    let puts = puts();
     assert!((1..=3).contains(&puts), "{puts} writes for at most three computed statuses");
     assert_eq!(world.events("StatusPruned").await.len(), 1);
     world.end().await;

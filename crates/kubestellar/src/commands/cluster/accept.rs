@@ -53,6 +53,10 @@ pub(super) async fn run(args: &Args, its: &Its, out: &Printer) -> Result<Exit, F
             if accept(its, name, out).await? {
                 break;
             }
+            if args.all_pending && !args.wait {
+                out.note(&format!("{name} does not ask to join"));
+                break;
+            }
             if !args.wait {
                 return Err(Failure::new(
                     Exit::NotFound,
@@ -80,8 +84,16 @@ async fn pending(its: &Its) -> Result<Vec<String>, Failure> {
         .list(&managed_clusters(), "", "")
         .await
         .map_err(|e| from_kube("listing the clusters", &e))?;
-    let waiting = list.items.into_iter().filter(|cluster| !cluster.spec.hub_accepts_client);
-    Ok(waiting.filter_map(|cluster| cluster.metadata.name).collect())
+    Ok(list.items.into_iter().filter(is_pending).filter_map(|cluster| cluster.metadata.name).collect())
+}
+
+/// Whether nobody has decided yet about a cluster: one that was denied, or is on its way out, is only let in by name.
+fn is_pending(cluster: &apis::ocm::ManagedCluster) -> bool {
+    let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
+    let denied = conditions
+        .into_iter()
+        .any(|c| c.type_ == "HubAcceptedManagedCluster" && c.reason == "HubClusterAdminDenied");
+    !cluster.spec.hub_accepts_client && !denied && cluster.metadata.deletion_timestamp.is_none()
 }
 
 /// Whether a request was made by one who may make it: a bootstrap identity, or the agent itself.
@@ -134,4 +146,30 @@ async fn accept(its: &Its, name: &str, out: &Printer) -> Result<bool, Failure> {
         out.result(&format!("set hubAcceptsClient to true for managed cluster {name}"));
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SP-117: `--all-pending` lets in who asks, and nobody who was denied or is leaving.
+    #[test]
+    fn sp_117_denied_clusters_are_not_pending() {
+        let cluster = |accepted: bool, reason: &str, leaving: bool| {
+            let mut metadata = json!({"name": "edge7"});
+            if leaving {
+                metadata["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            }
+            let condition = json!({"type": "HubAcceptedManagedCluster", "status": "False", "reason": reason,
+                "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            let conditions = if reason.is_empty() { vec![] } else { vec![condition] };
+            let cluster = json!({"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
+                "metadata": metadata, "spec": {"hubAcceptsClient": accepted}, "status": {"conditions": conditions}});
+            serde_json::from_value::<apis::ocm::ManagedCluster>(cluster).unwrap()
+        };
+        assert!(is_pending(&cluster(false, "", false)));
+        assert!(!is_pending(&cluster(true, "", false)));
+        assert!(!is_pending(&cluster(false, "HubClusterAdminDenied", false)));
+        assert!(!is_pending(&cluster(false, "", true)));
+    }
 }
