@@ -483,6 +483,8 @@ async fn as_012_an_eviction_spends_the_budget() {
     let other = s.post(&path, json!({"metadata": {"name": "x"}})).await.expect(400);
     assert_eq!(other.message(), "name in URL does not match name in Eviction object");
     evict("nobody", "").await.expect(404);
+    let nobody = s.post(&format!("{PODS}/nobody/eviction"), json!({"metadata": {"name": "x"}})).await;
+    nobody.expect(400);
 }
 
 /// AS-012: a binding gives a pod its node, once, and says that it was scheduled.

@@ -358,6 +358,7 @@ pub(crate) async fn evict(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>
     let mut errors = Vec::new();
     options.dry_run |= dry_run(cx.query.all("dryRun").map(str::to_owned).collect(), &mut errors);
     invalid_options("CreateOptions", &errors)?;
+    kinds::evicts(&name, &eviction.value)?;
     spend_budget(cx, &name, &eviction.value, options.dry_run).await?;
     delete_one(cx, &name, &options).await?;
     output::value(StatusCode::CREATED, media, &create::success(201))

@@ -32,7 +32,7 @@ mod workloads;
 
 use std::sync::Arc;
 
-pub use self::subresources::{bind, disrupted, evictable};
+pub use self::subresources::{bind, disrupted, evictable, evicts};
 pub(crate) use self::{admission::client_config, check::Errs, spec::content_changed};
 
 use self::spec::{BASE, Kind, Spec};
