@@ -359,13 +359,13 @@ pub(crate) async fn evict(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>
     options.dry_run |= dry_run(cx.query.all("dryRun").map(str::to_owned).collect(), &mut errors);
     invalid_options("CreateOptions", &errors)?;
     kinds::evicts(&name, &eviction.value)?;
-    spend_budget(cx, &name, &eviction.value, options.dry_run).await?;
+    spend_budget(cx, &name, options.dry_run).await?;
     delete_one(cx, &name, &options).await?;
     output::value(StatusCode::CREATED, media, &create::success(201))
 }
 
 /// Takes the pod's disruption from the budget that covers it, so that the next eviction sees it is spent.
-async fn spend_budget(cx: &Cx<'_>, name: &str, eviction: &Value, dry_run: bool) -> Result<(), ApiError> {
+async fn spend_budget(cx: &Cx<'_>, name: &str, dry_run: bool) -> Result<(), ApiError> {
     let budgets = Collection::new("policy", "poddisruptionbudgets");
     let Some(kind) = cx.catalog.resource("policy", "v1", "poddisruptionbudgets") else { return Ok(()) };
     let presenter = Presenter::new(kind);
@@ -376,7 +376,7 @@ async fn spend_budget(cx: &Cx<'_>, name: &str, eviction: &Value, dry_run: bool) 
         let view = snapshot.view(&budgets);
         let entries: Vec<_> = view.iter(Some(cx.namespace()), None).cloned().collect();
         let found = entries.iter().map(|entry| presenter.value(entry)).collect::<Result<Vec<_>, _>>()?;
-        let Some(budget) = kinds::evictable(&pod, eviction, &found)? else { return Ok(()) };
+        let Some(budget) = kinds::evictable(&pod, &found)? else { return Ok(()) };
         let entry = entries.iter().find(|entry| *entry.key.name == *meta_str(budget, "name"));
         let (Some(entry), false) = (entry, dry_run) else { return Ok(()) };
         let spent = kinds::disrupted(budget, name, &cx.now);

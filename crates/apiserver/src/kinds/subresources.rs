@@ -62,10 +62,10 @@ fn invalid(binding: &Value, field: &str, body: &str) -> ApiError {
     ApiError::invalid("", "Binding", text(binding, "metadata.name"), &[error])
 }
 
-/// 400 if the Eviction names another pod than the path; asked before the pod is looked for.
+/// 400 if the Eviction names another pod than `name`, that of the path; asked before the pod is looked for.
 pub fn evicts(name: &str, eviction: &Value) -> Result<(), ApiError> {
     let wanted = text(eviction, "metadata.name");
-    if wanted.is_empty() || name.is_empty() || wanted == name {
+    if wanted.is_empty() || wanted == name {
         return Ok(());
     }
     Err(ApiError::bad_request("name in URL does not match name in Eviction object"))
@@ -73,12 +73,7 @@ pub fn evicts(name: &str, eviction: &Value) -> Result<(), ApiError> {
 
 /// Whether the budgets of the pod's namespace allow it to go. On success the name of the budget that was spent
 /// from, if any: its `status.disruptionsAllowed` goes down by one.
-pub fn evictable<'a>(
-    pod: &Value,
-    eviction: &Value,
-    budgets: &'a [Value],
-) -> Result<Option<&'a Value>, ApiError> {
-    evicts(text(pod, "metadata.name"), eviction)?;
+pub fn evictable<'a>(pod: &Value, budgets: &'a [Value]) -> Result<Option<&'a Value>, ApiError> {
     // What runs nowhere, has ended or is going anyway costs no budget.
     let free = matches!(text(pod, "status.phase"), "Succeeded" | "Failed" | "Pending")
         || has(pod, "metadata.deletionTimestamp");

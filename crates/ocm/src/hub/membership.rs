@@ -70,8 +70,8 @@ fn was_accepted(cluster: &ManagedCluster) -> bool {
     status(cluster, CONDITION_HUB_ACCEPTED) == Some("True") || has_finalizer(cluster, CLUSTER_API_FINALIZER)
 }
 
-/// The denial has had its effect.
-fn is_denied(cluster: &ManagedCluster) -> bool {
+/// The cluster was denied, and that has had its effect.
+pub fn is_denied(cluster: &ManagedCluster) -> bool {
     let conditions = cluster.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
     conditions.iter().any(|c| c.type_ == CONDITION_HUB_ACCEPTED && c.reason == "HubClusterAdminDenied")
 }

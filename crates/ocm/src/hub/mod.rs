@@ -54,6 +54,8 @@ pub(crate) use presence::micro;
 pub mod sets;
 mod wake;
 
+pub use membership::is_denied;
+
 /// Timers of the hub (8.6).
 #[derive(Clone, Debug)]
 pub struct Timers {

@@ -97,6 +97,9 @@ pub type Affected = BTreeSet<String>;
 impl Transforms {
     /// The instructions for objects of `of` in `binding`, which from now on is told of changes (KS-112). `current` are
     /// all CustomTransforms for `of`, by name; asked for only when they are needed. Several are united (KS-117).
+    ///
+    /// The affected may include `binding` itself: what it was told of another resource, in this pass or an earlier one,
+    /// may have turned out wrong just now.
     pub fn changes_for<'a, I>(
         &mut self,
         of: &GroupResource,
@@ -123,7 +126,6 @@ impl Transforms {
         }
         let instructions = Arc::new(instructions);
         self.instructions.insert(of.clone(), instructions.clone());
-        affected.remove(binding);
         (instructions, affected)
     }
 

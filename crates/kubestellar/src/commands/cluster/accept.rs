@@ -5,7 +5,7 @@ use std::time::Duration;
 use apis::constants::CLUSTER_NAME_LABEL;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::jiff::Timestamp;
-use ocm::hub::{bootstrap, csr};
+use ocm::hub::{self, bootstrap, csr};
 use runtime::rest::{Gvr, is_conflict};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -89,11 +89,9 @@ async fn pending(its: &Its) -> Result<Vec<String>, Failure> {
 
 /// Whether nobody has decided yet about a cluster: one that was denied, or is on its way out, is only let in by name.
 fn is_pending(cluster: &apis::ocm::ManagedCluster) -> bool {
-    let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
-    let denied = conditions
-        .into_iter()
-        .any(|c| c.type_ == "HubAcceptedManagedCluster" && c.reason == "HubClusterAdminDenied");
-    !cluster.spec.hub_accepts_client && !denied && cluster.metadata.deletion_timestamp.is_none()
+    !cluster.spec.hub_accepts_client
+        && !hub::is_denied(cluster)
+        && cluster.metadata.deletion_timestamp.is_none()
 }
 
 /// Whether a request was made by one who may make it: a bootstrap identity, or the agent itself.

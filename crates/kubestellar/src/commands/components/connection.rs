@@ -8,6 +8,7 @@ use http::{HeaderValue, header};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use runtime::calls::observed;
+use runtime::election::Seat;
 use runtime::limiter::{Limiter, Rate};
 use runtime::metrics::Metrics;
 
@@ -110,6 +111,17 @@ impl Connection {
     pub(super) async fn client(&self, caller: &Caller<'_>, space: Option<&str>) -> Result<Client, Failure> {
         client_of(self.config().await?, self.rate, caller, space)
             .map_err(|error| broken(self.file.as_deref(), self.options.context.as_deref(), &error))
+    }
+
+    /// A client for the Lease of a seat, if there is one: a leader does not wait behind its own requests.
+    pub(super) async fn to_lead(
+        &self,
+        caller: &Caller<'_>,
+        seat: Option<Seat>,
+    ) -> Result<Option<(Client, Seat)>, Failure> {
+        let Some(seat) = seat else { return Ok(None) };
+        let unlimited = Self { rate: None, ..self.clone() };
+        Ok(Some((unlimited.client(caller, None).await?, seat)))
     }
 
     /// The server's URL, exactly as the kubeconfig has it but for a trailing slash (OCM-071).

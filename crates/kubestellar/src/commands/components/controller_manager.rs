@@ -123,13 +123,7 @@ async fn connect(
     } else {
         (&in_hosting, format!("{wds_name}-system"))
     };
-    let seat = match args.election.seat(&namespace, &lease)? {
-        Some(seat) => {
-            let unlimited = Connection { rate: None, ..place.clone() };
-            Some((unlimited.client(caller, None).await?, seat))
-        }
-        None => None,
-    };
+    let seat = place.to_lead(caller, args.election.seat(&namespace, &lease)?).await?;
     Ok(Connected { wds_name, its_name, wds: wds_client, its: its_client, seat })
 }
 

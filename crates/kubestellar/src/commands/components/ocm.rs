@@ -13,7 +13,7 @@ use crate::clients::client;
 use crate::exit::{Exit, Failure, OrFail};
 use crate::signals::stop_token;
 
-use super::connection::{Caller, Connection, connection_flags};
+use super::connection::{Caller, connection_flags};
 use super::election::StandingElection;
 use super::goflags::KlogFlags;
 use super::process::{Probes, Process, endpoint_flags};
@@ -147,22 +147,12 @@ async fn run_hub(args: &HubArgs) -> Result<Exit, Failure> {
     config.ready = process.ready.clone();
     let caller = Caller { agent: "hub", metrics: &process.metrics };
     let clients = async {
-        let seat = match seat {
-            Some(seat) => {
-                let unlimited = Connection { rate: None, ..connection.clone() };
-                Some((unlimited.client(&caller, None).await?, seat))
-            }
-            None => None,
-        };
-        Ok::<_, Failure>((connection.client(&caller, Some("hub")).await?, seat))
+        let seat = connection.to_lead(&caller, seat).await?;
+        Ok((connection.client(&caller, Some("hub")).await?, seat))
     };
-    match clients.await {
-        Ok((client, seat)) => process.run(seat, |stop| hub::run(client, config, stop)).await,
-        Err(failure) => {
-            process.close().await;
-            Err(failure)
-        }
-    }
+    let clients = clients.await;
+    let (process, (client, seat)) = process.unless_failed(clients).await?;
+    process.run(seat, |stop| hub::run(client, config, stop)).await
 }
 
 async fn run_agent(args: &AgentArgs) -> Result<Exit, Failure> {

@@ -169,6 +169,17 @@ impl Process {
         }
     }
 
+    /// Goes on if what the component needs is there; else ends the endpoints.
+    pub(super) async fn unless_failed<T>(self, outcome: Result<T, Failure>) -> Result<(Self, T), Failure> {
+        match outcome {
+            Ok(value) => Ok((self, value)),
+            Err(failure) => {
+                self.close().await;
+                Err(failure)
+            }
+        }
+    }
+
     /// Ends the endpoints.
     pub(super) async fn close(mut self) {
         self.last.cancel();

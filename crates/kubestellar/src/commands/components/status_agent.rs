@@ -6,7 +6,7 @@ use status_addon::Config;
 
 use crate::exit::{Exit, Failure};
 
-use super::connection::{Caller, Connection, connection_flags};
+use super::connection::{Caller, connection_flags};
 use super::election::OptionalElection;
 use super::goflags::KlogFlags;
 use super::process::{Probes, Process, endpoint_flags};
@@ -59,22 +59,11 @@ pub(crate) async fn run(args: &Args, own: Option<&PathBuf>) -> Result<Exit, Fail
     tracing::debug!(addon = args.addon_name, "the add-on");
     let caller = Caller { agent: "status-agent", metrics: &process.metrics };
     let clients = async {
-        let seat = match seat {
-            Some(seat) => {
-                let unlimited = Connection { rate: None, ..cluster.clone() };
-                Some((unlimited.client(&caller, None).await?, seat))
-            }
-            None => None,
-        };
-        Ok::<_, Failure>((hub.client(&caller, None).await?, cluster.client(&caller, None).await?, seat))
+        let seat = cluster.to_lead(&caller, seat).await?;
+        Ok((hub.client(&caller, None).await?, cluster.client(&caller, None).await?, seat))
     };
-    let (hub, cluster, seat) = match clients.await {
-        Ok(clients) => clients,
-        Err(failure) => {
-            process.close().await;
-            return Err(failure);
-        }
-    };
+    let clients = clients.await;
+    let (process, (hub, cluster, seat)) = process.unless_failed(clients).await?;
     let config = Config {
         ready: process.ready.clone(),
         metrics: process.metrics.clone(),

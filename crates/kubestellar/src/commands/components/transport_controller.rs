@@ -8,7 +8,7 @@ use transport::shard::Limits;
 
 use crate::exit::{Exit, Failure};
 
-use super::connection::{Caller, Connection, connection_flags};
+use super::connection::{Caller, connection_flags};
 use super::election::OptionalElection;
 use super::goflags::KlogFlags;
 use super::process::{Probes, Process, endpoint_flags};
@@ -80,26 +80,11 @@ pub(crate) async fn run(args: &Args) -> Result<Exit, Failure> {
             .await?;
     let caller = Caller { agent: "transport-controller", metrics: &process.metrics };
     let clients = async {
-        let seat = match seat {
-            Some(seat) => {
-                let unlimited = Connection { rate: None, ..wds.clone() };
-                Some((unlimited.client(&caller, None).await?, seat))
-            }
-            None => None,
-        };
-        Ok::<_, Failure>((
-            wds.client(&caller, Some("wds")).await?,
-            its.client(&caller, Some("its")).await?,
-            seat,
-        ))
+        let seat = wds.to_lead(&caller, seat).await?;
+        Ok((wds.client(&caller, Some("wds")).await?, its.client(&caller, Some("its")).await?, seat))
     };
-    let (wds, its, seat) = match clients.await {
-        Ok(clients) => clients,
-        Err(failure) => {
-            process.close().await;
-            return Err(failure);
-        }
-    };
+    let clients = clients.await;
+    let (process, (wds, its, seat)) = process.unless_failed(clients).await?;
     let bound = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let config = Config {
         limits: Limits {

@@ -104,32 +104,24 @@ pub(crate) async fn run(args: &Args, own: Option<&PathBuf>) -> Result<Exit, Fail
     // OCM's agent may run elsewhere than in the cluster it works on; --kubeconfig is where it runs, and has its Lease.
     let place = match own {
         Some(file) => Connection { file: Some(file.clone()), ..Connection::default() },
-        None => Connection { rate: None, ..cluster.clone() },
+        None => cluster.clone(),
     };
     if !cluster.is_named() {
         cluster.file = own.cloned();
     }
     let seat = args.election.seat("work-agent-lock")?;
-    let mut process =
+    let process =
         Process::start("work agent", args.endpoints.endpoints(), Probes::Ping, &args.logging).await?;
     let caller = Caller { agent: "work-agent", metrics: &process.metrics };
     let clients = async {
-        let seat = match seat {
-            Some(seat) => Some((place.client(&caller, None).await?, seat)),
-            None => None,
-        };
+        let seat = place.to_lead(&caller, seat).await?;
         let url = hub.server().await?;
         let (hub, cluster) = (hub.client(&caller, None).await?, cluster.client(&caller, None).await?);
         let endpoint = secure::open(&args.listen, process.metrics.clone(), cluster.clone()).await?;
-        Ok::<_, Failure>((hub, url, cluster, seat, endpoint))
+        Ok((hub, url, cluster, seat, endpoint))
     };
-    let (hub, hub_url, cluster, seat, endpoint) = match clients.await {
-        Ok(clients) => clients,
-        Err(failure) => {
-            process.close().await;
-            return Err(failure);
-        }
-    };
+    let clients = clients.await;
+    let (mut process, (hub, hub_url, cluster, seat, endpoint)) = process.unless_failed(clients).await?;
     if let Some(endpoint) = endpoint {
         process.serve("secure", endpoint);
     }
