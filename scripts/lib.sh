@@ -11,6 +11,13 @@ kubestellar_bin() {
     echo "${CARGO_TARGET_DIR:-$root/target}/release/kubestellar"
 }
 
+# grep -q for pipes: it reads to the end, since under pipefail a writer that is cut off fails the pipe.
+has() {
+    local text
+    text=$(cat)
+    grep -q "$@" <<<"$text"
+}
+
 # Waits until a command succeeds: wait_for SECONDS COMMAND...
 wait_for() {
     local deadline=$(($(date +%s) + $1))
