@@ -1,9 +1,10 @@
 //! Requests for any resource as plain JSON: for components that learn at run time what they handle.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Client, Error,
     core::{
-        Status,
+        ObjectList, PartialObjectMeta, Status,
         params::{
             DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions,
             PropagationPolicy,
@@ -117,6 +118,27 @@ impl Rest {
         }
         let request = Request::new(gvr.path(namespace)).list(&params);
         self.client.request(request.map_err(Error::BuildRequest)?).await
+    }
+
+    /// The metadata of a whole collection, page by page.
+    pub async fn list_metadata(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        labels: &str,
+    ) -> Result<Vec<ObjectMeta>, Error> {
+        let mut params = ListParams::default().labels(labels).limit(500);
+        let mut found = Vec::new();
+        loop {
+            let request = Request::new(gvr.path(namespace)).list_metadata(&params);
+            let page: ObjectList<PartialObjectMeta> =
+                self.client.request(request.map_err(Error::BuildRequest)?).await?;
+            found.extend(page.items.into_iter().map(|item| item.metadata));
+            match page.metadata.continue_.filter(|more| !more.is_empty()) {
+                Some(more) => params.continue_token = Some(more),
+                None => return Ok(found),
+            }
+        }
     }
 
     /// POST of an encoded object.

@@ -41,11 +41,13 @@ use crate::{
 };
 use adaptation::Adaptation;
 use deliver::Expansions;
+use gauges::{Gauges, count};
 use layout::Layout;
 use watched::{Watched, bindings};
 
 mod adaptation;
 mod deliver;
+mod gauges;
 mod layout;
 mod refresh;
 mod sync;
@@ -70,7 +72,7 @@ pub struct Config {
     pub transport: Arc<dyn Transport>,
     /// Set true once everything is known that is needed to decide.
     pub ready: watch::Sender<bool>,
-    /// What is counted goes here: the queue `transport-controller` (KS-223).
+    /// What is counted goes here: the queue `transport-controller` (KS-223), and what there is of everything (KS-221, KS-222).
     pub metrics: Metrics,
 }
 
@@ -215,6 +217,7 @@ struct Controller {
     outdated: Mutex<HashMap<String, Instant>>,
     refreshes: Queue<String>,
     queue: Queue<Work>,
+    gauges: Gauges,
     synced: [AtomicBool; 5],
     started: CancellationToken,
 }
@@ -237,6 +240,7 @@ enum SyncError {
 impl Controller {
     fn new(wds: &Client, its: &Client, config: Config) -> Self {
         let counted = config.metrics.queue("transport-controller");
+        let gauges = Gauges::new(&config.metrics);
         Self {
             wds: Rest::with_manager(wds.clone(), TRANSPORT_MANAGER),
             writer: Writer::new(Rest::with_manager(its.clone(), TRANSPORT_MANAGER), config.transport.kind()),
@@ -251,6 +255,7 @@ impl Controller {
             outdated: Mutex::default(),
             refreshes: Queue::default(),
             queue: Queue::new(Duration::from_millis(5), Duration::from_secs(5)).observed(counted),
+            gauges,
             synced: Default::default(),
             started: CancellationToken::new(),
         }
@@ -271,6 +276,7 @@ impl Controller {
             Change::Put(Watched(binding)) => self.note_binding(binding),
             Change::Gone((_, name)) => {
                 self.bindings.lock().remove(&name);
+                self.gauges.bindings.set(count(self.bindings.lock().len()));
                 self.queue.add(Work::Sync(name));
             }
             Change::Synced => self.mark_synced(0),
@@ -287,6 +293,7 @@ impl Controller {
         };
         let fresh = essence(&binding);
         let old = self.bindings.lock().insert(name.clone(), Arc::new(binding));
+        self.gauges.bindings.set(count(self.bindings.lock().len()));
         if old.is_none_or(|old| essence(&old) != fresh) {
             let work = Work::Sync(name);
             self.queue.forget(&work);
@@ -338,7 +345,9 @@ impl Controller {
                     index.disturb(&old.origin, &key.0);
                 }
             }
-            index.put(key.clone(), seen)
+            let touched = index.put(key.clone(), seen);
+            self.gauges.wrapped_objects.set(count(index.len()));
+            touched
         };
         self.enqueue_all(touched);
         if !as_meant {
@@ -356,6 +365,7 @@ impl Controller {
         let old = {
             let mut index = self.index.lock();
             let Some((old, touched)) = index.remove(key) else { return };
+            self.gauges.wrapped_objects.set(count(index.len()));
             if wanted {
                 index.disturb(&old.origin, &key.0);
             }

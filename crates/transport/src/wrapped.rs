@@ -137,6 +137,11 @@ impl Index {
         self.seen.get(key).cloned()
     }
 
+    /// How many wrapped objects there are, of whatever origin.
+    pub(crate) fn len(&self) -> usize {
+        self.seen.len()
+    }
+
     /// All of one Binding, by mailbox.
     pub(crate) fn of(&self, origin: &Origin) -> BTreeMap<String, Mailbox> {
         self.by_origin.get(origin).cloned().unwrap_or_default()

@@ -144,6 +144,19 @@ impl Writer {
         }
     }
 
+    /// What the server holds of one origin, whether or not its creation was ever heard of here (KS-086).
+    ///
+    /// Costs one LIST of metadata.
+    pub(crate) async fn of(&self, origin: &Origin) -> Result<Vec<ObjectMeta>, kube::Error> {
+        let Origin { wds, binding } = origin;
+        // What is no label value was never one.
+        if [wds, binding].iter().any(|value| !machinery::names::label_value(value).is_empty()) {
+            return Ok(Vec::new());
+        }
+        let selector = format!("{ORIGIN_BINDING_LABEL}={binding},{ORIGIN_WDS_LABEL}={wds}");
+        self.its.list_metadata(&self.gvr, "", &selector).await
+    }
+
     /// Only the annotation with the Binding's generation (KS-091), and only on this incarnation.
     pub(crate) async fn refresh(
         &self,

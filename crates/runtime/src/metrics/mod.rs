@@ -27,10 +27,11 @@ use std::{fmt, sync::Arc};
 use parking_lot::Mutex;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
-    metrics::{family::Family, gauge::Gauge, histogram::Histogram},
+    metrics::family::Family,
     registry::{Metric, Registry},
 };
 
+pub use prometheus_client::metrics::{gauge::Gauge, histogram::Histogram};
 pub use queue::{QueueMetrics, Working};
 pub use requests::RequestMetrics;
 

@@ -6,13 +6,14 @@ use apis::{
 };
 use runtime::{
     feed::{Change, Source, follow},
-    rest::{code_of, is_not_found},
+    rest::is_not_found,
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Controller, SyncError, Work,
+    gauges::count,
     watched::{Facts, Watched, clusters, config_maps, transforms},
 };
 use crate::{
@@ -51,7 +52,9 @@ impl Controller {
         let (affected, concerned) = {
             let mut all = self.adaptation.lock();
             let affected = all.transforms.note(name, now.as_ref().map(|entry| &entry.spec));
-            (affected, all.catalogue.put(name, now))
+            let concerned = all.catalogue.put(name, now);
+            self.gauges.transforms.set(count(all.catalogue.len()));
+            (affected, concerned)
         };
         for binding in affected {
             self.queue.add(Work::Sync(binding));
@@ -69,8 +72,8 @@ impl Controller {
             "errors": list(status.errors), "warnings": list(status.warnings)}});
         match self.wds.merge_status::<Value>(&transforms(), "", name, &patch).await {
             Ok(_) => Ok(()),
-            // Gone, or another of the same name: its own event will tell.
-            Err(error) if is_not_found(&error) || code_of(&error) == 409 => Ok(()),
+            // Gone: its own event will tell. One of the same name that was made anew refuses, too; by the next try it is known.
+            Err(error) if is_not_found(&error) => Ok(()),
             Err(error) => Err(SyncError::Transform(error)),
         }
     }
@@ -99,6 +102,7 @@ impl Controller {
             let mut all = self.adaptation.lock();
             let was = all.properties.is_terminating(name);
             let affected = all.properties.put_inventory(name, now);
+            self.gauges.wecs.set(count(all.properties.wecs()));
             (affected, was && !all.properties.is_terminating(name))
         };
         for binding in affected {
@@ -124,7 +128,12 @@ impl Controller {
                 Change::Gone((_, name)) => (name, None),
                 Change::Synced => return self.mark_synced(4),
             };
-            let affected = self.adaptation.lock().properties.put_map(&name, now);
+            let affected = {
+                let all = &mut self.adaptation.lock().properties;
+                let affected = all.put_map(&name, now);
+                self.gauges.prop_maps.set(count(all.maps()));
+                affected
+            };
             for binding in affected {
                 self.queue.add(Work::Sync(binding));
             }

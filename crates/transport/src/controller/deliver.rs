@@ -337,6 +337,8 @@ impl Controller {
                         outcome.taken.insert(name, owner);
                     }
                     Err(WriteError::Request(error)) => {
+                        // It may have been done all the same. Then the echo is news, whatever is wanted by that time.
+                        self.expected.lock().remove(&(place.to_owned(), name));
                         outcome.failure.get_or_insert_with(|| message_of(&error));
                     }
                 }

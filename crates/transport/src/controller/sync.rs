@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use apis::{constants::BINDING_FINALIZER, control::Binding};
 use futures::{StreamExt, stream};
-use runtime::rest::{code_of, is_not_found, message_of};
+use runtime::rest::{is_not_found, message_of};
 use serde_json::{Value, json};
 
 use super::{Controller, Memory, Reported, SyncError, bindings, deliver::Outcome};
@@ -21,6 +21,7 @@ impl Controller {
             self.forget(name);
             return Ok(());
         };
+        self.gauges.observe(&binding);
         if binding.metadata.deletion_timestamp.is_some() {
             self.forget_adaptation(name);
             return self.withdraw(&binding).await;
@@ -93,12 +94,15 @@ impl Controller {
     }
 
     /// KS-086, KS-079: nothing of a Binding that goes stays behind, wherever it is.
+    ///
+    /// What is known goes first; then the server is asked, since an object may be there whose creation was never
+    /// answered, and of which no watch has told yet.
     async fn withdraw(&self, binding: &Binding) -> Result<(), SyncError> {
         if !has_finalizer(binding) {
             return Ok(());
         }
-        let mailboxes =
-            self.index.lock().of(&self.origin(&binding.metadata.name.clone().unwrap_or_default()));
+        let origin = self.origin(&binding.metadata.name.clone().unwrap_or_default());
+        let mailboxes = self.index.lock().of(&origin);
         let all: Vec<(&String, &String, &Arc<Seen>)> = mailboxes
             .iter()
             .flat_map(|(mailbox, envelopes)| envelopes.iter().map(move |(name, seen)| (mailbox, name, seen)))
@@ -112,19 +116,36 @@ impl Controller {
         let deletions: Vec<_> = all
             .iter()
             .filter(|(_, _, seen)| !seen.deleting)
-            .map(|(mailbox, name, seen)| self.writer.delete(mailbox, name, &seen.uid))
+            .map(|(mailbox, name, seen)| ((*mailbox).clone(), (*name).clone(), seen.uid.clone()))
             .collect();
-        let outcomes: Vec<Result<(), kube::Error>> = stream::iter(deletions)
-            .buffer_unordered(self.config.parallel_destinations.max(1))
-            .collect()
-            .await;
-        if let Some(error) = outcomes.into_iter().find_map(Result::err) {
-            return Err(SyncError::Wrapped(message_of(&error)));
-        }
+        self.delete_all(deletions).await?;
+        let unheard =
+            self.writer.of(&origin).await.map_err(|error| SyncError::Wrapped(message_of(&error)))?;
+        let unheard = unheard.into_iter().filter(|it| it.deletion_timestamp.is_none()).map(|it| {
+            (it.namespace.unwrap_or_default(), it.name.unwrap_or_default(), it.uid.unwrap_or_default())
+        });
+        self.delete_all(unheard.collect()).await?;
         match self.set_finalizer(binding, false).await {
             Ok(_) => Ok(()),
             Err(error) if is_not_found(&error) => Ok(()),
             Err(error) => Err(SyncError::Binding(error)),
+        }
+    }
+
+    /// Mailbox, name and UID each. Gives the first failure after all were tried.
+    async fn delete_all(&self, all: Vec<(String, String, String)>) -> Result<(), SyncError> {
+        let mut deletions = Vec::with_capacity(all.len());
+        for (mailbox, name, uid) in &all {
+            self.expected.lock().remove(&(mailbox.clone(), name.clone()));
+            deletions.push(self.writer.delete(mailbox, name, uid));
+        }
+        let outcomes: Vec<Result<(), kube::Error>> = stream::iter(deletions)
+            .buffer_unordered(self.config.parallel_destinations.max(1))
+            .collect()
+            .await;
+        match outcomes.into_iter().find_map(Result::err) {
+            Some(error) => Err(SyncError::Wrapped(message_of(&error))),
+            None => Ok(()),
         }
     }
 
@@ -168,8 +189,9 @@ impl Controller {
                 memory.reported = Some(wanted);
                 Ok(())
             }
-            // Gone, or another of the same name: its own event will tell.
-            Err(error) if is_not_found(&error) || code_of(&error) == 409 => Ok(()),
+            // Gone: its own event will tell. A conflict is met with another try (KS-095), also where the Binding was made
+            // anew under its old name: by then that is known.
+            Err(error) if is_not_found(&error) => Ok(()),
             Err(error) => Err(error),
         }
     }

@@ -61,6 +61,16 @@ impl Cache {
         self.inventory.get(wec).is_some_and(|facts| facts.terminating)
     }
 
+    /// How many inventory objects there are.
+    pub fn wecs(&self) -> usize {
+        self.inventory.len()
+    }
+
+    /// How many property ConfigMaps there are.
+    pub fn maps(&self) -> usize {
+        self.maps.len()
+    }
+
     /// Properties of one WEC, collected when first asked for (KS-130).
     pub fn of(&mut self, wec: &str) -> Properties {
         if let Some(known) = self.known.get(wec) {

@@ -1,0 +1,100 @@
+//! Servers that refuse, lose answers or fall silent, as the controller meets them.
+
+use std::sync::{Arc, Mutex};
+
+use http::{Request, Response, StatusCode, header};
+use kube::{Client, client::Body};
+use serde_json::json;
+
+/// What happens to a request instead of what it asks for.
+#[derive(Clone, Copy)]
+pub(crate) enum Fault {
+    /// It is refused with this code.
+    Refuse(u16),
+    /// It is done, but the answer says that the server failed.
+    Lose,
+    /// There is never an answer.
+    Hang,
+}
+
+struct Rule {
+    /// Start of `METHOD path?query`, and something else in it.
+    start: String,
+    part: String,
+    fault: Fault,
+    times: usize,
+}
+
+/// What a server does wrong, and what it was asked.
+#[derive(Default)]
+pub(crate) struct Faults {
+    rules: Mutex<Vec<Rule>>,
+    /// `METHOD path?query` of all requests.
+    asked: Mutex<Vec<String>>,
+}
+
+impl Faults {
+    /// The next `times` requests `METHOD path?query` that begin like this and have `part` in them meet with a fault.
+    pub(crate) fn next(&self, times: usize, start: &str, part: &str, fault: Fault) {
+        let (start, part) = (start.to_owned(), part.to_owned());
+        self.rules.lock().unwrap().push(Rule { start, part, fault, times });
+    }
+
+    /// Everything from here on.
+    pub(crate) fn always(&self, start: &str, part: &str, fault: Fault) {
+        self.next(usize::MAX, start, part, fault);
+    }
+
+    pub(crate) fn is_sound(&self) -> bool {
+        self.rules.lock().unwrap().iter().all(|rule| rule.times == 0)
+    }
+
+    /// How many requests began like this and had `part` in them.
+    pub(crate) fn asked(&self, start: &str, part: &str) -> usize {
+        let asked = self.asked.lock().unwrap();
+        asked.iter().filter(|it| it.starts_with(start) && it.contains(part)).count()
+    }
+
+    /// A client that goes through these faults to `client`.
+    pub(crate) fn client(self: &Arc<Self>, client: Client) -> Client {
+        let faults = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (faults, client) = (faults.clone(), client.clone());
+            async move { faults.pass(client, request).await }
+        });
+        Client::new(service, "default")
+    }
+
+    async fn pass(&self, client: Client, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+        let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
+        let asked = format!("{} {path}", request.method());
+        self.asked.lock().unwrap().push(asked.clone());
+        match self.due(&asked) {
+            None => client.send(request).await,
+            Some(Fault::Refuse(code)) => Ok(refusal(code)),
+            Some(Fault::Lose) => {
+                client.send(request).await?;
+                Ok(refusal(500))
+            }
+            Some(Fault::Hang) => std::future::pending().await,
+        }
+    }
+
+    fn due(&self, asked: &str) -> Option<Fault> {
+        let mut rules = self.rules.lock().unwrap();
+        let meant =
+            |rule: &&mut Rule| rule.times > 0 && asked.starts_with(&rule.start) && asked.contains(&rule.part);
+        let rule = rules.iter_mut().find(meant)?;
+        rule.times = rule.times.saturating_sub(1);
+        Some(rule.fault)
+    }
+}
+
+fn refusal(code: u16) -> Response<Body> {
+    let reason = if code == 409 { "Conflict" } else { "Refused" };
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+        "reason": reason, "message": "refused by the test"});
+    let response = Response::builder().status(StatusCode::from_u16(code).unwrap());
+    let response = response.header(header::CONTENT_TYPE, "application/json");
+    response.body(Body::from(status.to_string().into_bytes())).unwrap()
+}
