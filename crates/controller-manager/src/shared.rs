@@ -1,16 +1,20 @@
 //! What the two controllers share.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use runtime::{ObjectKey, Queue, Store};
 use tokio::sync::watch;
 
 use crate::{
-    binding::{facts::BindingFacts, watches::Unknown, world::World},
+    binding::{Item, facts::BindingFacts, watches::Unknown, world::World},
     identity::{ObjectId, PolicyName},
     status::combined::Pair,
 };
+
+/// How long a policy's status may lag behind. Readiness comes and goes with every change of an object, and
+/// nobody is helped by a write for each.
+pub(crate) const STATUS_LAG: Duration = Duration::from_millis(200);
 
 /// Work of the status controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) bindings: Store<BindingFacts>,
     /// Objects of which nothing is known; what says something about them is left as it is (KS-030).
     pub(crate) unknown: Mutex<Unknown>,
+    /// Work for the binding controller.
+    pub(crate) policies: Queue<Item>,
     /// Work for the status controller, unless it doesn't run.
     status: Option<Queue<StatusItem>>,
     /// True once everything that was there at the start is in `world`.
@@ -50,9 +56,15 @@ impl Shared {
             world: Mutex::default(),
             bindings: Store::default(),
             unknown: Mutex::default(),
+            policies: Queue::default(),
             status: with_status.then(Queue::default),
             complete: watch::Sender::new(false),
         })
+    }
+
+    /// Something that a policy's status tells may have changed.
+    pub(crate) fn report(&self, policy: &str) {
+        self.policies.add_after(Item::Status(policy.into()), STATUS_LAG);
     }
 
     /// Gives work to the status controller.

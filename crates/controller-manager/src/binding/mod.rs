@@ -34,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{Config, shared::Shared};
 use feed::Feed;
 use resources::CrdFacts;
+pub(crate) use sync::Item;
 use sync::Syncer;
 use watches::Watches;
 

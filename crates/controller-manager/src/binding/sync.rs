@@ -25,21 +25,18 @@ use super::{
 };
 use crate::{
     identity::{GroupResource, PolicyName},
-    shared::{Shared, StatusItem},
+    shared::{STATUS_LAG, Shared, StatusItem},
 };
 
 /// Work of the binding controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Item {
+pub(crate) enum Item {
     /// A policy and its Binding.
     Policy(PolicyName),
     /// The status of a policy.
     Status(PolicyName),
 }
 
-/// How long a policy's status may lag behind. Readiness comes and goes with every change of an object, and
-/// nobody is helped by a write for each.
-const STATUS_LAG: Duration = Duration::from_millis(200);
 /// How long an own write is believed without the informer having seen it. It comes at once as a rule; if
 /// the Binding went while the watch was interrupted it never does.
 const BELIEF: Duration = Duration::from_secs(5);
@@ -81,9 +78,9 @@ enum Step {
 impl Syncer {
     pub(super) fn new(wds: Client, shared: Arc<Shared>) -> Self {
         Self {
-            shared,
             writes: Writes::new(wds),
-            queue: Queue::default(),
+            queue: shared.policies.clone(),
+            shared,
             policies: Store::default(),
             states: Mutex::default(),
         }
@@ -119,7 +116,7 @@ impl Syncer {
 
     /// Something that a policy's status tells may have changed.
     pub(super) fn report(&self, policy: &str) {
-        self.queue.add_after(Item::Status(policy.into()), STATUS_LAG);
+        self.shared.report(policy);
     }
 
     /// The informer saw a Binding.

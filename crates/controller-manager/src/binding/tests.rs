@@ -306,8 +306,59 @@ fn ks_064_wrong_numbers_of_clusters_are_told() {
     ), "{told:?}");
     scene.world.put_cluster("c1", labels(&[("site", "edge")]));
     assert_eq!(errors(&scene.world), Vec::<String>::new());
+    // Who asks for the statuses of all clusters does not count, whatever else it adds to the qualified ones.
+    let multi = json!({
+        "clusterSelectors": [{"matchLabels": {"site": "far"}}],
+        "downsync": [{"apiGroup": "apps", "wantMultiWECReportedState": true}],
+    });
+    scene.world.put_policy(policy("all", multi));
+    scene.world.put_cluster("c9", labels(&[("site", "far")]));
+    assert_eq!(scene.world.request(&id("apps", "deployments", "n", "a")).clusters.len(), 2);
+    assert_eq!(errors(&scene.world), Vec::<String>::new());
+    scene.world.remove_policy("all");
     scene.world.put_cluster("c2", labels(&[("site", "edge")]));
     assert!(errors(&scene.world)[0].ends_with(r#""NumWECs":2}]"#));
+}
+
+/// What the WDS does not take is told on the policies that ask for it, a few objects by name, until it is taken.
+#[test]
+fn refused_statuses_are_told_on_the_policies_that_ask_for_them() {
+    let mut scene = Scene::new();
+    let names = ["a", "b", "c", "d", "e", "f"];
+    for name in names {
+        scene.object(&id("apps", "deployments", "n", name), 1, &[]);
+    }
+    let spec = |more: Value| {
+        let mut clause = json!({"apiGroup": "apps"});
+        clause.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"downsync": [clause]})
+    };
+    scene.world.put_policy(policy("asks", spec(json!({"wantMultiWECReportedState": true}))));
+    scene.world.put_policy(policy("not", spec(json!({}))));
+    let errors = |world: &World, policy: &str| {
+        let now = Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
+        policy_status(world, policy, 1, &Progress { synced: true, ..Progress::default() }, None, &now).errors
+    };
+    let a = id("apps", "deployments", "n", "a");
+    assert_eq!(scene.world.put_refusal(&a, Some("too low")).len(), 2);
+    assert!(scene.world.put_refusal(&a, Some("too low")).is_empty(), "no news");
+    assert_eq!(
+        errors(&scene.world, "asks"),
+        ["deployments.apps n/a: the status that is reported for it is refused: too low"]
+    );
+    assert!(errors(&scene.world, "not").is_empty());
+    for name in names {
+        scene.world.put_refusal(&id("apps", "deployments", "n", name), Some("no"));
+    }
+    let told = errors(&scene.world, "asks");
+    assert_eq!(
+        (told.len(), told[4].as_str()),
+        (5, "the statuses that are reported for 2 more objects are refused")
+    );
+    for name in names {
+        scene.world.put_refusal(&id("apps", "deployments", "n", name), None);
+    }
+    assert!(errors(&scene.world, "asks").is_empty());
 }
 
 #[test]
@@ -421,7 +472,11 @@ impl Model {
             let Some(modulation) = found.filter(|it| it.wants_status()) else { continue };
             request.singleton |= modulation.singleton;
             request.multi |= modulation.multi;
-            request.clusters.extend(self.destinations(policy).iter().map(|it| it.as_str().into()));
+            let destinations = self.destinations(policy);
+            request.clusters.extend(destinations.iter().map(|it| it.as_str().into()));
+            if modulation.singleton {
+                request.singletons.extend(destinations.iter().map(|it| it.as_str().into()));
+            }
         }
         request
     }

@@ -87,7 +87,24 @@ pub(super) fn same_status(left: &BindingPolicyStatus, right: &BindingPolicyStatu
 fn own_errors(world: &World, policy: &str) -> Vec<String> {
     let mut errors = world.policy(policy).map(|policy| policy.errors.clone()).unwrap_or_default();
     errors.extend(singleton_error(world, policy));
+    errors.extend(refusals(world, policy));
     errors
+}
+
+/// So many objects are named; of more only the number is told.
+const NAMED: usize = 4;
+
+/// Statuses that clusters report and the WDS does not take.
+fn refusals(world: &World, policy: &str) -> Vec<String> {
+    let mut all = world.refusals_of(policy);
+    let line =
+        |(id, why): (&ObjectId, &str)| format!("{id}: the status that is reported for it is refused: {why}");
+    let mut lines: Vec<String> = all.by_ref().take(NAMED).map(line).collect();
+    let more = all.count();
+    if more > 0 {
+        lines.push(format!("the statuses that are reported for {more} more objects are refused"));
+    }
+    lines
 }
 
 #[derive(Serialize)]
@@ -133,7 +150,7 @@ fn singleton_error(world: &World, policy: &str) -> Option<String> {
             continue;
         }
         let request = world.request(id);
-        let n = request.clusters.len();
+        let n = request.singletons.len();
         if request.singleton && n != 1 && !(request.multi && n > 1) {
             let order = format!("{}/{}", id.resource().group, world.version(id.resource()));
             bad.push((order, n, id));

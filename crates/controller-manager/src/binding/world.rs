@@ -57,6 +57,8 @@ pub struct Request {
     pub multi: bool,
     /// Destinations of all policies that ask for either.
     pub clusters: BTreeSet<ClusterName>,
+    /// Destinations of those that ask for the status of the only cluster (KS-064).
+    pub singletons: BTreeSet<ClusterName>,
 }
 
 #[derive(Debug)]
@@ -84,9 +86,34 @@ pub struct World {
     resources: HashMap<Arc<GroupResource>, Served>,
     namespaces: HashMap<Box<str>, Labels>,
     clusters: BTreeMap<ClusterName, Labels>,
+    /// Why the WDS does not take the status that was reported for an object.
+    refusals: BTreeMap<ObjectId, Box<str>>,
 }
 
 impl World {
+    /// Takes note of why a reported status was refused, or that it no longer is. Gives the policies that ask for it, if
+    /// that is news.
+    pub fn put_refusal(&mut self, id: &ObjectId, why: Option<&str>) -> &[PolicyName] {
+        let news = match why {
+            Some(why) if self.refusals.get(id).is_some_and(|known| **known == *why) => false,
+            Some(why) => {
+                self.refusals.insert(id.clone(), why.into());
+                true
+            }
+            None => self.refusals.remove(id).is_some(),
+        };
+        if news { self.policies_of(id) } else { &[] }
+    }
+
+    /// Objects of a policy whose reported status is refused, and why. Costs the number of all such objects.
+    pub fn refusals_of(&self, policy: &str) -> impl Iterator<Item = (&ObjectId, &str)> {
+        let resolution = self.resolution(policy);
+        let asked = move |id: &ObjectId| {
+            resolution.and_then(|all| all.get(id)).is_some_and(|entry| entry.modulation.wants_status())
+        };
+        self.refusals.iter().filter(move |(id, _)| asked(id)).map(|(id, why)| (id, &**why))
+    }
+
     /// The resolution of a policy; none if there is no such policy or it is being deleted.
     pub fn resolution(&self, policy: &str) -> Option<&Resolution> {
         self.policies.get(policy).map(|state| &state.resolution)
@@ -182,7 +209,11 @@ impl World {
             };
             request.singleton |= entry.modulation.singleton;
             request.multi |= entry.modulation.multi;
-            request.clusters.extend(state.resolution.destinations().iter().cloned());
+            let destinations = state.resolution.destinations();
+            request.clusters.extend(destinations.iter().cloned());
+            if entry.modulation.singleton {
+                request.singletons.extend(destinations.iter().cloned());
+            }
         }
         request
     }

@@ -136,7 +136,8 @@ mod tests {
     use super::*;
 
     fn request(singleton: bool, multi: bool, clusters: &[&str]) -> Request {
-        Request { singleton, multi, clusters: clusters.iter().map(|name| (*name).into()).collect() }
+        let clusters = clusters.iter().map(|name| (*name).into()).collect();
+        Request { singleton, multi, clusters, ..Request::default() }
     }
 
     #[test]

@@ -254,6 +254,54 @@ fn ks_198_e12_cluster_scoped_object() {
     );
 }
 
+/// KS-175: one row for each destination, also for those that said nothing or have no status: what they returned is an empty
+/// map then, and they count.
+#[test]
+fn ks_175_one_row_for_each_destination() {
+    let count = json!({"limit": 10, "combinedFields": [{"name": "n", "type": "COUNT"}]});
+    let empty = json!({"limit": 10, "select": [{"name": "w", "def": "inventory.name"},
+        {"name": "e", "def": "returned.status == {}"}]});
+    let mut inputs = situation(&[("count", count), ("empty", empty)]);
+    let unsaid = Report { status: None, updated: Some("2026-01-02T03:04:05Z".into()) };
+    inputs.reports.insert("dorado".into(), Some(Arc::new(unsaid)));
+    let found = json!(results(&inputs));
+    assert_eq!(found[0]["rows"], json!([row(&[number("4")])]));
+    let is = |wec: &str, yes: bool| row(&[string(wec), json!({"type": "Bool", "bool": yes})]);
+    assert_eq!(
+        found[1]["rows"],
+        json!([is("atlas", false), is("boreas", false), is("cygnus", true), is("dorado", true)])
+    );
+    inputs.reports.remove("atlas");
+    assert_eq!(json!(results(&inputs))[0]["rows"], json!([row(&[number("3")])]), "it left the Binding");
+    inputs.reports.clear();
+    let found = json!(results(&inputs));
+    assert_eq!(found[0]["rows"], json!([row(&[number("0")])]));
+    assert!(found[1].get("rows").is_none());
+}
+
+/// KS-183: no more rows than asked for, of those that come first; 0 stands for 20; groups count, too.
+#[test]
+fn ks_183_the_limit_is_enforced_after_ordering() {
+    let places = |limit: i64| json!({"limit": limit, "select": [{"name": "w", "def": "inventory.name"}]});
+    let groups = json!({"limit": 2, "groupBy": [{"name": "n", "def": "returned.status.n"}],
+        "combinedFields": [{"name": "c", "type": "COUNT"}]});
+    let mut inputs =
+        situation(&[("five", places(5)), ("groups", groups), ("many", places(100)), ("usual", places(0))]);
+    // In another order than that of their names.
+    inputs.reports =
+        (0..25).rev().map(|n| (format!("w{n:02}").into(), report(json!({"n": 24 - n})))).collect();
+    let found = json!(results(&inputs));
+    let first = |at: usize| -> Vec<String> {
+        let rows = found[at]["rows"].as_array().unwrap().iter();
+        rows.map(|row| row["columns"][0]["string"].as_str().unwrap().to_owned()).collect()
+    };
+    let names: Vec<String> = (0..25).map(|n| format!("w{n:02}")).collect();
+    assert_eq!(first(0), names[..5]);
+    assert_eq!(found[1]["rows"], json!([row(&[number("0"), number("1")]), row(&[number("1"), number("1")])]));
+    assert_eq!(first(2), names);
+    assert_eq!(first(3), names[..20]);
+}
+
 /// KS-182: how values of each type are shown; KS-016: a number is a text under `float`.
 #[test]
 fn ks_182_values_as_they_are_shown() {

@@ -1,6 +1,6 @@
 //! Writing what was decided.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use apis::{
     condition,
@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 use runtime::{
     Next, Store, failure,
-    rest::{Gvr, Rest},
+    rest::{Gvr, Rest, message_of},
 };
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
@@ -30,6 +30,14 @@ use crate::{
     identity::{ObjectId, PolicyName},
     shared::{Shared, StatusItem},
 };
+
+/// How long until a status that was refused is tried again, if nothing changes before.
+const REFUSED_AGAIN: Duration = Duration::from_secs(60);
+
+/// The server understood and said no; it will say so again.
+fn is_refusal(error: &kube::Error) -> bool {
+    failure::is_invalid(error) || failure::is_forbidden(error) || failure::code(error) == Some(413)
+}
 
 /// Brings reported state into objects.
 pub(super) struct Returner {
@@ -83,7 +91,7 @@ impl Returner {
 
     pub(super) async fn sync(&self, item: StatusItem) -> Result<Next, StatusError> {
         match item {
-            StatusItem::Object(id) => self.sync_object(&id).await?,
+            StatusItem::Object(id) => return Ok(self.sync_object(&id).await?),
             StatusItem::Binding(name) => self.sync_binding(&name).await?,
             StatusItem::Collector(name) => self.sync_collector(&name).await?,
             StatusItem::Pair(pair) => return self.combiner.sync_pair(&pair).await,
@@ -135,7 +143,31 @@ impl Returner {
         }
     }
 
-    async fn sync_object(&self, id: &ObjectId) -> Result<(), kube::Error> {
+    /// The status of an object. One that the server refuses is told in the status of the policies that ask for it, and tried
+    /// again now and then: what is refused may be allowed one day.
+    async fn sync_object(&self, id: &ObjectId) -> Result<Next, kube::Error> {
+        match self.bring(id).await {
+            Err(error) if is_refusal(&error) => {
+                tracing::debug!(object = %id, %error, "a reported status is refused");
+                self.note_refusal(id, Some(&message_of(&error)));
+                Ok(Next::After(REFUSED_AGAIN))
+            }
+            Err(error) => Err(error),
+            Ok(()) => {
+                self.note_refusal(id, None);
+                Ok(Next::OnChange)
+            }
+        }
+    }
+
+    fn note_refusal(&self, id: &ObjectId, why: Option<&str>) {
+        let concerned = self.shared.world.lock().put_refusal(id, why).to_vec();
+        for policy in concerned {
+            self.shared.report(&policy);
+        }
+    }
+
+    async fn bring(&self, id: &ObjectId) -> Result<(), kube::Error> {
         let (request, gvr, object) = {
             let world = self.shared.world.lock();
             let (Some(served), Some(object)) = (world.served(id.resource()), world.object(id)) else {

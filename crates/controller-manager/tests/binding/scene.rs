@@ -206,6 +206,13 @@ impl Scene {
         tokio::time::timeout(DEADLINE, ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
     }
 
+    /// Starts the controllers, which count what they do, and waits until they work.
+    #[allow(dead_code, reason = "for the tests of the status controller")]
+    pub(crate) async fn run_counted(&mut self, metrics: runtime::metrics::Metrics) {
+        let mut ready = self.begin_with(Config { metrics, ..Config::new("wds1", "its1") });
+        tokio::time::timeout(DEADLINE, ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
+    }
+
     fn begin_with(&mut self, config: Config) -> tokio::sync::watch::Receiver<bool> {
         let (ready, stop) = (config.ready.subscribe(), CancellationToken::new());
         let (wds, its) = (self.faults.client(self.wds.client.clone()), self.its.client.clone());

@@ -341,3 +341,66 @@ async fn ks_167_aggregate_and_answers_are_independent() {
     scene.wds.until(&path, |it| first(it, "sum") == json!([number("3")])).await;
     scene.end().await;
 }
+
+/// KS-197: two policies that select one object are two CombinedStatus objects, each with its own destinations and
+/// collectors; one that goes takes its own along and leaves the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_197_two_policies_give_two_combined_statuses() {
+    let scene = scene().await;
+    let web = scene.deployment("web").await;
+    scene.collector("n", count()).await;
+    scene.collector("st", whole()).await;
+    let tide = scene.tide(fleet(), collecting(&["n"])).await;
+    let clause = downsync(collecting(&["st", "n"]));
+    let other =
+        scene.policy("other", json!({"clusterSelectors": only("cluster2"), "downsync": clause})).await;
+    scene.report("cluster1", json!({"availableReplicas": 1})).await;
+    scene.report("cluster2", json!({"availableReplicas": 2})).await;
+    let (ours, theirs) = (path_of(&tide, &web), path_of(&other, &web));
+    let two = json!([string("cluster2"), {"type": "Object", "object": {"availableReplicas": 2}}]);
+    let it = scene.wds.until(&theirs, |it| first(it, "st") == two).await;
+    assert_eq!((columns(&it, "st").len(), first(&it, "n")), (1, json!([number("1")])));
+    assert_eq!(it["metadata"]["labels"]["status.kubestellar.io/binding-policy"], "other");
+    let it = scene.wds.until(&ours, |it| first(it, "n") == json!([number("2")])).await;
+    assert!(result(&it, "st").is_null(), "it did not ask for that");
+    assert_eq!(it["metadata"]["labels"]["status.kubestellar.io/binding-policy"], "tide");
+    scene.wds.delete(&format!("{POLICIES}/other")).await;
+    scene.wds.until_any(&theirs, |it| it.is_none()).await;
+    let still = scene.wds.get(&ours).await.unwrap();
+    assert_eq!(still["metadata"]["uid"], it["metadata"]["uid"]);
+    scene.end().await;
+}
+
+/// KS-196: a Binding that is gone when its condition is to be written is no error: nothing is tried again for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_196_a_binding_that_is_gone_is_no_error() {
+    let mut scene = Scene::without_controllers().await;
+    scene.mailboxes().await;
+    let metrics = runtime::metrics::Metrics::default();
+    // Whatever is written about the conditions of a Binding comes too late.
+    scene.faults.refuse("/bindings/tide/status", 404);
+    scene.run_counted(metrics.clone()).await;
+    scene.wds.post(NAMESPACES, json!({"metadata": {"name": "n"}})).await;
+    scene.deployment("web").await;
+    scene.tide(fleet(), collecting(&["ghost"])).await;
+    scene.wds.until(&format!("{BINDINGS}/tide"), |_| true).await;
+    let tried = |scene: &Scene| {
+        let asked = scene.faults.asked.lock().unwrap();
+        asked.iter().filter(|(it, _)| it.starts_with("PATCH") && it.contains("/bindings/tide/status")).count()
+    };
+    let refused = async {
+        while tried(&scene) == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), refused).await.unwrap();
+    scene.wds.delete(TIDE).await;
+    scene.wds.until_any(&format!("{BINDINGS}/tide"), |it| it.is_none()).await;
+    // Later work is done, and by then nothing was tried again.
+    scene.collector("late", count()).await;
+    scene.wds.until(&format!("{COLLECTORS}/late"), |it| it["status"]["observedGeneration"] == 1).await;
+    let text = metrics.text();
+    let retries = "workqueue_retries_total{name=\"Status-wds1\"} 0";
+    assert!(text.lines().any(|line| line == retries), "{text}");
+    scene.end().await;
+}

@@ -227,3 +227,37 @@ async fn ks_157_conflicts_are_retried() {
     scene.wds.until(WEB, |it| it["status"] == json!({"replicas": 1})).await;
     scene.end().await;
 }
+
+/// A status that the WDS does not take is told on the policy that asks for it, and in an Event, not tried again and again; other
+/// objects get theirs meanwhile, and once it is taken the error goes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_status_is_told_on_its_policy() {
+    let scene = scene().await;
+    scene.deployment("web").await;
+    scene.deployment("well").await;
+    scene.tide(only("cluster1"), json!({"wantSingletonReportedState": true})).await;
+    scene.faults.refuse("deployments/web/status", 422);
+    scene.report("cluster1", json!({"replicas": 1})).await;
+    let mut source = web();
+    source["name"] = json!("well");
+    scene.work("cluster1", "well", source).await;
+    scene.report_as("cluster1", "well", json!({"replicas": 2})).await;
+    let told = |it: &Value| it["status"]["errors"].as_array().is_some_and(|all| all.len() == 1);
+    let tide = scene.wds.until(TIDE, told).await;
+    let line = "deployments.apps n/web: the status that is reported for it is refused: refused by the test";
+    assert_eq!(tide["status"]["errors"][0], line);
+    let events = scene
+        .wds
+        .until("/api/v1/namespaces/default/events", |it| {
+            it["items"].as_array().unwrap().iter().any(|it| it["message"] == line)
+        })
+        .await;
+    assert!(events["items"].as_array().unwrap().iter().all(|it| it["involvedObject"]["name"] == "tide"));
+    let well = "/apis/apps/v1/namespaces/n/deployments/well";
+    scene.wds.until(well, |it| it["status"] == json!({"replicas": 2})).await;
+    scene.faults.heal();
+    scene.report("cluster1", json!({"replicas": 3})).await;
+    scene.wds.until(WEB, |it| it["status"] == json!({"replicas": 3})).await;
+    scene.wds.until(TIDE, |it| it["status"].get("errors").is_none()).await;
+    scene.end().await;
+}
