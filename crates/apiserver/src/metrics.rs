@@ -1,10 +1,12 @@
 //! `/metrics` of a space, in the Prometheus text format (AS-009): requests, watches and objects, under the names that
 //! kube-apiserver has for them.
 //!
-//! Labels are bounded by what is served: a path that leads nowhere, or a method nobody knows, makes no series of its own. One
-//! request costs a look-up under a short lock; making the text costs the number of series.
+//! Labels are bounded by what is served: a path that leads nowhere, or a method nobody knows, makes no series of its own, and
+//! the series of a resource end with it. Beyond [`MOST_SERIES`] what would be a new series is counted without its resource. One
+//! request costs a look-up under a short lock, the first after a change of what is served a pass over all series; making
+//! the text costs their number.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -26,6 +28,9 @@ const BUCKETS: [f64; 23] = [
     20.0, 30.0, 45.0, 60.0,
 ];
 
+/// Label sets kept of requests; each has a histogram.
+const MOST_SERIES: usize = 10_000;
+
 /// What a request was about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Labels {
@@ -39,16 +44,8 @@ pub(crate) struct Labels {
 
 impl Labels {
     pub(crate) fn of(info: &RequestInfo, catalog: &Catalog) -> Self {
-        let nowhere = |verb| Self {
-            verb,
-            group: String::new(),
-            version: String::new(),
-            resource: String::new(),
-            subresource: String::new(),
-            scope: "",
-        };
         let found = catalog.resource(&info.group, &info.version, &info.resource).filter(|_| info.is_resource);
-        let Some(descriptor) = found else { return nowhere(method(&info.verb)) };
+        let Some(descriptor) = found else { return Self::nowhere(method(&info.verb)) };
         let known = descriptor.subresources.contains_key(&info.subresource);
         Self {
             verb: verb(&info.verb),
@@ -62,6 +59,23 @@ impl Labels {
                 (true, true) => "cluster",
             },
         }
+    }
+
+    /// Of a request to no resource.
+    fn nowhere(verb: &'static str) -> Self {
+        Self {
+            verb,
+            group: String::new(),
+            version: String::new(),
+            resource: String::new(),
+            subresource: String::new(),
+            scope: "",
+        }
+    }
+
+    /// Whether what it was about is still served.
+    fn is_served(&self, catalog: &Catalog) -> bool {
+        self.resource.is_empty() || catalog.resource(&self.group, &self.version, &self.resource).is_some()
     }
 
     fn write(&self, out: &mut String) {
@@ -128,6 +142,8 @@ struct Inner {
     watching: Mutex<BTreeMap<Labels, i64>>,
     /// By group, version and kind.
     watch_events: Mutex<BTreeMap<[String; 3], Arc<AtomicU64>>>,
+    /// The catalog's generation at which all series were of something served.
+    cleared: AtomicU64,
 }
 
 /// A request under way.
@@ -184,9 +200,14 @@ impl Metrics {
     }
 
     /// A request has been answered; of a watch, only that it was.
-    pub(crate) fn answered(&self, labels: Labels, code: u16, took: Duration) {
+    pub(crate) fn answered(&self, labels: Labels, catalog: &Catalog, code: u16, took: Duration) {
+        if self.0.cleared.swap(catalog.generation, Ordering::Relaxed) != catalog.generation {
+            self.forget_unserved(catalog);
+        }
         let watch = labels.verb == "WATCH";
         let mut requests = self.0.requests.lock();
+        let full = requests.len() >= MOST_SERIES && !requests.contains_key(&labels);
+        let labels = if full { Labels::nowhere(labels.verb) } else { labels };
         let entry = requests.entry(labels).or_default();
         *entry.codes.entry(code).or_default() += 1;
         if watch {
@@ -201,6 +222,15 @@ impl Metrics {
         entry.durations.count += 1;
     }
 
+    /// Drops the series of what is not served any more.
+    fn forget_unserved(&self, catalog: &Catalog) {
+        self.0.requests.lock().retain(|labels, _| labels.is_served(catalog));
+        let kinds: BTreeSet<[&str; 3]> =
+            catalog.all().map(|d| [d.group.as_str(), d.version.as_str(), d.kind.as_str()]).collect();
+        let served = |kind: &[String; 3]| kinds.contains(&kind.each_ref().map(String::as_str));
+        self.0.watch_events.lock().retain(|kind, _| served(kind));
+    }
+
     pub(crate) fn watch(&self, labels: Labels, descriptor: &Descriptor) -> Watching {
         *self.0.watching.lock().entry(labels.clone()).or_default() += 1;
         let kind = [descriptor.group.clone(), descriptor.version.clone(), descriptor.kind.clone()];
@@ -209,7 +239,9 @@ impl Metrics {
     }
 
     /// All of it as text, with the number of objects that `store` holds.
-    pub(crate) fn text(&self, store: &SpaceStore) -> String {
+    pub(crate) fn text(&self, store: &SpaceStore, catalog: &Catalog) -> String {
+        // A request that was under way while its resource went may have left a series behind.
+        self.forget_unserved(catalog);
         let mut out = String::new();
         self.write_requests(&mut out);
         head(
@@ -281,4 +313,52 @@ impl Metrics {
 
 fn head(out: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(resource: &str) -> Labels {
+        Labels {
+            group: "apps".into(),
+            version: "v1".into(),
+            resource: resource.into(),
+            scope: "cluster",
+            ..Labels::nowhere("LIST")
+        }
+    }
+
+    /// AS-009: series end with what they were about, also when a late answer brought one back, and do not grow without end.
+    #[test]
+    fn as_009_series_are_bounded_by_what_is_served() {
+        let catalog = crate::builtin::catalog();
+        let metrics = Metrics::default();
+        let count = || metrics.0.requests.lock().len();
+        metrics.answered(labels("deployments"), &catalog, 200, Duration::ZERO);
+        metrics.answered(labels("gone"), &catalog, 200, Duration::ZERO);
+        assert_eq!(count(), 2, "looked for once per catalog");
+        let mut next = (*catalog).clone();
+        next.generation += 1;
+        metrics.answered(Labels::nowhere("GET"), &next, 404, Duration::ZERO);
+        assert!(!metrics.0.requests.lock().contains_key(&labels("gone")));
+        assert_eq!(count(), 2);
+        metrics.answered(labels("gone"), &next, 200, Duration::ZERO);
+        metrics.0.watch_events.lock().insert(["apps".into(), "v1".into(), "Gone".into()], Arc::default());
+        metrics
+            .0
+            .watch_events
+            .lock()
+            .insert(["apps".into(), "v1".into(), "Deployment".into()], Arc::default());
+        metrics.forget_unserved(&next);
+        assert_eq!(count(), 2);
+        assert_eq!(metrics.0.watch_events.lock().len(), 1);
+        for index in 0..MOST_SERIES + 50 {
+            metrics.answered(labels(&format!("r{index}")), &next, 200, Duration::ZERO);
+        }
+        assert!(count() <= MOST_SERIES + 1, "{}", count());
+        let requests = metrics.0.requests.lock();
+        let rest = requests.get(&Labels::nowhere("LIST")).expect("what is beyond is counted all the same");
+        assert_eq!(rest.codes.get(&200), Some(&52));
+    }
 }

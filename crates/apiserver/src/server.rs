@@ -185,7 +185,6 @@ impl ApiServer {
         let under_way = self.shared.metrics.begin(&info);
         let answer = self.serve(&parts, body, &query, &info, &mut warnings).await;
         drop(under_way);
-        let labels = Labels::of(&info, &self.catalog.load());
         let mut response = answer.unwrap_or_else(|error| {
             if negotiate::protobuf_only(&parts.headers) {
                 return response::error_protobuf(&error);
@@ -195,7 +194,10 @@ impl ApiServer {
                 && error.details.as_deref().is_some_and(|d| *d == Details::default());
             response::error(&error, routing || negotiate::pretty(&parts.headers, &query))
         });
-        self.shared.metrics.answered(labels, response.status().as_u16(), begun.elapsed());
+        let catalog = self.catalog.load();
+        let labels = Labels::of(&info, &catalog);
+        self.shared.metrics.answered(labels, &catalog, response.status().as_u16(), begun.elapsed());
+        drop(catalog);
         response::add_warnings(&mut response, &warnings);
         let headers = response.headers_mut();
         headers.insert("audit-id", audit_id(&parts));
@@ -356,7 +358,7 @@ impl ApiServer {
         }
         if parts.method == Method::GET {
             if path == "/metrics" {
-                let text = self.shared.metrics.text(self.store());
+                let text = self.shared.metrics.text(self.store(), &catalog);
                 return Ok(response::new(StatusCode::OK, metrics::CONTENT_TYPE, text));
             }
             let advertise = &self.shared.config.advertise;

@@ -159,17 +159,20 @@ async fn try_lock(file: &File) -> Result<(), TryLockError> {
     file.try_lock()
 }
 
-/// Writes a file as a whole: temporary file beside it, fsync, rename. Keeps the mode of an existing file.
+/// Writes a file as a whole: temporary file beside it, fsync, rename. An existing file keeps what it has of `mode`, but
+/// becomes no wider than that: what is written here may be a key.
 pub(crate) fn write_atomically(path: &Path, text: &[u8], mode: u32) -> std::io::Result<()> {
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let dir = target.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(dir)?;
-    let mode = fs::metadata(&target).map_or(mode, |m| m.permissions().mode() & 0o777);
+    let mode = fs::metadata(&target).map_or(mode, |m| m.permissions().mode() & mode);
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     let temporary = dir.join(format!(".{name}.{}.tmp", std::process::id()));
     let written = (|| {
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&temporary)?;
+        // Also that of one that a crash left behind.
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
         file.write_all(text)?;
         file.sync_all()?;
         fs::rename(&temporary, &target)
@@ -227,16 +230,21 @@ mod tests {
         assert!(start.await.is_ok());
     }
 
-    /// SP-093: a file is replaced as a whole and keeps its mode.
+    /// SP-093: a file is replaced as a whole and keeps its mode, as far as nobody else may read it.
     #[test]
-    fn sp_093_write_keeps_mode() {
+    fn sp_093_write_keeps_a_mode_that_is_tight() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("config");
         write_atomically(&file, b"one", 0o600).unwrap();
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
-        write_atomically(&file, b"two", 0o600).unwrap();
-        assert_eq!(fs::read(&file).unwrap(), b"two");
-        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+        let temporary = dir.path().join(format!(".config.{}.tmp", std::process::id()));
+        fs::write(&temporary, b"left behind").unwrap();
+        fs::set_permissions(&temporary, fs::Permissions::from_mode(0o644)).unwrap();
+        for (before, after) in [(0o640, 0o600), (0o666, 0o600), (0o400, 0o400)] {
+            fs::set_permissions(&file, fs::Permissions::from_mode(before)).unwrap();
+            write_atomically(&file, b"two", 0o600).unwrap();
+            assert_eq!(fs::read(&file).unwrap(), b"two");
+            assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, after, "{before:o}");
+        }
     }
 }

@@ -231,7 +231,11 @@ impl Member {
             let body = json!({"apiVersion": format!("{ADDON_GROUP}/v1alpha1"), "kind": "ManagedClusterAddOn",
                 "metadata": {"name": STATUS_ADDON, "namespace": namespace},
                 "spec": {"installNamespace": OCM_ADDON_NAMESPACE}});
-            self.hub.create::<Value>(&gvr, namespace, body.to_string().into_bytes()).await?;
+            match self.hub.create::<Value>(&gvr, namespace, body.to_string().into_bytes()).await {
+                // The add-on manager was faster.
+                Err(error) if is_conflict(&error) => {}
+                other => drop(other?),
+            }
         }
         let available = found.as_ref().is_some_and(|addon| {
             addon.pointer("/status/conditions").and_then(Value::as_array).is_some_and(|all| {

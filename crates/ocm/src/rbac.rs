@@ -279,23 +279,38 @@ pub async fn create_missing(rest: &Rest, objects: &[Value]) -> Result<(), kube::
 }
 
 /// Creates what is missing and puts right what differs. Costs one read per object when nothing does.
+///
+/// Clusters share roles, and several who enter at once make them at once: who finds that another was faster looks again.
 pub async fn reconcile(rest: &Rest, objects: &[Value]) -> Result<(), kube::Error> {
     for object in objects {
-        let at = Place::of(object);
-        let live: Option<Value> = rest.find(&at.gvr, at.namespace, at.name).await?;
-        if let Some(live) = &live {
-            let going = live.pointer("/metadata/deletionTimestamp").is_some();
-            if covers(live, object) && !going {
-                continue;
-            }
-            // Neither can be taken back: a role that a binding refers to, and a deletion.
-            if going || live.get("roleRef") != object.get("roleRef") {
-                remove(rest, &at).await?;
+        let mut tries = 0;
+        while let Err(error) = reconcile_one(rest, object).await {
+            tries += 1;
+            if !is_conflict(&error) || tries == TRIES {
+                return Err(error);
             }
         }
-        rest.apply::<Value>(&at.gvr, at.namespace, at.name, object, MANAGER, true).await?;
     }
     Ok(())
+}
+
+/// How often one object is looked at that others write at the same time.
+const TRIES: usize = 5;
+
+async fn reconcile_one(rest: &Rest, object: &Value) -> Result<(), kube::Error> {
+    let at = Place::of(object);
+    let live: Option<Value> = rest.find(&at.gvr, at.namespace, at.name).await?;
+    if let Some(live) = &live {
+        let going = live.pointer("/metadata/deletionTimestamp").is_some();
+        if covers(live, object) && !going {
+            return Ok(());
+        }
+        // Neither can be taken back: a role that a binding refers to, and a deletion.
+        if going || live.get("roleRef") != object.get("roleRef") {
+            remove(rest, &at).await?;
+        }
+    }
+    rest.apply::<Value>(&at.gvr, at.namespace, at.name, object, MANAGER, true).await.map(drop)
 }
 
 /// Whether everything that `wanted` says is so in `live`. Lists must be equal.
@@ -435,6 +450,54 @@ mod tests {
         assert!(!covers(&live, wanted));
         live["rules"] = json!([]);
         assert!(!covers(&live, wanted));
+    }
+
+    /// A request's method, and the code and body of its answer.
+    type Exchange = (&'static str, u16, Value);
+
+    /// Answers each request from a script; what was not asked is left.
+    fn scripted(script: Vec<Exchange>) -> (Rest, std::sync::Arc<parking_lot::Mutex<Vec<Exchange>>>) {
+        let left = std::sync::Arc::new(parking_lot::Mutex::new(script));
+        let todo = left.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (method, code, body) = todo.lock().remove(0);
+            assert_eq!(request.method().as_str(), method, "{}", request.uri());
+            let body = kube::client::Body::from(body.to_string().into_bytes());
+            let answer = http::Response::builder().status(code).body(body).unwrap();
+            async move { Ok::<_, std::convert::Infallible>(answer) }
+        });
+        (Rest::new(kube::Client::new(service, "default")), left)
+    }
+
+    fn refusal(code: u16, reason: &str) -> Value {
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
+            "message": reason, "details": {"name": SHARED_REGISTRATION}})
+    }
+
+    /// OCM-044: a role that another cluster's controller made between our look and our write is as good as ours; one that
+    /// differs is put right.
+    #[tokio::test]
+    async fn ocm_044_a_shared_role_is_made_by_whoever_is_first() {
+        let wanted = on_hub("c1").remove(0);
+        let mut other = wanted.clone();
+        other["rules"] = json!([]);
+        let exists = || ("PATCH", 409, refusal(409, "AlreadyExists"));
+        let missing = || ("GET", 404, refusal(404, "NotFound"));
+        for script in [
+            vec![missing(), exists(), ("GET", 200, wanted.clone())],
+            vec![missing(), exists(), ("GET", 200, other), ("PATCH", 200, wanted.clone())],
+            vec![missing(), exists(), missing(), exists(), ("GET", 200, wanted.clone())],
+        ] {
+            let (rest, left) = scripted(script);
+            reconcile(&rest, std::slice::from_ref(&wanted)).await.unwrap();
+            assert!(left.lock().is_empty());
+        }
+        let endless = (0..TRIES).flat_map(|_| [missing(), exists()]).collect();
+        let (rest, left) = scripted(endless);
+        let error = reconcile(&rest, std::slice::from_ref(&wanted)).await.unwrap_err();
+        assert!(is_conflict(&error) && left.lock().is_empty());
+        let (rest, _) = scripted(vec![missing(), ("PATCH", 403, refusal(403, "Forbidden"))]);
+        assert!(!is_conflict(&reconcile(&rest, &[wanted]).await.unwrap_err()));
     }
 
     #[test]

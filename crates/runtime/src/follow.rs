@@ -89,6 +89,9 @@ enum TurnError {
     Silent,
     #[error("building a request: {0}")]
     Request(#[from] http::Error),
+    /// What is not in a list is taken for gone, so what is none must not pass for an empty one.
+    #[error("the answer is no list: it has no {0}")]
+    NoList(&'static str),
 }
 
 #[derive(Deserialize)]
@@ -96,8 +99,9 @@ enum TurnError {
 struct List<T> {
     #[serde(default)]
     metadata: ListMeta,
-    #[serde(default = "Vec::new", deserialize_with = "null_is_empty")]
-    items: Vec<T>,
+    /// None if the answer has no such field: it is no list then.
+    #[serde(default = "none", deserialize_with = "null_is_empty")]
+    items: Option<Vec<T>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -108,8 +112,15 @@ struct ListMeta {
     more: String,
 }
 
-fn null_is_empty<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(d: D) -> Result<Vec<T>, D::Error> {
-    Ok(Option::deserialize(d)?.unwrap_or_default())
+fn none<T>() -> Option<T> {
+    None
+}
+
+/// Servers written in Go write an empty list as null.
+fn null_is_empty<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(
+    d: D,
+) -> Result<Option<Vec<T>>, D::Error> {
+    Ok(Some(Option::deserialize(d)?.unwrap_or_default()))
 }
 
 const PAGE: u32 = 500;
@@ -170,7 +181,11 @@ impl<S: Sink> Follower<S> {
                 }
                 page => page?,
             };
-            for item in page.items {
+            let items = page.items.ok_or(TurnError::NoList("items"))?;
+            if page.metadata.resource_version.is_empty() {
+                return Err(TurnError::NoList("resourceVersion"));
+            }
+            for item in items {
                 seen.insert(S::key(&item));
                 self.sink.put(item);
             }
@@ -253,6 +268,9 @@ impl<S: Sink> Follower<S> {
                 if listing.is_none() {
                     self.version = Some(mark.metadata.resource_version);
                 } else if mark.metadata.annotations.get(END_OF_LIST).is_some_and(|end| end == "true") {
+                    if mark.metadata.resource_version.is_empty() {
+                        return Err(TurnError::NoList("resourceVersion"));
+                    }
                     self.version = Some(mark.metadata.resource_version);
                     if let Some(seen) = listing.take() {
                         self.sink.complete(seen);

@@ -213,6 +213,36 @@ async fn a_resource_that_is_not_served_is_waited_for() {
     script.end().await;
 }
 
+/// What a server, or something before it, answers instead of a list deletes nothing: it is asked again.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_no_list_deletes_nothing() {
+    let no_stream = || refusal(STREAM, 422);
+    let gone = || refusal("watch=true&resourceVersion=5", 410);
+    let list = |object: Value| exchange("", vec![object]);
+    let full = json!({"metadata": {"resourceVersion": "5"}, "items": [map("a", 1)]});
+    let empty = json!({"metadata": {"resourceVersion": "7"}, "items": null});
+    let mut script = play(
+        maps(),
+        vec![
+            no_stream(),
+            list(full),
+            gone(),
+            list(json!({})),
+            list(json!({"metadata": {"resourceVersion": "6"}})),
+            list(json!({"items": []})),
+            list(json!({"metadata": {}, "items": []})),
+            list(empty),
+            Exchange {
+                open: true,
+                ..exchange("watch=true&resourceVersion=7", vec![event("ADDED", map("b", 8))])
+            },
+        ],
+    );
+    // Were one of the four taken for a list, the script would not be followed to its end.
+    script.tells(&["+a@1", "synced", "-a@1", "+b@8"]).await;
+    script.end().await;
+}
+
 /// A server that forgets at once is not listed without pause, neither for an informer nor for a feed: both follow in
 /// the same way.
 #[tokio::test(start_paused = true)]

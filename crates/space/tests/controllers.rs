@@ -223,6 +223,74 @@ async fn as_054_an_approved_request_is_signed_and_opens_the_space() {
     s.stop().await;
 }
 
+/// AS-054, OCM-040: what was decided more than an hour ago goes, what was decided now stays; a request that gets old
+/// while the controllers run, and one that they find so, are the same.
+#[tokio::test]
+async fn as_054_old_requests_are_cleared_away() {
+    let s = Running::start().await;
+    let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let now = jiff::Timestamp::now();
+    let old = now - jiff::SignedDuration::from_secs(2 * 60 * 60);
+    for (name, verdict, at) in
+        [("new", "Denied", now), ("denied", "Denied", old), ("approved", "Approved", old)]
+    {
+        let request = json!({
+            "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": name},
+            "spec": {"signerName": "example.com/nobody", "usages": ["client auth"], "request": CSR_BASE64},
+        });
+        let mut decided = s.post(requests, request).await;
+        let at = at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        decided["status"] = json!({"conditions": [
+            {"type": verdict, "status": "True", "reason": "Test", "message": "", "lastUpdateTime": at}]});
+        let approval = format!("{requests}/{name}/approval");
+        s.send("PUT", &approval, "application/json", Some(decided)).await.unwrap();
+    }
+    s.until_gone(&format!("{requests}/denied")).await;
+    s.until_gone(&format!("{requests}/approved")).await;
+    assert!(s.get(&format!("{requests}/new")).await.is_some());
+    s.stop().await;
+}
+
+/// AS-055: a kubelet's first certificate takes no human where its user may ask for nodes, once it may.
+#[tokio::test]
+async fn as_055_a_kubelet_is_let_in_by_right() {
+    use base64::Engine as _;
+    let s = Running::start().await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let subject = json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "boot"}]);
+    let bind = |name: &str, role: &str| {
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": subject.clone()})
+    };
+    s.post(&format!("{rbac}/clusterrolebindings"), bind("boot", "system:node-bootstrapper")).await;
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:nodes");
+    params.distinguished_name.push(rcgen::DnType::CommonName, "system:node:n1");
+    let key = rcgen::KeyPair::generate().unwrap();
+    let pem = params.serialize_request(&key).unwrap().pem().unwrap();
+    let request = json!({
+        "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": "n1"},
+        "spec": {"signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+            "usages": ["client auth", "digital signature"],
+            "request": base64::engine::general_purpose::STANDARD.encode(pem)},
+    });
+    let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let boot = s.space.client(&Identity::component("boot", &[]));
+    let body = serde_json::to_vec(&request).unwrap();
+    let asked = http::Request::post(requests).header("content-type", "application/json").body(body).unwrap();
+    let made: Value = boot.request(asked).await.unwrap();
+    assert_eq!(made["spec"]["username"], "boot");
+    // Nobody has approved it; the right comes, and with it the certificate.
+    let role = "system:certificates.k8s.io:certificatesigningrequests:nodeclient";
+    s.post(&format!("{rbac}/clusterrolebindings"), bind("nodes", role)).await;
+    let issued = |found: &Value| found["status"]["certificate"].as_str().is_some_and(|text| !text.is_empty());
+    let signed = s.until_is(&format!("{requests}/n1"), issued).await;
+    assert_eq!(signed["status"]["conditions"][0]["reason"], "AutoApproved");
+    s.stop().await;
+}
+
 #[tokio::test]
 async fn as_056_an_aggregated_role_follows_its_parts() {
     let s = Running::start().await;

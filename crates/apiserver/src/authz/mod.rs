@@ -11,10 +11,12 @@ mod escalation;
 mod index;
 mod rbac;
 mod rules;
+mod signers;
 
 pub use aggregation::aggregate;
 pub use escalation::check_escalation;
 pub use rules::Rule;
+pub(crate) use signers::check_signer;
 
 use rbac::Rbac;
 

@@ -14,6 +14,7 @@ use super::object::{finalizers, is_terminating, meta, meta_str, set_meta};
 use super::read::to_storage;
 use super::store_access::{CommitError, LiveLookup, remove};
 use super::{Cx, Presenter, output};
+use crate::authz::check_signer;
 use crate::codec::decode::{Decoder, body_format, parse};
 use crate::codec::negotiate::Endpoint;
 use crate::encode;
@@ -234,7 +235,11 @@ async fn prepare(
     let warnings = d.strategy.warnings(new, Some(live));
     create::escalation(cx, new, Some(live))?;
     cx.warnings.extend(warnings);
-    create::refuse_invalid(&d, new, &errors)
+    create::refuse_invalid(&d, new, &errors)?;
+    if d.plural == "certificatesigningrequests" && !d.is_custom() {
+        check_signer(&cx.shared.config.authorizer, cx.user, update.subresource, new, live)?;
+    }
+    Ok(())
 }
 
 /// Whether this update took away the last thing that kept a deleted object.

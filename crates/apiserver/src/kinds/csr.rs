@@ -9,6 +9,8 @@ use serde_json::{Map, Value, json};
 use super::check::Errs;
 use super::spec::{Counted, Spec, WITH_STATUS};
 use super::value::{at, ensure, has, int, list, object_mut, path, put, text};
+use crate::authz::MASTERS;
+use crate::error::ApiError;
 use crate::strategy::{NameRule, WriteContext};
 
 pub(super) const CSR: Spec = Spec {
@@ -18,6 +20,7 @@ pub(super) const CSR: Spec = Spec {
     fields: &[("spec.signerName", "spec.signerName", "")],
     default: |obj| ensure(obj, "spec"),
     create,
+    admit: |_, obj| restrict_subject(obj),
     // The spec is the server's own copy of what was asked.
     resets: |sub| sub.is_none().then_some(&["spec", "status"]),
     update: |_, obj, old| {
@@ -74,6 +77,30 @@ fn create(cx: &WriteContext<'_>, obj: &mut Value) {
     if !cx.user.extra.is_empty() {
         spec.insert("extra".into(), json!(cx.user.extra));
     }
+}
+
+/// Nobody is signed into the group that may do everything, whoever approves (`CertificateSubjectRestriction`). What is no
+/// request is for validation to refuse.
+fn restrict_subject(obj: &Value) -> Result<(), ApiError> {
+    const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+    if text(at(obj, "spec"), "signerName") != SIGNER
+        || !organizations(text(at(obj, "spec"), "request")).iter().any(|o| o == MASTERS)
+    {
+        return Ok(());
+    }
+    let why = format!("use of {SIGNER} signer with {MASTERS} group is not allowed");
+    let name = text(at(obj, "metadata"), "name");
+    Err(ApiError::forbidden("certificates.k8s.io", "certificatesigningrequests", name, &why))
+}
+
+fn organizations(encoded: &str) -> Vec<String> {
+    use x509_parser::prelude::FromDer as _;
+    let pem = BASE64.decode(encoded).unwrap_or_default();
+    let Ok((_, block)) = x509_parser::pem::parse_x509_pem(&pem) else { return Vec::new() };
+    let parsed = x509_parser::certification_request::X509CertificationRequest::from_der(&block.contents);
+    let Ok((_, request)) = parsed else { return Vec::new() };
+    let subject = &request.certification_request_info.subject;
+    subject.iter_organization().filter_map(|one| one.as_str().ok().map(str::to_owned)).collect()
 }
 
 fn is_verdict(condition: &Value) -> bool {
@@ -181,6 +208,9 @@ fn signer(name: &str, place: &Path, errs: &mut Errs) {
     if name.is_empty() {
         errs.required(place, "");
         return;
+    }
+    if name == "kubernetes.io/legacy-unknown" {
+        errs.invalid_str(place, name, "the legacy signerName is not allowed via this API version");
     }
     let Some((domain, rest)) =
         name.split_once('/').filter(|(d, p)| !d.is_empty() && !p.is_empty() && !p.contains('/'))

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt as _, Full};
 use kubestellar_apiserver::authn::{Authenticator, AuthnConfig};
+use kubestellar_apiserver::authz::Authorizer;
 use kubestellar_apiserver::identity::{Caller, UserInfo};
 use kubestellar_apiserver::response::Body;
 use kubestellar_apiserver::server::{ApiServer, ApiServerConfig};
@@ -59,10 +60,25 @@ pub(crate) struct TestServer {
 impl TestServer {
     /// With namespace `t` besides the system namespaces.
     pub(crate) async fn start() -> Self {
+        Self::start_with(|_| ()).await
+    }
+
+    /// The same, where roles decide; `tester` is in `system:masters` and may impersonate.
+    pub(crate) async fn start_with_roles() -> Self {
+        Self::start_with(|config| {
+            config.authorizer = Authorizer::rbac(config.store.clone());
+            config.rbac_bootstrap = true;
+        })
+        .await
+    }
+
+    async fn start_with(configure: impl FnOnce(&mut ApiServerConfig)) -> Self {
         let engine = Engine::in_memory();
         let store = engine.space("test").expect("a new space");
         let authenticator = Arc::new(Authenticator::new(AuthnConfig::default()).expect("no credentials"));
-        let server = ApiServer::start(ApiServerConfig::open(store, authenticator)).await.expect("a server");
+        let mut config = ApiServerConfig::open(store, authenticator);
+        configure(&mut config);
+        let server = ApiServer::start(config).await.expect("a server");
         let test = Self { server, engine };
         test.post("/api/v1/namespaces", json!({"metadata": {"name": "t"}})).await.expect(201);
         test

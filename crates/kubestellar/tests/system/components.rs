@@ -184,7 +184,7 @@ async fn travels(wds: &Bare, wec: &Bare) {
     assert_eq!(back.data["status"], status);
 }
 
-/// OCM-A-33, SP-115, SP-116, SP-117, SP-118: a cluster of another process joins with a printed line, is accepted, gets its
+/// OCM-019, OCM-A-33, SP-115, SP-116, SP-117, SP-118: a cluster of another process joins with a printed line, is accepted, gets its
 /// workload, goes on when either side starts again, and leaves without residue.
 #[tokio::test(flavor = "multi_thread")]
 async fn sp_116_a_cluster_from_outside_joins_and_leaves() {

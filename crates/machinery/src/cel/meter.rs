@@ -16,7 +16,7 @@ use kube_cel::cel::{Context, ExecutionError, Value as Cel};
 
 /// Work that one evaluation may need, in values walked over (16 bytes of text are one): Kubernetes' limit for one
 /// expression.
-const BUDGET: u64 = 1_000_000;
+pub(crate) const BUDGET: u64 = 1_000_000;
 /// What compiling a regular expression costs, for each byte.
 const REGEX_BYTE: u64 = 200;
 /// What it costs at least when it can repeat things.
@@ -24,12 +24,23 @@ const REGEX_REPEAT: u64 = 50_000;
 
 thread_local! {
     static LEFT: Cell<u64> = const { Cell::new(0) };
+    static EXHAUSTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs something on this thread with a full budget.
-pub(super) fn with_budget<T>(run: impl FnOnce() -> T) -> T {
-    LEFT.set(BUDGET);
-    run()
+/// What became of a run.
+pub(crate) struct Spent {
+    /// Work that was done.
+    pub(crate) cost: u64,
+    /// It was stopped, or would have been: what it came to does not count.
+    pub(crate) exhausted: bool,
+}
+
+/// Runs something on this thread with this budget.
+pub(super) fn with_budget<T>(budget: u64, run: impl FnOnce() -> T) -> (T, Spent) {
+    LEFT.set(budget);
+    EXHAUSTED.set(false);
+    let done = run();
+    (done, Spent { cost: budget - LEFT.get(), exhausted: EXHAUSTED.get() })
 }
 
 fn pay(cost: u64) -> Result<(), ExecutionError> {
@@ -41,6 +52,7 @@ fn pay(cost: u64) -> Result<(), ExecutionError> {
         None => {
             // Nothing that goes on in spite of the error gets far.
             LEFT.set(0);
+            EXHAUSTED.set(true);
             Err(ExecutionError::function_error("", "operation cancelled: actual cost limit exceeded"))
         }
     }
@@ -81,7 +93,7 @@ fn format_cost(value: &Cel) -> u64 {
 }
 
 /// All functions of rules, and those that [`rewrite`] puts in.
-pub(super) fn environment() -> &'static Context<'static> {
+pub(crate) fn environment() -> &'static Context<'static> {
     static ENVIRONMENT: OnceLock<Context<'static>> = OnceLock::new();
     ENVIRONMENT.get_or_init(|| {
         let mut context = crate::rules::functions();

@@ -1,9 +1,8 @@
 //! CEL expressions of users, outside of schemas: compiled once, and stopped when they need too much work.
 //!
-//! The functions are those of rules ([`crate::rules`]): CEL's own and those of Kubernetes. Rules are held to an
-//! upper bound of their work, taken before they run. Here the work is counted while it is done, since the tables that
-//! such expressions look at are not described by any schema: loops, comparisons, and functions pay for the values
-//! that they walk over or make (`meter`). What runs out of budget ends with an error.
+//! The functions are those of rules ([`crate::rules`]): CEL's own and those of Kubernetes. The work is counted while it is
+//! done, for rules too: loops, comparisons, and functions pay for the values that they walk over or make (`meter`). What
+//! runs out of budget ends with an error.
 //!
 //! Evaluation is synchronous and takes a second at the worst; callers keep it off threads that others wait for.
 
@@ -17,8 +16,9 @@ use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 
 use kube_cel::cel::common::ast::IdedExpr;
-use kube_cel::cel::{Context, Value as Cel};
+use kube_cel::cel::{Context, ExecutionError, Value as Cel};
 
+pub(crate) use meter::{BUDGET, Spent, environment};
 pub use value::Value;
 
 use crate::rules;
@@ -57,9 +57,38 @@ impl<'n> Variable<'n> {
 /// A compiled expression.
 #[derive(Clone, Debug)]
 pub struct Expression {
-    root: IdedExpr,
+    metered: Metered,
     variables: BTreeSet<String>,
+}
+
+/// An expression that pays for what it does.
+#[derive(Clone, Debug)]
+pub(crate) struct Metered {
+    root: IdedExpr,
     depth: usize,
+}
+
+/// What a run of a [`Metered`] expression came to; nothing if it could not be run.
+pub(crate) type Outcome = Option<(Result<Cel, ExecutionError>, Spent)>;
+
+impl Metered {
+    /// Of a parsed expression that is nested this deep.
+    pub(crate) fn new(mut root: IdedExpr, depth: usize) -> Self {
+        meter::rewrite(&mut root);
+        Self { root, depth }
+    }
+
+    /// Runs it in a scope below [`environment`], for at most `budget`.
+    pub(crate) fn run(&self, context: &Context, budget: u64) -> Outcome {
+        let run = || meter::with_budget(budget, || Cel::resolve(&self.root, context));
+        if self.depth <= DEEP {
+            return std::panic::catch_unwind(AssertUnwindSafe(run)).ok();
+        }
+        std::thread::scope(|threads| {
+            let runner = std::thread::Builder::new().stack_size(DEEP_STACK).spawn_scoped(threads, run);
+            runner.ok()?.join().ok()
+        })
+    }
 }
 
 /// What is nested deeper is run on a thread of its own, as the evaluator takes some 10 KiB of stack for each level.
@@ -70,9 +99,8 @@ impl Expression {
     /// Parses an expression and checks that it uses `variables` and known functions only, and that operators fit what
     /// is known of the types of their operands.
     pub fn compile(source: &str, variables: &[Variable]) -> Result<Self, CompileError> {
-        let (mut root, facts) = source::parse(source, variables).map_err(CompileError)?;
-        meter::rewrite(&mut root);
-        Ok(Self { root, variables: facts.used, depth: facts.depth })
+        let (root, facts) = source::parse(source, variables).map_err(CompileError)?;
+        Ok(Self { metered: Metered::new(root, facts.depth), variables: facts.used })
     }
 
     /// Whether the expression looks at a variable.
@@ -82,20 +110,10 @@ impl Expression {
 
     /// The value, given the variables in `scope`.
     pub fn evaluate(&self, scope: &Scope) -> Result<Value, EvalError> {
-        let run = || {
-            let found = meter::with_budget(|| Cel::resolve(&self.root, &scope.0));
-            let found = found.map_err(|error| EvalError(rules::words(&error)))?;
-            Value::of(found).ok_or_else(|| EvalError("the result is of a type that has no JSON".to_owned()))
-        };
         let broken = || EvalError("the expression can't be evaluated".to_owned());
-        if self.depth <= DEEP {
-            return std::panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(broken()));
-        }
-        std::thread::scope(|threads| {
-            let runner = std::thread::Builder::new().stack_size(DEEP_STACK).spawn_scoped(threads, run);
-            let runner = runner.map_err(|error| EvalError(error.to_string()))?;
-            runner.join().unwrap_or_else(|_| Err(broken()))
-        })
+        let (found, _) = self.metered.run(&scope.0, BUDGET).ok_or_else(broken)?;
+        let found = found.map_err(|error| EvalError(rules::words(&error)))?;
+        Value::of(found).ok_or_else(|| EvalError("the result is of a type that has no JSON".to_owned()))
     }
 }
 

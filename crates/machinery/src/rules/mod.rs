@@ -20,15 +20,16 @@ pub(crate) use program::{NAMES, guarded};
 pub use query::{Answer, Query, QueryError};
 pub(crate) use value::{plain, timestamp};
 
+use crate::cel::{self, Spent};
 use crate::field::{self, Path};
 use crate::schema::Schema;
 use crate::schema::graph::{Graph, Id, Type};
 use program::Expression;
 
-/// Work that one rule may need, by an upper bound taken before it runs.
-const RULE_BUDGET: u64 = 10_000_000;
-/// Work that all rules of one object may need.
-const OBJECT_BUDGET: u64 = 20_000_000;
+/// Work that one run of a rule may need: the limit of one call in Kubernetes (`PerCallLimit`).
+const RULE_BUDGET: u64 = cel::BUDGET;
+/// Work that all rules of one object may need (`RuntimeCELCostBudget`).
+const OBJECT_BUDGET: u64 = 10_000_000;
 /// Longest message of a `messageExpression`.
 const MAX_MESSAGE: usize = 5 * 1024;
 
@@ -211,12 +212,9 @@ impl Run<'_> {
             if (unchanged && !transition) || (transition && old.is_none() && !rule.source.optional_old_self) {
                 continue;
             }
-            if !self.pay(rule, expression, id, value, old, path) {
-                return;
-            }
             let graph = self.graph;
             let context = context.get_or_insert_with(|| {
-                let mut context = base().new_inner_scope();
+                let mut context = cel::environment().new_inner_scope();
                 context.add_variable_from_value("self", value::convert(graph, id, value, false));
                 context
             });
@@ -230,10 +228,19 @@ impl Run<'_> {
                 };
                 context.add_variable_from_value("oldSelf", bound);
             }
-            match expression.program.execute(context) {
+            let limit = self.budget.min(RULE_BUDGET);
+            let Some((outcome, spent)) = expression.run(context, limit) else {
+                let detail = format!("the rule can't be evaluated: {}", name(&rule.source));
+                self.errors.push(field::Error::invalid_str(path, self.type_name(id), &detail));
+                continue;
+            };
+            if !self.pay(&spent, rule, id, path) {
+                return;
+            }
+            match outcome {
                 Ok(Cel::Bool(true)) => {}
                 Ok(_) => {
-                    let detail = message(rule, context);
+                    let Some(detail) = self.message(rule, context, id, path) else { return };
                     let error = reasoned(&rule.source, &below(path, &rule.source.field_path), value, &detail);
                     self.errors.push(error);
                 }
@@ -254,30 +261,56 @@ impl Run<'_> {
         }
     }
 
-    /// Takes the work of a rule off the budget, before it runs.
-    fn pay(
-        &mut self,
-        rule: &CompiledRule,
-        expression: &Expression,
-        id: Id,
-        value: &Value,
-        old: Option<&Value>,
-        path: &Path,
-    ) -> bool {
-        let old_width = old.map(|old| value::widest(old, expression.splits())).unwrap_or_default();
-        let cost = expression.cost(value::widest(value, expression.splits()).max(old_width));
-        if cost <= RULE_BUDGET && cost <= self.budget {
-            self.budget -= cost;
+    /// Takes the work that was done off the budget. False, and the end of all rules, if it was too much.
+    fn pay(&mut self, spent: &Spent, rule: &CompiledRule, id: Id, path: &Path) -> bool {
+        let short = self.budget < RULE_BUDGET;
+        self.budget = self.budget.saturating_sub(spent.cost);
+        if !spent.exhausted {
             return true;
         }
-        self.stopped = true;
-        let detail = format!(
-            "'operation cancelled: actual cost limit exceeded': no further validation rules will be run due to call \
-             cost exceeds limit for rule: {}",
-            name(&rule.source)
-        );
-        self.errors.push(field::Error::invalid_str(path, self.type_name(id), &detail));
+        let detail = if short {
+            "validation failed due to running out of cost budget, no further validation rules will be run"
+                .to_owned()
+        } else {
+            format!(
+                "'operation cancelled: actual cost limit exceeded': no further validation rules will be run due to \
+                 call cost exceeds limit for rule: {}",
+                name(&rule.source)
+            )
+        };
+        self.stop(&detail, id, path);
         false
+    }
+
+    fn stop(&mut self, detail: &str, id: Id, path: &Path) {
+        self.stopped = true;
+        self.errors.push(field::Error::invalid_str(path, self.type_name(id), detail));
+    }
+
+    /// What a rule that does not hold says; none, and the end of all rules, if finding that out took all that was left.
+    fn message(&mut self, rule: &CompiledRule, context: &Context, id: Id, path: &Path) -> Option<String> {
+        let limit = self.budget.min(RULE_BUDGET);
+        let run = rule.message.as_ref().and_then(|expression| expression.run(context, limit));
+        if let Some((outcome, spent)) = run {
+            self.budget = self.budget.saturating_sub(spent.cost);
+            if spent.exhausted && limit < RULE_BUDGET {
+                let why = "messageExpression evaluation failed due to running out of cost budget, no further \
+                           validation rules will be run";
+                self.stop(why, id, path);
+                return None;
+            }
+            if let (Ok(Cel::String(text)), false) = (outcome, spent.exhausted) {
+                let text = text.trim();
+                if !text.is_empty() && !text.contains('\n') && text.len() <= MAX_MESSAGE {
+                    return Some(text.to_owned());
+                }
+            }
+        }
+        Some(if rule.source.message.is_empty() {
+            format!("failed rule: {}", name(&rule.source))
+        } else {
+            name(&rule.source).to_owned()
+        })
     }
 
     fn type_name(&self, id: Id) -> &'static str {
@@ -296,22 +329,6 @@ impl Run<'_> {
 /// How faults call a rule: by its message, or itself.
 fn name(rule: &crate::schema::graph::Rule) -> &str {
     if rule.message.is_empty() { rule.expression.trim() } else { rule.message.trim() }
-}
-
-fn message(rule: &CompiledRule, context: &Context) -> String {
-    if let Some(expression) = &rule.message
-        && let Ok(Cel::String(text)) = expression.program.execute(context)
-    {
-        let text = text.trim();
-        if !text.is_empty() && !text.contains('\n') && text.len() <= MAX_MESSAGE {
-            return text.to_owned();
-        }
-    }
-    if rule.source.message.is_empty() {
-        format!("failed rule: {}", name(&rule.source))
-    } else {
-        name(&rule.source).to_owned()
-    }
 }
 
 fn reasoned(rule: &crate::schema::graph::Rule, path: &Path, value: &Value, detail: &str) -> field::Error {

@@ -1,9 +1,10 @@
 //! Compiled rules, and what is known of them without running them.
 
-use kube_cel::cel::Program;
 use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
+use kube_cel::cel::{Context, Program};
 
 use super::value::escape;
+use crate::cel::{Metered, Outcome};
 use crate::schema::graph::{Graph, Id, Type};
 
 /// Longer rules are refused.
@@ -42,6 +43,7 @@ const VARIABLES: [&str; 2] = ["self", "oldSelf"];
 #[derive(Debug)]
 pub(super) struct Expression {
     pub(super) program: Program,
+    metered: Metered,
     facts: Facts,
 }
 
@@ -77,7 +79,14 @@ impl Expression {
                 "compilation failed: ERROR: <input>:1:1: undeclared reference to '{name}' (in container '')\n | {source}\n | ^"
             ));
         }
-        Ok(Self { program, facts })
+        let depth = depth(&program.expression().expr);
+        let metered = Metered::new(program.expression().clone(), depth);
+        Ok(Self { program, metered, facts })
+    }
+
+    /// Runs it in a scope below [`crate::cel::environment`], for at most `budget`.
+    pub(super) fn run(&self, context: &Context, budget: u64) -> Outcome {
+        self.metered.run(context, budget)
     }
 
     /// It asks for the former value.
@@ -243,3 +252,28 @@ fn fields(expr: &Expr, graph: &Graph, id: Id, missing: &mut Option<String>) -> O
 }
 
 fn drop_place(_: Option<Id>) {}
+
+/// How deep an expression is nested.
+fn depth(expr: &Expr) -> usize {
+    let of = |one: &IdedExpr| depth(&one.expr);
+    1 + match expr {
+        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) => 0,
+        Expr::Select(select) => of(&select.operand),
+        Expr::Call(call) => {
+            call.target.iter().map(|it| of(it)).chain(call.args.iter().map(of)).max().unwrap_or(0)
+        }
+        Expr::List(list) => list.elements.iter().map(of).max().unwrap_or(0),
+        Expr::Map(map) => {
+            let entries = map.entries.iter().map(|entry| match &entry.expr {
+                EntryExpr::MapEntry(entry) => of(&entry.key).max(of(&entry.value)),
+                EntryExpr::StructField(field) => of(&field.value),
+            });
+            entries.max().unwrap_or(0)
+        }
+        Expr::Comprehension(inner) => {
+            let parts =
+                [&inner.iter_range, &inner.accu_init, &inner.loop_cond, &inner.loop_step, &inner.result];
+            parts.into_iter().map(of).max().unwrap_or(0)
+        }
+    }
+}

@@ -138,6 +138,58 @@ fn as_044_costs_are_bounded() {
     assert!(text.contains("actual cost limit exceeded"), "{text}");
 }
 
+/// AS-044: what counts is the work that is done, not what a rule could need: a loop that ends at its first element costs
+/// one step. What is used up is used up for all rules of the object, and then the rest of them does not run.
+#[test]
+fn as_044_costs_are_those_of_the_run() {
+    let numbers = |rules: Value| {
+        widget(json!({"type": "object", "properties": {"l": {"type": "array", "items": {"type": "integer"}}},
+            "x-kubernetes-validations": rules}))
+    };
+    let long: Vec<u32> = (0..100_000).collect();
+    let early = "self.l.exists(a, self.l.exists(b, self.l.exists(c, a + b + c == 0)))";
+    let cheap = numbers(json!([{"rule": early}]));
+    assert_eq!(run(&cheap, json!({"l": long}), None), "");
+
+    let pass = json!({"rule": "self.l == self.l"});
+    let many = numbers(json!(vec![pass.clone(); 150]));
+    assert_eq!(run(&numbers(json!(vec![pass; 3])), json!({"l": long}), None), "");
+    assert_eq!(
+        run(&many, json!({"l": long}), None),
+        "spec: Invalid value: \"object\": validation failed due to running out of cost budget, no further validation \
+         rules will be run"
+    );
+    let few: Vec<u32> = (0..2_000).collect();
+    let dear = numbers(json!([{"rule": "self.l.all(a, self.l.all(b, a + b >= 0))"}, {"rule": "false"}]));
+    assert_eq!(
+        run(&dear, json!({"l": few}), None),
+        "spec: Invalid value: \"object\": 'operation cancelled: actual cost limit exceeded': no further validation \
+         rules will be run due to call cost exceeds limit for rule: self.l.all(a, self.l.all(b, a + b >= 0))"
+    );
+}
+
+/// AS-044: a message pays too; one that is too dear is replaced.
+#[test]
+fn as_044_messages_pay() {
+    let schema = widget(
+        json!({"type": "object", "properties": {"l": {"type": "array", "items": {"type": "integer"}}},
+        "x-kubernetes-validations": [{"rule": "size(self.l) < 2", "message": "too many",
+            "messageExpression": "string(self.l.filter(a, self.l.all(b, a + b >= 0)).size())"}]}),
+    );
+    assert_eq!(run(&schema, json!({"l": [1, 2]}), None), "spec: Invalid value: 2");
+    let long: Vec<u32> = (0..10_000).collect();
+    assert_eq!(run(&schema, json!({"l": long}), None), "spec: Invalid value: too many");
+}
+
+/// AS-044: deep expressions do not take down the thread that runs them.
+#[test]
+fn as_044_deep_rules_run() {
+    let nested = format!("{}self.n{} > 0", "(1 + ".repeat(40), ")".repeat(40));
+    let schema = widget(json!({"type": "object", "properties": {"n": {"type": "integer"}},
+        "x-kubernetes-validations": [{"rule": nested}]}));
+    assert_eq!(run(&schema, json!({"n": 1}), None), "");
+}
+
 #[test]
 fn as_044_malformed_objects_are_not_asked() {
     let schema = widget(json!({"type": "object", "properties": {"n": {"type": "integer"}},

@@ -1,10 +1,16 @@
 //! What the hub demands of ManagedClusters and bindings of sets when they are written (OCM-041, OCM-042). Pure.
 //!
 //! Without it whoever may create a ManagedCluster, which is whoever may ask to join, could accept it as well.
+//!
+//! As with OCM, an agent may write its own ManagedCluster, labels included: only what [`managed_cluster`] checks is kept
+//! from it, which is its acceptance, the set it is in, and when taints were added. A policy whose workload no agent may draw
+//! to itself therefore selects by the label of the set.
 
 use apis::constants::{CLUSTER_GROUP, CLUSTER_SET_LABEL};
 use machinery::names::dns1123_label;
 use serde_json::{Value, json};
+
+use super::reserved::{complaint, reserved};
 
 /// What a decision may ask about.
 pub trait Ask {
@@ -57,6 +63,11 @@ pub fn managed_cluster(
             "metadata.name format is not correct: {name:?} is no namespace name"
         )));
     }
+    if old.is_none()
+        && let Some(why) = reserved(&name)
+    {
+        return Err(Refusal::Bad(complaint(&name, why)));
+    }
     let clients = cluster.pointer("/spec/managedClusterClientConfigs").and_then(Value::as_array);
     for client in clients.into_iter().flatten() {
         let url = text(client, "/url");
@@ -80,6 +91,9 @@ fn check_acceptance(
 ) -> Result<(), Refusal> {
     if !accepts(cluster) || old.is_some_and(accepts) {
         return Ok(());
+    }
+    if let Some(why) = reserved(name) {
+        return Err(Refusal::Forbidden(complaint(name, why)));
     }
     if ask.is_terminating(name) {
         return Err(Refusal::Forbidden(format!(
@@ -219,6 +233,50 @@ mod tests {
         );
         let both = &["create managedclustersets/join default", "create managedclustersets/join other"];
         assert!(admit(moved, Some(&new), &Rights(both, false)).is_ok());
+    }
+
+    /// OCM-010, OCM-042: a name that would give a cluster foreign rights is refused to whoever asks, at the start and where
+    /// it was there before.
+    #[test]
+    fn ocm_042_reserved_names_are_refused() {
+        let named = |name: &str, accepts: bool| {
+            json!({"metadata": {"name": name, "labels": {CLUSTER_SET_LABEL: "default"}},
+                "spec": {"hubAcceptsClient": accepts}})
+        };
+        let all = &["create managedclustersets/join default", "update managedclusters/accept work"];
+        let rights = Rights(all, false);
+        assert_eq!(
+            admit(named("work", false), None, &rights),
+            Err(Refusal::Bad(
+                "no cluster may be called \"work\": its role would be one that all clusters share".into()
+            ))
+        );
+        assert!(matches!(admit(named("kube-system", false), None, &rights), Err(Refusal::Bad(_))));
+        let old = named("work", false);
+        assert!(admit(named("work", false), Some(&old), &rights).is_ok(), "it can be changed and deleted");
+        assert!(matches!(admit(named("work", true), Some(&old), &rights), Err(Refusal::Forbidden(_))));
+        assert!(admit(named("works", false), None, &rights).is_ok());
+    }
+
+    /// OCM-042: what an agent may not do to its own ManagedCluster: accept it again, or put it into another set. What else it
+    /// may, as with OCM.
+    #[test]
+    fn ocm_042_an_agent_stays_where_it_was_put() {
+        let agent = Rights(&[], false);
+        let mine = |accepts: bool, set: &str, label: &str| {
+            json!({"metadata": {"name": "c1", "labels": {CLUSTER_SET_LABEL: set, "env": label}},
+                "spec": {"hubAcceptsClient": accepts}})
+        };
+        let (old, denied) = (mine(true, "default", "a"), mine(false, "default", "a"));
+        assert!(admit(mine(true, "default", "b"), Some(&old), &agent).is_ok());
+        assert!(matches!(admit(mine(true, "other", "a"), Some(&old), &agent), Err(Refusal::Forbidden(_))));
+        assert!(matches!(
+            admit(mine(true, "default", "a"), Some(&denied), &agent),
+            Err(Refusal::Forbidden(_))
+        ));
+        // No label is the default set: from another that is a move.
+        let other = mine(true, "other", "a");
+        assert!(matches!(admit(mine(true, "", "a"), Some(&other), &agent), Err(Refusal::Forbidden(_))));
     }
 
     #[test]

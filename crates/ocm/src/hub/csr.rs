@@ -7,6 +7,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use rustls_pki_types::{CertificateSigningRequestDer, pem::PemObject as _};
 use x509_parser::{certification_request::X509CertificationRequest, prelude::FromDer as _};
 
+use super::reserved::reserved;
 use crate::rbac::{MANAGED_CLUSTERS_GROUP, SUBJECT_PREFIX};
 
 /// The signer of client certificates.
@@ -60,9 +61,13 @@ pub fn subject(pem: &[u8]) -> Option<(String, Vec<String>)> {
     Some((common_name, organizations?))
 }
 
-/// Who is asked for, if the request is that of a cluster's agent: exact matches throughout (E7, E8).
+/// Who is asked for, if the request is that of a cluster's agent: exact matches throughout (E7, E8), and no
+/// [`reserved`] name.
 pub fn recognise(csr: &CertificateSigningRequest) -> Option<Requested> {
     let cluster = csr.metadata.labels.as_ref()?.get(CLUSTER_NAME_LABEL).filter(|c| !c.is_empty())?;
+    if reserved(cluster).is_some() {
+        return None;
+    }
     let (common_name, organizations) = subject(&csr.spec.request.0)?;
     let mut own: Vec<&String> = organizations.iter().collect();
     if let Some(at) = own.iter().position(|o| *o == MANAGED_CLUSTERS_GROUP) {
@@ -150,6 +155,9 @@ mod tests {
             ("c1", &format!("{PREFIX}c1:a:b"), &[&c1, all], false),
             ("c1", "c1:a", &[&c1, all], false),
             ("", &format!("{PREFIX}:a"), &[PREFIX, all], false),
+            // The group of all clusters is no cluster's own.
+            ("managed-clusters", &format!("{PREFIX}managed-clusters:a"), &[all], false),
+            ("managed-clusters", &format!("{PREFIX}managed-clusters:a"), &[all, all], false),
         ];
         for (label, name, organizations, known) in cases {
             let csr = csr(label, name, organizations, "boot");

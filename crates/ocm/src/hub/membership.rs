@@ -22,7 +22,9 @@ use super::{
     Hub, addons,
     availability::status,
     collect::{self, Step},
-    name_of, works,
+    name_of,
+    reserved::{complaint, reserved},
+    works,
 };
 use crate::rbac::{self, Take};
 
@@ -80,6 +82,19 @@ fn has_finalizer(cluster: &ManagedCluster, finalizer: &str) -> bool {
     cluster.metadata.finalizers.iter().flatten().any(|have| have == finalizer)
 }
 
+/// The complete list, as merge patches want it (OCM-005).
+fn with_finalizer(cluster: &ManagedCluster, finalizer: &str) -> Value {
+    let all = cluster.metadata.finalizers.iter().flatten().map(String::as_str);
+    let all: Vec<&str> = all.chain([finalizer]).collect();
+    json!({"metadata": {"finalizers": all}})
+}
+
+fn without_finalizers(cluster: &ManagedCluster, ours: &[&str]) -> Value {
+    let all = cluster.metadata.finalizers.iter().flatten();
+    let rest: Vec<&String> = all.filter(|have| !ours.contains(&have.as_str())).collect();
+    json!({"metadata": {"finalizers": rest}})
+}
+
 fn accepted(status: &str, reason: &str, message: &str, now: Timestamp) -> Condition {
     Condition {
         type_: CONDITION_HUB_ACCEPTED.into(),
@@ -111,15 +126,11 @@ impl Hub {
     }
 
     async fn add_finalizer(&self, cluster: &ManagedCluster, finalizer: &str) -> Result<Next, kube::Error> {
-        let mut all = cluster.metadata.finalizers.clone().unwrap_or_default();
-        all.push(finalizer.into());
-        self.patch(cluster, json!({"metadata": {"finalizers": all}})).await.map(|()| Next::OnChange)
+        self.patch(cluster, with_finalizer(cluster, finalizer)).await.map(|()| Next::OnChange)
     }
 
     async fn remove_finalizers(&self, cluster: &ManagedCluster, ours: &[&str]) -> Result<(), kube::Error> {
-        let all = cluster.metadata.finalizers.iter().flatten();
-        let rest: Vec<&String> = all.filter(|have| !ours.contains(&have.as_str())).collect();
-        match self.patch(cluster, json!({"metadata": {"finalizers": rest}})).await {
+        match self.patch(cluster, without_finalizers(cluster, ours)).await {
             Err(error) if is_not_found(&error) => Ok(()),
             other => other,
         }
@@ -128,6 +139,11 @@ impl Hub {
     /// Mailbox, finalizer, rights, condition: in this order (OCM-044).
     async fn accept(&self, cluster: &ManagedCluster) -> Result<Next, kube::Error> {
         let name = name_of(cluster);
+        // Admission refuses such a name; where there is none, or it was there before, no right is given all the same.
+        if let Some(why) = reserved(name) {
+            let news = accepted("False", "Error", &complaint(name, why), self.now());
+            return self.report(cluster, vec![news]).await.map(|()| Next::OnChange);
+        }
         let furnished = async {
             self.mailbox(name).await?;
             if !has_finalizer(cluster, CLUSTER_API_FINALIZER) {
@@ -337,6 +353,53 @@ mod tests {
             let cluster = cluster(*accepts, *condition, finalizers);
             assert_eq!(standing(&cluster, false, true), *wanted, "{accepts} {condition:?} {finalizers:?}");
         }
+    }
+
+    /// OCM-005: the whole list, for the version that was read and no other; who is gone has lost its finalizers too.
+    #[tokio::test]
+    async fn ocm_005_finalizers_are_patched_as_a_whole() {
+        use parking_lot::Mutex;
+        use std::{convert::Infallible, sync::Arc};
+
+        let mut leaving = cluster(false, None, &["theirs", CLUSTER_API_FINALIZER]);
+        leaving.metadata.uid = Some("u".into());
+        leaving.metadata.resource_version = Some("7".into());
+        assert_eq!(
+            super::super::guarded(&leaving, with_finalizer(&leaving, "mine")),
+            json!({"metadata": {"uid": "u", "resourceVersion": "7",
+                "finalizers": ["theirs", CLUSTER_API_FINALIZER, "mine"]}})
+        );
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (seen, code) = (asked.clone(), Arc::new(Mutex::new(404)));
+        let answers = code.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (seen, code) = (seen.clone(), *answers.lock());
+            async move {
+                let place = format!("{} {}", request.method(), request.uri().path());
+                let kind = request.headers()["content-type"].to_str().unwrap().to_owned();
+                let body = request.into_body().collect_bytes().await.unwrap();
+                seen.lock().push((place, kind, serde_json::from_slice::<Value>(&body).unwrap()));
+                let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": "x", "message": "x"});
+                let body = kube::client::Body::from(status.to_string().into_bytes());
+                Ok::<_, Infallible>(http::Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        let config = super::super::Config::default();
+        let hub = Hub {
+            rest: runtime::rest::Rest::new(kube::Client::new(service, "default")),
+            since: (config.clock)(),
+            config,
+            queue: runtime::Queue::default(),
+            know: super::super::Stores::default(),
+            gone: Mutex::default(),
+        };
+        hub.remove_finalizers(&leaving, &[CLUSTER_API_FINALIZER]).await.expect("it is gone: all is well");
+        let (place, kind, body) = asked.lock().remove(0);
+        assert_eq!(place, "PATCH /apis/cluster.open-cluster-management.io/v1/managedclusters/c1");
+        assert_eq!(kind, "application/merge-patch+json");
+        assert_eq!(body, json!({"metadata": {"uid": "u", "resourceVersion": "7", "finalizers": ["theirs"]}}));
+        *code.lock() = 409;
+        assert!(hub.remove_finalizers(&leaving, &[CLUSTER_API_FINALIZER]).await.is_err());
     }
 
     /// OCM-A-04: accepted by itself once; a later denial is respected.

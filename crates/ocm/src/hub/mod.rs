@@ -1,7 +1,7 @@
 //! The hub's controllers: acceptance, rights and departure of clusters, approval of their certificates, leases, taints,
 //! cluster sets (`spec` of OCM, 2.4.3 to 2.10).
 //!
-//! Pure decisions: [`csr`], [`availability`], [`collect`], [`sets`]. The rest is shell: informers put keys into one queue, and
+//! Pure decisions: [`csr`], [`availability`], [`collect`], [`sets`], [`reserved`]. The rest is shell: informers put keys into one queue, and
 //! what is done for a key reads the informers' stores.
 //!
 //! Cost: eleven watches. A renewed lease costs no request, unless its clock differs; an accepted cluster that changes in
@@ -50,6 +50,7 @@ pub mod collect;
 pub mod csr;
 mod membership;
 mod presence;
+pub mod reserved;
 pub(crate) use presence::micro;
 pub mod sets;
 mod wake;
@@ -347,16 +348,22 @@ impl Hub {
     }
 
     /// Writes metadata or spec of a cluster, unless it has changed meanwhile.
-    async fn patch(&self, cluster: &ManagedCluster, mut patch: Value) -> Result<(), kube::Error> {
-        let mut metadata = identity(cluster);
-        if let (Some(all), Some(more)) =
-            (metadata.as_object_mut(), patch.get("metadata").and_then(Value::as_object))
-        {
-            all.extend(more.clone());
-        }
-        patch["metadata"] = metadata;
+    async fn patch(&self, cluster: &ManagedCluster, patch: Value) -> Result<(), kube::Error> {
+        let patch = guarded(cluster, patch);
         self.rest.merge::<Value>(&clusters(), "", name_of(cluster), &patch).await.map(drop)
     }
+}
+
+/// A patch of metadata or spec that is refused unless the cluster is as it was read (OCM-005).
+fn guarded(cluster: &ManagedCluster, mut patch: Value) -> Value {
+    let mut metadata = identity(cluster);
+    if let (Some(all), Some(more)) =
+        (metadata.as_object_mut(), patch.get("metadata").and_then(Value::as_object))
+    {
+        all.extend(more.clone());
+    }
+    patch["metadata"] = metadata;
+    patch
 }
 
 /// UID and version of what was read: the patch is refused if that is not what is there.

@@ -29,9 +29,9 @@ use super::{
     request::{KeyPair, request},
     requests,
 };
-use crate::hub::csr::{CLIENT_SIGNER, is_decided};
+use crate::hub::csr::CLIENT_SIGNER;
 
-/// Undecided requests of a cluster beyond which no more is made (OCM-038).
+/// Requests of a cluster, decided or not, beyond which no more is made until the hub has cleared some away (OCM-038).
 const MOST_REQUESTS: usize = 10;
 /// Prefix of the annotations that an agent may set.
 const ANNOTATION_PREFIX: &str = "agent.open-cluster-management.io/";
@@ -53,7 +53,9 @@ enum Phase {
     Steady,
 }
 
-/// A signing request that is waited for. Its key is nowhere else.
+/// A signing request that is waited for. Its key is nowhere else, as with OCM (2.4.1): the Secret has exactly the keys
+/// that other programs know, and always a key and a certificate that belong together. So an agent that is started again
+/// asks anew; the hub clears the request that nobody waits for away.
 struct Pending {
     name: String,
     key: KeyPair,
@@ -160,6 +162,7 @@ impl Agent {
     fn keep_certificate(self: &Arc<Self>, hub: Rest, phase: Phase, tasks: &mut Tasks) {
         let wake = Arc::new(Notify::new());
         let seen: Store<CertificateSigningRequest> = Store::default();
+        // Those of our cluster; those of its add-ons are counted by themselves.
         let own = format!("{CLUSTER_NAME_LABEL}={},!{ADDON_NAME_LABEL}", self.names.cluster);
         let source = Source::of::<CertificateSigningRequest>().labels(own);
         let (client, store, notify, token) =
@@ -236,10 +239,10 @@ impl Agent {
         if !seen.is_synced() {
             return Ok(Look::Wait);
         }
-        let undecided = seen.list().iter().filter(|csr| !is_decided(csr)).count();
-        if undecided >= MOST_REQUESTS {
+        let there = seen.list().len();
+        if there >= MOST_REQUESTS {
             let why = "Stop creating csr since there are too many csr created already on hub";
-            tracing::warn!(cluster = self.names.cluster, undecided, why);
+            tracing::warn!(cluster = self.names.cluster, requests = there, why);
             self.rotated(phase, hub, Err(why.into())).await?;
             return Ok(Look::Wait);
         }
@@ -384,20 +387,25 @@ fn write_file(directory: &Path, name: &str, content: &[u8]) -> std::io::Result<(
     use std::{
         fs,
         io::Write as _,
-        os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+        os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     };
     let plain = !name.is_empty() && !name.contains('/') && !name.starts_with('.');
     if !plain {
         return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "no file name"));
     }
     let path = directory.join(name);
+    let mine = || fs::Permissions::from_mode(0o600);
     if fs::read(&path).is_ok_and(|have| have == content) {
-        return Ok(());
+        // Unchanged files are not rewritten, but one that others may read is taken from them.
+        let loose = fs::metadata(&path)?.permissions().mode() & 0o177 != 0;
+        return if loose { fs::set_permissions(&path, mine()) } else { Ok(()) };
     }
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let beside = directory.join(format!(".{name}.new"));
     let mut file =
         fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+    // Also one that a crash left behind.
+    file.set_permissions(mine())?;
     file.write_all(content)?;
     file.sync_all()?;
     fs::rename(&beside, &path)
@@ -420,6 +428,21 @@ mod tests {
         assert_eq!(std::fs::metadata(directory.join("tls.key")).unwrap().modified().unwrap(), before);
         write_file(&directory, "tls.key", b"two").unwrap();
         assert_eq!(std::fs::read(directory.join("tls.key")).unwrap(), b"two");
+        // OCM-031: whatever was there before, nobody else reads the key afterwards.
+        let loosen = |name: &str| {
+            let path = directory.join(name);
+            if !path.exists() {
+                std::fs::write(&path, b"left behind").unwrap();
+            }
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        };
+        for content in [b"two", b"new"] {
+            loosen("tls.key");
+            loosen(".tls.key.new");
+            write_file(&directory, "tls.key", content).unwrap();
+            assert_eq!(mode(&directory.join("tls.key")), 0o600);
+            assert_eq!(std::fs::read(directory.join("tls.key")).unwrap(), content);
+        }
         for odd in ["", "../x", ".hidden"] {
             assert!(write_file(&directory, odd, b"x").is_err());
         }

@@ -89,6 +89,8 @@ pub(crate) enum Task {
     /// All aggregated ClusterRoles.
     Aggregate,
     Certify(Arc<str>),
+    /// A signing request that may be too old.
+    Clear(Arc<str>),
     /// A core event that may be too old.
     Expire(Arc<str>, Arc<str>),
     /// A claim or volume on its way out that may be in use.
@@ -177,6 +179,11 @@ impl Knowledge {
             look(Task::Aggregate);
         } else if *collection == self.places.requests && !gone {
             look(Task::Certify(name.clone()));
+            let request = serde_json::from_slice(&entry.value).unwrap_or_default();
+            if let Some(due) = certificates::clean::due(&request) {
+                let pause = certificates::clean::remaining(due, Timestamp::now());
+                self.queue.add_after(Task::Clear(name.clone()), pause);
+            }
         } else if *collection == self.places.claims || *collection == self.places.volumes {
             let waits = !gone && protection::is_waiting(entry);
             if !waits {

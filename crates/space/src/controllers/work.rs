@@ -51,6 +51,7 @@ impl Shell {
             Task::Furnish(namespace) => self.furnish(&namespace).await,
             Task::Aggregate => self.aggregate().await,
             Task::Certify(name) => self.certify(&name).await,
+            Task::Clear(name) => self.clear(&name).await,
             Task::Expire(namespace, name) => self.expire(&namespace, &name).await,
             Task::Release(key) => {
                 let released = protection::release(&key, &self.store.snapshot());
@@ -309,6 +310,10 @@ impl Shell {
             return Ok(Next::OnChange);
         };
         let mut request = value(&entry);
+        let ways = certificates::approve::ways(&request);
+        if !ways.is_empty() {
+            return self.approve(name, request, ways).await;
+        }
         let Some(status) = certificates::decide::status(&request, signer, &now()) else {
             return Ok(Next::OnChange);
         };
@@ -317,6 +322,42 @@ impl Shell {
         }
         let path = format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{}/status", escape(name));
         unless_overtaken(self.local.put(&path, &request).await)?;
+        Ok(Next::OnChange)
+    }
+
+    /// Approves a node's request if one of these rights is there. If none is, one may be given later.
+    async fn approve(
+        &self,
+        name: &str,
+        request: Value,
+        ways: Vec<certificates::approve::Way>,
+    ) -> Result<Next, Refused> {
+        for way in ways {
+            let review = certificates::approve::review(&request, way);
+            let answer =
+                self.local.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await?;
+            if answer.pointer("/status/allowed").and_then(Value::as_bool) == Some(true) {
+                let path = format!(
+                    "/apis/certificates.k8s.io/v1/certificatesigningrequests/{}/approval",
+                    escape(name)
+                );
+                let approved = certificates::approve::approved(request, way, &now());
+                unless_overtaken(self.local.put(&path, &approved).await)?;
+                return Ok(Next::OnChange);
+            }
+        }
+        Ok(Next::Retry)
+    }
+
+    async fn clear(&self, name: &str) -> Result<Next, Refused> {
+        let place = key(requests(), "", name);
+        let Some(entry) = self.store.snapshot().get(&place) else { return Ok(Next::OnChange) };
+        let Some(due) = certificates::clean::due(&value(&entry)) else { return Ok(Next::OnChange) };
+        let left = certificates::clean::remaining(due, Timestamp::now());
+        if !left.is_zero() {
+            return Ok(Next::After(left));
+        }
+        self.delete(&place, &entry.meta.uid, Some(entry.revision.0), "Background").await?;
         Ok(Next::OnChange)
     }
 

@@ -125,20 +125,60 @@ fn is_available(plane: &ControlPlane) -> bool {
     conditions.into_iter().any(|it| it.type_ == "Ready" && it.status == "True" && it.reason == "Available")
 }
 
+/// Takes from a file what others may do with it. A device or pipe stays as it is.
+fn tighten(file: &std::fs::File) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let about = file.metadata()?;
+    let mode = about.permissions().mode() & 0o777;
+    if !about.is_file() || mode | 0o600 == 0o600 {
+        return Ok(());
+    }
+    file.set_permissions(std::fs::Permissions::from_mode(mode & 0o600))
+}
+
 fn write(file: &PathBuf, text: &str, out: &Printer) -> Result<Exit, Failure> {
     if file.as_os_str() == "-" {
         out.result(text.trim_end());
         return Ok(Exit::Done);
     }
-    // An existing file or device is written in place, as the original does; a new one is nobody else's to read.
+    // An existing file or device is written in place, as the original does; a file is nobody else's to read, new or not.
     if file.exists() {
         let opened = std::fs::OpenOptions::new().write(true).truncate(true).open(file);
         let what = || format!("writing {}", file.display());
         let mut opened = opened.map_err(|error| Failure::new(Exit::Unopened, what(), error))?;
-        let written = opened.write_all(text.as_bytes());
+        let written = tighten(&opened).and_then(|()| opened.write_all(text.as_bytes()));
         return written.map(|()| Exit::Done).map_err(|error| Failure::new(Exit::Unwritten, what(), error));
     }
     write_atomically(file, text.as_bytes(), 0o600)
         .map(|()| Exit::Done)
         .map_err(|error| Failure::new(Exit::Unopened, format!("writing {}", file.display()), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// A kubeconfig holds a key: what was there before does not make it anybody else's.
+    #[test]
+    fn credentials_are_nobody_elses_to_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kubeconfig");
+        for (before, after) in
+            [(0o644, 0o600), (0o666, 0o600), (0o700, 0o600), (0o600, 0o600), (0o200, 0o200)]
+        {
+            std::fs::write(&path, b"old").unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(before)).unwrap();
+            let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+            tighten(&file).unwrap();
+            let mode = file.metadata().unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode, after, "{before:o}");
+            std::fs::remove_file(&path).unwrap();
+        }
+        let device = std::fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
+        let before = device.metadata().unwrap().permissions();
+        tighten(&device).unwrap();
+        assert_eq!(device.metadata().unwrap().permissions(), before);
+    }
 }

@@ -8,13 +8,14 @@ use super::{CsrSigner, SignError, SignRequest};
 
 /// Signers we sign for.
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
-const KUBELET: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+pub(super) const KUBELET: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+const SERVING: &str = "kubernetes.io/kubelet-serving";
 
 /// The new status, for PUT of the subresource; `None` when nothing is to be done.
 pub(crate) fn status(request: &Value, signer: &CsrSigner, now: &str) -> Option<Value> {
     let spec = request.get("spec")?;
     let name = spec.get("signerName")?.as_str()?;
-    if ![CLIENT, KUBELET].contains(&name)
+    if ![CLIENT, KUBELET, SERVING].contains(&name)
         || !is_approved(request)
         || has(request, "Failed")
         || is_issued(request)
@@ -52,11 +53,13 @@ fn is_issued(request: &Value) -> bool {
     issued.is_some_and(|certificate| !certificate.is_empty())
 }
 
-/// Why a request breaks its signer's rules.
+/// Why a request breaks its signer's rules, in the original's words.
 #[derive(Debug, thiserror::Error)]
-enum Invalid {
+pub(super) enum Invalid {
     #[error("{0}")]
     Text(&'static str),
+    #[error("invalid usage for client certificate: {0}")]
+    Usage(String),
     #[error(transparent)]
     Sign(#[from] SignError),
 }
@@ -65,47 +68,92 @@ fn issue(signer_name: &str, spec: &Value, signer: &CsrSigner) -> Result<String, 
     let encoded = spec.get("request").and_then(Value::as_str).unwrap_or_default();
     let pem = STANDARD.decode(encoded).map_err(|_| Invalid::Text("unable to parse csr: not base64"))?;
     let request = SignRequest::parse(&pem)?;
-    let usages: Vec<String> = spec
-        .get("usages")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(|usage| usage.as_str().map(str::to_owned))
-        .collect();
-    check_usages(&usages)?;
-    if signer_name == KUBELET {
-        check_kubelet(&request)?;
-    } else if request.organizations.iter().any(|organization| organization == "system:masters") {
-        return Err(Invalid::Text(
-            "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed",
-        ));
+    let usages = usages(spec);
+    match signer_name {
+        KUBELET => check_kubelet(&request, &usages)?,
+        SERVING => check_serving(&request, &usages)?,
+        _ => check_client(&request, &usages)?,
     }
     let seconds = spec.get("expirationSeconds").and_then(Value::as_u64);
     Ok(signer.sign(&request, &usages, seconds)?)
 }
 
-fn check_usages(usages: &[String]) -> Result<(), Invalid> {
-    let allowed = ["client auth", "digital signature", "key encipherment"];
-    if usages.iter().all(|usage| allowed.contains(&usage.as_str()))
-        && usages.iter().any(|usage| usage == "client auth")
-    {
-        return Ok(());
-    }
-    Err(Invalid::Text("usages did not match [client auth digital signature key encipherment]"))
+/// What the certificate is to be good for.
+pub(super) fn usages(spec: &Value) -> Vec<String> {
+    let all = spec.get("usages").and_then(Value::as_array);
+    all.into_iter().flatten().filter_map(|usage| usage.as_str().map(str::to_owned)).collect()
 }
 
-fn check_kubelet(request: &SignRequest) -> Result<(), Invalid> {
+fn check_client(request: &SignRequest, usages: &[String]) -> Result<(), Invalid> {
+    let allowed = ["client auth", "digital signature", "key encipherment"];
+    if let Some(odd) = usages.iter().find(|usage| !allowed.contains(&usage.as_str())) {
+        return Err(Invalid::Usage(odd.clone()));
+    }
+    if !usages.iter().any(|usage| usage == "client auth") {
+        return Err(Invalid::Text("missing required usage for client certificate: client auth"));
+    }
+    if request.organizations.iter().any(|organization| organization == "system:masters") {
+        return Err(Invalid::Text(
+            "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether the usages are these, without regard to order; what only RSA keys need may be left out.
+fn are(usages: &[String], one: &str) -> bool {
+    let required = |usage: &str| usages.iter().any(|have| have == usage);
+    let allowed = [one, "digital signature", "key encipherment"];
+    required(one)
+        && required("digital signature")
+        && usages.iter().all(|usage| allowed.contains(&usage.as_str()))
+}
+
+fn check_node(request: &SignRequest) -> Result<(), Invalid> {
     if request.organizations != ["system:nodes"] {
         return Err(Invalid::Text("subject organization is not system:nodes"));
     }
     if !request.common_name.starts_with("system:node:") {
         return Err(Invalid::Text("subject common name does not begin with system:node:"));
     }
+    if request.kinds.email {
+        return Err(Invalid::Text("Email subjectAltNames are not allowed"));
+    }
+    if request.kinds.uri {
+        return Err(Invalid::Text("URI subjectAltNames are not allowed"));
+    }
+    Ok(())
+}
+
+/// A kubelet as a client.
+pub(super) fn check_kubelet(request: &SignRequest, usages: &[String]) -> Result<(), Invalid> {
+    check_node(request)?;
+    if request.kinds.dns {
+        return Err(Invalid::Text("DNS subjectAltNames are not allowed"));
+    }
+    if request.kinds.ip {
+        return Err(Invalid::Text("IP subjectAltNames are not allowed"));
+    }
+    if !are(usages, "client auth") {
+        return Err(Invalid::Text("usages did not match [client auth digital signature key encipherment]"));
+    }
+    Ok(())
+}
+
+/// A kubelet's own endpoint.
+fn check_serving(request: &SignRequest, usages: &[String]) -> Result<(), Invalid> {
+    check_node(request)?;
+    if !request.kinds.dns && !request.kinds.ip {
+        return Err(Invalid::Text("DNS or IP subjectAltName is required"));
+    }
+    if !are(usages, "server auth") {
+        return Err(Invalid::Text("usages did not match [digital signature key encipherment server auth]"));
+    }
     Ok(())
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use rcgen::{CertificateParams, CustomExtension, DistinguishedName, DnType, IsCa, KeyPair};
     use rustls_pki_types::pem::PemObject;
     use x509_parser::prelude::*;
@@ -130,6 +178,80 @@ mod tests {
         params.distinguished_name.push(DnType::CommonName, common_name);
         params.custom_extensions = Vec::<CustomExtension>::new();
         params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap()
+    }
+
+    /// A request of these organisations, with these alternative names.
+    pub(crate) fn pem(common_name: &str, organizations: &[&str], names: &[&str]) -> String {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        for organization in organizations {
+            params.distinguished_name.push(DnType::OrganizationName, *organization);
+        }
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap()
+    }
+
+    /// AS-055: certificates of kubelets, as clients and as servers, each with what it must and must not have.
+    #[test]
+    fn as_055_certificates_of_kubelets() {
+        let signer = signer();
+        let (client, server) = (["client auth", "digital signature"], ["server auth", "digital signature"]);
+        let node = |names: &[&str]| pem("system:node:n1", &["system:nodes"], names);
+        let all: &[(&str, String, &[&str], &str)] = &[
+            (KUBELET, node(&[]), &client, ""),
+            (KUBELET, node(&[]), &["client auth", "digital signature", "key encipherment"], ""),
+            (
+                KUBELET,
+                node(&[]),
+                &server,
+                "usages did not match [client auth digital signature key encipherment]",
+            ),
+            (KUBELET, node(&[]), &["client auth"], "usages did not match"),
+            (KUBELET, node(&["n1"]), &client, "DNS subjectAltNames are not allowed"),
+            (KUBELET, node(&["10.0.0.1"]), &client, "IP subjectAltNames are not allowed"),
+            (KUBELET, pem("n1", &["system:nodes"], &[]), &client, "subject common name does not begin with"),
+            (
+                KUBELET,
+                pem("system:node:n1", &["x"], &[]),
+                &client,
+                "subject organization is not system:nodes",
+            ),
+            (SERVING, node(&["n1"]), &server, ""),
+            (SERVING, node(&["10.0.0.1"]), &server, ""),
+            (SERVING, node(&[]), &server, "DNS or IP subjectAltName is required"),
+            (
+                SERVING,
+                node(&["n1"]),
+                &client,
+                "usages did not match [digital signature key encipherment server auth]",
+            ),
+            (
+                SERVING,
+                pem("n1", &["system:nodes"], &["n1"]),
+                &server,
+                "subject common name does not begin with",
+            ),
+        ];
+        for (name, pem, usages, fault) in all {
+            let mut asked = object(pem, usages, true);
+            asked["spec"]["signerName"] = json!(name);
+            let told = status(&asked, &signer, "now").unwrap();
+            let message =
+                told["conditions"].as_array().and_then(|all| all.last()).unwrap()["message"].clone();
+            if fault.is_empty() {
+                let pem = STANDARD.decode(told["certificate"].as_str().expect("a certificate")).unwrap();
+                let der = rustls_pki_types::CertificateDer::from_pem_slice(&pem).unwrap();
+                let (_, made) = parse_x509_certificate(&der).unwrap();
+                let good_for = made.extended_key_usage().unwrap().unwrap().value;
+                assert_eq!(
+                    (good_for.client_auth, good_for.server_auth),
+                    (*name == KUBELET, *name == SERVING)
+                );
+            } else {
+                assert!(message.as_str().unwrap().contains(fault), "{fault}: {message}");
+            }
+        }
     }
 
     fn object(pem: &str, usages: &[&str], approved: bool) -> Value {
@@ -176,7 +298,8 @@ mod tests {
         let signer = signer();
         let good = request("a", "b");
         let cases = [
-            (object(&good, &["server auth"], true), "usages did not match"),
+            (object(&good, &["server auth"], true), "invalid usage for client certificate: server auth"),
+            (object(&good, &["digital signature"], true), "missing required usage for client certificate"),
             (
                 object(&request("a", "system:masters"), &["client auth"], true),
                 "system:masters group is not allowed",

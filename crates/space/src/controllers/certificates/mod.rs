@@ -1,5 +1,7 @@
-//! CertificateSigningRequests: approved ones for client certificates get signed (AS-054).
+//! CertificateSigningRequests: those of nodes may be approved, approved ones get signed, old ones are cleared away (AS-054, AS-055).
 
+pub(crate) mod approve;
+pub(crate) mod clean;
 pub(crate) mod decide;
 mod der;
 mod sign;

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use rcgen::{KeyPair, PublicKeyData, SigningKey};
 use rustls_pki_types::pem::PemObject;
 use sha2::{Digest, Sha256};
-use x509_parser::prelude::{FromDer, ParsedExtension, X509CertificationRequest};
+use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509CertificationRequest};
 
 use super::der::{bits, element, extension, integer, octets, sequence, time};
 
@@ -36,6 +36,17 @@ pub struct SignRequest {
     subject: Vec<u8>,
     public_key: Vec<u8>,
     alternative_names: Option<Vec<u8>>,
+    /// Which kinds of alternative names there are.
+    pub(super) kinds: NameKinds,
+}
+
+/// Kinds of alternative names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct NameKinds {
+    pub(super) dns: bool,
+    pub(super) email: bool,
+    pub(super) ip: bool,
+    pub(super) uri: bool,
 }
 
 /// ecdsa-with-SHA256
@@ -54,15 +65,27 @@ impl SignRequest {
         let texts = |attribute: &x509_parser::x509::AttributeTypeAndValue<'_>| {
             attribute.as_str().map(str::to_owned).unwrap_or_default()
         };
-        let extensions = request.requested_extensions();
-        let has_names = extensions
-            .is_some_and(|mut all| all.any(|one| matches!(one, ParsedExtension::SubjectAlternativeName(_))));
+        let (mut has_names, mut kinds) = (false, NameKinds::default());
+        for extension in request.requested_extensions().into_iter().flatten() {
+            let ParsedExtension::SubjectAlternativeName(names) = extension else { continue };
+            has_names = true;
+            for name in &names.general_names {
+                match name {
+                    GeneralName::DNSName(_) => kinds.dns = true,
+                    GeneralName::RFC822Name(_) => kinds.email = true,
+                    GeneralName::IPAddress(_) => kinds.ip = true,
+                    GeneralName::URI(_) => kinds.uri = true,
+                    _ => {}
+                }
+            }
+        }
         Ok(Self {
             common_name: info.subject.iter_common_name().next().map(texts).unwrap_or_default(),
             organizations: info.subject.iter_organization().map(texts).collect(),
             subject: info.subject.as_raw().to_vec(),
             public_key: info.subject_pki.raw.to_vec(),
             alternative_names: if has_names { raw_alternative_names(info.raw) } else { None },
+            kinds,
         })
     }
 }
