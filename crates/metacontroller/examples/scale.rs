@@ -1,9 +1,9 @@
-//! How MapController does with many inputs: `cargo run --release -p kubestellar-metacontroller --example scale`.
+//! How MapController does with many inputs: `cargo run --release -p kubestellar-metacontroller --example scale [N [P [I]]]`.
 //!
 //! One MapController, one parent, N inputs (10,000 unless the first argument says otherwise): time until all outputs are
 //! there, hook calls, memory; then one input changes: calls and latency. Then P parents with I inputs each (1,000 and
 //! 100, second and third argument). The hook server and the API server run in the same process, and the memory is
-//! that of all of them.
+//! that of all of them. Ends with an error unless each input cost exactly one call, and each change one more.
 
 #![allow(clippy::pedantic, clippy::unwrap_used, clippy::print_stdout, reason = "a measuring program")]
 
@@ -125,6 +125,11 @@ impl Bench {
         parent["status"]["outputs"]["secrets"]["total"].as_u64().unwrap_or_default() as usize
     }
 
+    /// The calls so far must be this many.
+    fn cost(&self, calls: usize) {
+        assert_eq!(self.calls.load(Ordering::SeqCst), calls, "calls of the hook");
+    }
+
     /// Until no call has come for a second.
     async fn quiet(&self) {
         let mut before = usize::MAX;
@@ -145,9 +150,9 @@ async fn one_parent(count: usize) {
     }
     let took = begun.elapsed();
     bench.quiet().await;
+    bench.cost(count);
     println!(
-        "1 parent x {count} inputs: status complete after {:.2} s, {} calls ({count} to create, the rest after the outputs' own \
-         events), {} MiB (before: {} MiB)",
+        "1 parent x {count} inputs: status complete after {:.2} s, {} calls, {} MiB (before: {} MiB)",
         took.as_secs_f64(),
         bench.calls.load(Ordering::SeqCst),
         memory(),
@@ -164,6 +169,7 @@ async fn one_parent(count: usize) {
         latencies.push(bench.last.borrow().saturating_duration_since(begun));
     }
     bench.quiet().await;
+    bench.cost(100);
     latencies.sort_unstable();
     println!(
         "one input changes, 100 times: {} calls, from edit to call p50 {:.2} ms, p99 {:.2} ms",
@@ -187,9 +193,12 @@ async fn many_parents(parents: usize, each: usize) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
+    let took = begun.elapsed();
+    bench.quiet().await;
+    bench.cost(parents * each);
     println!(
         "{parents} parents x {each} inputs: all complete after {:.2} s, {} calls, {} MiB",
-        begun.elapsed().as_secs_f64(),
+        took.as_secs_f64(),
         bench.calls.load(Ordering::SeqCst),
         memory(),
     );

@@ -306,6 +306,19 @@ mod tests {
         assert_eq!(update(&settled, &sanitized(settled.clone())), None, "at most one write follows an echo");
     }
 
+    /// MC-125: what is remembered is the wanted object without its owner, as compact JSON; the owner comes afterwards.
+    #[test]
+    fn mc_125_what_is_remembered() {
+        let parent = json!({"apiVersion": "v1", "kind": "P", "metadata": {"name": "p", "uid": "u"}});
+        let desired = json!({"apiVersion": "v1", "kind": "C", "metadata": {"name": "a", "annotations": {"t": "1"}}, "data": {"a": "1"}});
+        let made = create(&desired, &parent);
+        let text = made["metadata"]["annotations"][LAST_APPLIED_ANNOTATION].as_str().unwrap();
+        assert_eq!(text, desired.to_string());
+        assert!(!text.contains(": ") && !text.contains('\n'), "{text}");
+        assert_eq!(object::controller_uid(&made), "u");
+        assert_eq!(last_applied(&made), desired);
+    }
+
     /// MC-130: the text of the annotation may differ.
     #[test]
     fn mc_130_another_text_of_the_annotation_is_no_change() {

@@ -15,6 +15,7 @@ use kube::Client;
 use machinery::selector::{LabelOp, LabelSelector};
 use parking_lot::{Mutex, RwLock};
 use runtime::{Event, ObjectKey, Source, Store, informer, rest::Gvr};
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -98,8 +99,10 @@ struct State {
     tagged: BTreeMap<(Text, Text, Text), usize>,
     labelled: HashMap<(Box<str>, Box<str>), BTreeSet<ObjectKey>>,
     uids: HashMap<Text, ObjectKey>,
-    /// Highest version that the watch has told of, where versions are numbers.
+    /// Highest version that followers have been told of, where versions are numbers.
     seen: u64,
+    /// An object whose change is in the indexes, but which followers have not been told of.
+    untold: Option<ObjectKey>,
     next_follower: u64,
 }
 
@@ -153,27 +156,26 @@ impl Cache {
     }
 
     fn apply(&self, event: Event<Object>) {
-        let (key, new) = match event {
-            Event::Added(new) | Event::Updated { new, .. } => (new.key().clone(), Some(new)),
-            Event::Deleted(last) => {
-                self.state.write().saw(last.version());
-                (last.key().clone(), None)
+        let (key, version, new) = match event {
+            Event::Added(new) | Event::Updated { new, .. } => {
+                (new.key().clone(), new.version().to_owned(), Some(new))
             }
+            Event::Deleted(last) => (last.key().clone(), last.version().to_owned(), None),
             Event::Synced => {
                 self.changes.send_modify(|count| *count += 1);
                 return;
             }
         };
         let old = self.state.write().put(&key, new.clone());
-        self.changes.send_modify(|count| *count += 1);
         let same = matches!((&old, &new), (Some(old), Some(new)) if old.version() == new.version());
-        if same || (old.is_none() && new.is_none()) {
-            return;
+        if !same && (old.is_some() || new.is_some()) {
+            let followers: Vec<Follower> = self.followers.lock().values().cloned().collect();
+            for follower in followers {
+                follower((old.as_ref(), new.as_ref()));
+            }
         }
-        let followers: Vec<Follower> = self.followers.lock().values().cloned().collect();
-        for follower in followers {
-            follower((old.as_ref(), new.as_ref()));
-        }
+        self.state.write().told(&version);
+        self.changes.send_modify(|count| *count += 1);
     }
 
     /// One object.
@@ -254,8 +256,8 @@ impl Cache {
             .collect()
     }
 
-    /// Waits until the watch has told of a write: a version of an object, or that an object is gone. Gives up after
-    /// `longest`.
+    /// Waits until the watch has told of a write, and all followers with it: a version of an object, or that an object
+    /// is gone. Gives up after `longest`.
     pub async fn caught_up(&self, expected: &Expected, longest: Duration) {
         let mut changes = self.changes.subscribe();
         let wait = async {
@@ -272,27 +274,39 @@ impl Cache {
     }
 }
 
+/// One state of one object: UID and version. Who has seen it learns nothing from being told of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Sight(Box<str>, Box<str>);
+
+impl Sight {
+    /// The state of an object as the server gave it.
+    pub fn of(object: &Value) -> Self {
+        Self(object::uid(object).into(), object::resource_version(object).into())
+    }
+}
+
 /// What the watch will tell of after a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// The object at this version, or a later one.
-    Version { key: ObjectKey, version: String },
+    /// The object at this version, or a later one. An echo is a creation that came out as it was asked for.
+    Version { key: ObjectKey, version: String, echo: Option<Sight> },
     /// This incarnation gone or going.
     Gone { key: ObjectKey, uid: String },
 }
 
 impl State {
-    fn saw(&mut self, version: &str) {
+    fn told(&mut self, version: &str) {
         self.seen = self.seen.max(version.parse().unwrap_or_default());
+        self.untold = None;
     }
 
     fn put(&mut self, key: &ObjectKey, new: Option<Arc<Object>>) -> Option<Arc<Object>> {
+        self.untold = Some(key.clone());
         let old = self.objects.remove(key);
         if let Some(old) = &old {
             self.index(old, false);
         }
         if let Some(new) = new {
-            self.saw(new.version());
             self.index(&new, true);
             self.objects.insert(key.clone(), new);
         }
@@ -340,13 +354,17 @@ impl State {
     }
 
     fn shows(&self, expected: &Expected) -> bool {
+        let told = |key: &ObjectKey| self.untold.as_ref() != Some(key);
         match expected {
-            Expected::Version { key, version } => {
+            Expected::Version { key, version, .. } => {
                 let past = version.parse::<u64>().is_ok_and(|version| self.seen >= version);
-                past || self.objects.get(key).is_some_and(|object| object.version() == version)
+                let there = || self.objects.get(key).is_some_and(|object| object.version() == version);
+                past || (told(key) && there())
             }
             Expected::Gone { key, uid } => {
-                self.objects.get(key).is_none_or(|o| o.uid() != uid || object::is_terminating(&o.value))
+                let gone =
+                    |object: &Arc<Object>| object.uid() != uid || object::is_terminating(&object.value);
+                told(key) && self.objects.get(key).is_none_or(gone)
             }
         }
     }
@@ -364,7 +382,7 @@ pub fn anchor(selector: &LabelSelector) -> Option<(Box<str>, Box<str>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn object(name: &str, version: u64, owner: &str, tags: Value, labels: Value) -> Object {
         let mut value = json!({"metadata": {"name": name, "namespace": "n", "resourceVersion": version.to_string(), "uid": name, "annotations": tags, "labels": labels}});
@@ -409,10 +427,40 @@ mod tests {
         assert_eq!(names(&cache.list("n")), "a b");
     }
 
+    /// MC-192: who asks for a resource gets the one cache of it, and of each object the one copy.
+    #[tokio::test]
+    async fn mc_192_objects_are_there_once() {
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+        });
+        let stop = CancellationToken::new();
+        let caches = Caches::new(Client::new(service, "default"), &stop);
+        let maps = Served {
+            gvr: Gvr::new("", "v1", "configmaps"),
+            kind: "ConfigMap".into(),
+            namespaced: true,
+            has_status: false,
+        };
+        let (one, other) = (caches.get(&maps), caches.get(&maps));
+        assert!(Arc::ptr_eq(&one, &other));
+        let tags = json!({MAP_CONTROLLER_ANNOTATION: "mc", MAP_KEY_ANNOTATION: "k"});
+        one.apply(Event::Added(Arc::new(object("a", 1, "P", tags, json!({"app": "x"})))));
+        let first = one.get("n", "a").unwrap();
+        let selector = LabelSelector::parse("app=x").unwrap();
+        let (_, _, owned) = other.owned("P").remove(0);
+        let group = other.group("P", "mc", &MapKey::raw("k")).remove(0);
+        for again in [other.by_uid("a").unwrap(), other.candidates("n", &selector).remove(0), owned, group] {
+            assert!(Arc::ptr_eq(&first, &again));
+        }
+        drop((one, other));
+        assert!(caches.get(&maps).get("n", "a").is_none(), "what nobody holds is not kept");
+        caches.shutdown().await;
+    }
+
     #[tokio::test]
     async fn a_write_is_waited_for() {
         let cache = Arc::new(Cache::new(CancellationToken::new()));
-        let expected = Expected::Version { key: ObjectKey::new("n", "a"), version: "7".into() };
+        let expected = Expected::Version { key: ObjectKey::new("n", "a"), version: "7".into(), echo: None };
         let waiting = {
             let (cache, expected) = (cache.clone(), expected.clone());
             tokio::spawn(async move { cache.caught_up(&expected, Duration::from_secs(60)).await })

@@ -19,7 +19,7 @@ use crate::{
     cache::{Cache, Caches, Following},
     conditions::{self, Condition},
     events::Events,
-    hooks::{self, Credentials, HookClient, Settings},
+    hooks::{self, Credentials, HookClient, Proxies, Settings},
     map,
     metrics::Metrics,
     object::{self, Object, Text},
@@ -40,6 +40,8 @@ pub struct Shared {
     pub board: Arc<Board>,
     /// Counts.
     pub metrics: Metrics,
+    /// Between us and hooks.
+    pub proxies: Proxies,
     /// Items at a time for each controller that doesn't say.
     pub workers: usize,
     /// `--cache-flush-interval`.
@@ -105,7 +107,8 @@ impl Shared {
         let credentials = Credentials::new(self.writer.rest().clone());
         let material = credentials.resolve(&settings.endpoint).await.map_err(NotStarted::credentials)?;
         let (kind, url) = (settings.kind, settings.url.to_string());
-        let client = HookClient::new(settings, fields, &material).map_err(NotStarted::credentials)?;
+        let client =
+            HookClient::new(settings, fields, &material, &self.proxies).map_err(NotStarted::credentials)?;
         self.metrics.hook(controller, kind, &url, client.metrics().clone());
         Ok(Arc::new(client))
     }

@@ -22,6 +22,9 @@ pub enum Lane {
 /// Waits of failed items: 250 ms doubling to 60 s, give or take a tenth (MC-072).
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
 
+/// States that a run is told of one by one.
+const TOLD: usize = 64;
+
 /// How an item's run ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outcome {
@@ -45,14 +48,14 @@ pub enum Outcome {
 ///
 /// Adding and taking cost O(log n) at most; memory is one entry per known item.
 #[derive(Debug)]
-pub struct Lanes<K> {
+pub struct Lanes<K, S = ()> {
     slots: usize,
     fresh: VecDeque<K>,
     bulk: VecDeque<K>,
     /// By time and sequence: items whose pause after a failure, or whose timer, ends then.
     timed: BTreeMap<(Instant, u64), K>,
     ripe: VecDeque<K>,
-    items: HashMap<K, Item>,
+    items: HashMap<K, Item<S>>,
     sequence: u64,
     running: [usize; 3],
     favour_slow: bool,
@@ -70,13 +73,21 @@ pub struct Counts {
     pub retries: u64,
 }
 
-#[derive(Debug, Default)]
-struct Item {
+#[derive(Debug)]
+struct Item<S> {
     waits: Option<Wait>,
-    runs: Option<Run>,
+    runs: Option<Run<S>>,
     failures: u32,
     /// The timer of `resyncAfterSeconds`.
     timer: Option<(Instant, u64)>,
+    /// Since when it has waited for a slot, for the metrics.
+    since: Option<Instant>,
+}
+
+impl<S> Default for Item<S> {
+    fn default() -> Self {
+        Self { waits: None, runs: None, failures: 0, timer: None, since: None }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -89,14 +100,18 @@ enum Wait {
     Ripe,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Run {
+#[derive(Debug)]
+struct Run<S> {
     lane: Lane,
     holds_slot: bool,
     dirty: bool,
+    /// How long it waited for its slot.
+    waited: Duration,
+    /// States that were told of meanwhile. Whether they are news to this run, its end says.
+    told: Vec<S>,
 }
 
-impl<K: Clone + Eq + Hash> Lanes<K> {
+impl<K: Clone + Eq + Hash, S: PartialEq> Lanes<K, S> {
     /// Empty lanes for `slots` workers.
     pub fn new(slots: usize) -> Self {
         Self {
@@ -127,8 +142,21 @@ impl<K: Clone + Eq + Hash> Lanes<K> {
             _ => {}
         }
         item.waits = Some(Wait::Fresh);
+        item.since.get_or_insert_with(Instant::now);
         self.fresh.push_back(key);
         self.counts.adds += 1;
+    }
+
+    /// The item is to be looked at because of a state that somebody brought about. While it is worked on, that counts
+    /// only if the run turns out not to know the state (see [`end_knowing`](Self::end_knowing)): so nobody is asked again
+    /// because of what he was just shown, or what was just made as he said (MC-037).
+    pub fn tell(&mut self, key: K, state: S) {
+        match self.items.get_mut(&key).and_then(|item| item.runs.as_mut()) {
+            // Of an object that changes all the time, something is news for sure.
+            Some(run) if run.told.len() >= TOLD => run.dirty = true,
+            Some(run) => run.told.push(state),
+            None => self.add(key),
+        }
     }
 
     /// The item is to be looked at again, when there is time. One that waits already keeps its place.
@@ -144,6 +172,7 @@ impl<K: Clone + Eq + Hash> Lanes<K> {
             None => {}
         }
         item.waits = Some(Wait::Bulk);
+        item.since.get_or_insert_with(Instant::now);
         self.bulk.push_back(key);
         self.counts.adds += 1;
     }
@@ -166,7 +195,9 @@ impl<K: Clone + Eq + Hash> Lanes<K> {
         let key = self.pop(lane)?;
         if let Some(item) = self.items.get_mut(&key) {
             item.waits = None;
-            item.runs = Some(Run { lane, holds_slot: true, dirty: false });
+            let since = item.since.take();
+            let waited = since.map(|since| now.saturating_duration_since(since)).unwrap_or_default();
+            item.runs = Some(Run { lane, holds_slot: true, dirty: false, waited, told: Vec::new() });
             if let Some(timer) = item.timer.take() {
                 self.timed.remove(&timer);
             }
@@ -174,6 +205,11 @@ impl<K: Clone + Eq + Hash> Lanes<K> {
         self.running[lane as usize] += 1;
         self.favour_slow = lane == Lane::Fresh;
         Some(key)
+    }
+
+    /// How long an item that is worked on had waited for that.
+    pub fn waited(&self, key: &K) -> Duration {
+        self.items.get(key).and_then(|item| item.runs.as_ref()).map(|run| run.waited).unwrap_or_default()
     }
 
     /// When [`take`](Self::take) may give out more though nothing is added.
@@ -190,9 +226,15 @@ impl<K: Clone + Eq + Hash> Lanes<K> {
 
     /// Ends the run of an item; `jitter` is from 0 to 1.
     pub fn end(&mut self, key: &K, outcome: Outcome, now: Instant, jitter: f64) {
+        self.end_knowing(key, outcome, &[], now, jitter);
+    }
+
+    /// Ends the run of an item that knew these states, from the request it made or from its own writes.
+    pub fn end_knowing(&mut self, key: &K, outcome: Outcome, known: &[S], now: Instant, jitter: f64) {
         let Some(item) = self.items.get_mut(key) else { return };
         let Some(mut run) = item.runs.take() else { return };
         free(&mut self.running, &mut run);
+        run.dirty |= run.told.iter().any(|state| !known.contains(state));
         self.sequence += 1;
         let sequence = self.sequence;
         let mut pause = None;
@@ -247,6 +289,7 @@ impl<K: Clone + Eq + Hash> Lanes<K> {
             match &mut item.runs {
                 Some(run) => {
                     run.dirty = false;
+                    run.told.clear();
                     true
                 }
                 None => false,
@@ -294,6 +337,7 @@ impl<K: Clone + Eq + Hash> Lanes<K> {
                 self.add(key);
             } else if item.waits == Some(Wait::Paused(slot)) {
                 item.waits = Some(Wait::Ripe);
+                item.since.get_or_insert(now);
                 self.ripe.push_back(key);
             }
         }
@@ -345,7 +389,7 @@ impl<K: Clone + Eq + Hash> Lanes<K> {
     }
 }
 
-fn free(running: &mut [usize; 3], run: &mut Run) {
+fn free<S>(running: &mut [usize; 3], run: &mut Run<S>) {
     if std::mem::take(&mut run.holds_slot) {
         running[run.lane as usize] -= 1;
     }
@@ -364,7 +408,7 @@ mod tests {
     /// MC-033, MC-034: many triggers are one run, and one more if they come meanwhile.
     #[test]
     fn mc_033_a_key_runs_once_at_a_time_and_once_more_when_dirty() {
-        let (mut lanes, now) = (Lanes::new(4), Instant::now());
+        let (mut lanes, now) = (Lanes::<_>::new(4), Instant::now());
         lanes.add("a");
         lanes.add("a");
         assert_eq!(lanes.take(now), Some("a"));
@@ -377,10 +421,64 @@ mod tests {
         assert_eq!(lanes.take(now), None);
     }
 
+    /// MC-037: what a run knew is no news when it is told meanwhile; anything else brings the item back.
+    #[test]
+    fn mc_037_known_states_are_no_news() {
+        let (mut lanes, now) = (Lanes::<_, u8>::new(1), Instant::now());
+        for (told, known, again) in
+            [(&[1, 2][..], &[2, 1][..], false), (&[1, 3], &[1], true), (&[], &[1], false), (&[1], &[], true)]
+        {
+            lanes.add("a");
+            assert_eq!(lanes.take(now), Some("a"));
+            for state in told {
+                lanes.tell("a", *state);
+            }
+            lanes.end_knowing(&"a", DONE, known, now, 0.5);
+            assert_eq!(lanes.take(now), again.then_some("a"), "{told:?} {known:?}");
+            lanes.end(&"a", DONE, now, 0.5);
+        }
+        // Told while nobody works on it, it is news whatever it is.
+        lanes.tell("a", 1);
+        assert_eq!(lanes.take(now), Some("a"));
+        // A run that ends with nothing left comes again for what it didn't know.
+        lanes.tell("a", 2);
+        lanes.end_knowing(&"a", Outcome::Forget, &[1], now, 0.5);
+        assert_eq!(lanes.take(now), Some("a"));
+    }
+
+    /// MC-092: a parent that is gone leaves no item, timer, pause or count behind.
+    #[test]
+    fn mc_092_forgotten_items_leave_nothing() {
+        let (mut lanes, now) = (Lanes::<_>::new(8), Instant::now());
+        for i in 0..6 {
+            lanes.add(("gone", i));
+        }
+        lanes.add(("stays", 0));
+        let take = |lanes: &mut Lanes<_>| lanes.take(now).unwrap();
+        let (timed, failed, told) = (take(&mut lanes), take(&mut lanes), take(&mut lanes));
+        lanes.end(&timed, Outcome::Done { again_after: Some(Duration::from_secs(5)) }, now, 0.5);
+        lanes.end(&failed, Outcome::Failed, now, 0.5);
+        lanes.end(&told, Outcome::Told(Duration::from_secs(9)), now, 0.5);
+        let running = take(&mut lanes);
+        lanes.add(running);
+        lanes.add_bulk(("gone", 9));
+        lanes.forget(|(parent, _)| *parent == "gone");
+        assert_eq!((lanes.deadline(), lanes.waiting(), lanes.active()), (None, 1, 1));
+        lanes.end(&running, Outcome::Forget, now, 0.5);
+        assert_eq!(lanes.len(), 1);
+        let later = now + Duration::from_secs(100);
+        assert_eq!((lanes.take(later), lanes.take(later)), (Some(("stays", 0)), None));
+        // Its failures are forgotten too: the first pause is the shortest again.
+        lanes.add(failed);
+        assert_eq!(lanes.take(now), Some(failed));
+        lanes.end(&failed, Outcome::Failed, now, 0.5);
+        assert_eq!(lanes.deadline().map(|at| (at - now).as_millis()), Some(250));
+    }
+
     /// MC-035: with one slot, fresh and bulk take turns.
     #[test]
     fn mc_035_one_slot_alternates() {
-        let (mut lanes, now) = (Lanes::new(1), Instant::now());
+        let (mut lanes, now) = (Lanes::<_>::new(1), Instant::now());
         for i in 0..3 {
             lanes.add(format!("f{i}"));
             lanes.add_bulk(format!("b{i}"));
@@ -396,7 +494,7 @@ mod tests {
     /// MC-035: hanging failures hold half of the slots at most.
     #[test]
     fn mc_035_failed_items_leave_half_of_the_slots() {
-        let (mut lanes, now) = (Lanes::new(4), Instant::now());
+        let (mut lanes, now) = (Lanes::<_>::new(4), Instant::now());
         for i in 0..6 {
             lanes.add(i);
         }
@@ -419,7 +517,7 @@ mod tests {
     /// MC-072: pauses double to a minute, an event cuts one short without resetting the count, success resets.
     #[test]
     fn mc_072_pauses_double_until_success() {
-        let mut lanes = Lanes::new(1);
+        let mut lanes = Lanes::<_>::new(1);
         let mut now = Instant::now();
         lanes.add(1);
         let mut pauses = vec![];
@@ -448,7 +546,7 @@ mod tests {
     /// MC-036: a tick adds nothing for what waits, runs or pauses.
     #[test]
     fn mc_036_ticks_do_not_pile_up() {
-        let (mut lanes, now) = (Lanes::new(1), Instant::now());
+        let (mut lanes, now) = (Lanes::<_>::new(1), Instant::now());
         lanes.resync(1);
         lanes.resync(1);
         lanes.take(now).unwrap();
@@ -462,7 +560,7 @@ mod tests {
     /// MC-A-63: a timer fires once, and a later answer replaces it.
     #[test]
     fn mc_a_63_a_timer_fires_once() {
-        let (mut lanes, now) = (Lanes::new(1), Instant::now());
+        let (mut lanes, now) = (Lanes::<_>::new(1), Instant::now());
         let after = |secs| Outcome::Done { again_after: Some(Duration::from_secs(secs)) };
         lanes.add(1);
         lanes.take(now).unwrap();
@@ -506,7 +604,7 @@ mod tests {
         /// MC-033, MC-034: whatever happens, no key is out twice, slots are kept, and what was added comes.
         #[test]
         fn mc_034_nothing_is_lost_and_nothing_runs_twice(steps in prop::collection::vec(step(), 0..120), slots in 1..4_usize) {
-            let mut lanes = Lanes::new(slots);
+            let mut lanes = Lanes::<_>::new(slots);
             let mut now = Instant::now();
             let (mut out, mut held): (HashSet<u8>, HashSet<u8>) = Default::default();
             let mut owed: HashSet<u8> = HashSet::new();

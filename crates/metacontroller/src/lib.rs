@@ -36,6 +36,7 @@ use runtime::{Ready, Tasks, rest::Rest};
 use tokio_util::sync::CancellationToken;
 
 pub use events::EventRate;
+pub use hooks::Proxies;
 pub use metrics::Metrics;
 pub use writes::Strategy;
 
@@ -53,6 +54,8 @@ pub struct Config {
     pub target: LabelSelector,
     /// How wanted objects are brought about.
     pub strategy: Strategy,
+    /// Between us and hooks.
+    pub proxies: Proxies,
     /// What is counted.
     pub metrics: Metrics,
     /// Set once all controller objects are known.
@@ -68,6 +71,7 @@ impl Default for Config {
             events: EventRate::default(),
             target: LabelSelector::everything(),
             strategy: Strategy::default(),
+            proxies: Proxies::default(),
             metrics: Metrics::default(),
             ready: Ready::new(false),
         }
@@ -89,6 +93,7 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
         events,
         board: board.clone(),
         metrics: config.metrics,
+        proxies: config.proxies,
         workers: config.workers.max(1),
         flush: config.cache_flush_interval,
         stop: stop.clone(),

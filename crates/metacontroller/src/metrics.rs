@@ -11,27 +11,65 @@ use std::{
 
 use parking_lot::Mutex;
 
+use runtime::metrics::QueueMetrics;
+
 use crate::hooks::{HookKind, HookMetrics};
 
-/// Upper bounds of the duration's buckets, in seconds.
-const BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// Upper bounds of the buckets, in seconds, of whole requests, of looking names up, and of agreeing on TLS.
+const REQUEST: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+const DNS: &[f64] = &[0.005, 0.01, 0.025, 0.05];
+const TLS: &[f64] = &[0.05, 0.1, 0.25, 0.5];
 
 /// Durations in buckets.
-#[derive(Default)]
 pub struct Histogram {
-    buckets: [AtomicU64; BUCKETS.len()],
+    bounds: &'static [f64],
+    buckets: Box<[AtomicU64]>,
     count: AtomicU64,
     micros: AtomicU64,
 }
 
 impl Histogram {
+    fn new(bounds: &'static [f64]) -> Self {
+        let buckets = bounds.iter().map(|_| AtomicU64::new(0)).collect();
+        Self { bounds, buckets, count: AtomicU64::new(0), micros: AtomicU64::new(0) }
+    }
+
+    /// Of whole requests.
+    pub fn of_requests() -> Self {
+        Self::new(REQUEST)
+    }
+
+    /// Of the start and of the end of looking a name up.
+    pub fn of_dns() -> [Self; 2] {
+        [Self::new(DNS), Self::new(DNS)]
+    }
+
+    /// Of the start and of the end of agreeing on TLS.
+    pub fn of_tls() -> [Self; 2] {
+        [Self::new(TLS), Self::new(TLS)]
+    }
+
     /// Counts a duration in seconds.
     pub fn observe(&self, seconds: f64) {
-        for (bucket, _) in self.buckets.iter().zip(BUCKETS).filter(|(_, bound)| seconds <= *bound) {
+        for (bucket, _) in self.buckets.iter().zip(self.bounds).filter(|(_, bound)| seconds <= **bound) {
             bucket.fetch_add(1, Ordering::Relaxed);
         }
         self.count.fetch_add(1, Ordering::Relaxed);
         self.micros.fetch_add((seconds * 1e6) as u64, Ordering::Relaxed);
+    }
+
+    fn lines(&self, name: &str, labels: &str) -> String {
+        let mut lines = String::new();
+        let count = self.count.load(Ordering::Relaxed);
+        for (bound, bucket) in self.bounds.iter().zip(&self.buckets) {
+            let seen = bucket.load(Ordering::Relaxed);
+            let _ = writeln!(lines, "{name}_bucket{{{labels},le=\"{bound}\"}} {seen}");
+        }
+        let sum = self.micros.load(Ordering::Relaxed) as f64 / 1e6;
+        let _ = writeln!(lines, "{name}_bucket{{{labels},le=\"+Inf\"}} {count}");
+        let _ = writeln!(lines, "{name}_sum{{{labels}}} {sum}");
+        let _ = writeln!(lines, "{name}_count{{{labels}}} {count}");
+        lines
     }
 }
 
@@ -46,12 +84,6 @@ struct Labelled {
 /// Numbers of a hosted controller, asked for when somebody looks.
 #[derive(Clone, Debug, Default)]
 pub struct Numbers {
-    /// Items that wait.
-    pub depth: u64,
-    /// Items put into the queue.
-    pub adds: u64,
-    /// Items tried again.
-    pub retries: u64,
     /// Runs by result.
     pub runs: BTreeMap<&'static str, u64>,
     /// Inputs, failed inputs and detached groups, of a MapController.
@@ -62,7 +94,11 @@ type Source = Arc<dyn Fn() -> Numbers + Send + Sync>;
 
 /// The metrics of all hosted controllers of a process; a clone is the same.
 #[derive(Clone, Default)]
-pub struct Metrics(Arc<Mutex<BTreeMap<(&'static str, String), Entry>>>);
+pub struct Metrics {
+    entries: Arc<Mutex<BTreeMap<(&'static str, String), Entry>>>,
+    /// Those of the process, which has the queues.
+    process: runtime::metrics::Metrics,
+}
 
 #[derive(Default)]
 struct Entry {
@@ -71,6 +107,23 @@ struct Entry {
 }
 
 impl Metrics {
+    /// No controllers yet, in this process.
+    pub fn new(process: runtime::metrics::Metrics) -> Self {
+        Self { entries: Arc::default(), process }
+    }
+
+    /// What the queue of a controller counts into, until it goes (MC-205).
+    pub fn queue(&self, controller: (&'static str, &str)) -> QueueMetrics {
+        self.process.queue(&queue_name(controller))
+    }
+
+    /// All of the process: what every process shows, then [`text`](Self::text).
+    pub fn page(&self) -> String {
+        // Asked first, since the controllers say now how many items wait.
+        let own = self.text();
+        self.process.text() + &own
+    }
+
     /// Shows a hook's numbers until the controller goes.
     pub fn hook(
         &self,
@@ -86,22 +139,24 @@ impl Metrics {
             escaped(name)
         );
         let entry = Labelled { kind, labels, metrics };
-        self.0.lock().entry((type_, name.to_owned())).or_default().hooks.push(entry);
+        self.entries.lock().entry((type_, name.to_owned())).or_default().hooks.push(entry);
     }
 
     /// Shows a controller's numbers until it goes.
     pub fn numbers(&self, controller: (&'static str, &str), source: Source) {
-        self.0.lock().entry((controller.0, controller.1.to_owned())).or_default().numbers = Some(source);
+        self.entries.lock().entry((controller.0, controller.1.to_owned())).or_default().numbers =
+            Some(source);
     }
 
     /// Ends what is shown of a controller (MC-206).
     pub fn forget(&self, controller: (&'static str, &str)) {
-        self.0.lock().remove(&(controller.0, controller.1.to_owned()));
+        self.entries.lock().remove(&(controller.0, controller.1.to_owned()));
+        self.process.forget_queue(&queue_name(controller));
     }
 
-    /// Everything, in Prometheus' text form.
+    /// What is counted of hooks and controllers, in Prometheus' text form.
     pub fn text(&self) -> String {
-        let entries = self.0.lock();
+        let entries = self.entries.lock();
         let mut families: BTreeMap<String, (&'static str, String)> = BTreeMap::new();
         let mut say = |family: String, kind: &'static str, line: String| {
             let (_, lines) = families.entry(family).or_insert((kind, String::new()));
@@ -139,30 +194,35 @@ impl Labelled {
         let name = family("in_flight_requests");
         let flying = self.metrics.in_flight.load(Ordering::Relaxed);
         say(name.clone(), "gauge", format!("{name}{{{labels}}} {flying}\n"));
-        let (name, histogram) = (family("request_duration_histogram_seconds"), &self.metrics.duration);
-        let mut lines = String::new();
-        let count = histogram.count.load(Ordering::Relaxed);
-        for (bound, bucket) in BUCKETS.iter().zip(&histogram.buckets) {
-            let seen = bucket.load(Ordering::Relaxed);
-            let _ = writeln!(lines, "{name}_bucket{{{labels},method=\"post\",le=\"{bound}\"}} {seen}");
-        }
-        let sum = histogram.micros.load(Ordering::Relaxed) as f64 / 1e6;
-        let _ = writeln!(lines, "{name}_bucket{{{labels},method=\"post\",le=\"+Inf\"}} {count}");
-        let _ = writeln!(lines, "{name}_sum{{{labels},method=\"post\"}} {sum}");
-        let _ = writeln!(lines, "{name}_count{{{labels},method=\"post\"}} {count}");
+        let name = family("request_duration_histogram_seconds");
+        let lines = self.metrics.duration.lines(&name, &format!("{labels},method=\"post\""));
         say(name, "histogram", lines);
+        let events = [
+            ("dns_duration_histogram_seconds", ["dns_start", "dns_done"], &self.metrics.dns),
+            (
+                "tls_duration_histogram_seconds",
+                ["tls_handshake_start", "tls_handshake_done"],
+                &self.metrics.tls,
+            ),
+        ];
+        for (rest, events, histograms) in events {
+            let name = family(rest);
+            // A series begins with its first event, as those of Go's traces do.
+            for (event, histogram) in events.iter().zip(histograms) {
+                if histogram.count.load(Ordering::Relaxed) > 0 {
+                    let lines = histogram.lines(&name, &format!("{labels},event=\"{event}\""));
+                    say(name.clone(), "histogram", lines);
+                }
+            }
+        }
     }
 }
 
+fn queue_name((type_, name): (&'static str, &str)) -> String {
+    format!("{type_}-{name}")
+}
+
 fn lines_of(type_: &str, name: &str, numbers: &Numbers, say: &mut impl FnMut(String, &'static str, String)) {
-    let queue = escaped(&format!("{type_}-{name}"));
-    for (family, kind, value) in [
-        ("workqueue_depth", "gauge", numbers.depth),
-        ("workqueue_adds_total", "counter", numbers.adds),
-        ("workqueue_retries_total", "counter", numbers.retries),
-    ] {
-        say(family.into(), kind, format!("{family}{{name=\"{queue}\"}} {value}\n"));
-    }
     let family = "controller_runtime_reconcile_total";
     let controller = match type_ {
         "MapController" => "map-metacontroller",
@@ -194,7 +254,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// MC-A-84, MC-204, MC-206: names and labels; a controller's series go with it.
+    /// MC-A-84, MC-204, MC-205, MC-206: names and labels; a controller's series go with it.
     #[test]
     fn mc_a_84_series_have_the_documented_names() {
         let metrics = Metrics::default();
@@ -202,18 +262,24 @@ mod tests {
         hook.requests.lock().insert(200, 3);
         hook.duration.observe(0.03);
         let mc = ("MapController", "mc1");
-        metrics.hook(mc, HookKind::Map, "http://h/map", hook);
-        metrics.numbers(mc, Arc::new(|| Numbers { depth: 2, map: Some([10, 1, 0]), ..Numbers::default() }));
-        let text = metrics.text();
+        metrics.hook(mc, HookKind::Map, "http://h/map", hook.clone());
+        metrics.numbers(mc, Arc::new(|| Numbers { map: Some([10, 1, 0]), ..Numbers::default() }));
+        hook.dns[1].observe(0.007);
+        hook.tls[0].observe(0.2);
+        metrics.queue(mc).added();
+        let text = metrics.page();
         for line in [
             "metacontroller_map_requests_total{code=\"200\",url=\"http://h/map\",controller_name=\"mc1\",controller_type=\"MapController\",method=\"post\"} 3",
             "# TYPE metacontroller_map_request_duration_histogram_seconds histogram",
-            "workqueue_depth{name=\"MapController-mc1\"} 2",
+            "metacontroller_map_dns_duration_histogram_seconds_bucket{url=\"http://h/map\",controller_name=\"mc1\",controller_type=\"MapController\",event=\"dns_done\",le=\"0.01\"} 1",
+            "metacontroller_map_tls_duration_histogram_seconds_bucket{url=\"http://h/map\",controller_name=\"mc1\",controller_type=\"MapController\",event=\"tls_handshake_start\",le=\"0.1\"} 0",
+            "workqueue_adds_total{name=\"MapController-mc1\"} 1",
             "metacontroller_map_inputs{controller_name=\"mc1\"} 10",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
         metrics.forget(mc);
         assert_eq!(metrics.text(), "");
+        assert!(!metrics.page().contains("mc1"));
     }
 }

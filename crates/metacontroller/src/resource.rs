@@ -27,6 +27,12 @@ impl Served {
         format!("{}.{}", self.kind, self.gvr.api_version())
     }
 
+    /// The same resource in the version of an `apiVersion`.
+    pub fn at(&self, api_version: &str) -> Self {
+        let version = api_version.rsplit_once('/').map_or(api_version, |(_, version)| version);
+        Self { gvr: Gvr::new(&self.gvr.group, version, &self.gvr.plural), ..self.clone() }
+    }
+
     /// For informers.
     pub fn api_resource(&self) -> ApiResource {
         ApiResource {

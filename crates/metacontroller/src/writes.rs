@@ -14,7 +14,7 @@ use runtime::{
 use serde_json::{Value, json};
 
 use crate::{
-    cache::Expected,
+    cache::{Expected, Sight},
     object::{self, Object},
     resource::Served,
 };
@@ -104,12 +104,15 @@ impl Writer {
         let (namespace, name) = (object::namespace(body), object::name(body));
         tracing::debug!(kind = served.kind, namespace, name, "creating");
         if let Strategy::ServerSide { manager } = &self.strategy {
-            return self.patch(served, body, manager).await;
+            return match self.patched(served, body, manager).await? {
+                Some(made) => Ok(Some(created(body, &made))),
+                None => Ok(None),
+            };
         }
-        let made =
+        let made: Result<Value, _> =
             self.rest.create(&served.gvr, served.place(namespace), body.to_string().into_bytes()).await;
         match made {
-            Ok(made) => Ok(Some(expected(&made))),
+            Ok(made) => Ok(Some(created(body, &made))),
             Err(error) => Err(refused("creating", served, namespace, name, &error)),
         }
     }
@@ -181,12 +184,16 @@ impl Writer {
     }
 
     async fn patch(&self, served: &Served, body: &Value, manager: &str) -> Result<Option<Expected>, Refused> {
+        Ok(self.patched(served, body, manager).await?.as_ref().map(expected))
+    }
+
+    async fn patched(&self, served: &Served, body: &Value, manager: &str) -> Result<Option<Value>, Refused> {
         let (namespace, name) = (object::namespace(body), object::name(body));
         let place = served.place(namespace);
         match self.rest.apply::<Value>(&served.gvr, place, name, body, manager, true).await {
             Ok(made) => {
                 self.applied.remember(served, body, &made);
-                Ok(Some(expected(&made)))
+                Ok(Some(made))
             }
             Err(error) if is_conflict(&error) => Ok(None),
             Err(error) => Err(refused("applying", served, namespace, name, &error)),
@@ -256,7 +263,31 @@ fn same(left: &Value, right: &Value) -> bool {
 
 fn expected(made: &Value) -> Expected {
     let key = ObjectKey::new(object::namespace(made), object::name(made));
-    Expected::Version { key, version: object::resource_version(made).to_owned() }
+    Expected::Version { key, version: object::resource_version(made).to_owned(), echo: None }
+}
+
+/// Of a creation. What came out exactly as it was asked for is an echo; defaults and what the server chose are news.
+fn created(body: &Value, made: &Value) -> Expected {
+    let as_asked = crate::apply::loosely_equal(&asked_for(made), &asked_for(body));
+    match expected(made) {
+        Expected::Version { key, version, .. } if as_asked => {
+            Expected::Version { key, version, echo: Some(Sight::of(made)) }
+        }
+        expected => expected,
+    }
+}
+
+/// An object without what every server adds to every object. A status stays: it is news.
+fn asked_for(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(meta) = object::metadata_mut(&mut object) {
+        for field in
+            ["uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"]
+        {
+            meta.remove(field);
+        }
+    }
+    object
 }
 
 fn refused(doing: &str, served: &Served, namespace: &str, name: &str, error: &kube::Error) -> Refused {
@@ -298,6 +329,26 @@ impl Applied {
 mod tests {
     use super::*;
     use runtime::rest::Gvr;
+
+    /// MC-037: a creation is an echo if the server added nothing of its own.
+    #[test]
+    fn mc_037_what_the_server_adds_is_news() {
+        let body = json!({"apiVersion": "v1", "kind": "C", "metadata": {"name": "a", "labels": {"x": "1"}}, "spec": {"n": 1}});
+        let mut made = body.clone();
+        for (field, value) in [("uid", json!("u")), ("resourceVersion", json!("7")), ("generation", json!(1))]
+        {
+            made["metadata"][field] = value;
+        }
+        let is_echo = |made: &Value| matches!(created(&body, made), Expected::Version { echo: Some(_), .. });
+        assert!(is_echo(&made));
+        for (pointer, value) in [("/spec", json!({"n": 1, "default": 2})), ("/metadata/labels", json!({}))] {
+            let mut other = made.clone();
+            *other.pointer_mut(pointer).unwrap() = value;
+            assert!(!is_echo(&other), "{pointer}");
+        }
+        made["status"] = json!({"phase": "Pending"});
+        assert!(!is_echo(&made));
+    }
 
     /// MC-132: what is left out, and what is not.
     #[test]

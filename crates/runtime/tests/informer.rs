@@ -35,6 +35,9 @@ fn refusal(asked: &'static str, code: u16) -> Exchange {
 
 fn short(uri: &http::Uri) -> String {
     let query = uri.query().unwrap_or("");
+    let is_list = !query.contains("watch=");
+    assert_eq!(is_list, query.contains("limit=500"), "{query}");
+    assert_ne!(is_list, query.contains("allowWatchBookmarks=true"), "{query}");
     let keep = ["resourceVersion=", "continue=", "sendInitialEvents=", "watch=", "labelSelector="];
     let parts: Vec<_> =
         query.split('&').filter(|part| keep.iter().any(|key| part.starts_with(key))).collect();
@@ -121,6 +124,7 @@ fn maps() -> Source {
 
 const STREAM: &str = "watch=true&sendInitialEvents=true&resourceVersion=";
 
+/// MC-191: bookmarks move the point from which a watch goes on.
 #[tokio::test(start_paused = true)]
 async fn a_streamed_list_goes_over_into_the_watch() {
     let lines = vec![
@@ -144,6 +148,7 @@ async fn a_streamed_list_goes_over_into_the_watch() {
     script.end().await;
 }
 
+/// MC-191: pages are of 500.
 #[tokio::test(start_paused = true)]
 async fn a_server_without_streamed_lists_is_listed_by_pages() {
     let pages = [
@@ -171,6 +176,7 @@ async fn a_server_without_streamed_lists_is_listed_by_pages() {
     script.end().await;
 }
 
+/// MC-191: 410 is answered by another list.
 #[tokio::test(start_paused = true)]
 async fn what_vanished_behind_a_gap_is_deleted() {
     let expired = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old"});

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use super::{
     cache::{Answers, CacheKey},
     config::Settings,
+    connect::Proxies,
     credentials::Material,
     transport::{Answer, Http},
 };
@@ -75,7 +76,6 @@ impl HookError {
 }
 
 /// What is counted of one hook (MC-204, MC-206).
-#[derive(Default)]
 pub struct HookMetrics {
     /// By status code.
     pub requests: Mutex<BTreeMap<u16, u64>>,
@@ -83,8 +83,25 @@ pub struct HookMetrics {
     pub failures: Mutex<BTreeMap<&'static str, u64>>,
     /// Seconds.
     pub duration: Histogram,
+    /// Looking names up: when it began and ended.
+    pub dns: [Histogram; 2],
+    /// Agreeing on TLS, after the start of the connection: when it began and ended.
+    pub tls: [Histogram; 2],
     /// Calls under way.
     pub in_flight: AtomicI64,
+}
+
+impl Default for HookMetrics {
+    fn default() -> Self {
+        Self {
+            requests: Mutex::default(),
+            failures: Mutex::default(),
+            duration: Histogram::of_requests(),
+            dns: Histogram::of_dns(),
+            tls: Histogram::of_tls(),
+            in_flight: AtomicI64::new(0),
+        }
+    }
 }
 
 impl HookMetrics {
@@ -107,6 +124,7 @@ pub struct HookClient {
     settings: Settings,
     fields: &'static [&'static str],
     http: Mutex<Arc<Http>>,
+    proxies: Proxies,
     answers: Mutex<(Answers, Instant)>,
     metrics: Arc<HookMetrics>,
 }
@@ -125,14 +143,17 @@ impl HookClient {
         settings: Settings,
         fields: &'static [&'static str],
         material: &Material,
+        proxies: &Proxies,
     ) -> Result<Self, String> {
-        let http = Http::new(&settings.url, material)?;
+        let metrics = Arc::<HookMetrics>::default();
+        let http = Http::new(&settings.url, material, proxies, &metrics)?;
         Ok(Self {
             settings,
+            proxies: proxies.clone(),
             fields,
             http: Mutex::new(Arc::new(http)),
             answers: Mutex::new((Answers::default(), Instant::now())),
-            metrics: Arc::default(),
+            metrics,
         })
     }
 
@@ -148,7 +169,7 @@ impl HookClient {
 
     /// Goes on with other credentials (MC-105).
     pub fn renew(&self, material: &Material) -> Result<(), String> {
-        let http = Http::new(&self.settings.url, material)?;
+        let http = Http::new(&self.settings.url, material, &self.proxies, &self.metrics)?;
         *self.http.lock() = Arc::new(http);
         Ok(())
     }

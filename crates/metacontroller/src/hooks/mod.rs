@@ -3,10 +3,12 @@
 mod cache;
 mod client;
 mod config;
+mod connect;
 mod credentials;
 mod transport;
 
 pub use cache::CacheKey;
 pub use client::{Call, HookClient, HookError, HookMetrics};
 pub use config::{Endpoint, HookKind, Settings, duration};
+pub use connect::Proxies;
 pub use credentials::{Credentials, Material, Reference, follow};

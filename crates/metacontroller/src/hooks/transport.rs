@@ -1,4 +1,4 @@
-//! HTTP to hooks: connections, certificates, redirects, bounded bodies (MC-101, MC-105).
+//! HTTP to hooks: certificates, redirects, bounded bodies (MC-101, MC-105).
 
 use std::{error::Error as _, sync::Arc};
 
@@ -6,15 +6,16 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as _, Incoming};
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
+use hyper_rustls::{ConfigBuilderExt, HttpsConnectorBuilder};
+use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 
-use super::{client::HookError, credentials::Material};
+use super::{
+    client::{HookError, HookMetrics},
+    connect::{Connector, Proxies, TimedTls},
+    credentials::Material,
+};
 
 /// Bodies of answers beyond this are refused (MC-070).
 pub(super) const MAX_BODY: usize = 64 << 20;
@@ -24,8 +25,9 @@ const MAX_REDIRECTS: usize = 10;
 
 /// A pool of connections with one identity.
 pub(super) struct Http {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Client<TimedTls, Full<Bytes>>,
     authorization: Option<HeaderValue>,
+    proxies: Proxies,
 }
 
 /// What came back.
@@ -36,19 +38,23 @@ pub(super) struct Answer {
 }
 
 impl Http {
-    pub(super) fn new(url: &Uri, material: &Material) -> Result<Self, String> {
-        let mut connector = HttpConnector::new();
-        connector.enforce_http(false);
-        connector.set_nodelay(true);
+    pub(super) fn new(
+        url: &Uri,
+        material: &Material,
+        proxies: &Proxies,
+        metrics: &Arc<HookMetrics>,
+    ) -> Result<Self, String> {
+        let connector = Connector::new(proxies.clone(), metrics.clone());
         let tls = tls(url.scheme_str() == Some("https"), material)?;
         let https = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
             .https_or_http()
             .enable_http1()
             .wrap_connector(connector);
-        let client = Client::builder(TokioExecutor::new()).build(https);
+        let timed = TimedTls { inner: https, metrics: metrics.clone() };
+        let client = Client::builder(TokioExecutor::new()).build(timed);
         let authorization = material.authorization.clone();
-        Ok(Self { client, authorization })
+        Ok(Self { client, authorization, proxies: proxies.clone() })
     }
 
     /// One POST, with redirects that keep it one (MC-101), and the whole body.
@@ -83,6 +89,9 @@ impl Http {
         }
         if let Some(etag) = etag {
             request = request.header(header::IF_NONE_MATCH, etag);
+        }
+        if let Some(credential) = self.proxies.authorization(at) {
+            request = request.header(header::PROXY_AUTHORIZATION, credential);
         }
         let request = request.body(Full::new(body)).map_err(|error| HookError::Connect(error.to_string()))?;
         self.client.request(request).await.map_err(|error| classify(&error))

@@ -1,7 +1,8 @@
 //! A MapController as it runs: events become items, items are worked on, until it is told to stop.
 //!
 //! Cost of one event: of an input, the parents that can select it; of an output, its item; of a parent, all its keys if
-//! the change is material, else nothing.
+//! the change is material, else nothing. An event that tells an item only what its run knows already (the input it
+//! showed the hook, an output created exactly as the hook said) costs nothing: N new inputs are N calls (MC-037).
 
 use std::{
     hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState},
@@ -16,6 +17,7 @@ use std::{
 use apis::metacontroller::{MAP_CONTROLLER_ANNOTATION, MAP_KEY_ANNOTATION};
 use futures::FutureExt;
 use parking_lot::Mutex;
+use runtime::metrics::QueueMetrics;
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -26,7 +28,7 @@ use super::{
     work::Worker,
 };
 use crate::{
-    cache::{Change, Following},
+    cache::{Change, Following, Sight},
     lanes::{Lanes, Outcome},
     metrics::Numbers,
     object::{self, Object},
@@ -38,7 +40,8 @@ const FIRST: usize = 100;
 /// A running MapController.
 pub struct Running {
     worker: Worker,
-    lanes: Mutex<Lanes<Item>>,
+    lanes: Mutex<Lanes<Item, Sight>>,
+    queue: QueueMetrics,
     wake: Notify,
     started: AtomicBool,
     runs: [AtomicU64; 2],
@@ -55,10 +58,11 @@ pub struct Periods {
 
 impl Running {
     /// Not running yet.
-    pub fn new(worker: Worker, parallelism: usize) -> Arc<Self> {
+    pub fn new(worker: Worker, parallelism: usize, queue: QueueMetrics) -> Arc<Self> {
         Arc::new(Self {
             worker,
             lanes: Mutex::new(Lanes::new(parallelism)),
+            queue,
             wake: Notify::new(),
             started: AtomicBool::new(false),
             runs: [AtomicU64::new(0), AtomicU64::new(0)],
@@ -72,9 +76,7 @@ impl Running {
 
     /// For the metrics.
     pub fn numbers(&self) -> Numbers {
-        let lanes = self.lanes.lock();
-        let (depth, counts) = (lanes.waiting() as u64, lanes.counts);
-        drop(lanes);
+        self.queue.depth(self.lanes.lock().waiting());
         let mut map = [0; 3];
         for parent in self.mapping().parents.lock().all() {
             map[0] += parent.last.inputs.values().map(|inputs| inputs.total as u64).sum::<u64>();
@@ -83,9 +85,6 @@ impl Running {
         }
         let results = ["success", "error"].into_iter().zip(&self.runs);
         Numbers {
-            depth,
-            adds: counts.adds,
-            retries: counts.retries,
             runs: results.map(|(result, count)| (result, count.load(Ordering::Relaxed))).collect(),
             map: Some(map),
         }
@@ -156,13 +155,29 @@ impl Running {
         all
     }
 
-    fn add(&self, items: impl IntoIterator<Item = Item>) {
-        let mut lanes = self.lanes.lock();
-        for item in items {
-            lanes.add(item);
-        }
-        drop(lanes);
+    /// Items that a change concerns; `now` is what the object became, if it is there still.
+    fn tell(&self, items: impl IntoIterator<Item = Item>, now: Option<&Arc<Object>>) {
+        self.lanes(|lanes| {
+            for item in items {
+                match now {
+                    Some(now) => lanes.tell(item, Sight::of(&now.value)),
+                    None => lanes.add(item),
+                }
+            }
+        });
         self.wake.notify_one();
+    }
+
+    /// Changes the lanes, and counts what that did.
+    fn lanes<T>(&self, change: impl FnOnce(&mut Lanes<Item, Sight>) -> T) -> T {
+        let mut lanes = self.lanes.lock();
+        let before = lanes.counts;
+        let done = change(&mut lanes);
+        let after = lanes.counts;
+        drop(lanes);
+        (before.adds..after.adds).for_each(|_| self.queue.added());
+        (before.retries..after.retries).for_each(|_| self.queue.retried());
+        done
     }
 
     fn input(&self, rule: &InputRule, (old, new): Change<'_>) {
@@ -175,7 +190,7 @@ impl Running {
         {
             return;
         }
-        self.add(self.mapping().concerned(rule, old.map(AsRef::as_ref), new.map(AsRef::as_ref)));
+        self.tell(self.mapping().concerned(rule, old.map(AsRef::as_ref), new.map(AsRef::as_ref)), new);
     }
 
     fn output(&self, (old, new): Change<'_>) {
@@ -192,8 +207,9 @@ impl Running {
         };
         let (before, after) = (old.and_then(item), new.and_then(item));
         drop(parents);
-        let both = before.iter().chain(after.iter().filter(|after| before.as_ref() != Some(*after)));
-        self.add(both.cloned());
+        let left = before.filter(|before| after.as_ref() != Some(before));
+        self.tell(left, None);
+        self.tell(after, new);
     }
 
     fn parent(&self, old: Option<&Arc<Object>>, new: Option<&Arc<Object>>) {
@@ -206,7 +222,7 @@ impl Running {
             && handled.is_none_or(|new| new.uid() != old.uid())
             && mapping.parents.lock().remove(old.uid())
         {
-            self.lanes.lock().forget(|(uid, _)| **uid == *old.uid());
+            self.lanes(|lanes| lanes.forget(|(uid, _)| **uid == *old.uid()));
             self.worker.board.forget(old.uid());
         }
         let Some(new) = handled else { return };
@@ -236,12 +252,12 @@ impl Running {
         if let Some(known) = self.mapping().parents.lock().get_mut(&uid) {
             known.pending = keys.iter().cloned().collect();
         }
-        let mut lanes = self.lanes.lock();
-        for (index, key) in keys.into_iter().enumerate() {
-            let item = (uid.clone(), key);
-            if index < FIRST { lanes.add(item) } else { lanes.add_bulk(item) }
-        }
-        drop(lanes);
+        self.lanes(|lanes| {
+            for (index, key) in keys.into_iter().enumerate() {
+                let item = (uid.clone(), key);
+                if index < FIRST { lanes.add(item) } else { lanes.add_bulk(item) }
+            }
+        });
         self.wake.notify_one();
     }
 
@@ -268,7 +284,7 @@ impl Running {
             due.sort_by_key(|(at, _)| *at);
             for (at, item) in due {
                 tokio::time::sleep_until(begun + at).await;
-                self.lanes.lock().resync(item);
+                self.lanes(|lanes| lanes.resync(item));
                 self.wake.notify_one();
             }
             tokio::time::sleep_until(begun + period).await;
@@ -278,14 +294,16 @@ impl Running {
     async fn dispatch(self: &Arc<Self>, stop: &CancellationToken) {
         let mut tasks = JoinSet::new();
         loop {
-            let deadline = {
-                let mut lanes = self.lanes.lock();
+            let deadline = self.lanes(|lanes| {
                 while let Some(item) = lanes.take(Instant::now()) {
-                    let this = self.clone();
-                    tasks.spawn(async move { this.work(item).await });
+                    let (this, working) = (self.clone(), self.queue.taken(lanes.waited(&item)));
+                    tasks.spawn(async move {
+                        this.work(item).await;
+                        drop(working);
+                    });
                 }
                 lanes.deadline()
-            };
+            });
             let timer = async {
                 match deadline {
                     Some(at) => tokio::time::sleep_until(at).await,
@@ -305,27 +323,27 @@ impl Running {
 
     async fn work(&self, item: Item) {
         let run = AssertUnwindSafe(self.worker.run(&item)).catch_unwind().await;
-        let outcome = match run {
+        let (outcome, known) = match run {
             Ok(done) => {
                 if !done.expected.is_empty() {
                     // Others may have the slot while the watch catches up.
-                    self.lanes.lock().release(&item);
+                    self.lanes(|lanes| lanes.release(&item));
                     self.wake.notify_one();
                     tokio::select! {
                         () = self.worker.catch_up(&done.expected) => {}
                         () = self.worker.stop.cancelled() => {}
                     }
                 }
-                done.outcome
+                (done.outcome, done.known)
             }
             Err(panic) => {
                 tracing::error!(key = %item.1, reason = runtime::panic_text(panic.as_ref()), "panicked");
-                Outcome::Failed
+                (Outcome::Failed, Vec::new())
             }
         };
         self.runs[usize::from(outcome == Outcome::Failed)].fetch_add(1, Ordering::Relaxed);
         let jitter = (RandomState::new().hash_one(0) % 1024) as f64 / 1024.0;
-        self.lanes.lock().end(&item, outcome, Instant::now(), jitter);
+        self.lanes(|lanes| lanes.end_knowing(&item, outcome, &known, Instant::now(), jitter));
         self.wake.notify_one();
     }
 }

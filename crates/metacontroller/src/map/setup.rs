@@ -108,7 +108,8 @@ pub async fn prepare(
     };
     let parallelism =
         spec.parallelism.and_then(|n| usize::try_from(n).ok()).filter(|n| (1..=256).contains(n));
-    let running = Running::new(worker, parallelism.unwrap_or(shared.workers));
+    let queue = shared.metrics.queue(("MapController", name));
+    let running = Running::new(worker, parallelism.unwrap_or(shared.workers), queue);
     let periods = Periods { resync: spec.resync_period_seconds.map(resync_period), flush: shared.flush };
     Ok((running, periods, hooks))
 }

@@ -202,13 +202,21 @@ mod tests {
         assert_eq!(condition_key("Äpfel"), "Äpfel");
     }
 
-    /// MC-A-57.
+    /// MC-A-57, MC-080: an entry for each declared resource, also at zero; the group in the name only where it is needed.
     #[test]
     fn mc_a_57_same_plural_in_two_groups() {
         let status = of(&[("", "events"), ("events.k8s.io", "events"), ("a", "b")], &Outputs::default());
         let status = status.status(&Value::Null, 1);
         let keys: Vec<_> = status["outputs"].as_object().unwrap().keys().cloned().collect();
         assert_eq!(keys, ["b", "events", "events.events.k8s.io"]);
+        assert_eq!(status["outputs"]["b"], json!({"total": 0}));
+        // Which of inputs and outputs has the plural twice is looked at by itself.
+        let mut one = of(&[("x", "events")], &Outputs::default());
+        one.inputs.insert((String::new(), "events".into()), Inputs::default());
+        one.inputs.insert(("y".into(), "events".into()), Inputs::default());
+        let status = one.status(&Value::Null, 1);
+        assert_eq!(status["inputs"], json!({"events": {"total": 0}, "events.y": {"total": 0}}));
+        assert_eq!(status["outputs"], json!({"events": {"total": 0}}));
     }
 
     /// MC-A-56, MC-084: what others wrote stays, entries of nobody go, and the generation waits for completeness.

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     board::Board,
-    cache::Expected,
+    cache::{Expected, Sight},
     events::Events,
     hooks::{Call, HookClient, HookError, HookKind},
     lanes::Outcome,
@@ -26,7 +26,7 @@ use crate::{
 /// Failures of a parent are told of once in this time (MC-074).
 const TELL: Duration = Duration::from_secs(10);
 /// Longest wait for the watch to tell of our own writes; after it the item goes on with what is known.
-const CATCH_UP: Duration = Duration::from_secs(5);
+const CATCH_UP: Duration = Duration::from_secs(15);
 
 /// Works on items of one MapController.
 pub struct Worker {
@@ -39,15 +39,17 @@ pub struct Worker {
     pub stop: CancellationToken,
 }
 
-/// How an item went, and what the watch will tell of.
+/// How an item went, what the watch will tell of, and what of that is no news.
 pub struct Done {
     pub outcome: Outcome,
     pub expected: Vec<(usize, Expected)>,
+    /// What the hook was shown, and what was created as it said.
+    pub known: Vec<Sight>,
 }
 
 impl From<Outcome> for Done {
     fn from(outcome: Outcome) -> Self {
-        Self { outcome, expected: Vec::new() }
+        Self { outcome, expected: Vec::new(), known: Vec::new() }
     }
 }
 
@@ -90,18 +92,14 @@ impl Worker {
     }
 
     async fn live(&self, item: &Item, parent: &Arc<Object>, input: &Arc<Object>, seen: &Group) -> Done {
-        let request = json!({
-            "controller": *self.mapping.object.lock().clone(),
-            "parent": object::without_managed_fields(&parent.value),
-            "mapKey": item.1.as_str(),
-            "input": object::without_managed_fields(&input.value),
-            "outputs": self.outputs(&self.map, parent, seen),
-        });
+        let about = ("input", object::without_managed_fields(&input.value));
+        let request = self.request(&self.map, item, parent, seen, about);
         let answer = match self.ask(&self.map, item, &request).await {
             Some(Ok(answer)) => answer,
             Some(Err(error)) => return self.hook_failed(item, parent, HookKind::Map, error),
             None => return Outcome::Forget.into(),
         };
+        let shown_input = Sight::of(&input.value);
         let frame = self.frame(parent, object::namespace(&input.value));
         let mapped = match answer::mapped(frame, &answer) {
             Ok(mapped) => mapped,
@@ -117,13 +115,7 @@ impl Worker {
             Verdict::Drop | Verdict::Invalid => return Outcome::Forget.into(),
             _ => return Outcome::Stale.into(),
         };
-        let around = Around { mapping: &self.mapping, parent: &parent.value };
-        let maker = Maker {
-            controller: &self.mapping.name,
-            parent: &parent.value,
-            key: &item.1,
-            input: &input.value,
-        };
+        let (around, maker) = self.surroundings(item, &parent.value, &input.value);
         let server_side = self.writer.strategy().is_server_side();
         let method = |rule: usize| self.mapping.outputs.get(rule).map(|rule| rule.method).unwrap_or_default();
         let mut writes = group::plan(maker, &mapped.outputs, &group, method, server_side, &around);
@@ -131,7 +123,10 @@ impl Worker {
         let shown: HashSet<&str> = seen.iter().map(|(_, object)| object.uid()).collect();
         writes.retain(|write| !matches!(write, Write::Delete { uid, .. } if !shown.contains(uid.as_str())));
         let (expected, failure) = self.carry_out(maker, &around, writes).await;
-        self.finish(item, &parent, expected, failure, mapped.again_after)
+        let mut done = self.finish(item, &parent, expected, failure, mapped.again_after);
+        done.known.push(shown_input);
+        done.known.extend(seen.iter().map(|(_, object)| Sight::of(&object.value)));
+        done
     }
 
     async fn detached(&self, item: &Item, parent: &Arc<Object>, reason: Reason, group: &Group) -> Done {
@@ -142,13 +137,7 @@ impl Worker {
         }
         let (mut writes, mut again_after) = (going, None);
         if let Some(hook) = &self.tombstone {
-            let request = json!({
-                "controller": *self.mapping.object.lock().clone(),
-                "parent": object::without_managed_fields(&parent.value),
-                "mapKey": item.1.as_str(),
-                "reason": reason.as_str(),
-                "outputs": self.outputs(hook, parent, group),
-            });
+            let request = self.request(hook, item, parent, group, ("reason", reason.as_str().into()));
             let answer = match self.ask(hook, item, &request).await {
                 Some(Ok(answer)) => answer,
                 Some(Err(error)) => return self.hook_failed(item, parent, HookKind::Tombstone, error),
@@ -171,19 +160,43 @@ impl Worker {
             Verdict::Drop | Verdict::Invalid => return Outcome::Forget.into(),
             _ => return Outcome::Stale.into(),
         }
-        let around = Around { mapping: &self.mapping, parent: &parent.value };
-        let maker = Maker {
-            controller: &self.mapping.name,
-            parent: &parent.value,
-            key: &item.1,
-            input: &Value::Null,
-        };
+        let (around, maker) = self.surroundings(item, &parent.value, &Value::Null);
         let (expected, failure) = self.carry_out(maker, &around, writes).await;
         self.finish(item, parent, expected, failure, again_after)
     }
 
     fn frame<'a>(&'a self, parent: &'a Arc<Object>, input_namespace: &'a str) -> Frame<'a> {
         Frame { outputs: &self.mapping.output_resources, parent: &parent.value, input_namespace }
+    }
+
+    /// A request, with the one field that only this hook's requests have (MC-040, MC §2.9).
+    fn request(
+        &self,
+        hook: &HookClient,
+        (_, key): &Item,
+        parent: &Object,
+        group: &Group,
+        (field, about): (&str, Value),
+    ) -> Value {
+        let mut request = json!({
+            "controller": *self.mapping.object.lock().clone(),
+            "parent": object::without_managed_fields(&parent.value),
+            "mapKey": key.as_str(),
+            "outputs": self.outputs(hook, parent, group),
+        });
+        request[field] = about;
+        request
+    }
+
+    /// What the plan for an item looks at, and for whom it is made.
+    fn surroundings<'a>(
+        &'a self,
+        (_, key): &'a Item,
+        parent: &'a Value,
+        input: &'a Value,
+    ) -> (Around<'a>, Maker<'a>) {
+        let around = Around { mapping: &self.mapping, parent };
+        (around, Maker { controller: &self.mapping.name, parent, key, input })
     }
 
     fn outputs(&self, hook: &HookClient, parent: &Object, group: &Group) -> Value {
@@ -245,7 +258,12 @@ impl Worker {
                 Outcome::Failed
             }
         };
-        Done { outcome, expected }
+        let echo = |(_, expected): &(usize, Expected)| match expected {
+            Expected::Version { echo, .. } => echo.clone(),
+            Expected::Gone { .. } => None,
+        };
+        let known = expected.iter().filter_map(echo).collect();
+        Done { outcome, expected, known }
     }
 
     /// Remembers how an attempt went.
@@ -381,7 +399,7 @@ impl Worker {
             Some(write) => self.write(maker, around, write).await,
             None => {
                 let version = existing.version().to_owned();
-                Ok(Some(Expected::Version { key: existing.key().clone(), version }))
+                Ok(Some(Expected::Version { key: existing.key().clone(), version, echo: None }))
             }
         }
     }

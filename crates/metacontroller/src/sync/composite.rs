@@ -107,6 +107,7 @@ impl Syncer for Composite {
         decide::check_labels(&desired, &selector)?;
         let managed = if manage {
             let server_side = base.shared.writer.strategy().is_server_side();
+            let observed = base.as_wanted(&desired, observed).await?;
             let writes =
                 decide::manage(&parent.value, &desired, &observed, |rule| base.method(rule), server_side);
             base.carry_out(writes).await
@@ -182,7 +183,9 @@ impl Composite {
             base.child_resources.get(rule).map(|served| served.kind.clone()).unwrap_or_default()
         };
         let server_side = base.shared.writer.strategy().is_server_side();
-        let step = rolling::step(&mut all, &answers, asked.observed, &rollout.rolls, server_side, kind);
+        let latest = answers.first().map(Vec::as_slice).unwrap_or_default();
+        let observed = base.as_wanted(latest, asked.observed.clone()).await?;
+        let step = rolling::step(&mut all, &answers, &observed, &rollout.rolls, server_side, kind);
         self.commit(rollout, parent, served, &all).await?;
         let mut rest = rests.first().cloned().unwrap_or_default();
         rest.finalized = rests.iter().all(|rest| rest.finalized);

@@ -78,6 +78,7 @@ impl Syncer for Decorator {
         }
         if manage {
             let server_side = base.shared.writer.strategy().is_server_side();
+            let observed = base.as_wanted(&desired, observed).await?;
             let writes =
                 decide::manage(&target.value, &desired, &observed, |rule| base.method(rule), server_side);
             base.carry_out(writes).await?;

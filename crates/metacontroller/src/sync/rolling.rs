@@ -394,6 +394,25 @@ mod tests {
         assert!(all[1].claims.is_empty());
     }
 
+    /// MC-148: children are moved on in the order in which the hook names them.
+    #[test]
+    fn mc_148_the_order_is_the_hooks() {
+        let answers = [answer(&["c", "a", "b"], "2"), answer(&NAMES, "1")];
+        let mut all = revisions(&[&[], &NAMES]);
+        for moved in ["c", "a", "b"] {
+            let observed: Children = NAMES
+                .iter()
+                .map(|name| {
+                    let version = if all[0].claims.contains(&place(name)) { "2" } else { "1" };
+                    child(name, version, true)
+                })
+                .collect();
+            run(&mut all, &answers, &observed);
+            assert!(all[0].claims.contains(&place(moved)), "{moved} is next");
+            assert_eq!(all[0].claims.len() + all[1].claims.len(), 3);
+        }
+    }
+
     /// MC-152: claims of what is wanted no more go, new children are at the latest, doubles belong to the latest.
     #[test]
     fn mc_152_claims_are_tidied() {

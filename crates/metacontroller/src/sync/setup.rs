@@ -269,7 +269,7 @@ impl Parts<'_> {
             parents: self.parents,
             hooks,
             related,
-            queue: Queue::new(RETRY.0, RETRY.1),
+            queue: Queue::new(RETRY.0, RETRY.1).observed(shared.metrics.queue((self.kind, name))),
             stop,
             started: AtomicBool::default(),
             runs: [AtomicU64::new(0), AtomicU64::new(0)],

@@ -28,7 +28,8 @@ use crate::{
     hooks::{Call, HookClient, HookError},
     host::Shared,
     map::{
-        group::{Method, Write},
+        answer::Desired,
+        group::{self, Method, Write},
         run::Periods,
     },
     metrics::Numbers,
@@ -286,7 +287,6 @@ impl Base {
     pub fn numbers(&self) -> Numbers {
         let results = ["success", "error"].into_iter().zip(&self.runs);
         Numbers {
-            depth: self.queue.len() as u64,
             runs: results.map(|(result, count)| (result, count.load(Ordering::Relaxed))).collect(),
             ..Numbers::default()
         }
@@ -351,16 +351,16 @@ impl Base {
                     (place.rule, writer.delete(served, &place.namespace, &place.name, &uid).await)
                 }
                 Write::Create { place, body } => {
-                    let Some(served) = self.child_resources.get(place.rule) else { continue };
-                    (place.rule, writer.create(served, &body).await)
+                    let Some(served) = self.resource_of(place.rule, &body) else { continue };
+                    (place.rule, writer.create(&served, &body).await)
                 }
                 Write::Update { place, body } | Write::Adopt { place, body } => {
-                    let Some(served) = self.child_resources.get(place.rule) else { continue };
-                    (place.rule, writer.update(served, &body).await)
+                    let Some(served) = self.resource_of(place.rule, &body) else { continue };
+                    (place.rule, writer.update(&served, &body).await)
                 }
                 Write::Apply { place, body, observed, recreate } => {
-                    let Some(served) = self.child_resources.get(place.rule) else { continue };
-                    (place.rule, writer.apply(served, &body, &observed, recreate).await)
+                    let Some(served) = self.resource_of(place.rule, &body) else { continue };
+                    (place.rule, writer.apply(&served, &body, &observed, recreate).await)
                 }
                 Write::Retag { .. } | Write::Conflict { .. } => continue,
             };
@@ -377,6 +377,35 @@ impl Base {
             }
         }
         if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
+    }
+
+    /// The resource of a child, in the version of its body.
+    fn resource_of(&self, rule: usize, body: &Value) -> Option<Served> {
+        self.child_resources.get(rule).map(|served| served.at(object::api_version(body)))
+    }
+
+    /// What is observed, in the versions in which it is wanted: children are the same in whatever version of their kind a
+    /// hook speaks of them, and can be compared in one version only (MC-121). One request for each child that the hook
+    /// wants in another version than the declared one.
+    pub async fn as_wanted(&self, desired: &[Desired], mut observed: Children) -> Result<Children, Failure> {
+        for one in desired {
+            let declared = self.child_resources.get(one.place.rule).map(|served| served.gvr.api_version());
+            if declared.is_none_or(|declared| declared == object::api_version(&one.body)) {
+                continue;
+            }
+            let known = observed.iter_mut().find(|(rule, child)| group::place_of(*rule, child) == one.place);
+            let (Some((_, child)), Some(served)) = (known, self.resource_of(one.place.rule, &one.body))
+            else {
+                continue;
+            };
+            let (namespace, name) = (served.place(&one.place.namespace), &one.place.name);
+            let live = self.shared.writer.rest().find::<Value>(&served.gvr, namespace, name).await;
+            let live = live.map_err(|error| Failure::Text(message_of(&error)))?;
+            if let Some(live) = live.filter(|live| object::uid(live) == child.uid()) {
+                *child = Arc::new(Object::new(live));
+            }
+        }
+        Ok(observed)
     }
 
     /// Adds or removes our finalizer (MC-119) and gives the parent as it is then; none if it is gone.
@@ -442,7 +471,7 @@ impl Base {
                 Ok(written) => {
                     let key = parent.key().clone();
                     let version = object::resource_version(&written).to_owned();
-                    rule.cache.caught_up(&Expected::Version { key, version }, CATCH_UP).await;
+                    rule.cache.caught_up(&Expected::Version { key, version, echo: None }, CATCH_UP).await;
                     return Ok(Some(written));
                 }
                 Err(error) if is_conflict(&error) => {}

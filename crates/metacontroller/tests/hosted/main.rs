@@ -5,13 +5,19 @@
 #![allow(clippy::disallowed_names, reason = "Foo is what the kind is called")]
 #![allow(unreachable_pub, reason = "modules of one test program")]
 
+mod children;
+mod client;
 mod composite;
 mod decorator;
 mod hook;
 mod incremental;
+mod inputs;
 mod misbehaviour;
 mod ownership;
+mod secure;
 mod selectors;
+mod sharing;
 mod snapshots;
 mod tombstone;
 mod world;
+mod writing;

@@ -224,6 +224,7 @@ async fn mc_a_46_unknown_fields() {
     let loose = json!({"spec": {"hooks": {"map": {"webhook": {"responseUnMarshallMode": "loose"}}}}});
     world.merge(crate::world::CONTROLLERS, "", "mc1", loose).await;
     world.has(MAPS, "ns1", vec!["a", "a-copy"]).await;
+    world.merge(MAPS, "ns1", "a", json!({"data": {"v": "2"}})).await;
     let named = |seen: &Seen| seen.body["outputs"]["ConfigMap.v1"].get("ns1/a-copy").is_some();
     when("v2 names with namespace", || hook.calls("/map", A).iter().any(named)).await;
     world.end().await;

@@ -138,6 +138,7 @@ async fn mc_a_15_a_cluster_scoped_parent() {
     world.has(MAPS, "ns1", vec!["n", "n-copy"]).await;
     world.has(MAPS, "ns2", vec!["n", "n-copy"]).await;
     assert_eq!(world.get(MAPS, "ns2", "n-copy").await.unwrap()["data"]["v"], json!("ns2"));
+    world.merge(MAPS, "ns2", "n", json!({"data": {"v": "2"}})).await;
     let named = |seen: &crate::hook::Seen| seen.body["outputs"]["ConfigMap.v1"].get("ns2/n-copy").is_some();
     when("the output is shown by namespace and name", || {
         hook.calls("/map", "configmaps/ns2/n").iter().any(named)
@@ -305,6 +306,7 @@ async fn mc_010_parents_by_label() {
 }
 
 /// Without a label selector all controllers run.
+/// MC-A-59, MC-025, MC-055, MC-093.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_59_a_controller_that_goes_leaves_everything() {
     let hook = Hook::start(copier).await;

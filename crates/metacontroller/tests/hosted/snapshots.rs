@@ -125,7 +125,7 @@ fn claim(name: &str, labels: Value) -> Value {
 
 const KEY: &str = "persistentvolumeclaims/ns1/data-0";
 
-/// MC-A-01 to MC-A-07 with MC-001, MC-020, MC-022, MC-054, MC-058, MC-081, MC-082: claims in, snapshots out, a claim
+/// MC-A-01 to MC-A-07 with MC-001, MC-020, MC-022, MC-054, MC-058, MC-068, MC-081, MC-082: claims in, snapshots out, a claim
 /// deleted, its snapshots kept until their time is up, and the claim made anew.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_01_to_07_snapshots_follow_claims() {

@@ -1,8 +1,9 @@
 //! A space with a Metacontroller, whose requests are counted and can be made to fail.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
 use kube::{Client, client::Body};
 use kubestellar_metacontroller::{Config, Strategy};
 use parking_lot::Mutex;
@@ -28,8 +29,63 @@ pub struct World {
 struct Traffic {
     /// Method and path of writes by Metacontroller, but for events and its own status.
     writes: Mutex<Vec<String>>,
-    /// Requests whose URI contains this get this answer.
-    broken: Mutex<Option<(String, u16)>>,
+    /// Bodies of those that are deletions.
+    deletions: Mutex<Vec<Value>>,
+    /// URIs of what it reads.
+    reads: Mutex<Vec<String>>,
+    /// Watches under way, by path.
+    watches: Mutex<BTreeMap<String, usize>>,
+    broken: Mutex<Option<Broken>>,
+}
+
+/// Requests that get an answer of the test's.
+#[derive(Clone)]
+struct Broken {
+    /// Empty for any.
+    method: &'static str,
+    /// Part of the URI; with a dollar at its end, the end of the path.
+    text: String,
+    code: u16,
+    /// How often.
+    times: usize,
+}
+
+impl Broken {
+    fn covers(&self, method: &Method, uri: &http::Uri) -> bool {
+        let here = match self.text.strip_suffix('$') {
+            Some(end) => uri.path().ends_with(end),
+            None => uri.to_string().contains(&self.text),
+        };
+        here && self.times > 0 && (self.method.is_empty() || method.as_str() == self.method)
+    }
+}
+
+/// The body of an answer. That of a watch ends its count when it goes.
+struct Watched {
+    body: Body,
+    of: Option<(String, Arc<Traffic>)>,
+}
+
+impl http_body::Body for Watched {
+    type Data = bytes::Bytes;
+    type Error = <Body as http_body::Body>::Error;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<Self::Data>, Self::Error>>> {
+        std::pin::Pin::new(&mut self.body).poll_frame(context)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if let Some((path, traffic)) = &self.of
+            && let Some(count) = traffic.watches.lock().get_mut(path)
+        {
+            *count -= 1;
+        }
+    }
 }
 
 pub const MAPS: &str = "v1/configmaps";
@@ -148,19 +204,41 @@ impl World {
             let (client, traffic) = (client.clone(), traffic.clone());
             async move {
                 let path = request.uri().to_string();
+                let (method, uri) = (request.method().clone(), request.uri().clone());
                 let own = path.contains("/events") || path.contains("metacontroller.k8s.io");
                 if request.method() != Method::GET && !own {
                     traffic.writes.lock().push(format!("{} {path}", request.method()));
                 }
-                let broken = traffic.broken.lock().clone();
-                if let Some((_, code)) = broken.filter(|(text, _)| path.contains(text.as_str())) {
+                let broken = traffic.broken.lock().as_mut().filter(|it| it.covers(&method, &uri)).map(|it| {
+                    it.times -= 1;
+                    it.code
+                });
+                let request = if method == Method::DELETE && !own {
+                    let (head, body) = request.into_parts();
+                    let body = body.collect().await?.to_bytes();
+                    traffic.deletions.lock().push(serde_json::from_slice(&body).unwrap_or_default());
+                    Request::from_parts(head, Body::from(body.to_vec()))
+                } else {
+                    request
+                };
+                if let Some(code) = broken {
                     let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "broken by the test", "reason": "Broken"});
-                    return Ok(Response::builder()
-                        .status(StatusCode::from_u16(code).unwrap())
-                        .body(Body::from(status.to_string().into_bytes()))
-                        .unwrap());
+                    return Ok::<_, tower::BoxError>(
+                        Response::builder()
+                            .status(StatusCode::from_u16(code).unwrap())
+                            .body(Watched { body: Body::from(status.to_string().into_bytes()), of: None })
+                            .unwrap(),
+                    );
                 }
-                client.send(request).await
+                if method == Method::GET {
+                    traffic.reads.lock().push(path.clone());
+                }
+                let answer = client.send(request).await?;
+                let watch = path.contains("watch=true").then(|| uri.path().to_owned());
+                if let Some(path) = &watch {
+                    *traffic.watches.lock().entry(path.clone()).or_default() += 1;
+                }
+                Ok(answer.map(|body| Watched { body, of: watch.map(|path| (path, traffic)) }))
             }
         });
         Client::new(service, "default")
@@ -173,8 +251,18 @@ impl World {
             discovery_interval: Duration::from_secs(1),
             ..Config::default()
         };
-        let run = kubestellar_metacontroller::run(self.meta_client(), config, stop.clone());
-        self.meta = Some((stop, tokio::spawn(async move { run.await.unwrap() })));
+        self.meta = Some((stop.clone(), self.spawn_meta(config, stop)));
+    }
+
+    fn spawn_meta(&self, config: Config, stop: CancellationToken) -> JoinHandle<()> {
+        let run = kubestellar_metacontroller::run(self.meta_client(), config, stop);
+        tokio::spawn(async move { run.await.unwrap() })
+    }
+
+    /// Another Metacontroller beside the first, to be ended by the token.
+    pub fn another(&self, config: Config) -> (CancellationToken, JoinHandle<()>) {
+        let stop = self.stop.child_token();
+        (stop.clone(), self.spawn_meta(config, stop))
     }
 
     /// Ends Metacontroller; everything of it must end.
@@ -220,7 +308,32 @@ impl World {
 
     /// Metacontroller's requests with this in their URI fail from now on; watches under way go on.
     pub fn break_requests(&self, text: &str, code: u16) {
-        *self.traffic.broken.lock() = Some((text.to_owned(), code));
+        self.break_some("", text, code, usize::MAX);
+    }
+
+    /// The same for requests of a method, so many times.
+    pub fn break_some(&self, method: &'static str, text: &str, code: u16, times: usize) {
+        *self.traffic.broken.lock() = Some(Broken { method, text: text.to_owned(), code, times });
+    }
+
+    /// How often what is to be broken was not yet.
+    pub fn left_to_break(&self) -> usize {
+        self.traffic.broken.lock().as_ref().map_or(0, |broken| broken.times)
+    }
+
+    /// Bodies of Metacontroller's deletions so far.
+    pub fn deletions(&self) -> Vec<Value> {
+        self.traffic.deletions.lock().clone()
+    }
+
+    /// URIs of Metacontroller's reads so far.
+    pub fn reads(&self) -> Vec<String> {
+        self.traffic.reads.lock().clone()
+    }
+
+    /// Watches of a path that are under way.
+    pub fn watches(&self, path: &str) -> usize {
+        self.traffic.watches.lock().get(path).copied().unwrap_or_default()
     }
 
     pub fn mend_requests(&self) {

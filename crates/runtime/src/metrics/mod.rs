@@ -93,6 +93,11 @@ impl Metrics {
         self.0.queues.of(name)
     }
 
+    /// Ends what is shown of a work queue. Whoever still counts into it is not seen.
+    pub fn forget_queue(&self, name: &str) {
+        self.0.queues.forget(name);
+    }
+
     /// What a client counts into: `host` as in its URL; with a `space`, calls of resources are also counted as
     /// KubeStellar's own family does (KS-220).
     pub fn requests(&self, host: &str, space: Option<&str>) -> RequestMetrics {

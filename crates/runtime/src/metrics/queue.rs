@@ -90,6 +90,18 @@ impl Families {
         }
     }
 
+    pub(super) fn forget(&self, name: &str) {
+        let name = Name { name: name.to_owned() };
+        self.running.lock().remove(&name);
+        self.depth.remove(&name);
+        self.adds.remove(&name);
+        self.retries.remove(&name);
+        self.waited.remove(&name);
+        self.worked.remove(&name);
+        self.unfinished.remove(&name);
+        self.longest.remove(&name);
+    }
+
     /// The two gauges that grow by themselves. Costs one look at each item that is being worked on.
     pub(super) fn refresh(&self) {
         for (name, running) in self.running.lock().iter() {
@@ -161,6 +173,21 @@ impl Drop for Working {
 mod tests {
     use crate::{Queue, metrics::Metrics};
     use tokio_util::sync::CancellationToken;
+
+    /// MC-206: a queue that is forgotten leaves no line.
+    #[test]
+    fn mc_206_a_queue_is_forgotten() {
+        let metrics = Metrics::default();
+        let (one, other) = (metrics.queue("one"), metrics.queue("other"));
+        drop(one.taken(std::time::Duration::ZERO));
+        other.added();
+        metrics.forget_queue("one");
+        let text = metrics.text();
+        assert!(
+            !text.contains("\"one\"") && text.contains("workqueue_adds_total{name=\"other\"} 1"),
+            "{text}"
+        );
+    }
 
     /// KS-223: the seven families, by the queue's name, follow what happens in a queue.
     #[tokio::test]

@@ -1,0 +1,271 @@
+//! Connections to hooks: through proxies where they are to be used, and timed (MC-101, MC-204).
+
+use std::{
+    error::Error,
+    future::Future,
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures::future::BoxFuture;
+use http::{HeaderValue, Uri};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
+use hyper_util::{
+    client::{
+        legacy::connect::{
+            Connected, Connection, HttpConnector,
+            dns::{GaiAddrs, GaiResolver, Name},
+            proxy::Tunnel,
+        },
+        proxy::matcher::Matcher,
+    },
+    rt::TokioIo,
+};
+use tokio::{net::TcpStream, time::Instant};
+use tower::Service;
+
+use super::client::HookMetrics;
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Which proxies are to be used for which hooks, as Go programs read `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`.
+#[derive(Clone, Debug, Default)]
+pub struct Proxies(Option<Arc<Matcher>>);
+
+impl Proxies {
+    /// From the values of the three variables; empty ones mean nothing. What is no URL is ignored, as curl does.
+    pub fn new(http: &str, https: &str, none: &str) -> Self {
+        if http.is_empty() && https.is_empty() {
+            return Self(None);
+        }
+        let matcher = Matcher::builder().http(http.to_owned()).https(https.to_owned()).no(none.to_owned());
+        Self(Some(Arc::new(matcher.build())))
+    }
+
+    /// The proxy for `target` and the credential for it. This machine itself is always spoken to directly, as by Go.
+    fn of(&self, target: &Uri) -> Option<(Uri, Option<HeaderValue>)> {
+        let host = target.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let here = host.eq_ignore_ascii_case("localhost")
+            || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+        let found = self.0.as_ref().filter(|_| !here)?.intercept(target)?;
+        Some((found.uri().clone(), found.basic_auth().cloned()))
+    }
+
+    /// The credential to show in a plain request that goes to a proxy.
+    pub(super) fn authorization(&self, target: &Uri) -> Option<HeaderValue> {
+        if target.scheme_str() != Some("http") {
+            return None;
+        }
+        self.of(target)?.1
+    }
+}
+
+/// A connection, and when its parts were done.
+pub(super) struct Plain {
+    io: TokioIo<TcpStream>,
+    /// Requests on it name their whole URL.
+    proxied: bool,
+    begun: Instant,
+    connected: Instant,
+}
+
+impl Connection for Plain {
+    fn connected(&self) -> Connected {
+        self.io.connected().proxy(self.proxied)
+    }
+}
+
+impl Read for Plain {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(context, buffer)
+    }
+}
+
+impl Write for Plain {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(context, slices)
+    }
+}
+
+/// Opens connections, to the hook or to a proxy.
+#[derive(Clone)]
+pub(super) struct Connector {
+    tcp: HttpConnector<TimedResolver>,
+    proxies: Proxies,
+}
+
+impl Connector {
+    pub(super) fn new(proxies: Proxies, metrics: Arc<HookMetrics>) -> Self {
+        let mut tcp = HttpConnector::new_with_resolver(TimedResolver { inner: GaiResolver::new(), metrics });
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        Self { tcp, proxies }
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = Plain;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Plain, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.tcp.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, target: Uri) -> Self::Future {
+        let (begun, proxy) = (Instant::now(), self.proxies.of(&target));
+        let secure = target.scheme_str() == Some("https");
+        let mut tcp = self.tcp.clone();
+        Box::pin(async move {
+            let io = match proxy {
+                None => tcp.call(target).await?,
+                Some((proxy, _)) if proxy.scheme_str() != Some("http") => {
+                    let scheme = proxy.scheme_str().unwrap_or_default();
+                    return Err(format!("the proxy speaks {scheme}; only http is supported").into());
+                }
+                Some((proxy, credential)) if secure => {
+                    let tunnel = Tunnel::new(proxy, tcp);
+                    let mut tunnel = match credential {
+                        Some(credential) => tunnel.with_auth(credential),
+                        None => tunnel,
+                    };
+                    let io = tunnel.call(target).await?;
+                    return Ok(Plain { io, proxied: false, begun, connected: Instant::now() });
+                }
+                Some((proxy, _)) => {
+                    let io = tcp.call(proxy).await?;
+                    return Ok(Plain { io, proxied: true, begun, connected: Instant::now() });
+                }
+            };
+            Ok(Plain { io, proxied: false, begun, connected: Instant::now() })
+        })
+    }
+}
+
+/// Looks names up, and counts how long that takes.
+#[derive(Clone)]
+pub(super) struct TimedResolver {
+    inner: GaiResolver,
+    metrics: Arc<HookMetrics>,
+}
+
+impl Service<Name> for TimedResolver {
+    type Response = GaiAddrs;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, Result<GaiAddrs, io::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let (metrics, begun) = (self.metrics.clone(), Instant::now());
+        metrics.dns[0].observe(0.0);
+        let found = self.inner.call(name);
+        Box::pin(async move {
+            let found = found.await;
+            metrics.dns[1].observe(begun.elapsed().as_secs_f64());
+            found
+        })
+    }
+}
+
+/// Counts how long it takes to agree on TLS, from the start of the connection on, as Go's traces do.
+#[derive(Clone)]
+pub(super) struct TimedTls {
+    pub(super) inner: HttpsConnector<Connector>,
+    pub(super) metrics: Arc<HookMetrics>,
+}
+
+impl Service<Uri> for TimedTls {
+    type Response = MaybeHttpsStream<Plain>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, target: Uri) -> Self::Future {
+        let (metrics, connecting) = (self.metrics.clone(), self.inner.call(target));
+        Box::pin(timed(metrics, connecting))
+    }
+}
+
+async fn timed(
+    metrics: Arc<HookMetrics>,
+    connecting: impl Future<Output = Result<MaybeHttpsStream<Plain>, BoxError>>,
+) -> Result<MaybeHttpsStream<Plain>, BoxError> {
+    let stream = connecting.await?;
+    if let MaybeHttpsStream::Https(tls) = &stream {
+        let plain = tls.inner().get_ref().0.inner();
+        metrics.tls[0].observe((plain.connected - plain.begun).as_secs_f64());
+        metrics.tls[1].observe(plain.begun.elapsed().as_secs_f64());
+    }
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MC-101: which hooks are reached through which proxy.
+    #[test]
+    fn mc_101_proxies_by_scheme_and_host() {
+        let proxies = Proxies::new(
+            "http://user:word@plain:3128",
+            "http://secure:3129",
+            "internal,.svc.local,10.0.0.0/8",
+        );
+        let of = |text: &str| {
+            let target: Uri = text.parse().unwrap();
+            proxies.of(&target).map(|(proxy, _)| proxy.host().unwrap_or_default().to_owned())
+        };
+        assert_eq!(of("http://hook.example/map").as_deref(), Some("plain"));
+        assert_eq!(of("https://hook.example/map").as_deref(), Some("secure"));
+        for direct in [
+            "http://internal/map",
+            "https://a.svc.local/map",
+            "http://10.1.2.3/map",
+            "http://localhost:8080/map",
+            "http://127.0.0.1/map",
+            "https://[::1]/map",
+        ] {
+            assert_eq!(of(direct), None, "{direct}");
+        }
+        let target: Uri = "http://hook.example/".parse().unwrap();
+        assert_eq!(proxies.authorization(&target).unwrap(), "Basic dXNlcjp3b3Jk");
+        assert!(Proxies::new("", "", "x").of(&target).is_none());
+    }
+}

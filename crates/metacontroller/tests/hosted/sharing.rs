@@ -1,0 +1,158 @@
+//! Watches and discovery that all hosted controllers share, and what they do when a resource goes (MC §7.1, §7.5).
+
+use serde_json::{Value, json};
+
+use crate::{
+    hook::{Hook, Reply, copier, keeper},
+    world::{CONTROLLERS, MAPS, World, app, controller, until, when},
+};
+
+const MAPS_PATH: &str = "/api/v1/configmaps";
+
+/// MC-039, MC-190: one list and watch for a resource, however many controllers and roles it has; it goes on when one of
+/// them ends, and ends with the last.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mc_190_one_watch_for_a_resource() {
+    let hook = Hook::start(|seen| match seen.body["controller"]["metadata"]["name"].as_str() {
+        Some("mc1") => Reply::Json(json!({"outputs": []})),
+        _ => copier(seen),
+    })
+    .await;
+    let world = World::start().await;
+    world.controller("mc1", &hook.url, json!({})).await;
+    world.controller("mc2", &hook.url, json!({})).await;
+    world.foo("p", app("x")).await;
+    world.input("a", json!({"app": "x"}), "1").await;
+    world.has(MAPS, "ns1", vec!["a", "a-copy"]).await;
+    assert_eq!((world.watches(MAPS_PATH), world.watches("/apis/example.com/v1/foos")), (1, 1));
+    let lists = || {
+        let of_maps = world.reads().into_iter().filter(|uri| uri.split('?').next() == Some(MAPS_PATH));
+        of_maps.filter(|uri| uri.contains("sendInitialEvents") || !uri.contains("watch=true")).count()
+    };
+    assert_eq!(lists(), 1, "four roles, one list");
+    world.delete(CONTROLLERS, "", "mc1").await;
+    world.event("Stopped", "Stopped controller: mc1").await;
+    world.input("b", json!({"app": "x"}), "1").await;
+    world.has(MAPS, "ns1", vec!["a", "a-copy", "b", "b-copy"]).await;
+    assert_eq!((world.watches(MAPS_PATH), lists()), (1, 1));
+    world.delete(CONTROLLERS, "", "mc2").await;
+    when("nobody watches any more", || world.watches(MAPS_PATH) == 0).await;
+    world.end().await;
+}
+
+/// MC-203: where discovery fails, in part or as a whole, controllers that run go on with what they know, and one that is
+/// new waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mc_203_discovery_that_fails() {
+    let hook = Hook::start(copier).await;
+    let world = World::start().await;
+    world.controller("mc1", &hook.url, json!({})).await;
+    world.foo("p", app("x")).await;
+    world.input("a", json!({"app": "x"}), "1").await;
+    world.has(MAPS, "ns1", vec!["a", "a-copy"]).await;
+    world.break_some("GET", "/api/v1$", 503, usize::MAX);
+    world.create(CONTROLLERS, controller("mc2", &hook.url, json!({}))).await;
+    world.event("CreateError", "configmaps of v1").await;
+    world.input("b", json!({"app": "x"}), "1").await;
+    world.has(MAPS, "ns1", vec!["a", "a-copy", "b", "b-copy"]).await;
+    world.reason("mc1", "Running").await;
+    // A group that nobody here needs is no matter.
+    world.break_some("GET", "/apis/batch/v1$", 503, usize::MAX);
+    world.reason("mc2", "Running").await;
+    world.end().await;
+}
+
+fn definition(kind: &str, plural: &str) -> Value {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": format!("{plural}.example.com")},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": open}}}}],
+        },
+    })
+}
+
+const CRDS: &str = "apiextensions.k8s.io/v1/customresourcedefinitions";
+
+async fn define(world: &World, kind: &str, plural: &str) {
+    world.create(CRDS, definition(kind, plural)).await;
+    let name = format!("{plural}.example.com");
+    let is = |o: &Value| {
+        let all = o["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        all.iter().any(|one| one["type"] == json!("Established") && one["status"] == json!("True"))
+    };
+    world.sees("served", CRDS, "", &name, is).await;
+}
+
+async fn undefine(world: &World, plural: &str) {
+    let name = format!("{plural}.example.com");
+    world.delete(CRDS, "", &name).await;
+    until("no longer defined", || async { world.get(CRDS, "", &name).await.is_none().then_some(()) }).await;
+}
+
+/// MC-018, MC-005: a definition that is removed while it is in use shows on the MapController; of what else there is,
+/// nothing is deleted that the hook did not give up; and once it is back, work goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mc_018_a_definition_that_goes_while_in_use() {
+    let hook = Hook::start(keeper).await;
+    let mut world = World::start().await;
+    world.collect_garbage().await;
+    define(&world, "Wish", "wishes").await;
+    let wishes = json!({"inputResources": [{"apiVersion": "v1", "resource": "configmaps"}, {"apiVersion": "example.com/v1", "resource": "wishes"}]});
+    world.controller("mc1", &hook.url, wishes).await;
+    world.foo("p", app("x")).await;
+    let wish = |name: &str| json!({"apiVersion": "example.com/v1", "kind": "Wish", "metadata": {"name": name, "namespace": "ns1", "labels": {"app": "x"}}});
+    world.create("example.com/v1/wishes", wish("w")).await;
+    world.input("a", json!({"app": "x"}), "1").await;
+    world.sees("of the wish", MAPS, "ns1", "w-copy", |_| true).await;
+    world.sees("of the map", MAPS, "ns1", "a-copy", |_| true).await;
+    hook.quiet().await;
+    let copies = (world.get(MAPS, "ns1", "w-copy").await, world.get(MAPS, "ns1", "a-copy").await);
+    undefine(&world, "wishes").await;
+    let broken = world.reason("mc1", "InputUnavailable").await;
+    assert!(broken["status"]["conditions"][0]["message"].as_str().unwrap().contains("wishes.example.com"));
+    // The others go on.
+    world.input("b", json!({"app": "x"}), "1").await;
+    world.sees("of another map", MAPS, "ns1", "b-copy", |_| true).await;
+    hook.quiet().await;
+    assert_eq!((world.get(MAPS, "ns1", "w-copy").await, world.get(MAPS, "ns1", "a-copy").await), copies);
+    assert!(world.deletions().is_empty());
+    define(&world, "Wish", "wishes").await;
+    world.reason("mc1", "Running").await;
+    world.create("example.com/v1/wishes", wish("v")).await;
+    world.sees("work goes on", MAPS, "ns1", "v-copy", |_| true).await;
+    world.end().await;
+}
+
+/// MC-050: the same for a definition of outputs: the user reads why they can't be made, and they are once they can.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mc_050_a_definition_of_outputs_that_goes() {
+    let hook = Hook::start(|seen| {
+        let wish = json!({"apiVersion": "example.com/v1", "kind": "Wish", "metadata": {"name": seen.body["input"]["metadata"]["name"]}});
+        let mut answer = crate::hook::copy_of(seen, |name| format!("{name}-copy"));
+        answer["outputs"].as_array_mut().unwrap().insert(0, wish);
+        Reply::Json(answer)
+    })
+    .await;
+    let mut world = World::start().await;
+    world.collect_garbage().await;
+    define(&world, "Wish", "wishes").await;
+    let wishes = json!({"outputResources": [{"apiVersion": "example.com/v1", "resource": "wishes"}, {"apiVersion": "v1", "resource": "configmaps"}]});
+    world.controller("mc1", &hook.url, wishes).await;
+    world.foo("p", app("x")).await;
+    world.input("a", json!({"app": "x"}), "1").await;
+    world.sees("made", "example.com/v1/wishes", "ns1", "a", |_| true).await;
+    undefine(&world, "wishes").await;
+    world.input("b", json!({"app": "x"}), "1").await;
+    world.sees("the other kind is made", MAPS, "ns1", "b-copy", |_| true).await;
+    world.event("SyncError", "creating Wish ns1/").await;
+    define(&world, "Wish", "wishes").await;
+    let made = async |name: &str| {
+        world.rest.find::<Value>(&crate::world::gvr("example.com/v1/wishes"), "ns1", name).await.ok()?
+    };
+    until("both are made", || async { made("a").await.and(made("b").await) }).await;
+    assert!(world.deletions().is_empty());
+    world.end().await;
+}
