@@ -8,6 +8,8 @@ mod faults;
 #[path = "spaces/scene.rs"]
 mod scene;
 
+#[path = "spaces/bad_input.rs"]
+mod bad_input;
 #[path = "spaces/delivery.rs"]
 mod delivery;
 #[path = "spaces/failures.rs"]

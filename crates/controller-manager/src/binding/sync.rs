@@ -28,6 +28,9 @@ use crate::{
     shared::{STATUS_LAG, Shared, StatusItem},
 };
 
+/// Target of what is logged once in the life of an object: shown from level 2 on (KS-212).
+const LIFECYCLE: &str = "lifecycle";
+
 /// Work of the binding controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Item {
@@ -159,6 +162,7 @@ impl Syncer {
     }
 
     async fn sync_policy(&self, name: &PolicyName) -> Result<Next, WriteError> {
+        tracing::debug!(policy = &**name, "looking at a policy and its Binding");
         let Some(policy) = self.policies.get("", name) else {
             self.remove_binding(name, None).await?;
             if self.shared.bindings.get("", name).is_none() {
@@ -212,6 +216,7 @@ impl Syncer {
         let Some(owner) = current.owner() else { return Ok(()) };
         let orphaned = policy_uid.is_none_or(|uid| owner.uid == uid);
         if owner.name == name && orphaned {
+            tracing::info!(target: LIFECYCLE, policy = name, "deleting the Binding of a policy that goes");
             self.writes.delete_binding(name, &current.metadata.uid).await?;
         }
         Ok(())
@@ -239,6 +244,9 @@ impl Syncer {
             }
         }
         let began = Instant::now();
+        if current.is_none() {
+            tracing::info!(target: LIFECYCLE, policy = &**name, "making the Binding of a policy");
+        }
         let wrote = match &current {
             None => self.writes.create_binding(name, &owner, &spec).await,
             Some(current) => {

@@ -180,6 +180,42 @@ async fn ks_047_errors_of_a_policy_are_shown() {
     all.end().await;
 }
 
+/// KS-047, KS-068: selectors that can't be read and clauses that can match nothing keep nobody from the rest: the objects that
+/// other clauses select and the clusters that other selectors match are in the Binding, and each fault is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_047_the_rest_of_a_faulty_policy_is_bound() {
+    let all = Scene::start().await;
+    all.config_map("a", json!({"app": "x"})).await;
+    let wrong = json!({"matchExpressions": [{"key": "app", "operator": "In", "values": []}]});
+    let spec = json!({
+        "clusterSelectors": [wrong, {"matchLabels": {"name": "cluster2"}}],
+        "downsync": [
+            {"objectSelectors": [wrong, {"matchLabels": {"app": "x"}}]},
+            {"objectSelectors": [{"matchExpressions": [{"key": "app", "operator": "Exists", "values": ["x"]}]}]},
+            {"resources": ["configmap"], "namespaces": ["nowhere"], "objectNames": ["w*"]},
+            {"resources": ["namespaces"], "namespaces": ["n"]},
+        ],
+    });
+    all.policy("faulty", spec).await;
+    all.policy("well", json!({"clusterSelectors": [{}], "downsync": [{"objectNames": ["a"]}]})).await;
+    all.bound("well", &["configmaps/a"]).await;
+    let binding = all.bound("faulty", &["configmaps/a"]).await;
+    assert_eq!(destinations(&binding), set(&["cluster2"]));
+    let told = |it: &Value| it["status"]["errors"].as_array().is_some_and(|all| all.len() == 3);
+    let it = all.wds.until(&format!("{POLICIES}/faulty"), told).await;
+    let errors: Vec<_> =
+        it["status"]["errors"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    for (error, place) in errors.iter().zip([
+        "clusterSelectors[0]: ",
+        "downsync[0].objectSelectors[0]: ",
+        "downsync[1].objectSelectors[0]: ",
+    ]) {
+        assert!(error.starts_with(place), "{errors:?}");
+    }
+    assert_eq!(condition(&it, "Synced"), "False");
+    all.end().await;
+}
+
 /// KS-A-08, KS-003, KS-006, KS-022: what a strict server refuses, and what it takes.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_a_08_policies_are_validated() {

@@ -14,6 +14,9 @@ use crate::{
     write::whose,
 };
 
+/// Target of what is logged once in the life of an object: shown from level 2 on (KS-212).
+const LIFECYCLE: &str = "lifecycle";
+
 impl Controller {
     /// KS-085 … KS-099.
     pub(super) async fn sync(&self, name: &str) -> Result<(), SyncError> {
@@ -21,20 +24,31 @@ impl Controller {
             self.forget(name);
             return Ok(());
         };
+        tracing::debug!(binding = name, "looking at a Binding");
         self.gauges.observe(&binding);
         if binding.metadata.deletion_timestamp.is_some() {
             self.forget_adaptation(name);
             return self.withdraw(&binding).await;
         }
         if !has_finalizer(&binding) {
+            tracing::info!(target: LIFECYCLE, binding = name, "taking charge of a Binding");
             binding = self.set_finalizer(&binding, true).await.map_err(SyncError::Binding)?;
         }
         let memory = self.memories.lock().entry(name.to_owned()).or_default().clone();
         let mut memory = memory.lock().await;
         let rules = self.rules(name, &binding);
-        let wrapees = objects::collect(&self.wds, &binding.spec, &rules, &mut memory.known)
-            .await
-            .map_err(SyncError::Workload)?;
+        let wrapees = match objects::collect(&self.wds, &binding.spec, &rules, &mut memory.known).await {
+            Ok(wrapees) => wrapees,
+            Err(error) => {
+                // A kind that is not served (any more) may stay away for long: whoever waits is told why (KS-088).
+                if is_not_found(&error) {
+                    let line =
+                        format!("the workload can't be read, so nothing is changed: {}", message_of(&error));
+                    self.report(&binding, vec![line], &mut memory).await.map_err(SyncError::Binding)?;
+                }
+                return Err(SyncError::Workload(error));
+            }
+        };
         let generation = binding.metadata.generation.unwrap_or_default();
         let reported = memory.reported_for(&binding).map(|reported| reported.generation);
         if memory.layout.is_none() || reported != Some(generation) {
@@ -125,6 +139,7 @@ impl Controller {
             (it.namespace.unwrap_or_default(), it.name.unwrap_or_default(), it.uid.unwrap_or_default())
         });
         self.delete_all(unheard.collect()).await?;
+        tracing::info!(target: LIFECYCLE, binding = origin.binding, "nothing of a Binding that goes is left");
         match self.set_finalizer(binding, false).await {
             Ok(_) => Ok(()),
             Err(error) if is_not_found(&error) => Ok(()),

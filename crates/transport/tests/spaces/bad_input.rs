@@ -1,0 +1,104 @@
+//! What users write that can't be done: it is told on the Binding, and costs no more than it must.
+
+use serde_json::{Value, json};
+
+use crate::scene::*;
+
+fn transform(name: &str, remove: Value) -> Value {
+    json!({"apiVersion": "control.kubestellar.io/v1alpha1", "kind": "CustomTransform", "metadata": {"name": name},
+        "spec": {"apiGroup": "", "resource": "configmaps", "remove": remove}})
+}
+
+/// KS-123, KS-127, KS-129: templates that expand to megabytes, that don't end, that are none, and that ask for a property whose
+/// name no template can spell: a line each, with the object and the place in it. What was delivered stays, other Bindings
+/// don't notice, and properties with good names are there whatever stands beside them.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_123_templates_that_run_away_are_told() {
+    let all = Running::start().await;
+    let properties = json!({"metadata": {"name": "atlas"},
+        "data": {"site-id": "1", "0day": "2", "func": "3", "good": "4"}});
+    all.its.post(PROPERTIES, properties).await;
+    all.map("good", json!({TEMPLATED: "true"}), json!({"k": "{{.good}}"})).await;
+    all.bind(&["good"], &["atlas"]).await;
+    all.mailbox("atlas", |it| value(it, "good.k") == Some("4")).await;
+    let before = all.versions("atlas").await;
+    for (name, template) in [
+        ("forever", "{{define \"a\"}}{{template \"a\" .}}{{end}}{{template \"a\" .}}"),
+        ("huge", "{{printf \"%900000d%900000d\" 1 1}}"),
+        ("name", "{{.site-id}}"),
+        ("open", "{{.good"),
+    ] {
+        all.map(name, json!({TEMPLATED: "true"}), json!({"k": template})).await;
+    }
+    all.map("plain", json!({}), json!({"k": "1"})).await;
+    all.bind(&["good", "plain", "forever", "huge", "name", "open"], &["atlas"]).await;
+    let lines = all.errors(|errors| errors.len() == 4).await;
+    for (line, name) in lines.iter().zip(["forever", "huge", "name", "open"]) {
+        assert!(line.starts_with(&format!("template: atlas/ConfigMap(shop/{name}).data.k")), "{line}");
+    }
+    assert_eq!(all.versions("atlas").await, before, "KS-096: what was delivered stays as it is");
+    let other = json!({"apiVersion": "control.kubestellar.io/v1alpha1", "kind": "Binding", "metadata": {"name": "c"},
+        "spec": {"workload": {"namespaceScope": [{"group": "", "version": "v1", "resource": "configmaps",
+            "namespace": "shop", "name": "plain", "resourceVersion": "1"}]}, "destinations": [{"clusterId": "atlas"}]}});
+    all.wds.post(BINDINGS, other).await;
+    all.mailbox("atlas", |it| it.get("c-wds1-0").is_some_and(|it| it.contains_key("plain"))).await;
+    all.bind(&["good", "plain"], &["atlas"]).await;
+    all.mailbox("atlas", |it| it.get("b-wds1-0").is_some_and(|it| it.contains_key("plain"))).await;
+    assert!(all.observed().await.is_empty());
+    all.end().await;
+}
+
+/// KS-105, KS-106, KS-108: paths that match nothing are no error, those that match everything, that would leave no object or are
+/// none at all are told on the CustomTransform, and the others of the same one are applied.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_108_paths_that_match_nothing_or_everything() {
+    let all = Running::start().await;
+    all.map("m", json!({}), json!({"secret": "1", "keep": "2"})).await;
+    all.bind(&["m"], &["atlas"]).await;
+    all.mailbox("atlas", |it| value(it, "m.secret") == Some("1")).await;
+    let nothing = json!(["$.none", "$.data.none.deeper", "$.metadata.labels[\"a.b/c\"]"]);
+    all.wds.post(TRANSFORMS, transform("nothing", nothing)).await;
+    let calm = |it: &Value| it["status"]["observedGeneration"] == 1 && it["status"].get("errors").is_none();
+    all.wds.until(&format!("{TRANSFORMS}/nothing"), |it| it.is_some_and(calm)).await;
+    all.wds.delete(&format!("{TRANSFORMS}/nothing")).await;
+    let much = json!(["$", "$.kind", "$.metadata.name", "$.data[*]", "$.data.secret"]);
+    all.wds.post(TRANSFORMS, transform("much", much)).await;
+    let mailbox = all.mailbox("atlas", |it| value(it, "m.secret").is_none()).await;
+    assert_eq!(value(&mailbox, "m.keep"), Some("2"), "the rest arrives");
+    let told = |it: &Value| it["status"]["errors"].as_array().is_some_and(|all| all.len() == 4);
+    let it = all.wds.until(&format!("{TRANSFORMS}/much"), |it| it.is_some_and(told)).await.unwrap();
+    let errors = it["status"]["errors"].as_array().unwrap();
+    for (index, error) in errors.iter().enumerate() {
+        assert!(error.as_str().unwrap().contains(&format!("spec.remove[{index}]")), "{errors:?}");
+    }
+    assert!(all.observed().await.is_empty(), "it is the CustomTransform that is wrong");
+    all.end().await;
+}
+
+/// KS-088: a kind that is not served keeps a Binding as it was, since its objects may be there again in a moment; why, stands on the
+/// Binding. Once it no longer lists them the rest is delivered.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_088_a_kind_that_is_not_served_is_told() {
+    let all = Running::start().await;
+    all.map("a", json!({}), json!({"k": "1"})).await;
+    all.bind(&["a"], &["atlas"]).await;
+    all.mailbox("atlas", |it| value(it, "a.k") == Some("1")).await;
+    all.observed().await;
+    all.map("b", json!({}), json!({"k": "1"})).await;
+    let entry = |group: &str, resource: &str, name: &str| {
+        json!({"group": group, "version": "v1", "resource": resource, "namespace": "shop", "name": name,
+            "resourceVersion": "1"})
+    };
+    let entries = [entry("", "configmaps", "b"), entry("space.example", "rockets", "saturn")];
+    let path = format!("{BINDINGS}/b");
+    all.wds.patch(&path, json!({"spec": {"workload": {"namespaceScope": entries}}})).await;
+    let lines = all.errors(|errors| !errors.is_empty()).await;
+    assert!(lines.len() == 1 && lines[0].starts_with("the workload can't be read"), "{lines:?}");
+    assert_eq!(objects(&all.mailbox("atlas", |_| true).await), ["a"], "nothing was taken away");
+    all.bind(&["b"], &["atlas"]).await;
+    let mailbox =
+        all.mailbox("atlas", |it| value(it, "b.k") == Some("1") && value(it, "a.k").is_none()).await;
+    assert_eq!(objects(&mailbox), ["b"]);
+    assert!(all.errors(<[String]>::is_empty).await.is_empty());
+    all.end().await;
+}
