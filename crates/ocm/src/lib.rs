@@ -4,12 +4,14 @@
 //!   hub that has the work API, whoever wrote the ManifestWorks.
 //! * [`hub`]: accepts clusters, approves their certificates, grants their agents rights, and tells who is there.
 //! * [`registration`]: gets a cluster into the inventory of a hub, and keeps it there. Works with any OCM hub.
+//! * [`leave`]: takes out of a cluster what its agents made there.
 //! * [`enroll`]: puts a cluster that this process serves into the inventory, without the registration protocol.
 //!
 //! Both get a client of the hub, one of the cluster, and a token; neither knows whether these are embedded spaces.
 
 pub mod enroll;
 pub mod hub;
+pub mod leave;
 pub mod rbac;
 pub mod registration;
 pub mod work_agent;

@@ -65,6 +65,9 @@ impl Default for Timers {
     }
 }
 
+/// Name of the Secret with the credential, unless another is asked for.
+pub const SECRET: &str = "hub-kubeconfig-secret";
+
 /// The time as an agent sees it.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
@@ -121,7 +124,7 @@ impl Config {
             reserved_claim_suffixes: Vec::new(),
             certificate_seconds: None,
             namespace: OCM_AGENT_NAMESPACE.into(),
-            secret: "hub-kubeconfig-secret".into(),
+            secret: SECRET.into(),
             directory: None,
             timers: Timers::default(),
             clock: Arc::new(Timestamp::now),

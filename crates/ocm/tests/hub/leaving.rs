@@ -1,10 +1,14 @@
 //! How a cluster is sent away, and how it goes.
 
+use kubestellar_ocm::{
+    leave::{self, Leave, Left},
+    work_agent::hub_hash,
+};
 use runtime::rest::{Removal, code_of};
 use serde_json::{Value, json};
 
 use crate::world::{
-    ACCEPTED, AVAILABLE, JOINED, RIGHTS, World, condition, create, gvr, trusting, until, work,
+    ACCEPTED, AVAILABLE, HUB, JOINED, RIGHTS, World, condition, create, gvr, trusting, until, work,
 };
 
 /// OCM-A-04, OCM-A-25, OCM-043, OCM-058: joined without a human; denied, it stays denied and sees only that; accepted
@@ -125,5 +129,113 @@ async fn ocm_a_27_departure_in_order() {
     let mailbox: Value = hub.get(&gvr("namespaces"), "", "c1").await.expect("the mailbox stays");
     assert_eq!(mailbox["status"]["phase"], "Active");
     agent.end().await;
+    w.end().await;
+}
+
+/// OCM-060: a cluster leaves by itself: the workload of its hub goes, or stays as nobody's; what belongs to somebody else as
+/// well stays; another hub's agent keeps what it needs; at last nothing of the agents is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_060_a_cluster_leaves_by_itself() {
+    let w = World::start(trusting).await;
+    let agent = w.agent(1, "c1", |_| ());
+    w.until_condition("c1", AVAILABLE, "True").await;
+    agent.end().await;
+    let spoke = w.admin(1);
+    let kept = w.secret(1).await.expect("a secret");
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "app"}});
+    create(&spoke, &gvr("namespaces"), "", namespace).await.expect("a namespace");
+    let object = async |name: &str, owners: &[&Value]| {
+        let owners: Vec<Value> = owners
+            .iter()
+            .map(|owner| {
+                json!({"apiVersion": owner["apiVersion"], "kind": owner["kind"],
+                    "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]})
+            })
+            .collect();
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "ownerReferences": owners}});
+        create(&spoke, &gvr("configmaps"), "app", body).await.expect("an object")
+    };
+    let applied = async |name: &str, hash: &str, listed: &[&str]| {
+        let body = json!({"apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork",
+            "metadata": {"name": name,
+                "finalizers": ["cluster.open-cluster-management.io/applied-manifest-work-cleanup"]},
+            "spec": {"hubHash": hash, "manifestWorkName": name, "agentID": hash}});
+        let made = create(&spoke, &gvr("appliedmanifestworks"), "", body).await.expect("a work");
+        let listed: Vec<Value> = listed
+            .iter()
+            .map(|name| json!({"group": "", "version": "v1", "resource": "configmaps", "namespace": "app", "name": name}))
+            .collect();
+        let status = json!({"status": {"appliedResources": listed}});
+        spoke.merge_status::<Value>(&gvr("appliedmanifestworks"), "", name, &status).await.expect("a status");
+        made
+    };
+    let there =
+        async |name: &str| spoke.find::<Value>(&gvr("configmaps"), "app", name).await.expect("an answer");
+    let owner_names = |object: &Value| -> Vec<String> {
+        let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+        owners.into_iter().flatten().filter_map(|o| o["name"].as_str().map(str::to_owned)).collect()
+    };
+    let leave = async |keep_workload: bool| {
+        let how = Leave { keep_workload, patience: std::time::Duration::from_secs(60) };
+        leave::leave(spoke.client().clone(), &how).await.expect("it leaves")
+    };
+
+    let hash = hub_hash(HUB);
+    let keeper = object("keeper", &[]).await;
+    let ours = applied("w1", &hash, &["one", "shared", "orphan", "never"]).await;
+    let theirs = applied("w2", "another", &["other"]).await;
+    for (name, owners) in
+        [("one", vec![&ours]), ("shared", vec![&ours, &keeper]), ("orphan", vec![]), ("other", vec![&theirs])]
+    {
+        object(name, &owners).await;
+    }
+    assert_eq!(leave(false).await, Left { works: 1, others: 1 });
+    assert!(there("one").await.is_none());
+    for name in ["shared", "orphan", "other", "keeper"] {
+        assert!(there(name).await.is_some(), "{name}");
+    }
+    assert!(w.secret(1).await.is_none(), "its credential is gone");
+    let works: Value = spoke.list(&gvr("appliedmanifestworks"), "", "").await.expect("the kind is kept");
+    assert_eq!(works["items"].as_array().map(Vec::len), Some(1));
+
+    // It joins again, and leaves when it is the last one there.
+    let namespace = "open-cluster-management-agent";
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hub-kubeconfig-secret"},
+        "data": kept["data"]});
+    create(&spoke, &gvr("secrets"), namespace, secret).await.expect("a secret");
+    let free = json!({"metadata": {"finalizers": null}});
+    spoke.merge::<Value>(&gvr("appliedmanifestworks"), "", "w2", &free).await.expect("free");
+    spoke.delete(&gvr("appliedmanifestworks"), "", "w2", &Removal::default()).await.expect("deleted");
+    let ours = applied("w3", &hash, &["two", "both"]).await;
+    object("two", &[&ours]).await;
+    object("both", &[&ours, &keeper]).await;
+    assert_eq!(leave(true).await, Left { works: 1, others: 0 });
+    assert_eq!(owner_names(&there("two").await.expect("it stays")), Vec::<String>::new());
+    assert_eq!(owner_names(&there("both").await.expect("it stays")), ["keeper"]);
+    for name in [
+        "appliedmanifestworks.work.open-cluster-management.io",
+        "clusterclaims.cluster.open-cluster-management.io",
+    ] {
+        until(name, || async {
+            spoke
+                .find::<Value>(&gvr("customresourcedefinitions"), "", name)
+                .await
+                .expect("an answer")
+                .is_none()
+        })
+        .await;
+    }
+    for name in [namespace, "open-cluster-management-agent-addon"] {
+        until(name, || async {
+            spoke.find::<Value>(&gvr("namespaces"), "", name).await.expect("an answer").is_none()
+        })
+        .await;
+    }
+    let role = "open-cluster-management:klusterlet-work:execution";
+    let found: Option<Value> = spoke.find(&gvr("clusterroles"), "", role).await.expect("an answer");
+    assert!(found.is_none());
+    assert_eq!(leave(false).await, Left::default(), "once more does no harm");
+    assert!(there("two").await.is_some());
     w.end().await;
 }

@@ -20,7 +20,7 @@ use space::{Identity, Space, SpaceConfig, controllers::CsrSigner};
 use tokio::{sync::watch, task::JoinHandle, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-const HUB: &str = "https://127.0.0.1:1/spaces/its1";
+pub(crate) const HUB: &str = "https://127.0.0.1:1/spaces/its1";
 pub(crate) const BOOTSTRAP: &str = "system:bootstrap:ocmhub";
 
 pub(crate) struct World {
@@ -230,7 +230,8 @@ pub(crate) fn gvr(plural: &str) -> Gvr {
         "managedclustersets" | "managedclustersetbindings" => {
             ("cluster.open-cluster-management.io", "v1beta2")
         }
-        "manifestworks" => ("work.open-cluster-management.io", "v1"),
+        "customresourcedefinitions" => ("apiextensions.k8s.io", "v1"),
+        "manifestworks" | "appliedmanifestworks" => ("work.open-cluster-management.io", "v1"),
         "managedclusteraddons" => ("addon.open-cluster-management.io", "v1alpha1"),
         "certificatesigningrequests" => ("certificates.k8s.io", "v1"),
         "leases" => ("coordination.k8s.io", "v1"),

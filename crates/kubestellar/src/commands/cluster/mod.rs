@@ -4,6 +4,7 @@ mod accept;
 mod change;
 mod detach;
 mod join;
+mod leave;
 mod list;
 mod token;
 
@@ -42,6 +43,7 @@ enum Command {
     Label(change::LabelArgs),
     Props(change::PropsArgs),
     Detach(detach::Args),
+    Leave(leave::Args),
 }
 
 /// The inventory space a command is about.
@@ -60,6 +62,9 @@ pub(crate) async fn run(
     if let Command::Join(args) = &args.command {
         return join::run(args, kubeconfig, out).await;
     }
+    if let Command::Leave(args) = &args.command {
+        return leave::run(args, kubeconfig, out).await;
+    }
     // What the user names; else the installation's own file, which has its spaces whatever kubectl's has.
     let own = data.map(DataDir::kubeconfig).filter(|file| file.exists());
     let file = kubeconfig.or(own);
@@ -73,6 +78,7 @@ pub(crate) async fn run(
         Command::Label(args) => change::label(args, &its, out).await,
         Command::Props(args) => change::props(args, &its, out).await,
         Command::Detach(args) => detach::run(args, &its, out).await,
+        Command::Leave(args) => leave::run(args, None, out).await,
     }
 }
 
