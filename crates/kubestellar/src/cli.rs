@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::commands::{apiserver, cluster, components, demo, down, explain, get, serve, status, up, version};
+use crate::commands::{
+    apiserver, cluster, components, demo, down, explain, get, manifests, serve, status, up, version,
+};
 use crate::datadir::DataDir;
 use crate::exit::{Exit, Failure};
 use crate::kubeconfig;
@@ -72,6 +74,7 @@ enum Command {
     StatusAgent(components::status_agent::Args),
     GetKubeconfig(components::get_kubeconfig::Args),
     Metacontroller(components::metacontroller::Args),
+    Manifests(manifests::Args),
 }
 
 impl Command {
@@ -138,6 +141,7 @@ pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
         Command::WorkAgent(args) => components::work_agent::run(args, own()).await,
         Command::StatusAgent(args) => components::status_agent::run(args, own()).await,
         Command::GetKubeconfig(args) => components::get_kubeconfig::run(args, own(), out).await,
+        Command::Manifests(args) => manifests::run(args, out).await,
         Command::Metacontroller(args) => {
             components::metacontroller::run(args, cli.global.kubeconfig.as_deref()).await
         }

@@ -11,19 +11,11 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Levels like klog's: 0 warnings, 1 information, 4 debug, 6 requests. `KUBESTELLAR_LOG` overrides with a
+/// Levels like klog's (KS-212): 0 warnings, 1 what happens once in a run, 2 what happens once in the life of an object, 4 each
+/// look at an object, 6 requests. `KUBESTELLAR_LOG` overrides with a
 /// `tracing` filter.
 pub(crate) fn init(verbosity: u8, format: LogFormat) {
-    let level = match verbosity {
-        0 => "warn",
-        1 => "warn,kubestellar=info",
-        2 | 3 => "info",
-        4 | 5 => {
-            "info,kubestellar=debug,kubestellar_apiserver=debug,kubestellar_space=debug,kubestellar_runtime=debug,kubestellar_controller_manager=debug,kubestellar_transport=debug,kubestellar_ocm=debug,kubestellar_status_addon=debug,kubestellar_metacontroller=debug"
-        }
-        _ => "debug",
-    };
-    let filter = std::env::var("KUBESTELLAR_LOG").unwrap_or_else(|_| level.to_owned());
+    let filter = std::env::var("KUBESTELLAR_LOG").unwrap_or_else(|_| level(verbosity).to_owned());
     let builder = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(filter))
         .with_writer(std::io::stderr)
@@ -31,5 +23,68 @@ pub(crate) fn init(verbosity: u8, format: LogFormat) {
     match format {
         LogFormat::Text => builder.init(),
         LogFormat::Json => builder.json().init(),
+    }
+}
+
+/// What is shown at a level. A name stands for all that begin like it.
+fn level(verbosity: u8) -> &'static str {
+    match verbosity {
+        0 => "warn",
+        1 => "warn,kubestellar=info",
+        2 | 3 => "info",
+        4 | 5 => {
+            "info,kubestellar=debug,kubestellar_apiserver=debug,kubestellar_space=debug,kubestellar_runtime=debug,kubestellar_controller_manager=debug,kubestellar_transport=debug,kubestellar_ocm=debug,kubestellar_status_addon=debug,kubestellar_metacontroller=debug"
+        }
+        _ => "debug",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What of a run is shown at a level.
+    fn shown(verbosity: u8) -> Vec<&'static str> {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter(EnvFilter::new(level(verbosity)))
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(target: "kubestellar_transport::controller", "trouble");
+            tracing::info!(target: "kubestellar_controller_manager::binding", "run");
+            tracing::info!(target: "lifecycle", "object");
+            tracing::debug!(target: "kubestellar_controller_manager::binding::sync", "sync");
+            tracing::debug!(target: "hyper_util::client", "request");
+        });
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        ["trouble", "run", "object", "sync", "request"].into_iter().filter(|it| text.contains(it)).collect()
+    }
+
+    /// KS-212: level 1 shows what happens once in a run, 2 what happens once in the life of an object, 4 each look at an object, 6
+    /// what libraries say about requests.
+    #[test]
+    fn ks_212_levels_show_more_and_more() {
+        let all = ["trouble", "run", "object", "sync", "request"];
+        for (level, count) in [(0, 1), (1, 2), (2, 3), (3, 3), (4, 4), (5, 4), (6, 5), (9, 5)] {
+            assert_eq!(shown(level), all[..count], "level {level}");
+        }
     }
 }

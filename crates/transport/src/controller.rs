@@ -167,6 +167,8 @@ enum Work {
 /// What is remembered of a Binding between two runs.
 #[derive(Default)]
 struct Memory {
+    /// UID of the Binding that this is about.
+    uid: String,
     known: Known,
     /// What the status says, as last written by us.
     reported: Option<Reported>,
@@ -185,6 +187,14 @@ struct Reported {
 }
 
 impl Memory {
+    /// A Binding that was made anew under an old name starts without: what the old one had delivered is gone, or goes.
+    fn is_about(&mut self, binding: &Binding) {
+        let uid = binding.metadata.uid.as_deref().unwrap_or_default();
+        if self.uid != uid {
+            *self = Self { uid: uid.to_owned(), ..Self::default() };
+        }
+    }
+
     /// What the status of this very Binding says, from memory or as it was read (KS-013).
     fn reported_for(&mut self, binding: &Binding) -> Option<&Reported> {
         let uid = binding.metadata.uid.clone().unwrap_or_default();

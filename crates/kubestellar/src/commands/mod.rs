@@ -7,6 +7,7 @@ pub(crate) mod demo;
 pub(crate) mod down;
 pub(crate) mod explain;
 pub(crate) mod get;
+pub(crate) mod manifests;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod up;

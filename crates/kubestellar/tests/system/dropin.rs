@@ -279,18 +279,25 @@ async fn control_plane(hosting: &Bare, ks: &Installation, space: &str, role: &st
     create(
         &hosting.client,
         json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "admin-kubeconfig", "namespace": place},
-            "stringData": {"kubeconfig": only(ks, space), "kubeconfig-incluster": "not: this one\n"},
+            "apiVersion": TENANCY, "kind": "ControlPlane",
+            "metadata": {"name": space, "labels": {"kflex.kubestellar.io/cptype": role}},
+            "spec": {"type": "k8s", "backend": "shared"},
         }),
     )
     .await;
-    let api_version = "tenancy.kflex.kubestellar.org/v1alpha1";
+    provision(hosting, ks, space).await;
+}
+
+const TENANCY: &str = "tenancy.kflex.kubestellar.org/v1alpha1";
+
+/// What KubeFlex does for a ControlPlane: its credentials, and the status that refers to them.
+async fn provision(hosting: &Bare, ks: &Installation, space: &str) {
+    let place = format!("{space}-system");
     create(
         &hosting.client,
         json!({
-            "apiVersion": api_version, "kind": "ControlPlane",
-            "metadata": {"name": space, "labels": {"kflex.kubestellar.io/cptype": role}},
-            "spec": {"type": "k8s", "backend": "shared"},
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "admin-kubeconfig", "namespace": place},
+            "stringData": {"kubeconfig": only(ks, space), "kubeconfig-incluster": "not: this one\n"},
         }),
     )
     .await;
@@ -303,7 +310,7 @@ async fn control_plane(hosting: &Bare, ks: &Installation, space: &str, role: &st
         "observedGeneration": 1,
         "secretRef": {"namespace": place, "name": "admin-kubeconfig", "key": "kubeconfig", "inClusterKey": "kubeconfig-incluster"},
     }});
-    let planes = dynamic(&hosting.client, api_version, "ControlPlane", None);
+    let planes = dynamic(&hosting.client, TENANCY, "ControlPlane", None);
     planes.patch_status(space, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
 }
 
@@ -639,5 +646,158 @@ async fn ks_a_27_api_groups() {
     })
     .await;
     more.server.stop().await;
+    server.stop().await;
+}
+
+/// KS-212: level 1 tells what happens once in a run, level 2 also what happens once in the life of an object, level 4 also each
+/// look at it.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_212_levels_of_the_log() {
+    const ONCE: &str = "the binding controller works";
+    let ks = Installation::new();
+    let without = "--without=controller-manager,transport-controller";
+    let server = ks.serve(&["--listen", "127.0.0.1:0", "--clusters", "1", without]).await;
+    let wds = ks.client("wds1").await;
+    let bindings = dynamic(&wds, "control.kubestellar.io/v1alpha1", "Binding", None);
+    let (made, looked) =
+        ("making the Binding of a policy policy=", "looking at a policy and its Binding policy=");
+    for (level, shown, hidden) in [
+        ("-v=1", &[ONCE][..], &[made, looked][..]),
+        ("--v=2", &[ONCE, made], &[looked]),
+        ("-v=4", &[ONCE, made, looked], &[]),
+    ] {
+        let name = format!("level{}", &level[level.len() - 1..]);
+        let manager = Component::manager(&ks, &name, &[level]);
+        create(&wds, policy(&name, ("location-group", "edge"), false)).await;
+        until_one(&bindings, &name, "its Binding", |_| true).await;
+        // Whatever is logged about the Binding was logged before it was made.
+        let log = manager.server.log();
+        let told = |what: &str| {
+            if what == ONCE { log.contains(what) } else { log.contains(&format!("{what}\"{name}\"")) }
+        };
+        for what in shown {
+            assert!(told(what), "{level}: no {what} in\n{log}");
+        }
+        for what in hidden {
+            assert!(!told(what), "{level}: {what} in\n{log}");
+        }
+        manager.server.stop().await;
+    }
+    server.stop().await;
+}
+
+/// The kubeconfig of a service account, for the cluster that another is for.
+async fn account(hosting: &Bare, ks: &Installation, place: &str, name: &str) -> String {
+    let path = format!("/api/v1/namespaces/{place}/serviceaccounts/{name}/token");
+    let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let request = http::Request::post(path).header("content-type", "application/json");
+    let answer: Value =
+        hosting.client.request(request.body(body.to_string().into_bytes()).unwrap()).await.unwrap();
+    let text = std::fs::read_to_string(hosting.file()).unwrap();
+    let mut document: Value = serde_json::from_str(&text).unwrap();
+    document["users"][0]["user"] = json!({"token": answer["status"]["token"]});
+    let file = ks.path(&format!("{name}.conf"));
+    std::fs::write(&file, document.to_string()).unwrap();
+    file.display().to_string()
+}
+
+/// KS-219, KS-227: the manifests that the values of the core chart amount to, applied to a hosting cluster; what they start, started
+/// as they say, under the service accounts that they make: these rights are enough to deliver, and no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_219_manifests_and_their_rights_are_enough() {
+    let ks = Installation::new();
+    let without = "--without=controller-manager,transport-controller";
+    let server = ks.serve(&["--listen", "127.0.0.1:0", "--clusters", "1", without]).await;
+    let hosting = Bare::start(&ks, "hosting").await;
+    hosting.define(apis::crds::tenancy()).await;
+    let values = ks.path("values.yaml");
+    let text =
+        "verbosity: {default: 2}\nITSes: [{name: its1, type: vcluster}]\nWDSes: [{name: wds1, type: k8s}]\n";
+    std::fs::write(&values, text).unwrap();
+    let ask = ["manifests", "--values", values.to_str().unwrap(), "-o", "json"];
+    let printed: Value = serde_json::from_str(&ks.must(&ask).await.stdout).unwrap();
+    let items = printed["items"].as_array().unwrap();
+    for item in items {
+        let text = |path: &str| item.pointer(path).and_then(Value::as_str);
+        let api = dynamic(
+            &hosting.client,
+            text("/apiVersion").unwrap(),
+            text("/kind").unwrap(),
+            text("/metadata/namespace"),
+        );
+        let applied = api
+            .patch(text("/metadata/name").unwrap(), &PatchParams::apply("test"), &Patch::Apply(item))
+            .await;
+        applied.unwrap_or_else(|error| panic!("{item}: {error}"));
+    }
+    for space in ["its1", "wds1"] {
+        provision(&hosting, &ks, space).await;
+    }
+    let yaml = ks.must(&ask[..3]).await.stdout;
+    assert_eq!(yaml.matches("\n---\n").count() + 1, items.len(), "{yaml}");
+
+    let arguments = |container: &Value| -> Vec<String> {
+        let all = container["args"].as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned());
+        let place = format!("={}/", ks.path("").display().to_string().trim_end_matches('/'));
+        all.map(|it| it.replace("=/kubeconfig/", &place)).collect()
+    };
+    let pod = |name: &str| {
+        let found = items.iter().find(|it| it["kind"] == "Deployment" && it["metadata"]["name"] == name);
+        found.unwrap()["spec"]["template"]["spec"].clone()
+    };
+    let (manager_file, transport_file) = (
+        account(&hosting, &ks, "wds1-system", "kubestellar-controller-manager").await,
+        account(&hosting, &ks, "wds1-system", "transport-controller").await,
+    );
+    for init in pod("transport-controller")["initContainers"].as_array().unwrap() {
+        let mut line = vec!["--kubeconfig".to_owned(), transport_file.clone()];
+        line.extend(arguments(init));
+        line.push("--in-cluster=false".to_owned());
+        ks.must(&line.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    }
+    let start = |name: &str, file: &str| {
+        let container = pod(name)["containers"][0].clone();
+        let mut line = vec!["--kubeconfig".to_owned(), file.to_owned()];
+        line.extend(arguments(&container));
+        let line: Vec<&str> = line.iter().map(String::as_str).collect();
+        Component::start(&ks, name, &line)
+    };
+    let transport = start("transport-controller", &transport_file);
+    let manager = start("kubestellar-controller-manager", &manager_file);
+    let leases: Api<Lease> = Api::namespaced(hosting.client.clone(), "wds1-system");
+    leaders(&leases, |holder| !holder.is_empty()).await;
+    let (wds, wec) = (ks.client("wds1").await, ks.client("cluster1").await);
+    create(&wds, namespace("jetty")).await;
+    create(&wds, config_map("jetty", "a", "1")).await;
+    create(&wds, policy("jetty", ("location-group", "edge"), false)).await;
+    until_one(&dynamic(&wec, "v1", "ConfigMap", Some("jetty")), "a", "the delivery", |_| true).await;
+
+    // And no more.
+    for file in [&manager_file, &transport_file] {
+        let client = crate::support::client_of(std::path::Path::new(file), "hosting").await;
+        let refused = |answer: Result<(), kube::Error>| {
+            assert!(
+                matches!(&answer, Err(kube::Error::Api(status)) if status.code == 403),
+                "{file}: {answer:?}"
+            );
+        };
+        let secrets = dynamic(&client, "v1", "Secret", Some("wds1-system"));
+        secrets.get("admin-kubeconfig").await.unwrap();
+        refused(secrets.get("another").await.map(drop));
+        refused(secrets.list(&kube::api::ListParams::default()).await.map(drop));
+        refused(
+            dynamic(&client, "v1", "Secret", Some("kube-system")).get("admin-kubeconfig").await.map(drop),
+        );
+        refused(
+            dynamic(&client, "apps/v1", "Deployment", Some("wds1-system")).get("manager").await.map(drop),
+        );
+        let planes = dynamic(&client, TENANCY, "ControlPlane", None);
+        planes.get("wds1").await.unwrap();
+        refused(planes.delete("wds1", &kube::api::DeleteParams::default()).await.map(drop));
+    }
+    for component in [manager, transport] {
+        component.server.stop().await;
+    }
+    hosting.server.stop().await;
     server.stop().await;
 }

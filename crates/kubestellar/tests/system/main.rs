@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod acceptance;
 mod components;
 mod crash;
 mod demo;

@@ -11,24 +11,24 @@ use crate::support::{
 };
 
 const APP: &str = "app.kubernetes.io/part-of";
-const POLICY: (&str, &str) = ("control.kubestellar.io/v1alpha1", "BindingPolicy");
-const BINDING: (&str, &str) = ("control.kubestellar.io/v1alpha1", "Binding");
-const CLUSTER: (&str, &str) = ("cluster.open-cluster-management.io/v1", "ManagedCluster");
-const WORK: (&str, &str) = ("work.open-cluster-management.io/v1", "ManifestWork");
-const CRD: (&str, &str) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
-const DEPLOYMENT: (&str, &str) = ("apps/v1", "Deployment");
-const EDGE: (&str, &str) = ("location-group", "edge");
-const WECS: [&str; 2] = ["cluster1", "cluster2"];
+pub(super) const POLICY: (&str, &str) = ("control.kubestellar.io/v1alpha1", "BindingPolicy");
+pub(super) const BINDING: (&str, &str) = ("control.kubestellar.io/v1alpha1", "Binding");
+pub(super) const CLUSTER: (&str, &str) = ("cluster.open-cluster-management.io/v1", "ManagedCluster");
+pub(super) const WORK: (&str, &str) = ("work.open-cluster-management.io/v1", "ManifestWork");
+pub(super) const CRD: (&str, &str) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+pub(super) const DEPLOYMENT: (&str, &str) = ("apps/v1", "Deployment");
+pub(super) const EDGE: (&str, &str) = ("location-group", "edge");
+pub(super) const WECS: [&str; 2] = ["cluster1", "cluster2"];
 
 /// The spaces of one installation.
-struct Spaces {
-    wds: Client,
-    its: Client,
-    wecs: BTreeMap<&'static str, Client>,
+pub(super) struct Spaces {
+    pub(super) wds: Client,
+    pub(super) its: Client,
+    pub(super) wecs: BTreeMap<&'static str, Client>,
 }
 
 impl Spaces {
-    async fn of(ks: &Installation) -> Self {
+    pub(super) async fn of(ks: &Installation) -> Self {
         let mut wecs = BTreeMap::new();
         for name in WECS {
             wecs.insert(name, ks.client(name).await);
@@ -37,7 +37,13 @@ impl Spaces {
     }
 
     /// Waits until the objects of a kind with these labels are exactly these, by `namespace/name`, in each of `clusters`.
-    async fn arrive(&self, clusters: &[&str], kind: (&str, &str), labels: &str, expected: &[&str]) {
+    pub(super) async fn arrive(
+        &self,
+        clusters: &[&str],
+        kind: (&str, &str),
+        labels: &str,
+        expected: &[&str],
+    ) {
         for (name, client) in self.wecs.iter().filter(|(name, _)| clusters.contains(name)) {
             let what = format!("{expected:?} of kind {} in {name}", kind.1);
             until(&dynamic(client, kind.0, kind.1, None), &what, |all| {
@@ -54,18 +60,24 @@ impl Spaces {
     }
 }
 
-fn labelled(object: &DynamicObject, label: &str) -> bool {
+pub(super) fn labelled(object: &DynamicObject, label: &str) -> bool {
     let (key, value) = label.split_once('=').unwrap();
     object.labels().get(key).map(String::as_str) == Some(value)
 }
 
-async fn patch(client: &Client, kind: (&str, &str), namespace: Option<&str>, name: &str, body: Value) {
+pub(super) async fn patch(
+    client: &Client,
+    kind: (&str, &str),
+    namespace: Option<&str>,
+    name: &str,
+    body: Value,
+) {
     let api = dynamic(client, kind.0, kind.1, namespace);
     let params = PatchParams::default();
     api.patch(name, &params, &Patch::Merge(body)).await.unwrap_or_else(|e| panic!("{kind:?} {name}: {e}"));
 }
 
-async fn delete(client: &Client, kind: (&str, &str), namespace: Option<&str>, name: &str) {
+pub(super) async fn delete(client: &Client, kind: (&str, &str), namespace: Option<&str>, name: &str) {
     let api = dynamic(client, kind.0, kind.1, namespace);
     api.delete(name, &DeleteParams::default()).await.unwrap_or_else(|e| panic!("{kind:?} {name}: {e}"));
 }
@@ -74,14 +86,14 @@ async fn gone(client: &Client, kind: (&str, &str), what: &str, name: &str) {
     until(&dynamic(client, kind.0, kind.1, None), what, |all| !all.contains_key(name)).await;
 }
 
-fn policy(name: &str, clusters: &Value, clause: Value) -> Value {
+pub(super) fn policy(name: &str, clusters: &Value, clause: Value) -> Value {
     json!({
         "apiVersion": POLICY.0, "kind": POLICY.1, "metadata": {"name": name},
         "spec": {"clusterSelectors": clusters, "downsync": [clause]},
     })
 }
 
-fn of(key: &str, value: &str) -> Value {
+pub(super) fn of(key: &str, value: &str) -> Value {
     json!([{"matchLabels": {key: value}}])
 }
 

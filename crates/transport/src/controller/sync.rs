@@ -36,6 +36,7 @@ impl Controller {
         }
         let memory = self.memories.lock().entry(name.to_owned()).or_default().clone();
         let mut memory = memory.lock().await;
+        memory.is_about(&binding);
         let rules = self.rules(name, &binding);
         let wrapees = match objects::collect(&self.wds, &binding.spec, &rules, &mut memory.known).await {
             Ok(wrapees) => wrapees,

@@ -1,0 +1,137 @@
+use serde_json::{Value, json};
+
+use super::hosting::{Wrong, manifests};
+use super::values::Values;
+
+fn read(text: &str) -> Values {
+    serde_saphyr::from_str(text).expect("values")
+}
+
+fn made(text: &str) -> Vec<Value> {
+    manifests(&read(text), "image:1").expect("manifests")
+}
+
+fn one<'a>(all: &'a [Value], kind: &str, name: &str) -> &'a Value {
+    let found: Vec<&Value> =
+        all.iter().filter(|it| it["kind"] == kind && it["metadata"]["name"] == name).collect();
+    assert_eq!(found.len(), 1, "{kind} {name}");
+    found[0]
+}
+
+const SMALL: &str = "ITSes: [{name: its1}]\nWDSes: [{name: wds1}]\n";
+
+/// KS-219: names, places, containers and ports as charts and tests of the original expect them.
+#[test]
+fn ks_219_names_of_deployments_containers_and_services() {
+    let all = made(SMALL);
+    let manager = one(&all, "Deployment", "kubestellar-controller-manager");
+    let transport = one(&all, "Deployment", "transport-controller");
+    for (deployment, container) in [(manager, "manager"), (transport, "transport-controller")] {
+        assert_eq!(deployment["metadata"]["namespace"], "wds1-system");
+        let spec = &deployment["spec"];
+        assert_eq!(spec["selector"]["matchLabels"], spec["template"]["metadata"]["labels"]);
+        assert_eq!(spec["template"]["spec"]["containers"][0]["name"], container);
+        assert_eq!(spec["template"]["spec"]["serviceAccountName"], deployment["metadata"]["name"]);
+        one(&all, "ServiceAccount", deployment["metadata"]["name"].as_str().unwrap());
+    }
+    let service = one(&all, "Service", "kubestellar-controller-manager-metrics-service");
+    assert_eq!(
+        (&service["metadata"]["namespace"], &service["spec"]["ports"][0]["port"]),
+        (&json!("wds1-system"), &json!(8443))
+    );
+    assert_eq!(service["spec"]["selector"], manager["spec"]["selector"]["matchLabels"]);
+    let init = transport["spec"]["template"]["spec"]["initContainers"].as_array().unwrap();
+    assert_eq!(init.len(), 2, "the kubeconfigs of the WDS and the ITS");
+}
+
+/// KS-227: what users write into the values of the core chart arrives where it did.
+#[test]
+fn ks_227_values_of_the_core_chart() {
+    let all = made(
+        "KUBESTELLAR_VERSION: 0.29.0\n\
+         InstallPCHs: true\n\
+         kubeflex-operator: {install: false}\n\
+         status_agent: {hub_qps: 7}\n\
+         verbosity: {default: 3, transport: 5}\n\
+         transport_controller: {max_num_wrapped: 7, wds_qps: 50, metrics_bind_addr: ':9090'}\n\
+         ITSes:\n\
+         - {name: its1, type: host, install_clusteradm: true}\n\
+         - {name: far, type: external, bootstrapSecret: {name: creds, namespace: safe, key: config}}\n\
+         WDSes:\n\
+         - {name: wds1, type: host, APIGroups: ',apps', ITSName: its1}\n\
+         - {name: wds2, ITSName: far}\n",
+    );
+    let args = |place: &str, name: &str| -> Vec<String> {
+        let it = all.iter().find(|it| {
+            it["kind"] == "Deployment"
+                && it["metadata"]["namespace"] == place
+                && it["metadata"]["name"] == name
+        });
+        serde_json::from_value(it.unwrap()["spec"]["template"]["spec"]["containers"][0]["args"].clone())
+            .unwrap()
+    };
+    let has = |args: &[String], wanted: &[&str]| {
+        assert!(wanted.iter().all(|it| args.iter().any(|arg| arg == it)), "{args:?}: {wanted:?}");
+    };
+    has(
+        &args("wds1-system", "kubestellar-controller-manager"),
+        &["--wds-name=wds1", "--its-name=its1", "--api-groups=,apps", "-v=3"],
+    );
+    has(
+        &args("wds2-system", "kubestellar-controller-manager"),
+        &["--wds-name=wds2", "--its-name=far", "--api-groups="],
+    );
+    has(
+        &args("wds2-system", "transport-controller"),
+        &[
+            "--max-num-wrapped=7",
+            "--max-size-wrapped=512000",
+            "--wds-qps=50",
+            "--transport-qps=5",
+            "--transport-burst=10",
+            "--metrics-bind-address=:9090",
+            "-v=5",
+        ],
+    );
+    has(&made_args(SMALL, "transport-controller"), &["--max-num-wrapped=1", "-v=2"]);
+    let plane = |name: &str| one(&all, "ControlPlane", name);
+    assert_eq!(plane("wds2")["spec"]["type"], "k8s");
+    assert_eq!(plane("wds1")["metadata"]["labels"], json!({"kflex.kubestellar.io/cptype": "wds"}));
+    assert_eq!(
+        plane("far")["spec"]["bootstrapSecretRef"],
+        json!({"name": "creds", "namespace": "safe", "inClusterKey": "config"})
+    );
+}
+
+fn made_args(text: &str, name: &str) -> Vec<String> {
+    let all = made(text);
+    serde_json::from_value(
+        one(&all, "Deployment", name)["spec"]["template"]["spec"]["containers"][0]["args"].clone(),
+    )
+    .unwrap()
+}
+
+/// KS-227: values that can't be meant are refused, with what is wrong.
+#[test]
+fn ks_227_wrong_values_are_refused() {
+    for (text, wrong) in [
+        ("ITSes:\nWDSes:\n", "there are no WDSes"),
+        ("WDSes: [{name: a}]", "WDS a needs an ITSName: there are 0 ITSes"),
+        ("ITSes: [{name: i}, {name: j}]\nWDSes: [{name: a}]", "WDS a needs an ITSName: there are 2 ITSes"),
+        (
+            "ITSes: [{name: i}]\nWDSes: [{name: a, ITSName: j}]",
+            "WDS a wants ITS j, which is not among the ITSes",
+        ),
+        ("ITSes: [{name: i}]\nWDSes: [{name: i}]", "two spaces are called i"),
+        (
+            "ITSes: [{name: i, type: kind}]\nWDSes: [{name: a}]",
+            "ITS i has type kind; possible are vcluster, host, external",
+        ),
+    ] {
+        assert_eq!(manifests(&read(text), "x").map_err(|e| e.to_string()), Err(wrong.to_owned()), "{text}");
+    }
+    assert!(matches!(
+        manifests(&read("ITSes: [{name: i}]\nWDSes: [{name: A_b}]"), "x"),
+        Err(Wrong::Name(..))
+    ));
+}
