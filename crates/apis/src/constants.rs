@@ -111,3 +111,16 @@ pub const OCM_ADDON_NAMESPACE: &str = "open-cluster-management-agent-addon";
 pub const CLUSTER_LEASE: &str = "managed-cluster-lease";
 /// Name of KubeStellar's status add-on.
 pub const STATUS_ADDON: &str = "addon-status";
+/// OCM: prefix of the annotations that belong to add-ons.
+pub const ADDON_ANNOTATION_PREFIX: &str = "addon.open-cluster-management.io";
+/// OCM: finalizer of an add-on whose hooks have to run before it goes; also what marks an object as a hook.
+pub const ADDON_PRE_DELETE: &str = "addon.open-cluster-management.io/addon-pre-delete";
+/// OCM: marks an object of an add-on that stays when the add-on goes.
+pub const ADDON_ORPHAN: &str = "addon.open-cluster-management.io/deletion-orphan";
+/// OCM: the cluster whose klusterlet hosts an add-on's agent.
+pub const ADDON_HOSTING_ANNOTATION: &str = "addon.open-cluster-management.io/hosting-cluster-name";
+/// OCM: label of a PlacementDecision, the Placement.
+pub const PLACEMENT_LABEL: &str = "cluster.open-cluster-management.io/placement";
+/// Annotation on a ManagedCluster: add-ons whose agents its klusterlet runs itself, with commas between them. An
+/// extension of ours, under a prefix that an agent may set.
+pub const BUILT_IN_ADDONS_ANNOTATION: &str = "agent.open-cluster-management.io/built-in-addons";

@@ -1,6 +1,8 @@
 //! CustomResourceDefinitions, generated from the types of this crate.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionVersion,
+};
 use kube::Resource;
 use serde_json::{Map, Value, json};
 
@@ -186,7 +188,42 @@ pub fn ocm_hub() -> Vec<CustomResourceDefinition> {
             namespaced: true,
             ..Extras::default()
         }),
+        crd::<ocm::AddOnTemplate>(Extras {
+            singular: "addontemplate",
+            columns: &[("ADDON NAME", "string", ".spec.addonName", 0)],
+            ..Extras::default()
+        }),
     ]
+}
+
+/// OCM's kinds on a hub whose API server converts between the versions of the add-on API (OCM-001): both are served. Other
+/// servers would need a webhook for that, and get v1alpha1 only.
+pub fn ocm_hub_converting() -> Vec<CustomResourceDefinition> {
+    let mut all = ocm_hub();
+    also::<ocm::addon_v1beta1::ClusterManagementAddOn>(&mut all);
+    also::<ocm::addon_v1beta1::ManagedClusterAddOn>(&mut all);
+    also::<ocm::addon_v1beta1::AddOnDeploymentConfig>(&mut all);
+    also::<ocm::addon_v1beta1::AddOnTemplate>(&mut all);
+    all
+}
+
+/// Adds a version that is served and not stored, with the columns and subresources of the stored one.
+fn also<K: Resource<DynamicType = ()> + Root>(all: &mut [CustomResourceDefinition]) {
+    let plural = K::plural(&());
+    let same = |crd: &&mut CustomResourceDefinition| crd.spec.names.plural == plural;
+    let Some(crd) = all.iter_mut().find(same) else { return };
+    let added = version::<K>(&Extras::default(), false);
+    // From literals and schemars' output, as in `crd`.
+    let Ok(mut added) = serde_json::from_value::<CustomResourceDefinitionVersion>(added) else { return };
+    if let Some(stored) = crd.spec.versions.first() {
+        added.additional_printer_columns.clone_from(&stored.additional_printer_columns);
+        if K::kind(&()) == "ClusterManagementAddOn" {
+            // It has no CRD name any more.
+            added.additional_printer_columns.iter_mut().for_each(|columns| columns.truncate(1));
+        }
+        added.subresources.clone_from(&stored.subresources);
+    }
+    crd.spec.versions.push(added);
 }
 
 /// OCM's kinds in a managed cluster.
@@ -278,23 +315,15 @@ pub fn all() -> Vec<CustomResourceDefinition> {
 
 fn crd<K: Resource<DynamicType = ()> + Root>(extras: Extras) -> CustomResourceDefinition {
     let (group, plural) = (K::group(&()), K::plural(&()));
-    let columns: Vec<Value> = extras.columns.iter().map(column).collect();
     let mut names = json!({
         "kind": K::kind(&()),
         "listKind": format!("{}List", K::kind(&())),
         "plural": plural,
         "singular": extras.singular,
     });
-    let mut version = json!({
-        "name": K::version(&()),
-        "served": true,
-        "storage": true,
-        "schema": {"openAPIV3Schema": root::<K>(extras.rules)},
-    });
     set(&mut names, "shortNames", !extras.short.is_empty(), json!(extras.short));
     set(&mut names, "categories", !extras.categories.is_empty(), json!(extras.categories));
-    set(&mut version, "additionalPrinterColumns", !columns.is_empty(), columns.into());
-    set(&mut version, "subresources", extras.status, json!({"status": {}}));
+    let version = version::<K>(&extras, true);
     let whole = json!({
         "metadata": {"name": format!("{plural}.{group}")},
         "spec": {
@@ -306,6 +335,19 @@ fn crd<K: Resource<DynamicType = ()> + Root>(extras: Extras) -> CustomResourceDe
     });
     // Built from literals above and schemars' output only; the tests of this module go through all of them.
     serde_json::from_value(whole).unwrap_or_default()
+}
+
+fn version<K: Resource<DynamicType = ()> + Root>(extras: &Extras, storage: bool) -> Value {
+    let columns: Vec<Value> = extras.columns.iter().map(column).collect();
+    let mut version = json!({
+        "name": K::version(&()),
+        "served": true,
+        "storage": storage,
+        "schema": {"openAPIV3Schema": root::<K>(extras.rules)},
+    });
+    set(&mut version, "additionalPrinterColumns", !columns.is_empty(), columns.into());
+    set(&mut version, "subresources", extras.status, json!({"status": {}}));
+    version
 }
 
 fn set(object: &mut Value, key: &str, present: bool, value: Value) {

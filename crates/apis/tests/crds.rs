@@ -380,3 +380,25 @@ fn ks_020_old_kinds_are_not_installed() {
         assert!(!old.contains(&crd.spec.names.kind.as_str()) && crd.spec.group == "control.kubestellar.io");
     }
 }
+
+/// OCM-001: a hub that can convert serves the add-on API in both versions, and stores the older one.
+#[test]
+fn ocm_001_both_versions_of_the_addon_api() {
+    let mut found = 0;
+    for crd in crds::ocm_hub_converting() {
+        let versions: Vec<_> =
+            crd.spec.versions.iter().map(|v| (v.name.as_str(), v.served, v.storage)).collect();
+        if crd.spec.group == "addon.open-cluster-management.io" {
+            assert_eq!(versions, [("v1alpha1", true, true), ("v1beta1", true, false)], "{}", name(&crd));
+            let status = |index: usize| crd.spec.versions[index].subresources.is_some();
+            assert_eq!(status(0), status(1));
+            found += 1;
+        } else {
+            assert_eq!(versions.len(), 1, "{}", name(&crd));
+        }
+        for schema in schemas(&crd) {
+            check(&name(&crd), &schema);
+        }
+    }
+    assert_eq!(found, 4);
+}

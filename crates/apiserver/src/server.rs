@@ -138,11 +138,17 @@ impl ApiServer {
     pub async fn start(config: ApiServerConfig) -> Result<Arc<Self>, StartError> {
         let catalog = Arc::new(ArcSwap::from(crate::builtin::catalog()));
         let stop = CancellationToken::new();
-        let follower = Follower::new(config.store.clone(), catalog.clone());
+        let follower = Follower::new(config.store.clone(), catalog.clone(), config.admission.clone());
         follower.sync().await;
         let following = Following::up();
-        let supervised =
-            crd::supervise(follower, config.store.clone(), catalog.clone(), following.clone(), stop.clone());
+        let supervised = crd::supervise(
+            follower,
+            config.store.clone(),
+            catalog.clone(),
+            config.admission.clone(),
+            following.clone(),
+            stop.clone(),
+        );
         let (rbac, namespaces) = (config.rbac_bootstrap, config.system_namespaces);
         let server = Arc::new(Self {
             in_flight: tokio::sync::Semaphore::new(config.limits.in_flight),

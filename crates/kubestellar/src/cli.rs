@@ -71,6 +71,9 @@ enum Command {
     ControllerManager(components::controller_manager::Args),
     TransportController(components::transport_controller::Args),
     WorkAgent(components::work_agent::Args),
+    StatusAddon(Box<components::status_addon::Args>),
+    // What the arguments of a deployed agent begin with is the name that the original has for it.
+    #[command(alias = "agent")]
     StatusAgent(components::status_agent::Args),
     GetKubeconfig(components::get_kubeconfig::Args),
     Metacontroller(components::metacontroller::Args),
@@ -84,6 +87,7 @@ impl Command {
             Self::ControllerManager(args) => args.logging.format(),
             Self::TransportController(args) => args.logging.format(),
             Self::WorkAgent(args) => args.logging.format(),
+            Self::StatusAddon(args) => args.logging.format(),
             Self::StatusAgent(args) => args.logging.format(),
             Self::GetKubeconfig(args) => args.logging.format(),
             _ => None,
@@ -139,6 +143,7 @@ pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
         Command::ControllerManager(args) => components::controller_manager::run(args, own()).await,
         Command::TransportController(args) => components::transport_controller::run(args).await,
         Command::WorkAgent(args) => components::work_agent::run(args, own()).await,
+        Command::StatusAddon(args) => components::status_addon::run(args).await,
         Command::StatusAgent(args) => components::status_agent::run(args, own()).await,
         Command::GetKubeconfig(args) => components::get_kubeconfig::run(args, own(), out).await,
         Command::Manifests(args) => manifests::run(args, out).await,

@@ -1,5 +1,5 @@
 //! What an installation does for a cluster that it serves itself, beside running its agents: an administrator's part. It
-//! prepares the cluster for the agents, puts it into the inventory as one that is welcome, and keeps its status add-on.
+//! prepares the cluster for the agents, and puts it into the inventory as one that is welcome.
 //! The rest is the handshake between [`crate::registration`] and [`crate::hub`] like anyone's (OCM-A-03).
 //!
 //! It hands out rights on both sides, and so needs an administrator's clients; the agents do not.
@@ -10,28 +10,25 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use apis::{
     constants::{
-        ADDON_FEATURE_LABEL_PREFIX, ADDON_GROUP, CLUSTER_GROUP, CLUSTER_SET_LABEL, OCM_ADDON_NAMESPACE,
-        OCM_AGENT_NAMESPACE, STATUS_ADDON,
+        ADDON_FEATURE_LABEL_PREFIX, BUILT_IN_ADDONS_ANNOTATION, CLUSTER_GROUP, CLUSTER_SET_LABEL,
+        OCM_ADDON_NAMESPACE, OCM_AGENT_NAMESPACE,
     },
     ocm::{
         ManagedCluster,
         cluster::{CONDITION_AVAILABLE, CONDITION_HUB_ACCEPTED},
     },
 };
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time},
-    jiff::Timestamp,
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use runtime::{
     Next, Queue,
     feed::{Change, Key, Keyed, Source, follow},
     install::{InstallError, install},
-    rest::{Gvr, Rest, is_conflict, is_not_found},
+    rest::{Gvr, Rest, is_conflict},
     work,
 };
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -46,7 +43,9 @@ pub struct Config {
     pub labels: BTreeMap<String, String>,
     /// Address of the cluster's API server, if it has one.
     pub url: String,
-    /// Set true once the cluster is in the inventory and its add-on is there, or it is denied.
+    /// Add-ons whose agents the installation runs for the cluster itself.
+    pub built_in: Vec<String>,
+    /// Set true once the cluster is in the inventory, and well with its built-in add-ons, or it is denied.
     pub ready: watch::Sender<bool>,
     /// Whether the cluster is prepared: its registration agent may start.
     pub prepared: watch::Sender<bool>,
@@ -61,6 +60,7 @@ impl Config {
             name: name.into(),
             labels: BTreeMap::new(),
             url: String::new(),
+            built_in: Vec::new(),
             ready: watch::Sender::new(false),
             prepared: watch::Sender::new(false),
             accepted: watch::Sender::new(false),
@@ -83,7 +83,7 @@ pub enum Error {
     Task(#[from] tokio::task::JoinError),
 }
 
-/// Enrols the cluster and keeps its add-on until `stop`.
+/// Enrols the cluster, and keeps it so until `stop`.
 pub async fn run(hub: Client, cluster: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
     let stop = stop.child_token();
     let member = Arc::new(Member {
@@ -157,13 +157,18 @@ impl Member {
         labels.entry(CLUSTER_SET_LABEL.into()).or_insert_with(|| "default".into());
         let client_configs =
             if self.config.url.is_empty() { json!([]) } else { json!([{"url": self.config.url}]) };
+        // Null takes away what an earlier start said.
+        let built_in = Some(self.config.built_in.join(",")).filter(|names| !names.is_empty());
+        let annotations: BTreeMap<&str, &String> =
+            built_in.iter().map(|names| (BUILT_IN_ADDONS_ANNOTATION, names)).collect();
         let body = json!({"apiVersion": format!("{CLUSTER_GROUP}/v1"), "kind": "ManagedCluster",
-            "metadata": {"name": self.config.name, "labels": labels},
+            "metadata": {"name": self.config.name, "labels": labels, "annotations": annotations},
             "spec": {"hubAcceptsClient": true, "leaseDurationSeconds": 60,
                 "managedClusterClientConfigs": client_configs}});
         match self.hub.create::<Named>(&managed_clusters(), "", body.to_string().into_bytes()).await {
             Err(error) if is_conflict(&error) => {
-                let patch = json!({"metadata": {"labels": self.config.labels}});
+                let patch = json!({"metadata": {"labels": self.config.labels,
+                    "annotations": {BUILT_IN_ADDONS_ANNOTATION: built_in}}});
                 self.hub.merge::<Named>(&managed_clusters(), "", &self.config.name, &patch).await.map(drop)
             }
             other => other.map(drop),
@@ -185,7 +190,7 @@ impl Member {
         .await;
     }
 
-    /// Brings the add-on into order.
+    /// Says how far the cluster is.
     async fn settle(&self) -> Result<Next, kube::Error> {
         let name = self.config.name.as_str();
         let found = self.hub.find::<ManagedCluster>(&managed_clusters(), "", name).await?;
@@ -205,58 +210,21 @@ impl Member {
         }
         if cluster.spec.hub_accepts_client {
             rbac::reconcile(&self.hub, &rbac::status_addon_on_hub(name)).await?;
-            self.ensure_addon(status(&cluster, CONDITION_AVAILABLE)).await?;
         }
         self.config.accepted.send_replace(true);
+        let status_of_joined = status(&cluster, CONDITION_AVAILABLE).map(str::to_owned);
         // The hub's last word about a cluster that has joined and is well.
-        let label = format!("{ADDON_FEATURE_LABEL_PREFIX}{STATUS_ADDON}");
-        if cluster.metadata.labels.iter().flatten().any(|(key, value)| *key == label && value == "available")
-        {
+        let labels = cluster.metadata.labels.unwrap_or_default();
+        let is_well = |addon: &String| {
+            labels
+                .get(&format!("{ADDON_FEATURE_LABEL_PREFIX}{addon}"))
+                .is_some_and(|state| state == "available")
+        };
+        let heard = status_of_joined.is_some_and(|available| available != "Unknown");
+        if heard && self.config.built_in.iter().all(is_well) {
             self.config.ready.send_replace(true);
         }
         Ok(Next::OnChange)
-    }
-
-    /// The status agent runs beside us: its add-on is there, and well where its cluster is.
-    async fn ensure_addon(&self, cluster: Option<&str>) -> Result<(), kube::Error> {
-        let gvr = Gvr::new(ADDON_GROUP, "v1alpha1", "managedclusteraddons");
-        let namespace = self.config.name.as_str();
-        let found = match self.hub.find::<Value>(&gvr, namespace, STATUS_ADDON).await {
-            Ok(found) => found,
-            // A hub without the add-on API works all the same (OCM-002).
-            Err(error) if is_not_found(&error) => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        if found.is_none() {
-            let body = json!({"apiVersion": format!("{ADDON_GROUP}/v1alpha1"), "kind": "ManagedClusterAddOn",
-                "metadata": {"name": STATUS_ADDON, "namespace": namespace},
-                "spec": {"installNamespace": OCM_ADDON_NAMESPACE}});
-            match self.hub.create::<Value>(&gvr, namespace, body.to_string().into_bytes()).await {
-                // The add-on manager was faster.
-                Err(error) if is_conflict(&error) => {}
-                other => drop(other?),
-            }
-        }
-        let available = found.as_ref().is_some_and(|addon| {
-            addon.pointer("/status/conditions").and_then(Value::as_array).is_some_and(|all| {
-                all.iter().any(|c| {
-                    c.get("type") == Some(&json!("Available")) && c.get("status") == Some(&json!("True"))
-                })
-            })
-        });
-        if available || cluster == Some("Unknown") {
-            return Ok(());
-        }
-        let condition = Condition {
-            type_: "Available".into(),
-            status: "True".into(),
-            reason: "ProbeAvailable".into(),
-            message: format!("{STATUS_ADDON} add-on is available."),
-            observed_generation: None,
-            last_transition_time: Time(Timestamp::now()),
-        };
-        let patch = json!({"status": {"conditions": [condition]}});
-        self.hub.merge_status::<Value>(&gvr, namespace, STATUS_ADDON, &patch).await.map(|_| ())
     }
 }
 
@@ -266,7 +234,10 @@ async fn ensure_namespace(rest: &Rest, name: &str) -> Result<(), kube::Error> {
     if rest.find::<Named>(&gvr, "", name).await?.is_some() {
         return Ok(());
     }
-    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let mut body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    if name == OCM_ADDON_NAMESPACE {
+        body["metadata"]["labels"] = json!({"addon.open-cluster-management.io/namespace": "true"});
+    }
     match rest.create::<Named>(&gvr, "", body.to_string().into_bytes()).await {
         Err(error) if is_conflict(&error) => Ok(()),
         other => other.map(|_| ()),

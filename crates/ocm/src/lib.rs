@@ -5,10 +5,12 @@
 //! * [`hub`]: accepts clusters, approves their certificates, grants their agents rights, and tells who is there.
 //! * [`registration`]: gets a cluster into the inventory of a hub, and keeps it there. Works with any OCM hub.
 //! * [`leave`]: takes out of a cluster what its agents made there.
+//! * [`addon`]: add-ons on the hub: placements, installation, identities, deployment, health.
 //! * [`enroll`]: puts a cluster that this process serves into the inventory, without the registration protocol.
 //!
 //! Both get a client of the hub, one of the cluster, and a token; neither knows whether these are embedded spaces.
 
+pub mod addon;
 pub mod enroll;
 pub mod hub;
 pub mod leave;

@@ -23,6 +23,9 @@ pub const WORK_AGENT_ROLE: &str = "open-cluster-management:klusterlet-work:agent
 pub const WORK_EXECUTION_ROLE: &str = "open-cluster-management:klusterlet-work:execution";
 /// What the status agent may read in its cluster.
 pub const STATUS_AGENT_ROLE: &str = "status-agent";
+/// The same for the status agent that a klusterlet brings. Its binding must not be in the way of the one that a deployed
+/// agent comes with.
+pub const BUILT_IN_STATUS_ROLE: &str = "open-cluster-management:klusterlet:status-agent";
 /// Service account of the work agent, in the agent namespace.
 pub const WORK_AGENT_ACCOUNT: &str = "klusterlet-work-sa";
 /// Service account of the status agent, in the add-on namespace.
@@ -233,6 +236,9 @@ fn addon_rules() -> Value {
     ])
 }
 
+/// What the klusterlet must be allowed for add-ons, whose namespaces may have any name (OCM-119).
+pub const ADDON_MANAGEMENT_ROLE: &str = "open-cluster-management:klusterlet-registration:addon-management";
+
 /// What the agents may do in their cluster. Made once: whoever rules the cluster may narrow it afterwards.
 pub fn in_cluster() -> Vec<Value> {
     let account = |namespace: &str, name: &str| json!([{"kind": "ServiceAccount", "namespace": namespace, "name": name}]);
@@ -242,18 +248,49 @@ pub fn in_cluster() -> Vec<Value> {
     let anything = json!([rule("*", &["*"], &["*"]), {"nonResourceURLs": ["*"], "verbs": ["*"]}]);
     let reading = json!([rule("*", &["*"], &["get", "list", "watch"])]);
     let registration = account(OCM_AGENT_NAMESPACE, REGISTRATION_ACCOUNT);
+    let registration_agent = registration.clone();
     vec![
         role("", REGISTRATION_ROLE, json!({}), registration_in_cluster_rules()),
         binding("", REGISTRATION_ROLE, json!({}), ("ClusterRole", REGISTRATION_ROLE), registration.clone()),
         role(OCM_AGENT_NAMESPACE, REGISTRATION_ROLE, json!({}), json!([rule("", &["secrets"], &SECRETS)])),
         binding(OCM_AGENT_NAMESPACE, REGISTRATION_ROLE, json!({}), ("Role", REGISTRATION_ROLE), registration),
+        role("", ADDON_MANAGEMENT_ROLE, json!({}), addon_management_rules()),
+        binding(
+            "",
+            ADDON_MANAGEMENT_ROLE,
+            json!({}),
+            ("ClusterRole", ADDON_MANAGEMENT_ROLE),
+            registration_agent,
+        ),
+        role(
+            OCM_ADDON_NAMESPACE,
+            BUILT_IN_STATUS_ROLE,
+            json!({}),
+            json!([rule("coordination.k8s.io", &["leases"], &LEASES)]),
+        ),
+        binding(
+            OCM_ADDON_NAMESPACE,
+            BUILT_IN_STATUS_ROLE,
+            json!({}),
+            ("Role", BUILT_IN_STATUS_ROLE),
+            status.clone(),
+        ),
         role("", WORK_AGENT_ROLE, json!({}), json!([rule(WORK_GROUP, &applied, &["*"])])),
         binding("", WORK_AGENT_ROLE, json!({}), ("ClusterRole", WORK_AGENT_ROLE), work.clone()),
         role("", WORK_EXECUTION_ROLE, json!({}), anything),
         binding("", WORK_EXECUTION_ROLE, json!({}), ("ClusterRole", WORK_EXECUTION_ROLE), work),
-        role("", STATUS_AGENT_ROLE, json!({}), reading),
-        binding("", STATUS_AGENT_ROLE, json!({}), ("ClusterRole", STATUS_AGENT_ROLE), status),
+        role("", BUILT_IN_STATUS_ROLE, json!({}), reading),
+        binding("", BUILT_IN_STATUS_ROLE, json!({}), ("ClusterRole", BUILT_IN_STATUS_ROLE), status),
     ]
+}
+
+const LEASES: [&str; 5] = ["get", "list", "watch", "create", "update"];
+
+fn addon_management_rules() -> Value {
+    json!([
+        rule("", &["secrets"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
+        rule("coordination.k8s.io", &["leases"], &["get", "list", "watch"]),
+    ])
 }
 
 const SECRETS: [&str; 5] = ["get", "list", "watch", "create", "update"];

@@ -439,3 +439,28 @@ pub struct ImageMirror {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
+
+kind! {
+    /// AddOnTemplate is an add-on without a program of its own on the hub: what its agent consists of.
+    AddOnTemplate = ADDON_GROUP, "v1alpha1", "addontemplates", ClusterResourceScope;
+    required
+    /// The add-on.
+    spec: AddOnTemplateSpec;
+}
+
+/// An add-on without a program of its own on the hub.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AddOnTemplateSpec {
+    /// Name of the add-on.
+    #[schemars(extend("x-required" = true), extend("minLength" = 1))]
+    #[serde(rename = "addonName")]
+    pub add_on_name: String,
+    /// What the agent consists of: the spec of a ManifestWork.
+    #[schemars(extend("x-required" = true), schema_with = "crate::schema::any_object")]
+    pub agent_spec: Value,
+    /// Identities the agent gets on the hub.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crate::schema::any_list")]
+    pub registration: Vec<Value>,
+}

@@ -1,10 +1,12 @@
 //! The parts of Open Cluster Management's API groups that KubeStellar uses.
 
 pub mod addon;
+pub mod addon_v1beta1;
 pub mod cluster;
+pub mod conversion;
 pub mod work;
 
-pub use addon::{AddOnDeploymentConfig, ClusterManagementAddOn, ManagedClusterAddOn};
+pub use addon::{AddOnDeploymentConfig, AddOnTemplate, ClusterManagementAddOn, ManagedClusterAddOn};
 pub use cluster::{
     ClusterClaim, ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, Placement, PlacementDecision,
 };

@@ -78,7 +78,7 @@ fn descriptor(
         collection: Collection::new(group, text(crd, "spec.names.plural")),
         storage_api_version: api_version(group, storage),
         columns: columns(crd, version),
-        strategy: Arc::new(Custom(custom.clone())),
+        strategy: Arc::new(Custom { resource: custom.clone(), conversion: None }),
         custom: Some(custom),
     })
 }

@@ -15,7 +15,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::status::{self, Taken};
+use super::strategy::Custom;
 use super::{GROUP, PLURAL, cleanup, compile, versions};
+use crate::admission::Admission;
 use crate::catalog::{Catalog, Group};
 use crate::descriptor::Descriptor;
 use crate::encode;
@@ -43,6 +45,8 @@ struct State {
     revision: Revision,
     /// Definitions whose conditions may be due.
     dirty: BTreeSet<String>,
+    /// Who knows the versions of custom resources.
+    conversion: Option<Arc<dyn Admission>>,
 }
 
 impl State {
@@ -50,7 +54,7 @@ impl State {
     fn learn(&mut self, entry: &Arc<Entry>) {
         let name = entry.key.name.to_string();
         let before = self.known.remove(&name);
-        if let Some(known) = learn(entry, before) {
+        if let Some(known) = learn(entry, before, self.conversion.as_ref()) {
             self.contest(text(&known.crd, "spec.group"));
             self.known.insert(name.clone(), known);
             self.dirty.insert(name);
@@ -81,8 +85,13 @@ pub struct Follower {
 }
 
 impl Follower {
-    pub fn new(store: SpaceStore, catalog: Arc<ArcSwap<Catalog>>) -> Self {
-        Self { store, catalog, state: Mutex::new(State::default()) }
+    /// A follower that has not read anything yet. `conversion` is asked about the versions of custom resources.
+    pub fn new(
+        store: SpaceStore,
+        catalog: Arc<ArcSwap<Catalog>>,
+        conversion: Option<Arc<dyn Admission>>,
+    ) -> Self {
+        Self { store, catalog, state: Mutex::new(State { conversion, ..State::default() }) }
     }
 
     /// Loads all CustomResourceDefinitions into the catalog and writes the conditions they lack.
@@ -167,9 +176,10 @@ impl Follower {
             if first && status::is_served(&new) {
                 self.empty(&new).await?;
             }
+            let conversion = state.conversion.clone();
             if let Some(known) = state.known.get_mut(&name) {
                 let stored = std::mem::replace(&mut known.crd, new.clone());
-                recompile(known);
+                recompile(known, conversion.as_ref());
                 track(&stored, &mut known.crd);
             }
             self.publish(state);
@@ -237,7 +247,11 @@ fn apply(state: &mut State, event: &store::Event) {
 }
 
 /// Reads a stored definition, keeping what was compiled for it while that is current.
-fn learn(entry: &Arc<Entry>, before: Option<Known>) -> Option<Known> {
+fn learn(
+    entry: &Arc<Entry>,
+    before: Option<Known>,
+    conversion: Option<&Arc<dyn Admission>>,
+) -> Option<Known> {
     let crd: Value = match serde_json::from_slice(&entry.value) {
         Ok(crd) => crd,
         Err(error) => {
@@ -247,7 +261,7 @@ fn learn(entry: &Arc<Entry>, before: Option<Known>) -> Option<Known> {
     };
     let (compiled_from, descriptors) = before.map(|b| (b.compiled_from, b.descriptors)).unwrap_or_default();
     let mut known = Known { entry: entry.clone(), crd, compiled_from, descriptors };
-    recompile(&mut known);
+    recompile(&mut known, conversion);
     Some(known)
 }
 
@@ -262,7 +276,7 @@ fn essence(crd: &Value) -> Value {
     ])
 }
 
-fn recompile(known: &mut Known) {
+fn recompile(known: &mut Known, conversion: Option<&Arc<dyn Admission>>) {
     let essence = essence(&known.crd);
     if essence == known.compiled_from {
         return;
@@ -270,7 +284,7 @@ fn recompile(known: &mut Known) {
     known.compiled_from = essence;
     known.descriptors = if status::is_served(&known.crd) {
         match compile::compile(&known.crd, known.entry.revision.0) {
-            Ok(descriptors) => descriptors.into_iter().map(Arc::new).collect(),
+            Ok(descriptors) => descriptors.into_iter().map(|d| Arc::new(converting(d, conversion))).collect(),
             Err(errors) => {
                 let name = text(&known.crd, "metadata.name");
                 tracing::error!(name, ?errors, "a stored definition cannot be served");
@@ -280,6 +294,15 @@ fn recompile(known: &mut Known) {
     } else {
         Vec::new()
     };
+}
+
+/// The descriptor, with who knows its versions.
+fn converting(mut descriptor: Descriptor, conversion: Option<&Arc<dyn Admission>>) -> Descriptor {
+    if let (Some(by), Some(resource)) = (conversion, &descriptor.custom) {
+        let conversion = Some((by.clone(), descriptor.group.clone()));
+        descriptor.strategy = Arc::new(Custom { resource: resource.clone(), conversion });
+    }
+    descriptor
 }
 
 /// The state in which a definition should be stored, when that is not how it is.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use machinery::field::{self, Path};
 use serde_json::Value;
 
+use crate::admission::Admission;
 use crate::descriptor::CustomResource;
 use crate::error::ApiError;
 use crate::kinds::content_changed;
@@ -13,18 +14,22 @@ use crate::strategy::{Generation, Strategy, WriteContext};
 
 /// What all custom resources have in common (AS-043): spec and status written apart when the definition says so,
 /// generation counting all but metadata, no update without a version.
-pub struct Custom(pub Arc<CustomResource>);
+pub struct Custom {
+    pub resource: Arc<CustomResource>,
+    /// Who knows the versions of the kind, if they differ in more than their name.
+    pub conversion: Option<(Arc<dyn Admission>, String)>,
+}
 
 impl Strategy for Custom {
     fn prepare_create(&self, _cx: &WriteContext<'_>, obj: &mut Value) -> Result<(), ApiError> {
-        if self.0.has_status {
+        if self.resource.has_status {
             drop(remove(obj, "status"));
         }
         Ok(())
     }
 
     fn prepare_update(&self, _cx: &WriteContext<'_>, obj: &mut Value, old: &Value) -> Result<(), ApiError> {
-        if self.0.has_status {
+        if self.resource.has_status {
             put(obj, "status", at(old, "status"));
         }
         Ok(())
@@ -55,7 +60,7 @@ impl Strategy for Custom {
     }
 
     fn spec_changed(&self, new: &Value, old: &Value) -> bool {
-        let ignored: &[&str] = if self.0.has_status { &["metadata", "status"] } else { &["metadata"] };
+        let ignored: &[&str] = if self.resource.has_status { &["metadata", "status"] } else { &["metadata"] };
         content_changed(new, old, ignored)
     }
 
@@ -78,7 +83,7 @@ impl Strategy for Custom {
     }
 
     fn field_value(&self, obj: &Value, label: &str) -> Option<String> {
-        let known = self.0.selectable_fields.iter().any(|path| path.strip_prefix('.') == Some(label));
+        let known = self.resource.selectable_fields.iter().any(|path| path.strip_prefix('.') == Some(label));
         known.then(|| match at(obj, label) {
             Value::String(text) => text.clone(),
             Value::Null => String::new(),
@@ -90,13 +95,18 @@ impl Strategy for Custom {
         true
     }
 
-    /// `None` conversion: the fields are the same in all versions.
-    fn convert(&self, _obj: &mut Value, _from: &str, _to: &str) {}
+    /// `None` conversion: the fields are the same in all versions, unless the control plane knows better.
+    fn convert(&self, obj: &mut Value, from: &str, to: &str) {
+        let version = |api_version: &str| api_version.rsplit('/').next().unwrap_or_default().to_owned();
+        if let Some((by, group)) = &self.conversion {
+            by.convert(group, obj, &version(from), &version(to));
+        }
+    }
 
     fn reset_fields(&self, subresource: Option<&str>) -> Vec<String> {
         match subresource {
             Some("status") => vec!["spec".into(), "metadata".into()],
-            _ if self.0.has_status => vec!["status".into()],
+            _ if self.resource.has_status => vec!["status".into()],
             _ => Vec::new(),
         }
     }
@@ -105,7 +115,7 @@ impl Strategy for Custom {
 impl Custom {
     /// What the scale subresource shows is not negative. The leading dot is the original's.
     fn replicas(&self, obj: &Value) -> Vec<field::Error> {
-        let Some(scale) = &self.0.scale else { return Vec::new() };
+        let Some(scale) = &self.resource.scale else { return Vec::new() };
         [&scale.spec_replicas, &scale.status_replicas]
             .into_iter()
             .filter_map(|place| {

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Follower;
+use crate::admission::Admission;
 use crate::catalog::Catalog;
 
 /// Pauses before a new start: the first, and the longest. One that ran for the longest starts over with the first.
@@ -43,6 +44,7 @@ pub async fn supervise(
     first: Follower,
     store: SpaceStore,
     catalog: Arc<ArcSwap<Catalog>>,
+    conversion: Option<Arc<dyn Admission>>,
     following: Following,
     stop: CancellationToken,
 ) {
@@ -51,12 +53,12 @@ pub async fn supervise(
     let until = stop.clone();
     let follow = move || {
         let (first, up, stop) = (first.take(), up.clone(), until.clone());
-        let (store, catalog) = (store.clone(), catalog.clone());
+        let (store, catalog, conversion) = (store.clone(), catalog.clone(), conversion.clone());
         async move {
             let follower = match first {
                 Some(follower) => follower,
                 None => {
-                    let follower = Follower::new(store, catalog);
+                    let follower = Follower::new(store, catalog, conversion);
                     follower.sync().await;
                     follower
                 }

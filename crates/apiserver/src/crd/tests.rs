@@ -300,7 +300,7 @@ struct Space {
 impl Space {
     async fn start(store: SpaceStore) -> Self {
         let catalog = Arc::new(ArcSwap::from(builtin::catalog()));
-        let follower = Follower::new(store.clone(), catalog.clone());
+        let follower = Follower::new(store.clone(), catalog.clone(), None);
         follower.sync().await;
         let stop = CancellationToken::new();
         let task = tokio::spawn(follower.run(stop.clone()));

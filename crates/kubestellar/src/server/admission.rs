@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use apis::constants::CLUSTER_GROUP;
+use apis::constants::{ADDON_GROUP, CLUSTER_GROUP};
 use apiserver::admission::{Admission, Attempt};
 use apiserver::error::ApiError;
 use ocm::hub::admission::{Ask, Refusal, managed_cluster, set_binding};
@@ -44,5 +44,92 @@ impl Admission for Inventory {
             Refusal::Bad(why) => ApiError::bad_request(why),
             Refusal::Forbidden(why) => ApiError::forbidden(attempt.group, attempt.plural, name, &why),
         })
+    }
+
+    /// OCM-016: what a webhook of OCM's add-on manager does elsewhere.
+    fn convert(&self, group: &str, object: &mut Value, from: &str, to: &str) {
+        if group == ADDON_GROUP {
+            apis::ocm::conversion::convert(object, from, to);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime::rest::{Gvr, Rest};
+    use serde_json::json;
+    use space::{Identity, Space, SpaceConfig};
+
+    use super::*;
+
+    /// OCM-001, OCM-016, OCM-A-90: an add-on in both versions, whichever it is written in.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn ocm_a_90_an_addon_is_served_in_both_versions() {
+        let data = tempfile::tempdir().unwrap();
+        let config = SpaceConfig {
+            name: "its1",
+            data: data.path(),
+            url: "https://127.0.0.1:1/spaces/its1".into(),
+            advertise: "127.0.0.1:1".into(),
+        };
+        let space = Space::start_with(&store::Engine::in_memory(), config, of_role("its")).await.unwrap();
+        let client = space.client(&Identity::admin());
+        runtime::install(&client, &apis::crds::ocm_hub_converting(), "test").await.unwrap();
+        let rest = Rest::new(client);
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "c1"}});
+        let spaces = Gvr::new("", "v1", "namespaces");
+        rest.create::<Value>(&spaces, "", namespace.to_string().into_bytes()).await.unwrap();
+        let at = |version: &str| Gvr::new(ADDON_GROUP, version, "managedclusteraddons");
+        let (alpha, beta) = (at("v1alpha1"), at("v1beta1"));
+        let note = apis::ocm::conversion::INSTALL_NAMESPACE;
+
+        let made = json!({"apiVersion": alpha.api_version(), "kind": "ManagedClusterAddOn",
+            "metadata": {"name": "a"}, "spec": {"installNamespace": "x"}});
+        rest.create::<Value>(&alpha, "c1", made.to_string().into_bytes()).await.unwrap();
+        let registrations = json!([
+            {"signerName": "kubernetes.io/kube-apiserver-client", "subject": {"user": "u", "groups": ["g"]}},
+            {"signerName": "example.com/signer", "subject": {"user": "v", "organizationUnit": ["o"]}}]);
+        let status = json!({"status": {"registrations": registrations, "kubeClientDriver": "csr"}});
+        rest.merge_status::<Value>(&alpha, "c1", "a", &status).await.unwrap();
+
+        let seen: Value = rest.get(&beta, "c1", "a").await.unwrap();
+        assert_eq!(seen["apiVersion"], beta.api_version());
+        assert_eq!(seen["metadata"]["annotations"][note], "x");
+        assert!(seen["spec"].get("installNamespace").is_none());
+        assert_eq!(seen["status"]["registrations"][0]["kubeClient"]["driver"], "csr");
+        assert_eq!(
+            seen["status"]["registrations"][1]["customSigner"]["subject"]["organizationUnits"],
+            json!(["o"])
+        );
+        let listed: Value = rest.list(&beta, "c1", "").await.unwrap();
+        assert_eq!(listed["items"][0]["metadata"]["annotations"][note], "x");
+
+        // Written in the newer version, by an agent of the newer sort.
+        let more = json!({"status": {"namespace": "x", "conditions": []}});
+        rest.merge_status::<Value>(&beta, "c1", "a", &more).await.unwrap();
+        let seen: Value = rest.get(&alpha, "c1", "a").await.unwrap();
+        assert_eq!(seen["spec"]["installNamespace"], "x");
+        assert!(seen["metadata"]["annotations"].get(note).is_none(), "not in the older view");
+        assert_eq!(seen["status"]["registrations"], registrations);
+        assert_eq!(
+            (&seen["status"]["kubeClientDriver"], &seen["status"]["namespace"]),
+            (&json!("csr"), &json!("x"))
+        );
+        let made = json!({"apiVersion": beta.api_version(), "kind": "ManagedClusterAddOn",
+            "metadata": {"name": "b", "annotations": {note: "y"}}, "spec": {}});
+        rest.create::<Value>(&beta, "c1", made.to_string().into_bytes()).await.unwrap();
+        let seen: Value = rest.get(&alpha, "c1", "b").await.unwrap();
+        assert_eq!(seen["spec"]["installNamespace"], "y");
+
+        let owners = |version: &str| Gvr::new(ADDON_GROUP, version, "clustermanagementaddons");
+        let made = json!({"apiVersion": alpha.api_version(), "kind": "ClusterManagementAddOn",
+            "metadata": {"name": "a"}, "spec": {"supportedConfigs": [{"group": "g", "resource": "r"}]}});
+        rest.create::<Value>(&owners("v1alpha1"), "", made.to_string().into_bytes()).await.unwrap();
+        let seen: Value = rest.get(&owners("v1beta1"), "", "a").await.unwrap();
+        assert_eq!(
+            seen["spec"]["defaultConfigs"],
+            json!([{"group": "g", "resource": "r", "name": "__reserved_no_default__"}])
+        );
+        space.stop().await;
     }
 }

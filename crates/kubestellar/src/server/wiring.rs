@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use apis::constants::STATUS_ADDON;
+use ocm::addon::status::StatusAddon;
 use ocm::rbac::Subject;
-use ocm::registration::{self, Connection};
+use ocm::registration::{self, BuiltIn, Connection};
 use space::controllers::CsrSigner;
 use space::{Identity, Space, controllers, workloads};
 use tokio::sync::watch;
@@ -95,12 +97,27 @@ fn generic(
 async fn hub(running: &mut Installation, its: &SpaceName, ready: &mut Ready) -> Result<(), Failure> {
     let space = find(running, its.as_str())?;
     let client = space.client(&Identity::admin());
-    let mut crds = apis::crds::ocm_hub();
+    let mut crds = apis::crds::ocm_hub_converting();
     crds.extend(apis::crds::work_status());
     runtime::install(&client, &crds, MANAGER).await.or_fail(format!("defining the API kinds of {its}"))?;
+    let of = space.clone();
+    let run: Run = Box::new(move |stop, ready| {
+        let client = of.client(&Identity::component("kubestellar:addon-manager", &["system:masters"]));
+        // Without an image the status agent is where a klusterlet brings its own, as ours do.
+        let addon = StatusAddon { image: std::env::var(STATUS_IMAGE).ok(), ..StatusAddon::default() };
+        let config = ocm::addon::Config {
+            kinds: apis::crds::ocm_hub_converting,
+            ready,
+            ..ocm::addon::Config::with_status_addon(addon)
+        };
+        Box::pin(async move { ocm::addon::run(client, config, stop).await.context("add-on manager") })
+    });
+    let started = running.components().start("addon-manager", its.as_str(), run);
+    ready.push((format!("add-on manager of {its}"), started));
     let run: Run = Box::new(move |stop, ready| {
         let client = space.client(&Identity::component("kubestellar:ocm-hub", &["system:masters"]));
-        let mut config = ocm::hub::Config { ready, ..ocm::hub::Config::default() };
+        let mut config =
+            ocm::hub::Config { kinds: apis::crds::ocm_hub_converting, ready, ..ocm::hub::Config::default() };
         config.approval.vouched_prefix = Some(VOUCHED.into());
         Box::pin(async move { ocm::hub::run(client, config, stop).await.context("hub") })
     });
@@ -111,6 +128,9 @@ async fn hub(running: &mut Installation, its: &SpaceName, ready: &mut Ready) -> 
 /// What the names begin with under which the registration agents of embedded clusters ask to join, each for its own
 /// cluster. No credential has such a name: only clients inside this process do.
 const VOUCHED: &str = "kubestellar:bootstrap:";
+
+/// Environment variable with the image of the status agent; the spelling is the original's.
+const STATUS_IMAGE: &str = "STATUS_ADDDON_IMAGE_NAME";
 
 /// Field manager of what the process itself writes.
 const MANAGER: &str = "kubestellar";
@@ -196,6 +216,9 @@ fn execution_cluster(
     let (hub, spoke, of) = (its.clone(), wec.clone(), cluster.clone());
     let gate = Gate { prepared: watch::Sender::new(false), accepted: watch::Sender::new(false) };
     let mine = gate.clone();
+    let reports = running.runs(Elsewhere::StatusAgent).then(|| BuiltIn::new(STATUS_ADDON));
+    let built_in: Vec<BuiltIn> = reports.iter().cloned().collect();
+    let names: Vec<String> = built_in.iter().map(|addon| addon.name().to_owned()).collect();
     let run: Run = Box::new(move |stop, ready| {
         let enrolment = Identity::component("kubestellar:enrolment", &["system:masters"]);
         let (hub_client, client) = (hub.client(&enrolment), spoke.client(&enrolment));
@@ -205,6 +228,7 @@ fn execution_cluster(
             ready,
             prepared: mine.prepared.clone(),
             accepted: mine.accepted.clone(),
+            built_in: names.clone(),
             ..ocm::enroll::Config::new(of.name.as_str())
         };
         Box::pin(async move { ocm::enroll::run(hub_client, client, config, stop).await.context("enrolment") })
@@ -231,6 +255,7 @@ fn execution_cluster(
             }),
             connection: to_hub.clone(),
             joined: has_joined.clone(),
+            built_in: built_in.clone(),
             ready,
             ..registration::Config::new(registration::Endpoint::new(hub.url(), &ca))
         };
@@ -269,24 +294,25 @@ fn execution_cluster(
         ready.push((format!("work agent of {name}"), running.components().start("work-agent", &name, run)));
     }
 
-    let of = name.clone();
-    let run: Run = Box::new(move |stop, ready| {
-        let hub_client = its.client(&rbac::enrolled(&Subject::status_addon(&of)));
-        let client = wec.client(&rbac::enrolled(&Subject::status_agent_account()));
-        let config = status_addon::Config { ready: ready.clone(), ..status_addon::Config::new(&of) };
-        let (first, known) = (gate.clone(), enrolled.clone());
-        Box::pin(async move {
-            if !first.accepted(known, &ready, &stop).await {
-                return Ok(());
-            }
-            status_addon::run(client, hub_client, config, stop).await.context("status agent")
-        })
-    });
-    if running.runs(Elsewhere::StatusAgent) {
-        ready.push((
-            format!("status agent of {name}"),
-            running.components().start("status-agent", &name, run),
-        ));
+    if let Some(addon) = reports {
+        let of = name.clone();
+        let run: Run = Box::new(move |stop, ready| {
+            let client = wec.client(&rbac::enrolled(&Subject::status_agent_account()));
+            let (first, known, addon, of) = (gate.clone(), enrolled.clone(), addon.clone(), of.clone());
+            Box::pin(async move {
+                if !first.accepted(known, &ready, &stop).await {
+                    return Ok(());
+                }
+                let agent = |turn| {
+                    let config =
+                        status_addon::Config { ready: ready.clone(), ..status_addon::Config::new(&of) };
+                    status_addon::run(client.clone(), addon.hub(), config, turn)
+                };
+                addon.run(client.clone(), ready.subscribe(), stop, agent).await.context("status agent")
+            })
+        });
+        let started = running.components().start("status-agent", &name, run);
+        ready.push((format!("status agent of {name}"), started));
     }
     Ok(())
 }

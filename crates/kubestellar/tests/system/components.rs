@@ -185,7 +185,7 @@ async fn travels(wds: &Bare, wec: &Bare) {
 }
 
 /// OCM-019, OCM-A-33, SP-115, SP-116, SP-117, SP-118: a cluster of another process joins with a printed line, is accepted, gets its
-/// workload, goes on when either side starts again, and leaves without residue.
+/// workload, returns its status, goes on when either side starts again, and leaves without residue.
 #[tokio::test(flavor = "multi_thread")]
 async fn sp_116_a_cluster_from_outside_joins_and_leaves() {
     let ks = Installation::new();
@@ -219,11 +219,35 @@ async fn sp_116_a_cluster_from_outside_joins_and_leaves() {
     assert!(listed.lines().any(|l| l.starts_with("edge9") && l.contains("where=far")), "{listed}");
 
     let wds = ks.client("wds1").await;
-    create(&wds, policy("tide", ("where", "far"), false)).await;
+    create(&wds, policy("tide", ("where", "far"), true)).await;
     create(&wds, namespace("tide")).await;
     let there = dynamic(&wec, "v1", "ConfigMap", Some("tide"));
     create(&wds, config_map("tide", "first", "one")).await;
     until_one(&there, "first", "the delivery", |_| true).await;
+    // The status add-on came with it.
+    let web = deployment("tide", "web");
+    create(&wds, web.clone()).await;
+    let far = dynamic(&wec, "apps/v1", "Deployment", Some("tide"));
+    until_one(&far, "web", "the Deployment", |_| true).await;
+    let returned = async |count: i64| {
+        let status = json!({"observedGeneration": 1, "replicas": count, "readyReplicas": count,
+            "updatedReplicas": count, "availableReplicas": count});
+        apply_status(&wec, &web, status).await;
+        let here = dynamic(&ks.client("wds1").await, "apps/v1", "Deployment", Some("tide"));
+        until_one(&here, "web", "the status", |d| d.data["status"]["readyReplicas"] == count).await;
+    };
+    returned(2).await;
+    let addons = dynamic(
+        &ks.client("its1").await,
+        "addon.open-cluster-management.io/v1alpha1",
+        "ManagedClusterAddOn",
+        Some("edge9"),
+    );
+    until_one(&addons, "addon-status", "the health of the add-on", |o| {
+        let conditions = o.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|c| c["type"] == "Available" && c["status"] == "True")
+    })
+    .await;
 
     let secret = dynamic(&wec, "v1", "Secret", Some("open-cluster-management-agent"));
     let kept = secret.get("hub-kubeconfig-secret").await.unwrap();
@@ -236,6 +260,7 @@ async fn sp_116_a_cluster_from_outside_joins_and_leaves() {
     let wds = ks.client("wds1").await;
     create(&wds, config_map("tide", "third", "one")).await;
     until_one(&there, "third", "a delivery by the new hub", |_| true).await;
+    returned(1).await;
     let now = secret.get("hub-kubeconfig-secret").await.unwrap();
     assert_eq!(now.data, kept.data, "nobody joined anew");
 

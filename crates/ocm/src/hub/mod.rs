@@ -25,6 +25,7 @@ use k8s_openapi::{
         core::v1::Namespace,
         rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding},
     },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     apimachinery::pkg::apis::meta::v1::Condition,
     jiff::Timestamp,
 };
@@ -98,6 +99,8 @@ pub struct Config {
     pub timers: Timers,
     /// The hub's clock.
     pub clock: fn() -> Timestamp,
+    /// The kinds to define.
+    pub kinds: fn() -> Vec<CustomResourceDefinition>,
     /// Set true once the hub works.
     pub ready: watch::Sender<bool>,
 }
@@ -112,6 +115,7 @@ impl Default for Config {
             labels: BTreeMap::new(),
             timers: Timers::default(),
             clock: Timestamp::now,
+            kinds: apis::crds::ocm_hub,
             ready: watch::Sender::new(false),
         }
     }
@@ -185,7 +189,7 @@ struct Hub {
 
 /// Runs the hub's controllers until `stop`. `client` must be allowed everything: they hand out rights.
 pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
-    install(&client, &apis::crds::ocm_hub(), MANAGER).await?;
+    install(&client, &(config.kinds)(), MANAGER).await?;
     let rest = Rest::with_manager(client, MANAGER);
     bootstrap::prepare(&rest).await.map_err(Box::new)?;
     let ready = config.ready.clone();

@@ -116,7 +116,9 @@ impl Agent {
                 .annotations
                 .iter()
                 .filter(|(key, _)| key.starts_with(ANNOTATION_PREFIX))
-                .map(|(key, value)| (key.clone(), value.clone().into()))
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .chain(self.config.built_in_annotation())
+                .map(|(key, value)| (key, value.into()))
                 .collect();
             let clients: Vec<Value> = urls.iter().map(|url| json!({"url": url})).collect();
             let body = json!({"apiVersion": format!("{CLUSTER_GROUP}/v1"), "kind": "ManagedCluster",

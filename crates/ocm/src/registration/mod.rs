@@ -5,7 +5,9 @@
 //! to join: it creates the ManagedCluster and a signing request, and waits for both to be accepted, in any order. With a
 //! good one it works: it renews certificate and lease, and reports how its cluster is.
 //!
-//! Pure decisions: [`identity`], [`probe`], [`report`]. Components that act for the cluster on the hub share the
+//! It does the same for the agents of add-ons, and tells how those are ([`BuiltIn`] are the ones that run in its process).
+//!
+//! Pure decisions: [`identity`], [`probe`], [`report`], `addon_rules`. Components that act for the cluster on the hub share the
 //! agent's [`Connection`], whose credential changes under them.
 //!
 //! Cost: on the hub a watch each of the own ManagedCluster and of the own signing requests, two requests per renewal of the
@@ -14,7 +16,10 @@
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-use apis::{constants::OCM_AGENT_NAMESPACE, ocm::ManagedCluster};
+use apis::{
+    constants::{BUILT_IN_ADDONS_ANNOTATION, OCM_AGENT_NAMESPACE},
+    ocm::ManagedCluster,
+};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use runtime::{
@@ -25,6 +30,10 @@ use runtime::{
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+mod addon_identity;
+mod addon_rules;
+mod addons;
+mod built_in;
 mod connection;
 mod handshake;
 pub mod identity;
@@ -34,6 +43,7 @@ pub mod report;
 pub mod request;
 mod status;
 
+pub use built_in::BuiltIn;
 pub use connection::{Connect, Connection, Credential, client, over_tls};
 pub use identity::{BadName, Endpoint, Names};
 
@@ -108,6 +118,8 @@ pub struct Config {
     pub joined: watch::Sender<bool>,
     /// Set true once the cluster has been reported as available, or is denied.
     pub ready: watch::Sender<bool>,
+    /// Add-ons whose agents run beside this one.
+    pub built_in: Vec<BuiltIn>,
 }
 
 impl Config {
@@ -131,7 +143,14 @@ impl Config {
             connection: Connection::default(),
             joined: watch::Sender::new(false),
             ready: watch::Sender::new(false),
+            built_in: Vec::new(),
         }
+    }
+
+    /// The annotation that tells the hub of the add-ons whose agents run here.
+    pub fn built_in_annotation(&self) -> Option<(String, String)> {
+        let names: Vec<&str> = self.built_in.iter().map(BuiltIn::name).collect();
+        (!names.is_empty()).then(|| (BUILT_IN_ADDONS_ANNOTATION.to_owned(), names.join(",")))
     }
 }
 
@@ -158,6 +177,8 @@ struct Agent {
     mine: Store<ManagedCluster>,
     /// Wakes the status loop.
     look: Notify,
+    /// Wakes who looks after add-ons, when the hub says something about the cluster.
+    rejudge: Notify,
 }
 
 /// The names an agent with these settings has (OCM-032). Made-up ones are new at each call.
@@ -185,6 +206,7 @@ pub async fn run(
             cluster: cluster.clone(),
             mine: Store::default(),
             look: Notify::new(),
+            rejudge: Notify::new(),
         });
         if !agent.recall().await {
             config.joined.send_replace(false);

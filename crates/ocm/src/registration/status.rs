@@ -57,6 +57,7 @@ impl Agent {
                 let now = beat(agent.mine.get("", &agent.names.cluster).as_deref());
                 beats.send_if_modified(|old| std::mem::replace(old, now) != now);
                 agent.look.notify_one();
+                agent.rejudge.notify_one();
             };
             informer::run(client, source, me.mine.clone(), on, token).await;
         });
@@ -65,6 +66,8 @@ impl Agent {
         let own = Own { nodes: Store::default(), claims: Store::default() };
         self.follow(&mut tasks, Source::of::<Node>(), &own.nodes);
         self.follow(&mut tasks, Source::of::<ClusterClaim>(), &own.claims);
+        let token = tasks.token().clone();
+        tasks.spawn_endless("add-ons", super::addons::run(self.clone(), hub.clone(), token));
         let (me, to, token) = (self.clone(), hub, tasks.token().clone());
         tasks.spawn_endless("status", async move { me.report_forever(&to, &own, &token).await });
         self.keep_certificate_fresh(&mut tasks);

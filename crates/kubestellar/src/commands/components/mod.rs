@@ -14,6 +14,7 @@ pub(crate) mod ocm;
 mod process;
 mod secure;
 mod spaces;
+pub(crate) mod status_addon;
 pub(crate) mod status_agent;
 pub(crate) mod transport_controller;
 pub(crate) mod work_agent;

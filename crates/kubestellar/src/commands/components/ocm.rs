@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use apis::constants::STATUS_ADDON;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use ocm::{hub, registration, work_agent};
+use ocm::registration::BuiltIn;
+use ocm::{addon, hub, registration, work_agent};
 use tokio_util::sync::CancellationToken;
 
 use crate::clients::client;
@@ -17,6 +19,7 @@ use super::connection::{Caller, connection_flags};
 use super::election::StandingElection;
 use super::goflags::KlogFlags;
 use super::process::{Probes, Process, endpoint_flags};
+use super::status_addon::AgentFlags;
 
 connection_flags!(HubFlags, "hub", "the hub", "kube-api-qps" = "50", "kube-api-burst" = 100);
 endpoint_flags!(HubEndpoints, metrics = "0", pprof = "0", probes = "0");
@@ -37,7 +40,7 @@ enum Side {
     Agent(Box<AgentArgs>),
 }
 
-/// Run the controllers of a hub: acceptance, certificates, leases, cluster sets.
+/// Run the controllers of a hub: acceptance, certificates, leases, cluster sets, placements, add-ons.
 #[derive(Debug, clap::Args)]
 struct HubArgs {
     /// Users whose first certificates are approved, with the gate ManagedClusterAutoApproval
@@ -46,9 +49,14 @@ struct HubArgs {
     /// Further labels of mailbox namespaces
     #[arg(long, value_name = "K=V", value_delimiter = ',', value_parser = pair)]
     labels: Vec<(String, String)>,
-    /// Gates as NAME=true|false: DefaultClusterSet, ResourceCleanup, ManagedClusterAutoApproval
+    /// Gates as NAME=true|false: DefaultClusterSet, ResourceCleanup, ManagedClusterAutoApproval, AddonManagement
     #[arg(long, value_name = "GATES", value_delimiter = ',', value_parser = pair)]
     feature_gates: Vec<(String, String)>,
+    /// Leave the status add-on to another controller
+    #[arg(long)]
+    without_status_addon: bool,
+    #[command(flatten)]
+    agents: AgentFlags,
     #[command(flatten)]
     election: StandingElection,
     #[command(flatten)]
@@ -121,7 +129,7 @@ pub(crate) async fn run(args: &Args) -> Result<Exit, Failure> {
 
 async fn run_hub(args: &HubArgs) -> Result<Exit, Failure> {
     let mut config = hub::Config { labels: args.labels.iter().cloned().collect(), ..hub::Config::default() };
-    let mut approve = false;
+    let (mut approve, mut manage_addons) = (false, true);
     for (gate, value) in &args.feature_gates {
         let what = || format!("setting the feature gate {gate}");
         let on: bool =
@@ -130,6 +138,7 @@ async fn run_hub(args: &HubArgs) -> Result<Exit, Failure> {
             "DefaultClusterSet" => config.default_sets = on,
             "ResourceCleanup" => config.cleanup = on,
             "ManagedClusterAutoApproval" => approve = on,
+            "AddonManagement" => manage_addons = on,
             _ if on => return Err(Failure::new(Exit::Usage, what(), "there is no such gate here")),
             _ => {}
         }
@@ -152,7 +161,46 @@ async fn run_hub(args: &HubArgs) -> Result<Exit, Failure> {
     };
     let clients = clients.await;
     let (process, (client, seat)) = process.unless_failed(clients).await?;
-    process.run(seat, |stop| hub::run(client, config, stop)).await
+    let status = (!args.without_status_addon).then(|| args.agents.addon());
+    let addons = manage_addons.then(|| match status {
+        Some(addon) => addon::Config::with_status_addon(addon),
+        None => addon::Config::default(),
+    });
+    process.run(seat, |stop| both(client, config, addons, stop)).await
+}
+
+/// Why a hub ended by itself.
+#[derive(Debug, thiserror::Error)]
+enum HubError {
+    #[error(transparent)]
+    Hub(#[from] hub::Error),
+    #[error(transparent)]
+    Addons(#[from] addon::Error),
+}
+
+/// The controllers of a hub; the first to end by itself ends the others.
+async fn both(
+    client: kube::Client,
+    config: hub::Config,
+    addons: Option<addon::Config>,
+    stop: CancellationToken,
+) -> Result<(), HubError> {
+    let stop = stop.child_token();
+    let (to_addons, token) = (client.clone(), stop.clone());
+    let addons = async {
+        let Some(config) = addons else { return Ok(()) };
+        let outcome = addon::run(to_addons, config, token.clone()).await;
+        token.cancel();
+        outcome
+    };
+    let hub = async {
+        let outcome = hub::run(client, config, stop.clone()).await;
+        stop.cancel();
+        outcome
+    };
+    let (hub, addons) = tokio::join!(hub, addons);
+    hub?;
+    Ok(addons?)
 }
 
 async fn run_agent(args: &AgentArgs) -> Result<Exit, Failure> {
@@ -179,22 +227,26 @@ async fn run_agent(args: &AgentArgs) -> Result<Exit, Failure> {
     agent(bootstrap, spoke, config, stop_token()).await.map(|()| Exit::Done)
 }
 
-/// The agent of a cluster until `stop`: registration, and the work agent once that has a good certificate.
+/// The agent of a cluster until `stop`: registration, and once that has a good certificate the work agent; and the status
+/// agent, once the hub gives that an identity and does not deploy one.
 pub(crate) async fn agent(
     bootstrap: kube::Client,
     spoke: kube::Client,
     config: registration::Config,
     stop: CancellationToken,
 ) -> Result<(), Failure> {
+    let status = BuiltIn::new(STATUS_ADDON);
     let names = registration::resolve(&spoke, &config).await.or_fail("finding out the cluster's name")?;
     let config = registration::Config {
         cluster_name: Some(names.cluster.clone()),
         agent_name: Some(names.agent),
+        built_in: vec![status.clone()],
         ..config
     };
     let (mut joined, hub) = (config.joined.subscribe(), config.connection.client());
     let work = work_agent::Config::new(&names.cluster, config.endpoint.server());
     let stop = stop.child_token();
+    let (reporting, until) = (spoke.clone(), stop.clone());
     let (registering, working, token) = (stop.clone(), spoke.clone(), stop.clone());
     let registration = async move {
         let outcome = registration::run(bootstrap, spoke, config, registering.clone()).await;
@@ -216,6 +268,28 @@ pub(crate) async fn agent(
         outcome
             .map_err(|error| Failure::new(Exit::Failed, "running the work agent", crate::exit::chain(&error)))
     };
-    let (registered, worked) = tokio::join!(registration, work);
-    registered.and(worked)
+    let reports = async {
+        let outcome = report(&status, reporting, &names.cluster, until.clone()).await;
+        until.cancel();
+        outcome
+    };
+    let (registered, worked, reported) = tokio::join!(registration, work, reports);
+    registered.and(worked).and(reported)
+}
+
+/// The status agent of a cluster, whenever it is wanted here.
+async fn report(
+    addon: &BuiltIn,
+    spoke: kube::Client,
+    cluster: &str,
+    stop: CancellationToken,
+) -> Result<(), Failure> {
+    let ready = tokio::sync::watch::Sender::new(false);
+    let agent = |turn| {
+        let config = status_addon::Config { ready: ready.clone(), ..status_addon::Config::new(cluster) };
+        status_addon::run(spoke.clone(), addon.hub(), config, turn)
+    };
+    let outcome = addon.run(spoke.clone(), ready.subscribe(), stop, agent).await;
+    outcome
+        .map_err(|error| Failure::new(Exit::Failed, "running the status agent", crate::exit::chain(&error)))
 }
