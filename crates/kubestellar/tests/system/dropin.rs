@@ -24,8 +24,8 @@ const ENDPOINTS: [&str; 3] = [
 ];
 
 /// A component whose endpoints can be asked.
-struct Component {
-    server: Server,
+pub(crate) struct Component {
+    pub(crate) server: Server,
 }
 
 impl Component {
@@ -67,7 +67,7 @@ impl Component {
     }
 
     /// Code and body of an answer.
-    async fn get(&self, what: &str, path: &str) -> (u16, String) {
+    pub(crate) async fn get(&self, what: &str, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.address(what).await).await.expect("it listens");
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -79,7 +79,7 @@ impl Component {
     }
 
     /// Waits until a metric has a value that will do, and gives all metrics of that moment.
-    async fn metric(&self, name: &str, enough: impl Fn(f64) -> bool) -> String {
+    pub(crate) async fn metric(&self, name: &str, enough: impl Fn(f64) -> bool) -> String {
         let found = async {
             loop {
                 let (code, text) = self.get("metrics", "/metrics").await;

@@ -1,14 +1,25 @@
-//! Metacontroller as a part of `up`.
+//! Metacontroller as a part of `up`, and as a process of its own beside a space.
 
 use std::net::TcpListener;
 
-use kube::Client;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client};
+use machinery::yaml;
 use serde_json::{Value, json};
 
+use super::dropin::Component;
 use crate::support::{Installation, create, dynamic, until_one};
 
-/// A hook server that answers each request with a ConfigMap named after the input, on a thread of its own.
+/// A hook server that answers each request with a ConfigMap named after the input.
 fn hook() -> String {
+    answering(|request| {
+        let name = format!("{}-copy", request["input"]["metadata"]["name"].as_str().unwrap());
+        json!({"outputs": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"by": request["controller"]["metadata"]["name"]}}]})
+    })
+}
+
+/// A hook server on a thread of its own.
+fn answering(answer: impl Fn(&Value) -> Value + Send + 'static) -> String {
     use std::io::{BufRead, BufReader, Read, Write};
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -27,10 +38,7 @@ fn hook() -> String {
             if length == 0 || reader.read_exact(&mut body).is_err() {
                 continue;
             }
-            let request: Value = serde_json::from_slice(&body).unwrap();
-            let name = format!("{}-copy", request["input"]["metadata"]["name"].as_str().unwrap());
-            let copy = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"by": request["controller"]["metadata"]["name"]}});
-            let answer = json!({"outputs": [copy]}).to_string();
+            let answer = answer(&serde_json::from_slice(&body).unwrap()).to_string();
             let head =
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length:";
             let _ = write!(stream, "{head} {}\r\n\r\n{answer}", answer.len());
@@ -103,4 +111,159 @@ async fn mc_209_up_with_metacontroller() {
     let maps = dynamic(&wds, "v1", "ConfigMap", Some("default"));
     until_one(&maps, "t-copy", "copied after a restart", |_| true).await;
     ks.must(&["down"]).await;
+}
+
+/// Metacontroller alone, with the rights of a kubeconfig, spelled as a Deployment of the Go program does.
+fn alone(ks: &Installation, name: &str, kubeconfig: &str, more: &[&str]) -> Component {
+    let flags = [
+        "metacontroller",
+        "--kubeconfig",
+        kubeconfig,
+        "-metrics-address=127.0.0.1:0",
+        "-pprof-address",
+        "127.0.0.1:0",
+        "--health-probe-bind-address=127.0.0.1:0",
+        "-client-go-qps=1000",
+        "-client-go-burst=1000",
+    ];
+    Component { server: ks.spawn(name, &[&flags[..], more].concat()) }
+}
+
+/// The definitions of the kinds, as an administrator applies them.
+async fn define(client: &Client) {
+    for crd in apis::crds::metacontroller() {
+        let mut crd = serde_json::to_value(crd).unwrap();
+        crd["apiVersion"] = json!("apiextensions.k8s.io/v1");
+        crd["kind"] = json!("CustomResourceDefinition");
+        let name = crd["metadata"]["name"].as_str().unwrap().to_owned();
+        create(client, crd).await;
+        served(client, &name).await;
+    }
+}
+
+async fn served(client: &Client, name: &str) {
+    let crds = dynamic(client, "apiextensions.k8s.io/v1", "CustomResourceDefinition", None);
+    let served = |crd: &kube::api::DynamicObject| {
+        let conditions = crd.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True")
+    };
+    until_one(&crds, name, "served", served).await;
+}
+
+/// A kubeconfig with the rights of a service account of a space.
+async fn as_account(ks: &Installation, namespace: &str, name: &str) -> String {
+    let wds = ks.client("wds1").await;
+    let asked = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": [], "expirationSeconds": 3600}});
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
+    let request = http::Request::post(path).body(asked.to_string().into_bytes()).unwrap();
+    let given: Value = wds.request(request).await.expect("a token");
+    let mut config: Value =
+        yaml::parse_one(&std::fs::read_to_string(ks.data().join("kubeconfig")).unwrap()).unwrap();
+    let context =
+        config["contexts"].as_array().unwrap().iter().find(|one| one["name"] == "wds1").unwrap().clone();
+    config["users"] = json!([{"name": "account", "user": {"token": given["status"]["token"]}}]);
+    config["contexts"] =
+        json!([{"name": "wds1", "context": {"cluster": context["context"]["cluster"], "user": "account"}}]);
+    config["current-context"] = json!("wds1");
+    let file = ks.path("account.kubeconfig");
+    std::fs::write(&file, config.to_string()).unwrap();
+    file.display().to_string()
+}
+
+fn manifest(path: &str) -> Vec<Value> {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/metacontroller/");
+    yaml::parse_all(&std::fs::read_to_string(format!("{root}{path}")).unwrap()).unwrap()
+}
+
+/// A hook that makes one snapshot of each claim, and keeps all.
+fn snapshots() -> String {
+    answering(|request| {
+        let Some(claim) = request["input"]["metadata"]["name"].as_str() else {
+            let kept: Vec<_> = request["outputs"]["VolumeSnapshot.snapshot.storage.k8s.io/v1"]
+                .as_object()
+                .unwrap()
+                .values()
+                .cloned()
+                .collect();
+            return json!({"outputs": kept});
+        };
+        json!({"outputs": [{"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot", "metadata": {"name": format!("{claim}-0")},
+            "spec": {"source": {"persistentVolumeClaimName": claim}}}]})
+    })
+}
+
+/// MC-209, MC-208, MC-202: the manifests for a cluster, applied to a space as they are: with the rights of their service
+/// account and no more, the snapshot example works, by the leader of two; the other answers probes, and takes over.
+#[tokio::test(flavor = "multi_thread")]
+async fn mc_209_manifests_and_their_rights() {
+    let ks = Installation::new();
+    let server = ks.serve(&["--listen", "127.0.0.1:0", "--clusters", "0"]).await;
+    let wds = ks.client("wds1").await;
+    define(&wds).await;
+    let deploy =
+        ["deploy/metacontroller.yaml", "deploy/snapshotschedule-rights.yaml", "snapshotschedule/crds.yaml"];
+    let mut args = Vec::new();
+    for object in deploy.iter().flat_map(|path| manifest(path)) {
+        if object["kind"] == "Deployment" {
+            let container = &object["spec"]["template"]["spec"]["containers"][0];
+            args.extend(
+                container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap().to_owned()),
+            );
+        }
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let is_crd = object["kind"] == "CustomResourceDefinition";
+        create(&wds, object).await;
+        if is_crd {
+            served(&wds, &name).await;
+        }
+    }
+    let url = snapshots();
+    for path in
+        ["snapshotschedule/controller.yaml", "snapshotschedule/claims.yaml", "snapshotschedule/schedule.yaml"]
+    {
+        for object in manifest(path) {
+            let text = object.to_string().replace("HOOK", &url);
+            create(&wds, serde_json::from_str(&text).unwrap()).await;
+        }
+    }
+    let kubeconfig = as_account(&ks, "metacontroller", "metacontroller").await;
+    // As the Deployment starts it, but that its namespace is not this machine's.
+    assert_eq!(args.first().map(String::as_str), Some("metacontroller"));
+    let more: Vec<&str> = args
+        .iter()
+        .skip(1)
+        .map(String::as_str)
+        .chain(["--leader-election-namespace=metacontroller"])
+        .collect();
+    let first = alone(&ks, "first", &kubeconfig, &more);
+    let made = dynamic(&wds, "snapshot.storage.k8s.io/v1", "VolumeSnapshot", Some("default"));
+    for name in ["data-0-0", "data-1-0"] {
+        until_one(&made, name, "a snapshot", |_| true).await;
+    }
+    let schedules = dynamic(&wds, "backup.example.com/v1", "SnapshotSchedule", Some("default"));
+    let counted = |schedule: &kube::api::DynamicObject| {
+        schedule.data["status"]["outputs"]["volumesnapshots"]["total"] == json!(2)
+            && schedule.data["status"]["inputs"]["persistentvolumeclaims"]["total"] == json!(2)
+    };
+    until_one(&schedules, "hourly", "counted", counted).await;
+    let controllers = dynamic(&wds, "metacontroller.k8s.io/v1alpha1", "MapController", None);
+    let running =
+        |mc: &kube::api::DynamicObject| mc.data["status"]["conditions"][0]["reason"] == json!("Running");
+    until_one(&controllers, "pvc-backup", "running", running).await;
+    let leads = "leader_election_master_status{name=\"metacontroller\"}";
+    first.metric(leads, |value| value > 0.5).await;
+    let second = alone(&ks, "second", &kubeconfig, &more);
+    second.metric(leads, |value| value < 0.5).await;
+    assert_eq!(second.get("probes", "/readyz").await.0, 200, "also who doesn't lead");
+    assert!(!first.server.log().contains("forbidden"), "{}", first.server.log());
+    first.server.kill().await;
+    let claim = manifest("snapshotschedule/claims.yaml").swap_remove(0);
+    let text = claim.to_string().replace("data-0", "data-9");
+    create(&wds, serde_json::from_str(&text).unwrap()).await;
+    until_one(&made, "data-9-0", "a snapshot by the other", |_| true).await;
+    assert!(!second.server.log().contains("forbidden"), "{}", second.server.log());
+    let leases: Api<Lease> = Api::namespaced(wds.clone(), "metacontroller");
+    until_one(&leases, "metacontroller", "the Lease", |_| true).await;
+    second.server.stop().await;
+    server.stop().await;
 }

@@ -96,7 +96,7 @@ impl StandingElection {
 }
 
 /// The namespace that this process' pod is in, in a cluster.
-fn pod_namespace() -> Option<String> {
+pub(super) fn pod_namespace() -> Option<String> {
     let text = std::fs::read_to_string("/var/run/secrets/kubernetes.io/serviceaccount/namespace").ok()?;
     Some(text.trim().to_owned()).filter(|it| !it.is_empty())
 }

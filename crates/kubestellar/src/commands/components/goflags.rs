@@ -26,8 +26,11 @@ pub(crate) fn normalise(command: &Command, arguments: Vec<OsString>) -> Vec<OsSt
 }
 
 fn component<'a>(command: &'a Command, name: &OsStr) -> Option<&'a Command> {
+    // They all have klog's flags, or zap's.
+    let marks = ["stderrthreshold", "zap_log_level"];
     command.get_subcommands().find(|it| {
-        it.get_name() == name && it.get_arguments().any(|argument| argument.get_id() == "stderrthreshold")
+        it.get_name() == name
+            && it.get_arguments().any(|argument| marks.iter().any(|mark| argument.get_id() == *mark))
     })
 }
 
@@ -196,7 +199,7 @@ mod tests {
         done.iter().map(|it| it.to_str().unwrap()).collect::<Vec<_>>().join(" ")
     }
 
-    /// SP-126, KS-210: one dash or two, `_` or `-`; what is not a component's flag is left alone.
+    /// SP-126, KS-210, MC-200: one dash or two, `_` or `-`; what is not a component's flag is left alone.
     #[test]
     fn sp_126_spellings_of_flags() {
         let cases = [
@@ -208,6 +211,8 @@ mod tests {
             ("controller-manager -- -wds-name", "controller-manager -- -wds-name"),
             ("status-agent --metrics-bind-addr=:1", "status-agent --metrics-bind-addr=:1"),
             ("work-agent -cluster-name=a", "work-agent --cluster-name=a"),
+            ("metacontroller -workers=3 -leader-election", "metacontroller --workers=3 --leader-election"),
+            ("metacontroller -zap-log-level 5 --zap_devel", "metacontroller --zap-log-level 5 --zap-devel"),
             ("up -clusters=3", "up -clusters=3"),
         ];
         for (given, wanted) in cases {

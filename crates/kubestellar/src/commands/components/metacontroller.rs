@@ -6,17 +6,19 @@ use std::time::Duration;
 
 use kube::Client;
 use machinery::selector::LabelSelector;
-use metacontroller::{Config, EventRate, Metrics, Strategy};
-use runtime::election::{self, Seat};
-use runtime::endpoints::{Bind, Endpoint, Page, Pages};
+use metacontroller::{Config, EventRate, Metrics, Proxies, Strategy};
+use runtime::Ready;
+use runtime::election::Seat;
+use runtime::endpoints::{Bind, Page, Pages};
 use runtime::limiter::{Limiter, Rate};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
+use super::election::pod_namespace;
+use super::goflags::boolean;
+use super::process::{Door, Process};
 use crate::clients::client;
-use crate::exit::{Exit, Failure, chain};
+use crate::exit::{Exit, Failure};
 use crate::logging::LogFormat;
-use crate::signals::stop_token;
+use crate::signals::stop_token_or;
 
 /// Run controllers whose decisions are webhooks: MapControllers, CompositeControllers and DecoratorControllers.
 ///
@@ -62,7 +64,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
     health_probe_bind_address: Bind,
     /// Work only while holding a Lease, so that of several such processes one works
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = boolean)]
     leader_election: bool,
     /// Kind of the lock; only leases
     #[arg(long, value_name = "KIND", default_value = "leases", value_parser = ["leases"])]
@@ -89,7 +91,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FORM", value_parser = ["json", "console"])]
     zap_encoder: Option<String>,
     /// A log for development: text, at level debug
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = boolean)]
     zap_devel: bool,
     /// Taken for the sake of existing manifests; there are no stack traces in the log
     #[arg(long, value_name = "LEVEL")]
@@ -121,54 +123,46 @@ fn selector(raw: &str) -> Result<LabelSelector, String> {
     LabelSelector::parse(raw).map_err(|error| error.to_string())
 }
 
+/// Exit code of a process that is told to stop a second time (MC-201).
+const IMPATIENT: i32 = 1;
+
 pub(crate) async fn run(args: &Args, kubeconfig: Option<&Path>) -> Result<Exit, Failure> {
     if args.zap_stacktrace_level.is_some() || args.zap_time_encoding.is_some() {
         tracing::warn!("--zap-stacktrace-level and --zap-time-encoding have no effect here");
     }
-    let stop = stop_token();
     let seat = args.seat()?;
     let plain = client(kubeconfig, args.context.as_deref()).await?;
-    let (own, shared) = (Metrics::default(), runtime::metrics::Metrics::new(env!("CARGO_PKG_VERSION")));
+    let shared = runtime::metrics::Metrics::new(env!("CARGO_PKG_VERSION"));
+    let (own, ready) = (Metrics::new(shared.clone()), Ready::new(false));
+    let stop = stop_token_or(Some(IMPATIENT));
+    let process =
+        Process::open("metacontroller", stop, shared.clone(), ready.clone(), args.doors(&own)).await?;
+    let asked = process.first(reachable(&plain)).await;
+    let (process, asked) = process.unless_failed(asked).await?;
+    if asked.is_none() {
+        process.close().await;
+        return Ok(Exit::Done);
+    }
     let limiter = Limiter::new(Rate { qps: args.client_go_qps, burst: args.client_go_burst });
     let limited = runtime::calls::observed(plain.clone(), Some(Arc::new(limiter)), shared.requests("", None));
-    let (last, mut serving) = (CancellationToken::new(), JoinSet::new());
-    for (what, bind, pages) in [
-        ("metrics", &args.metrics_address, metrics_page(&shared, &own)),
-        ("profiles", &args.pprof_address, Pages::pprof()),
-        ("probes", &args.health_probe_bind_address, Pages::ping()),
-    ] {
-        let opened = Endpoint::open(bind, pages).await;
-        let opened =
-            opened.map_err(|error| Failure::new(Exit::Failed, format!("serving {what} on {bind}"), error))?;
-        if let Some(endpoint) = opened {
-            tracing::info!(what, address = %endpoint.address(), "serving");
-            serving.spawn(endpoint.serve(last.clone()));
-        }
-    }
-    let work = async {
-        if !reachable(&plain, &stop).await? {
-            return Ok(());
-        }
-        let config = args.config(own);
-        let run = |stop| metacontroller::run(limited, config, stop);
-        let failed = |why: String| Failure::new(Exit::Failed, "running the metacontroller", why);
-        match seat {
-            Some(seat) => match election::lead(plain.clone(), seat, &shared, stop.clone(), run).await {
-                Ok(outcome) => outcome.unwrap_or(Ok(())).map_err(|error| failed(chain(&error))),
-                Err(lost) => Err(failed(lost.to_string())),
-            },
-            None => run(stop.clone()).await.map_err(|error| failed(chain(&error))),
-        }
-    };
-    let outcome = work.await;
-    last.cancel();
-    while serving.join_next().await.is_some() {}
-    outcome.map(|()| Exit::Done)
+    let config = Config { metrics: own, ready, proxies: proxies(), ..args.config() };
+    process.run(seat.map(|seat| (plain, seat)), |stop| metacontroller::run(limited, config, stop)).await
+}
+
+/// Proxies to hooks, from the variables that Go programs read (MC-101).
+fn proxies() -> Proxies {
+    let first =
+        |names: [&str; 2]| names.into_iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
+    Proxies::new(
+        &first(["HTTP_PROXY", "http_proxy"]),
+        &first(["HTTPS_PROXY", "https_proxy"]),
+        &first(["NO_PROXY", "no_proxy"]),
+    )
 }
 
 /// Metacontroller's own numbers after those that every process has.
-fn metrics_page(shared: &runtime::metrics::Metrics, own: &Metrics) -> Pages {
-    let (shared, own) = (shared.clone(), own.clone());
+fn metrics_page(own: &Metrics) -> Pages {
+    let own = own.clone();
     Pages::new(move |request| {
         if request.uri.path() != "/metrics" {
             return Page::text(http::StatusCode::NOT_FOUND, "404 page not found\n");
@@ -176,27 +170,23 @@ fn metrics_page(shared: &runtime::metrics::Metrics, own: &Metrics) -> Pages {
         Page {
             status: http::StatusCode::OK,
             content_type: "text/plain; version=0.0.4; charset=utf-8",
-            body: shared.text() + &own.text(),
+            body: own.page(),
         }
     })
 }
 
-/// Asks the server six times, five seconds apart (MC-201). False when told to stop meanwhile.
-async fn reachable(client: &Client, stop: &CancellationToken) -> Result<bool, Failure> {
+/// Asks the server six times, five seconds apart (MC-201).
+async fn reachable(client: &Client) -> Result<(), Failure> {
     let mut last = String::new();
     for again in [true, true, true, true, true, false] {
-        let asked = tokio::time::timeout(Duration::from_secs(5), client.list_core_api_versions());
-        match tokio::select! { asked = asked => asked, () = stop.cancelled() => return Ok(false) } {
-            Ok(Ok(_)) => return Ok(true),
+        match tokio::time::timeout(Duration::from_secs(5), client.list_core_api_versions()).await {
+            Ok(Ok(_)) => return Ok(()),
             Ok(Err(error)) => last = error.to_string(),
             Err(_) => last = "no answer within 5 s".into(),
         }
         tracing::warn!(why = last, "the API server can't be reached");
         if again {
-            tokio::select! {
-                () = tokio::time::sleep(Duration::from_secs(5)) => {}
-                () = stop.cancelled() => return Ok(false),
-            }
+            tokio::time::sleep(Duration::from_secs(5)).await;
         }
     }
     Err(Failure::new(Exit::Failed, "reaching the API server", last))
@@ -215,7 +205,30 @@ impl Args {
         (level, format)
     }
 
-    fn config(&self, metrics: Metrics) -> Config {
+    fn doors(&self, own: &Metrics) -> [Door; 3] {
+        [
+            Door {
+                what: "metrics",
+                flag: "--metrics-address",
+                bind: self.metrics_address.clone(),
+                pages: metrics_page(own),
+            },
+            Door {
+                what: "profiles",
+                flag: "--pprof-address",
+                bind: self.pprof_address.clone(),
+                pages: Pages::pprof(),
+            },
+            Door {
+                what: "probes",
+                flag: "--health-probe-bind-address",
+                bind: self.health_probe_bind_address.clone(),
+                pages: Pages::ping(),
+            },
+        ]
+    }
+
+    fn config(&self) -> Config {
         Config {
             workers: usize::from(self.workers),
             discovery_interval: self.discovery_interval,
@@ -227,7 +240,6 @@ impl Args {
             } else {
                 Strategy::Dynamic
             },
-            metrics,
             ..Config::default()
         }
     }
@@ -236,9 +248,8 @@ impl Args {
         if !self.leader_election {
             return Ok(None);
         }
-        let pods = || std::fs::read_to_string("/var/run/secrets/kubernetes.io/serviceaccount/namespace").ok();
         let said = Some(self.leader_election_namespace.clone()).filter(|said| !said.is_empty());
-        let namespace = said.or_else(pods).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+        let namespace = said.or_else(pod_namespace);
         let missing = || {
             Failure::new(Exit::Usage, "electing a leader", "outside of a cluster, no namespace is the pod's")
                 .hint("name one with --leader-election-namespace")
@@ -279,7 +290,7 @@ mod tests {
                 && !args.leader_election
                 && args.target_label_selector.is_everything()
         );
-        assert_eq!(args.config(Metrics::default()).strategy, Strategy::Dynamic);
+        assert_eq!(args.config().strategy, Strategy::Dynamic);
     }
 
     /// MC-134, MC-200, MC-208: what is taken and what is refused.
@@ -302,7 +313,7 @@ mod tests {
             "--leader-election",
         ])
         .unwrap();
-        assert_eq!(args.config(Metrics::default()).strategy, Strategy::ServerSide { manager: "me".into() });
+        assert_eq!(args.config().strategy, Strategy::ServerSide { manager: "me".into() });
         assert!(args.leader_election);
         let logging = |flags: &[&str]| parse(flags).unwrap().logging(1, LogFormat::Text);
         assert_eq!(logging(&["--zap-log-level=debug", "--zap-encoder=json"]), (4, LogFormat::Json));

@@ -63,6 +63,14 @@ pub(super) enum Probes {
     Ping,
 }
 
+/// Something a process serves, and the flag that says where.
+pub(super) struct Door {
+    pub(super) what: &'static str,
+    pub(super) flag: &'static str,
+    pub(super) bind: Bind,
+    pub(super) pages: Pages,
+}
+
 /// A component's process. Its endpoints serve from the start, also while it waits for a space or to lead.
 pub(super) struct Process {
     name: &'static str,
@@ -86,18 +94,39 @@ impl Process {
     ) -> Result<Self, Failure> {
         logging.warn();
         let (metrics, ready) = (Metrics::new(env!("CARGO_PKG_VERSION")), Ready::new(false));
-        let (stop, last) = (stop_token(), CancellationToken::new());
         let well = match probes {
             Probes::Any => Pages::always_well(&ready),
             Probes::Ping => Pages::ping(),
         };
-        let all = [
-            ("metrics", "--metrics-bind-address", endpoints.metrics, Pages::metrics(metrics.clone())),
-            ("profiles", "--pprof-bind-address", endpoints.pprof, Pages::pprof()),
-            ("probes", "--health-probe-bind-address", endpoints.probes, well),
+        let doors = [
+            Door {
+                what: "metrics",
+                flag: "--metrics-bind-address",
+                bind: endpoints.metrics,
+                pages: Pages::metrics(metrics.clone()),
+            },
+            Door {
+                what: "profiles",
+                flag: "--pprof-bind-address",
+                bind: endpoints.pprof,
+                pages: Pages::pprof(),
+            },
+            Door { what: "probes", flag: "--health-probe-bind-address", bind: endpoints.probes, pages: well },
         ];
+        Self::open(name, stop_token(), metrics, ready, doors).await
+    }
+
+    /// The same for a program with flags and pages of its own.
+    pub(super) async fn open(
+        name: &'static str,
+        stop: CancellationToken,
+        metrics: Metrics,
+        ready: Ready,
+        doors: impl IntoIterator<Item = Door>,
+    ) -> Result<Self, Failure> {
+        let last = CancellationToken::new();
         let mut serving = JoinSet::new();
-        for (what, flag, bind, pages) in all {
+        for Door { what, flag, bind, pages } in doors {
             let opened = Endpoint::open(&bind, pages).await.map_err(|error| {
                 let taken = error.kind() == std::io::ErrorKind::AddrInUse;
                 Failure::new(Exit::Failed, format!("serving {what} on {bind}"), &error).hint(if taken {
