@@ -28,13 +28,29 @@ pub struct Attempt<'a> {
 impl Attempt<'_> {
     /// Whether the writer may also do something else.
     pub fn may(&self, verb: &str, group: &str, resource: &str, subresource: &str, name: &str) -> bool {
+        self.allows(verb, group, (resource, subresource), "", name)
+    }
+
+    /// Whether the writer may do something else in a namespace.
+    pub fn may_in(&self, verb: &str, group: &str, resource: &str, namespace: &str, name: &str) -> bool {
+        self.allows(verb, group, (resource, ""), namespace, name)
+    }
+
+    fn allows(
+        &self,
+        verb: &str,
+        group: &str,
+        (resource, subresource): (&str, &str),
+        namespace: &str,
+        name: &str,
+    ) -> bool {
         let attributes = Attributes {
             verb,
             group,
             version: "*",
             resource,
             subresource,
-            namespace: "",
+            namespace,
             name,
             path: "",
             resource_request: true,

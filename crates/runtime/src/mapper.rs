@@ -48,6 +48,28 @@ impl Mapper {
         self.tables.write().remove(api_version);
     }
 
+    /// The resource in a version that is served now: its own, or else another of its group. Asks anew.
+    pub async fn served(&self, gvr: &Gvr) -> Result<Option<Mapped>, Error> {
+        let same = |mapped: &&Mapped| mapped.gvr.plural == gvr.plural;
+        let mut versions = vec![gvr.version.clone()];
+        if !gvr.group.is_empty() {
+            let groups = self.client.list_api_groups().await?;
+            let group = groups.groups.into_iter().find(|group| group.name == gvr.group);
+            let others = group.into_iter().flat_map(|group| group.versions).map(|version| version.version);
+            versions.extend(others.filter(|version| *version != gvr.version));
+        }
+        for version in versions {
+            let other = Gvr { version, ..gvr.clone() };
+            let table = self.fetch(&other.api_version()).await?;
+            let found = table.iter().find(same).cloned();
+            self.tables.write().insert(other.api_version(), table);
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
     async fn lookup(
         &self,
         api_version: &str,

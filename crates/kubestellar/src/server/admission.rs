@@ -1,11 +1,12 @@
-//! What an inventory space demands of writes: the hub's rules (OCM-041, OCM-042), which elsewhere are webhooks.
+//! What an inventory space demands of writes: the hub's rules (OCM-041, OCM-042, OCM-098), which elsewhere are webhooks.
 
 use std::sync::Arc;
 
-use apis::constants::{ADDON_GROUP, CLUSTER_GROUP};
+use apis::constants::{ADDON_GROUP, CLUSTER_GROUP, WORK_GROUP};
 use apiserver::admission::{Admission, Attempt};
 use apiserver::error::ApiError;
 use ocm::hub::admission::{Ask, Refusal, managed_cluster, set_binding};
+use ocm::hub::works::{self, manifest_work};
 use serde_json::Value;
 
 /// The demands on writes in a space of this role.
@@ -28,16 +29,23 @@ impl Ask for Asked<'_> {
     }
 }
 
+impl works::Ask for Asked<'_> {
+    fn may_in(&self, verb: &str, group: &str, resource: &str, namespace: &str, name: &str) -> bool {
+        self.0.may_in(verb, group, resource, namespace, name)
+    }
+}
+
 impl Admission for Inventory {
     fn admit(&self, attempt: &Attempt<'_>, object: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {
-        if attempt.group != CLUSTER_GROUP || attempt.subresource.is_some() {
+        if attempt.subresource.is_some() {
             return Ok(());
         }
         let (user, ask) = (attempt.user.name.as_str(), Asked(attempt));
-        let answer = match attempt.plural {
-            "managedclusters" => managed_cluster(object, old, user, attempt.now, &ask),
-            "managedclustersetbindings" => set_binding(object, old, user, &ask),
-            _ => Ok(()),
+        let answer = match (attempt.group, attempt.plural) {
+            (CLUSTER_GROUP, "managedclusters") => managed_cluster(object, old, user, attempt.now, &ask),
+            (CLUSTER_GROUP, "managedclustersetbindings") => set_binding(object, old, user, &ask),
+            (WORK_GROUP, "manifestworks") => manifest_work(object, old, user, works::SIZE_LIMIT, &ask),
+            _ => return Ok(()),
         };
         let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         answer.map_err(|refusal| match refusal {

@@ -397,6 +397,9 @@ async fn ks_210_wrong_flags_are_refused() {
         (manager("--leader-elect-lease-duration=5s"), 2, "greater than the renew deadline"),
         ("controller-manager --wds-context=a".to_owned(), 2, "needs a name"),
         ("work-agent --cluster-name=a --workload-source-driver=mqtt".to_owned(), 2, "workload-source-driver"),
+        ("work-agent --cluster-name=a --terminate-on-files=x".to_owned(), 2, "terminate-on-files"),
+        ("work-agent --cluster-name=a --tls-min-version=VersionTLS10".to_owned(), 2, "VersionTLS12"),
+        ("work-agent --cluster-name=a --feature-gates=Other=true".to_owned(), 2, "no such gate"),
     ];
     for (line, code, text) in failures {
         let arguments: Vec<&str> = line.split_whitespace().collect();

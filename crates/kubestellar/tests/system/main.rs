@@ -15,6 +15,7 @@ mod environment;
 mod fleet;
 mod isolation;
 mod lifecycle;
+mod link;
 mod metacontroller;
 mod restart;
 mod scenarios;

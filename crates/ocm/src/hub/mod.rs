@@ -48,6 +48,7 @@ pub mod admission;
 pub mod availability;
 pub mod bootstrap;
 pub mod collect;
+pub mod completed;
 pub mod csr;
 mod membership;
 mod presence;
@@ -55,6 +56,7 @@ pub mod reserved;
 pub(crate) use presence::micro;
 pub mod sets;
 mod wake;
+pub mod works;
 
 pub use membership::is_denied;
 
@@ -91,6 +93,8 @@ pub struct Config {
     pub auto_accept: bool,
     /// What is in the mailbox of a deleted cluster is deleted (gate ResourceCleanup).
     pub cleanup: bool,
+    /// Complete works go when their time is over (gate CleanUpCompletedManifestWork; OCM-097). Costs a watch of whole works.
+    pub clean_completed: bool,
     /// The sets `default` and `global` are kept (gate DefaultClusterSet).
     pub default_sets: bool,
     /// Further labels of mailbox namespaces (`--labels`).
@@ -111,6 +115,7 @@ impl Default for Config {
             approval: csr::Policy::default(),
             auto_accept: false,
             cleanup: true,
+            clean_completed: false,
             default_sets: true,
             labels: BTreeMap::new(),
             timers: Timers::default(),
@@ -155,6 +160,8 @@ enum Key {
     Builtin,
     /// Status of a set.
     Set(String),
+    /// A complete work: namespace and name.
+    Completed(String, String),
     /// Status of a binding: namespace and name.
     Binding(String, String),
 }
@@ -167,6 +174,8 @@ struct Stores {
     leases: Store<Lease>,
     csrs: Store<CertificateSigningRequest>,
     works: Store<Meta<ManifestWork>>,
+    /// Followed only for their end (OCM-097).
+    whole_works: Store<ManifestWork>,
     addons: Store<ManagedClusterAddOn>,
     sets: Store<ManagedClusterSet>,
     bindings: Store<ManagedClusterSetBinding>,
@@ -259,6 +268,9 @@ impl Hub {
         self.follow(tasks, Source::of::<ManagedClusterAddOn>(), &know.addons, Self::on_addon);
         self.follow(tasks, Source::of::<ManagedClusterSet>(), &know.sets, Self::on_set);
         self.follow(tasks, Source::of::<ManagedClusterSetBinding>(), &know.bindings, Self::on_binding);
+        if self.config.clean_completed {
+            self.follow(tasks, Source::of::<ManifestWork>(), &know.whole_works, Self::on_whole_work);
+        }
         let light = |source: Source| labelled(source).metadata();
         self.follow(tasks, light(Source::of::<Namespace>()), &know.namespaces, Self::on_right);
         self.follow(tasks, light(Source::of::<ClusterRole>()), &know.roles, Self::on_right);
@@ -295,6 +307,7 @@ impl Hub {
             Key::Csr(name) => self.sign(name).await,
             Key::Builtin => self.builtin_sets().await,
             Key::Set(name) => self.set_status(name).await,
+            Key::Completed(namespace, name) => self.completed(namespace, name).await,
             Key::Binding(namespace, name) => self.binding_status(namespace, name).await,
         };
         match done {

@@ -4,7 +4,7 @@
 //! patch on the hub and at most two in the cluster. An event on an applied object costs one look at that object.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -71,6 +71,9 @@ pub struct Config {
     pub eviction_grace: Duration,
     /// `--allow-mass-eviction`: evict even if more than half of the works went at once (OCM-096).
     pub allow_mass_eviction: bool,
+    /// `--max-feedback-watch`: most kinds that are watched; objects of further kinds are looked at from time to time
+    /// (OCM-161).
+    pub max_watched_kinds: usize,
     /// What becomes of feedback values that are neither text, integer nor truth value (OCM-090).
     pub raw_feedback: Raw,
     /// Set true once the agent works.
@@ -93,6 +96,7 @@ impl Config {
             executor_retry: Duration::from_secs(60),
             eviction_grace: Duration::from_secs(3600),
             allow_mass_eviction: false,
+            max_watched_kinds: usize::MAX,
             raw_feedback: Raw::Refused,
             ready: watch::Sender::new(false),
             metrics: Metrics::default(),
@@ -205,8 +209,8 @@ pub(crate) struct Agent {
     /// could hand an object over to another that is letting go of it.
     pub(crate) removals: Vec<tokio::sync::Mutex<()>>,
     clocks: Mutex<HashMap<String, Clock>>,
-    /// Works of which something is on its way out.
-    leaving: Mutex<HashSet<String>>,
+    /// Works of which something is still to go, and how long to wait for it.
+    leaving: Mutex<HashMap<String, Duration>>,
     pub(crate) kinds: Mutex<Kinds>,
     queue: Queue<Item>,
     synced: [AtomicBool; 2],
@@ -373,7 +377,7 @@ impl Agent {
         let now = Instant::now();
         let clock = self.clocks.lock().get(name).copied();
         todo.everything |= clock.is_some_and(|clock| clock.pass <= now);
-        todo.changed |= self.leaving.lock().contains(name);
+        todo.changed |= self.leaving.lock().contains_key(name);
         todo.changed |= self.setbacks.lock().next(name).is_some_and(|due| due <= now);
         if clock.is_some_and(|clock| clock.poll <= now) {
             for target in self.unfollowed(name) {
@@ -388,7 +392,7 @@ impl Agent {
         match outcome {
             Ok(Next::OnChange) => Ok(self.rest(name)),
             Ok(next) => {
-                self.set_leaving(name, true);
+                self.set_leaving(name, Some(PENDING));
                 Ok(next)
             }
             Err(error) => {
@@ -405,7 +409,7 @@ impl Agent {
     fn rest(&self, name: &str) -> Next {
         let now = Instant::now();
         let clock = self.clocks.lock().get(name).copied();
-        let leaving = self.leaving.lock().contains(name).then_some(now + PENDING);
+        let leaving = self.leaving.lock().get(name).map(|pause| now + *pause);
         let poll = clock.map(|clock| clock.poll).filter(|_| !self.unfollowed(name).is_empty());
         let setback = self.setbacks.lock().next(name);
         let due = [clock.map(|clock| clock.pass), poll, setback, leaving].into_iter().flatten().min();
@@ -433,13 +437,12 @@ impl Agent {
         }
     }
 
-    /// Whether something of the work is on its way out, so that it has to come again.
-    pub(crate) fn set_leaving(&self, name: &str, leaving: bool) {
+    /// Whether something of the work is still to go, so that it has to come again after a pause.
+    pub(crate) fn set_leaving(&self, name: &str, pause: Option<Duration>) {
         let mut all = self.leaving.lock();
-        if leaving {
-            all.insert(name.to_owned());
-        } else {
-            all.remove(name);
+        match pause {
+            Some(pause) => drop(all.insert(name.to_owned(), pause)),
+            None => drop(all.remove(name)),
         }
     }
 

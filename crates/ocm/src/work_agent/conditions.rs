@@ -3,6 +3,8 @@
 use apis::ocm::work::{AppliedResource, ManifestCondition, ManifestResourceMeta};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
+use super::removal::Remains;
+
 /// Applied condition of one manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Applied {
@@ -170,17 +172,35 @@ pub fn work_available(manifests: &[ManifestCondition], generation: i64, now: &Ti
     condition("Available", status, reason, message, Some(generation), now)
 }
 
-/// Work-level Deleting (OCM-095). Up to five of what holds it up are named.
-pub fn work_deleting(waiting: &[AppliedResource], now: &Time) -> Condition {
+/// Work-level Deleting (OCM-095). Up to five of what holds it up are named, first what the cluster refuses to remove.
+pub fn work_deleting(remains: &Remains, now: &Time) -> Condition {
     let mut message = "ManifestWork is being deleted".to_owned();
-    let mut names: Vec<String> = waiting.iter().take(5).map(place).collect();
-    if waiting.len() > names.len() {
-        names.push(format!("and {} more", waiting.len() - names.len()));
-    }
+    let refused = remains.refused.iter().map(|(resource, why)| format!("{} ({why})", place(resource)));
+    let names = some(refused.chain(remains.going.iter().map(place)));
     if !names.is_empty() {
-        message += &format!("; waiting for {}", names.join(", "));
+        message += &format!("; waiting for {names}");
     }
     condition("Deleting", "True", "WorkDeleting", message, None, now)
+}
+
+/// Type of the condition of a work that let go of objects which the cluster refuses to remove (OCM-094).
+pub const REFUSED: &str = "RemovalRefused";
+
+/// Objects that the work does not hold any more stay, as the cluster refuses to remove them.
+pub fn removal_refused(remains: &Remains, generation: i64, now: &Time) -> Condition {
+    let said = remains.refused.iter().map(|(resource, why)| format!("{}: {why}", place(resource)));
+    let message = format!("Failed to remove {}", some(said));
+    condition(REFUSED, "True", "AppliedResourceNotRemoved", message, Some(generation), now)
+}
+
+/// The first five, and how many more there are.
+fn some(mut names: impl Iterator<Item = String>) -> String {
+    let mut shown: Vec<String> = names.by_ref().take(5).collect();
+    let more = names.count();
+    if more > 0 {
+        shown.push(format!("and {more} more"));
+    }
+    shown.join(", ")
 }
 
 fn place(resource: &AppliedResource) -> String {
@@ -298,14 +318,23 @@ mod tests {
             name: name.into(),
             ..AppliedResource::default()
         };
-        assert_eq!(work_deleting(&[], &at(1)).message, "ManifestWork is being deleted");
+        let going = |all: &[AppliedResource]| Remains { going: all.to_vec(), refused: vec![] };
+        assert_eq!(work_deleting(&going(&[]), &at(1)).message, "ManifestWork is being deleted");
         let two = [resource("", "n", "a"), resource("sea.example", "", "b")];
         assert_eq!(
-            work_deleting(&two, &at(1)).message,
+            work_deleting(&going(&two), &at(1)).message,
             "ManifestWork is being deleted; waiting for things n/a, things.sea.example b"
         );
         let seven: Vec<_> = (0..7).map(|_| resource("", "", "c")).collect();
-        assert!(work_deleting(&seven, &at(1)).message.ends_with("things c, and 2 more"));
+        assert!(work_deleting(&going(&seven), &at(1)).message.ends_with("things c, and 2 more"));
+        let refused = Remains { refused: vec![(two[1].clone(), "no".into())], going: vec![two[0].clone()] };
+        assert_eq!(
+            work_deleting(&refused, &at(1)).message,
+            "ManifestWork is being deleted; waiting for things.sea.example b (no), things n/a"
+        );
+        let said = removal_refused(&refused, 3, &at(1));
+        assert_eq!((&*said.type_, &*said.status), ("RemovalRefused", "True"));
+        assert_eq!(said.message, "Failed to remove things.sea.example b: no");
     }
 
     #[test]

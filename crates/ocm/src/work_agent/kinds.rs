@@ -76,7 +76,8 @@ impl Agent {
         });
         while kinds.tasks.try_join_next().is_some() {}
         for gvr in wanted {
-            if kinds.feeds.contains_key(&gvr) || self.stop.is_cancelled() {
+            let full = kinds.feeds.len() >= self.config.max_watched_kinds;
+            if full || kinds.feeds.contains_key(&gvr) || self.stop.is_cancelled() {
                 continue;
             }
             let (stop, synced) = (self.stop.child_token(), Arc::new(AtomicBool::new(false)));

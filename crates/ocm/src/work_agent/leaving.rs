@@ -3,13 +3,14 @@
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
+    time::Duration,
 };
 
 use apis::{
     constants::{APPLIED_WORK_FINALIZER, MANIFEST_WORK_FINALIZER, WORK_GROUP},
     ocm::{
         AppliedManifestWork, ManifestWork,
-        work::{AppliedResource, STRATEGY_READ_ONLY},
+        work::{AppliedResource, ManifestWorkStatus, STRATEGY_READ_ONLY},
     },
 };
 use futures::{StreamExt, stream};
@@ -20,7 +21,7 @@ use k8s_openapi::{
 use kube::{Error, core::params::PropagationPolicy};
 use runtime::{
     Next,
-    rest::{Gvr, Removal, is_conflict, is_not_found},
+    rest::{Gvr, Removal, code_of, is_conflict, is_not_found, is_object_missing, message_of},
 };
 use serde_json::json;
 
@@ -29,20 +30,31 @@ use super::{
     completion,
     conditions::{self, Available},
     outcome::Done,
-    pass::PENDING,
+    pass::{PENDING, REFUSED},
     records::Meta,
-    removal::{self, Fate, Heir},
+    removal::{self, Fate, Heir, Remains},
     rules::{self, Target},
 };
 
+/// What became of one object that is to go.
+enum Left {
+    /// Nothing of it concerns us any more.
+    Gone,
+    /// It is on its way out.
+    Going,
+    /// The cluster does not let us remove it.
+    Refused(String),
+}
+
 impl Agent {
-    /// OCM-093: brings `appliedResources` up to date and removes what left. True while something is on its way out.
+    /// OCM-093: brings `appliedResources` up to date and removes what left. Gives what is not gone yet; none when nothing
+    /// may be removed now.
     pub(super) async fn track(
         &self,
         name: &str,
         applied: &AppliedManifestWork,
         done: &[Done],
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<Remains>, Error> {
         let there: Vec<AppliedResource> = done.iter().filter_map(|d| d.resource.clone()).collect();
         let before = listed(applied);
         if done.iter().any(|d| d.uncertain) {
@@ -50,7 +62,7 @@ impl Agent {
             let mut list = removal::untracked(before, &there);
             list.extend(there);
             self.write_applied_to(applied, list).await?;
-            return Ok(false);
+            return Ok(None);
         }
         // Listed before it was to be made, and not made.
         let never = |resource: &AppliedResource| {
@@ -65,15 +77,14 @@ impl Agent {
         };
         let leaving: Vec<_> =
             removal::untracked(before, &there).into_iter().filter(|resource| !never(resource)).collect();
-        let pending = if leaving.is_empty() {
-            Vec::new()
+        let remains = if leaving.is_empty() {
+            Remains::default()
         } else {
             let owner = applied.metadata.uid.as_deref().unwrap_or_default();
             self.remove_all(name, leaving, owner).await?
         };
-        let waiting = !pending.is_empty();
-        self.write_applied_to(applied, there.into_iter().chain(pending).collect()).await?;
-        Ok(waiting)
+        self.write_applied_to(applied, there.into_iter().chain(remains.all()).collect()).await?;
+        Ok(Some(remains))
     }
 
     async fn write_applied_to(
@@ -108,26 +119,57 @@ impl Agent {
         work: &str,
         resources: Vec<AppliedResource>,
         owner_uid: &str,
-    ) -> Result<Vec<AppliedResource>, Error> {
+    ) -> Result<Remains, Error> {
         let jobs: Vec<_> = resources
             .into_iter()
             .map(|resource| async move {
-                let gone = self.remove(work, &resource, owner_uid).await?;
-                Ok::<_, Error>((!gone).then_some(resource))
+                let left = self.remove(work, &resource, owner_uid).await;
+                (resource, left)
             })
             .collect();
         let outcomes: Vec<_> =
             stream::iter(jobs).buffer_unordered(2 * self.config.parallel_manifests.max(1)).collect().await;
-        let mut pending = Vec::new();
-        for outcome in outcomes {
-            pending.extend(outcome?);
+        let mut remains = Remains::default();
+        for (resource, left) in outcomes {
+            match left {
+                Ok(Left::Gone) => {}
+                Ok(Left::Going) => remains.going.push(resource),
+                Ok(Left::Refused(why)) => remains.refused.push((resource, why)),
+                // It is for the cluster's administrators to change that; the others go all the same.
+                Err(error) if is_refusal(&error) => remains.refused.push((resource, message_of(&error))),
+                Err(error) => return Err(error),
+            }
         }
-        Ok(pending)
+        remains.refused.sort();
+        Ok(remains)
     }
 
-    /// OCM-094. True when nothing of it concerns us any more.
-    async fn remove(&self, work: &str, resource: &AppliedResource, owner_uid: &str) -> Result<bool, Error> {
-        let gvr = Gvr::new(&resource.group, &resource.version, &resource.resource);
+    /// The object as it is, and the version it is served in: its own, or else another of its group (a definition may have
+    /// stopped to serve the one that was recorded). None when it is not there.
+    async fn look_for(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(Gvr, Option<ObjectMeta>), Error> {
+        let found = self.cluster.find::<Meta>(gvr, namespace, name).await;
+        match found {
+            Err(error) if is_not_found(&error) => {}
+            other => return other.map(|live| (gvr.clone(), live.map(|live| live.metadata))),
+        }
+        // That says nothing about the object.
+        match self.mapper.served(gvr).await? {
+            None => Ok((gvr.clone(), None)),
+            Some(mapped) => {
+                let found = self.cluster.find::<Meta>(&mapped.gvr, namespace, name).await?;
+                Ok((mapped.gvr, found.map(|live| live.metadata)))
+            }
+        }
+    }
+
+    /// OCM-094.
+    async fn remove(&self, work: &str, resource: &AppliedResource, owner_uid: &str) -> Result<Left, Error> {
+        let recorded = Gvr::new(&resource.group, &resource.version, &resource.resource);
         let target = removal::target_of(resource);
         let (namespace, name) = (resource.namespace.as_str(), resource.name.as_str());
         let mut hasher = DefaultHasher::new();
@@ -137,38 +179,35 @@ impl Agent {
             Some(turn) => Some(turn.lock().await),
             None => None,
         };
-        let live = match self.cluster.find::<Meta>(&gvr, namespace, name).await {
-            Ok(live) => live.map(|l| l.metadata),
-            // The resource type is gone, and its objects with it.
-            Err(error) if is_not_found(&error) => None,
-            Err(error) => return Err(error),
-        };
+        let (gvr, live) = self.look_for(&recorded, namespace, name).await?;
         let (heir, owner) = self.heir(work, &gvr, &target).await?;
-        let gone = match removal::fate(live.as_ref(), &resource.uid, owner_uid, heir) {
-            Fate::Forget => true,
-            Fate::Wait => false,
+        let left = match removal::fate(live.as_ref(), &resource.uid, owner_uid, heir) {
+            Fate::Forget => Left::Gone,
+            Fate::Wait => Left::Going,
             Fate::Disown => {
                 self.disown(&gvr, &target, live.as_ref(), owner_uid, None).await?;
-                true
+                Left::Gone
             }
             Fate::HandOver => {
                 self.disown(&gvr, &target, live.as_ref(), owner_uid, owner).await?;
-                true
+                Left::Gone
             }
             Fate::Delete => {
                 let uid = live.as_ref().and_then(|l| l.uid.clone());
                 let removal = Removal { uid, propagation: Some(PropagationPolicy::Background) };
                 match self.cluster.remove(&gvr, namespace, name, &removal).await {
-                    Ok(gone) => gone,
-                    Err(error) if is_not_found(&error) || is_conflict(&error) => true,
+                    Ok(true) => Left::Gone,
+                    Ok(false) => Left::Going,
+                    Err(error) if is_object_missing(&error, name) || is_conflict(&error) => Left::Gone,
+                    Err(error) if is_refusal(&error) => Left::Refused(message_of(&error)),
                     Err(error) => return Err(error),
                 }
             }
         };
-        if gone {
+        if matches!(left, Left::Gone) {
             self.tracker.lock().forget(work, &target);
         }
-        Ok(gone)
+        Ok(left)
     }
 
     /// Which other work of the mailbox takes over an object, and the owner reference that it then has.
@@ -256,9 +295,9 @@ impl Agent {
                     applied = self.remember_applied(live);
                 }
             }
-            if !self.empty_applied(name, &applied).await? {
-                self.say_deleting(work, name).await?;
-                return Ok(Next::After(PENDING));
+            if let Some(remains) = self.empty_applied(name, &applied).await? {
+                self.say_deleting(work, name, &remains).await?;
+                return Ok(Next::After(pause(&remains)));
             }
         }
         let finalizers: Vec<&String> =
@@ -286,20 +325,29 @@ impl Agent {
         Ok(Next::OnChange)
     }
 
-    /// Removes what an AppliedManifestWork in deletion lists, then its finalizer. True when it is gone.
+    /// Removes what an AppliedManifestWork in deletion lists, then its finalizer. None when it is gone, else what
+    /// remains.
     pub(super) async fn empty_applied(
         &self,
         work: &str,
         applied: &AppliedManifestWork,
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<Remains>, Error> {
         if applied.spec.agent_id != self.config.agent_id {
-            return Ok(false);
+            return Ok(Some(Remains { going: listed(applied).to_vec(), ..Remains::default() }));
         }
         let uid = applied.metadata.uid.clone().unwrap_or_default();
-        let pending = self.remove_all(work, listed(applied).to_vec(), &uid).await?;
-        if !pending.is_empty() {
-            self.write_applied_to(applied, pending).await?;
-            return Ok(false);
+        let remains = self.remove_all(work, listed(applied).to_vec(), &uid).await?;
+        if !remains.is_empty() {
+            self.write_applied_to(applied, remains.all()).await?;
+            for (resource, why) in &remains.refused {
+                tracing::warn!(
+                    work,
+                    name = resource.name,
+                    why,
+                    "the cluster refuses to remove what a work applied"
+                );
+            }
+            return Ok(Some(remains));
         }
         let name = applied.metadata.name.clone().unwrap_or_default();
         let finalizers: Vec<&String> =
@@ -312,20 +360,58 @@ impl Agent {
             Err(error) => return Err(error),
         }
         self.applied.lock().remove(&name);
-        Ok(true)
+        Ok(None)
     }
 
     /// Says that the deletion began and what it waits for (OCM-095).
-    async fn say_deleting(&self, work: &ManifestWork, name: &str) -> Result<(), Error> {
+    async fn say_deleting(&self, work: &ManifestWork, name: &str, remains: &Remains) -> Result<(), Error> {
         let old = self.statuses.lock().get(name).cloned().or_else(|| work.status.clone()).unwrap_or_default();
-        let waiting = self.applied_of(name).map(|applied| listed(&applied).to_vec()).unwrap_or_default();
         let mut new = old.clone();
-        let deleting = conditions::work_deleting(&waiting, &Time(Timestamp::now()));
+        let deleting = conditions::work_deleting(remains, &Time(Timestamp::now()));
         conditions::set(&mut new.conditions, deleting, false);
-        if new != old {
-            self.write_status(name, work, &old, &new).await?;
+        self.write_if_new(name, work, &old, new).await
+    }
+
+    /// Says what the work let go of and the cluster does not let us remove; no more, once that is over (OCM-094).
+    pub(super) async fn say_refused(
+        &self,
+        work: &ManifestWork,
+        name: &str,
+        remains: &Remains,
+    ) -> Result<(), Error> {
+        let old = self.statuses.lock().get(name).cloned().or_else(|| work.status.clone()).unwrap_or_default();
+        let mut new = old.clone();
+        if remains.refused.is_empty() {
+            new.conditions.retain(|condition| condition.type_ != conditions::REFUSED);
+        } else {
+            let generation = work.metadata.generation.unwrap_or_default();
+            let refused = conditions::removal_refused(remains, generation, &Time(Timestamp::now()));
+            conditions::set(&mut new.conditions, refused, false);
+        }
+        self.write_if_new(name, work, &old, new).await
+    }
+
+    async fn write_if_new(
+        &self,
+        name: &str,
+        work: &ManifestWork,
+        old: &ManifestWorkStatus,
+        new: ManifestWorkStatus,
+    ) -> Result<(), Error> {
+        if new != *old {
+            self.write_status(name, work, old, &new).await?;
             self.statuses.lock().insert(name.to_owned(), new);
         }
         Ok(())
     }
+}
+
+/// When to come again for what remains, beside the events that tell of its end.
+pub(super) fn pause(remains: &Remains) -> Duration {
+    if remains.going.is_empty() { REFUSED } else { PENDING }
+}
+
+/// The cluster understood and will not have it: another try helps only after somebody there changed something.
+fn is_refusal(error: &Error) -> bool {
+    matches!(code_of(error), 400 | 403 | 405 | 422)
 }

@@ -346,7 +346,8 @@ impl Agent {
         match found {
             Ok(Some(live)) => (self.found(resolved, &live), live),
             Ok(None) => (absent, Value::Null),
-            Err(error) if is_not_found(&error) => (absent, Value::Null),
+            // The resource is not served; whether there is an object nobody knows.
+            Err(error) if is_not_found(&error) => (Done { uncertain: true, ..absent }, Value::Null),
             Err(error) => {
                 let available = Available::Unknown(message_of(&error));
                 (Done { available, uncertain: true, ..absent }, Value::Null)

@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use super::{
     agent::{Agent, applied_manifest_works, has_finalizer, labels, listed, manifest_works},
     completion,
+    leaving::pause,
     manifest::{Job, Pass, State},
     outcome::Done,
     records::{Meta, Todo},
@@ -34,6 +35,9 @@ use super::{
 
 /// How long to wait for objects on their way out, beside the events that tell of their end.
 pub(super) const PENDING: Duration = Duration::from_secs(2);
+
+/// How long to wait before the cluster is asked again to remove what it refused to.
+pub(super) const REFUSED: Duration = Duration::from_secs(10);
 
 impl Agent {
     /// Does what is to be done for a work. What of `todo` is left when it fails was not done.
@@ -45,9 +49,10 @@ impl Agent {
         }
         if let Some(applied) = self.applied_of(name)
             && applied.metadata.deletion_timestamp.is_some()
-            && !self.empty_applied(name, &applied).await?
+            && let Some(remains) = self.empty_applied(name, &applied).await?
         {
-            return Ok(Next::After(PENDING));
+            self.say_refused(&work, name, &remains).await?;
+            return Ok(Next::After(pause(&remains)));
         }
         if work.status.as_ref().is_some_and(|status| completion::is_complete(&status.conditions)) {
             return Ok(Next::OnChange);
@@ -161,12 +166,15 @@ impl Agent {
         let everything = todo.everything;
         *todo = Todo::default();
         self.plan_pass(name, everything);
-        let (reported, waiting) =
+        let (reported, remains) =
             tokio::join!(self.report(name, work, &done), self.track(name, &applied, &done));
         self.adjust_feeds();
         reported?;
-        let waiting = waiting?;
-        self.set_leaving(name, waiting);
+        let remains = remains?;
+        if let Some(remains) = &remains {
+            self.say_refused(work, name, remains).await?;
+        }
+        self.set_leaving(name, remains.filter(|left| !left.is_empty()).map(|left| pause(&left)));
         Ok(Next::OnChange)
     }
 

@@ -35,6 +35,27 @@ pub enum Heir {
     Keeper,
 }
 
+/// What is left of what was to go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remains {
+    /// On its way out.
+    pub going: Vec<AppliedResource>,
+    /// What the cluster does not let us remove, and what it says.
+    pub refused: Vec<(AppliedResource, String)>,
+}
+
+impl Remains {
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.going.is_empty() && self.refused.is_empty()
+    }
+
+    /// All of it.
+    pub fn all(&self) -> Vec<AppliedResource> {
+        self.going.iter().chain(self.refused.iter().map(|(resource, _)| resource)).cloned().collect()
+    }
+}
+
 /// Decides from the live object (OCM-094). An object that moves from one work to another is handed over and not deleted.
 pub fn fate(live: Option<&ObjectMeta>, recorded_uid: &str, owner_uid: &str, heir: Heir) -> Fate {
     let Some(live) = live else { return Fate::Forget };

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::{
     agent::{Agent, applied_manifest_works},
     eviction::{self, Verdict},
+    leaving::pause,
     pass::PENDING,
 };
 
@@ -49,8 +50,8 @@ impl Agent {
             return Ok(Next::OnChange);
         }
         if applied.metadata.deletion_timestamp.is_some() {
-            let gone = self.empty_applied(work, applied).await?;
-            return Ok(if gone { Next::OnChange } else { Next::After(PENDING) });
+            let remains = self.empty_applied(work, applied).await?;
+            return Ok(remains.map_or(Next::OnChange, |remains| Next::After(pause(&remains))));
         }
         let began = applied.status.as_ref().and_then(|s| s.eviction_start_time.as_ref()).map(|t| t.0);
         match eviction::verdict(began, self.config.eviction_grace, Timestamp::now()) {

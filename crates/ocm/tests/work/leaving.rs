@@ -149,3 +149,94 @@ async fn ocm_095_an_applied_work_deleted_by_hand() {
     agent.end().await;
     w.end().await;
 }
+
+/// A definition of Buoys in two versions, of which one is served.
+fn moved_on(served: &str) -> Value {
+    let mut definition = buoys("Namespaced", false);
+    let version = definition["spec"]["versions"][0].clone();
+    let named = |name: &str| {
+        let mut version = version.clone();
+        version["name"] = name.into();
+        version["served"] = (name == served || served == "both").into();
+        version["storage"] = (name == "v2").into();
+        version
+    };
+    definition["spec"]["versions"] = json!([named("v1"), named("v2")]);
+    definition
+}
+
+/// OCM-094: an object whose recorded version is not served any more is found in another version of its kind, and removed.
+/// As long as a work holds it in the old version it is not taken for gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_094_a_version_that_is_not_served_any_more() {
+    const V2: &str = "sea.example/v2/buoys";
+    let w = World::start().await;
+    w.cluster.create(DEFINITIONS, "", moved_on("both")).await;
+    let established =
+        |d: Option<&Value>| is(&d?["status"]["conditions"], "Established", "True").then_some(());
+    w.cluster.until(DEFINITIONS, "", "buoys.sea.example", "established", established).await;
+    let agent = w.agent(World::config()).await;
+    let both = [buoy("left", Some("sea"), 1), buoy("kept", Some("sea"), 1), map("a", "1")];
+    w.work("reef", holding(&both)).await;
+    w.settled("reef").await;
+    let left = w.cluster.get(V2, "sea", "left").await.expect("served in both");
+    w.cluster.merge(DEFINITIONS, "", "buoys.sea.example", json!({"spec": moved_on("v2")["spec"]})).await;
+    let old = gvr("sea.example/v1/buoys");
+    while w.cluster.0.find::<Value>(&old, "sea", "left").await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+
+    // The agent may know the old version; that it is refused is no news about the object.
+    w.edit("reef", holding(&[buoy("left", Some("sea"), 2), buoy("kept", Some("sea"), 1), map("a", "2")]))
+        .await;
+    let report = w.reported("reef", "one fails", |w| is(manifest(w, 0), "Applied", "False")).await;
+    assert!(is(manifest(&report, 2), "Applied", "True"), "{report:#}");
+    assert_eq!(uid(&w.cluster.get(V2, "sea", "left").await.expect("not removed")), uid(&left));
+
+    // Without a manifest, it is to go.
+    w.edit("reef", holding(&[map("a", "3")])).await;
+    for name in ["left", "kept"] {
+        w.cluster.until_gone(V2, "sea", name).await;
+    }
+    w.settled("reef").await;
+    let list = |a: Option<&Value>| (listed(a?) == ["a"]).then_some(());
+    w.cluster.until(APPLIED, "", &applied_name("reef"), "one listed", list).await;
+    agent.end().await;
+    w.end().await;
+}
+
+/// OCM-094, OCM-095: what the cluster refuses to remove is named in the work's status, holds up nothing else, and is
+/// tried again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_094_a_refused_removal_is_reported() {
+    let w = World::start().await;
+    let agent = w.agent(World::config()).await;
+    let immortal = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}});
+    w.work("reef", holding(&[immortal, map("a", "1"), map("b", "1")])).await;
+    w.settled("reef").await;
+    w.edit("reef", holding(&[map("a", "1")])).await;
+    let refused = |w: &Value| is(&w["status"]["conditions"], "RemovalRefused", "True");
+    let report = w.reported("reef", "what was refused", refused).await;
+    let said = condition(&report["status"]["conditions"], "RemovalRefused").expect("a condition");
+    let text = "Failed to remove namespaces default: namespaces \"default\" is forbidden: this namespace may not be deleted";
+    assert_eq!((&said["reason"], &said["message"]), (&json!("AppliedResourceNotRemoved"), &json!(text)));
+    assert!(is(&report["status"]["conditions"], "Applied", "True"), "what is held is applied");
+    w.cluster.until_gone(MAPS, "sea", "b").await;
+    let list = |a: Option<&Value>| (listed(a?) == ["a", "default"]).then_some(());
+    w.cluster.until(APPLIED, "", &applied_name("reef"), "still accounted for", list).await;
+
+    w.hub.delete(WORKS, CLUSTER, "reef").await;
+    let waiting = |w: Option<&Value>| {
+        let said = condition(&w?["status"]["conditions"], "Deleting")?["message"].as_str()?.to_owned();
+        said.contains("may not be deleted").then_some(said)
+    };
+    let said = w.hub.until(WORKS, CLUSTER, "reef", "what holds it up", waiting).await;
+    assert!(said.starts_with("ManifestWork is being deleted; waiting for namespaces default ("), "{said}");
+    w.cluster.until_gone(MAPS, "sea", "a").await;
+    // Whoever rules the cluster takes it out of our hands; the next try finds that.
+    w.cluster.merge("v1/namespaces", "", "default", json!({"metadata": {"ownerReferences": null}})).await;
+    w.hub.until_gone(WORKS, CLUSTER, "reef").await;
+    assert!(w.cluster.get("v1/namespaces", "", "default").await.is_some());
+    agent.end().await;
+    w.end().await;
+}

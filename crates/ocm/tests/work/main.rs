@@ -2,6 +2,7 @@
 
 mod applying;
 mod executor;
+mod finished;
 mod hub;
 mod input;
 mod kill;

@@ -320,6 +320,11 @@ impl World {
         Client::new(service, "default")
     }
 
+    /// A client of the hub.
+    pub(crate) fn hub_client(&self, who: &Identity) -> Client {
+        self.spaces.lock()[0].client(who)
+    }
+
     /// Starts a work agent with the rights of an administrator; it works when this returns.
     pub(crate) async fn agent(&self, config: Config) -> Running {
         self.agent_as(&Identity::admin(), config).await

@@ -76,7 +76,7 @@ pub(super) async fn run(args: &Args, kubeconfig: Option<PathBuf>, out: &Printer)
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        outcome = agent(bootstrap, spoke, config, stop_token()) => outcome.map(|()| Exit::Done),
+        outcome = agent(bootstrap, spoke, config, |work| work, stop_token()) => outcome.map(|()| Exit::Done),
         () = tell => Ok(Exit::Done),
     }
 }

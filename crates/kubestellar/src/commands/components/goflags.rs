@@ -80,6 +80,12 @@ impl Names {
     }
 }
 
+/// `KEY=VALUE`.
+pub(super) fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is not KEY=VALUE"))?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
 /// Go's `strconv.ParseBool`.
 pub(super) fn boolean(raw: &str) -> Result<bool, String> {
     match raw {

@@ -18,5 +18,6 @@ pub(crate) mod status_addon;
 pub(crate) mod status_agent;
 pub(crate) mod transport_controller;
 pub(crate) mod work_agent;
+pub(crate) mod work_flags;
 
 pub(crate) use goflags::normalise;

@@ -17,9 +17,10 @@ use crate::signals::stop_token;
 
 use super::connection::{Caller, connection_flags};
 use super::election::StandingElection;
-use super::goflags::KlogFlags;
+use super::goflags::{KlogFlags, pair};
 use super::process::{Probes, Process, endpoint_flags};
 use super::status_addon::AgentFlags;
+use super::work_flags::{WorkFlags, WorkGates};
 
 connection_flags!(HubFlags, "hub", "the hub", "kube-api-qps" = "50", "kube-api-burst" = 100);
 endpoint_flags!(HubEndpoints, metrics = "0", pprof = "0", probes = "0");
@@ -49,7 +50,8 @@ struct HubArgs {
     /// Further labels of mailbox namespaces
     #[arg(long, value_name = "K=V", value_delimiter = ',', value_parser = pair)]
     labels: Vec<(String, String)>,
-    /// Gates as NAME=true|false: DefaultClusterSet, ResourceCleanup, ManagedClusterAutoApproval, AddonManagement
+    /// Gates as NAME=true|false: DefaultClusterSet, ResourceCleanup, ManagedClusterAutoApproval, AddonManagement,
+    /// CleanUpCompletedManifestWork
     #[arg(long, value_name = "GATES", value_delimiter = ',', value_parser = pair)]
     feature_gates: Vec<(String, String)>,
     /// Leave the status add-on to another controller
@@ -106,11 +108,11 @@ struct AgentArgs {
     /// Seconds a certificate is to be good, at least 3600 [default: the signer's choice]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(3600..))]
     client_cert_expiration_seconds: Option<u32>,
-}
-
-fn pair(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is not KEY=VALUE"))?;
-    Ok((key.to_owned(), value.to_owned()))
+    #[command(flatten)]
+    work: WorkFlags,
+    /// Gates as NAME=true|false: RawFeedbackJsonString
+    #[arg(long, value_name = "GATES", value_delimiter = ',', value_parser = pair)]
+    feature_gates: Vec<(String, String)>,
 }
 
 fn https(text: &str) -> Result<String, String> {
@@ -139,6 +141,7 @@ async fn run_hub(args: &HubArgs) -> Result<Exit, Failure> {
             "ResourceCleanup" => config.cleanup = on,
             "ManagedClusterAutoApproval" => approve = on,
             "AddonManagement" => manage_addons = on,
+            "CleanUpCompletedManifestWork" => config.clean_completed = on,
             _ if on => return Err(Failure::new(Exit::Usage, what(), "there is no such gate here")),
             _ => {}
         }
@@ -204,6 +207,7 @@ async fn both(
 }
 
 async fn run_agent(args: &AgentArgs) -> Result<Exit, Failure> {
+    let gates = WorkGates::of(&args.feature_gates)?;
     let file = &args.bootstrap_kubeconfig;
     let what = || format!("using the bootstrap kubeconfig {}", file.display());
     let bootstrap = Kubeconfig::read_from(file).or_fail(what())?;
@@ -224,15 +228,17 @@ async fn run_agent(args: &AgentArgs) -> Result<Exit, Failure> {
         ..registration::Config::new(endpoint)
     };
     config.timers.health = Duration::from_secs(args.cluster_healthcheck_period);
-    agent(bootstrap, spoke, config, stop_token()).await.map(|()| Exit::Done)
+    let work = |config| args.work.configure(config, gates);
+    agent(bootstrap, spoke, config, work, stop_token()).await.map(|()| Exit::Done)
 }
 
-/// The agent of a cluster until `stop`: registration, and once that has a good certificate the work agent; and the status
+/// The agent of a cluster until `stop`: registration, and once that has a good certificate the work agent, as `work` has it; and the status
 /// agent, once the hub gives that an identity and does not deploy one.
 pub(crate) async fn agent(
     bootstrap: kube::Client,
     spoke: kube::Client,
     config: registration::Config,
+    work: impl FnOnce(work_agent::Config) -> work_agent::Config,
     stop: CancellationToken,
 ) -> Result<(), Failure> {
     let status = BuiltIn::new(STATUS_ADDON);
@@ -244,7 +250,7 @@ pub(crate) async fn agent(
         ..config
     };
     let (mut joined, hub) = (config.joined.subscribe(), config.connection.client());
-    let work = work_agent::Config::new(&names.cluster, config.endpoint.server());
+    let work = work(work_agent::Config::new(&names.cluster, config.endpoint.server()));
     let stop = stop.child_token();
     let (reporting, until) = (spoke.clone(), stop.clone());
     let (registering, working, token) = (stop.clone(), spoke.clone(), stop.clone());

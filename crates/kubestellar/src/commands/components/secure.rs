@@ -11,21 +11,55 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use runtime::endpoints::{Bind, Endpoint, Guard, Page, Pages};
 use runtime::metrics::Metrics;
-use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
+use rustls::version::TLS13;
+use rustls::{ServerConfig, SupportedProtocolVersion};
 
 use crate::exit::{Exit, Failure, OrFail};
+
+/// The TLS versions that are spoken.
+pub(super) type Versions = &'static [&'static SupportedProtocolVersion];
+
+static NEWEST: [&SupportedProtocolVersion; 1] = [&TLS13];
+
+/// How TLS is spoken on the port.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct TlsFlags {
+    /// Oldest TLS version of --listen: VersionTLS12 or VersionTLS13
+    #[arg(long, value_name = "VERSION", default_value = "")]
+    tls_min_version: String,
+    #[arg(long, hide = true, default_value = "")]
+    tls_cipher_suites: String,
+}
+
+impl TlsFlags {
+    /// The versions, or why that cannot be.
+    pub(super) fn check(&self) -> Result<Versions, Failure> {
+        let wrong = |why: String| Err(Failure::new(Exit::Usage, "reading the TLS flags", why));
+        if !self.tls_cipher_suites.is_empty() {
+            return wrong(
+                "--tls-cipher-suites: the suites can't be chosen; only safe ones are offered".to_owned(),
+            );
+        }
+        match self.tls_min_version.as_str() {
+            "" | "VersionTLS12" => Ok(rustls::ALL_VERSIONS),
+            "VersionTLS13" => Ok(&NEWEST),
+            other => wrong(format!("--tls-min-version: {other:?} is neither VersionTLS12 nor VersionTLS13")),
+        }
+    }
+}
 
 /// Opens the port, with a certificate of its own making; none if it is off.
 pub(super) async fn open(
     bind: &Bind,
+    versions: Versions,
     metrics: Metrics,
     reviewer: Client,
 ) -> Result<Option<Endpoint>, Failure> {
     if bind.is_off() {
         return Ok(None);
     }
-    let tls = Arc::new(self_signed()?);
+    let tls = Arc::new(self_signed(versions)?);
     let opened = Endpoint::open(bind, Pages::ping().or(Pages::metrics(metrics))).await;
     let opened = opened.map_err(|error| {
         Failure::new(Exit::Failed, format!("serving probes and metrics on {bind}"), error)
@@ -35,12 +69,12 @@ pub(super) async fn open(
 }
 
 /// Whoever probes a component does not verify its certificate.
-fn self_signed() -> Result<ServerConfig, Failure> {
+fn self_signed(versions: Versions) -> Result<ServerConfig, Failure> {
     let what = "making a certificate";
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).or_fail(what)?;
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).or_fail(what)?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let versions = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let versions = ServerConfig::builder_with_provider(provider).with_protocol_versions(versions);
     versions
         .or_fail(what)?
         .with_no_client_auth()

@@ -1,7 +1,6 @@
 //! `kubestellar work-agent` (OCM-150, OCM-151).
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use ocm::work_agent::Config;
 use runtime::endpoints::Bind;
@@ -10,9 +9,10 @@ use crate::exit::{Exit, Failure};
 
 use super::connection::{Caller, Connection, connection_flags};
 use super::election::StandingElection;
-use super::goflags::{KlogFlags, duration};
+use super::goflags::{KlogFlags, pair};
 use super::process::{Probes, Process, endpoint_flags};
-use super::secure;
+use super::secure::{self, TlsFlags};
+use super::work_flags::{WorkFlags, WorkGates};
 
 /// Run the work agent of one cluster.
 ///
@@ -33,17 +33,18 @@ pub(crate) struct Args {
     /// Identifies this agent among several on one cluster [default: hash of the hub's URL]
     #[arg(long, value_name = "ID", default_value = "")]
     agent_id: String,
-    /// ManifestWorks handled at once
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=256))]
-    workload_agent_workers: u16,
-    /// How long what was applied stays when its ManifestWork can't be found any more
-    #[arg(long, value_name = "DURATION", default_value = "60m", value_parser = duration)]
-    appliedmanifestwork_eviction_grace_period: Duration,
+    #[command(flatten)]
+    work: WorkFlags,
+    /// Gates as NAME=true|false: RawFeedbackJsonString
+    #[arg(long, value_name = "GATES", value_delimiter = ',', value_parser = pair)]
+    feature_gates: Vec<(String, String)>,
     /// Where /healthz, /readyz and /metrics are served over TLS; metrics only to whom the cluster lets see them
     #[arg(long, value_name = "ADDRESS", default_value = ":8443")]
     listen: Bind,
     #[command(flatten)]
-    unsupported: Unsupported,
+    tls: TlsFlags,
+    #[command(flatten)]
+    unsupported: Box<Unsupported>,
     #[command(flatten)]
     election: StandingElection,
     #[command(flatten)]
@@ -71,6 +72,10 @@ struct Unsupported {
     cloudevents_client_codecs: String,
     #[arg(long, hide = true, default_value = "/spoke/hub-kubeconfig/kubeconfig")]
     workload_source_config: String,
+    #[arg(long, hide = true, default_value = "")]
+    config: String,
+    #[arg(long, hide = true)]
+    terminate_on_files: Vec<String>,
 }
 
 impl Unsupported {
@@ -80,13 +85,19 @@ impl Unsupported {
             ("cloudevents-client-id", !self.cloudevents_client_id.is_empty()),
             ("cloudevents-client-codecs", !self.cloudevents_client_codecs.is_empty()),
         ];
-        match other.into_iter().find(|(_, set)| *set) {
-            Some((flag, _)) => {
-                let why = format!(
-                    "--{flag}: works come from the hub's API server only; event brokers are not supported"
-                );
-                Err(Failure::new(Exit::Usage, "reading the flags of the work agent", why))
-            }
+        let broker = other.into_iter().find(|(_, set)| *set).map(|(flag, _)| {
+            format!("--{flag}: works come from the hub's API server only; event brokers are not supported")
+        });
+        let file = (!self.config.is_empty())
+            .then(|| "--config: there is no configuration file, use the flags".to_owned())
+            .or_else(|| {
+                (!self.terminate_on_files.is_empty()).then(|| {
+                    "--terminate-on-files: it is not supported; changed credentials are read without a restart"
+                        .to_owned()
+                })
+            });
+        match broker.or(file) {
+            Some(why) => Err(Failure::new(Exit::Usage, "reading the flags of the work agent", why)),
             None => Ok(()),
         }
     }
@@ -94,6 +105,7 @@ impl Unsupported {
 
 pub(crate) async fn run(args: &Args, own: Option<&PathBuf>) -> Result<Exit, Failure> {
     args.unsupported.check()?;
+    let (gates, tls) = (WorkGates::of(&args.feature_gates)?, args.tls.check()?);
     let (mut hub, mut cluster) = (args.hub.connection(), args.spoke.connection());
     if !hub.is_named() {
         // Where OCM's deployments mount it.
@@ -117,7 +129,7 @@ pub(crate) async fn run(args: &Args, own: Option<&PathBuf>) -> Result<Exit, Fail
         let seat = place.to_lead(&caller, seat).await?;
         let url = hub.server().await?;
         let (hub, cluster) = (hub.client(&caller, None).await?, cluster.client(&caller, None).await?);
-        let endpoint = secure::open(&args.listen, process.metrics.clone(), cluster.clone()).await?;
+        let endpoint = secure::open(&args.listen, tls, process.metrics.clone(), cluster.clone()).await?;
         Ok((hub, url, cluster, seat, endpoint))
     };
     let clients = clients.await;
@@ -127,11 +139,9 @@ pub(crate) async fn run(args: &Args, own: Option<&PathBuf>) -> Result<Exit, Fail
     }
     let config = Config {
         agent_id: args.agent_id.clone(),
-        workers: usize::from(args.workload_agent_workers),
-        eviction_grace: args.appliedmanifestwork_eviction_grace_period,
         ready: process.ready.clone(),
         metrics: process.metrics.clone(),
-        ..Config::new(&args.spoke_cluster_name, &hub_url)
+        ..args.work.configure(Config::new(&args.spoke_cluster_name, &hub_url), gates)
     };
     process.run(seat, |stop| ocm::work_agent::run(hub, cluster, config, stop)).await
 }
