@@ -44,3 +44,8 @@ pub enum Caller {
     /// A component in this process, already identified.
     Internal(std::sync::Arc<UserInfo>),
 }
+
+/// In a request's extensions: the caller, a component of this process, need not wait for the disk
+/// (see [`store::SpaceStore::ahead`]). No listener puts it there.
+#[derive(Clone, Copy, Debug)]
+pub struct Ahead;

@@ -29,7 +29,7 @@ use crate::encode;
 use crate::error::{ApiError, Details, Reason};
 use crate::handlers::{self, Cx, LiveLookup, no_such_resource, output};
 use crate::health::{self, Check, Faults};
-use crate::identity::UserInfo;
+use crate::identity::{Ahead, UserInfo};
 use crate::metrics::{self, Labels, Metrics};
 use crate::path::RequestInfo;
 use crate::request::Query;
@@ -70,6 +70,10 @@ impl ApiServerConfig {
             admission: None,
         }
     }
+}
+
+fn writes(info: &RequestInfo) -> bool {
+    !matches!(info.verb.as_str(), "get" | "list" | "watch")
 }
 
 /// Bounds on what clients can make the server hold (AS-070).
@@ -324,8 +328,15 @@ impl ApiServer {
             return Err(if builtin { no_such_resource() } else { ApiError::page_not_found() });
         };
         let body = read_body(parts, body, self.shared.config.limits.body_bytes).await?;
+        let store = &self.shared.config.store;
+        let store = match parts.extensions.get::<Ahead>() {
+            Some(Ahead) => store.ahead(),
+            None if writes(info) => store.deciding(),
+            None => store.clone(),
+        };
         let mut cx = Cx {
             shared: &self.shared,
+            store: &store,
             catalog: &catalog,
             descriptor,
             info,
@@ -338,6 +349,8 @@ impl ApiServer {
         };
         let answer = handlers::handle(&mut cx, &parts.method, body).await;
         *warnings = cx.warnings;
+        // Also a refusal tells of what it was decided on.
+        store.settle().await.map_err(|error| handlers::store_error(&error))?;
         answer
     }
 

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use apiserver::admission::Admission;
 use apiserver::authn::{Anonymous, Authenticator, AuthnConfig};
 use apiserver::authz::Authorizer;
-use apiserver::identity::{Caller, UserInfo};
+use apiserver::identity::{Ahead, Caller, UserInfo};
 use apiserver::response::Body;
 use apiserver::server::{ApiServer, ApiServerConfig, Limits, Service};
 use apiserver::tokens::Issuer;
@@ -141,19 +141,27 @@ impl Space {
 
     /// A client inside the process: the same requests and the same authorization, without socket and TLS.
     pub fn client(&self, identity: &Identity) -> Client {
-        let caller = Caller::Internal(identity.user.clone());
-        Client::new(InProcess { service: self.server.service(), caller }, "default")
+        self.in_process(Caller::Internal(identity.user.clone()), Pace::Durable)
     }
 
-    /// A client inside the process that shows a client certificate (PEM chain, leaf first) with each request: chain,
+    /// [`Space::client`] for a component that writes to spaces of the same engine and nowhere else: it need not wait
+    /// for the disk, neither with what it reads nor with what it writes (see [`store::SpaceStore::ahead`]).
+    pub fn client_ahead(&self, identity: &Identity) -> Client {
+        self.in_process(Caller::Internal(identity.user.clone()), Pace::Ahead)
+    }
+
+    /// [`Space::client_ahead`], by a client certificate (PEM chain, leaf first) that is shown with each request: chain,
     /// dates and subject are checked as for one that comes by TLS. Whoever asks for it vouches that it holds the key.
-    pub fn client_by_certificate(&self, pem: &str) -> Result<Client, SpaceError> {
+    pub fn client_ahead_by_certificate(&self, pem: &str) -> Result<Client, SpaceError> {
         use rustls_pki_types::{CertificateDer, pem::PemObject as _};
         let chain = CertificateDer::pem_slice_iter(pem.as_bytes())
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| SpaceError::Certificate(error.to_string()))?;
-        let caller = Caller::Certificate(Arc::new(chain));
-        Ok(Client::new(InProcess { service: self.server.service(), caller }, "default"))
+        Ok(self.in_process(Caller::Certificate(Arc::new(chain)), Pace::Ahead))
+    }
+
+    fn in_process(&self, caller: Caller, pace: Pace) -> Client {
+        Client::new(InProcess { service: self.server.service(), caller, pace }, "default")
     }
 
     /// Ends watches and tasks of the API server.
@@ -167,6 +175,14 @@ impl Space {
 struct InProcess {
     service: Service,
     caller: Caller,
+    pace: Pace,
+}
+
+/// Whether a client waits for the disk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    Durable,
+    Ahead,
 }
 
 impl tower::Service<Request<kube::client::Body>> for InProcess {
@@ -180,6 +196,9 @@ impl tower::Service<Request<kube::client::Body>> for InProcess {
 
     fn call(&mut self, mut request: Request<kube::client::Body>) -> Self::Future {
         request.extensions_mut().insert(self.caller.clone());
+        if self.pace == Pace::Ahead {
+            request.extensions_mut().insert(Ahead);
+        }
         Box::pin(self.service.call(request))
     }
 }

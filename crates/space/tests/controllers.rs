@@ -391,3 +391,44 @@ async fn claims_and_volumes_go_once_nothing_uses_them() {
     s.until_gone("/api/v1/persistentvolumes/v").await;
     s.stop().await;
 }
+
+/// Clients that wait for the disk and clients that do not write to the same space at once: each sees what it wrote, no
+/// update is lost, and no address is given twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn as_071_clients_ahead_and_others_write_together() {
+    let s = Running::start().await;
+    let clients = [s.client.clone(), s.space.client_ahead(&Identity::admin())];
+    s.post(MAPS, config_map("shared", json!({}))).await;
+    let mut writers = JoinSet::new();
+    for (number, client) in clients.into_iter().enumerate() {
+        writers.spawn(async move {
+            let send = async |method: &str, path: String, body: Value| {
+                let content =
+                    if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+                let request =
+                    http::Request::builder().method(method).uri(path).header("content-type", content);
+                let request = request.body(body.to_string().into_bytes()).unwrap();
+                client.request::<Value>(request).await.unwrap()
+            };
+            let mut addresses = Vec::new();
+            for round in 0..20 {
+                let name = format!("of-{number}-{round}");
+                let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+                send("POST", "/api/v1/namespaces".into(), namespace).await;
+                let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+                    "spec": {"ports": [{"port": 80}]}});
+                let service = send("POST", format!("/api/v1/namespaces/{name}/services"), service).await;
+                addresses.push(service["spec"]["clusterIP"].as_str().unwrap().to_owned());
+                send("PATCH", format!("{MAPS}/shared"), json!({"data": {(name): "here"}})).await;
+            }
+            addresses
+        });
+    }
+    let mut addresses: Vec<_> = writers.join_all().await.concat();
+    addresses.sort();
+    addresses.dedup();
+    assert_eq!(addresses.len(), 40);
+    let shared = s.get(&format!("{MAPS}/shared")).await.unwrap();
+    assert_eq!(shared["data"].as_object().unwrap().len(), 40, "{shared}");
+    s.stop().await;
+}

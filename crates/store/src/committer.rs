@@ -1,6 +1,6 @@
-//! The one writer: checks, numbers, makes durable, then shows.
+//! The one who decides: checks and numbers writes, and shows them to those who do not wait for the disk.
 //!
-//! Whatever waits when a commit begins goes into it, whatever space it is for: one `fsync` serves all.
+//! Whatever waits when a batch begins goes into it, whatever space it is for; the journal makes it durable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,38 +10,49 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-use crate::disk::{Change, Disk};
-use crate::engine::Limits;
 use crate::hub::weight;
+use crate::journal::{Answer, Batch, Journal, Part, Verdict};
 use crate::space::Shared;
 use crate::state::State;
-use crate::{Action, Encoded, Entry, Event, EventKind, Expect, Key, Revision, StoreError, Write};
+use crate::{Action, Encoded, Entry, Event, EventKind, Expect, Key, Pace, Revision, StoreError, Write};
 
 /// Most writes of one batch.
 const BATCH: usize = 1024;
 /// Most bytes of one batch (the last write may go beyond).
 const BATCH_BYTES: usize = 8 << 20;
-/// Recent events any space may keep, however many spaces there are.
-const SHARE_MIN: usize = 128 << 10;
-
-type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// What the committer is asked to do.
 pub(crate) enum Request {
-    Write { space: Arc<Shared>, write: Write, answer: Answer<Arc<Entry>>, room: OwnedSemaphorePermit },
-    Remove { space: Arc<Shared>, answer: Answer<()> },
-    Stop { answer: Option<oneshot::Sender<()>> },
+    Write {
+        space: Arc<Shared>,
+        pace: Pace,
+        write: Write,
+        answer: Answer<Arc<Entry>>,
+        room: OwnedSemaphorePermit,
+    },
+    /// Wait for all before it.
+    Settle {
+        answer: Answer<()>,
+    },
+    Remove {
+        space: Arc<Shared>,
+        answer: Answer<()>,
+    },
+    Stop {
+        answer: Option<oneshot::Sender<()>>,
+    },
 }
 
 struct Waiting {
     space: Arc<Shared>,
+    pace: Pace,
     write: Write,
     answer: Answer<Arc<Entry>>,
-    /// Its part of the backlog, given back when it has been answered.
+    /// Its part of the backlog, given back when it is durable.
     room: OwnedSemaphorePermit,
 }
 
-/// A space's part of a batch.
+/// A space's part of a batch that is being decided.
 struct Working {
     space: Arc<Shared>,
     state: State,
@@ -50,28 +61,20 @@ struct Working {
 }
 
 pub(crate) struct Committer {
-    disk: Option<Disk>,
+    journal: Journal,
     waiting: mpsc::Receiver<Request>,
     stopping: Arc<AtomicBool>,
     failure: Arc<Mutex<Option<StoreError>>>,
-    limits: Limits,
-    /// Number of spaces with events.
-    spaces: usize,
-    /// Bytes of recent events over all spaces.
-    kept: usize,
 }
 
 impl Committer {
     pub(crate) fn new(
-        disk: Option<Disk>,
+        journal: Journal,
         waiting: mpsc::Receiver<Request>,
         stopping: Arc<AtomicBool>,
         failure: Arc<Mutex<Option<StoreError>>>,
-        limits: Limits,
-        spaces: usize,
-        kept: usize,
     ) -> Self {
-        Self { disk, waiting, stopping, failure, limits, spaces, kept }
+        Self { journal, waiting, stopping, failure }
     }
 
     pub(crate) fn run(mut self) {
@@ -86,14 +89,13 @@ impl Committer {
             }
         }
         self.waiting.close();
+        let mut stops = Vec::from_iter(stop);
         while let Ok(request) = self.waiting.try_recv() {
-            if let Some(Some(answer)) = self.take(request) {
-                let _ = answer.send(());
-            }
+            stops.extend(self.take(request).flatten());
         }
         // Closes the file and releases the lock before anyone hears that we are done.
-        drop(self.disk.take());
-        if let Some(answer) = stop {
+        self.journal.finish();
+        for answer in stops {
             let _ = answer.send(());
         }
     }
@@ -106,16 +108,23 @@ impl Committer {
         let mut next = Some(request);
         while let Some(request) = next.take() {
             match request {
-                Request::Write { space, write, answer, room } => {
+                Request::Write { space, pace, write, answer, room } => {
                     bytes += write.size();
-                    batch.push(Waiting { space, write, answer, room });
+                    batch.push(Waiting { space, pace, write, answer, room });
                     if batch.len() < BATCH && bytes < BATCH_BYTES {
                         next = self.waiting.try_recv().ok();
                     }
                 }
+                Request::Settle { answer } => {
+                    self.commit(std::mem::take(&mut batch));
+                    self.hand_on(Batch { settled: vec![answer], ..Batch::default() });
+                }
                 Request::Remove { space, answer } => {
                     self.commit(std::mem::take(&mut batch));
-                    let _ = answer.send(self.remove(&space));
+                    space.removed.store(true, Ordering::Release);
+                    if !self.journal.remove(space, answer) {
+                        self.lost();
+                    }
                 }
                 Request::Stop { answer } => {
                     self.commit(batch);
@@ -127,7 +136,7 @@ impl Committer {
         None
     }
 
-    fn commit(&mut self, batch: Vec<Waiting>) {
+    fn commit(&self, batch: Vec<Waiting>) {
         if batch.is_empty() {
             return;
         }
@@ -139,94 +148,44 @@ impl Committer {
             return;
         }
         let mut parts = BTreeMap::new();
-        let mut results = Vec::with_capacity(batch.len());
-        let mut taken = Vec::with_capacity(batch.len());
-        for Waiting { space, write, answer, room } in batch {
-            taken.push(room);
+        let mut decided = Batch::default();
+        let mut early = Vec::new();
+        for Waiting { space, pace, write, answer, room } in batch {
+            decided.rooms.push(room);
             let result = if space.removed.load(Ordering::Acquire) {
                 Err(StoreError::Closed)
             } else {
-                let part = parts.entry(space.id).or_insert_with(|| Working::new(space));
-                part.apply(write)
+                parts.entry(space.id).or_insert_with(|| Working::new(space)).apply(write)
             };
-            results.push((answer, result));
+            match pace {
+                Pace::Ahead => early.push(Verdict { answer, result }),
+                Pace::Durable | Pace::Deciding => decided.answers.push(Verdict { answer, result }),
+            }
         }
-        match self.make_durable(parts) {
-            // Also conflicts are told only now: what they show may be of this batch.
-            Ok(()) => {
-                for (answer, result) in results {
-                    let _ = answer.send(result);
-                }
-            }
-            Err(error) => {
-                for (answer, _) in results {
-                    let _ = answer.send(Err(error.clone()));
-                }
-            }
+        let changed = parts.into_values().filter(|part| !part.events.is_empty());
+        decided.parts = changed.map(Working::decided).collect();
+        for part in &decided.parts {
+            part.space.ahead.publish(part.state.clone(), part.events.iter().cloned(), 0);
+        }
+        early.into_iter().for_each(Verdict::tell);
+        self.hand_on(decided);
+    }
+
+    fn hand_on(&self, batch: Batch) {
+        if !self.journal.batch(batch) {
+            self.lost();
         }
     }
 
-    fn make_durable(&mut self, parts: BTreeMap<u32, Working>) -> Result<(), StoreError> {
-        let mut changed: Vec<_> = parts.into_values().filter(|part| !part.events.is_empty()).collect();
-        if changed.is_empty() {
-            return Ok(());
-        }
-        let excess: Vec<usize> = changed.iter().map(|part| self.excess(part)).collect();
-        if let Some(disk) = &self.disk {
-            let changes = changed.iter().zip(&excess).map(|(part, &excess)| part.change(excess));
-            disk.write(changes).map_err(|error| self.poison(error))?;
-        }
-        for (part, excess) in changed.drain(..).zip(excess) {
-            let before = part.space.hub.lock().ring.bytes;
-            if !part.space.persisted.swap(true, Ordering::Relaxed) {
-                self.spaces += 1;
-            }
-            part.space.publish(part.state, part.events, excess);
-            let after = part.space.hub.lock().ring.bytes;
-            self.kept = self.kept + after - before;
-        }
-        Ok(())
-    }
-
-    fn excess(&self, part: &Working) -> usize {
-        let share = if self.kept > self.limits.total_event_bytes {
-            (self.limits.total_event_bytes / self.spaces.max(1)).max(SHARE_MIN)
-        } else {
-            usize::MAX
-        };
-        let bytes = self.limits.event_bytes.min(share);
-        part.space.hub.lock().ring.excess(part.events.len(), part.bytes, self.limits.events, bytes)
-    }
-
-    fn remove(&mut self, space: &Arc<Shared>) -> Result<(), StoreError> {
-        if let Some(failure) = self.failure.lock().clone() {
-            return Err(failure);
-        }
-        if space.persisted.load(Ordering::Relaxed) {
-            if let Some(disk) = &self.disk {
-                disk.remove(space.id).map_err(|error| self.poison(error))?;
-            }
-            self.spaces -= 1;
-        }
-        space.removed.store(true, Ordering::Release);
-        let mut hub = space.hub.lock();
-        hub.close(&StoreError::Closed);
-        self.kept -= hub.ring.bytes;
-        Ok(())
-    }
-
-    /// After a failed write nobody knows what the disk holds, so nothing more is written until it is read again.
-    fn poison(&self, error: redb::Error) -> StoreError {
-        let error = Arc::new(error);
-        tracing::error!(%error, "the disk refused a write; no more are accepted");
-        *self.failure.lock() = Some(StoreError::Poisoned(error.clone()));
-        StoreError::Disk(error)
+    /// Nobody takes batches any more, which only a defect can bring about: nothing is accepted from now on.
+    fn lost(&self) {
+        self.failure.lock().get_or_insert(StoreError::Closed);
     }
 }
 
 impl Working {
     fn new(space: Arc<Shared>) -> Self {
-        let state = State::clone(&space.published.load());
+        let state = State::clone(&space.ahead.published.load());
         Self { space, state, events: Vec::new(), bytes: 0 }
     }
 
@@ -263,25 +222,9 @@ impl Working {
         Ok(entry)
     }
 
-    /// What the disk is to do when the `excess` oldest events go.
-    fn change(&self, excess: usize) -> Change<'_> {
-        let hub = self.space.hub.lock();
-        let mut obsolete = Vec::new();
-        let mut floor = hub.ring.floor;
-        for event in hub.ring.events.iter().take(excess) {
-            obsolete.extend(event.previous.as_ref().map(|previous| previous.revision));
-            if event.kind == EventKind::Deleted {
-                obsolete.push(event.entry.revision);
-            }
-            floor = event.entry.revision;
-        }
-        let describe = excess > 0 || !self.space.persisted.load(Ordering::Relaxed);
-        Change {
-            space: self.space.id,
-            events: &self.events,
-            obsolete,
-            describe: describe.then_some((&*self.space.name, floor)),
-        }
+    fn decided(self) -> Part {
+        let Self { space, state, events, bytes } = self;
+        Part { space, state: Arc::new(state), events, bytes }
     }
 }
 

@@ -10,12 +10,13 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use crate::StoreError;
 use crate::committer::{Committer, Request};
 use crate::disk::{Disk, Loaded};
 use crate::hub::Ring;
+use crate::journal::Journal;
 use crate::space::{Shared, SpaceStore};
 use crate::state::State;
+use crate::{Pace, StoreError};
 
 /// Bounds on what is kept.
 #[derive(Clone, Debug)]
@@ -138,12 +139,13 @@ impl Engine {
         let failure = Arc::new(Mutex::new(None));
         let path = disk.as_ref().map(|disk| disk.path().to_owned()).unwrap_or_default();
         let spaces = registry.spaces.len();
-        let committer =
-            Committer::new(disk, waiting, stopping.clone(), failure.clone(), limits.clone(), spaces, kept);
+        let failed = |source| StoreError::Access { path: path.clone(), source: Arc::new(source) };
+        let journal = Journal::start(disk, failure.clone(), limits.clone(), spaces, kept).map_err(failed)?;
+        let committer = Committer::new(journal, waiting, stopping.clone(), failure.clone());
         let thread = std::thread::Builder::new()
             .name("store-commit".into())
             .spawn(move || committer.run())
-            .map_err(|source| StoreError::Access { path, source: Arc::new(source) })?;
+            .map_err(failed)?;
         let inner = Inner {
             requests,
             room: Arc::new(Semaphore::new(units(&limits))),
@@ -173,7 +175,7 @@ impl Engine {
                 shared
             }
         };
-        Ok(SpaceStore { shared, engine: self.inner.clone() })
+        Ok(SpaceStore { shared, engine: self.inner.clone(), pace: Pace::Durable, seen: None })
     }
 
     /// Names of all spaces, in order.
@@ -250,7 +252,7 @@ impl Inner {
         }
         let spaces: Vec<_> = self.registry.lock().spaces.values().cloned().collect();
         for space in spaces {
-            space.hub.lock().close(&StoreError::Closed);
+            space.close(&StoreError::Closed);
         }
     }
 }

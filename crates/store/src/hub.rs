@@ -16,7 +16,7 @@ use crate::{Collection, Event, Revision, Scope, StoreError};
 const STRIDE: usize = 512;
 
 /// Recent events, oldest first: all with revision above `floor`, none at or below.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Ring {
     pub(crate) events: VecDeque<Arc<Event>>,
     pub(crate) floor: Revision,
@@ -62,6 +62,11 @@ impl Ring {
         }
         self.bytes -= gone.iter().map(|event| weight(event)).sum::<usize>();
         gone
+    }
+
+    /// Drops the events up to `floor`; they are returned to be freed outside of locks.
+    pub(crate) fn prune_through(&mut self, floor: Revision) -> Vec<Arc<Event>> {
+        self.prune(self.events.partition_point(|event| event.entry.revision <= floor))
     }
 
     fn after(&self, revision: Revision) -> impl Iterator<Item = &Arc<Event>> {
@@ -195,7 +200,7 @@ impl Hub {
     }
 
     /// Takes the events of one batch. `state` shows all of them.
-    pub(crate) fn publish(&mut self, state: Arc<State>, events: Vec<Arc<Event>>) {
+    pub(crate) fn publish(&mut self, state: Arc<State>, events: impl IntoIterator<Item = Arc<Event>>) {
         self.state = state;
         for event in events {
             for watcher in self.everything.values() {

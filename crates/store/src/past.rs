@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::space::Shared;
+use crate::space::Face;
 use crate::state::{State, View};
 use crate::tree::Tree;
 use crate::{Collection, Revision, StoreError};
@@ -13,7 +13,7 @@ use crate::{Collection, Revision, StoreError};
 /// The events are taken from the hub a stride at a time: the committer, which needs the hub to show what it has
 /// written, never waits for a whole history. What is written meanwhile is newer than where this began.
 pub(crate) struct Past<'a> {
-    space: &'a Shared,
+    face: &'a Face,
     collection: &'a Collection,
     wanted: Revision,
     reached: Revision,
@@ -23,23 +23,23 @@ pub(crate) struct Past<'a> {
 impl<'a> Past<'a> {
     /// Begins at the present.
     pub(crate) fn begin(
-        space: &'a Shared,
+        face: &'a Face,
         collection: &'a Collection,
         wanted: Revision,
     ) -> Result<Self, StoreError> {
         // Read before the hub is locked: whoever sees a state finds its events there.
-        let state: Arc<State> = space.published.load_full();
+        let state: Arc<State> = face.published.load_full();
         if wanted > state.revision {
             return Err(StoreError::Future { asked: wanted, current: state.revision });
         }
         let tree = state.content(collection).map(|content| content.tree.clone()).unwrap_or_default();
-        Ok(Self { space, collection, wanted, reached: state.revision, tree })
+        Ok(Self { face, collection, wanted, reached: state.revision, tree })
     }
 
     /// Undoes a stride; `true` once there is nothing left to undo.
     pub(crate) fn step(&mut self) -> Result<bool, StoreError> {
         let (events, reached) =
-            self.space.hub.lock().events_before(self.collection, self.wanted, self.reached)?;
+            self.face.hub.lock().events_before(self.collection, self.wanted, self.reached)?;
         for event in events {
             match &event.previous {
                 Some(previous) => drop(self.tree.insert(previous.clone())),

@@ -126,3 +126,14 @@ pub struct Scope {
     pub collection: Collection,
     pub namespace: Option<Arc<str>>,
 }
+
+/// Which writes a handle shows, and when its own are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Once they are on the disk.
+    Durable,
+    /// Shows as `Ahead`, done as `Durable`.
+    Deciding,
+    /// Once they have their place in the order of all writes.
+    Ahead,
+}

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 
 use crate::hub::{Next, Watcher};
-use crate::space::Shared;
-use crate::{Event, Revision, Scope, StoreError};
+use crate::space::{Face, Shared};
+use crate::{Event, Pace, Revision, Scope, StoreError};
 
 /// The events of a [`Scope`], or of the whole space, after a revision, in order, without gap or duplicate.
 ///
@@ -15,6 +15,7 @@ use crate::{Event, Revision, Scope, StoreError};
 #[derive(Debug)]
 pub struct Watch {
     space: Arc<Shared>,
+    pace: Pace,
     watcher: Arc<Watcher>,
     scope: Option<Scope>,
     id: u64,
@@ -23,11 +24,12 @@ pub struct Watch {
 impl Watch {
     pub(crate) fn start(
         space: Arc<Shared>,
+        pace: Pace,
         scope: Option<Scope>,
         after: Revision,
     ) -> Result<Self, StoreError> {
-        let (id, watcher) = space.hub.lock().subscribe(scope.as_ref(), after)?;
-        Ok(Self { space, watcher, scope, id })
+        let (id, watcher) = space.face(pace).hub.lock().subscribe(scope.as_ref(), after)?;
+        Ok(Self { space, pace, watcher, scope, id })
     }
 
     /// Waits for the next event. Cancel safe. After an error every further call returns the same error.
@@ -49,10 +51,14 @@ impl Watch {
     /// waiting, or the watch has ended. For bookmarks.
     pub fn progress(&mut self) -> Option<Revision> {
         // Read before looking at the queue: what comes later is above it.
-        let delivered = Revision(self.space.delivered.load(Ordering::Acquire));
+        let delivered = Revision(self.face().delivered.load(Ordering::Acquire));
         self.watcher
-            .is_caught_up(|| self.space.hub.lock().refill(self.scope.as_ref(), &self.watcher))
+            .is_caught_up(|| self.face().hub.lock().refill(self.scope.as_ref(), &self.watcher))
             .then_some(delivered)
+    }
+
+    fn face(&self) -> &Face {
+        self.space.face(self.pace)
     }
 
     fn take(&mut self, waker: Option<&Waker>) -> Result<Option<Arc<Event>>, StoreError> {
@@ -60,7 +66,7 @@ impl Watch {
             match self.watcher.next(waker)? {
                 Next::Event(event) => return Ok(Some(event)),
                 Next::Idle => return Ok(None),
-                Next::Behind => self.space.hub.lock().refill(self.scope.as_ref(), &self.watcher),
+                Next::Behind => self.face().hub.lock().refill(self.scope.as_ref(), &self.watcher),
             }
         }
     }
@@ -68,6 +74,6 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.space.hub.lock().unsubscribe(self.scope.as_ref(), self.id);
+        self.face().hub.lock().unsubscribe(self.scope.as_ref(), self.id);
     }
 }

@@ -65,8 +65,7 @@ pub(crate) async fn store_new(
         managed::track_update(&cx.descriptor.schema, None, &mut object, &writer(cx, options, None));
     }
     // Kinds that hand out numbers (cluster IPs, node ports) must not do so twice at once.
-    let allocation = cx.descriptor.plural == "services" && cx.descriptor.group.is_empty();
-    let _turn = if allocation { Some(cx.shared.allocation.lock().await) } else { None };
+    let _turn = if cx.allocates() { Some(cx.shared.allocation.lock().await) } else { None };
     if meta_str(&object, "generateName").is_empty() || !meta_str(&object, "name").is_empty() {
         prepare_new(cx, &mut object, options).await?;
         return commit_new(cx, &object, options).await;
@@ -102,8 +101,8 @@ fn refuse_terminating(cx: &Cx<'_>, object: &Value) -> Result<(), ApiError> {
 /// Server-decided fields and validation.
 async fn prepare_new(cx: &mut Cx<'_>, object: &mut Value, options: &WriteOptions) -> Result<(), ApiError> {
     let d = cx.descriptor.clone();
-    let store = cx.shared.config.store.clone();
-    let lookup = LiveLookup(&store);
+    let store = cx.store;
+    let lookup = LiveLookup(store);
     let context = WriteContext {
         user: cx.user,
         now: &cx.now,
@@ -206,7 +205,7 @@ pub(crate) fn escalation(cx: &Cx<'_>, new: &Value, old: Option<&Value>) -> Resul
 
 async fn commit_new(cx: &Cx<'_>, object: &Value, options: &WriteOptions) -> Result<Bytes, ApiError> {
     let d = cx.descriptor;
-    let store = &cx.shared.config.store;
+    let store = cx.store;
     let key = key(d, cx.namespace(), meta_str(object, "name"));
     if options.dry_run {
         if let Some(entry) = store.snapshot().get(&key) {

@@ -177,7 +177,7 @@ async fn attempt(cx: &Cx<'_>, entry: &Arc<Entry>, options: &DeleteOptions) -> Re
         return Ok(if stays { Outcome::Pending(text) } else { Outcome::Gone { last: text, uid } });
     }
     let d = cx.descriptor;
-    let store = &cx.shared.config.store;
+    let store = cx.store;
     let unchanged = if marked == live { encode::split(&entry.value, entry.meta.clone()) } else { None };
     let encoded =
         unchanged.unwrap_or_else(|| encode::encode(&to_storage(d, &marked), &d.storage_api_version, &d.kind));
@@ -225,7 +225,7 @@ fn mark(cx: &Cx<'_>, live: &Value, options: &DeleteOptions) -> Result<(Value, bo
         return Ok((marked, true));
     }
     if first {
-        let store = cx.shared.config.store.clone();
+        let store = cx.store.clone();
         let lookup = LiveLookup(&store);
         let context = WriteContext {
             user: cx.user,
@@ -372,7 +372,7 @@ async fn spend_budget(cx: &Cx<'_>, name: &str, dry_run: bool) -> Result<(), ApiE
     for _ in 0..ATTEMPTS {
         let stored = cx.stored(name)?;
         let pod = Presenter::new(cx.descriptor).value(&stored)?;
-        let snapshot = cx.shared.config.store.snapshot();
+        let snapshot = cx.store.snapshot();
         let view = snapshot.view(&budgets);
         let entries: Vec<_> = view.iter(Some(cx.namespace()), None).cloned().collect();
         let found = entries.iter().map(|entry| presenter.value(entry)).collect::<Result<Vec<_>, _>>()?;
@@ -382,7 +382,7 @@ async fn spend_budget(cx: &Cx<'_>, name: &str, dry_run: bool) -> Result<(), ApiE
         let spent = kinds::disrupted(budget, name, &cx.now);
         let encoded = encode::encode(&to_storage(kind, &spent), &kind.storage_api_version, &kind.kind);
         let expect = Expect::At(entry.revision);
-        match put(&cx.shared.config.store, entry.key.clone(), expect, encoded).await {
+        match put(cx.store, entry.key.clone(), expect, encoded).await {
             Ok(_) => return Ok(()),
             Err(CommitError::Conflict(_)) => {}
             Err(CommitError::Other(error)) => return Err(error),

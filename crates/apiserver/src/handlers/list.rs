@@ -175,7 +175,7 @@ fn decode_token(text: &str) -> Result<Token, ApiError> {
 
 /// The view and start position that a list asks for.
 async fn view(cx: &Cx<'_>, options: &ListOptions) -> Result<(View, Option<(String, String)>), ApiError> {
-    let store = &cx.shared.config.store;
+    let store = cx.store;
     let collection = &cx.descriptor.collection;
     if !options.continue_token.is_empty() {
         if !matches!(options.resource_version.as_str(), "" | "0") {
@@ -198,7 +198,7 @@ async fn view(cx: &Cx<'_>, options: &ListOptions) -> Result<(View, Option<(Strin
 }
 
 async fn exact(cx: &Cx<'_>, asked: u64) -> Result<(View, Option<(String, String)>), ApiError> {
-    let store = &cx.shared.config.store;
+    let store = cx.store;
     wait_for(store, asked).await?;
     let view =
         store.collection_at(&cx.descriptor.collection, Revision(asked)).map_err(|e| store_error(&e))?;
@@ -206,7 +206,7 @@ async fn exact(cx: &Cx<'_>, asked: u64) -> Result<(View, Option<(String, String)
 }
 
 fn continued(cx: &Cx<'_>, options: &ListOptions) -> Result<(View, Option<(String, String)>), ApiError> {
-    let store = &cx.shared.config.store;
+    let store = cx.store;
     let collection = &cx.descriptor.collection;
     let token = decode_token(&options.continue_token)?;
     let last = token.start.strip_suffix('\0').unwrap_or(&token.start);

@@ -137,7 +137,7 @@ pub(crate) fn check_namespace(cx: &Cx<'_>, name: &str) -> Result<(), ApiError> {
         return Ok(());
     }
     let key = key_of(&store::Collection::new("", "namespaces"), "", namespace);
-    let Some(entry) = cx.shared.config.store.snapshot().get(&key) else {
+    let Some(entry) = cx.store.snapshot().get(&key) else {
         return Err(ApiError::not_found("", "namespaces", namespace));
     };
     // Deletion shows in the metadata, which is all that is looked at: this runs for every create.

@@ -33,11 +33,13 @@ use crate::server::Shared;
 
 pub(crate) use metadata::rfc3339;
 pub(crate) use read::Presenter;
-pub(crate) use store_access::{LiveLookup, StoreLookup};
+pub(crate) use store_access::{LiveLookup, StoreLookup, store_error};
 
 /// One request on its way through a handler.
 pub(crate) struct Cx<'a> {
     pub shared: &'a Arc<Shared>,
+    /// What is durable, for who only reads; what is decided, for writes and for callers that are ahead.
+    pub store: &'a store::SpaceStore,
     pub catalog: &'a Arc<Catalog>,
     pub descriptor: &'a Arc<Descriptor>,
     pub info: &'a RequestInfo,
@@ -85,7 +87,12 @@ impl Cx<'_> {
     /// The object of this request's resource and namespace as stored now, or the 404 that says it is not there.
     pub(crate) fn stored(&self, name: &str) -> Result<Arc<store::Entry>, ApiError> {
         let key = store_access::key(self.descriptor, self.namespace(), name);
-        self.shared.config.store.snapshot().get(&key).ok_or_else(|| self.not_found(name))
+        self.store.snapshot().get(&key).ok_or_else(|| self.not_found(name))
+    }
+
+    /// Whether writing the object may take a number of a limited range.
+    pub(crate) fn allocates(&self) -> bool {
+        self.descriptor.plural == "services" && self.descriptor.group.is_empty()
     }
 
     pub(crate) fn not_found(&self, name: &str) -> ApiError {
@@ -278,7 +285,7 @@ async fn subresource(cx: &mut Cx<'_>, method: &Method, body: Bytes) -> Result<Re
 fn review(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
     let media = cx.media(Endpoint::Plain)?;
     let object = create::decode_review(cx, body)?;
-    let lookup = StoreLookup::new(&cx.shared.config.store);
+    let lookup = StoreLookup::new(cx.store);
     let review = reviews::ReviewContext {
         user: cx.user,
         authorizer: &cx.shared.config.authorizer,
@@ -298,7 +305,7 @@ fn token(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
     };
     let media = cx.media(Endpoint::Plain)?;
     let object = create::decode_token_request(cx, body)?;
-    let lookup = StoreLookup::new(&cx.shared.config.store);
+    let lookup = StoreLookup::new(cx.store);
     let answer =
         issuer.request(&lookup, cx.namespace(), cx.info.path_name(), object, jiff::Timestamp::now())?;
     output::value(http::StatusCode::CREATED, media, &answer)

@@ -118,7 +118,7 @@ pub(crate) async fn wait_for(store: &SpaceStore, revision: u64) -> Result<(), Ap
 pub(crate) async fn get(cx: &mut Cx<'_>) -> Result<Response<Body>, ApiError> {
     let media = cx.media_of(false)?;
     let options = ListOptions::parse_get(cx.query)?;
-    let store = &cx.shared.config.store;
+    let store = cx.store;
     if let Some(revision) = options {
         wait_for(store, revision).await?;
     }

@@ -87,7 +87,7 @@ enum Attempt {
 /// Reads, changes and writes until the write wins or cannot.
 pub(crate) async fn run(cx: &mut Cx<'_>, update: &Update<'_>) -> Result<(StatusCode, Bytes), ApiError> {
     let warned = cx.warnings.len();
-    let allocation = cx.descriptor.plural == "services" && cx.descriptor.group.is_empty();
+    let allocation = cx.allocates();
     for _ in 0..ATTEMPTS {
         cx.warnings.truncate(warned);
         let Ok(entry) = cx.stored(update.name) else {
@@ -203,8 +203,8 @@ async fn prepare(
         managed::track_update(&d.schema, Some(live), new, &who);
     }
     let owned = meta(new, "managedFields").cloned();
-    let store = cx.shared.config.store.clone();
-    let lookup = LiveLookup(&store);
+    let store = cx.store;
+    let lookup = LiveLookup(store);
     let context = WriteContext {
         user: cx.user,
         now: &cx.now,
@@ -260,7 +260,7 @@ async fn remove_finished(
     let d = cx.descriptor;
     if !update.options.dry_run {
         let last = encode::encode(&to_storage(d, new), &d.storage_api_version, &d.kind);
-        remove(&cx.shared.config.store, entry.key.clone(), Expect::At(entry.revision), last).await?;
+        remove(cx.store, entry.key.clone(), Expect::At(entry.revision), last).await?;
     }
     Ok(encode::text(new, &d.api_version(), &d.kind))
 }
@@ -277,13 +277,8 @@ async fn store_changed(
         return Ok(encode::text(new, &d.api_version(), &d.kind));
     }
     let encoded = encode::encode(&to_storage(d, new), &d.storage_api_version, &d.kind);
-    let stored = super::store_access::put(
-        &cx.shared.config.store,
-        entry.key.clone(),
-        Expect::At(entry.revision),
-        encoded,
-    )
-    .await?;
+    let stored =
+        super::store_access::put(cx.store, entry.key.clone(), Expect::At(entry.revision), encoded).await?;
     Ok(presenter.present(&stored))
 }
 
@@ -300,7 +295,7 @@ pub(crate) async fn bind(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>,
     let d = cx.descriptor.clone();
     let name = cx.info.path_name().to_owned();
     for _ in 0..ATTEMPTS {
-        let store = &cx.shared.config.store;
+        let store = cx.store;
         let entry = cx.stored(&name)?;
         let mut pod = Presenter::new(&d).value(&entry)?;
         kinds::bind(&mut pod, &binding.value, &cx.now)?;

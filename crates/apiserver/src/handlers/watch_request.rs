@@ -70,7 +70,7 @@ fn lifetime(options: &ListOptions) -> Duration {
 
 /// The store's watch, and the objects to show before its events.
 async fn start(cx: &Cx<'_>, options: &ListOptions) -> Result<Start, ApiError> {
-    let store = &cx.shared.config.store;
+    let store = cx.store;
     let namespace = Some(cx.namespace()).filter(|n| !n.is_empty());
     let scope = Scope { collection: cx.descriptor.collection.clone(), namespace: namespace.map(Into::into) };
     let revision = options.revision()?.filter(|r| *r != 0);

@@ -1,5 +1,8 @@
 //! Which components run for which space. The only place where embedded spaces and components meet: a component
 //! gets clients, a configuration and a token, and can't tell an embedded space from a distant cluster.
+//!
+//! The components between an object in a WDS and its copy in a cluster, and back, write to nothing but spaces of this
+//! process: they get clients that do not wait for the disk (`client_ahead`). What leaves the process is durable.
 
 use std::sync::Arc;
 
@@ -154,7 +157,8 @@ async fn description_space(running: &mut Installation, wds: &Wds, ready: &mut Re
             .or_fail(format!("defining the API kinds of {name}"))?;
     }
     let run: Run = Box::new(move |stop, ready| {
-        let (wds, its) = (w.client(&rbac::controller_manager()), i.client(&rbac::controller_manager()));
+        let me = rbac::controller_manager();
+        let (wds, its) = (w.client_ahead(&me), i.client_ahead(&me));
         let config = controller_manager::Config { ready, ..controller_manager::Config::new(&of, &its_name) };
         Box::pin(async move {
             controller_manager::run(wds, its, config, stop).await.context("controller manager")
@@ -168,7 +172,8 @@ async fn description_space(running: &mut Installation, wds: &Wds, ready: &mut Re
     }
     let of = name.clone();
     let run: Run = Box::new(move |stop, ready| {
-        let (wds, its) = (wds_space.client(&rbac::transport()), its_space.client(&rbac::transport()));
+        let me = rbac::transport();
+        let (wds, its) = (wds_space.client_ahead(&me), its_space.client_ahead(&me));
         let config = transport::Config { ready, ..transport::Config::new(&of) };
         Box::pin(async move { transport::run(wds, its, config, stop).await.context("transport controller") })
     });
@@ -250,7 +255,7 @@ fn execution_cluster(
             external_urls: vec![spoke.url().to_owned()],
             connect: Arc::new(move |credential| {
                 let client =
-                    showing.client_by_certificate(&credential.certificate).map_err(|e| e.to_string());
+                    showing.client_ahead_by_certificate(&credential.certificate).map_err(|e| e.to_string());
                 Box::pin(async move { client })
             }),
             connection: to_hub.clone(),
@@ -275,7 +280,7 @@ fn execution_cluster(
     let known = enrolled.clone();
     let run: Run = Box::new(move |stop, ready| {
         let (hub_client, mut joined) = (connection.client(), joined.subscribe());
-        let client = spoke.client(&rbac::enrolled(&Subject::work_agent_account()));
+        let client = spoke.client_ahead(&rbac::enrolled(&Subject::work_agent_account()));
         let config =
             ocm::work_agent::Config { ready: ready.clone(), ..ocm::work_agent::Config::new(&of, hub.url()) };
         let (first, known) = (first.clone(), known.clone());
@@ -297,7 +302,7 @@ fn execution_cluster(
     if let Some(addon) = reports {
         let of = name.clone();
         let run: Run = Box::new(move |stop, ready| {
-            let client = wec.client(&rbac::enrolled(&Subject::status_agent_account()));
+            let client = wec.client_ahead(&rbac::enrolled(&Subject::status_agent_account()));
             let (first, known, addon, of) = (gate.clone(), enrolled.clone(), addon.clone(), of.clone());
             Box::pin(async move {
                 if !first.accepted(known, &ready, &stop).await {

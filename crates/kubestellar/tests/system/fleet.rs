@@ -1,10 +1,11 @@
 //! A WDS, an ITS and four clusters in memory, with controllers that stop and die while users keep them busy.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::{self, Event, watcher};
@@ -189,10 +190,47 @@ impl Fleet {
     async fn settled(&self, what: &str) {
         for (cluster, wanted) in self.model().await {
             let maps: Api<ConfigMap> = Api::all(self.client(cluster));
-            until(&maps, &format!("{what}: {} objects in {cluster}", wanted.len()), |all| {
+            let what = format!("{what}: {} objects in {cluster}", wanted.len());
+            let settled = until(&maps, &what, |all| {
                 all.len() == wanted.len() && all.iter().all(|(name, it)| wanted.get(name) == Some(&value(it)))
-            })
-            .await;
+            });
+            if let Err(never) = AssertUnwindSafe(settled).catch_unwind().await {
+                self.show(cluster, &wanted).await;
+                std::panic::resume_unwind(never);
+            }
+        }
+    }
+
+    /// Where it is that the objects of a cluster are not as they should be.
+    async fn show(&self, cluster: &str, wanted: &BTreeMap<String, String>) {
+        let all = ListParams::default();
+        let (wds, its, wec) = (self.client("wds1"), self.client("its1"), self.client(cluster));
+        let maps = Api::<ConfigMap>::all(wec.clone()).list(&all).await.unwrap().items;
+        let there: BTreeMap<_, _> = maps
+            .iter()
+            .map(|it| (format!("{}/{}", it.namespace().unwrap(), it.name_any()), value(it)))
+            .collect();
+        println!(
+            "wanted, and not there: {:?}",
+            wanted.iter().filter(|it| there.get(it.0) != Some(it.1)).collect::<Vec<_>>()
+        );
+        println!(
+            "there, and not wanted: {:?}",
+            there.iter().filter(|it| !wanted.contains_key(it.0)).collect::<Vec<_>>()
+        );
+        for (client, version, kind, namespace) in [
+            (&wds, POLICY.0, POLICY.1, None),
+            (&wds, POLICY.0, "Binding", None),
+            (&its, "work.open-cluster-management.io/v1", "ManifestWork", Some(cluster)),
+            (&wec, "work.open-cluster-management.io/v1", "AppliedManifestWork", None),
+        ] {
+            for it in dynamic(client, version, kind, namespace).list(&all).await.unwrap().items {
+                let text = json!({"metadata": {
+                    "generation": it.metadata.generation, "finalizers": it.metadata.finalizers,
+                    "deletion": it.metadata.deletion_timestamp, "version": it.metadata.resource_version,
+                }, "spec": it.data["spec"], "status": it.data["status"]});
+                println!("{kind} {}: {text}", it.name_any());
+            }
         }
     }
 }

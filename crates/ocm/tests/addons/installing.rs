@@ -68,7 +68,7 @@ async fn ocm_a_80_install_everywhere() {
         // The certificate is good for what the add-on may do, and for nothing more.
         let pem = secret["data"]["tls.crt"].as_str().expect("a certificate");
         let pem = String::from_utf8(base64(pem)).expect("PEM");
-        let hub = runtime::rest::Rest::new(w.spaces[0].client_by_certificate(&pem).expect("a client"));
+        let hub = runtime::rest::Rest::new(w.spaces[0].client_ahead_by_certificate(&pem).expect("a client"));
         hub.list::<Value>(&gvr("manifestworks"), &cluster, "").await.expect("its works");
         let other = if space == 1 { "c2" } else { "c1" };
         hub.list::<Value>(&gvr("manifestworks"), other, "").await.expect_err("others' works");

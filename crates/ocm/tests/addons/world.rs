@@ -138,7 +138,8 @@ impl World {
         let config = registration::Config {
             cluster_name: Some(cluster.clone()),
             connect: Arc::new(move |credential| {
-                let client = its.client_by_certificate(&credential.certificate).map_err(|e| e.to_string());
+                let client =
+                    its.client_ahead_by_certificate(&credential.certificate).map_err(|e| e.to_string());
                 Box::pin(async move { client })
             }),
             timers: registration::Timers { secret: fast, health: fast, ..registration::Timers::default() },

@@ -68,7 +68,7 @@ fn the_past_is_restored_between_writes() {
         let space = Engine::in_memory_with(limits).space("a").unwrap();
         churn(&space, 2000).await;
         let x = collection("x");
-        let mut past = Past::begin(&space.shared, &x, Revision(100)).unwrap();
+        let mut past = Past::begin(&space.shared.durable, &x, Revision(100)).unwrap();
         let mut steps = 1;
         while !past.step().unwrap() {
             // The hub is free for the committer, and what it shows meanwhile does no harm.
@@ -81,7 +81,7 @@ fn the_past_is_restored_between_writes() {
         let found: Vec<_> = view.iter(None, None).map(|entry| entry.revision).collect();
         assert_eq!((view.revision(), found), (Revision(100), vec![Revision(100)]));
         // A history that goes away meanwhile is said to be gone.
-        let mut past = Past::begin(&space.shared, &x, Revision(100)).unwrap();
+        let mut past = Past::begin(&space.shared.durable, &x, Revision(100)).unwrap();
         assert!(!past.step().unwrap());
         churn(&space, 4000).await;
         let gone = past.finish();
@@ -340,7 +340,7 @@ fn watches_that_ended_leave_nothing_behind() {
             space.watch(scope, Revision(0)).unwrap()
         })
         .collect();
-    assert_eq!(space.shared.hub.lock().watchers(), 1000);
+    assert_eq!(space.shared.durable.hub.lock().watchers(), 1000);
     drop(watches);
-    assert_eq!(space.shared.hub.lock().watchers(), 0);
+    assert_eq!(space.shared.durable.hub.lock().watchers(), 0);
 }

@@ -11,7 +11,7 @@ use super::*;
 use crate::disk::Disk;
 
 #[derive(Debug, Default)]
-struct Medium {
+pub(super) struct Medium {
     /// As the program sees it.
     written: Vec<u8>,
     /// As it is after a power cut that spares none of `pending`.
@@ -22,14 +22,14 @@ struct Medium {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Device {
-    medium: Arc<Mutex<Medium>>,
+pub(super) struct Device {
+    pub(super) medium: Arc<Mutex<Medium>>,
     /// Operations left until the power goes; `u64::MAX` for never.
-    left: Arc<AtomicU64>,
+    pub(super) left: Arc<AtomicU64>,
 }
 
 impl Device {
-    fn new(left: u64) -> Self {
+    pub(super) fn new(left: u64) -> Self {
         let device = Self::default();
         device.left.store(left, Ordering::Relaxed);
         device
@@ -45,7 +45,7 @@ impl Device {
     }
 
     /// The medium after the cut; bit n of `luck` says whether the n-th unsynced write made it.
-    fn after_crash(&self, luck: u64) -> Self {
+    pub(super) fn after_crash(&self, luck: u64) -> Self {
         let medium = self.medium.lock();
         let mut content = medium.synced.clone();
         for (index, (offset, data)) in medium.pending.iter().enumerate() {
@@ -107,7 +107,7 @@ impl StorageBackend for Device {
     }
 }
 
-fn open(device: &Device) -> Result<Engine, StoreError> {
+pub(super) fn open(device: &Device) -> Result<Engine, StoreError> {
     let (disk, loaded) = Disk::on(device.clone())?;
     let limits = Limits { events: 20, ..Limits::default() };
     Engine::start(Some(disk), loaded, limits)

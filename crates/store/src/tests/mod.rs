@@ -1,5 +1,6 @@
 //! The store against a model of histories, across restarts, crashes and refusing disks.
 
+mod ahead;
 mod behaviour;
 mod faults;
 mod model;
