@@ -35,7 +35,8 @@ fn level(verbosity: u8) -> &'static str {
         4 | 5 => {
             "info,kubestellar=debug,kubestellar_apiserver=debug,kubestellar_space=debug,kubestellar_runtime=debug,kubestellar_controller_manager=debug,kubestellar_transport=debug,kubestellar_ocm=debug,kubestellar_status_addon=debug,kubestellar_metacontroller=debug"
         }
-        _ => "debug",
+        // Bodies of Metacontroller's hooks are its traces (MC-107).
+        _ => "debug,kubestellar_metacontroller=trace",
     }
 }
 
@@ -73,17 +74,21 @@ mod tests {
             tracing::info!(target: "lifecycle", "object");
             tracing::debug!(target: "kubestellar_controller_manager::binding::sync", "sync");
             tracing::debug!(target: "hyper_util::client", "request");
+            tracing::trace!(target: "kubestellar_metacontroller::hooks", "body");
         });
         let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
-        ["trouble", "run", "object", "sync", "request"].into_iter().filter(|it| text.contains(it)).collect()
+        ["trouble", "run", "object", "sync", "request", "body"]
+            .into_iter()
+            .filter(|it| text.contains(it))
+            .collect()
     }
 
     /// KS-212: level 1 shows what happens once in a run, 2 what happens once in the life of an object, 4 each look at an object, 6
-    /// what libraries say about requests.
+    /// what libraries say about requests. MC-107: and what is said to hooks.
     #[test]
     fn ks_212_levels_show_more_and_more() {
-        let all = ["trouble", "run", "object", "sync", "request"];
-        for (level, count) in [(0, 1), (1, 2), (2, 3), (3, 3), (4, 4), (5, 4), (6, 5), (9, 5)] {
+        let all = ["trouble", "run", "object", "sync", "request", "body"];
+        for (level, count) in [(0, 1), (1, 2), (2, 3), (3, 3), (4, 4), (5, 4), (6, 6), (9, 6)] {
             assert_eq!(shown(level), all[..count], "level {level}");
         }
     }

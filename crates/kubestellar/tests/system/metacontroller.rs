@@ -8,7 +8,7 @@ use machinery::yaml;
 use serde_json::{Value, json};
 
 use super::dropin::Component;
-use crate::support::{Installation, create, dynamic, until_one};
+use crate::support::{Installation, create, dynamic, until_one, within};
 
 /// A hook server that answers each request with a ConfigMap named after the input.
 fn hook() -> String {
@@ -148,6 +148,116 @@ async fn served(client: &Client, name: &str) {
         conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True")
     };
     until_one(&crds, name, "served", served).await;
+}
+
+fn input(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "default", "labels": {"copy": "me"}}})
+}
+
+/// A scrape that Prometheus takes: each family is described once.
+fn check_families(page: &str) {
+    let mut described: Vec<&str> =
+        page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let all = described.len();
+    described.sort_unstable();
+    described.dedup();
+    assert_eq!(described.len(), all, "a family is described twice in {page}");
+}
+
+/// MC-201, MC-202, MC-205, MC-107, MC-200, MC-A-84: the process alone against a served space: a MapController works,
+/// metrics and probes answer, SIGTERM ends it cleanly, and neither that nor a crash loses anything. Bodies are logged at
+/// level 6 only, credentials never.
+#[tokio::test(flavor = "multi_thread")]
+async fn mc_201_the_process_alone() {
+    let ks = Installation::new();
+    let server = ks.serve(&["--listen", "127.0.0.1:0", "--clusters", "0"]).await;
+    let wds = ks.client("wds1").await;
+    define(&wds).await;
+    parents(&wds).await;
+    let token = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "token", "namespace": "default"}, "stringData": {"token": "hush-hush"}});
+    create(&wds, token).await;
+    let authorization = json!({"secretRef": {"name": "token", "namespace": "default", "key": "token"}});
+    let mc = json!({
+        "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "MapController", "metadata": {"name": "mc"},
+        "spec": {
+            "parentResource": {"apiVersion": "example.com/v1", "resource": "copiers"},
+            "inputResources": [{"apiVersion": "v1", "resource": "secrets"}],
+            "outputResources": [{"apiVersion": "v1", "resource": "configmaps"}],
+            "hooks": {"map": {"webhook": {"url": hook(), "authorization": authorization}}},
+        },
+    });
+    create(&wds, mc).await;
+    let kubeconfig = ks.data().join("kubeconfig").display().to_string();
+    let first = alone(&ks, "first", &kubeconfig, &["--context=wds1", "-zap-log-level=5"]);
+    let maps = dynamic(&wds, "v1", "ConfigMap", Some("default"));
+    let copied = until_one(&maps, "s-copy", "copied", |_| true).await;
+    let page = first.metric("metacontroller_map_inputs{controller_name=\"mc\"}", |value| value > 0.5).await;
+    check_families(&page);
+    for line in [
+        "metacontroller_map_requests_total{code=\"200\",",
+        "workqueue_adds_total{name=\"MapController-mc\"}",
+        "workqueue_retries_total{name=\"MapController-mc\"}",
+        "workqueue_queue_duration_seconds_count{name=\"MapController-mc\"}",
+        "workqueue_work_duration_seconds_count{name=\"MapController-mc\"}",
+        "workqueue_unfinished_work_seconds{name=\"MapController-mc\"}",
+        "controller_runtime_reconcile_total{controller=\"map-metacontroller\"",
+        "workqueue_depth{name=\"MapController-mc\"} 0",
+        "process_resident_memory_bytes",
+        "rest_client_requests_total",
+    ] {
+        assert!(page.contains(line), "no {line} in {page}");
+    }
+    for path in ["/healthz", "/readyz"] {
+        let (code, body) = first.get("probes", path).await;
+        assert_eq!((code, body.trim()), (200, "ok"), "{path}");
+    }
+    assert_eq!(first.get("profiles", "/debug/pprof/").await.0, 200);
+    assert!(!first.server.log().contains("mapKey"), "level 5 has no bodies: {}", first.server.log());
+    first.server.stop().await;
+    // What happens while nobody looks is not lost, and what is there stays.
+    create(&wds, input("t")).await;
+    let second = alone(&ks, "second", &kubeconfig, &["--context=wds1", "--zap-log-level=6"]);
+    until_one(&maps, "t-copy", "copied after a restart", |_| true).await;
+    let log = second.server.log();
+    assert!(
+        log.contains("mapKey") && !log.contains("hush-hush"),
+        "level 6 has bodies, but no credentials: {log}"
+    );
+    second.server.kill().await;
+    create(&wds, input("u")).await;
+    let third = alone(&ks, "third", &kubeconfig, &["--context=wds1"]);
+    until_one(&maps, "u-copy", "copied after a crash", |_| true).await;
+    let still = until_one(&maps, "s-copy", "the first", |_| true).await;
+    assert_eq!(
+        (still.metadata.uid, still.metadata.resource_version),
+        (copied.metadata.uid, copied.metadata.resource_version)
+    );
+    third.server.stop().await;
+    server.stop().await;
+}
+
+/// MC-201, MC-134, MC-200: what can't work ends with a code that says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn mc_201_ends_that_are_none_of_ours() {
+    let ks = Installation::new();
+    let nowhere = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "x",
+        "clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+        "users": [{"name": "x", "user": {}}],
+    });
+    let path = ks.path("nowhere");
+    std::fs::write(&path, nowhere.to_string()).unwrap();
+    let path = path.display().to_string();
+    for (flag, said) in [("--no-such-flag", "no-such-flag"), ("-apply-strategy=magic", "magic")] {
+        let refused = ks.run(&["metacontroller", "--kubeconfig", &path, flag]).await;
+        assert!(refused.code == 2 && refused.stderr.contains(said), "{}: {}", refused.code, refused.stderr);
+    }
+    let mut lost = alone(&ks, "lost", &path, &[]);
+    let status = within("six tries", lost.server.wait()).await;
+    let log = lost.server.log();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert_eq!(log.matches("can't be reached").count(), 6, "{log}");
 }
 
 /// A kubeconfig with the rights of a service account of a space.

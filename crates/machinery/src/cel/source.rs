@@ -18,7 +18,7 @@ pub(super) struct Facts {
 
 /// Parses `source`, whose variables must be among `known`.
 pub(super) fn parse(source: &str, known: &[Variable]) -> Result<(IdedExpr, Facts), String> {
-    guarded(source, || {
+    guarded(source, |source| {
         let root = Parser::default().parse(source).map_err(|errors| {
             let lines = errors.errors.iter().map(|error| {
                 format!(

@@ -28,6 +28,8 @@ fn ks_176_expressions_see_json_with_standard_macros_and_functions() {
         "obj.spec.big == 3",
         "obj.spec.replicas != 3.5 && obj.spec.replicas < 3.5 && obj.spec.replicas >= 3.0",
         "has(obj.spec.replicas) && !has(obj.spec.other)",
+        "!!has(obj.spec.replicas) && ! ! !has(obj.spec.other) && !!!false",
+        "3 - --1 == 2 && --obj.spec.replicas == 3 && 3--1 == 4",
         "obj.spec.tags.exists(t, t == 'a') && obj.spec.tags.all(t, t.size() == 1)",
         "obj.spec.tags.exists_one(t, t == 'b') && obj.spec.tags.map(t, t + t) == ['aa', 'bb']",
         "obj.spec.tags.filter(t, t > 'a') == ['b'] && 'a' in obj.spec.tags && 'spec' in obj",

@@ -5,6 +5,7 @@ mod program;
 mod query;
 #[cfg(test)]
 mod tests;
+mod unary;
 mod value;
 
 use std::collections::BTreeMap;

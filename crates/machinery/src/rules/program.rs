@@ -3,6 +3,7 @@
 use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
 use kube_cel::cel::{Context, Program};
 
+use super::unary::without_pairs;
 use super::value::escape;
 use crate::cel::{Metered, Outcome};
 use crate::schema::graph::{Graph, Id, Type};
@@ -14,10 +15,11 @@ const MAX_LINKS: usize = 4_000;
 /// Enough to read any expression that is not too long.
 const READER_STACK: usize = 256 << 20;
 
-/// Reads an expression by `read`, which may go deep: on a thread of its own unless the text is simple.
+/// Reads an expression by `read`, which may go deep: on a thread of its own unless the text is simple. `read` gets the
+/// text as the reader understands it right.
 pub(crate) fn guarded<T: Send>(
     source: &str,
-    read: impl FnOnce() -> Result<T, String> + Send,
+    read: impl FnOnce(&str) -> Result<T, String> + Send,
 ) -> Result<T, String> {
     if source.len() > MAX_SOURCE {
         return Err(format!("expression is longer than {MAX_SOURCE} bytes"));
@@ -26,11 +28,13 @@ pub(crate) fn guarded<T: Send>(
     if links > MAX_LINKS {
         return Err(format!("expression has more than {MAX_LINKS} operators"));
     }
+    let source = &*without_pairs(source);
     if links < 24 {
-        return read();
+        return read(source);
     }
     std::thread::scope(|scope| {
-        let reader = std::thread::Builder::new().stack_size(READER_STACK).spawn_scoped(scope, read);
+        let reader =
+            std::thread::Builder::new().stack_size(READER_STACK).spawn_scoped(scope, || read(source));
         let reader = reader.map_err(|error| error.to_string())?;
         reader.join().unwrap_or_else(|_| Err("the expression can't be read".to_owned()))
     })
@@ -69,7 +73,7 @@ impl Expression {
 
     /// An expression over these variables.
     pub(super) fn compile_over(source: &str, variables: &[&str]) -> Result<Self, String> {
-        let program = guarded(source, || Program::compile(source).map_err(|e| e.to_string()))
+        let program = guarded(source, |source| Program::compile(source).map_err(|e| e.to_string()))
             .map_err(|e| format!("compilation failed: {e}"))?;
         let mut facts = Facts { literal: 1, ..Facts::default() };
         let mut scope = variables.iter().map(|name| (*name).to_owned()).collect();
