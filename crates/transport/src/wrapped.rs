@@ -130,9 +130,37 @@ pub(crate) struct Index {
     clock: u64,
     holders: HashMap<Place, Vec<Holder>>,
     contested: BTreeMap<Origin, BTreeSet<Place>>,
+    writing: HashMap<Key, Writing>,
+}
+
+/// Writes of one name that are under way.
+#[derive(Default)]
+struct Writing {
+    writers: usize,
+    /// An object of that name went meanwhile.
+    gone: bool,
 }
 
 impl Index {
+    /// A write of an object of this name begins; [`Index::end`] is to follow.
+    pub(crate) fn begin(&mut self, key: &Key) {
+        self.writing.entry(key.clone()).or_default().writers += 1;
+    }
+
+    /// Whether the end of an object of this name was told since the write began, or since the last call. Then what the
+    /// write was answered may be of the past.
+    pub(crate) fn went(&mut self, key: &Key) -> bool {
+        self.writing.get_mut(key).is_some_and(|writing| std::mem::take(&mut writing.gone))
+    }
+
+    pub(crate) fn end(&mut self, key: &Key) {
+        let Some(writing) = self.writing.get_mut(key) else { return };
+        writing.writers = writing.writers.saturating_sub(1);
+        if writing.writers == 0 {
+            self.writing.remove(key);
+        }
+    }
+
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Seen>> {
         self.seen.get(key).cloned()
     }
@@ -195,6 +223,9 @@ impl Index {
 
     /// Forgets a wrapped object; gives it back together with the origins whose double deliveries changed.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<(Arc<Seen>, BTreeSet<Origin>)> {
+        if let Some(writing) = self.writing.get_mut(key) {
+            writing.gone = true;
+        }
         let old = self.seen.remove(key)?;
         let mut touched = BTreeSet::new();
         self.leave(key, &old);
@@ -390,6 +421,24 @@ mod tests {
         let before = index.disturbances(&origin("w", "b"));
         index.disturb(&origin("w", "b"), "m2");
         assert_ne!(index.disturbances(&origin("w", "b")), before);
+    }
+
+    #[test]
+    fn an_end_that_is_told_during_a_write_is_not_missed() {
+        let mut index = Index::default();
+        index.begin(&key("a"));
+        assert!(!index.went(&key("a")));
+        assert!(index.remove(&key("a")).is_none(), "nothing was known yet");
+        assert!(index.went(&key("a")));
+        assert!(!index.went(&key("a")), "told once");
+        index.put(key("a"), seen("w", "a", "10", &[]));
+        index.begin(&key("a"));
+        index.end(&key("a"));
+        index.remove(&key("a"));
+        assert!(index.went(&key("a")), "the other still writes");
+        index.end(&key("a"));
+        index.remove(&key("a"));
+        assert!(!index.went(&key("a")), "nobody writes");
     }
 
     #[test]

@@ -18,6 +18,9 @@ pub(crate) enum WriteError {
     Taken(Origin),
     #[error("{}", message_of(.0))]
     Request(#[from] kube::Error),
+    /// It was made or changed, and is gone again.
+    #[error("somebody deleted it at once")]
+    Gone,
 }
 
 /// For users: who the labels of a wrapped object say it belongs to.
@@ -91,6 +94,10 @@ impl Writer {
             Err(error) if is_conflict(&error) => {
                 let live: Answer = self.its.get(&self.gvr, target.namespace, target.name).await?;
                 ours(&live.metadata, target.origin)?;
+                if live.metadata.deletion_timestamp.is_some() {
+                    // Whatever is written to it goes with it.
+                    return Err(error.into());
+                }
                 self.update(target, live.metadata.resource_version, live.metadata.finalizers).await
             }
             Err(error) => Err(error.into()),
@@ -142,6 +149,12 @@ impl Writer {
             }
             other => other,
         }
+    }
+
+    /// Whether this incarnation is there.
+    pub(crate) async fn is_there(&self, namespace: &str, name: &str, uid: &str) -> Result<bool, kube::Error> {
+        let live = self.its.find::<Answer>(&self.gvr, namespace, name).await?;
+        Ok(live.is_some_and(|live| live.metadata.uid.as_deref() == Some(uid)))
     }
 
     /// What the server holds of one origin, whether or not its creation was ever heard of here (KS-086).

@@ -360,6 +360,76 @@ async fn ks_a_28_a_wds_of_type_host() {
     host.server.stop().await;
 }
 
+/// KS-A-29: what is done by hand to what KubeStellar keeps is undone: destinations of a Binding, the Binding itself, a
+/// ManifestWork, what it contains, a CombinedStatus. In the end the clusters have what they had.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_a_29_manual_tampering() {
+    let ks = Installation::new();
+    let server = ks.serve(&["--listen", "127.0.0.1:0"]).await;
+    let all = Spaces::of(&ks).await;
+    let collector = json!({"apiVersion": POLICY.0, "kind": "StatusCollector", "metadata": {"name": "n"},
+        "spec": {"limit": 5, "combinedFields": [{"name": "n", "type": "COUNT"}]}});
+    create(&all.wds, collector).await;
+    let clause =
+        json!({"objectSelectors": of("app.kubernetes.io/part-of", "dock"), "statusCollectors": ["n"]});
+    create(&all.wds, policy("dock", &of(EDGE.0, EDGE.1), clause)).await;
+    create(&all.wds, namespace("dock")).await;
+    create(&all.wds, config_map("dock", "a", "1")).await;
+    let (maps, labels) = (("v1", "ConfigMap"), "app.kubernetes.io/part-of=dock");
+    all.arrive(&WECS, maps, labels, &["dock/a"]).await;
+
+    let bindings = dynamic(&all.wds, BINDING.0, BINDING.1, None);
+    patch(&all.wds, BINDING, None, "dock", json!({"spec": {"destinations": [{"clusterId": "cluster2"}]}}))
+        .await;
+    let two =
+        |it: &DynamicObject| it.data["spec"]["destinations"].as_array().is_some_and(|all| all.len() == 2);
+    let before = until_one(&bindings, "dock", "both destinations again", two).await;
+    delete(&all.wds, BINDING, None, "dock").await;
+    until_one(&bindings, "dock", "another Binding", |it| uid(it) != uid(&before) && two(it)).await;
+    all.arrive(&WECS, maps, labels, &["dock/a"]).await;
+
+    let works = dynamic(&all.its, WORK.0, WORK.1, Some("cluster1"));
+    let ours = |all: &BTreeMap<String, DynamicObject>| {
+        let mut works = all.values().filter(|it| {
+            it.labels()
+                .get("transport.kubestellar.io/originOwnerReferenceBindingKey")
+                .is_some_and(|it| it == "dock")
+                && it.metadata.deletion_timestamp.is_none()
+        });
+        works.next().cloned()
+    };
+    let work = ours(&until(&works, "the work", |all| ours(all).is_some()).await).unwrap();
+    delete(&all.its, WORK, Some("cluster1"), &work.name_any()).await;
+    let again = until(&works, "another work", |all| ours(all).is_some_and(|it| uid(&it) != uid(&work))).await;
+    let again = ours(&again).unwrap();
+    let other = json!({"spec": {"workload": {"manifests": [config_map("dock", "forged", "x")]}}});
+    patch(&all.its, WORK, Some("cluster1"), &again.name_any(), other).await;
+    until(&works, "its contents", |all| {
+        ours(all).is_some_and(|it| it.data["spec"]["workload"] == again.data["spec"]["workload"])
+    })
+    .await;
+
+    let map = dynamic(&all.wds, maps.0, maps.1, Some("dock")).get("a").await.unwrap();
+    let owner = dynamic(&all.wds, POLICY.0, POLICY.1, None).get("dock").await.unwrap();
+    let name = format!("{}.{}", uid(&map), uid(&owner));
+    let kind = (POLICY.0, "CombinedStatus");
+    let combined = dynamic(&all.wds, kind.0, kind.1, Some("dock"));
+    let counted = |it: &DynamicObject| it.data["results"][0]["rows"][0]["columns"][0]["float"] == "2";
+    let before = until_one(&combined, &name, "the answer", counted).await;
+    delete(&all.wds, kind, Some("dock"), &name).await;
+    until_one(&combined, &name, "another answer", |it| uid(it) != uid(&before) && counted(it)).await;
+
+    for (name, wec) in &all.wecs {
+        let there = dynamic(wec, maps.0, maps.1, Some("dock"));
+        until(&there, name, |all| {
+            let ours: Vec<_> = all.iter().filter(|(_, it)| labelled(it, labels)).collect();
+            ours.len() == 1 && ours[0].0 == "dock/a" && ours[0].1.data["data"]["value"] == "1"
+        })
+        .await;
+    }
+    server.stop().await;
+}
+
 /// How often something was written, by name.
 type Writes = BTreeMap<String, i64>;
 

@@ -281,11 +281,12 @@ impl Tracker {
         }
     }
 
+    /// Nothing is recorded of the work any more. What is pending stays: it came up since the work was taken up for the last
+    /// time, perhaps with another work of the same name.
     pub(crate) fn forget_work(&mut self, work: &str) {
         for target in self.by_work.get(work).cloned().unwrap_or_default() {
             self.forget(work, &target);
         }
-        self.pending.remove(work);
     }
 
     /// Other works that hold a different content of an object which each of them replaces as a whole (OCM-085).

@@ -174,6 +174,19 @@ fn followed_kinds_are_those_with_records() {
     assert_eq!(tracker.changed_kinds(), Some(BTreeSet::new()));
 }
 
+/// OCM-073: a work made anew under its name while the agent finishes the old one is looked at.
+#[test]
+fn ocm_073_forgetting_a_work_does_not_lose_its_successor() {
+    let mut tracker = Tracker::default();
+    put(&mut tracker, "w", record());
+    tracker.take("w");
+    tracker.mark("w");
+    tracker.forget_work("w");
+    assert!(tracker.get("w", &target()).is_none());
+    assert!(tracker.take("w").changed);
+    assert!(tracker.take("w").is_empty());
+}
+
 #[test]
 fn a_first_list_tells_of_what_went_before_it() {
     let mut tracker = Tracker::default();

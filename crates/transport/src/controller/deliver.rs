@@ -10,7 +10,7 @@ use std::{
 
 use apis::control::Binding;
 use futures::{StreamExt, stream};
-use runtime::rest::message_of;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{
     Controller, Memory, SyncError,
@@ -336,10 +336,10 @@ impl Controller {
                         self.expected.lock().remove(&(place.to_owned(), name.clone()));
                         outcome.taken.insert(name, owner);
                     }
-                    Err(WriteError::Request(error)) => {
+                    Err(error @ (WriteError::Request(_) | WriteError::Gone)) => {
                         // It may have been done all the same. Then the echo is news, whatever is wanted by that time.
                         self.expected.lock().remove(&(place.to_owned(), name));
-                        outcome.failure.get_or_insert_with(|| message_of(&error));
+                        outcome.failure.get_or_insert_with(|| error.to_string());
                     }
                 }
             }
@@ -390,14 +390,32 @@ impl Controller {
             .envelope
             .get_or_init(|| self.config.transport.wrap(&planned.members.iter().collect::<Vec<_>>()));
         let target = Target { namespace: place, name, origin, generation, payload: &envelope.payload };
+        let key = (place.to_owned(), name.clone());
+        self.index.lock().begin(&key);
         let written = if create {
-            self.writer.create(&target).await?
+            self.writer.create(&target).await
         } else {
             let old = seen.get(name);
             let version = old.map(|old| old.resource_version.clone());
             let finalizers = old.map(|old| old.finalizers.clone());
-            self.writer.update(&target, version, finalizers).await?
+            self.writer.update(&target, version, finalizers).await
         };
+        let remembered = match written {
+            Ok(written) => self.remember(&key, &written, planned, origin).await,
+            Err(error) => Err(error),
+        };
+        self.index.lock().end(&key);
+        remembered
+    }
+
+    /// Notes what was written, unless it is gone by now.
+    async fn remember(
+        &self,
+        key: &(String, String),
+        written: &ObjectMeta,
+        planned: &Planned,
+        origin: &Origin,
+    ) -> Result<(), WriteError> {
         let contents = planned.contents.get_or_init(|| {
             let item = |w: &Wrapee| Item {
                 identity: w.content.identity.clone(),
@@ -407,8 +425,20 @@ impl Controller {
             Arc::new(planned.members.iter().map(item).collect())
         });
         let fingerprint = planned.wanted.fingerprint;
-        let fresh = Seen::new(&written, fingerprint, contents.clone(), planned.wanted.items.clone());
-        let touched = self.index.lock().put((place.to_owned(), name.clone()), fresh);
+        let touched = loop {
+            {
+                let mut index = self.index.lock();
+                if !index.went(key) {
+                    let items = planned.wanted.items.clone();
+                    break index.put(key.clone(), Seen::new(written, fingerprint, contents.clone(), items));
+                }
+            }
+            // Something of that name went meanwhile: what was written, or what was there before it.
+            let uid = written.uid.as_deref().unwrap_or_default();
+            if !self.writer.is_there(&key.0, &key.1, uid).await? {
+                return Err(WriteError::Gone);
+            }
+        };
         self.enqueue_all(touched.into_iter().filter(|o| o != origin).collect());
         Ok(())
     }
