@@ -17,8 +17,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::decide::{Effect, Source, plan};
+use crate::decide::{Effect, Object, Source, plan};
 use crate::items::{Applied, Delivered, Named, Reported, Work};
+use crate::measures::Measures;
 use crate::unserved::Unserved;
 use crate::view::View;
 
@@ -36,7 +37,7 @@ pub struct Config {
     pub cluster_name: String,
     /// Set true once everything that was there has been read.
     pub ready: watch::Sender<bool>,
-    /// What is counted goes here: the queue `status-agent`.
+    /// What is counted goes here: the queue `status-agent`, and how the work goes (OCM-164).
     pub metrics: Metrics,
 }
 
@@ -62,8 +63,10 @@ pub enum Error {
 pub async fn run(cluster: Client, hub: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
     let stop = stop.child_token();
     let counted = config.metrics.queue("status-agent");
+    let measures = Measures::new(&config.metrics);
     let agent = Arc::new(Agent {
         config,
+        measures,
         mapper: Mapper::new(cluster.clone()),
         cluster,
         hub: Rest::with_manager(hub, MANAGER),
@@ -100,6 +103,7 @@ enum Task {
 
 struct Agent {
     config: Config,
+    measures: Measures,
     cluster: Client,
     hub: Rest,
     mapper: Mapper,
@@ -256,11 +260,18 @@ impl Agent {
             if stop.is_cancelled() {
                 return;
             }
-            self.look_at(match change {
-                Change::Put(item) => self.view.lock().put_object(&gvr, item).into_iter().collect(),
-                Change::Gone(key) => self.view.lock().gone_object(&gvr, &key).into_iter().collect(),
-                Change::Synced => self.view.lock().objects_synced(&gvr),
-            });
+            let changed = match change {
+                Change::Put(item) => self.view.lock().put_object(&gvr, item),
+                Change::Gone(key) => self.view.lock().gone_object(&gvr, &key),
+                Change::Synced => {
+                    self.look_at(self.view.lock().objects_synced(&gvr));
+                    return;
+                }
+            };
+            if let Some(source) = changed {
+                self.measures.noted(&source, Instant::now());
+                self.look_at(vec![source]);
+            }
         })
         .await;
     }
@@ -275,15 +286,28 @@ impl Agent {
     }
 
     async fn act(&self, source: &Source) -> Result<Next, kube::Error> {
+        let since = self.measures.begins(source);
         let (object, existing) = self.view.lock().look(source);
-        for effect in plan(&self.config.cluster_name, source, &object, &existing) {
-            match self.apply(effect).await {
+        let effects = plan(&self.config.cluster_name, source, &object, &existing);
+        if effects.is_empty() {
+            // Not known yet what it came with: the change still waits.
+            self.measures.failed(source, since.filter(|_| object == Object::Unclear));
+            return Ok(Next::OnChange);
+        }
+        for effect in effects {
+            let outcome = self.apply(effect).await;
+            self.measures.wrote(&outcome);
+            if outcome.is_err() {
+                self.measures.failed(source, since);
+            }
+            match outcome {
                 Ok(()) => {}
                 // The feeds bring the newer version and with it the next look.
                 Err(error) if is_conflict(&error) => return Ok(Next::Retry),
                 Err(error) => return Err(error),
             }
         }
+        self.measures.settled(since, Instant::now());
         Ok(Next::OnChange)
     }
 

@@ -7,6 +7,7 @@
 mod agent;
 pub mod decide;
 mod items;
+mod measures;
 mod unserved;
 pub mod view;
 

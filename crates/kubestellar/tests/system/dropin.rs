@@ -443,7 +443,7 @@ async fn over_tls(address: SocketAddr, token: Option<&str>, path: &str) -> Resul
     }
 }
 
-/// OCM-150, OCM-151: the work agent as OCM's Deployment starts it: it holds `work-agent-lock` unless told not to, and its
+/// OCM-150, OCM-151, OCM-164: the work agent as OCM's Deployment starts it: it holds `work-agent-lock` unless told not to, and its
 /// TLS port has probes for everybody and metrics for whom the cluster lets see them.
 #[tokio::test(flavor = "multi_thread")]
 async fn ocm_150_work_agent_lock_probes_and_metrics() {
@@ -481,7 +481,15 @@ async fn ocm_150_work_agent_lock_probes_and_metrics() {
     assert_eq!(over_tls(secure, None, "/metrics").await, Err(401));
     assert_eq!(over_tls(secure, Some("guessed"), "/metrics").await, Err(401));
     let text = over_tls(secure, Some("secret"), "/metrics").await.unwrap();
-    assert!(text.contains("workqueue_depth{name=\"ManifestWorkAgent\"}"), "{text}");
+    // OCM-164: what the agent counts is there before there is anything to count.
+    for name in [
+        "workqueue_depth{name=\"ManifestWorkAgent\"}",
+        "ocm_manifests{state=\"failed\"} 0",
+        "ocm_eviction_pending 0",
+        "ocm_manifestwork_status_lag_seconds_count 0",
+    ] {
+        assert!(text.contains(name), "{name} in {text}");
+    }
     agent.server.stop().await;
     let given_back = until_one(&leases, "work-agent-lock", "the Lease given back", |lease| {
         lease.spec.as_ref().is_some_and(|it| it.holder_identity.as_deref().unwrap_or_default().is_empty())

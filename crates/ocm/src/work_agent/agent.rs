@@ -38,6 +38,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     feedback::Raw,
     kinds::Kinds,
+    measures::Measures,
     merge::hex,
     outcome::Done,
     pass::PENDING,
@@ -78,7 +79,7 @@ pub struct Config {
     pub raw_feedback: Raw,
     /// Set true once the agent works.
     pub ready: watch::Sender<bool>,
-    /// What is counted goes here: the queue `ManifestWorkAgent`.
+    /// What is counted goes here: the queue `ManifestWorkAgent`, and how the work goes (OCM-164).
     pub metrics: Metrics,
 }
 
@@ -212,6 +213,7 @@ pub(crate) struct Agent {
     /// Works of which something is still to go, and how long to wait for it.
     leaving: Mutex<HashMap<String, Duration>>,
     pub(crate) kinds: Mutex<Kinds>,
+    pub(crate) measures: Measures,
     queue: Queue<Item>,
     synced: [AtomicBool; 2],
     started: CancellationToken,
@@ -222,6 +224,7 @@ impl Agent {
     fn new(hub: &Client, cluster: &Client, mut config: Config, stop: CancellationToken) -> Self {
         let hash = hub_hash(&config.hub_url);
         let counted = config.metrics.queue("ManifestWorkAgent");
+        let measures = Measures::new(&config.metrics);
         if config.agent_id.is_empty() {
             config.agent_id.clone_from(&hash);
         }
@@ -241,6 +244,7 @@ impl Agent {
             clocks: Mutex::default(),
             leaving: Mutex::default(),
             kinds: Mutex::default(),
+            measures,
             queue: Queue::new(Duration::from_millis(5), Duration::from_secs(120)).observed(counted),
             synced: [AtomicBool::new(false), AtomicBool::new(false)],
             started: CancellationToken::new(),
@@ -294,6 +298,7 @@ impl Agent {
     /// The work is to be looked at as if for the first time: whatever failed is tried at once.
     fn wake(&self, name: &str) {
         self.tracker.lock().mark(name);
+        self.measures.noted(name, Instant::now());
         self.setbacks.lock().forget(name);
         let item = Item::Work(name.to_owned());
         self.queue.forget(&item);
@@ -314,7 +319,7 @@ impl Agent {
         follow(self.cluster.client(), &source, &self.stop, |change: Change<WatchedApplied>| match change {
             Change::Put(WatchedApplied(applied)) => self.note_applied(applied),
             Change::Gone((_, name)) => {
-                let gone = self.applied.lock().remove(&name);
+                let gone = self.drop_applied(&name);
                 if let Some(applied) = gone
                     && self.is_of_this_hub(&applied)
                 {
@@ -335,9 +340,10 @@ impl Agent {
         let work = applied.spec.manifest_work_name.clone();
         let known = {
             let mut all = self.applied.lock();
-            let newer = all.get(&name).is_none_or(|old| !older(&applied, old));
-            let known = all.contains_key(&name);
+            let old = all.get(&name);
+            let (known, newer) = (old.is_some(), old.is_none_or(|old| !older(&applied, old)));
             if newer {
+                self.measures.eviction(old.map(AsRef::as_ref), Some(&applied));
                 all.insert(name.clone(), Arc::new(applied));
             }
             known
@@ -373,6 +379,7 @@ impl Agent {
     }
 
     async fn handle(self: &Arc<Self>, name: &str) -> Result<Next, kube::Error> {
+        self.measures.begins(name);
         let mut todo = self.tracker.lock().take(name);
         let now = Instant::now();
         let clock = self.clocks.lock().get(name).copied();
@@ -386,6 +393,7 @@ impl Agent {
             self.plan_poll(name);
         }
         if todo.is_empty() {
+            self.measures.reported(name, false, now);
             return Ok(self.rest(name));
         }
         let outcome = self.sync(name, &mut todo).await;
@@ -451,6 +459,7 @@ impl Agent {
         self.tracker.lock().forget_work(name);
         self.setbacks.lock().forget(name);
         self.statuses.lock().remove(name);
+        self.measures.forget(name);
         self.clocks.lock().remove(name);
         self.leaving.lock().remove(name);
     }
@@ -473,8 +482,16 @@ impl Agent {
 
     pub(crate) fn remember_applied(&self, applied: AppliedManifestWork) -> Arc<AppliedManifestWork> {
         let applied = Arc::new(applied);
-        self.applied.lock().insert(applied.metadata.name.clone().unwrap_or_default(), applied.clone());
+        let name = applied.metadata.name.clone().unwrap_or_default();
+        let old = self.applied.lock().insert(name, applied.clone());
+        self.measures.eviction(old.as_deref(), Some(&applied));
         applied
+    }
+
+    pub(crate) fn drop_applied(&self, name: &str) -> Option<Arc<AppliedManifestWork>> {
+        let old = self.applied.lock().remove(name);
+        self.measures.eviction(old.as_deref(), None);
+        old
     }
 }
 

@@ -111,7 +111,11 @@ impl Agent {
 
     fn note_object(&self, gvr: &Gvr, (namespace, name): Key, live: Option<&Meta>) {
         let target = Target { group: gvr.group.clone(), resource: gvr.plural.clone(), namespace, name };
-        let wake = self.tracker.lock().event(&target, live.map(|l| &l.metadata), Instant::now());
+        let now = Instant::now();
+        let wake = self.tracker.lock().event(&target, live.map(|l| &l.metadata), now);
+        for (work, _) in &wake {
+            self.measures.noted(work, now);
+        }
         self.wake_all(wake);
     }
 

@@ -359,7 +359,7 @@ impl Agent {
             Err(error) if is_not_found(&error) || is_conflict(&error) => {}
             Err(error) => return Err(error),
         }
-        self.applied.lock().remove(&name);
+        self.drop_applied(&name);
         Ok(None)
     }
 

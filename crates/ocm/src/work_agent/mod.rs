@@ -15,6 +15,7 @@ pub mod jq;
 mod kinds;
 mod leaving;
 mod manifest;
+mod measures;
 pub mod merge;
 #[cfg(test)]
 mod merge_tests;

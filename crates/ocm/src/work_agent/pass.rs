@@ -99,7 +99,7 @@ impl Agent {
     /// Removes an AppliedManifestWork under which nothing was made.
     async fn undo_applied(&self, applied: &AppliedManifestWork) -> Result<(), Error> {
         let (gvr, name) = (applied_manifest_works(), applied.metadata.name.as_deref().unwrap_or_default());
-        self.applied.lock().remove(name);
+        self.drop_applied(name);
         let patch = json!({"metadata": {"uid": applied.metadata.uid, "finalizers": null}});
         let removal = Removal { uid: applied.metadata.uid.clone(), propagation: None };
         self.cluster.merge::<Meta>(&gvr, "", name, &patch).await?;
@@ -155,13 +155,21 @@ impl Agent {
         let known: BTreeSet<Target> = listed(&applied).iter().map(removal::target_of).collect();
         let last = self.statuses.lock().get(name).cloned();
         let before = last.or_else(|| work.status.clone()).unwrap_or_default();
-        let (done, applied) = {
+        let (begun, applies) = (Instant::now(), todo.everything || todo.changed);
+        let outcome = {
             let pass = Pass { name, work, owner: &owner, known: &known, todo: &*todo, before: &before };
-            self.apply_all(&pass, applied).await?
+            self.apply_all(&pass, applied).await
         };
+        if applies && outcome.is_err() {
+            self.measures.broke_off(begun.elapsed());
+        }
+        let (done, applied) = outcome?;
         if done.iter().any(|d| d.superseded) {
             // The event that told of it has brought the work into the queue again.
             return Ok(Next::OnChange);
+        }
+        if applies {
+            self.measures.applied(&done, begun.elapsed());
         }
         let everything = todo.everything;
         *todo = Todo::default();

@@ -8,6 +8,7 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kube::Error;
 use runtime::rest::{code_of, is_conflict, is_not_found, message_of};
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use super::{
     agent::{Agent, manifest_works},
@@ -26,22 +27,23 @@ impl Agent {
         let generation = work.metadata.generation.unwrap_or_default();
         let now = Time(Timestamp::now());
         let new = next_status(old, done, generation, &now);
+        self.measures.count(name, &new.resource_status.manifests);
         if new == *old {
+            self.measures.reported(name, false, Instant::now());
             return Ok(());
         }
-        match self.write_status(name, work, old, &new).await {
-            Ok(()) => {
-                self.statuses.lock().insert(name.to_owned(), new);
-                Ok(())
-            }
+        let written = match self.write_status(name, work, old, &new).await {
+            Ok(()) => new,
             Err(error) if is_too_large(&error) => {
                 let cut = without_feedback(new, &now);
                 self.write_status(name, work, old, &cut).await?;
-                self.statuses.lock().insert(name.to_owned(), cut);
-                Ok(())
+                cut
             }
-            Err(error) => Err(error),
-        }
+            Err(error) => return Err(error),
+        };
+        self.statuses.lock().insert(name.to_owned(), written);
+        self.measures.reported(name, true, Instant::now());
+        Ok(())
     }
 
     /// Says that nothing of the work could be applied.

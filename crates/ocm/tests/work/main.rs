@@ -7,6 +7,7 @@ mod hub;
 mod input;
 mod kill;
 mod leaving;
+mod measures;
 mod reports;
 mod sharing;
 mod status;

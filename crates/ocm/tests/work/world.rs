@@ -13,6 +13,7 @@ use kube::{Client, client::Body};
 use kubestellar_ocm::work_agent::{self, Config};
 use runtime::{
     feed::{Change, Key, Keyed, Source, follow},
+    metrics::Metrics,
     rest::{Gvr, Removal, Rest},
 };
 use serde::Deserialize;
@@ -357,9 +358,13 @@ impl World {
 
     /// Starts a status agent; it works when this returns.
     pub(crate) async fn status_agent(&self) -> Running {
+        self.status_agent_with(&Metrics::default()).await
+    }
+
+    pub(crate) async fn status_agent_with(&self, metrics: &Metrics) -> Running {
         let (hub, cluster, stop) =
             (self.line.client(), self.cluster_client(&Identity::admin()), self.stop.child_token());
-        let config = status_addon::Config::new(CLUSTER);
+        let config = status_addon::Config { metrics: metrics.clone(), ..status_addon::Config::new(CLUSTER) };
         let (mut ready, token) = (config.ready.subscribe(), stop.clone());
         let task = tokio::spawn(async move {
             status_addon::run(cluster, hub, config, token).await.expect("status agent");

@@ -18,6 +18,7 @@
 //! Requests are counted by the client that [`crate::calls::observed`] makes. A clone counts into the same place;
 //! `Metrics::default()` is for those who don't want to know.
 
+mod labelled;
 mod process;
 mod queue;
 mod requests;
@@ -31,7 +32,8 @@ use prometheus_client::{
     registry::{Metric, Registry},
 };
 
-pub use prometheus_client::metrics::{gauge::Gauge, histogram::Histogram};
+pub use labelled::{Counters, Gauges, Histograms, Labelled};
+pub use prometheus_client::metrics::{counter::Counter, gauge::Gauge, histogram::Histogram};
 pub use queue::{QueueMetrics, Working};
 pub use requests::RequestMetrics;
 
@@ -123,6 +125,27 @@ impl Metrics {
         histogram
     }
 
+    /// Adds counters told apart by one label. The name goes without `_total`.
+    pub fn counters(&self, name: &str, help: &str, label: &'static str) -> Counters {
+        let (shown, family) = Labelled::counters(label);
+        self.register(name, help, family);
+        shown
+    }
+
+    /// Adds gauges told apart by one label.
+    pub fn gauges(&self, name: &str, help: &str, label: &'static str) -> Gauges {
+        let (shown, family) = Labelled::gauges(label);
+        self.register(name, help, family);
+        shown
+    }
+
+    /// Adds histograms told apart by one label. `+Inf` needs no bucket.
+    pub fn histograms(&self, name: &str, help: &str, label: &'static str, buckets: &[f64]) -> Histograms {
+        let (shown, family) = Labelled::histograms(label, buckets);
+        self.register(name, help, family);
+        shown
+    }
+
     /// Adds a metric or a family of its own. A counter is given its name without `_total`.
     pub fn register(&self, name: &str, help: &str, metric: impl Metric) {
         self.0.registry.lock().register(name, help, metric);
@@ -179,6 +202,30 @@ mod tests {
             assert!(sample.is_some_and(|value| value.parse::<f64>().is_ok()), "{name} in {text}");
         }
         assert!(text.contains("# TYPE process_cpu_seconds_total counter"), "{text}");
+    }
+
+    /// What a label tells apart is shown from the first time on, and no more once it is forgotten.
+    #[test]
+    fn metrics_with_one_label() {
+        let metrics = Metrics::new("1");
+        let (ends, held) = (metrics.counters("ends", "h", "result"), metrics.gauges("held", "h", "state"));
+        let took = metrics.histograms("took_seconds", "h", "result", &[1.0, 2.0]);
+        assert!(!metrics.text().contains("result="), "nothing yet");
+        ends.of("success").inc();
+        ends.of("success").inc();
+        held.of("open").set(3);
+        took.of("success").observe(1.5);
+        let text = metrics.text();
+        for line in [
+            "ends_total{result=\"success\"} 2",
+            "held{state=\"open\"} 3",
+            "took_seconds_bucket{le=\"1.0\",result=\"success\"} 0",
+            "took_seconds_count{result=\"success\"} 1",
+        ] {
+            assert!(text.lines().any(|it| it == line), "no {line} in {text}");
+        }
+        held.forget("open");
+        assert!(!metrics.text().contains("held{"));
     }
 
     /// SP-137: both text formats.

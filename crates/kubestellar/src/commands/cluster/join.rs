@@ -8,7 +8,7 @@ use kube::config::AuthInfo;
 use ocm::registration::{self, Endpoint};
 
 use crate::clients;
-use crate::commands::components::ocm::agent;
+use crate::commands::components::ocm::{WorkSide, agent};
 use crate::exit::{Exit, Failure, OrFail, chain};
 use crate::printer::Printer;
 use crate::signals::stop_token;
@@ -59,6 +59,7 @@ pub(super) async fn run(args: &Args, kubeconfig: Option<PathBuf>, out: &Printer)
     ocm::enroll::prepare(&spoke, &args.name)
         .await
         .map_err(|error| Failure::new(Exit::Failed, what(), chain(&error)))?;
+    let work = WorkSide::plain(&spoke);
     let config =
         registration::Config { cluster_name: Some(args.name.clone()), ..registration::Config::new(endpoint) };
     let (mut joined, mut ready) = (config.joined.subscribe(), config.ready.subscribe());
@@ -76,7 +77,7 @@ pub(super) async fn run(args: &Args, kubeconfig: Option<PathBuf>, out: &Printer)
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        outcome = agent(bootstrap, spoke, config, |work| work, stop_token()) => outcome.map(|()| Exit::Done),
+        outcome = agent(bootstrap, spoke, config, work, stop_token()) => outcome.map(|()| Exit::Done),
         () = tell => Ok(Exit::Done),
     }
 }

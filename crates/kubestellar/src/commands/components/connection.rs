@@ -163,6 +163,61 @@ fn client_of(
 mod tests {
     use super::*;
 
+    /// An API server that answers everything with `{}` and notes who asked.
+    async fn serve(listener: tokio::net::TcpListener, asked: tokio::sync::mpsc::Sender<String>) {
+        let mut connections = tokio::task::JoinSet::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            connections.spawn(answer(stream, asked.clone()));
+        }
+    }
+
+    async fn answer(
+        stream: tokio::net::TcpStream,
+        asked: tokio::sync::mpsc::Sender<String>,
+    ) -> std::io::Result<()> {
+        use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        while stream.read_line(&mut line).await? > 0 {
+            if let Some(agent) = line.to_lowercase().strip_prefix("user-agent: ") {
+                let _ = asked.send(agent.trim().to_owned()).await;
+            }
+            if line.trim().is_empty() {
+                let answer =
+                    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
+                stream.write_all(answer.as_bytes()).await?;
+            }
+            line.clear();
+        }
+        Ok(())
+    }
+
+    /// OCM-070: requests say which program makes them, and wait for their turn at the given rate.
+    #[tokio::test]
+    async fn ocm_070_requests_have_a_name_and_a_rate() {
+        let (sender, mut asked) = tokio::sync::mpsc::channel(8);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let serving = tokio::spawn(serve(listener, sender));
+        let (metrics, begun) = (Metrics::default(), std::time::Instant::now());
+        let caller = Caller { agent: "work-agent", metrics: &metrics };
+        let config = kube::Config::new(url.parse().unwrap());
+        let rate = Some(Rate { qps: 10.0, burst: 1 });
+        let client = client_of(config, rate, &caller, None).unwrap();
+        for _ in 0..4 {
+            let request = http::Request::get("/api/v1/namespaces/a").body(Vec::new()).unwrap();
+            client.request::<serde_json::Value>(request).await.unwrap();
+            assert_eq!(asked.recv().await.unwrap(), "work-agent");
+        }
+        // Three of them had to wait for a tenth of a second each; how much longer all took says nothing.
+        assert!(begun.elapsed() >= std::time::Duration::from_millis(290), "{:?}", begun.elapsed());
+        let count = "rest_client_rate_limiter_duration_seconds_count{verb=\"GET\"";
+        assert!(metrics.text().lines().any(|line| line.starts_with(count) && line.ends_with(" 4")));
+        drop(client);
+        serving.abort();
+        let _ = serving.await;
+    }
+
     /// KS-210: rates are floats; a limit that would stop everything is refused.
     #[test]
     fn ks_210_rates() {

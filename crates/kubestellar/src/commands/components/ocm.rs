@@ -3,26 +3,30 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use apis::constants::STATUS_ADDON;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use ocm::registration::BuiltIn;
 use ocm::{addon, hub, registration, work_agent};
+use runtime::calls::observed;
+use runtime::limiter::{Limiter, Rate};
+use runtime::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 
-use crate::clients::client;
 use crate::exit::{Exit, Failure, OrFail};
 use crate::signals::stop_token;
 
-use super::connection::{Caller, connection_flags};
+use super::connection::{Caller, Connection, connection_flags, qps};
 use super::election::StandingElection;
 use super::goflags::{KlogFlags, pair};
 use super::process::{Probes, Process, endpoint_flags};
 use super::status_addon::AgentFlags;
-use super::work_flags::{WorkFlags, WorkGates};
+use super::work_flags::{WORK_AGENT, WorkFlags, WorkGates};
 
 connection_flags!(HubFlags, "hub", "the hub", "kube-api-qps" = "50", "kube-api-burst" = 100);
+connection_flags!(SpokeFlags, "spoke", "the cluster", "kube-api-qps" = "50", "kube-api-burst" = 100);
 endpoint_flags!(HubEndpoints, metrics = "0", pprof = "0", probes = "0");
 
 /// Run one side of Open Cluster Management alone: a hub's controllers, or a cluster's agent.
@@ -75,12 +79,6 @@ struct AgentArgs {
     /// Kubeconfig to join with: the hub and a bootstrap token
     #[arg(long, value_name = "FILE")]
     bootstrap_kubeconfig: PathBuf,
-    /// Kubeconfig of the cluster [default: kubectl's]
-    #[arg(long, value_name = "FILE")]
-    spoke_kubeconfig: Option<PathBuf>,
-    /// Context of the cluster [default: current]
-    #[arg(long, value_name = "CONTEXT")]
-    spoke_context: Option<String>,
     /// Name of the cluster in the inventory [default: the one it joined under before, or a random one]
     #[arg(long, value_name = "NAME", alias = "cluster-name")]
     spoke_cluster_name: Option<String>,
@@ -113,6 +111,14 @@ struct AgentArgs {
     /// Gates as NAME=true|false: RawFeedbackJsonString
     #[arg(long, value_name = "GATES", value_delimiter = ',', value_parser = pair)]
     feature_gates: Vec<(String, String)>,
+    /// Most requests a second of the work agent about objects of the hub, on average; negative for no limit
+    #[arg(long, value_name = "RATE", default_value = "50", allow_negative_numbers = true, value_parser = qps)]
+    hub_kube_api_qps: f64,
+    /// How many of those may go at once
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    hub_kube_api_burst: u32,
+    #[command(flatten)]
+    spoke: SpokeFlags,
 }
 
 fn https(text: &str) -> Result<String, String> {
@@ -215,7 +221,15 @@ async fn run_agent(args: &AgentArgs) -> Result<Exit, Failure> {
         .ok_or_else(|| Failure::new(Exit::Failed, what(), "its current context names no cluster"))?;
     let connect = kube::Config::from_custom_kubeconfig(bootstrap, &KubeConfigOptions::default()).await;
     let bootstrap = connect.or_fail(what()).and_then(|c| kube::Client::try_from(c).or_fail(what()))?;
-    let spoke = client(args.spoke_kubeconfig.as_deref(), args.spoke_context.as_deref()).await?;
+    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
+    let cluster = args.spoke.connection();
+    // Registration is a handful of requests, and a lease that waits behind the workload would be a late one.
+    let unlimited = Connection { rate: None, ..cluster.clone() };
+    let spoke = unlimited.client(&Caller { agent: "registration-agent", metrics: &metrics }, None).await?;
+    let cluster = cluster.client(&Caller { agent: WORK_AGENT, metrics: &metrics }, None).await?;
+    let rate = Rate { qps: args.hub_kube_api_qps, burst: args.hub_kube_api_burst };
+    let limiter = (rate.qps > 0.0).then(|| Arc::new(Limiter::new(rate)));
+    let counted = metrics.requests(endpoint.server().trim_start_matches("https://"), None);
     let mut config = registration::Config {
         cluster_name: args.spoke_cluster_name.clone(),
         agent_name: args.agent_id.clone(),
@@ -228,8 +242,29 @@ async fn run_agent(args: &AgentArgs) -> Result<Exit, Failure> {
         ..registration::Config::new(endpoint)
     };
     config.timers.health = Duration::from_secs(args.cluster_healthcheck_period);
-    let work = |config| args.work.configure(config, gates);
+    let work = WorkSide {
+        cluster,
+        hub: Box::new(move |hub| observed(hub, limiter, counted)),
+        configure: Box::new(move |config| args.work.configure(config, gates)),
+    };
     agent(bootstrap, spoke, config, work, stop_token()).await.map(|()| Exit::Done)
+}
+
+/// What the work agent of a cluster's agent has for its own (OCM-070).
+pub(crate) struct WorkSide<'a> {
+    /// Its client of the cluster.
+    cluster: kube::Client,
+    /// Makes its client of the hub from that of the agent.
+    hub: Box<dyn FnOnce(kube::Client) -> kube::Client + 'a>,
+    /// What its flags say.
+    configure: Box<dyn FnOnce(work_agent::Config) -> work_agent::Config + 'a>,
+}
+
+impl WorkSide<'_> {
+    /// The clients of the agent as they are, and the defaults.
+    pub(crate) fn plain(spoke: &kube::Client) -> Self {
+        Self { cluster: spoke.clone(), hub: Box::new(|hub| hub), configure: Box::new(|config| config) }
+    }
 }
 
 /// The agent of a cluster until `stop`: registration, and once that has a good certificate the work agent, as `work` has it; and the status
@@ -238,7 +273,7 @@ pub(crate) async fn agent(
     bootstrap: kube::Client,
     spoke: kube::Client,
     config: registration::Config,
-    work: impl FnOnce(work_agent::Config) -> work_agent::Config,
+    work: WorkSide<'_>,
     stop: CancellationToken,
 ) -> Result<(), Failure> {
     let status = BuiltIn::new(STATUS_ADDON);
@@ -249,11 +284,12 @@ pub(crate) async fn agent(
         built_in: vec![status.clone()],
         ..config
     };
-    let (mut joined, hub) = (config.joined.subscribe(), config.connection.client());
-    let work = work(work_agent::Config::new(&names.cluster, config.endpoint.server()));
+    let (mut joined, hub) = (config.joined.subscribe(), (work.hub)(config.connection.client()));
+    let (working, configure) = (work.cluster, work.configure);
+    let work = configure(work_agent::Config::new(&names.cluster, config.endpoint.server()));
     let stop = stop.child_token();
     let (reporting, until) = (spoke.clone(), stop.clone());
-    let (registering, working, token) = (stop.clone(), spoke.clone(), stop.clone());
+    let (registering, token) = (stop.clone(), stop.clone());
     let registration = async move {
         let outcome = registration::run(bootstrap, spoke, config, registering.clone()).await;
         registering.cancel();

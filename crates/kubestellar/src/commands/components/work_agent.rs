@@ -12,7 +12,7 @@ use super::election::StandingElection;
 use super::goflags::{KlogFlags, pair};
 use super::process::{Probes, Process, endpoint_flags};
 use super::secure::{self, TlsFlags};
-use super::work_flags::{WorkFlags, WorkGates};
+use super::work_flags::{WORK_AGENT, WorkFlags, WorkGates};
 
 /// Run the work agent of one cluster.
 ///
@@ -124,7 +124,7 @@ pub(crate) async fn run(args: &Args, own: Option<&PathBuf>) -> Result<Exit, Fail
     let seat = args.election.seat("work-agent-lock")?;
     let process =
         Process::start("work agent", args.endpoints.endpoints(), Probes::Ping, &args.logging).await?;
-    let caller = Caller { agent: "work-agent", metrics: &process.metrics };
+    let caller = Caller { agent: WORK_AGENT, metrics: &process.metrics };
     let clients = async {
         let seat = place.to_lead(&caller, seat).await?;
         let url = hub.server().await?;
@@ -144,4 +144,34 @@ pub(crate) async fn run(args: &Args, own: Option<&PathBuf>) -> Result<Exit, Fail
         ..args.work.configure(Config::new(&args.spoke_cluster_name, &hub_url), gates)
     };
     process.run(seat, |stop| ocm::work_agent::run(hub, cluster, config, stop)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use runtime::limiter::Rate;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// OCM-070 (the flags): each side has a rate of its own.
+    #[test]
+    fn ocm_070_rates_of_both_sides() {
+        let parse =
+            |more: &[&str]| Line::parse_from([&["agent", "--spoke-cluster-name=c1"], more].concat()).args;
+        let (cluster, hub) =
+            (|args: &Args| args.spoke.connection().rate, |args: &Args| args.hub.connection().rate);
+        let standard = Some(Rate { qps: 50.0, burst: 100 });
+        let args = parse(&[]);
+        assert_eq!((cluster(&args), hub(&args)), (standard, standard));
+        let args = parse(&["--kube-api-qps=7.5", "--hub-kube-api-burst=3"]);
+        assert_eq!(cluster(&args), Some(Rate { qps: 7.5, burst: 100 }));
+        assert_eq!(hub(&args), Some(Rate { qps: 50.0, burst: 3 }));
+        assert_eq!(hub(&parse(&["--hub-kube-api-qps=-1"])), None);
+    }
 }

@@ -7,6 +7,9 @@ use ocm::work_agent::{Config, feedback::Raw};
 use super::goflags::{boolean, duration};
 use crate::exit::{Exit, Failure};
 
+/// How a work agent calls itself towards API servers (OCM-070).
+pub(super) const WORK_AGENT: &str = "work-agent";
+
 /// Flags of the work itself, the same wherever the agent runs.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Work")]
