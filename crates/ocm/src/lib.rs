@@ -11,6 +11,7 @@
 //! Both get a client of the hub, one of the cluster, and a token; neither knows whether these are embedded spaces.
 
 pub mod addon;
+mod der;
 pub mod enroll;
 pub mod hub;
 pub mod leave;

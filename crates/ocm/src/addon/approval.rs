@@ -1,5 +1,7 @@
 //! Which signing requests of add-on agents are approved (OCM-117). Pure.
 
+use std::collections::BTreeSet;
+
 use apis::{
     constants::{ADDON_NAME_LABEL, CLUSTER_NAME_LABEL},
     ocm::ManagedClusterAddOn,
@@ -41,14 +43,44 @@ pub fn may_approve(csr: &CertificateSigningRequest, addon: &ManagedClusterAddOn)
         .iter()
         .flat_map(|status| &status.registrations)
         .any(|r| r.signer_name == CLIENT_SIGNER && r.subject.user == common_name);
-    // With the colon: c1 is not c10.
-    let requester = csr.spec.username.as_deref().unwrap_or_default();
-    let from_cluster = requester.strip_prefix(SUBJECT_PREFIX).and_then(|r| r.strip_prefix(cluster));
     client_only
         && registered
         && is_agent(&common_name, cluster, name)
         && are_groups(&organizations, cluster, name)
-        && from_cluster.is_some_and(|rest| rest.strip_prefix(':').is_some_and(|agent| !agent.is_empty()))
+        && is_from(csr, cluster)
+}
+
+/// Whether a request is approved and waits for its certificate.
+pub fn is_unsigned(csr: &CertificateSigningRequest) -> bool {
+    let Some(status) = &csr.status else { return false };
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    status.certificate.as_ref().is_none_or(|certificate| certificate.0.is_empty())
+        && conditions.iter().any(|c| c.type_ == "Approved" && c.status == "True")
+        && !conditions.iter().any(|c| matches!(c.type_.as_str(), "Denied" | "Failed"))
+}
+
+/// Whether the cluster's own agent asks. With the colon: c1 is not c10.
+fn is_from(csr: &CertificateSigningRequest, cluster: &str) -> bool {
+    let requester = csr.spec.username.as_deref().unwrap_or_default();
+    let from_cluster = requester.strip_prefix(SUBJECT_PREFIX).and_then(|r| r.strip_prefix(cluster));
+    from_cluster.is_some_and(|rest| rest.strip_prefix(':').is_some_and(|agent| !agent.is_empty()))
+}
+
+/// Whether the request is one that another signer than the hub's may sign: it asks for exactly what the add-on's status says
+/// of that signer, and it comes from the cluster's own agent. Decided or not.
+pub fn may_be_signed(csr: &CertificateSigningRequest, addon: &ManagedClusterAddOn) -> bool {
+    let Some((cluster, name)) = claimed(csr) else { return false };
+    let meta = &addon.metadata;
+    let theirs = meta.namespace.as_deref() == Some(cluster) && meta.name.as_deref() == Some(name);
+    if !theirs || csr.spec.signer_name == CLIENT_SIGNER || !is_from(csr, cluster) {
+        return false;
+    }
+    let Some((common_name, organizations)) = subject(&csr.spec.request.0) else { return false };
+    let asked: BTreeSet<&String> = organizations.iter().collect();
+    addon.status.iter().flat_map(|status| &status.registrations).any(|r| {
+        let groups: BTreeSet<&String> = r.subject.groups.iter().collect();
+        r.signer_name == csr.spec.signer_name && r.subject.user == common_name && groups == asked
+    })
 }
 
 #[cfg(test)]
@@ -78,6 +110,29 @@ mod tests {
         let mut addon = ManagedClusterAddOn::namespaced("c1", "a");
         addon.status.get_or_insert_default().registrations = vec![kube_client("c1", "a", &[])];
         addon
+    }
+
+    /// What another signer signs is what is registered for it, for whom it is registered.
+    #[test]
+    fn ocm_117_what_another_signer_may_sign() {
+        let mut addon = addon();
+        let mut other = kube_client("c1", "a", &[]);
+        other.signer_name = "example.com/s".into();
+        other.subject.user = "me".into();
+        other.subject.groups = vec!["g".into(), "h".into()];
+        addon.status.get_or_insert_default().registrations.push(other);
+        let klusterlet = "system:open-cluster-management:c1:k";
+        let asked = |name: &str, groups: &[&str], user: &str, signer: &str| {
+            let mut csr = csr(name, groups, user);
+            csr.spec.signer_name = signer.into();
+            may_be_signed(&csr, &addon)
+        };
+        assert!(asked("me", &["h", "g"], klusterlet, "example.com/s"));
+        assert!(!asked("me", &["h", "g"], klusterlet, "example.com/t"));
+        assert!(!asked("me", &["g"], klusterlet, "example.com/s"));
+        assert!(!asked("you", &["h", "g"], klusterlet, "example.com/s"));
+        assert!(!asked("me", &["h", "g"], "system:open-cluster-management:c10:k", "example.com/s"));
+        assert!(!asked("me", &["h", "g"], klusterlet, CLIENT_SIGNER));
     }
 
     /// OCM-A-86: also of a cluster whose name begins as this one's does.

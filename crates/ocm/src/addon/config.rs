@@ -21,6 +21,8 @@ use super::{
     framework::told,
 };
 
+/// Condition: the configuration is the one to be used.
+pub const CONFIGURED: &str = "Configured";
 /// Condition: how far installation and configuration are.
 pub const PROGRESSING: &str = "Progressing";
 
@@ -109,11 +111,8 @@ pub fn hashes(references: &[ConfigReference]) -> BTreeMap<String, String> {
         .iter()
         .filter_map(|r| {
             let desired = r.desired_config.as_ref().filter(|d| !d.spec_hash.is_empty())?;
-            let place = if desired.namespace.is_empty() {
-                desired.name.clone()
-            } else {
-                format!("{}/{}", desired.namespace, desired.name)
-            };
+            // Two slashes for what has no namespace.
+            let place = format!("{}/{}", desired.namespace, desired.name);
             Some((format!("{}.{}/{place}", r.resource, r.group), desired.spec_hash.clone()))
         })
         .collect()

@@ -12,7 +12,7 @@ use apis::{
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use serde_json::{Value, json};
 
-use super::framework::{Probe, told};
+use super::framework::told;
 
 /// Condition: the works are applied.
 pub const MANIFEST_APPLIED: &str = "ManifestApplied";
@@ -107,8 +107,8 @@ pub struct Common<'a> {
     pub addon: &'a ManagedClusterAddOn,
     /// Configuration to hash, for the annotation.
     pub hashes: &'a BTreeMap<String, String>,
-    /// How health is seen.
-    pub probe: Option<&'a Probe>,
+    /// Entries of `manifestConfigs`.
+    pub configs: &'a [Value],
 }
 
 impl Common<'_> {
@@ -129,8 +129,8 @@ impl Common<'_> {
             })
             .collect();
         let mut spec = json!({"workload": {"manifests": objects}});
-        if let Some(probe) = self.probe {
-            spec["manifestConfigs"] = json!([probe.config]);
+        if !self.configs.is_empty() {
+            spec["manifestConfigs"] = self.configs.into();
         }
         if !orphans.is_empty() {
             spec["deleteOption"] = json!({"propagationPolicy": "SelectivelyOrphan",
@@ -309,7 +309,7 @@ mod tests {
 
     fn common(addon: &ManagedClusterAddOn) -> Common<'_> {
         const NONE: &BTreeMap<String, String> = &BTreeMap::new();
-        Common { addon, hashes: NONE, probe: None }
+        Common { addon, hashes: NONE, configs: &[] }
     }
 
     fn read(work: Value) -> ManifestWork {

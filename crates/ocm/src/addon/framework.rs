@@ -41,13 +41,21 @@ impl Target<'_> {
 }
 
 /// How the health of an agent is seen in the works that deploy it.
-pub struct Probe {
-    /// What to look at: `resourceIdentifier` and `feedbackRules` of a ManifestWork's manifest config.
-    pub config: Value,
-    /// Group, resource, namespace and name of the same.
-    pub object: [String; 4],
-    /// Why the agent is not well, from what was fed back.
-    pub check: fn(&[FeedbackValue]) -> Result<(), String>,
+pub struct Health {
+    /// Entries of a ManifestWork's `manifestConfigs`: what is fed back, and how objects are applied.
+    pub configs: Vec<Value>,
+    /// Group, resource, namespace and name of the objects to look at.
+    pub objects: Vec<[String; 4]>,
+    /// Why the agent is not well, from what was fed back of those of them that said something.
+    pub check: fn(&[Reading<'_>]) -> Result<(), String>,
+}
+
+/// What was fed back of an object.
+pub struct Reading<'a> {
+    /// Group, resource, namespace and name.
+    pub object: &'a [String; 4],
+    /// The values.
+    pub values: &'a [FeedbackValue],
 }
 
 /// An add-on's own manager: what it installs, and who its agents are.
@@ -56,19 +64,51 @@ pub trait Addon: Send + Sync {
     fn name(&self) -> &str;
     /// Roles and bindings that the agent of a cluster gets on the hub.
     fn rights(&self, cluster: &str) -> Vec<Value>;
-    /// Identities of the agent of a cluster beside the client certificate for the hub.
+    /// Why nothing can be done about the add-on now.
+    fn obstacle(&self) -> Option<String> {
+        None
+    }
+    /// Whether nothing is done before the add-on's configuration is settled.
+    fn waits_for_configuration(&self) -> bool {
+        false
+    }
+    /// Identities of the agent of a cluster, of which it has `old` now.
+    fn identities(&self, cluster: &str, old: &[RegistrationConfig]) -> Vec<RegistrationConfig> {
+        let mut all = vec![kube_client(cluster, self.name(), old)];
+        all.extend(self.further_identities(cluster));
+        all
+    }
+    /// Those beside the client certificate for the hub.
     fn further_identities(&self, _cluster: &str) -> Vec<RegistrationConfig> {
         Vec::new()
+    }
+    /// The authority with which the manager itself signs for `signer`.
+    fn signing_ca(&self, _signer: &str) -> Option<SigningCa> {
+        None
+    }
+    /// Namespace of the agent in its cluster.
+    fn namespace(&self, addon: &ManagedClusterAddOn, config: Option<&AddOnDeploymentConfig>) -> String {
+        namespace(addon, config)
     }
     /// Objects that make up the agent.
     ///
     /// # Errors
     /// Says why there are none.
     fn manifests(&self, target: &Target<'_>) -> Result<Vec<Value>, String>;
-    /// How its health is seen in its works; by its lease without.
-    fn probe(&self, _namespace: &str) -> Option<Probe> {
+    /// How its health is seen in its works, of which `objects` are; by its lease without.
+    fn health(&self, _namespace: &str, _objects: &[Value]) -> Option<Health> {
         None
     }
+}
+
+/// A Secret of type `kubernetes.io/tls`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(default)]
+pub struct SigningCa {
+    /// Namespace; that of the hub's controllers when empty.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
 }
 
 /// Group of an add-on's agent in one cluster.
@@ -100,6 +140,16 @@ pub fn are_groups(groups: &[String], cluster: &str, addon: &str) -> bool {
 /// The identity for the hub. Who has a well-formed one keeps it, so that nobody needs a new certificate because a manager
 /// was started again or another took over (OCM-131).
 pub fn kube_client(cluster: &str, addon: &str, old: &[RegistrationConfig]) -> RegistrationConfig {
+    kube_client_as(addon, cluster, addon, old)
+}
+
+/// The same, by default with this name of the agent.
+pub(super) fn kube_client_as(
+    agent: &str,
+    cluster: &str,
+    addon: &str,
+    old: &[RegistrationConfig],
+) -> RegistrationConfig {
     let kept = old.iter().find(|r| {
         r.signer_name == CLIENT_SIGNER
             && is_agent(&r.subject.user, cluster, addon)
@@ -108,7 +158,7 @@ pub fn kube_client(cluster: &str, addon: &str, old: &[RegistrationConfig]) -> Re
     kept.cloned().unwrap_or_else(|| RegistrationConfig {
         signer_name: CLIENT_SIGNER.into(),
         subject: RegistrationSubject {
-            user: format!("{}:agent:{addon}", cluster_group(cluster, addon)),
+            user: format!("{}:agent:{agent}", cluster_group(cluster, addon)),
             groups: vec![cluster_group(cluster, addon), addon_group(addon)],
             organization_units: Vec::new(),
         },

@@ -1,18 +1,20 @@
 //! Whether an add-on is well, by its works (OCM-118). Pure. By its lease: [`crate::registration`], in the cluster.
 
-use apis::ocm::ManifestWork;
+use std::collections::BTreeMap;
+
+use apis::ocm::{ManifestWork, work::FeedbackValue};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 
 use super::{
     deploy::work_number,
-    framework::{Probe, told},
+    framework::{Health, Reading, told},
 };
 
 /// Condition of a ManagedClusterAddOn: it is well.
 pub const AVAILABLE: &str = "Available";
 
 /// What the works of an add-on say.
-pub fn by_work(addon: &str, works: &[&ManifestWork], probe: &Probe, now: Timestamp) -> Condition {
+pub fn by_work(addon: &str, works: &[&ManifestWork], health: &Health, now: Timestamp) -> Condition {
     let tell = |status: &str, reason: &str, message: String| told(AVAILABLE, status, reason, message, now);
     let deploying: Vec<&&ManifestWork> = works
         .iter()
@@ -31,19 +33,28 @@ pub fn by_work(addon: &str, works: &[&ManifestWork], probe: &Probe, now: Timesta
             Some(_) => {}
         }
     }
-    let [group, resource, namespace, name] = &probe.object;
-    let reported = deploying
+    let reports: BTreeMap<[&str; 4], &[FeedbackValue]> = deploying
         .iter()
         .flat_map(|work| work.status.iter().flat_map(|s| &s.resource_status.manifests))
-        .find(|report| {
+        .map(|report| {
             let meta = &report.resource_meta;
-            (&meta.group, &meta.resource, &meta.namespace, &meta.name) == (group, resource, namespace, name)
-        });
-    let values = reported.map(|r| r.status_feedback.values.as_slice()).unwrap_or_default();
-    if values.is_empty() {
+            let object = [&meta.group, &meta.resource, &meta.namespace, &meta.name].map(String::as_str);
+            (object, report.status_feedback.values.as_slice())
+        })
+        .collect();
+    let values = |object: &[String; 4]| {
+        let found = reports.get(&object.each_ref().map(String::as_str)).copied();
+        found.filter(|values| !values.is_empty())
+    };
+    let readings: Vec<Reading<'_>> = health
+        .objects
+        .iter()
+        .filter_map(|object| values(object).map(|values| Reading { object, values }))
+        .collect();
+    if readings.is_empty() && !health.objects.is_empty() {
         return tell("Unknown", "NoProbeResult", "Probe results are not returned".into());
     }
-    match (probe.check)(values) {
+    match (health.check)(&readings) {
         Ok(()) => tell("True", "ProbeAvailable", format!("{addon} add-on is available.")),
         Err(why) => tell("False", "ProbeUnavailable", format!("Probe addon unavailable with err {why}")),
     }
@@ -70,7 +81,7 @@ mod tests {
 
     #[test]
     fn ocm_118_health_by_work() {
-        let probe = StatusAddon::default().probe("n").unwrap();
+        let probe = StatusAddon::default().health("n", &[]).unwrap();
         let ready =
             |n: i64| json!([{"name": "ReadyReplicas", "fieldValue": {"type": "Integer", "integer": n}}]);
         let other = json!([{"name": "Replicas", "fieldValue": {"type": "Integer", "integer": 1}}]);

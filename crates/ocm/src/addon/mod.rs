@@ -5,10 +5,12 @@
 //! single add-ons ([`Config::addons`]), of which we have one, for the status add-on ([`status`]). Either works beside a Go
 //! counterpart of the other, because they meet in the status of ManagedClusterAddOns only.
 //!
-//! Pure decisions: [`placement`], [`install`], [`framework`], [`approval`], [`config`], [`deploy`], [`health`]. The rest is
-//! shell: informers put keys into one queue, and what is done for a key reads the informers' stores.
+//! Pure decisions: [`placement`], [`install`], [`framework`], [`approval`], [`config`], [`deploy`], [`health`], `template`,
+//! [`signer`]. The rest is shell: informers put keys into one queue, and what is done for a key reads the informers' stores.
 //!
-//! Cost: thirteen watches. A cluster that changes in what Placements look at costs a look at all clusters for each
+//! An add-on may also be deployed from an AddOnTemplate; then the general manager is its own manager, too (`template`).
+//!
+//! Cost: fourteen watches. A cluster that changes in what Placements look at costs a look at all clusters for each
 //! Placement, once for a swarm of changes; a ManagedClusterAddOn that changes costs at most one write of its status, and
 //! a read of each of its roles and bindings the first time. Idle it costs nothing.
 
@@ -19,15 +21,17 @@ use std::{
 };
 
 use apis::{
-    constants::{ADDON_GROUP, ADDON_NAME_LABEL, CLUSTER_GROUP, WORK_GROUP},
+    constants::{ADDON_GROUP, ADDON_NAME_LABEL, CLUSTER_GROUP, OCM_HUB_NAMESPACE, WORK_GROUP},
     ocm::{
-        AddOnDeploymentConfig, ClusterManagementAddOn, ManagedCluster, ManagedClusterAddOn,
+        AddOnDeploymentConfig, AddOnTemplate, ClusterManagementAddOn, ManagedCluster, ManagedClusterAddOn,
         ManagedClusterSet, ManagedClusterSetBinding, ManifestWork, Placement, PlacementDecision,
+        addon::ConfigReference,
     },
 };
 use k8s_openapi::{
     api::{
         certificates::v1::CertificateSigningRequest,
+        core::v1::Secret,
         rbac::v1::{Role, RoleBinding},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -55,10 +59,15 @@ pub mod install;
 mod pass;
 pub mod placement;
 mod presence;
+pub mod signer;
 pub mod status;
+mod template;
 mod wake;
 
 pub use framework::Addon;
+use framework::SigningCa;
+
+use crate::hub::csr::is_decided;
 
 /// Timers of the manager (8.6).
 #[derive(Clone, Debug)]
@@ -158,6 +167,8 @@ struct Stores {
     addons: Store<ManagedClusterAddOn>,
     /// As they are stored: their digest is that of the text.
     configs: Store<DynamicObject>,
+    /// The same.
+    templates: Store<DynamicObject>,
     works: Store<ManifestWork>,
     csrs: Store<CertificateSigningRequest>,
     roles: Store<Light>,
@@ -167,19 +178,29 @@ struct Stores {
 /// Cluster and add-on.
 type Place = (String, String);
 
+/// What was done last about the rights of an add-on's agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rights {
+    /// These were given, by their digest.
+    Given(u64),
+    Taken,
+}
+
 struct Manager {
     rest: Rest,
     config: Config,
     queue: Queue<Key>,
     know: Stores,
-    /// Whose rights were given (true) or taken (false), and not touched by others since.
-    rights: Mutex<HashMap<Place, bool>>,
+    /// Whose rights were given or taken, and not touched by others since.
+    rights: Mutex<HashMap<Place, Rights>>,
     /// Add-ons that are not wanted any more, and since when.
     unwanted: Mutex<HashMap<Place, Instant>>,
 }
 
 /// Field manager of the manager.
 const MANAGER: &str = "addon-manager";
+/// Pause before a request is tried again whose signer's key could not be used.
+const UNSIGNED: Duration = Duration::from_secs(10);
 /// Keys worked on at once.
 const WORKERS: usize = 4;
 
@@ -247,6 +268,7 @@ impl Stores {
         self.owners.synced().await;
         self.addons.synced().await;
         self.configs.synced().await;
+        self.templates.synced().await;
         self.works.synced().await;
         self.csrs.synced().await;
         self.roles.synced().await;
@@ -266,6 +288,7 @@ impl Manager {
         self.follow(tasks, Source::of::<ClusterManagementAddOn>(), &know.owners, Self::on_owner);
         self.follow(tasks, Source::of::<ManagedClusterAddOn>(), &know.addons, Self::on_addon);
         self.follow(tasks, Source::of::<AddOnDeploymentConfig>(), &know.configs, Self::on_config);
+        self.follow(tasks, Source::of::<AddOnTemplate>(), &know.templates, Self::on_template);
         self.follow(tasks, labelled(Source::of::<ManifestWork>()), &know.works, Self::on_work);
         self.follow(tasks, labelled(Source::of::<CertificateSigningRequest>()), &know.csrs, Self::on_csr);
         self.follow(tasks, labelled(Source::of::<Role>()).metadata(), &know.roles, Self::on_right);
@@ -310,9 +333,27 @@ impl Manager {
         self.know.clusters.get("", name)
     }
 
-    /// The add-on of which this is the own manager.
-    fn own(&self, addon: &str) -> Option<&Arc<dyn Addon>> {
-        self.config.addons.iter().find(|own| own.name() == addon)
+    /// The add-on, if this is its own manager: one of [`Config::addons`], or one from a template. `references` are those of
+    /// its status, as they are to be.
+    fn own(
+        &self,
+        owner: Option<&ClusterManagementAddOn>,
+        addon: &Arc<ManagedClusterAddOn>,
+        references: &[ConfigReference],
+    ) -> Option<Arc<dyn Addon>> {
+        let name = name_of(addon.as_ref());
+        if let Some(own) = self.config.addons.iter().find(|own| own.name() == name) {
+            return Some(own.clone());
+        }
+        let templated = match owner {
+            Some(owner) => framework::is_managed(owner) && template::is_supported(owner),
+            // Its definition has gone, and it follows: its last template is what it is made of.
+            None => references.iter().any(|r| r.group == ADDON_GROUP && r.resource == template::TEMPLATES),
+        };
+        (self.config.general && templated).then(|| {
+            let find = |template: &str| self.know.templates.get("", template);
+            Arc::new(template::Templated::new(addon.clone(), references, find)) as Arc<dyn Addon>
+        })
     }
 
     fn decided(&self, namespace: &str, placement: &str) -> BTreeSet<String> {
@@ -322,30 +363,70 @@ impl Manager {
 
     /// Digest of a configuration; `None` for one that is missing, or of a kind that is not known.
     fn digest(&self, config: &apis::ocm::addon::AddOnConfig) -> Option<String> {
-        if config.group != ADDON_GROUP || config.resource != "addondeploymentconfigs" {
-            return None;
-        }
-        let found = self.know.configs.get(&config.namespace, &config.name)?;
+        let found = match (config.group.as_str(), config.resource.as_str()) {
+            (ADDON_GROUP, "addondeploymentconfigs") => self.know.configs.get(&config.namespace, &config.name),
+            (ADDON_GROUP, template::TEMPLATES) => self.know.templates.get("", &config.name),
+            _ => None,
+        }?;
         Some(config::hash(found.data.get("spec").unwrap_or(&Value::Null)))
     }
 
-    /// Approves the request of an add-on's agent, if that is in order (OCM-117).
+    /// Approves the request of an add-on's agent, if that is in order; signs it, if it is for a signer whose key the add-on
+    /// has (OCM-117).
     async fn approve(&self, name: &str) -> Result<Next, kube::Error> {
         let Some(request) = self.know.csrs.get("", name) else { return Ok(Next::OnChange) };
         let Some((cluster, addon)) = approval::claimed(&request) else { return Ok(Next::OnChange) };
-        let member = self.cluster(cluster).filter(|c| {
-            c.spec.hub_accepts_client && c.metadata.deletion_timestamp.is_none() && self.own(addon).is_some()
-        });
-        let (Some(_), Some(addon)) = (member, self.know.addons.get(cluster, addon)) else {
-            return Ok(Next::OnChange);
-        };
-        if !approval::may_approve(&request, &addon) {
+        let accepted =
+            |c: &Arc<ManagedCluster>| c.spec.hub_accepts_client && c.metadata.deletion_timestamp.is_none();
+        let known = self.cluster(cluster).filter(accepted).and_then(|_| self.know.addons.get(cluster, addon));
+        let Some(addon) = known else { return Ok(Next::OnChange) };
+        let references = addon.status.as_ref().map(|s| s.config_references.as_slice()).unwrap_or_default();
+        let owner = self.know.owners.get("", name_of(addon.as_ref()));
+        let Some(own) = self.own(owner.as_deref(), &addon, references) else { return Ok(Next::OnChange) };
+        let authority = own.signing_ca(&request.spec.signer_name);
+        let authority = authority.filter(|_| approval::may_be_signed(&request, &addon));
+        if !is_decided(&request) && (authority.is_some() || approval::may_approve(&request, &addon)) {
+            let stamp = self.now().to_string();
+            let verdict = json!({"type": "Approved", "status": "True", "reason": "AutoApprovedByHubCSRApprovingController",
+                "message": "Auto approving addon agent certificate.", "lastUpdateTime": stamp, "lastTransitionTime": stamp});
+            crate::hub::bootstrap::approve(&self.rest, &request, verdict).await?;
+            // Its event brings us back to sign it.
             return Ok(Next::OnChange);
         }
-        let stamp = self.now().to_string();
-        let verdict = json!({"type": "Approved", "status": "True", "reason": "AutoApprovedByHubCSRApprovingController",
-            "message": "Auto approving addon agent certificate.", "lastUpdateTime": stamp, "lastTransitionTime": stamp});
-        crate::hub::bootstrap::approve(&self.rest, &request, verdict).await.map(|()| Next::OnChange)
+        match authority.filter(|_| approval::is_unsigned(&request)) {
+            Some(authority) => self.sign(&request, &authority).await,
+            None => Ok(Next::OnChange),
+        }
+    }
+
+    async fn sign(
+        &self,
+        request: &CertificateSigningRequest,
+        authority: &SigningCa,
+    ) -> Result<Next, kube::Error> {
+        use base64::Engine as _;
+        let namespace =
+            Some(authority.namespace.as_str()).filter(|n| !n.is_empty()).unwrap_or(OCM_HUB_NAMESPACE);
+        let secret: Option<Secret> =
+            self.rest.find(&Gvr::new("", "v1", "secrets"), namespace, &authority.name).await?;
+        let part = |key: &str| {
+            let data = secret.as_ref().and_then(|secret| secret.data.as_ref());
+            data.and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice()).unwrap_or_default()
+        };
+        let signed = signer::Signer::read(part("tls.crt"), part("tls.key"))
+            .and_then(|signer| signer.sign(request, self.now()));
+        let certificate = match signed {
+            Ok(certificate) => certificate,
+            Err(error) => {
+                // Nothing tells when somebody mends the Secret.
+                tracing::warn!(request = name_of(request), secret = authority.name, namespace, %error, "a certificate of an add-on is not signed");
+                return Ok(Next::After(UNSIGNED));
+            }
+        };
+        let certificate = base64::engine::general_purpose::STANDARD.encode(certificate);
+        let patch = json!({"metadata": identity(request), "status": {"certificate": certificate}});
+        let gvr = Gvr::new("certificates.k8s.io", "v1", "certificatesigningrequests");
+        self.rest.merge_status::<Value>(&gvr, "", name_of(request), &patch).await.map(|_| Next::OnChange)
     }
 }
 

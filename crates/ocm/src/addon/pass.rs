@@ -1,9 +1,13 @@
 //! One add-on in one cluster: owner, configuration, identity and rights, works, health; at most one write of its status.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+};
 
 use apis::{
-    constants::{ADDON_GROUP, ADDON_NAME_LABEL, ADDON_PRE_DELETE},
+    constants::{ADDON_GROUP, ADDON_NAME_LABEL, ADDON_PRE_DELETE, CLUSTER_NAME_LABEL},
     ocm::{
         AddOnDeploymentConfig, ClusterManagementAddOn, ManagedCluster, ManagedClusterAddOn, ManifestWork,
         addon::{ConfigGroupResource, ManagedClusterAddOnStatus},
@@ -12,17 +16,18 @@ use apis::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use runtime::{
-    Next,
-    rest::{Removal, is_conflict, is_not_found, message_of},
+    Light, Next,
+    rest::{Gvr, Removal, is_conflict, is_not_found, message_of},
 };
 use serde_json::{Map, Value, json};
 
 use super::{
-    Addon, Manager, addons, config,
+    Addon, Manager, Rights, addons, config,
     deploy::{self, Common, HOOK_COMPLETED, MANIFEST_APPLIED, Told, hook_name, work_name, work_number},
-    framework::{self, REGISTRATION_APPLIED, Target, inherited, is_built_in, is_managed, is_owned, told},
+    framework::{REGISTRATION_APPLIED, Target, inherited, is_built_in, is_managed, is_owned, told},
     health, identity, name_of, namespace_of,
     presence::owner_reference,
+    template::registration::TEMPLATE_LABEL,
     works,
 };
 use crate::{hub::availability::status as cluster_status, rbac, work_agent::conditions};
@@ -70,7 +75,9 @@ impl Case<'_> {
 
 impl Manager {
     pub(super) async fn settle(&self, cluster: &str, name: &str) -> Result<Next, kube::Error> {
-        let Some(addon) = self.know.addons.get(cluster, name) else { return Ok(Next::OnChange) };
+        let Some(addon) = self.know.addons.get(cluster, name) else {
+            return self.clear_rights(cluster, name, &[]).await.map(|()| Next::OnChange);
+        };
         let member = self.cluster(cluster);
         if addon.metadata.deletion_timestamp.is_some() {
             return self.part(&addon, member.as_deref()).await;
@@ -90,14 +97,14 @@ impl Manager {
         if general {
             self.configure(&owner, &addon, &mut status);
         }
-        let own = self.own(name).filter(|_| is_owned(&addon)).cloned();
+        let own = self.own(Some(&owner), &addon, &status.config_references).filter(|_| is_owned(&addon));
         let mut outcome = Ok(Next::OnChange);
         if let Some(own) = &own {
             if !member.spec.hub_accepts_client {
                 self.take_rights(own.as_ref(), cluster).await?;
                 return Ok(Next::OnChange);
             }
-            let case = self.case(&addon, &member, &status);
+            let case = self.case(own.as_ref(), &addon, &member, &status);
             outcome = self.manage(own.as_ref(), &owner, &case, &mut status).await;
             if matches!(&outcome, Err(error) if is_conflict(error)) {
                 return outcome;
@@ -113,6 +120,7 @@ impl Manager {
 
     fn case<'a>(
         &self,
+        own: &dyn Addon,
         addon: &'a ManagedClusterAddOn,
         cluster: &'a ManagedCluster,
         status: &ManagedClusterAddOnStatus,
@@ -126,7 +134,7 @@ impl Manager {
             .and_then(|found| serde_json::to_value(found.as_ref()).ok())
             .and_then(|found| serde_json::from_value::<AddOnDeploymentConfig>(found).ok());
         Case {
-            namespace: framework::namespace(addon, config.as_ref()),
+            namespace: own.namespace(addon, config.as_ref()),
             config,
             works: self.works_of(addon),
             built_in: is_built_in(cluster, name_of(addon)),
@@ -154,6 +162,9 @@ impl Manager {
             |namespace: &str, name: &str| self.decided(namespace, name).contains(namespace_of(addon));
         match config::desired(owner, addon, within) {
             Ok(desired) => {
+                let well = "Configurations configured";
+                let news = told(config::CONFIGURED, "True", "ConfigurationsConfigured", well, self.now());
+                conditions::set(&mut status.conditions, news, false);
                 status.config_references =
                     config::references(&desired, &status.config_references, |config| self.digest(config));
             }
@@ -204,28 +215,42 @@ impl Manager {
     ) -> Result<Next, kube::Error> {
         let now = self.now();
         let cluster = name_of(case.cluster);
+        let configured =
+            status.conditions.iter().any(|c| c.type_ == config::CONFIGURED && c.status == "True");
+        if own.waits_for_configuration() && !configured {
+            return Ok(Next::OnChange);
+        }
         let kinds = |kind: &apis::ocm::addon::ConfigMeta| ConfigGroupResource {
             group: kind.group.clone(),
             resource: kind.resource.clone(),
         };
         status.supported_configs = owner.spec.supported_configs.iter().map(kinds).collect();
+        if let Some(why) = own.obstacle() {
+            let failed = format!("Failed to set permission for hub agent: {why}");
+            let news = told(REGISTRATION_APPLIED, "False", "SetPermissionFailed", failed, now);
+            conditions::set(&mut status.conditions, news, false);
+            let failed = format!("failed to get manifest from agent interface: {why}");
+            let news = told(MANIFEST_APPLIED, "False", "ManifestWorkApplyFailed", failed, now);
+            conditions::set(&mut status.conditions, news, false);
+            return Ok(Next::OnChange);
+        }
         if let Err(error) = self.give_rights(own, cluster).await {
             let why = format!("Failed to set permission for hub agent: {}", message_of(&error));
             let news = told(REGISTRATION_APPLIED, "False", "SetPermissionFailed", why, now);
             conditions::set(&mut status.conditions, news, false);
             return Err(error);
         }
-        let identity = framework::kube_client(cluster, own.name(), &status.registrations);
-        status.registrations = vec![identity];
-        status.registrations.extend(own.further_identities(cluster));
+        status.registrations = own.identities(cluster, &status.registrations);
         status.namespace.clone_from(&case.namespace);
         let well = "Registration of the addon agent is configured";
         let news = told(REGISTRATION_APPLIED, "True", "SetPermissionApplied", well, now);
         conditions::set(&mut status.conditions, news, false);
-        let probe = own.probe(&case.namespace).filter(|_| !case.built_in);
-        status.health_check.mode = if probe.is_some() { "Customized" } else { "Lease" }.into();
+        let rendered = case.objects(own);
+        let objects = rendered.as_ref().map(|(objects, _)| objects.as_slice()).unwrap_or_default();
+        let health = own.health(&case.namespace, objects).filter(|_| !case.built_in);
+        status.health_check.mode = if health.is_some() { "Customized" } else { "Lease" }.into();
 
-        let (objects, hooks) = match case.objects(own) {
+        let (objects, hooks) = match rendered {
             Ok(both) => both,
             Err(why) => {
                 let why = format!("failed to get manifest from agent interface: {why}");
@@ -242,7 +267,8 @@ impl Manager {
             return Ok(Next::Retry);
         }
         let hashes = config::hashes(&status.config_references);
-        let common = Common { addon: case.addon, hashes: &hashes, probe: probe.as_ref() };
+        let configs = health.as_ref().map(|health| health.configs.as_slice()).unwrap_or_default();
+        let common = Common { addon: case.addon, hashes: &hashes, configs };
         let wanted = match self.deploy(case, &common, objects).await {
             Ok(wanted) => wanted,
             Err(error) => {
@@ -263,10 +289,10 @@ impl Manager {
             Told::Nothing => status.conditions.retain(|c| c.type_ != MANIFEST_APPLIED),
             Told::AsBefore => {}
         }
-        if let Some(probe) = &probe
+        if let Some(health) = &health
             && cluster_status(case.cluster, CONDITION_AVAILABLE) != Some("Unknown")
         {
-            let news = health::by_work(own.name(), &deploying, probe, now);
+            let news = health::by_work(own.name(), &deploying, health, now);
             conditions::set(&mut status.conditions, news, false);
         }
         Ok(Next::OnChange)
@@ -275,22 +301,55 @@ impl Manager {
     /// Roles and bindings on the hub, unless they are known to be in order.
     async fn give_rights(&self, own: &dyn Addon, cluster: &str) -> Result<(), kube::Error> {
         let place = (cluster.to_owned(), own.name().to_owned());
-        if self.rights.lock().get(&place) == Some(&true) {
+        let wanted = own.rights(cluster);
+        let given = Rights::Given(digest_of(&wanted));
+        if self.rights.lock().get(&place) == Some(&given) {
             return Ok(());
         }
-        rbac::reconcile(&self.rest, &own.rights(cluster)).await?;
-        self.rights.lock().insert(place, true);
+        rbac::reconcile(&self.rest, &wanted).await?;
+        self.clear_rights(cluster, own.name(), &wanted).await?;
+        self.rights.lock().insert(place, given);
         Ok(())
     }
 
     /// A cluster that is not accepted has no say on the hub, nor has an add-on of it (OCM-058).
     async fn take_rights(&self, own: &dyn Addon, cluster: &str) -> Result<(), kube::Error> {
         let place = (cluster.to_owned(), own.name().to_owned());
-        if self.rights.lock().get(&place) == Some(&false) {
+        if self.rights.lock().get(&place) == Some(&Rights::Taken) {
             return Ok(());
         }
         rbac::withdraw(&self.rest, &own.rights(cluster)).await?;
-        self.rights.lock().insert(place, false);
+        self.clear_rights(cluster, own.name(), &[]).await?;
+        self.rights.lock().insert(place, Rights::Taken);
+        Ok(())
+    }
+
+    /// Deletes bindings that a template once asked for and that are not `kept`: nobody else would, as they may be in any
+    /// namespace. A look at all bindings of add-ons, when the rights of one change and when it goes.
+    async fn clear_rights(&self, cluster: &str, addon: &str, kept: &[Value]) -> Result<(), kube::Error> {
+        let is = |light: &Light, label: &str, value: &str| {
+            light.metadata.labels.get(label).is_some_and(|have| &**have == value)
+        };
+        let is_kept = |light: &Light| {
+            kept.iter().any(|binding| {
+                binding["metadata"]["name"] == *light.metadata.name
+                    && binding["metadata"]["namespace"] == *light.metadata.namespace
+            })
+        };
+        let stale = self.know.role_bindings.list().into_iter().filter(|light| {
+            is(light, ADDON_NAME_LABEL, addon)
+                && is(light, CLUSTER_NAME_LABEL, cluster)
+                && light.metadata.labels.contains_key(TEMPLATE_LABEL)
+                && !is_kept(light)
+        });
+        let gvr = Gvr::new("rbac.authorization.k8s.io", "v1", "rolebindings");
+        for light in stale {
+            let removal = Removal { uid: Some(light.metadata.uid.to_string()), propagation: None };
+            match self.rest.delete(&gvr, &light.metadata.namespace, &light.metadata.name, &removal).await {
+                Err(error) if !is_not_found(&error) && !is_conflict(&error) => return Err(error),
+                _ => {}
+            }
+        }
         Ok(())
     }
 
@@ -348,7 +407,7 @@ impl Manager {
     /// An add-on that goes: its hooks run first, its works go with it.
     async fn part(
         &self,
-        addon: &ManagedClusterAddOn,
+        addon: &Arc<ManagedClusterAddOn>,
         cluster: Option<&ManagedCluster>,
     ) -> Result<Next, kube::Error> {
         let all = addon.metadata.finalizers.clone().unwrap_or_default();
@@ -356,12 +415,13 @@ impl Manager {
         let without = |drop_hook: bool| -> Vec<&String> {
             all.iter().filter(|f| !(old(f) || drop_hook && *f == ADDON_PRE_DELETE)).collect()
         };
-        let own = self.own(name_of(addon));
+        let status = addon.status.clone().unwrap_or_default();
+        let owner = self.know.owners.get("", name_of(addon.as_ref()));
+        let own = self.own(owner.as_deref(), addon, &status.config_references);
         let held = all.iter().any(|f| f == ADDON_PRE_DELETE);
         let waiting = match (own, cluster) {
             (Some(own), Some(cluster)) if held => {
-                let status = addon.status.clone().unwrap_or_default();
-                let case = self.case(addon, cluster, &status);
+                let case = self.case(own.as_ref(), addon, cluster, &status);
                 self.run_hooks(own.as_ref(), &case).await?
             }
             // Somebody else's.
@@ -393,7 +453,7 @@ impl Manager {
             return Ok(false);
         }
         let hashes = BTreeMap::new();
-        let common = Common { addon: case.addon, hashes: &hashes, probe: None };
+        let common = Common { addon: case.addon, hashes: &hashes, configs: &[] };
         let wanted = common.hook_work(hooks.clone());
         let works = case.works();
         let found = works.iter().find(|work| name_of(**work) == hook_name(name));
@@ -447,6 +507,15 @@ impl Manager {
             .await
             .map(drop)
     }
+}
+
+/// For comparisons within this process.
+fn digest_of(objects: &[Value]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for object in objects {
+        object.to_string().hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// The changed parts, removed ones as null.

@@ -7,13 +7,14 @@ use apis::{
     constants::{
         ADDON_GROUP, ADDON_LIFECYCLE_ANNOTATION, ADDON_NAME_LABEL, CLUSTER_GROUP, OCM_NAMESPACE, STATUS_ADDON,
     },
-    ocm::{AddOnDeploymentConfig, work::FeedbackValue},
+    ocm::AddOnDeploymentConfig,
 };
 use serde_json::{Value, json};
 
 use super::{
-    framework::{Addon, Probe, Target},
+    framework::{Addon, Health, Reading, Target},
     placement,
+    template::pods::mirrored,
 };
 use crate::rbac;
 
@@ -64,19 +65,19 @@ impl Addon for StatusAddon {
         Ok(self.objects(image, target))
     }
 
-    fn probe(&self, namespace: &str) -> Option<Probe> {
-        Some(Probe {
-            config: json!({"resourceIdentifier":
+    fn health(&self, namespace: &str, _objects: &[Value]) -> Option<Health> {
+        Some(Health {
+            configs: vec![json!({"resourceIdentifier":
                     {"group": "apps", "resource": "deployments", "namespace": namespace, "name": AGENT},
-                "feedbackRules": [{"type": "WellKnownStatus"}]}),
-            object: ["apps", "deployments", namespace, AGENT].map(str::to_owned),
+                "feedbackRules": [{"type": "WellKnownStatus"}]})],
+            objects: vec![["apps", "deployments", namespace, AGENT].map(str::to_owned)],
             check: is_ready,
         })
     }
 }
 
-fn is_ready(values: &[FeedbackValue]) -> Result<(), String> {
-    let ready = values.iter().find(|value| value.name == "ReadyReplicas");
+fn is_ready(readings: &[Reading<'_>]) -> Result<(), String> {
+    let ready = readings.iter().flat_map(|r| r.values).find(|value| value.name == "ReadyReplicas");
     let count = ready.and_then(|v| serde_json::to_value(&v.value).ok()).and_then(|v| v["integer"].as_i64());
     match count {
         Some(count) if count >= 1 => Ok(()),
@@ -113,7 +114,8 @@ impl StatusAddon {
         ];
         // A map by name: sorted.
         args.extend(self.flags.iter().map(|(name, value)| format!("--{name}={value}")));
-        let mut container = json!({"name": AGENT, "image": mirrored(image, target.config), "imagePullPolicy": "IfNotPresent",
+        let registries = spec.map(|spec| spec.registries.as_slice()).unwrap_or_default();
+        let mut container = json!({"name": AGENT, "image": mirrored(image, registries), "imagePullPolicy": "IfNotPresent",
             "args": args,
             "ports": [{"containerPort": 8080, "name": "metrics"}, {"containerPort": 8082, "name": "debug-pprof"}],
             "volumeMounts": [{"name": "hub-config", "mountPath": "/var/run/hub"}]});
@@ -150,20 +152,6 @@ fn bare(mut object: Value) -> Value {
         metadata.retain(|_, value| !value.as_object().is_some_and(serde_json::Map::is_empty));
     }
     object
-}
-
-/// The image from where the configuration says that images come from; the longest source that fits counts.
-fn mirrored(image: &str, config: Option<&AddOnDeploymentConfig>) -> String {
-    let registries = config.iter().flat_map(|config| &config.spec.registries);
-    let fitting = registries.filter_map(|registry| {
-        let rest = if registry.source.is_empty() {
-            image.rsplit_once('/').map_or(image, |(_, name)| name)
-        } else {
-            image.strip_prefix(registry.source.trim_end_matches('/'))?.strip_prefix('/')?
-        };
-        Some((registry.source.len(), format!("{}/{rest}", registry.mirror.trim_end_matches('/'))))
-    });
-    fitting.max_by_key(|(length, _)| *length).map_or_else(|| image.to_owned(), |(_, image)| image)
 }
 
 fn proxy(config: Option<&AddOnDeploymentConfig>) -> Vec<Value> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use apis::{
-    constants::{ADDON_NAME_LABEL, PLACEMENT_LABEL},
+    constants::{ADDON_NAME_LABEL, CLUSTER_NAME_LABEL, PLACEMENT_LABEL},
     ocm::{
         ClusterManagementAddOn, ManagedCluster, ManagedClusterAddOn, ManagedClusterSet,
         ManagedClusterSetBinding, ManifestWork, Placement, PlacementDecision,
@@ -14,7 +14,12 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::DynamicObject;
 use runtime::{Event, Light};
 
-use super::{Key, Manager, approval, config::PROGRESSING, install, name_of, namespace_of};
+use super::{
+    Key, Manager, approval,
+    config::PROGRESSING,
+    install, name_of, namespace_of,
+    template::{TEMPLATES, registration::TEMPLATE_LABEL},
+};
 use crate::hub::{availability::status, csr::is_decided};
 
 /// Changes of many clusters or add-ons come in swarms: what is about all of them waits a moment.
@@ -189,12 +194,26 @@ impl Manager {
     }
 
     pub(super) fn on_config(&self, event: Event<DynamicObject>) {
+        self.wake_configured("addondeploymentconfigs", event);
+    }
+
+    pub(super) fn on_template(&self, event: Event<DynamicObject>) {
+        self.wake_configured(TEMPLATES, event);
+    }
+
+    fn wake_configured(&self, resource: &str, event: Event<DynamicObject>) {
+        if let Event::Updated { old, new } = &event
+            && old.data.get("spec") == new.data.get("spec")
+        {
+            return;
+        }
         let Some(config) = event.object() else { return };
         let (namespace, name) = (namespace_of(config.as_ref()), name_of(config.as_ref()));
         for addon in self.know.addons.list() {
             let references =
                 addon.status.as_ref().map(|s| s.config_references.as_slice()).unwrap_or_default();
-            if references.iter().any(|r| r.namespace == namespace && r.name == name) {
+            if references.iter().any(|r| r.resource == resource && r.namespace == namespace && r.name == name)
+            {
                 let (cluster, name) = (namespace_of(addon.as_ref()), name_of(addon.as_ref()));
                 self.queue.add(Key::Addon(cluster.to_owned(), name.to_owned()));
             }
@@ -222,10 +241,20 @@ impl Manager {
 
     /// Roles and bindings that somebody changed or removed are put right.
     pub(super) fn on_right(&self, event: Event<Light>) {
-        let (Event::Updated { new: light, .. } | Event::Deleted(light)) = &event else { return };
-        let Some(addon) = light.metadata.labels.get(ADDON_NAME_LABEL) else { return };
-        let place = (light.metadata.namespace.to_string(), addon.to_string());
-        self.rights.lock().remove(&place);
+        let Some(light) = event.object() else { return };
+        let labels = &light.metadata.labels;
+        let Some(addon) = labels.get(ADDON_NAME_LABEL) else { return };
+        let templated = labels.contains_key(TEMPLATE_LABEL);
+        let cluster = labels.get(CLUSTER_NAME_LABEL).filter(|_| templated);
+        let place = (cluster.unwrap_or(&light.metadata.namespace).to_string(), addon.to_string());
+        if matches!(event, Event::Added(_)) {
+            // One that outlived its add-on while nobody looked is cleared away.
+            if !templated || self.know.addons.get(&place.0, &place.1).is_some() {
+                return;
+            }
+        } else {
+            self.rights.lock().remove(&place);
+        }
         self.queue.add(Key::Addon(place.0, place.1));
     }
 }

@@ -6,6 +6,8 @@ use rcgen::{PublicKeyData as _, SigningKey as _};
 
 pub use rcgen::KeyPair;
 
+use crate::der::{SEQUENCE, armour, element};
+
 /// Why a request could not be made.
 #[derive(Debug, thiserror::Error)]
 #[error("making a certificate signing request")]
@@ -20,25 +22,7 @@ const EXTENSION_REQUEST: [u8; 11] = [0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0
 /// ecdsa-with-SHA256
 const SIGNATURE_ALGORITHM: [u8; 12] =
     [0x30, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
-const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
-
-/// One DER element.
-fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
-    let length: usize = parts.iter().map(|part| part.len()).sum();
-    let mut out = vec![tag];
-    if length < 0x80 {
-        out.push(length as u8);
-    } else {
-        let bytes: Vec<u8> = length.to_be_bytes().into_iter().skip_while(|byte| *byte == 0).collect();
-        out.push(0x80 | bytes.len() as u8);
-        out.extend(bytes);
-    }
-    for part in parts {
-        out.extend_from_slice(part);
-    }
-    out
-}
 
 fn name_part(kind: &[u8], text: &str) -> Vec<u8> {
     let value = element(0x0c, &[text.as_bytes()]);
@@ -78,22 +62,7 @@ pub fn request(
     );
     let signature = key.sign(&info)?;
     let der = element(SEQUENCE, &[&info, &SIGNATURE_ALGORITHM, &element(0x03, &[&[0], &signature])]);
-    Ok(armour(&der))
-}
-
-fn armour(der: &[u8]) -> String {
-    use base64::Engine as _;
-    let text = base64::engine::general_purpose::STANDARD.encode(der);
-    let mut out = String::from("-----BEGIN CERTIFICATE REQUEST-----\n");
-    let mut rest = text.as_str();
-    while !rest.is_empty() {
-        let (line, more) = rest.split_at(rest.len().min(64));
-        out.push_str(line);
-        out.push('\n');
-        rest = more;
-    }
-    out.push_str("-----END CERTIFICATE REQUEST-----\n");
-    out
+    Ok(armour("CERTIFICATE REQUEST", &der))
 }
 
 #[cfg(test)]

@@ -4,4 +4,5 @@
 mod health;
 mod identities;
 mod installing;
+mod templates;
 mod world;

@@ -297,7 +297,7 @@ pub(crate) fn gvr(plural: &str) -> Gvr {
         "managedclusters" => ("cluster.open-cluster-management.io", "v1"),
         "placements" | "placementdecisions" => ("cluster.open-cluster-management.io", "v1beta1"),
         "manifestworks" | "appliedmanifestworks" => ("work.open-cluster-management.io", "v1"),
-        "managedclusteraddons" | "clustermanagementaddons" | "addondeploymentconfigs" => {
+        "managedclusteraddons" | "clustermanagementaddons" | "addondeploymentconfigs" | "addontemplates" => {
             ("addon.open-cluster-management.io", "v1alpha1")
         }
         "certificatesigningrequests" => ("certificates.k8s.io", "v1"),
