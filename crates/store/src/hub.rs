@@ -1,15 +1,16 @@
 //! Recent events of a space and the watchers that wait for more.
 //!
-//! One event costs: a push to the ring plus one push per watcher of its collection and of its namespace.
-//! Watchers of anything else are not touched. An idle watcher costs a few hundred bytes.
+//! One event costs: a push to the ring plus one push per watcher that it concerns (see [`Topics`]). An idle watcher costs
+//! a few hundred bytes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
 use parking_lot::Mutex;
 
 use crate::state::State;
+use crate::topics::Topics;
 use crate::{Collection, Event, Revision, Scope, StoreError};
 
 /// Most events looked at while the committer may be waiting for the hub.
@@ -166,21 +167,12 @@ impl Watcher {
     }
 }
 
-/// Watchers of one collection.
-#[derive(Debug, Default)]
-struct Topic {
-    all: HashMap<u64, Arc<Watcher>>,
-    namespaces: HashMap<Arc<str>, HashMap<u64, Arc<Watcher>>>,
-}
-
 /// Ring, watchers and the state they have been told of, always in step.
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub(crate) state: Arc<State>,
     pub(crate) ring: Ring,
-    topics: HashMap<Collection, Topic>,
-    /// Those that watch the whole space.
-    everything: HashMap<u64, Arc<Watcher>>,
+    topics: Topics,
     next_id: u64,
     closed: Option<StoreError>,
     queue_limit: usize,
@@ -188,30 +180,14 @@ pub(crate) struct Hub {
 
 impl Hub {
     pub(crate) fn new(state: Arc<State>, ring: Ring, queue_limit: usize) -> Self {
-        Self {
-            state,
-            ring,
-            topics: HashMap::new(),
-            everything: HashMap::new(),
-            next_id: 0,
-            closed: None,
-            queue_limit,
-        }
+        Self { state, ring, topics: Topics::default(), next_id: 0, closed: None, queue_limit }
     }
 
     /// Takes the events of one batch. `state` shows all of them.
     pub(crate) fn publish(&mut self, state: Arc<State>, events: impl IntoIterator<Item = Arc<Event>>) {
         self.state = state;
         for event in events {
-            for watcher in self.everything.values() {
-                watcher.push(&event, self.queue_limit);
-            }
-            if let Some(topic) = self.topics.get(&event.entry.key.collection) {
-                let local = topic.namespaces.get(&event.entry.key.namespace);
-                for watcher in topic.all.values().chain(local.into_iter().flat_map(HashMap::values)) {
-                    watcher.push(&event, self.queue_limit);
-                }
-            }
+            self.topics.concerned(&event, |watcher| watcher.push(&event, self.queue_limit));
             self.ring.push(event);
         }
     }
@@ -219,14 +195,7 @@ impl Hub {
     /// Ends all watches, now and in future.
     pub(crate) fn close(&mut self, why: &StoreError) {
         self.closed = Some(why.clone());
-        for watcher in self.everything.values() {
-            watcher.end(why);
-        }
-        for topic in self.topics.values() {
-            for watcher in topic.all.values().chain(topic.namespaces.values().flat_map(HashMap::values)) {
-                watcher.end(why);
-            }
-        }
+        self.topics.each(|watcher| watcher.end(why));
     }
 
     pub(crate) fn subscribe(
@@ -249,42 +218,12 @@ impl Hub {
         };
         let watcher = Arc::new(Watcher { state: Mutex::new(state) });
         self.next_id += 1;
-        let slot = match scope {
-            None => &mut self.everything,
-            Some(scope) => {
-                let topic = self.topics.entry(scope.collection.clone()).or_default();
-                match &scope.namespace {
-                    None => &mut topic.all,
-                    Some(namespace) => topic.namespaces.entry(namespace.clone()).or_default(),
-                }
-            }
-        };
-        slot.insert(self.next_id, watcher.clone());
+        self.topics.subscribe(scope, self.next_id, watcher.clone());
         Ok((self.next_id, watcher))
     }
 
     pub(crate) fn unsubscribe(&mut self, scope: Option<&Scope>, id: u64) {
-        let Some(scope) = scope else {
-            self.everything.remove(&id);
-            return;
-        };
-        let Some(topic) = self.topics.get_mut(&scope.collection) else { return };
-        match &scope.namespace {
-            None => {
-                topic.all.remove(&id);
-            }
-            Some(namespace) => {
-                if let Some(slot) = topic.namespaces.get_mut(namespace) {
-                    slot.remove(&id);
-                    if slot.is_empty() {
-                        topic.namespaces.remove(namespace);
-                    }
-                }
-            }
-        }
-        if topic.all.is_empty() && topic.namespaces.is_empty() {
-            self.topics.remove(&scope.collection);
-        }
+        self.topics.unsubscribe(scope, id);
     }
 
     /// Fills the queue of a watcher that is behind from the ring; at the ring's end it is live again.
@@ -297,13 +236,7 @@ impl Hub {
             state.end = Some(StoreError::Compacted { asked: state.position, oldest: self.ring.floor });
             return;
         }
-        let wanted = |event: &&Arc<Event>| {
-            scope.is_none_or(|scope| {
-                let key = &event.entry.key;
-                key.collection == scope.collection
-                    && scope.namespace.as_ref().is_none_or(|namespace| key.namespace == *namespace)
-            })
-        };
+        let wanted = |event: &&Arc<Event>| scope.is_none_or(|scope| scope.covers(event));
         let room = self.queue_limit.div_ceil(2);
         let found: VecDeque<_> = self.ring.after(state.position).filter(wanted).take(room).cloned().collect();
         state.live = found.len() < room;
@@ -312,6 +245,21 @@ impl Hub {
             _ => state.position.max(self.state.revision),
         };
         state.queue = found;
+    }
+
+    /// The events in (`after`, `until`] of some collections, in order. Looks at all events after `after`.
+    pub(crate) fn changes(
+        &self,
+        collections: &[&Collection],
+        after: Revision,
+        until: Revision,
+    ) -> Result<Vec<Arc<Event>>, StoreError> {
+        if after < self.ring.floor {
+            return Err(StoreError::Compacted { asked: after, oldest: self.ring.floor });
+        }
+        let concerned = |event: &&Arc<Event>| collections.contains(&&event.entry.key.collection);
+        let until = |event: &&Arc<Event>| event.entry.revision <= until;
+        Ok(self.ring.after(after).take_while(until).filter(concerned).cloned().collect())
     }
 
     /// The newest of the events in (`from`, `to`] that concern the collection, newest first, and the revision down to
@@ -341,9 +289,6 @@ impl Hub {
 #[cfg(test)]
 impl Hub {
     pub(crate) fn watchers(&self) -> usize {
-        let count =
-            |topic: &Topic| topic.all.len() + topic.namespaces.values().map(HashMap::len).sum::<usize>();
-        self.topics.values().map(count).sum::<usize>()
-            + self.topics.values().filter(|t| count(t) == 0).count()
+        self.topics.size()
     }
 }

@@ -19,6 +19,7 @@ mod space;
 mod state;
 #[cfg(test)]
 mod tests;
+mod topics;
 mod tree;
 mod types;
 mod watch;

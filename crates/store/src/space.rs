@@ -179,6 +179,20 @@ impl SpaceStore {
         Past::begin(self.face(), collection, revision)?.finish()
     }
 
+    /// What happened to some collections after one revision, up to another, in order. Cost: a look at every event of the
+    /// space after `after`.
+    ///
+    /// # Errors
+    /// [`StoreError::Compacted`] when not all of that is kept any more.
+    pub fn changes(
+        &self,
+        collections: &[&Collection],
+        after: Revision,
+        until: Revision,
+    ) -> Result<Vec<Arc<Event>>, StoreError> {
+        self.face().hub.lock().changes(collections, after, until)
+    }
+
     /// Does one conditional write; durable, and seen by [`SpaceStore::snapshot`], when it returns. A write is
     /// done even if the caller stops waiting. Returns the new version, for a deletion the last state.
     ///

@@ -120,11 +120,47 @@ pub struct Event {
     pub previous: Option<Arc<Entry>>,
 }
 
-/// What a list or a watch covers: a whole collection or one namespace of it.
+/// What a watch covers: a collection, or less of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scope {
     pub collection: Collection,
     pub namespace: Option<Arc<str>>,
+    pub only: Option<Only>,
+}
+
+/// A restriction that is looked up rather than tried, so that a watch costs nothing while others change.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Only {
+    /// Objects of this name.
+    Name(Arc<str>),
+    /// Objects that have, or had before the event, this label.
+    Label { key: Arc<str>, value: Arc<str> },
+}
+
+impl Scope {
+    /// A whole collection.
+    pub fn all(collection: Collection) -> Self {
+        Self { collection, namespace: None, only: None }
+    }
+
+    pub(crate) fn covers(&self, event: &Event) -> bool {
+        let key = &event.entry.key;
+        key.collection == self.collection
+            && self.namespace.as_ref().is_none_or(|namespace| key.namespace == *namespace)
+            && self.only.as_ref().is_none_or(|only| only.covers(event))
+    }
+}
+
+impl Only {
+    fn covers(&self, event: &Event) -> bool {
+        match self {
+            Self::Name(name) => event.entry.key.name == *name,
+            Self::Label { key, value } => {
+                let has = |entry: &Entry| entry.meta.labels.get(&**key).is_some_and(|v| **v == **value);
+                has(&event.entry) || event.previous.as_ref().is_some_and(|previous| has(previous))
+            }
+        }
+    }
 }
 
 /// Which writes a handle shows, and when its own are done.

@@ -28,7 +28,7 @@ pub(super) async fn run(store: &SpaceStore, key: Key, crd: &Value) -> Result<(),
     let collection = instances(crd);
     loop {
         let snapshot = store.snapshot();
-        let scope = Scope { collection: collection.clone(), namespace: None };
+        let scope = Scope::all(collection.clone());
         let entries: Vec<Arc<Entry>> = snapshot.view(&collection).iter(None, None).cloned().collect();
         if entries.is_empty() || !owns(crd, &snapshot, &key) {
             break;

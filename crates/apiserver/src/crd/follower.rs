@@ -130,7 +130,7 @@ impl Follower {
         cleaning: &mut Cleaning,
         stop: &CancellationToken,
     ) -> Result<(), StoreError> {
-        let scope = Scope { collection: collection(), namespace: None };
+        let scope = Scope::all(collection());
         let mut watch = self.store.watch(scope, state.revision)?;
         loop {
             self.settle(state).await?;

@@ -337,7 +337,7 @@ impl Space {
     /// Waits, without sleeping, for the definition to satisfy `wanted`.
     async fn until(&self, key: &Key, wanted: impl Fn(Option<&Value>) -> bool) -> Option<Value> {
         let waiting = async {
-            let scope = Scope { collection: collection(), namespace: None };
+            let scope = Scope::all(collection());
             let mut watch = self.store.watch(scope, self.store.revision()).expect("a watch");
             loop {
                 let object = self.get(key);
@@ -473,7 +473,7 @@ async fn as_049_a_deleted_definition_takes_its_instances_along() {
     };
     assert_eq!(terminating(&space.catalog.load()), Some(true));
     // The held one is marked and waited for.
-    let scope = Scope { collection: Collection::new("ex.com", "widgets"), namespace: None };
+    let scope = Scope::all(Collection::new("ex.com", "widgets"));
     let mut watch = space.store.watch(scope, store::Revision(0)).expect("a watch");
     let waiting = async {
         while space.get(&instance("held")).is_some_and(|w| at(&w, "metadata.deletionTimestamp").is_null())

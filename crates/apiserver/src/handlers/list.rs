@@ -9,7 +9,7 @@ use http::{Response, StatusCode};
 use machinery::selector::{FieldOp, FieldSelector, LabelSelector};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::{Entry, Revision, StoreError, View};
+use store::{Entry, Only, Revision, StoreError, View};
 
 use super::read::wait_for;
 use super::store_access::store_error;
@@ -71,6 +71,31 @@ impl Selection {
         }
         self.name = Some(name.to_owned());
         self
+    }
+
+    /// What every selected object has, so that a watch is not even asked about others.
+    pub(crate) fn only_these(&self) -> Option<Only> {
+        let label = || self.labels.exact().map(|(k, v)| Only::Label { key: k.into(), value: v.into() });
+        self.name.as_deref().map(|name| Only::Name(name.into())).or_else(label)
+    }
+
+    /// The object that is asked for by name, if that can be looked up; all others are out.
+    fn by_name<'a>(
+        &self,
+        view: &'a View,
+        d: &Descriptor,
+        namespace: Option<&str>,
+    ) -> Option<Option<&'a Arc<Entry>>> {
+        let home = if d.namespaced { namespace? } else { "" };
+        Some(view.get(home, self.name.as_deref()?))
+    }
+
+    /// Objects that may match, from a walk over as few as possible.
+    pub(crate) fn candidates(&self, view: &View, d: &Descriptor, namespace: Option<&str>) -> Vec<Arc<Entry>> {
+        match self.by_name(view, d, namespace) {
+            Some(one) => one.into_iter().cloned().collect(),
+            None => view.iter(namespace, None).cloned().collect(),
+        }
     }
 
     pub(crate) fn matches(&self, presenter: &Presenter, entry: &Entry) -> bool {
@@ -252,9 +277,8 @@ pub(crate) async fn page(
     let mut entries: Vec<Arc<Entry>> = Vec::new();
     let all = selection.is_everything();
     let mut more = false;
-    if let (Some(name), Some(namespace), None) = (&selection.name, namespace, after) {
-        // One object asked for: no need to walk over its neighbours.
-        entries.extend(view.get(namespace, name).filter(|e| selection.matches(presenter, e)).cloned());
+    if let (Some(one), None) = (selection.by_name(&view, cx.descriptor, namespace), after) {
+        entries.extend(one.filter(|e| selection.matches(presenter, e)).cloned());
     } else {
         let mut iterator = view.iter(namespace, after);
         if all && limit == 0 {

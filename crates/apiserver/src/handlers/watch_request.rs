@@ -44,7 +44,7 @@ pub(crate) async fn watch(cx: &mut Cx<'_>, only: Option<&str>) -> Result<Respons
             include: IncludeObject::parse(cx.query.get("includeObject").unwrap_or_default())?,
         },
     };
-    let start = start(cx, &options).await?;
+    let start = start(cx, &options, &selection).await?;
     let stream = Stream::new(
         cx,
         start,
@@ -69,10 +69,14 @@ fn lifetime(options: &ListOptions) -> Duration {
 }
 
 /// The store's watch, and the objects to show before its events.
-async fn start(cx: &Cx<'_>, options: &ListOptions) -> Result<Start, ApiError> {
+async fn start(cx: &Cx<'_>, options: &ListOptions, selection: &Selection) -> Result<Start, ApiError> {
     let store = cx.store;
     let namespace = Some(cx.namespace()).filter(|n| !n.is_empty());
-    let scope = Scope { collection: cx.descriptor.collection.clone(), namespace: namespace.map(Into::into) };
+    let scope = Scope {
+        collection: cx.descriptor.collection.clone(),
+        namespace: namespace.map(Into::into),
+        only: selection.only_these(),
+    };
     let revision = options.revision()?.filter(|r| *r != 0);
     let initial = match options.send_initial_events {
         Some(send) => send,
@@ -84,10 +88,11 @@ async fn start(cx: &Cx<'_>, options: &ListOptions) -> Result<Start, ApiError> {
         }
         let snapshot = store.snapshot();
         let watch = store.watch(scope, snapshot.revision()).map_err(|e| store_error(&e))?;
-        let entries = snapshot.view(&cx.descriptor.collection).iter(namespace, None).cloned().collect();
+        let view = snapshot.view(&cx.descriptor.collection);
+        let initial = selection.candidates(&view, cx.descriptor, namespace);
         return Ok(Start {
             watch: Ok(watch),
-            initial: entries,
+            initial,
             revision: snapshot.revision(),
             announce_end: options.send_initial_events == Some(true),
         });

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use store::{Collection, Entry, Event, EventKind, Revision, Scope, StoreError, Watch};
+use store::{Collection, Entry, Event, EventKind, Only, Revision, Scope, StoreError, Watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
@@ -92,10 +92,9 @@ impl Stream {
         let last_bookmark =
             (options.bookmarks && lifetime > BOOKMARK_BEFORE_END).then(|| deadline - BOOKMARK_BEFORE_END);
         let definition = cx.descriptor.custom.as_ref().and_then(|custom| {
-            let scope = Scope {
-                collection: Collection::new("apiextensions.k8s.io", "customresourcedefinitions"),
-                namespace: None,
-            };
+            let definitions = Collection::new("apiextensions.k8s.io", "customresourcedefinitions");
+            let only = Some(Only::Name(custom.crd.as_str().into()));
+            let scope = Scope { only, ..Scope::all(definitions) };
             let store = &cx.shared.config.store;
             Some((custom.crd.clone(), store.watch(scope, store.revision()).ok()?))
         });

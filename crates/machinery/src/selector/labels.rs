@@ -117,6 +117,16 @@ impl LabelSelector {
         self.nothing
     }
 
+    /// A label, key and value, that each selected object has, if the selector asks for one.
+    pub fn exact(&self) -> Option<(&str, &str)> {
+        self.requirements.iter().find_map(|r| match (r.op, r.values.len()) {
+            (LabelOp::Equals | LabelOp::DoubleEquals | LabelOp::In, 1) => {
+                r.values.first().map(|value| (r.key.as_str(), value.as_str()))
+            }
+            _ => None,
+        })
+    }
+
     /// Whether an object with these labels is selected.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         !self.nothing && self.requirements.iter().all(|r| r.matches(label(&r.key)))

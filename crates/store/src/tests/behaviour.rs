@@ -116,6 +116,96 @@ fn a_watch_replays_then_follows_its_scope_only() {
     });
 }
 
+/// A watch of one name or label sees what a filter would leave of all, also when it lags behind.
+#[test]
+fn a_narrow_watch_sees_what_concerns_it() {
+    run(async {
+        let limits = Limits { queue: 4, ..Limits::default() };
+        let space = Engine::in_memory_with(limits).space("a").unwrap();
+        let mut narrow = Vec::new();
+        for namespace in [None, Some("n"), Some("m")] {
+            for only in [
+                Only::Name("1".into()),
+                Only::Name("2".into()),
+                Only::Label { key: "text".into(), value: "v".into() },
+                Only::Label { key: "text".into(), value: "w".into() },
+                Only::Label { key: "other".into(), value: "v".into() },
+            ] {
+                let scope = Scope { only: Some(only.clone()), ..scope("x", namespace) };
+                let watch = space.watch(scope, Revision(0)).unwrap();
+                narrow.push((namespace, only, watch, Vec::new()));
+            }
+        }
+        // The text is the label; it changes, comes back, and goes with the object.
+        let mut all = space.watch(scope("x", None), Revision(0)).unwrap();
+        let mut events = Vec::new();
+        for round in 0..3 {
+            for (namespace, name) in [("n", "1"), ("n", "2"), ("m", "1"), ("", "1")] {
+                let mut at = space.commit(put(key("x", namespace, name), Expect::Absent, "v")).await.unwrap();
+                for text in ["v", "w", "v", "u"] {
+                    let write = put(key("x", namespace, name), Expect::At(at.revision), text);
+                    at = space.commit(write).await.unwrap();
+                }
+                space.commit(delete(key("x", namespace, name), at.revision, "u")).await.unwrap();
+                space
+                    .commit(put(key("y", namespace, &format!("{name}{round}")), Expect::Absent, "v"))
+                    .await
+                    .unwrap();
+                while let Some(event) = all.try_next().unwrap() {
+                    events.push(event);
+                }
+                // Every second time they are left to overflow.
+                for (.., watch, seen) in narrow.iter_mut().filter(|_| round % 2 == 0 || name == "2") {
+                    seen.extend(drain(watch));
+                }
+            }
+        }
+        for (namespace, only, mut watch, mut seen) in narrow {
+            seen.extend(drain(&mut watch));
+            let wanted = |event: &&Arc<Event>| {
+                let text = |entry: &Entry| entry.meta.labels.get("text").map(ToString::to_string);
+                let of = |value: &str| Some(value.to_owned());
+                let concerned = match &only {
+                    Only::Name(name) => event.entry.key.name == *name,
+                    Only::Label { key, .. } if &**key == "other" => false,
+                    Only::Label { value, .. } => {
+                        let before = event.previous.as_ref().and_then(|previous| text(previous));
+                        text(&event.entry) == of(value) || before == of(value)
+                    }
+                };
+                concerned && namespace.is_none_or(|namespace| *namespace == *event.entry.key.namespace)
+            };
+            let expected: Vec<_> = events.iter().filter(wanted).map(show).collect();
+            assert_eq!(seen, expected, "{namespace:?} {only:?}");
+            assert_eq!(watch.progress(), Some(space.revision()));
+        }
+    });
+}
+
+#[test]
+fn changes_are_those_of_the_collections_in_the_range() {
+    run(async {
+        let limits = Limits { events: 32, ..Limits::default() };
+        let space = Engine::in_memory_with(limits).space("a").unwrap();
+        for (n, plural) in ["x", "y", "z", "x", "y", "x"].into_iter().enumerate() {
+            space.commit(put(key(plural, "n", &n.to_string()), Expect::Absent, "v")).await.unwrap();
+        }
+        let (x, y) = (collection("x"), collection("y"));
+        let found = |collections: &[&Collection], after, until| {
+            space
+                .changes(collections, Revision(after), Revision(until))
+                .map(|events| events.iter().map(|event| event.entry.revision.0).collect::<Vec<_>>())
+        };
+        assert_eq!(found(&[&x, &y], 0, 6).unwrap(), [1, 2, 4, 5, 6]);
+        assert_eq!(found(&[&x], 1, 5).unwrap(), [4]);
+        assert!(found(&[&y], 5, 6).unwrap().is_empty());
+        for n in 10..60 {
+            space.commit(put(key("x", "n", &n.to_string()), Expect::Absent, "v")).await.unwrap();
+        }
+        assert!(matches!(found(&[&y], 2, 6), Err(StoreError::Compacted { .. })));
+    });
+}
+
 #[test]
 fn a_watch_of_the_whole_space_sees_every_collection() {
     run(async {
@@ -336,8 +426,13 @@ fn watches_that_ended_leave_nothing_behind() {
     let watches: Vec<_> = (0..1000)
         .map(|index| {
             let namespace = format!("n{}", index % 7);
-            let scope = scope("x", (index % 2 == 0).then_some(namespace.as_str()));
-            space.watch(scope, Revision(0)).unwrap()
+            let only = match index % 3 {
+                0 => None,
+                1 => Some(Only::Name(namespace.as_str().into())),
+                _ => Some(Only::Label { key: "text".into(), value: namespace.as_str().into() }),
+            };
+            let namespace = (index % 2 == 0).then_some(namespace.as_str());
+            space.watch(Scope { only, ..scope("x", namespace) }, Revision(0)).unwrap()
         })
         .collect();
     assert_eq!(space.shared.durable.hub.lock().watchers(), 1000);

@@ -20,7 +20,7 @@ fn key(plural: &str, namespace: &str, name: &str) -> Key {
 }
 
 fn scope(plural: &str, namespace: Option<&str>) -> Scope {
-    Scope { collection: collection(plural), namespace: namespace.map(Into::into) }
+    Scope { namespace: namespace.map(Into::into), ..Scope::all(collection(plural)) }
 }
 
 fn encoded(text: &str) -> Encoded {

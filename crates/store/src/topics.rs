@@ -1,0 +1,165 @@
+//! Who waits for which events: watchers by what they can be told of.
+//!
+//! One event costs a few look-ups (its namespace, its name, those of its labels that somebody asked for) and one visit
+//! per watcher found there. Watchers of anything else are not touched: a thousand agents that each follow one object
+//! of a collection cost the others nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::hub::Watcher;
+use crate::{Collection, Event, Only, Scope};
+
+type Watchers = HashMap<u64, Arc<Watcher>>;
+
+/// What the watchers of one place have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    namespace: Option<Arc<str>>,
+    only: Option<Only>,
+}
+
+/// Watchers of one collection.
+#[derive(Debug, Default)]
+struct Topic {
+    /// Those of the whole collection.
+    all: Watchers,
+    places: HashMap<Place, Watchers>,
+    /// Label keys that places name, with the number of these places.
+    labels: HashMap<Arc<str>, usize>,
+}
+
+impl Topic {
+    fn is_empty(&self) -> bool {
+        self.all.is_empty() && self.places.is_empty()
+    }
+
+    fn subscribe(&mut self, place: Place, id: u64, watcher: Arc<Watcher>) {
+        if place == (Place { namespace: None, only: None }) {
+            self.all.insert(id, watcher);
+            return;
+        }
+        if !self.places.contains_key(&place)
+            && let Some(Only::Label { key, .. }) = &place.only
+        {
+            *self.labels.entry(key.clone()).or_default() += 1;
+        }
+        self.places.entry(place).or_default().insert(id, watcher);
+    }
+
+    fn unsubscribe(&mut self, place: &Place, id: u64) {
+        if self.all.remove(&id).is_some() {
+            return;
+        }
+        let Some(watchers) = self.places.get_mut(place) else { return };
+        watchers.remove(&id);
+        if !watchers.is_empty() {
+            return;
+        }
+        self.places.remove(place);
+        if let Some(Only::Label { key, .. }) = &place.only
+            && let Some(count) = self.labels.get_mut(key)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.labels.remove(key);
+            }
+        }
+    }
+
+    fn visit(&self, event: &Event, visit: &mut impl FnMut(&Watcher)) {
+        self.all.values().for_each(|watcher| visit(watcher));
+        if self.places.is_empty() {
+            return;
+        }
+        let at = |place: Place, visit: &mut dyn FnMut(&Watcher)| {
+            for watcher in self.places.get(&place).into_iter().flat_map(HashMap::values) {
+                visit(watcher);
+            }
+        };
+        let key = &event.entry.key;
+        let namespaces = [None, Some(key.namespace.clone()).filter(|n| !n.is_empty())];
+        for (nth, namespace) in namespaces.into_iter().enumerate() {
+            if nth == 1 {
+                let Some(namespace) = &namespace else { break };
+                at(Place { namespace: Some(namespace.clone()), only: None }, visit);
+            }
+            let only = |only| Place { namespace: namespace.clone(), only: Some(only) };
+            at(only(Only::Name(key.name.clone())), visit);
+            for label in self.labels.keys() {
+                let now = event.entry.meta.labels.get(&**label);
+                let before = event.previous.as_ref().and_then(|old| old.meta.labels.get(&**label));
+                for value in now.into_iter().chain(before.filter(|before| now != Some(before))) {
+                    at(only(Only::Label { key: label.clone(), value: (**value).into() }), visit);
+                }
+            }
+        }
+    }
+}
+
+/// All watchers of a space.
+#[derive(Debug, Default)]
+pub(crate) struct Topics {
+    collections: HashMap<Collection, Topic>,
+    /// Those that watch the whole space.
+    everything: Watchers,
+}
+
+impl Topics {
+    pub(crate) fn subscribe(&mut self, scope: Option<&Scope>, id: u64, watcher: Arc<Watcher>) {
+        match scope {
+            None => drop(self.everything.insert(id, watcher)),
+            Some(scope) => {
+                let topic = self.collections.entry(scope.collection.clone()).or_default();
+                topic.subscribe(place(scope), id, watcher);
+            }
+        }
+    }
+
+    pub(crate) fn unsubscribe(&mut self, scope: Option<&Scope>, id: u64) {
+        let Some(scope) = scope else {
+            self.everything.remove(&id);
+            return;
+        };
+        let Some(topic) = self.collections.get_mut(&scope.collection) else { return };
+        topic.unsubscribe(&place(scope), id);
+        if topic.is_empty() {
+            self.collections.remove(&scope.collection);
+        }
+    }
+
+    /// Calls `visit` with each watcher that the event concerns, once.
+    pub(crate) fn concerned(&self, event: &Event, mut visit: impl FnMut(&Watcher)) {
+        self.everything.values().for_each(|watcher| visit(watcher));
+        if let Some(topic) = self.collections.get(&event.entry.key.collection) {
+            topic.visit(event, &mut visit);
+        }
+    }
+
+    pub(crate) fn each(&self, visit: impl FnMut(&Arc<Watcher>)) {
+        let of_topics = self
+            .collections
+            .values()
+            .flat_map(|topic| topic.all.values().chain(topic.places.values().flat_map(HashMap::values)));
+        self.everything.values().chain(of_topics).for_each(visit);
+    }
+}
+
+#[cfg(test)]
+impl Topics {
+    /// Watchers, and what is left behind of those that went.
+    pub(crate) fn size(&self) -> usize {
+        let mut count = self.everything.len();
+        for topic in self.collections.values() {
+            let watchers = topic.all.len() + topic.places.values().map(HashMap::len).sum::<usize>();
+            let hollow = topic.places.values().filter(|place| place.is_empty()).count()
+                + topic.labels.len().saturating_sub(topic.places.len());
+            count += watchers + hollow + usize::from(watchers == 0);
+        }
+        count
+    }
+}
+
+fn place(scope: &Scope) -> Place {
+    Place { namespace: scope.namespace.clone(), only: scope.only.clone() }
+}
