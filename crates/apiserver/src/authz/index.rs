@@ -1,10 +1,11 @@
 //! Bindings by subject, kept up to date with the store.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use machinery::field::quote;
 use serde::Deserialize;
-use store::{Entry, Revision, View};
+use store::{Entry, Event, EventKind};
 
 use super::rules::nullable;
 
@@ -33,11 +34,21 @@ pub(crate) struct Grant {
     pub(crate) subject: Arc<str>,
 }
 
+/// In the order of the bindings' names, which is the order in which they are asked.
+type Grants = BTreeMap<(Arc<str>, usize), Grant>;
+
+/// Bindings of one namespace, or of the whole space.
 #[derive(Debug, Default)]
 pub(crate) struct BySubject {
     /// By user name; service accounts under theirs.
-    users: HashMap<String, Vec<Grant>>,
-    groups: HashMap<String, Vec<Grant>>,
+    users: HashMap<String, Grants>,
+    groups: HashMap<String, Grants>,
+}
+
+/// Whom a subject names.
+enum Holder {
+    User(String),
+    Group(String),
 }
 
 impl BySubject {
@@ -46,34 +57,59 @@ impl BySubject {
         user: &'a str,
         groups: &'a [String],
     ) -> impl Iterator<Item = &'a Grant> {
-        let of_user = self.users.get(user).into_iter().flatten();
-        of_user.chain(groups.iter().filter_map(|g| self.groups.get(g)).flatten())
+        let of_user = self.users.get(user).into_iter();
+        of_user.chain(groups.iter().filter_map(|g| self.groups.get(g))).flat_map(BTreeMap::values)
     }
 
-    fn add(&mut self, binding: &Arc<Binding>, subject: &Subject) {
-        let name = &subject.name;
-        let text: Arc<str> = match subject.kind.as_str() {
-            "ServiceAccount" => {
-                let namespace =
-                    if subject.namespace.is_empty() { &*binding.namespace } else { &subject.namespace };
-                if namespace.is_empty() {
-                    return;
-                }
-                let text =
-                    format!("ServiceAccount {}", machinery::field::quote(&format!("{name}/{namespace}")));
-                let user = format!("system:serviceaccount:{namespace}:{name}");
-                let grant = Grant { binding: binding.clone(), subject: text.into() };
-                self.users.entry(user).or_default().push(grant);
-                return;
-            }
-            kind => format!("{kind} {}", machinery::field::quote(name)).into(),
-        };
-        let grant = Grant { binding: binding.clone(), subject: text };
-        match subject.kind.as_str() {
-            "User" => self.users.entry(name.clone()).or_default().push(grant),
-            "Group" => self.groups.entry(name.clone()).or_default().push(grant),
-            _ => {}
+    fn add(&mut self, known: &Known) {
+        for (index, subject) in known.subjects.iter().enumerate() {
+            let Some((holder, text)) = holder(&known.binding, subject) else { continue };
+            let (map, holder) = self.place(holder);
+            let grant = Grant { binding: known.binding.clone(), subject: text.into() };
+            map.entry(holder).or_default().insert((known.binding.name.clone(), index), grant);
         }
+    }
+
+    fn remove(&mut self, known: &Known) {
+        for (index, subject) in known.subjects.iter().enumerate() {
+            let Some((holder, _)) = holder(&known.binding, subject) else { continue };
+            let (map, holder) = self.place(holder);
+            if let Some(grants) = map.get_mut(&holder) {
+                grants.remove(&(known.binding.name.clone(), index));
+                if grants.is_empty() {
+                    map.remove(&holder);
+                }
+            }
+        }
+    }
+
+    fn place(&mut self, holder: Holder) -> (&mut HashMap<String, Grants>, String) {
+        match holder {
+            Holder::User(name) => (&mut self.users, name),
+            Holder::Group(name) => (&mut self.groups, name),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.users.is_empty() && self.groups.is_empty()
+    }
+}
+
+/// Whom a subject of a binding names, and what reasons call it.
+fn holder(binding: &Binding, subject: &Subject) -> Option<(Holder, String)> {
+    let Subject { kind, name, namespace } = subject;
+    match kind.as_str() {
+        "ServiceAccount" => {
+            let namespace = if namespace.is_empty() { &*binding.namespace } else { namespace };
+            if namespace.is_empty() {
+                return None;
+            }
+            let text = format!("ServiceAccount {}", quote(&format!("{name}/{namespace}")));
+            Some((Holder::User(format!("system:serviceaccount:{namespace}:{name}")), text))
+        }
+        "User" => Some((Holder::User(name.clone()), format!("User {}", quote(name)))),
+        "Group" => Some((Holder::Group(name.clone()), format!("Group {}", quote(name)))),
+        _ => None,
     }
 }
 
@@ -91,7 +127,7 @@ struct RoleRef {
     name: String,
 }
 
-#[derive(Clone, Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Subject {
     #[serde(default)]
     kind: String,
@@ -101,49 +137,71 @@ struct Subject {
     namespace: String,
 }
 
-/// A binding parsed once per stored version.
-#[derive(Clone)]
-struct Parsed {
-    revision: Revision,
+/// A binding as it is in the index.
+#[derive(Debug)]
+struct Known {
     binding: Arc<Binding>,
-    subjects: Arc<[Subject]>,
+    subjects: Vec<Subject>,
 }
 
-type ParsedBindings = HashMap<(Arc<str>, Arc<str>), Parsed>;
-
-/// All bindings of a space at one state of the two binding collections.
+/// All bindings of a space.
+#[derive(Debug, Default)]
 pub(crate) struct Index {
-    cluster_view: View,
-    namespaced_view: View,
-    parsed_cluster: ParsedBindings,
-    parsed_namespaced: ParsedBindings,
-    pub(crate) cluster: BySubject,
-    pub(crate) namespaced: HashMap<Arc<str>, BySubject>,
+    /// By namespace (empty for ClusterRoleBindings) and name.
+    known: HashMap<(Arc<str>, Arc<str>), Known>,
+    cluster: BySubject,
+    namespaced: HashMap<Arc<str>, BySubject>,
 }
 
 impl Index {
-    /// The index of these views, reusing what `old` has parsed. Cost: a look at each binding, a parse of changed ones.
-    pub(crate) fn build(old: Option<&Self>, cluster_view: View, namespaced_view: View) -> Self {
-        let parsed_cluster = parse(old.map(|o| &o.parsed_cluster), &cluster_view);
-        let parsed_namespaced = parse(old.map(|o| &o.parsed_namespaced), &namespaced_view);
-        let mut cluster = BySubject::default();
-        for entry in cluster_view.iter(None, None) {
-            if let Some(parsed) = parsed_cluster.get(&id(entry)) {
-                parsed.subjects.iter().for_each(|s| cluster.add(&parsed.binding, s));
-            }
-        }
-        let mut namespaced: HashMap<Arc<str>, BySubject> = HashMap::new();
-        for entry in namespaced_view.iter(None, None) {
-            if let Some(parsed) = parsed_namespaced.get(&id(entry)) {
-                let of_namespace = namespaced.entry(entry.key.namespace.clone()).or_default();
-                parsed.subjects.iter().for_each(|s| of_namespace.add(&parsed.binding, s));
-            }
-        }
-        Self { cluster_view, namespaced_view, parsed_cluster, parsed_namespaced, cluster, namespaced }
+    /// The index of these entries. Cost: a parse of each.
+    pub(crate) fn build<'a>(entries: impl Iterator<Item = &'a Arc<Entry>>) -> Self {
+        let mut index = Self::default();
+        entries.for_each(|entry| index.put(entry));
+        index
     }
 
-    pub(crate) fn is_current(&self, cluster: &View, namespaced: &View) -> bool {
-        self.cluster_view.same(cluster) && self.namespaced_view.same(namespaced)
+    /// Takes a change of a binding. Cost: that binding.
+    pub(crate) fn apply(&mut self, event: &Event) {
+        match event.kind {
+            EventKind::Deleted => self.remove(&event.entry),
+            EventKind::Created | EventKind::Updated => self.put(&event.entry),
+        }
+    }
+
+    /// ClusterRoleBindings.
+    pub(crate) fn cluster(&self) -> &BySubject {
+        &self.cluster
+    }
+
+    /// RoleBindings of a namespace.
+    pub(crate) fn namespaced(&self, namespace: &str) -> Option<&BySubject> {
+        self.namespaced.get(namespace)
+    }
+
+    fn put(&mut self, entry: &Entry) {
+        self.remove(entry);
+        if let Some(known) = parse(entry) {
+            self.part(&entry.key.namespace).add(&known);
+            self.known.insert(id(entry), known);
+        }
+    }
+
+    fn remove(&mut self, entry: &Entry) {
+        let Some(known) = self.known.remove(&id(entry)) else { return };
+        let namespace = &entry.key.namespace;
+        let part = self.part(namespace);
+        part.remove(&known);
+        if part.is_empty() {
+            self.namespaced.remove(namespace);
+        }
+    }
+
+    fn part(&mut self, namespace: &Arc<str>) -> &mut BySubject {
+        match &**namespace {
+            "" => &mut self.cluster,
+            _ => self.namespaced.entry(namespace.clone()).or_default(),
+        }
     }
 }
 
@@ -151,18 +209,7 @@ fn id(entry: &Entry) -> (Arc<str>, Arc<str>) {
     (entry.key.namespace.clone(), entry.key.name.clone())
 }
 
-fn parse(old: Option<&ParsedBindings>, view: &View) -> ParsedBindings {
-    view.iter(None, None)
-        .filter_map(|entry| {
-            let id = id(entry);
-            let known = old.and_then(|o| o.get(&id)).filter(|p| p.revision == entry.revision);
-            let parsed = known.cloned().or_else(|| parse_one(entry))?;
-            Some((id, parsed))
-        })
-        .collect()
-}
-
-fn parse_one(entry: &Entry) -> Option<Parsed> {
+fn parse(entry: &Entry) -> Option<Known> {
     // Stored objects passed validation; one that does not parse grants nothing.
     let object: BindingObject = serde_json::from_slice(&entry.value).ok()?;
     let role_kind = match object.role_ref.kind.as_str() {
@@ -176,5 +223,5 @@ fn parse_one(entry: &Entry) -> Option<Parsed> {
         role_kind,
         role: object.role_ref.name,
     };
-    Some(Parsed { revision: entry.revision, binding: Arc::new(binding), subjects: object.subjects.into() })
+    Some(Known { binding: Arc::new(binding), subjects: object.subjects })
 }

@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arc_swap::ArcSwapOption;
 use machinery::field::quote;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use serde::Deserialize;
-use store::{Collection, Revision, Snapshot, SpaceStore};
+use store::{Collection, Revision, Snapshot, SpaceStore, View};
 
 use super::index::{Binding, Grant, Index, RoleKind};
 use super::rules::nullable;
@@ -33,16 +32,22 @@ struct Collections {
     role_bindings: Collection,
 }
 
+/// Bindings, and what they were read from: ClusterRoleBindings, RoleBindings.
+#[derive(Default)]
+struct Indexed {
+    views: Option<[View; 2]>,
+    bindings: Index,
+}
+
 /// The evaluator. Nothing is parsed before the first request that needs it: most spaces see only their admin, who
-/// needs no roles. One decision costs a look-up per group of the user; a change of a binding costs one walk over the
-/// bindings at the next decision.
+/// needs no roles. One decision costs a look-up per group of the user; a change of a binding costs a parse of that
+/// binding at the next decision.
 pub(super) struct Rbac {
     store: SpaceStore,
     collections: Collections,
-    index: ArcSwapOption<Index>,
-    /// Revision of the space at which `index` was last seen to be current.
+    index: RwLock<Indexed>,
+    /// Revision of the space at which `index` was last seen to be current. Written with `index` locked.
     checked: AtomicU64,
-    rebuild: Mutex<()>,
     roles: RwLock<HashMap<RoleId, Cached>>,
 }
 
@@ -63,37 +68,39 @@ impl Rbac {
                 cluster_role_bindings: collection("clusterrolebindings"),
                 role_bindings: collection("rolebindings"),
             },
-            index: ArcSwapOption::empty(),
+            index: RwLock::default(),
             checked: AtomicU64::new(0),
-            rebuild: Mutex::new(()),
             roles: RwLock::default(),
         }
     }
 
-    /// The index as of `snapshot` or newer.
-    fn index(&self, snapshot: &Snapshot) -> Arc<Index> {
-        let revision = snapshot.revision().0;
-        if let Some(index) = self.index.load_full()
-            && self.checked.load(Ordering::Acquire) >= revision
-        {
-            return index;
+    /// Brings the index to the present; at the least it is as of `snapshot` then.
+    fn follow(&self, snapshot: &Snapshot) {
+        if self.checked.load(Ordering::Acquire) >= snapshot.revision().0 {
+            return;
         }
-        let _one_at_a_time = self.rebuild.lock();
-        // A newer snapshot than the caller's may be indexed already; taking the newest keeps the index from going back.
+        let mut index = self.index.write();
+        // Another one may have been here meanwhile; taking the newest keeps the index from going back.
         let snapshot = self.store.snapshot();
-        let cluster = snapshot.view(&self.collections.cluster_role_bindings);
-        let namespaced = snapshot.view(&self.collections.role_bindings);
-        let old = self.index.load_full();
-        let index = match old {
-            Some(index) if index.is_current(&cluster, &namespaced) => index,
-            old => {
-                let index = Arc::new(Index::build(old.as_deref(), cluster, namespaced));
-                self.index.store(Some(index.clone()));
-                index
+        let checked = Revision(self.checked.load(Ordering::Acquire));
+        let c = &self.collections;
+        let bindings = [&c.cluster_role_bindings, &c.role_bindings];
+        let views = bindings.map(|collection| snapshot.view(collection));
+        if index.views.as_ref().is_some_and(|old| old.iter().zip(&views).all(|(old, new)| old.same(new))) {
+            self.checked.store(snapshot.revision().0, Ordering::Release);
+            return;
+        }
+        let changes =
+            index.views.is_some().then(|| self.store.changes(&bindings, checked, snapshot.revision()));
+        match changes {
+            Some(Ok(events)) => events.iter().for_each(|event| index.bindings.apply(event)),
+            // At first, and when so much has happened since that it is not remembered.
+            None | Some(Err(_)) => {
+                index.bindings = Index::build(views.iter().flat_map(|view| view.iter(None, None)));
             }
-        };
+        }
+        index.views = Some(views);
         self.checked.store(snapshot.revision().0, Ordering::Release);
-        index
     }
 
     fn rules(&self, snapshot: &Snapshot, binding: &Binding) -> Option<Arc<[Rule]>> {
@@ -148,10 +155,12 @@ impl Rbac {
         visit: &mut dyn FnMut(&Grant, &[Rule]) -> bool,
     ) {
         let snapshot = self.store.snapshot();
-        let index = self.index(&snapshot);
-        let of_namespace = if namespace.is_empty() { None } else { index.namespaced.get(namespace) };
+        self.follow(&snapshot);
+        let index = self.index.read();
+        let of_namespace = index.bindings.namespaced(namespace);
         let grants = index
-            .cluster
+            .bindings
+            .cluster()
             .grants(&user.name, &user.groups)
             .chain(of_namespace.into_iter().flat_map(|n| n.grants(&user.name, &user.groups)));
         for grant in grants {
