@@ -7,7 +7,7 @@ use super::{Operation, Writer};
 use crate::schema::Schema;
 
 /// Most Update entries that an object keeps.
-const MAX_UPDATERS: usize = 10;
+pub(super) const MAX_UPDATERS: usize = 10;
 /// Who takes over the fields of the oldest Update entries.
 const ANCIENT: &str = "ancient-changes";
 
@@ -66,7 +66,7 @@ impl Entry {
         })
     }
 
-    fn encode(&self) -> Value {
+    pub(super) fn encode(&self) -> Value {
         let mut out = Map::new();
         let mut put = |key: &str, value: &str| {
             if !value.is_empty() {

@@ -4,6 +4,7 @@ mod apply;
 mod check;
 mod entries;
 mod set;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod typed;
@@ -15,6 +16,7 @@ pub use apply::apply;
 use crate::schema::Schema;
 use entries::{Entry, Managers, blank, stripped};
 use set::PathSet;
+use stored::Stored;
 use typed::{Comparison, Types};
 
 /// The kind of a write.
@@ -83,8 +85,35 @@ pub enum ApplyError {
 /// create. Both are decoded, defaulted and normalised; what strategies and admission add comes later, and is owned by
 /// nobody (allocated addresses, protecting finalizers, generated labels). `new` has the managedFields that the client sent, an explicit
 /// `[]` included, which clears them. A write that changes nothing leaves the entries and their times alone.
+///
+/// Cost: a comparison of the two objects, and what changed; a client that sends entries other than the stored ones makes
+/// it a reading and writing of all of them.
 pub fn track_update(schema: &Schema, live: Option<&Value>, new: &mut Value, writer: &Writer) {
     let sent = take_managed_fields(new);
+    let stored = live.and_then(|live| Some((live, live.pointer("/metadata/managedFields")?)));
+    if let Some((live, fields)) = stored
+        && Stored::is_open_to(fields, writer)
+    {
+        let same = sent.as_ref().is_some_and(|sent| sent == fields);
+        if same || sent.is_none() || !writer.subresource.is_empty() {
+            let comparison = compare(schema, live, new, &writer.ignored());
+            let mut stored = Stored::new(sent.filter(|_| same).unwrap_or_else(|| fields.clone()));
+            stored.update(comparison, writer);
+            stored.write(new);
+            return;
+        }
+    }
+    track_by_sets(schema, live, new, sent, writer);
+}
+
+/// [`track_update`] with entries from wherever.
+fn track_by_sets(
+    schema: &Schema,
+    live: Option<&Value>,
+    new: &mut Value,
+    sent: Option<Value>,
+    writer: &Writer,
+) {
     let stored = || live.and_then(Managers::of).unwrap_or_default();
     let mut managers = match sent {
         Some(sent) if writer.subresource.is_empty() => {

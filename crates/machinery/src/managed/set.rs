@@ -29,31 +29,34 @@ pub(crate) enum Elem {
 #[derive(Clone, Debug)]
 pub(crate) struct Scalar(pub(crate) Value);
 
-impl Scalar {
-    fn rank(&self) -> u8 {
-        match self.0 {
-            Value::Null => 0,
-            Value::Bool(_) => 1,
-            Value::Number(_) => 2,
-            Value::String(_) => 3,
-            Value::Array(_) => 4,
-            Value::Object(_) => 5,
-        }
+fn rank(value: &Value) -> u8 {
+    match value {
+        Value::Null => 0,
+        Value::Bool(_) => 1,
+        Value::Number(_) => 2,
+        Value::String(_) => 3,
+        Value::Array(_) => 4,
+        Value::Object(_) => 5,
+    }
+}
+
+/// The order of values of keys and sets.
+pub(super) fn compare_scalars(a: &Value, b: &Value) -> Ordering {
+    match (a, b) {
+        (Value::String(a), Value::String(b)) => a.cmp(b),
+        (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
+        (Value::Number(a), Value::Number(b)) => match (a.as_i64(), b.as_i64()) {
+            (Some(a), Some(b)) => a.cmp(&b),
+            _ => a.as_f64().unwrap_or_default().total_cmp(&b.as_f64().unwrap_or_default()),
+        },
+        (a, b) if rank(a) == rank(b) => a.to_string().cmp(&b.to_string()),
+        _ => rank(a).cmp(&rank(b)),
     }
 }
 
 impl Ord for Scalar {
     fn cmp(&self, other: &Self) -> Ordering {
-        match (&self.0, &other.0) {
-            (Value::String(a), Value::String(b)) => a.cmp(b),
-            (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
-            (Value::Number(a), Value::Number(b)) => match (a.as_i64(), b.as_i64()) {
-                (Some(a), Some(b)) => a.cmp(&b),
-                _ => a.as_f64().unwrap_or_default().total_cmp(&b.as_f64().unwrap_or_default()),
-            },
-            (a, b) if self.rank() == other.rank() => a.to_string().cmp(&b.to_string()),
-            _ => self.rank().cmp(&other.rank()),
-        }
+        compare_scalars(&self.0, &other.0)
     }
 }
 
@@ -284,7 +287,7 @@ impl Elem {
         }
     }
 
-    fn encode(&self) -> String {
+    pub(super) fn encode(&self) -> String {
         match self {
             Self::Field(name) => format!("f:{name}"),
             Self::Value(value) => format!("v:{}", value.0),

@@ -490,3 +490,89 @@ proptest! {
         prop_assert_eq!(&left["spec"], &live["spec"]);
     }
 }
+
+/// Deployments by a few choices: containers in some order (a name twice at times), their images and ports, labels.
+fn any_deployment() -> impl Strategy<Value = Value> {
+    let port = (1_u8..4, prop::bool::ANY).prop_map(|(number, udp)| {
+        let mut port = json!({"containerPort": number});
+        if udp {
+            port["protocol"] = "UDP".into();
+        }
+        port
+    });
+    let container = (0_u8..6, 0_u8..3, prop::collection::vec(port, 0..3)).prop_map(|(name, image, ports)| {
+        let mut container = json!({"name": format!("c{name}"), "image": format!("i{image}")});
+        if !ports.is_empty() {
+            container["ports"] = ports.into();
+        }
+        container
+    });
+    let labels = prop::collection::btree_map("[ab]", "[xy]", 0..3);
+    let finalizers = prop::collection::vec("[fgh]", 0..4);
+    (prop::collection::vec(container, 0..8), labels, finalizers).prop_map(
+        |(containers, labels, finalizers)| {
+            let mut object = deployment_with(containers.into());
+            object["metadata"]["labels"] = json!(labels);
+            object["metadata"]["finalizers"] = json!(finalizers);
+            object
+        },
+    )
+}
+
+proptest! {
+    /// Entries changed where they are, are what sets make of them; lists without their common ends differ as they do.
+    #[test]
+    fn as_034_entries_in_place_are_those_of_sets(
+        writes in prop::collection::vec((any_deployment(), 0_u8..14, 0_u8..3, prop::bool::ANY), 1..24)
+    ) {
+        let schema = deployment();
+        let mut live: Option<Value> = None;
+        for (turn, (mut new, manager, version, echo)) in writes.into_iter().enumerate() {
+            let mut writer = writer(&format!("m{}", manager % 12), Operation::Update, &format!("apps/v{version}"));
+            writer.now = format!("2026-01-01T00:00:{:02}Z", turn / 2);
+            match manager {
+                12 => writer.subresource = "scale".into(),
+                13 => writer.now = String::new(),
+                _ => {}
+            }
+            let stored = live.as_ref().and_then(|live| live.pointer("/metadata/managedFields")).cloned();
+            if echo && let Some(stored) = &stored {
+                new["metadata"]["managedFields"] = stored.clone();
+            }
+            let mut by_sets = new.clone();
+            let sent = take_managed_fields(&mut by_sets);
+            track_by_sets(&schema, live.as_ref(), &mut by_sets, sent, &writer);
+            track_update(&schema, live.as_ref(), &mut new, &writer);
+            prop_assert_eq!(&new, &by_sets);
+            live = Some(new);
+        }
+    }
+
+    #[test]
+    fn as_034_lists_differ_as_their_parts_do(old in any_deployment(), new in any_deployment(), cut in 0_usize..8) {
+        let schema = deployment();
+        let list = |object: &Value| {
+            object.pointer("/spec/template/spec/containers").and_then(Value::as_array).cloned().unwrap_or_default()
+        };
+        // As they are, and with one changed in the middle of many.
+        let mut olds = list(&old);
+        let mut mixed = olds.clone();
+        mixed.splice(cut.min(olds.len())..(cut + 1).min(olds.len()), list(&new).into_iter().take(2));
+        let whole = |a: &[Value], b: &[Value]| {
+            let (a, b) = (deployment_with(a.to_vec().into()), deployment_with(b.to_vec().into()));
+            compare(&schema, &a, &b, &PathSet::default())
+        };
+        // More than a few strangers on both sides keep the ends from being left out.
+        let narrow = whole(&olds, &mixed);
+        for n in 0..20 {
+            let stranger = json!({"name": format!("s{n}"), "image": "same"});
+            olds.insert(0, stranger.clone());
+            mixed.push(stranger);
+        }
+        let wide = whole(&olds, &mixed);
+        prop_assert_eq!(
+            (narrow.added.paths(), narrow.modified.paths(), narrow.removed.paths()),
+            (wide.added.paths(), wide.modified.paths(), wide.removed.paths())
+        );
+    }
+}

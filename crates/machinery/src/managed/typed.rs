@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::set::{Elem, PathSet, Scalar, atomic_map};
+use super::set::{Elem, PathSet, Scalar, atomic_map, compare_scalars};
 use crate::schema::ListType;
 use crate::schema::graph::{Graph, Id, Node, Type};
+
+/// Most elements that are compared with each one of a list rather than looked up.
+const FEW: usize = 16;
 
 /// A position in the graph of types; `None` is a value whose type is deduced from its form.
 pub(crate) type Place = Option<Id>;
@@ -117,22 +120,11 @@ impl<'g> Types<'g> {
             Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
             _ => return Err("associative list with keys may not have non-map elements".to_owned()),
         };
-        let own = place.map(|id| self.0.node(id));
-        let keys = match own {
-            Some(node) if !node.list_keys.is_empty() => &node.list_keys,
-            _ => match self.node(place) {
-                Some(node) => &node.list_keys,
-                None => return Err("not a keyed list".to_owned()),
-            },
-        };
+        let Some(keys) = self.keys(place) else { return Err("not a keyed list".to_owned()) };
         let element = self.items(place);
         let mut named = Vec::with_capacity(keys.len());
         for key in keys {
-            let default = || {
-                let field = self.node(element)?.field(key)?;
-                self.0.node(field.node).default.as_ref()
-            };
-            match map.get(key).or_else(default) {
+            match map.get(key).or_else(|| self.default_of(element, key)) {
                 Some(value) => named.push((key.as_str().into(), Scalar(value.clone()))),
                 None => {
                     return Err(format!(
@@ -144,6 +136,33 @@ impl<'g> Types<'g> {
         }
         named.sort();
         Ok(Elem::Key(named))
+    }
+
+    /// The key fields of a keyed list.
+    fn keys(self, place: Place) -> Option<&'g [String]> {
+        match place.map(|id| self.0.node(id)) {
+            Some(node) if !node.list_keys.is_empty() => Some(&node.list_keys),
+            _ => self.node(place).map(|node| node.list_keys.as_slice()),
+        }
+    }
+
+    fn default_of(self, element: Place, key: &str) -> Option<&'g Value> {
+        let field = self.node(element)?.field(key)?;
+        self.0.node(field.node).default.as_ref()
+    }
+
+    /// Whether two elements of a list have the same name, as [`Types::elem`] would give it.
+    fn same_name(self, place: Place, list: ListType, a: &Value, b: &Value) -> bool {
+        if list == ListType::Set {
+            return compare_scalars(a, b).is_eq();
+        }
+        let element = self.items(place);
+        self.keys(place).is_some_and(|keys| {
+            keys.iter().all(|key| {
+                let of = |item| Value::get(item, key.as_str()).or_else(|| self.default_of(element, key));
+                matches!((of(a), of(b)), (Some(a), Some(b)) if compare_scalars(a, b).is_eq())
+            })
+        })
     }
 
     /// The elements of a list by name, in order; of duplicates the first counts, unnameable ones are left out.
@@ -257,6 +276,7 @@ impl<'g> Types<'g> {
         let old = old.and_then(Value::as_array).map_or(none, Vec::as_slice);
         let new = new.and_then(Value::as_array).map_or(none, Vec::as_slice);
         let element = self.items(place);
+        let (old, new) = self.without_common_ends(place, list, old, new);
         // Duplicates, which live objects may have, are compared together.
         let mut sides: BTreeMap<Elem, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
         for (elem, at) in self.index(place, list, old) {
@@ -280,6 +300,26 @@ impl<'g> Types<'g> {
             };
             out.attach(&elem, difference);
         }
+    }
+
+    /// The parts of two lists that differ, if these are small, and the lists when that would lose something: of
+    /// elements with the same name, which live objects may have, none may be left out alone.
+    fn without_common_ends<'v>(
+        self,
+        place: Place,
+        list: ListType,
+        old: &'v [Value],
+        new: &'v [Value],
+    ) -> (&'v [Value], &'v [Value]) {
+        let head = old.iter().zip(new).take_while(|(a, b)| a == b).count();
+        let (olds, news) = (old.get(head..).unwrap_or_default(), new.get(head..).unwrap_or_default());
+        let tail = olds.iter().rev().zip(news.iter().rev()).take_while(|(a, b)| a == b).count();
+        let inner = |list: &'v [Value]| list.get(..list.len().saturating_sub(tail)).unwrap_or_default();
+        let (olds, news) = (inner(olds), inner(news));
+        let common = old.iter().take(head).chain(old.iter().rev().take(tail));
+        let named_so =
+            |one: &Value| olds.iter().chain(news).any(|other| self.same_name(place, list, one, other));
+        if olds.len() + news.len() > FEW || common.clone().any(named_so) { (old, new) } else { (olds, news) }
     }
 
     /// Merges an applied value over a live one.

@@ -1,0 +1,145 @@
+//! Entries changed in the form they are stored in.
+//!
+//! A write to an object with ten thousand list elements moves the ownership of a few of them; to read all entries into
+//! sets and to write them out again would cost more than all the rest of it. Here a change costs what it changes.
+
+use serde_json::{Map, Value};
+
+use super::entries::{Entry, MAX_UPDATERS, stripped};
+use super::set::PathSet;
+use super::typed::Comparison;
+use super::{Operation, Writer};
+
+/// Entries as [`Managers::write`](super::entries::Managers::write) leaves them.
+pub(super) struct Stored(Vec<Value>);
+
+impl Stored {
+    /// Whether the entries can be changed in place by this writer: they are as expected, and there is room for one more.
+    pub(super) fn is_open_to(fields: &Value, writer: &Writer) -> bool {
+        let Some(entries) = fields.as_array() else { return false };
+        let well_formed = |entry: &Value| {
+            matches!(text(entry, "operation"), "Apply" | "Update")
+                && !text(entry, "apiVersion").is_empty()
+                && text(entry, "fieldsType") == "FieldsV1"
+                && entry.get("fieldsV1").is_some_and(Value::is_object)
+        };
+        let updaters = entries.iter().filter(|entry| text(entry, "operation") == "Update").count();
+        let own = entries.iter().filter(|entry| is_of(entry, writer)).count();
+        let room = updaters < MAX_UPDATERS || own == 1 && updaters == MAX_UPDATERS;
+        !entries.is_empty() && own < 2 && room && entries.iter().all(well_formed)
+    }
+
+    pub(super) fn new(fields: Value) -> Self {
+        match fields {
+            Value::Array(entries) => Self(entries),
+            _ => Self(Vec::new()),
+        }
+    }
+
+    /// Moves what changed to the writer, and takes what went from everyone.
+    pub(super) fn update(&mut self, comparison: Comparison, writer: &Writer) {
+        let Comparison { removed, modified, added } = comparison;
+        let mut taken = modified;
+        taken.extend(&added);
+        let mut lost = removed;
+        lost.extend(&taken);
+        for fields in self.0.iter_mut().filter_map(fields_mut) {
+            subtract(fields, &lost);
+        }
+        taken.subtract(stripped());
+        if !taken.is_empty() {
+            self.give(taken, writer);
+        }
+        self.0.retain_mut(|entry| fields_mut(entry).is_some_and(|fields| !fields.is_empty()));
+        self.0.sort_by(|a, b| {
+            let order =
+                |entry: &Value| (text(entry, "operation") == "Update", text(entry, "time").to_owned());
+            let by = |key| text(a, key).cmp(text(b, key));
+            order(a).cmp(&order(b)).then(by("manager")).then(by("apiVersion")).then(by("subresource"))
+        });
+    }
+
+    fn give(&mut self, taken: PathSet, writer: &Writer) {
+        match self.0.iter_mut().find(|entry| is_of(entry, writer)).and_then(Value::as_object_mut) {
+            Some(own) => {
+                if let Some(Value::Object(fields)) = own.get_mut("fieldsV1") {
+                    extend(fields, &taken);
+                }
+                match writer.time() {
+                    Some(time) => drop(own.insert("time".to_owned(), Value::String(time))),
+                    None => drop(own.remove("time")),
+                }
+            }
+            None => self.0.push(Entry { time: writer.time(), ..Entry::new(writer, taken) }.encode()),
+        }
+    }
+
+    /// Puts the entries into an object; without entries the field is not there.
+    pub(super) fn write(self, object: &mut Value) {
+        if self.0.is_empty() {
+            return;
+        }
+        let Some(object) = object.as_object_mut() else { return };
+        let meta = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+        if let Some(meta) = meta.as_object_mut() {
+            meta.insert("managedFields".to_owned(), Value::Array(self.0));
+        }
+    }
+}
+
+fn text<'a>(entry: &'a Value, key: &str) -> &'a str {
+    entry.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn fields_mut(entry: &mut Value) -> Option<&mut Map<String, Value>> {
+    entry.get_mut("fieldsV1").and_then(Value::as_object_mut)
+}
+
+/// [`Entry::same_owner`].
+fn is_of(entry: &Value, writer: &Writer) -> bool {
+    text(entry, "manager") == writer.manager
+        && text(entry, "operation") == writer.operation.as_str()
+        && text(entry, "subresource") == writer.subresource
+        && (writer.operation == Operation::Apply || text(entry, "apiVersion") == writer.api_version)
+}
+
+/// Takes the mark of a member from what is below one step; `{}` alone is one, too.
+fn take_mark(inner: &mut Map<String, Value>) -> bool {
+    inner.is_empty() || inner.remove(".").is_some()
+}
+
+fn mark(inner: &mut Map<String, Value>, member: bool) {
+    if member && !inner.is_empty() {
+        inner.insert(".".to_owned(), Value::Object(Map::new()));
+    }
+}
+
+fn extend(fields: &mut Map<String, Value>, set: &PathSet) {
+    for (elem, node) in &set.nodes {
+        let key = elem.encode();
+        if let Some(inner) = fields.get_mut(&key).and_then(Value::as_object_mut) {
+            let member = take_mark(inner) || node.member;
+            extend(inner, &node.below);
+            mark(inner, member);
+        } else {
+            let mut inner = Map::new();
+            extend(&mut inner, &node.below);
+            mark(&mut inner, node.member);
+            fields.insert(key, Value::Object(inner));
+        }
+    }
+}
+
+fn subtract(fields: &mut Map<String, Value>, set: &PathSet) {
+    for (elem, node) in &set.nodes {
+        let key = elem.encode();
+        let Some(inner) = fields.get_mut(&key).and_then(Value::as_object_mut) else { continue };
+        let member = take_mark(inner) && !node.member;
+        subtract(inner, &node.below);
+        if inner.is_empty() && !member {
+            fields.remove(&key);
+        } else {
+            mark(inner, member);
+        }
+    }
+}
