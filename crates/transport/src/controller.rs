@@ -350,9 +350,11 @@ impl Controller {
         let touched = {
             let mut index = self.index.lock();
             if !as_meant {
-                index.disturb(&origin, &key.0);
-                if let Some(old) = old.as_ref().filter(|old| old.origin != origin) {
-                    index.disturb(&old.origin, &key.0);
+                // Those of other WDSs are nothing to us, and nobody would forget them.
+                let ours = |origin: &&Arc<Origin>| origin.wds == self.config.wds_name;
+                let others = old.iter().map(|old| &old.origin).filter(|old| **old != origin);
+                for origin in std::iter::once(&origin).chain(others).filter(ours) {
+                    index.disturb(origin, &key.0);
                 }
             }
             let touched = index.put(key.clone(), seen);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Controller, Memory, Reported, SyncError, bindings, deliver::Outcome};
 use crate::{
     objects,
-    wrapped::{Origin, Seen},
+    wrapped::{Origin, Seen, older},
     write::whose,
 };
 
@@ -178,7 +178,11 @@ impl Controller {
         let patched: Binding = self.wds.merge(&bindings(), "", &name, &patch).await?;
         let patched = Arc::new(patched);
         if present {
-            self.bindings.lock().insert(name, patched.clone());
+            let mut all = self.bindings.lock();
+            // The watch may have told more meanwhile: of a later version, or of the end.
+            if all.get(&name).is_some_and(|known| !supersedes(known, &patched)) {
+                all.insert(name, patched.clone());
+            }
         }
         Ok(patched)
     }
@@ -215,6 +219,12 @@ impl Controller {
 
 fn has_finalizer(binding: &Binding) -> bool {
     binding.metadata.finalizers.as_ref().is_some_and(|f| f.iter().any(|f| f == BINDING_FINALIZER))
+}
+
+/// Whether what is known of a Binding is another object of its name, or a later version of it.
+fn supersedes(known: &Binding, answer: &Binding) -> bool {
+    let version = |binding: &Binding| binding.metadata.resource_version.clone().unwrap_or_default();
+    known.metadata.uid != answer.metadata.uid || older(&version(answer), &version(known))
 }
 
 #[cfg(test)]
