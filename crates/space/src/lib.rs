@@ -18,4 +18,4 @@ pub mod pki;
 mod space;
 pub mod workloads;
 
-pub use space::{Identity, Space, SpaceConfig, SpaceError};
+pub use space::{Identity, Space, SpaceConfig, SpaceError, token_issuer};

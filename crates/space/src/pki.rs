@@ -50,8 +50,6 @@ pub struct SpaceKeys {
     pub client_ca_key: String,
     pub admin_cert: String,
     pub admin_key: String,
-    /// PKCS#8 key that signs service-account tokens.
-    pub service_account_key: String,
     /// When [`space`] will next make something anew.
     pub renewal: SystemTime,
 }
@@ -83,16 +81,9 @@ pub fn serving(data: &Path, hosts: &[String], now: SystemTime) -> Result<Serving
     })
 }
 
-/// Loads or makes the keys of one space under `<data>/spaces/<name>`.
-pub fn space(
-    data: &Path,
-    space: &str,
-    make_key: impl FnOnce() -> Result<String, String>,
-    now: SystemTime,
-) -> Result<SpaceKeys, PkiError> {
-    let dir = data.join("spaces").join(space);
-    private_dir(&data.join("spaces"))?;
-    private_dir(&dir)?;
+/// Loads or makes the credentials of one space under `<data>/spaces/<name>`.
+pub fn space(data: &Path, space: &str, now: SystemTime) -> Result<SpaceKeys, PkiError> {
+    let dir = space_dir(data, space)?;
     let ca = authority(&dir, "client-ca", &format!("{space} client CA"), now)?;
     let admin = leaf(&dir, "admin", &ca, now, || {
         let mut params = CertificateParams::default();
@@ -100,23 +91,36 @@ pub fn space(
         params.distinguished_name = name("kubernetes-admin", Some("system:masters"));
         Ok(params)
     })?;
-    let sa = dir.join("sa.key");
-    let service_account_key = match read(&sa)? {
-        Some(key) => key,
-        None => {
-            let key = make_key().map_err(|why| PkiError::Broken { path: sa.clone(), why })?;
-            write(&sa, &key)?;
-            key
-        }
-    };
     Ok(SpaceKeys {
         renewal: ca.renewal.min(admin.renewal),
         client_ca: ca.cert,
         client_ca_key: ca.key,
         admin_cert: admin.cert,
         admin_key: admin.key,
-        service_account_key,
     })
+}
+
+/// Loads or makes the PKCS#8 key that signs the service-account tokens of one space. Apart from [`space`], since few
+/// spaces ever sign one and an RSA key takes long to make.
+pub fn service_account_key(
+    data: &Path,
+    space: &str,
+    make_key: impl FnOnce() -> Result<String, String>,
+) -> Result<String, PkiError> {
+    let path = space_dir(data, space)?.join("sa.key");
+    if let Some(key) = read(&path)? {
+        return Ok(key);
+    }
+    let key = make_key().map_err(|why| PkiError::Broken { path: path.clone(), why })?;
+    write(&path, &key)?;
+    Ok(key)
+}
+
+fn space_dir(data: &Path, space: &str) -> Result<PathBuf, PkiError> {
+    let dir = data.join("spaces").join(space);
+    private_dir(&data.join("spaces"))?;
+    private_dir(&dir)?;
+    Ok(dir)
 }
 
 struct Pair {
@@ -332,13 +336,14 @@ mod tests {
     fn sp_066_keys_are_private_and_stay() {
         let dir = tempfile::tempdir().unwrap();
         let now = SystemTime::now();
-        let first = space(dir.path(), "wds1", key, now).unwrap();
+        let first = space(dir.path(), "wds1", now).unwrap();
         let admin = dir.path().join("spaces/wds1/admin.key");
         assert_eq!(fs::metadata(&admin).unwrap().permissions().mode() & 0o777, 0o600);
         fs::set_permissions(&admin, fs::Permissions::from_mode(0o644)).unwrap();
-        let second = space(dir.path(), "wds1", key, now).unwrap();
+        let second = space(dir.path(), "wds1", now).unwrap();
         assert_eq!(first.admin_cert, second.admin_cert);
-        assert_eq!(first.service_account_key, second.service_account_key);
+        let token_key = || service_account_key(dir.path(), "wds1", key).unwrap();
+        assert_eq!(token_key(), token_key());
         assert_eq!(fs::metadata(&admin).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
@@ -347,10 +352,10 @@ mod tests {
     fn sp_061_sp_062_own_ca_and_renewal() {
         let dir = tempfile::tempdir().unwrap();
         let now = SystemTime::now();
-        let a = space(dir.path(), "a", key, now).unwrap();
-        let b = space(dir.path(), "b", key, now).unwrap();
+        let a = space(dir.path(), "a", now).unwrap();
+        let b = space(dir.path(), "b", now).unwrap();
         assert_ne!(a.client_ca, b.client_ca);
-        let later = space(dir.path(), "a", key, now + LEAF_LIFE.mul_f64(0.85)).unwrap();
+        let later = space(dir.path(), "a", now + LEAF_LIFE.mul_f64(0.85)).unwrap();
         assert_eq!(later.client_ca, a.client_ca);
         assert_ne!(later.admin_cert, a.admin_cert);
     }
@@ -360,10 +365,10 @@ mod tests {
     fn sp_062_the_next_renewal_is_known() {
         let dir = tempfile::tempdir().unwrap();
         let now = SystemTime::now();
-        let first = space(dir.path(), "a", key, now).unwrap();
-        let before = space(dir.path(), "a", key, first.renewal - DAY).unwrap();
+        let first = space(dir.path(), "a", now).unwrap();
+        let before = space(dir.path(), "a", first.renewal - DAY).unwrap();
         assert_eq!((&before.admin_cert, &before.client_ca), (&first.admin_cert, &first.client_ca));
-        let after = space(dir.path(), "a", key, first.renewal + DAY).unwrap();
+        let after = space(dir.path(), "a", first.renewal + DAY).unwrap();
         assert_ne!(after.admin_cert, first.admin_cert);
         assert!(after.renewal > first.renewal);
         let first = serving(dir.path(), &[], now).unwrap();
@@ -376,9 +381,9 @@ mod tests {
     fn sp_062_an_old_ca_is_signed_again() {
         let dir = tempfile::tempdir().unwrap();
         let now = SystemTime::now();
-        let first = space(dir.path(), "a", key, now).unwrap();
+        let first = space(dir.path(), "a", now).unwrap();
         for share in [0.85, 1.5] {
-            let later = space(dir.path(), "a", key, now + CA_LIFE.mul_f64(share)).unwrap();
+            let later = space(dir.path(), "a", now + CA_LIFE.mul_f64(share)).unwrap();
             assert_ne!(later.client_ca, first.client_ca);
             assert_eq!(later.client_ca_key, first.client_ca_key);
             assert!(is_signed_by(&first.admin_cert, &later.client_ca));

@@ -12,7 +12,7 @@ use apiserver::authz::Authorizer;
 use apiserver::identity::{Ahead, Caller, UserInfo};
 use apiserver::response::Body;
 use apiserver::server::{ApiServer, ApiServerConfig, Limits, Service};
-use apiserver::tokens::Issuer;
+use apiserver::tokens::{Issuer, TokenError};
 use arc_swap::ArcSwap;
 use http::{Request, Response};
 use kube::Client;
@@ -29,8 +29,6 @@ pub enum SpaceError {
     Pki(#[from] pki::PkiError),
     #[error(transparent)]
     Authentication(#[from] apiserver::authn::AuthnError),
-    #[error("service-account keys: {0}")]
-    Tokens(#[from] apiserver::tokens::TokenError),
     #[error(transparent)]
     Server(#[from] apiserver::server::StartError),
     #[error("reading a client certificate: {0}")]
@@ -87,9 +85,8 @@ impl Space {
         admission: Option<Arc<dyn Admission>>,
     ) -> Result<Self, SpaceError> {
         let store = engine.space(config.name)?;
-        let make_key = || Issuer::generate_key().map_err(|e| e.to_string());
-        let keys = pki::space(config.data, config.name, make_key, SystemTime::now())?;
-        let issuer = Arc::new(Issuer::new(&keys.service_account_key, &config.url, &[])?);
+        let keys = pki::space(config.data, config.name, SystemTime::now())?;
+        let issuer = Arc::new(token_issuer(config.data, config.name, &config.url));
         let authenticator = Authenticator::new(AuthnConfig {
             client_ca: Some(keys.client_ca.clone()),
             tokens: Vec::new(),
@@ -128,8 +125,7 @@ impl Space {
     /// Makes those credentials anew that are near their end; `true` when there were any. What was signed before stays
     /// good: the CA keeps its key.
     pub fn renew(&self, data: &Path, now: SystemTime) -> Result<bool, SpaceError> {
-        let make_key = || Issuer::generate_key().map_err(|e| e.to_string());
-        let keys = pki::space(data, &self.name, make_key, now)?;
+        let keys = pki::space(data, &self.name, now)?;
         let renewed = keys != *self.keys.load_full();
         self.keys.store(Arc::new(keys));
         Ok(renewed)
@@ -168,6 +164,16 @@ impl Space {
     pub async fn stop(&self) {
         self.server.stop().await;
     }
+}
+
+/// The issuer of a space's service-account tokens. Its key is made with the first token.
+pub fn token_issuer(data: &Path, space: &str, url: &str) -> Issuer {
+    let (data, space) = (data.to_owned(), space.to_owned());
+    let make_key = || Issuer::generate_key().map_err(|error| error.to_string());
+    let key = move || {
+        pki::service_account_key(&data, &space, make_key).map_err(|error| TokenError::Key(error.to_string()))
+    };
+    Issuer::lazy(key, url, &[])
 }
 
 /// Puts the caller into each request.

@@ -9,7 +9,6 @@ use std::time::{Duration, SystemTime};
 use apiserver::authn::{Anonymous, Authenticator, AuthnConfig, StaticToken};
 use apiserver::authz::Authorizer;
 use apiserver::server::{ApiServer, ApiServerConfig, Limits};
-use apiserver::tokens::Issuer;
 use space::listener::{Certificate, Listener, Router};
 use space::pki;
 use store::Engine;
@@ -93,10 +92,8 @@ async fn serve(
         }
         None => Engine::in_memory(),
     };
-    let make_key = || Issuer::generate_key().map_err(|e| e.to_string());
-    let keys = pki::space(home, "apiserver", make_key, SystemTime::now()).or_fail("preparing the keys")?;
-    let issuer = Issuer::new(&keys.service_account_key, &url, &[]).or_fail("preparing the keys")?;
-    let issuer = Arc::new(issuer);
+    let keys = pki::space(home, "apiserver", SystemTime::now()).or_fail("preparing the keys")?;
+    let issuer = Arc::new(space::token_issuer(home, "apiserver", &url));
     let authenticator = Authenticator::new(AuthnConfig {
         client_ca: Some(client_ca(args, &keys.client_ca)?),
         tokens: tokens(args)?,

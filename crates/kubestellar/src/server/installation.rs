@@ -1,19 +1,22 @@
 //! An installation as it runs: spaces, components, kubeconfig; started, grown and stopped as a whole.
 
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use serde_json::json;
 use space::listener::{Certificate, Listener, Router};
 use space::{Space, SpaceConfig, pki};
 use store::Engine;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::datadir::{DataDir, write_atomically};
 use crate::exit::{Exit, Failure, OrFail};
 use crate::kubeconfig::{Entry, Kubeconfig};
-use crate::shape::Shape;
+use crate::shape::{Cluster, Shape, SpaceName};
 
 use super::control_socket::{Ask, ControlSocket};
 use super::overview::Overview;
@@ -30,6 +33,10 @@ pub(crate) enum Elsewhere {
 
 /// Longest time components get to stop before the process ends anyway.
 const STOP: Duration = Duration::from_secs(5);
+/// So many clusters join at a time: of hundreds at once none would be ready before nearly all are.
+const JOINING_TOGETHER: usize = 50;
+/// Beside keys to be made, a starting space waits for the disk: more than one on each core, not many more.
+const STARTING_ON_EACH_CORE: usize = 4;
 /// Bounds of the pause between two looks at the ages of certificates: clocks may be set meanwhile.
 const RENEWALS: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(12 * 3600));
 /// Pause after a renewal that failed.
@@ -217,7 +224,6 @@ impl Installation {
 
     /// Starts what `wanted` has and this has not, and waits until all of it is ready. Cost: the difference.
     async fn grow(&mut self, wanted: Shape, report: &Reporter) -> Result<(), Failure> {
-        let mut ready: Vec<(String, watch::Receiver<bool>)> = Vec::new();
         let begun = Instant::now();
         let names: Vec<(String, &'static str)> = wanted
             .spaces()
@@ -234,21 +240,38 @@ impl Installation {
         }
         self.write_kubeconfig(&wanted)?;
         let begun = Instant::now();
+        let mut ready = wiring::Ready::new();
         wiring::start(self, &wanted, &mut ready).await?;
+        let known: HashSet<&SpaceName> = self.shape.clusters.iter().map(|cluster| &cluster.name).collect();
+        let new: Vec<&Cluster> = wanted.clusters.iter().filter(|c| !known.contains(&c.name)).collect();
+        let mut joined = 0;
+        for some in new.chunks(JOINING_TOGETHER) {
+            wiring::join(self, some, &mut ready)?;
+            wait_ready(&self.components, std::mem::take(&mut ready)).await?;
+            joined += some.len();
+            if joined < new.len() {
+                report.step(format!("{joined} of {} clusters have joined", new.len()), begun.elapsed());
+            }
+        }
         wait_ready(&self.components, ready).await?;
         report.step("controllers and agents are ready", begun.elapsed());
         self.shape = wanted;
         self.shape.save(&self.data)
     }
 
-    /// Starts spaces side by side: making keys and loading data keep a core busy, and there may be hundreds. What
-    /// could be started is kept when another one could not.
+    /// Starts spaces side by side, so many at a time as keep the cores busy: all of hundreds at once would each take as
+    /// long as all together, and be given up as hung. What could be started is kept when another one could not.
     async fn start_spaces(&mut self, names: &[(String, &'static str)]) -> Result<(), Failure> {
         let mut starting = tokio::task::JoinSet::new();
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let places = Arc::new(Semaphore::new(cores * STARTING_ON_EACH_CORE));
         for (index, (name, role)) in names.iter().enumerate() {
+            let places = places.clone();
             let (engine, data, address) = (self.engine.clone(), self.data.clone(), self.shape.listen);
             let (name, role) = (name.clone(), *role);
             starting.spawn(async move {
+                // Never closed.
+                let _place = places.acquire().await;
                 let config = SpaceConfig {
                     name: &name,
                     data: data.path(),
@@ -350,22 +373,34 @@ impl Installation {
 
 /// Waits for each channel. A component that fails is restarted by its supervisor; what keeps it from being
 /// ready is in its status and in the log.
-async fn wait_ready(
-    components: &Components,
-    ready: Vec<(String, watch::Receiver<bool>)>,
-) -> Result<(), Failure> {
+/// Waits for all. Gives up when for a long time not one more became ready.
+async fn wait_ready(components: &Components, ready: wiring::Ready) -> Result<(), Failure> {
     const PATIENCE: Duration = Duration::from_secs(50);
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    for (name, mut receiver) in ready {
-        if tokio::time::timeout_at(deadline, receiver.wait_for(|r| *r)).await.is_err() {
-            let status = components.status();
-            let failed =
-                status.iter().find_map(|c| c.last_error.as_ref().map(|e| format!("{}: {e}", c.name)));
-            let why = failed.unwrap_or_else(|| format!("{name} is not ready after {} s", PATIENCE.as_secs()));
-            return Err(Failure::new(Exit::TimedOut, "starting the components", why));
+    let mut waiting: BTreeSet<String> = ready.iter().map(|(name, _)| name.clone()).collect();
+    let mut coming: FuturesUnordered<_> = ready
+        .into_iter()
+        .map(|(name, mut receiver)| async move {
+            let is_ready = receiver.wait_for(|ready| *ready).await.is_ok();
+            (name, is_ready)
+        })
+        .collect();
+    loop {
+        match tokio::time::timeout(PATIENCE, coming.next()).await {
+            Ok(None) => return Ok(()),
+            // One whose sender is gone will never be: the others are waited for all the same.
+            Ok(Some((name, _))) => drop(waiting.remove(&name)),
+            Err(_) => {
+                let failed = components
+                    .status()
+                    .into_iter()
+                    .find_map(|c| c.last_error.map(|e| format!("{}: {e}", c.name)));
+                let first = waiting.first().map_or("a component", String::as_str);
+                let why =
+                    failed.unwrap_or_else(|| format!("{first} is not ready after {} s", PATIENCE.as_secs()));
+                return Err(Failure::new(Exit::TimedOut, "starting the components", why));
+            }
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -23,9 +23,9 @@ use super::Run;
 use super::installation::{Elsewhere, Installation};
 use super::rbac;
 
-type Ready = Vec<(String, watch::Receiver<bool>)>;
+pub(super) type Ready = Vec<(String, watch::Receiver<bool>)>;
 
-/// Starts the components of everything in `wanted` that does not run yet.
+/// Starts the components of everything in `wanted` that does not run yet, except the agents of clusters: [`join`].
 pub(super) async fn start(
     running: &mut Installation,
     wanted: &Shape,
@@ -47,10 +47,16 @@ pub(super) async fn start(
     for wds in wanted.wds.iter().filter(|w| wanted.metacontroller && !had.contains(w)) {
         metacontroller(running, &wds.name, ready).await?;
     }
-    for cluster in wanted.clusters.iter().filter(|c| known.clusters.iter().all(|k| k.name != c.name)) {
-        execution_cluster(running, cluster, ready)?;
-    }
     Ok(())
+}
+
+/// Lets clusters join and starts their agents.
+pub(super) fn join(
+    running: &mut Installation,
+    clusters: &[&Cluster],
+    ready: &mut Ready,
+) -> Result<(), Failure> {
+    clusters.iter().try_for_each(|cluster| execution_cluster(running, cluster, ready))
 }
 
 fn find(running: &Installation, name: &str) -> Result<Arc<Space>, Failure> {
