@@ -291,4 +291,80 @@ mod tests {
         assert_eq!(rbac.role_rules(false, "n", "r0").map(|rules| rules.len()), Some(1));
         assert_eq!(rbac.role_rules(false, "n", "r1"), None);
     }
+
+    fn binding(namespace: &str, name: &str, role: &str, subjects: &[(&str, &str)]) -> (Key, store::Encoded) {
+        let plural = if namespace.is_empty() { "clusterrolebindings" } else { "rolebindings" };
+        let key = Key {
+            collection: Collection::new(RBAC_GROUP, plural),
+            namespace: namespace.into(),
+            name: name.into(),
+        };
+        let subjects: Vec<_> = subjects
+            .iter()
+            .map(|(kind, name)| json!({"kind": kind, "name": name, "namespace": if *kind == "ServiceAccount" { "n" } else { "" }}))
+            .collect();
+        let object = json!({"metadata": {"name": name}, "roleRef": {"kind": "ClusterRole", "name": role},
+            "subjects": subjects});
+        (key, encode::encode(&object, "v1", "RoleBinding"))
+    }
+
+    /// AS-063: an index that followed each change says what a new one says, also after more changes than are remembered.
+    #[tokio::test]
+    async fn as_063_an_index_that_followed_is_as_a_new_one() {
+        let limits = store::Limits { events: 16, ..store::Limits::default() };
+        let store = Engine::in_memory_with(limits).space("s").expect("a space");
+        let rbac = Rbac::new(store.clone());
+        let user = |name: &str, groups: &[&str]| UserInfo {
+            name: name.to_owned(),
+            groups: groups.iter().map(|&group| group.to_owned()).collect(),
+            ..UserInfo::default()
+        };
+        let users = [user("a", &["g"]), user("b", &[]), user("system:serviceaccount:n:a", &["h"])];
+        let everybody =
+            [("User", "a"), ("User", "b"), ("Group", "g"), ("Group", "h"), ("ServiceAccount", "a")];
+        let mut stored: HashMap<(usize, usize), Revision> = HashMap::new();
+        let mut number = 7_usize;
+        let mut next = move |below: usize| {
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (number >> 33) % below
+        };
+        for turn in 0..600 {
+            let (namespace, name) = (next(3), next(4));
+            let subjects: Vec<_> = everybody.iter().copied().filter(|_| next(2) == 0).collect();
+            let role = format!("r{}", next(3));
+            let (key, object) = binding(["", "m", "n"][namespace], &format!("b{name}"), &role, &subjects);
+            let place = (namespace, name);
+            let (expect, action) = match stored.remove(&place) {
+                Some(at) if next(3) == 0 => (Expect::At(at), Action::Delete(object)),
+                Some(at) => (Expect::At(at), Action::Put(object)),
+                None => (Expect::Absent, Action::Put(object)),
+            };
+            let put = matches!(action, Action::Put(_));
+            let done = store.commit(Write { key, expect, action }).await.expect("stored");
+            if put {
+                stored.insert(place, done.revision);
+            }
+            // At times so much happens between two questions that the history is not kept.
+            if turn % 50 > 25 && turn % 50 < 49 {
+                continue;
+            }
+            let new = Rbac::new(store.clone());
+            for user in &users {
+                for namespace in ["", "m", "n", "o"] {
+                    let asked = Attributes {
+                        verb: "get",
+                        resource: "pods",
+                        namespace,
+                        resource_request: true,
+                        ..Attributes::default()
+                    };
+                    assert_eq!(
+                        rbac.decide(user, &asked),
+                        new.decide(user, &asked),
+                        "turn {turn} {namespace:?}"
+                    );
+                }
+            }
+        }
+    }
 }

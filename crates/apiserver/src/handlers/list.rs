@@ -79,21 +79,16 @@ impl Selection {
         self.name.as_deref().map(|name| Only::Name(name.into())).or_else(label)
     }
 
-    /// The object that is asked for by name, if that can be looked up; all others are out.
-    fn by_name<'a>(
-        &self,
-        view: &'a View,
-        d: &Descriptor,
-        namespace: Option<&str>,
-    ) -> Option<Option<&'a Arc<Entry>>> {
+    /// Namespace and name of the only object that can match, if that can be looked up.
+    fn place<'a>(&'a self, d: &Descriptor, namespace: Option<&'a str>) -> Option<(&'a str, &'a str)> {
         let home = if d.namespaced { namespace? } else { "" };
-        Some(view.get(home, self.name.as_deref()?))
+        Some((home, self.name.as_deref()?))
     }
 
     /// Objects that may match, from a walk over as few as possible.
     pub(crate) fn candidates(&self, view: &View, d: &Descriptor, namespace: Option<&str>) -> Vec<Arc<Entry>> {
-        match self.by_name(view, d, namespace) {
-            Some(one) => one.into_iter().cloned().collect(),
+        match self.place(d, namespace) {
+            Some((namespace, name)) => view.get(namespace, name).into_iter().cloned().collect(),
             None => view.iter(namespace, None).cloned().collect(),
         }
     }
@@ -277,8 +272,8 @@ pub(crate) async fn page(
     let mut entries: Vec<Arc<Entry>> = Vec::new();
     let all = selection.is_everything();
     let mut more = false;
-    if let (Some(one), None) = (selection.by_name(&view, cx.descriptor, namespace), after) {
-        entries.extend(one.filter(|e| selection.matches(presenter, e)).cloned());
+    if let (Some((home, name)), None) = (selection.place(cx.descriptor, namespace), after) {
+        entries.extend(view.get(home, name).filter(|e| selection.matches(presenter, e)).cloned());
     } else {
         let mut iterator = view.iter(namespace, after);
         if all && limit == 0 {
