@@ -140,7 +140,7 @@ impl Controller {
             (it.namespace.unwrap_or_default(), it.name.unwrap_or_default(), it.uid.unwrap_or_default())
         });
         self.delete_all(unheard.collect()).await?;
-        tracing::info!(target: LIFECYCLE, binding = origin.binding, "nothing of a Binding that goes is left");
+        tracing::info!(target: LIFECYCLE, binding = origin.binding, "nothing more is to be withdrawn of a Binding that goes");
         match self.set_finalizer(binding, false).await {
             Ok(_) => Ok(()),
             Err(error) if is_not_found(&error) => Ok(()),
