@@ -90,6 +90,7 @@ impl Command {
             Self::StatusAddon(args) => args.logging.format(),
             Self::StatusAgent(args) => args.logging.format(),
             Self::GetKubeconfig(args) => args.logging.format(),
+            Self::Ocm(args) => args.log_format(),
             _ => None,
         }
     }

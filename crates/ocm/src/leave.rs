@@ -231,7 +231,10 @@ async fn wait_for(
 /// The agents' own: the credential always; kinds, rights and namespaces unless another hub's agent needs them.
 async fn clear_up(rest: &Rest, all: bool) -> Result<(), kube::Error> {
     let removal = Removal::default();
-    unless_gone(rest.delete(&secrets(), OCM_AGENT_NAMESPACE, registration::SECRET, &removal).await)?;
+    let pending = registration::pending_secret(registration::SECRET);
+    for name in [registration::SECRET, &pending] {
+        unless_gone(rest.delete(&secrets(), OCM_AGENT_NAMESPACE, name, &removal).await)?;
+    }
     if !all {
         return Ok(());
     }

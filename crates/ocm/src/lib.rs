@@ -4,6 +4,7 @@
 //!   hub that has the work API, whoever wrote the ManifestWorks.
 //! * [`hub`]: accepts clusters, approves their certificates, grants their agents rights, and tells who is there.
 //! * [`registration`]: gets a cluster into the inventory of a hub, and keeps it there. Works with any OCM hub.
+//! * [`provide`]: makes in a cluster what an agent needs to begin, as far as it may.
 //! * [`leave`]: takes out of a cluster what its agents made there.
 //! * [`addon`]: add-ons on the hub: placements, installation, identities, deployment, health.
 //! * [`enroll`]: puts a cluster that this process serves into the inventory, without the registration protocol.
@@ -11,10 +12,12 @@
 //! Both get a client of the hub, one of the cluster, and a token; neither knows whether these are embedded spaces.
 
 pub mod addon;
+mod condition;
 mod der;
 pub mod enroll;
 pub mod hub;
 pub mod leave;
+pub mod provide;
 pub mod rbac;
 pub mod registration;
 pub mod work_agent;

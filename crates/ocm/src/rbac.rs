@@ -299,6 +299,8 @@ const SECRETS: [&str; 5] = ["get", "list", "watch", "create", "update"];
 fn registration_in_cluster_rules() -> Value {
     json!([
         rule("", &["nodes"], &["get", "list", "watch"]),
+        // Those that the cluster's sets want (OCM-056).
+        rule("", &["namespaces"], &["get", "list", "watch", "create", "patch"]),
         rule(CLUSTER_GROUP, &["clusterclaims"], &["get", "list", "watch"]),
     ])
 }
@@ -429,10 +431,28 @@ pub(crate) async fn release_works(hub: &Rest, cluster: &str) -> Result<(), kube:
     Ok(())
 }
 
-/// Lets all go that may still be there of a cluster that has gone, its status agent's rights with it.
+/// Lets all go that may still be there of a cluster that has gone, and with it whatever its mailbox grants the agents of its
+/// add-ons, whoever granted it: their certificates are good for longer.
 pub(crate) async fn release_all(hub: &Rest, cluster: &str) -> Result<(), kube::Error> {
     withdraw(hub, &status_addon_on_hub(cluster)).await?;
+    let gvr = Gvr::new(RBAC_GROUP, "v1", "rolebindings");
+    let found: Value = hub.list(&gvr, cluster, "").await?;
+    for binding in found.get("items").and_then(Value::as_array).into_iter().flatten() {
+        if let Some(name) = binding.pointer("/metadata/name").and_then(Value::as_str)
+            && is_for_addon(binding, cluster)
+        {
+            remove(hub, &Place { gvr: gvr.clone(), namespace: cluster, name }).await?;
+        }
+    }
     release_works(hub, cluster).await
+}
+
+/// Whether it grants something to the agent of an add-on of this cluster, by user or group.
+fn is_for_addon(binding: &Value, cluster: &str) -> bool {
+    let prefix = format!("{SUBJECT_PREFIX}cluster:{cluster}:addon:");
+    let subjects = binding.get("subjects").and_then(Value::as_array);
+    let names = subjects.into_iter().flatten().filter_map(|one| one.get("name")?.as_str());
+    names.into_iter().any(|name| name.starts_with(&prefix))
 }
 
 /// Deletes the roles that clusters share, when there are no clusters.
@@ -535,6 +555,25 @@ mod tests {
         assert!(is_conflict(&error) && left.lock().is_empty());
         let (rest, _) = scripted(vec![missing(), ("PATCH", 403, refusal(403, "Forbidden"))]);
         assert!(!is_conflict(&reconcile(&rest, &[wanted]).await.unwrap_err()));
+    }
+
+    /// OCM-059: rights of a gone cluster's add-ons are known by whom they are for.
+    #[test]
+    fn ocm_059_whose_rights_go_with_a_cluster() {
+        let granted = |kind: &str, name: &str| {
+            binding("c1", "x", json!({}), ("Role", "x"), json!([subject(kind, name)]))
+        };
+        for (kind, name, goes) in [
+            ("Group", "system:open-cluster-management:cluster:c1:addon:mine", true),
+            ("User", "system:open-cluster-management:cluster:c1:addon:mine:agent:a", true),
+            ("Group", "system:open-cluster-management:cluster:c10:addon:mine", false),
+            ("Group", "system:open-cluster-management:addon:mine", false),
+            ("User", "admin", false),
+        ] {
+            assert_eq!(is_for_addon(&granted(kind, name), "c1"), goes, "{kind} {name}");
+        }
+        assert!(!is_for_addon(&json!({"metadata": {"name": "nobody's"}}), "c1"));
+        assert!(status_addon_on_hub("c1").iter().any(|one| is_for_addon(one, "c1")));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use kube::{
     core::{Status, WatchEvent},
 };
 use serde::{Deserialize, de::DeserializeOwned};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Backoff, failure};
@@ -49,7 +50,7 @@ pub(crate) trait Sink: Send {
 /// An unreachable server is tried again with back-off, without end; so is one that forgets faster than it can be
 /// listed.
 pub(crate) async fn follow<S: Sink>(client: Client, target: Target, sink: S, stop: CancellationToken) {
-    let mut follower = Follower { client, target, sink, version: None, streaming: true };
+    let mut follower = Follower { client, target, sink, version: None, streaming: true, told: None };
     let mut backoff = Backoff::for_server();
     loop {
         let turn = tokio::select! {
@@ -74,6 +75,8 @@ struct Follower<S> {
     version: Option<String>,
     /// Whether the server is thought to have streaming lists.
     streaming: bool,
+    /// What was said last about trouble, and when.
+    told: Option<(String, Instant)>,
 }
 
 /// Why a turn ended badly.
@@ -128,6 +131,8 @@ const PAGE: u32 = 500;
 const WATCH_SECONDS: u64 = 270;
 /// A resource that isn't served yet is asked for this often: there is nothing that would tell.
 const UNSERVED: Duration = Duration::from_secs(1);
+/// The same trouble with the same resource is told this often.
+const AGAIN: Duration = Duration::from_secs(600);
 const END_OF_LIST: &str = "k8s.io/initial-events-end";
 
 impl<S: Sink> Follower<S> {
@@ -158,7 +163,16 @@ impl<S: Sink> Follower<S> {
                 self.version = None;
                 return false;
             }
-            _ => tracing::warn!(resource, %error, "watching; will be tried again"),
+            _ => {
+                let text = error.to_string();
+                let known = |(told, at): &(String, Instant)| *told == text && at.elapsed() < AGAIN;
+                if self.told.as_ref().is_some_and(known) {
+                    tracing::debug!(resource, error = text, "watching; will be tried again");
+                } else {
+                    tracing::warn!(resource, error = text, "watching; will be tried again");
+                    self.told = Some((text, Instant::now()));
+                }
+            }
         }
         true
     }
@@ -200,7 +214,7 @@ impl<S: Sink> Follower<S> {
 
     /// Watches from `version`, or lists by watching first.
     async fn watch(&mut self, version: Option<String>, backoff: &mut Backoff) -> Result<(), TurnError> {
-        let started = tokio::time::Instant::now();
+        let started = Instant::now();
         let mut query = self.selectors();
         query.push(("watch", "true".into()));
         query.push(("allowWatchBookmarks", "true".into()));
@@ -228,6 +242,7 @@ impl<S: Sink> Follower<S> {
                     // A list is no sign of health yet: its version may be forgotten before it can be watched from.
                     if listing.is_none() && !matches!(event, WatchEvent::Error(_)) {
                         backoff.reset();
+                        self.told = None;
                     }
                     self.apply(event, &mut listing)?;
                 }

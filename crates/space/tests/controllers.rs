@@ -392,6 +392,43 @@ async fn claims_and_volumes_go_once_nothing_uses_them() {
     s.stop().await;
 }
 
+/// Programs built on Kubernetes' libraries look for `extension-apiserver-authentication`: it is there, with the CA of client
+/// certificates, it comes back, and those who review for others may read it.
+#[tokio::test]
+async fn how_clients_are_known_is_published() {
+    let s = Running::start().await;
+    let path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+    let ca = s.space.keys().client_ca.replace('\r', "");
+    let same =
+        |found: &Value| found["data"]["client-ca-file"].as_str().is_some_and(|text| text.trim() == ca.trim());
+    let found = s.until_is(path, same).await;
+    assert_eq!(found["data"]["requestheader-username-headers"], "[\"X-Remote-User\"]");
+    let proxies = &found["data"]["requestheader-client-ca-file"];
+    assert_ne!(*proxies, found["data"]["client-ca-file"], "clients of the space are no proxies");
+    s.patch(path, json!({"data": {"client-ca-file": "other"}})).await;
+    let mended = s.until_is(path, same).await;
+    assert_eq!(mended["data"]["requestheader-client-ca-file"], *proxies);
+    s.delete(path, json!({})).await;
+    s.until_is(path, same).await;
+
+    let group = "rbac.authorization.k8s.io";
+    s.post(
+        &format!("/apis/{group}/v1/namespaces/kube-system/rolebindings"),
+        json!({"apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": {"name": "reader"},
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "extension-apiserver-authentication-reader"},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": "extension"}]}),
+    )
+    .await;
+    let extension = s.space.client(&Identity::component("extension", &[]));
+    let read = async |path: &str| {
+        extension.request::<Value>(http::Request::get(path).body(Vec::new()).unwrap()).await
+    };
+    assert!(same(&read(path).await.unwrap()));
+    let other = read("/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt").await;
+    assert!(matches!(other, Err(kube::Error::Api(status)) if status.code == 403));
+    s.stop().await;
+}
+
 /// Clients that wait for the disk and clients that do not write to the same space at once: each sees what it wrote, no
 /// update is lost, and no address is given twice.
 #[tokio::test(flavor = "multi_thread")]

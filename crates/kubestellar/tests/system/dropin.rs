@@ -29,7 +29,7 @@ pub(crate) struct Component {
 }
 
 impl Component {
-    fn start(ks: &Installation, name: &str, arguments: &[&str]) -> Self {
+    pub(crate) fn start(ks: &Installation, name: &str, arguments: &[&str]) -> Self {
         Self { server: ks.spawn(name, &[arguments, &ENDPOINTS[..]].concat()) }
     }
 

@@ -13,6 +13,7 @@ mod demo;
 mod dropin;
 mod environment;
 mod fleet;
+mod hub;
 mod isolation;
 mod lifecycle;
 mod link;

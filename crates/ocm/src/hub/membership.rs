@@ -7,10 +7,7 @@ use apis::{
     },
     ocm::{ManagedCluster, cluster::CONDITION_HUB_ACCEPTED},
 };
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
-    jiff::Timestamp,
-};
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use runtime::{
     Next,
     rest::{Gvr, Removal, is_conflict, is_not_found, message_of},
@@ -26,7 +23,10 @@ use super::{
     reserved::{complaint, reserved},
     works,
 };
-use crate::rbac::{self, Take};
+use crate::{
+    condition::condition,
+    rbac::{self, Take},
+};
 
 /// Label on a mailbox namespace by which older releases find it.
 const OLD_MAILBOX_LABEL: &str = "cluster.open-cluster-management.io/managedCluster";
@@ -96,14 +96,7 @@ fn without_finalizers(cluster: &ManagedCluster, ours: &[&str]) -> Value {
 }
 
 fn accepted(status: &str, reason: &str, message: &str, now: Timestamp) -> Condition {
-    Condition {
-        type_: CONDITION_HUB_ACCEPTED.into(),
-        status: status.into(),
-        reason: reason.into(),
-        message: message.into(),
-        observed_generation: None,
-        last_transition_time: Time(now),
-    }
+    condition(CONDITION_HUB_ACCEPTED, status, reason, message, now)
 }
 
 impl Hub {
@@ -317,6 +310,7 @@ impl Hub {
 mod tests {
     use super::*;
     use apis::ocm::cluster::ManagedClusterStatus;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     fn cluster(accepts: bool, condition: Option<(&str, &str)>, finalizers: &[&str]) -> ManagedCluster {
         let mut cluster = ManagedCluster::named("c1");
@@ -388,6 +382,7 @@ mod tests {
         let hub = Hub {
             rest: runtime::rest::Rest::new(kube::Client::new(service, "default")),
             since: (config.clock)(),
+            shown: super::super::shown::Shown::new(&config.metrics, 0),
             config,
             queue: runtime::Queue::default(),
             know: super::super::Stores::default(),

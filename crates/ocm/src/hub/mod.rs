@@ -1,7 +1,7 @@
 //! The hub's controllers: acceptance, rights and departure of clusters, approval of their certificates, leases, taints,
 //! cluster sets (`spec` of OCM, 2.4.3 to 2.10).
 //!
-//! Pure decisions: [`csr`], [`availability`], [`collect`], [`sets`], [`reserved`]. The rest is shell: informers put keys into one queue, and
+//! Pure decisions: [`csr`], [`availability`], [`collect`], [`managed`], [`sets`], [`reserved`]. The rest is shell: informers put keys into one queue, and
 //! what is done for a key reads the informers' stores.
 //!
 //! Cost: eleven watches. A renewed lease costs no request, unless its clock differs; an accepted cluster that changes in
@@ -35,6 +35,7 @@ use runtime::{
     Event, Light, Next, Queue, Store, TaskError, Tasks, Watched,
     informer::{self, Source},
     install::{InstallError, install},
+    metrics::Metrics,
     rest::{Gvr, Rest, is_conflict},
     work,
 };
@@ -50,11 +51,13 @@ pub mod bootstrap;
 pub mod collect;
 pub mod completed;
 pub mod csr;
+pub mod managed;
 mod membership;
 mod presence;
 pub mod reserved;
 pub(crate) use presence::micro;
 pub mod sets;
+mod shown;
 mod wake;
 pub mod works;
 
@@ -103,6 +106,10 @@ pub struct Config {
     pub timers: Timers,
     /// The hub's clock.
     pub clock: fn() -> Timestamp,
+    /// What is counted into (OCM-164).
+    pub metrics: Metrics,
+    /// Most clusters that are shown there by themselves.
+    pub most_shown: usize,
     /// The kinds to define.
     pub kinds: fn() -> Vec<CustomResourceDefinition>,
     /// Set true once the hub works.
@@ -120,6 +127,8 @@ impl Default for Config {
             labels: BTreeMap::new(),
             timers: Timers::default(),
             clock: Timestamp::now,
+            metrics: Metrics::default(),
+            most_shown: 1000,
             kinds: apis::crds::ocm_hub,
             ready: watch::Sender::new(false),
         }
@@ -158,6 +167,8 @@ enum Key {
     Csr(String),
     /// The built-in sets.
     Builtin,
+    /// The namespaces that its sets want in a cluster.
+    Namespaces(String),
     /// Status of a set.
     Set(String),
     /// A complete work: namespace and name.
@@ -192,6 +203,7 @@ struct Hub {
     know: Stores,
     /// Since when leases are listened to.
     since: Timestamp,
+    shown: shown::Shown,
     /// Clusters that are gone but have rights or works left, and since when.
     gone: Mutex<HashMap<String, Instant>>,
 }
@@ -205,6 +217,7 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
     let hub = Arc::new(Hub {
         rest,
         since: (config.clock)(),
+        shown: shown::Shown::new(&config.metrics, config.most_shown),
         config,
         queue: Queue::new(Duration::from_millis(20), Duration::from_secs(30)),
         know: Stores::default(),
@@ -306,6 +319,7 @@ impl Hub {
             Key::Features(cluster) => self.features(cluster).await,
             Key::Csr(name) => self.sign(name).await,
             Key::Builtin => self.builtin_sets().await,
+            Key::Namespaces(cluster) => self.managed_namespaces(cluster).await,
             Key::Set(name) => self.set_status(name).await,
             Key::Completed(namespace, name) => self.completed(namespace, name).await,
             Key::Binding(namespace, name) => self.binding_status(namespace, name).await,
@@ -324,19 +338,21 @@ impl Hub {
     /// Approves a signing request if it may be approved (OCM-039).
     async fn sign(&self, name: &str) -> Result<Next, kube::Error> {
         let Some(request) = self.know.csrs.get("", name) else { return Ok(Next::OnChange) };
-        let approve = match csr::verdict(&request, &self.config.approval) {
-            csr::Verdict::Leave => false,
-            csr::Verdict::Approve => true,
-            csr::Verdict::IfMayRenew => self.may_renew(&request).await?,
-        };
-        if !approve {
-            return Ok(Next::OnChange);
+        match csr::verdict(&request, &self.config.approval) {
+            csr::Verdict::Leave => return Ok(Next::OnChange),
+            csr::Verdict::IfMayRenew if !self.may_renew(&request).await? => {
+                self.shown.request("refused");
+                return Ok(Next::OnChange);
+            }
+            csr::Verdict::Approve | csr::Verdict::IfMayRenew => {}
         }
         let stamp = self.now().to_string();
         let condition = json!({"type": "Approved", "status": "True", "reason": "AutoApprovedByHubCSRApprovingController",
             "message": "Auto approving Managed cluster agent certificate after SubjectAccessReview.",
             "lastUpdateTime": stamp, "lastTransitionTime": stamp});
-        bootstrap::approve(&self.rest, &request, condition).await.map(|()| Next::OnChange)
+        bootstrap::approve(&self.rest, &request, condition).await?;
+        self.shown.request("approved");
+        Ok(Next::OnChange)
     }
 
     async fn may_renew(&self, request: &CertificateSigningRequest) -> Result<bool, kube::Error> {

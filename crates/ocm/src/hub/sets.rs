@@ -9,10 +9,7 @@ use apis::{
         cluster::{ConditionsStatus, ManagedClusterSelector},
     },
 };
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
-    jiff::Timestamp,
-};
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use machinery::selector::LabelSelector;
 use runtime::{
     Next,
@@ -21,7 +18,7 @@ use runtime::{
 use serde_json::{Value, json};
 
 use super::{Hub, identity, name_of};
-use crate::work_agent::conditions;
+use crate::{condition::condition, work_agent::conditions};
 
 /// Annotation: `"false"` keeps the hub from putting a built-in set right.
 const AUTO_UPDATE: &str = "cluster.open-cluster-management.io/autoupdate";
@@ -51,35 +48,13 @@ pub fn contains(
         .is_some_and(|selector| selector.matches(label))
 }
 
-fn condition(type_: &str, status: bool, reason: &str, message: String, now: Timestamp) -> Condition {
-    Condition {
-        type_: type_.into(),
-        status: if status { "True" } else { "False" }.into(),
-        reason: reason.into(),
-        message,
-        observed_generation: None,
-        last_transition_time: Time(now),
-    }
-}
-
 /// Condition of a set with so many clusters.
 pub fn emptiness(members: usize, now: Timestamp) -> Condition {
     if members == 0 {
-        return condition(
-            "ClusterSetEmpty",
-            true,
-            "NoClusterMatched",
-            "No ManagedCluster selected".into(),
-            now,
-        );
+        return condition("ClusterSetEmpty", "True", "NoClusterMatched", "No ManagedCluster selected", now);
     }
-    condition(
-        "ClusterSetEmpty",
-        false,
-        "ClustersSelected",
-        format!("{members} ManagedClusters selected"),
-        now,
-    )
+    let message = format!("{members} ManagedClusters selected");
+    condition("ClusterSetEmpty", "False", "ClustersSelected", message, now)
 }
 
 fn is_auto_updated(set: &ManagedClusterSet) -> bool {
@@ -137,9 +112,9 @@ impl Hub {
     pub(super) async fn binding_status(&self, namespace: &str, name: &str) -> Result<Next, kube::Error> {
         let Some(binding) = self.know.bindings.get(namespace, name) else { return Ok(Next::OnChange) };
         let news = if self.know.sets.get("", &binding.spec.cluster_set).is_some() {
-            condition("Bound", true, "ClusterSetBound", String::new(), self.now())
+            condition("Bound", "True", "ClusterSetBound", "", self.now())
         } else {
-            condition("Bound", false, "ClusterSetNotFound", String::new(), self.now())
+            condition("Bound", "False", "ClusterSetNotFound", "", self.now())
         };
         if let Some(status) = changed(binding.status.as_ref(), news) {
             let gvr = Gvr::new(CLUSTER_GROUP, "v1beta2", "managedclustersetbindings");

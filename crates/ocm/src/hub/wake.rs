@@ -20,12 +20,21 @@ const TOGETHER: Duration = Duration::from_millis(50);
 impl Hub {
     pub(super) fn on_cluster(&self, event: Event<ManagedCluster>) {
         match &event {
+            Event::Added(new) | Event::Updated { new, .. } => {
+                let available = status(new, CONDITION_AVAILABLE) == Some("True");
+                self.shown.cluster(name_of(new.as_ref()), available);
+            }
+            Event::Deleted(old) => self.shown.cluster_gone(name_of(old.as_ref())),
+            Event::Synced => {}
+        }
+        match &event {
             Event::Added(new) | Event::Deleted(new) => {
                 let name = name_of(new.as_ref()).to_owned();
                 self.queue.add(Key::Membership(name.clone()));
                 self.queue.add(Key::Presence(name.clone()));
                 self.queue.add(Key::Taints(name.clone()));
-                self.queue.add_after(Key::Features(name), TOGETHER);
+                self.queue.add_after(Key::Features(name.clone()), TOGETHER);
+                self.queue.add_after(Key::Namespaces(name), TOGETHER);
                 self.wake_sets(new);
             }
             Event::Updated { old, new } => self.on_changed_cluster(old, new),
@@ -54,9 +63,10 @@ impl Hub {
             self.queue.add(Key::Taints(name.clone()));
         }
         if available || o.labels != n.labels {
-            self.queue.add_after(Key::Features(name), TOGETHER);
+            self.queue.add_after(Key::Features(name.clone()), TOGETHER);
         }
         if o.labels != n.labels {
+            self.queue.add_after(Key::Namespaces(name), TOGETHER);
             self.wake_sets(old);
             self.wake_sets(new);
         }
@@ -75,11 +85,16 @@ impl Hub {
     }
 
     pub(super) fn on_lease(&self, event: Event<Lease>) {
-        let renewed = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.clone());
+        let renewed =
+            |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
         let Some(lease) = event.object() else { return };
         let cluster = lease.metadata.namespace.clone().unwrap_or_default();
         match &event {
             Event::Updated { old, new } if renewed(old) != renewed(new) => {
+                if let (Some(before), Some(now)) = (renewed(old), renewed(new)) {
+                    self.shown
+                        .lease_renewed(Duration::try_from(now.duration_since(before)).unwrap_or_default());
+                }
                 self.queue.add(Key::Clock(cluster));
             }
             Event::Updated { .. } | Event::Synced => {}
@@ -148,6 +163,16 @@ impl Hub {
             self.queue.add(Key::Builtin);
         }
         self.queue.add(Key::Set(name.to_owned()));
+        let wants = |set: &ManagedClusterSet| !set.spec.managed_namespaces.is_empty();
+        let namespaces = match &event {
+            Event::Updated { old, new } => (wants(old) || wants(new)) && old.spec != new.spec,
+            _ => wants(set),
+        };
+        if namespaces {
+            for key in self.know.clusters.keys() {
+                self.queue.add_after(Key::Namespaces(key.name.to_string()), TOGETHER);
+            }
+        }
         if !matches!(event, Event::Updated { .. }) {
             for binding in self.know.bindings.list().iter().filter(|b| b.spec.cluster_set == name) {
                 self.wake_binding(binding);

@@ -8,35 +8,34 @@ use std::{
     time::Duration,
 };
 
-use apis::{
-    constants::{ADDON_NAME_LABEL, CLUSTER_NAME_LABEL},
-    ocm::{ManagedClusterAddOn, cluster::CONDITION_ROTATED},
-};
+use apis::constants::{ADDON_NAME_LABEL, CLUSTER_NAME_LABEL};
 use k8s_openapi::{
     ByteString,
     api::{certificates::v1::CertificateSigningRequest, core::v1::Secret},
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    apimachinery::pkg::apis::meta::v1::Condition,
 };
 use rcgen::PublicKeyData as _;
 use runtime::{
     Store,
     informer::{self, Source},
-    rest::{Gvr, Rest, message_of},
+    rest::{Rest, message_of},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Agent, Credential,
+    addon_api::{Member, Version},
     addon_rules::Wanted,
     addons::report,
     chance,
     identity::{self, CERTIFICATE, Data, KEY},
     request::{KeyPair, request},
     requests,
+    secret::Kept,
 };
-use crate::hub::csr::is_decided;
+use crate::{condition::rotated, hub::csr::is_decided};
 
 /// Undecided requests of an add-on in a cluster beyond which no more is made (OCM-038).
 const MOST_REQUESTS: usize = 10;
@@ -47,7 +46,8 @@ pub(super) struct Holder {
     pub(super) hub: Rest,
     pub(super) addon: String,
     pub(super) of: Wanted,
-    pub(super) addons: Store<ManagedClusterAddOn>,
+    pub(super) addons: Store<Member>,
+    pub(super) api: Version,
     pub(super) requests: Store<CertificateSigningRequest>,
     pub(super) certified: Arc<AtomicBool>,
     /// Called when `certified` has changed.
@@ -64,6 +64,8 @@ struct Memory {
     adopted: Option<ByteString>,
     /// A request came to nothing: another one is to be made.
     failed: bool,
+    /// When the certificate may fall due.
+    due: Option<Duration>,
 }
 
 impl Holder {
@@ -91,7 +93,8 @@ impl Holder {
                 let pause = match looked {
                     Ok(()) => {
                         backoff.reset();
-                        self.agent.config.timers.secret
+                        let usual = self.agent.config.timers.secret;
+                        memory.due.map_or(usual, |due| due.min(usual))
                     }
                     Err(error) => {
                         tracing::debug!(%error, addon = self.addon, secret = self.of.secret, "keeping the identity");
@@ -110,10 +113,11 @@ impl Holder {
     }
 
     async fn look(&self, memory: &mut Memory) -> Result<(), kube::Error> {
-        let data = self.read().await?;
+        let data = self.kept().read().await?;
         let additional = self.of.additional(&self.agent.names.cluster, &self.agent.config.endpoint);
-        let threshold = 0.20 + chance() * 0.05;
-        let need = identity::need(&data, &self.of.subject(), &additional, threshold, self.agent.now());
+        let (threshold, now) = (0.20 + chance() * 0.05, self.agent.now());
+        memory.due = identity::due(&data, 0.20 + chance() * 0.05, now);
+        let need = identity::need(&data, &self.of.subject(), &additional, threshold, now);
         self.adopt(&data, need != Some(identity::Need::Certificate), memory).await;
         if need.is_none() {
             memory.pending = None;
@@ -140,13 +144,13 @@ impl Holder {
         };
         if self.requests.list().iter().filter(|csr| theirs(csr)).count() >= MOST_REQUESTS {
             let why = "Stop creating csr since there are too many csr created already on hub";
-            memory.note = Some(self.rotated(Err(why.into())));
+            memory.note = Some(rotated(Err(why.into()), self.agent.now()));
             return self.tell(memory).await;
         }
         match self.ask().await {
             Ok(made) => memory.pending = Some(made),
             Err(error) => {
-                memory.note = Some(self.rotated(Err(format!("Failed to create CSR {}", message_of(&error)))));
+                memory.note = Some(rotated(Err(format!("Failed to create CSR {}", message_of(&error))), now));
                 self.tell(memory).await?;
                 return Err(error);
             }
@@ -154,11 +158,9 @@ impl Holder {
         Ok(())
     }
 
-    async fn read(&self) -> Result<Data, kube::Error> {
-        let gvr = Gvr::new("", "v1", "secrets");
-        let found: Option<Secret> =
-            self.agent.cluster.find(&gvr, &self.of.namespace, &self.of.secret).await?;
-        Ok(found.and_then(|secret| secret.data).unwrap_or_default())
+    /// Its Secret.
+    fn kept(&self) -> Kept<'_> {
+        Kept { cluster: &self.agent.cluster, namespace: &self.of.namespace, name: &self.of.secret }
     }
 
     /// Makes the connection of an agent that runs here, and tells that there is a certificate.
@@ -235,7 +237,7 @@ impl Holder {
         let found: Option<CertificateSigningRequest> = self.hub.find(&requests(), "", name).await?;
         let Some(csr) = found else {
             let why = format!("Failed to rotated client certificate request {name} is gone");
-            memory.note = Some(self.rotated(Err(why)));
+            memory.note = Some(rotated(Err(why), self.agent.now()));
             memory.failed = true;
             return Ok(true);
         };
@@ -248,7 +250,7 @@ impl Holder {
         let Some(facts) = facts.filter(|f| f.public_key == key.subject_public_key_info()) else {
             let why =
                 "Failed to rotated client certificate it is not for the key it was asked with".to_owned();
-            memory.note = Some(self.rotated(Err(why)));
+            memory.note = Some(rotated(Err(why), self.agent.now()));
             memory.failed = true;
             return Ok(true);
         };
@@ -257,52 +259,21 @@ impl Holder {
         new.insert(CERTIFICATE.into(), certificate);
         new.insert(KEY.into(), ByteString(key.serialize_pem().into_bytes()));
         // Saved before anyone is told; if that fails, request and key are still there for the next try.
-        self.save(&new).await?;
+        self.kept().save(&new).await?;
         self.adopt(&new, true, memory).await;
-        memory.note = Some(self.rotated(Ok(format!(
-            "client certificate rotated starting from {} to {}",
-            facts.not_before, facts.not_after
-        ))));
+        // The new one may fall due long before the next usual look.
+        memory.due = Some(Duration::ZERO);
+        let message =
+            format!("client certificate rotated starting from {} to {}", facts.not_before, facts.not_after);
+        memory.note = Some(rotated(Ok(message), self.agent.now()));
         Ok(true)
-    }
-
-    async fn save(&self, data: &Data) -> Result<(), kube::Error> {
-        let gvr = Gvr::new("", "v1", "secrets");
-        let (namespace, name) = (self.of.namespace.as_str(), self.of.secret.as_str());
-        let found: Option<Secret> = self.agent.cluster.find(&gvr, namespace, name).await?;
-        let mut secret = found.unwrap_or_default();
-        let exists = secret.metadata.uid.is_some();
-        secret.metadata.name = Some(name.into());
-        secret.metadata.namespace = Some(namespace.into());
-        secret.data = Some(data.clone());
-        let body = serde_json::to_vec(&secret).map_err(kube::Error::SerdeError)?;
-        if exists {
-            self.agent.cluster.replace::<Value>(&gvr, namespace, name, body).await.map(drop)
-        } else {
-            self.agent.cluster.create::<Value>(&gvr, namespace, body).await.map(drop)
-        }
-    }
-
-    fn rotated(&self, outcome: Result<String, String>) -> Condition {
-        let (status, reason, message) = match outcome {
-            Ok(message) => ("True", "ClientCertificateUpdated", message),
-            Err(message) => ("False", "ClientCertificateUpdateFailed", message),
-        };
-        Condition {
-            type_: CONDITION_ROTATED.into(),
-            status: status.into(),
-            reason: reason.into(),
-            message,
-            observed_generation: None,
-            last_transition_time: Time(self.agent.now()),
-        }
     }
 
     /// Says on the add-on what became of the certificate. A write that lost a race is tried again, with what is there then.
     async fn tell(&self, memory: &mut Memory) -> Result<(), kube::Error> {
         let Some(note) = memory.note.clone() else { return Ok(()) };
         if let Some(addon) = self.addons.get(&self.agent.names.cluster, &self.addon) {
-            report(&self.hub, &addon, note).await?;
+            report(&self.hub, self.api, &addon, note).await?;
         }
         memory.note = None;
         Ok(())

@@ -4,16 +4,13 @@ use std::time::Duration;
 
 use apis::ocm::{ManagedClusterAddOn, addon::RegistrationConfig};
 use k8s_openapi::{
-    ByteString,
-    api::coordination::v1::Lease,
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
-    jiff::Timestamp,
+    ByteString, api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp,
 };
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use super::identity::{CLUSTER_NAME, Data, Endpoint, KUBECONFIG, Subject};
-use crate::{addon::framework, hub::csr::CLIENT_SIGNER};
+use crate::{addon::framework, condition::condition, hub::csr::CLIENT_SIGNER};
 
 /// A lease is fresh for five times its duration of a minute.
 const FRESH: Duration = Duration::from_secs(5 * 60);
@@ -126,15 +123,7 @@ pub(super) fn health(name: &str, lease: Option<&Lease>, now: Timestamp) -> (Cond
             None,
         ),
     };
-    let condition = Condition {
-        type_: "Available".into(),
-        status: status.into(),
-        reason: reason.into(),
-        message,
-        observed_generation: None,
-        last_transition_time: Time(now),
-    };
-    (condition, left)
+    (condition("Available", status, reason, message, now), left)
 }
 
 #[cfg(test)]

@@ -40,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Agent, BuiltIn,
+    addon_api::{Member, Version},
     addon_identity::Holder,
     addon_rules::{Wanted, by_lease, health, wanted},
     managed_clusters,
@@ -75,7 +76,8 @@ struct Running {
 struct Keeper {
     agent: Arc<Agent>,
     hub: Rest,
-    addons: Store<ManagedClusterAddOn>,
+    api: Version,
+    addons: Store<Member>,
     requests: Store<CertificateSigningRequest>,
     /// Moves with every event about signing requests.
     news: watch::Sender<u64>,
@@ -84,12 +86,14 @@ struct Keeper {
 
 /// Runs until `stop`.
 pub(super) async fn run(agent: Arc<Agent>, hub: Rest, stop: CancellationToken) {
-    if !is_accepted(&agent, &stop).await || !api_is_there(&hub, &agent.names.cluster, &stop).await {
+    if !is_accepted(&agent, &stop).await {
         return;
     }
+    let Some(api) = version(&hub, &agent.names.cluster, PROBE, &stop).await else { return };
     let keeper = Arc::new(Keeper {
         agent,
         hub,
+        api,
         addons: Store::default(),
         requests: Store::default(),
         news: watch::Sender::new(0),
@@ -99,9 +103,9 @@ pub(super) async fn run(agent: Arc<Agent>, hub: Rest, stop: CancellationToken) {
     let me = keeper.clone();
     let addons = informer::run(
         keeper.hub.client().clone(),
-        Source::of::<ManagedClusterAddOn>().namespaced(cluster.as_str()),
+        api.source(&cluster),
         keeper.addons.clone(),
-        move |event| {
+        move |event: runtime::Event<Member>| {
             if let Some(addon) = event.object() {
                 me.queue.add(addon.metadata.name.clone().unwrap_or_default());
             }
@@ -134,27 +138,25 @@ async fn is_accepted(agent: &Agent, stop: &CancellationToken) -> bool {
     }
 }
 
-/// False when told to stop before the hub has the add-on API.
-async fn api_is_there(hub: &Rest, cluster: &str, stop: &CancellationToken) -> bool {
+/// The version of the add-on API to speak, as soon as the hub has one (OCM-002); none when told to stop before.
+async fn version(hub: &Rest, cluster: &str, probe: Duration, stop: &CancellationToken) -> Option<Version> {
     let mut told = false;
     let mut backoff = runtime::Backoff::for_server();
     loop {
-        let request = http::Request::get(format!("/apis/{ADDON_GROUP}/v1alpha1")).body(Vec::new());
-        let Ok(request) = request else { return false };
-        let pause = match hub.client().request_text(request).await {
-            Ok(_) => return true,
-            Err(error) if code_of(&error) == 404 => {
-                if !told {
+        let request = http::Request::get(format!("/apis/{ADDON_GROUP}")).body(Vec::new()).ok()?;
+        let pause = match hub.client().request::<Value>(request).await.map(|group| Version::of(&group)) {
+            Ok(Some(version)) => return Some(version),
+            Err(error) if code_of(&error) != 404 => backoff.pause(),
+            _ => {
+                if !std::mem::replace(&mut told, true) {
                     tracing::info!(cluster, "the hub has no add-on API; going on without add-ons");
-                    told = true;
                 }
-                PROBE
+                probe
             }
-            Err(_) => backoff.pause(),
         };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = stop.cancelled() => return false,
+            () = stop.cancelled() => return None,
         }
     }
 }
@@ -213,7 +215,7 @@ impl Keeper {
         let addon = self.addons.get(&self.agent.names.cluster, name);
         let leaving = addon.as_ref().is_some_and(|a| a.metadata.deletion_timestamp.is_some());
         if !leaving {
-            self.identities(name, addon.as_deref(), running, stop).await?;
+            self.identities(name, addon.as_deref().map(|member| &**member), running, stop).await?;
         }
         let own = self.agent.config.built_in.iter().find(|own| own.name() == name);
         let Some(addon) = addon else {
@@ -280,8 +282,9 @@ impl Keeper {
         let driver = addon.status.as_ref().map(|s| s.kube_client_driver.as_str()).unwrap_or_default();
         if driver != "csr" && all.values().any(Wanted::is_for_hub) {
             let patch = json!({"metadata": {"uid": addon.metadata.uid, "resourceVersion": addon.metadata.resource_version},
-                "status": {"kubeClientDriver": "csr"}});
-            self.hub.merge_status::<Value>(&addons(), &self.agent.names.cluster, name, &patch).await?;
+                "status": self.api.driver_by_requests(addon)});
+            let members = self.api.members();
+            self.hub.merge_status::<Value>(&members, &self.agent.names.cluster, name, &patch).await?;
         }
         for (digest, of) in all {
             let key = (name.to_owned(), digest);
@@ -296,6 +299,7 @@ impl Keeper {
                 addon: name.to_owned(),
                 of: of.clone(),
                 addons: self.addons.clone(),
+                api: self.api,
                 requests: self.requests.clone(),
                 certified: certified.clone(),
                 changed: Box::new(move || me.queue.add(wake.clone())),
@@ -339,7 +343,7 @@ impl Keeper {
         }
         let lease = leases.store.get(&namespace, name);
         let (news, left) = health(name, lease.as_deref(), self.agent.now());
-        report(&self.hub, addon, news).await?;
+        report(&self.hub, self.api, addon, news).await?;
         Ok(left)
     }
 
@@ -378,13 +382,10 @@ async fn end(stop: CancellationToken, task: JoinHandle<()>) {
     }
 }
 
-fn addons() -> Gvr {
-    Gvr::new(ADDON_GROUP, "v1alpha1", "managedclusteraddons")
-}
-
 /// Writes a condition of an add-on, if it says anything new (OCM-004).
 pub(super) async fn report(
     hub: &Rest,
+    api: Version,
     addon: &ManagedClusterAddOn,
     news: Condition,
 ) -> Result<(), kube::Error> {
@@ -399,5 +400,52 @@ pub(super) async fn report(
         "status": {"conditions": list}});
     let (namespace, name) =
         (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
-    hub.merge_status::<Value>(&addons(), namespace, name, &patch).await.map(drop)
+    hub.merge_status::<Value>(&api.members(), namespace, name, &patch).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{collections::VecDeque, convert::Infallible};
+
+    use parking_lot::Mutex;
+
+    type Answers = VecDeque<(u16, Value)>;
+
+    /// A hub that answers what it is asked about its API groups, one answer after the other.
+    fn hub(answers: Vec<(u16, Value)>) -> (Rest, Arc<Mutex<Answers>>) {
+        let left = Arc::new(Mutex::new(VecDeque::from(answers)));
+        let todo = left.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            assert_eq!(request.uri().path(), "/apis/addon.open-cluster-management.io");
+            let (code, body) = todo.lock().pop_front().expect("asked once too often");
+            let body = kube::client::Body::from(body.to_string().into_bytes());
+            let answer = http::Response::builder().status(code).body(body).unwrap();
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        (Rest::new(kube::Client::new(service, "default")), left)
+    }
+
+    /// OCM-002: a hub without the add-on API, or one that cannot say, is asked again until it has it; the rest of the agent
+    /// does not wait for that.
+    #[tokio::test]
+    async fn ocm_002_the_api_may_come_later() {
+        let status = |code: u16| json!({"kind": "Status", "status": "Failure", "code": code, "reason": "x", "message": "x"});
+        let group = |version: &str| json!({"kind": "APIGroup", "versions": [{"version": version}]});
+        let (rest, left) = hub(vec![
+            (503, status(503)),
+            (404, status(404)),
+            (404, status(404)),
+            (200, group("v9")),
+            (200, group("v1beta1")),
+        ]);
+        let stop = CancellationToken::new();
+        let soon = Duration::from_millis(1);
+        assert_eq!(version(&rest, "c1", soon, &stop).await, Some(Version::Beta));
+        assert!(left.lock().is_empty());
+        assert!(PROBE <= Duration::from_secs(300));
+        stop.cancel();
+        let (rest, _) = hub(vec![(404, status(404))]);
+        assert_eq!(version(&rest, "c1", soon, &stop).await, None);
+    }
 }

@@ -1,49 +1,51 @@
 //! Joining and staying joined: ManagedCluster, signing requests, Secret (OCM-031, OCM-035 … OCM-038).
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use apis::{
     constants::{ADDON_NAME_LABEL, CLUSTER_GROUP, CLUSTER_NAME_LABEL},
-    ocm::{ManagedCluster, cluster::CONDITION_ROTATED},
+    ocm::ManagedCluster,
 };
 use k8s_openapi::{
     ByteString,
     api::{certificates::v1::CertificateSigningRequest, core::v1::Secret},
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
 };
 use kube::Client;
 use rcgen::PublicKeyData as _;
 use runtime::{
     Store, TaskError, Tasks,
     informer::{self, Source},
-    rest::{Gvr, Rest, code_of, is_conflict, message_of},
+    rest::{Rest, code_of, is_conflict, message_of},
 };
 use serde_json::{Value, json};
-use tokio::{sync::Notify, time::sleep};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Agent, Config, chance,
     identity::{self, CERTIFICATE, Data, KEY, Need},
     jitter, managed_clusters,
-    request::{KeyPair, request},
+    pending::{Pending, fresh},
     requests,
+    secret::{Kept, write_files},
+    waiting::Waiting,
 };
-use crate::hub::csr::CLIENT_SIGNER;
+use crate::condition::rotated;
 
-/// Requests of a cluster, decided or not, beyond which no more is made until the hub has cleared some away (OCM-038).
+/// Requests of a cluster beyond which no more is made until the hub has cleared some away (OCM-038).
 const MOST_REQUESTS: usize = 10;
+/// Between two looks without an event, at least.
+const SHORTEST: Duration = Duration::from_millis(50);
 /// Prefix of the annotations that an agent may set.
 const ANNOTATION_PREFIX: &str = "agent.open-cluster-management.io/";
 
-fn secrets() -> Gvr {
-    Gvr::new("", "v1", "secrets")
-}
-
 /// Content of the agent's Secret; empty if there is none.
 pub(super) async fn read(cluster: &Rest, config: &Config) -> Result<Data, kube::Error> {
-    let found: Option<Secret> = cluster.find(&secrets(), &config.namespace, &config.secret).await?;
-    Ok(found.and_then(|secret| secret.data).unwrap_or_default())
+    Kept { cluster, namespace: &config.namespace, name: &config.secret }.read().await
 }
 
 /// Whether the agent bootstraps or works.
@@ -53,12 +55,28 @@ enum Phase {
     Steady,
 }
 
-/// A signing request that is waited for. Its key is nowhere else, as with OCM (2.4.1): the Secret has exactly the keys
-/// that other programs know, and always a key and a certificate that belong together. So an agent that is started again
-/// asks anew; the hub clears the request that nobody waits for away.
-struct Pending {
-    name: String,
-    key: KeyPair,
+/// What is known from one look at Secret and requests to the next.
+#[derive(Default)]
+struct Memory {
+    /// The signing request that is waited for.
+    pending: Option<Pending>,
+    /// What an earlier run asked for has been looked up.
+    recalled: bool,
+    /// When the certificate may fall due.
+    due: Option<Duration>,
+    /// Since when somebody is waited for.
+    waiting: Waiting,
+}
+
+impl Memory {
+    /// How long to wait for an event before the next look.
+    fn pause(&self, usual: Duration) -> Duration {
+        let next = [self.due, self.waiting.tells_in(Instant::now())]
+            .into_iter()
+            .flatten()
+            .fold(usual, Duration::min);
+        next.max(SHORTEST)
+    }
 }
 
 /// What a look at Secret and request came to.
@@ -181,11 +199,11 @@ impl Agent {
         });
         let (me, token) = (self.clone(), tasks.token().clone());
         tasks.spawn_endless("certificate", async move {
-            let mut pending = None;
+            let mut memory = Memory::default();
             let mut backoff = runtime::Backoff::new(Duration::from_millis(50), Duration::from_secs(60));
             while !token.is_cancelled() {
                 let looked = tokio::select! {
-                    looked = me.look(&hub, &seen, phase, &mut pending) => looked,
+                    looked = me.look(&hub, &seen, phase, &mut memory) => looked,
                     () = token.cancelled() => return,
                 };
                 let pause = match looked {
@@ -193,7 +211,7 @@ impl Agent {
                     Ok(Look::Lost) => return token.cancel(),
                     Ok(Look::Renewed | Look::Wait) => {
                         backoff.reset();
-                        me.config.timers.secret
+                        memory.pause(me.config.timers.secret)
                     }
                     Err(error) => {
                         tracing::warn!(%error, cluster = me.names.cluster, "renewing the certificate");
@@ -214,71 +232,117 @@ impl Agent {
         hub: &Rest,
         seen: &Store<CertificateSigningRequest>,
         phase: Phase,
-        pending: &mut Option<Pending>,
+        memory: &mut Memory,
     ) -> Result<Look, kube::Error> {
         let data = read(&self.cluster, &self.config).await?;
         self.write_files(&data);
         let additional = identity::additional(&self.names, &self.config.endpoint);
         let subject = self.names.subject();
-        let threshold = 0.20 + chance() * 0.05;
-        let need = identity::need(&data, &subject, &additional, threshold, self.now());
+        let (threshold, now) = (0.20 + chance() * 0.05, self.now());
+        memory.due = identity::due(&data, 0.20 + chance() * 0.05, now);
+        let need = identity::need(&data, &subject, &additional, threshold, now);
         let Some(need) = need else {
-            *pending = None;
+            memory.pending = None;
+            memory.waiting.over();
             return Ok(if phase == Phase::Bootstrap { Look::Renewed } else { Look::Wait });
         };
         if phase == Phase::Steady && need == Need::Certificate {
             tracing::warn!(cluster = self.names.cluster, "the certificate for the hub is no good any more");
             return Ok(Look::Lost);
         }
-        if let Some(waiting) = pending.take() {
-            let mut settled = false;
-            let looked = self.follow_up(hub, phase, &data, &waiting, &mut settled).await;
-            if !settled {
-                *pending = Some(waiting);
-            }
-            return looked;
-        }
         if !seen.is_synced() {
             return Ok(Look::Wait);
         }
-        let there = seen.list().len();
+        if memory.pending.is_none() && !std::mem::replace(&mut memory.recalled, true) {
+            memory.pending =
+                self.recall_request(seen, &data).await.inspect_err(|_| memory.recalled = false)?;
+        }
+        if let Some(waiting) = memory.pending.take() {
+            let mut settled = false;
+            let looked = self.follow_up(hub, phase, &data, &waiting, &mut settled).await;
+            if settled {
+                memory.waiting.over();
+            } else {
+                memory.pending = Some(waiting);
+                if phase == Phase::Bootstrap && looked.is_ok() {
+                    memory.waiting.tell(&self.names.cluster, Instant::now());
+                }
+            }
+            if matches!(looked, Ok(Look::Renewed)) {
+                // The new one may fall due long before the next usual look.
+                memory.due = Some(Duration::ZERO);
+            }
+            return looked;
+        }
+        let there = crowd(seen.list().iter().map(AsRef::as_ref), now);
         if there >= MOST_REQUESTS {
             let why = "Stop creating csr since there are too many csr created already on hub";
             tracing::warn!(cluster = self.names.cluster, requests = there, why);
-            self.rotated(phase, hub, Err(why.into())).await?;
+            self.note(phase, hub, Err(why.into())).await?;
+            memory.due = None;
             return Ok(Look::Wait);
         }
         match self.ask(hub).await {
-            Ok(made) => *pending = Some(made),
+            Ok(made) => {
+                memory.pending = Some(made);
+                if phase == Phase::Bootstrap {
+                    memory.waiting.begin(Instant::now());
+                }
+            }
             Err(error) => {
+                // The hub may have taken it all the same: then it is there at the next look.
+                memory.recalled = false;
                 let why = format!("Failed to create CSR {}", message_of(&error));
-                self.rotated(phase, hub, Err(why)).await?;
+                self.note(phase, hub, Err(why)).await?;
                 return Err(error);
             }
         }
         Ok(Look::Wait)
     }
 
-    /// Makes a signing request (OCM-036).
+    /// The Secret with the key of a request that is under way. The agent's own Secret has exactly the keys that other
+    /// programs know, and always a key and a certificate that belong together.
+    fn beside<'a>(&'a self, name: &'a str) -> Kept<'a> {
+        Kept { cluster: &self.cluster, namespace: &self.config.namespace, name }
+    }
+
+    fn pending_name(&self) -> String {
+        super::pending_secret(&self.config.secret)
+    }
+
+    /// The request that an earlier run made and could not wait for the end of, if the hub still has it (OCM-A-36).
+    async fn recall_request(
+        &self,
+        seen: &Store<CertificateSigningRequest>,
+        data: &Data,
+    ) -> Result<Option<Pending>, kube::Error> {
+        let name = self.pending_name();
+        let kept = self.beside(&name).read().await?;
+        let all = seen.list();
+        let found = Pending::recalled(&kept, data, &self.names.subject(), all.iter().map(AsRef::as_ref));
+        if let Some(found) = &found {
+            tracing::info!(
+                cluster = self.names.cluster,
+                request = found.name,
+                "going on with the certificate asked for before"
+            );
+        }
+        Ok(found)
+    }
+
+    /// Makes a signing request (OCM-036). Its key is kept first: who is started again meanwhile finds the request by it.
     async fn ask(&self, hub: &Rest) -> Result<Pending, kube::Error> {
-        use base64::Engine as _;
-        let broken = |error: &dyn std::error::Error| kube::Error::Service(error.to_string().into());
-        let subject = self.names.subject();
-        let key = KeyPair::generate().map_err(|error| broken(&error))?;
-        let pem = request(&key, &subject.common_name, &subject.organizations, &subject.units, &[])
-            .map_err(|error| broken(&error))?;
-        let cluster = self.names.cluster.as_str();
-        let mut body = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
-            "metadata": {"generateName": format!("{cluster}-"), "labels": {CLUSTER_NAME_LABEL: cluster}},
-            "spec": {"signerName": CLIENT_SIGNER, "usages": ["digital signature", "key encipherment", "client auth"],
-                "request": base64::engine::general_purpose::STANDARD.encode(pem)}});
+        let (key, mut body) = fresh(&self.names)?;
         if let Some(seconds) = self.config.certificate_seconds {
             body["spec"]["expirationSeconds"] = seconds.into();
         }
+        let kept = Data::from([(KEY.to_owned(), ByteString(key.serialize_pem().into_bytes()))]);
+        let name = self.pending_name();
+        self.beside(&name).save(&kept).await?;
         let made: CertificateSigningRequest =
             hub.create(&requests(), "", body.to_string().into_bytes()).await?;
         let name = made.metadata.name.unwrap_or_default();
-        tracing::info!(cluster, request = name, "asked the hub for a certificate");
+        tracing::info!(cluster = self.names.cluster, request = name, "asked the hub for a certificate");
         Ok(Pending { name, key })
     }
 
@@ -295,7 +359,7 @@ impl Agent {
         let Some(csr) = found else {
             *settled = true;
             let why = format!("Failed to rotated client certificate request {} is gone", waiting.name);
-            self.rotated(phase, hub, Err(why)).await?;
+            self.note(phase, hub, Err(why)).await?;
             return Err(kube::Error::Service("the signing request is gone; making another".into()));
         };
         let status = csr.status.unwrap_or_default();
@@ -313,7 +377,9 @@ impl Agent {
         new.insert(CERTIFICATE.into(), certificate);
         new.insert(KEY.into(), ByteString(waiting.key.serialize_pem().into_bytes()));
         // Saved before anyone is told; if that fails, request and key are still there for the next try.
-        self.save(&new).await?;
+        let secret =
+            Kept { cluster: &self.cluster, namespace: &self.config.namespace, name: &self.config.secret };
+        secret.save(&new).await?;
         *settled = true;
         self.write_files(&new);
         tracing::info!(cluster = self.names.cluster, until = %facts.not_after, "the hub issued a certificate");
@@ -323,29 +389,18 @@ impl Agent {
                 "client certificate rotated starting from {} to {}",
                 facts.not_before, facts.not_after
             );
-            self.rotated(phase, hub, Ok(message)).await?;
+            self.note(phase, hub, Ok(message)).await?;
+        }
+        // The key has its place now. Left where it was it does no harm: nobody takes the key in use for a pending one.
+        let name = self.pending_name();
+        if let Err(error) = self.beside(&name).save(&Data::new()).await {
+            tracing::debug!(%error, secret = name, "the key of the finished request stays");
         }
         Ok(Look::Renewed)
     }
 
-    async fn save(&self, data: &Data) -> Result<(), kube::Error> {
-        let (namespace, name) = (self.config.namespace.as_str(), self.config.secret.as_str());
-        let found: Option<Secret> = self.cluster.find(&secrets(), namespace, name).await?;
-        let mut secret = found.unwrap_or_default();
-        let exists = secret.metadata.uid.is_some();
-        secret.metadata.name = Some(name.into());
-        secret.metadata.namespace = Some(namespace.into());
-        secret.data = Some(data.clone());
-        let body = serde_json::to_vec(&secret).map_err(kube::Error::SerdeError)?;
-        if exists {
-            self.cluster.replace::<Value>(&secrets(), namespace, name, body).await.map(drop)
-        } else {
-            self.cluster.create::<Value>(&secrets(), namespace, body).await.map(drop)
-        }
-    }
-
     /// Says on the ManagedCluster what became of the certificate; while bootstrapping nobody may.
-    async fn rotated(
+    async fn note(
         &self,
         phase: Phase,
         hub: &Rest,
@@ -354,99 +409,59 @@ impl Agent {
         let Some(cluster) = self.mine.get("", &self.names.cluster).filter(|_| phase == Phase::Steady) else {
             return Ok(());
         };
-        let (status, reason, message) = match outcome {
-            Ok(message) => ("True", "ClientCertificateUpdated", message),
-            Err(message) => ("False", "ClientCertificateUpdateFailed", message),
-        };
-        let news = Condition {
-            type_: CONDITION_ROTATED.into(),
-            status: status.into(),
-            reason: reason.into(),
-            message,
-            observed_generation: None,
-            last_transition_time: Time(self.now()),
-        };
-        match super::status::report(hub, &cluster, vec![news]).await {
+        match super::status::report(hub, &cluster, vec![rotated(outcome, self.now())]).await {
             // Someone else wrote meanwhile. The certificate counts, not the note about it.
             Err(error) if is_conflict(&error) => Ok(()),
             other => other,
         }
     }
 
-    /// Writes the Secret as files for programs beside us (OCM-031).
-    fn write_files(&self, data: &Data) {
-        let Some(directory) = &self.config.directory else { return };
-        for (key, value) in data {
-            if let Err(error) = write_file(directory, key, &value.0) {
-                tracing::warn!(%error, directory = %directory.display(), key, "writing the credential's file");
-            }
+    /// For programs beside this one (OCM-031).
+    pub(super) fn write_files(&self, data: &Data) {
+        if let Some(directory) = &self.config.directory {
+            write_files(directory, data);
         }
     }
 }
 
-/// Writes a file if it differs, readable by the owner only, and never half.
-fn write_file(directory: &Path, name: &str, content: &[u8]) -> std::io::Result<()> {
-    use std::{
-        fs,
-        io::Write as _,
-        os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+/// How many requests stand in the way of another one (OCM-038): those that came to nothing, or not yet to anything, and those
+/// of the last minute. An agent whose certificates are good for minutes has many that came to their end, and floods nobody.
+fn crowd<'a>(all: impl Iterator<Item = &'a CertificateSigningRequest>, now: Timestamp) -> usize {
+    let counts = |csr: &&CertificateSigningRequest| {
+        let issued = csr.status.as_ref().and_then(|status| status.certificate.as_ref());
+        let made = csr.metadata.creation_timestamp.as_ref();
+        let recent = made.is_none_or(|made| now.duration_since(made.0).as_secs() < 60);
+        recent || issued.is_none_or(|certificate| certificate.0.is_empty())
     };
-    let plain = !name.is_empty() && !name.contains('/') && !name.starts_with('.');
-    if !plain {
-        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "no file name"));
-    }
-    let path = directory.join(name);
-    let mine = || fs::Permissions::from_mode(0o600);
-    if fs::read(&path).is_ok_and(|have| have == content) {
-        // Unchanged files are not rewritten, but one that others may read is taken from them.
-        let loose = fs::metadata(&path)?.permissions().mode() & 0o177 != 0;
-        return if loose { fs::set_permissions(&path, mine()) } else { Ok(()) };
-    }
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    let beside = directory.join(format!(".{name}.new"));
-    let mut file =
-        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-    // Also one that a crash left behind.
-    file.set_permissions(mine())?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&beside, &path)
+    all.filter(counts).count()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
 
+    /// OCM-038: what was issued is no flood, unless all of it is new.
     #[test]
-    fn ocm_031_files_are_the_owners_alone() {
-        let base = tempfile::tempdir().unwrap();
-        let directory = base.path().join("hub");
-        write_file(&directory, "tls.key", b"one").unwrap();
-        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&directory), mode(&directory.join("tls.key"))), (0o700, 0o600));
-        let before = std::fs::metadata(directory.join("tls.key")).unwrap().modified().unwrap();
-        write_file(&directory, "tls.key", b"one").unwrap();
-        assert_eq!(std::fs::metadata(directory.join("tls.key")).unwrap().modified().unwrap(), before);
-        write_file(&directory, "tls.key", b"two").unwrap();
-        assert_eq!(std::fs::read(directory.join("tls.key")).unwrap(), b"two");
-        // OCM-031: whatever was there before, nobody else reads the key afterwards.
-        let loosen = |name: &str| {
-            let path = directory.join(name);
-            if !path.exists() {
-                std::fs::write(&path, b"left behind").unwrap();
-            }
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    fn ocm_038_what_counts_as_a_flood() {
+        let csr = |made: i64, certificate: Option<&str>| -> CertificateSigningRequest {
+            let created = Timestamp::from_second(made).unwrap().to_string();
+            let certificate = certificate.map(|text| ByteString(text.as_bytes().to_vec()));
+            serde_json::from_value(json!({"metadata": {"name": "x", "creationTimestamp": created},
+                "spec": {"signerName": "s", "request": "", "usages": []}, "status": {"certificate": certificate}}))
+            .unwrap()
         };
-        for content in [b"two", b"new"] {
-            loosen("tls.key");
-            loosen(".tls.key.new");
-            write_file(&directory, "tls.key", content).unwrap();
-            assert_eq!(mode(&directory.join("tls.key")), 0o600);
-            assert_eq!(std::fs::read(directory.join("tls.key")).unwrap(), content);
-        }
-        for odd in ["", "../x", ".hidden"] {
-            assert!(write_file(&directory, odd, b"x").is_err());
+        let now = Timestamp::from_second(10_000).unwrap();
+        for (made, certificate, counts) in [
+            (9_000, Some("issued"), false),
+            (9_000, Some(""), true),
+            (9_000, None, true),
+            (9_990, Some("issued"), true),
+            (9_990, None, true),
+            // A clock that is behind.
+            (11_000, Some("issued"), true),
+        ] {
+            let one = csr(made, certificate);
+            assert_eq!(crowd([&one].into_iter(), now), usize::from(counts), "{made} {certificate:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Who an agent is on its hub, and what it keeps of that in its Secret (OCM-030, OCM-032, OCM-033). Pure.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::{ByteString, jiff::Timestamp};
 use kube::config::{Cluster, Kubeconfig};
@@ -286,6 +286,16 @@ pub fn need(
     (left <= total * threshold).then_some(Need::Rotation)
 }
 
+/// How long until this part of the certificate's life is left (OCM-037): the next time to look whether it is due. Once less
+/// is left, a hundredth of its life, for the next look draws another threshold. None without a certificate.
+pub fn due(data: &Data, fraction: f64, now: Timestamp) -> Option<Duration> {
+    let facts = data.get(CERTIFICATE).and_then(|pem| facts(&pem.0))?;
+    let seconds = |from: Timestamp| facts.not_after.duration_since(from).as_secs_f64();
+    let total = seconds(facts.not_before).max(0.0);
+    let wait = (seconds(now) - total * fraction).max(total / 100.0);
+    Duration::try_from_secs_f64(wait).ok()
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -408,6 +418,22 @@ pub(crate) mod tests {
         );
         swapped.organizations.pop();
         assert_eq!(need(&data, &swapped, &beside, 0.2, at(1000)), Some(Need::Certificate));
+    }
+
+    /// OCM-037, OCM-057: the agent looks when the certificate may be due, however short its life is, and not all the time.
+    #[test]
+    fn ocm_037_when_to_look_again() {
+        let (names, endpoint) = c1();
+        let data = whole(&names, &endpoint, 1000, 2000);
+        let seconds = |now| due(&data, 0.2, at(now)).map(|wait| wait.as_secs());
+        // The certificate ends where the test's certificates end, at the earliest.
+        let end = facts(&data[CERTIFICATE].0).unwrap().not_after.as_second();
+        let total = end - facts(&data[CERTIFICATE].0).unwrap().not_before.as_second();
+        let due_at = end - total / 5;
+        assert_eq!(seconds(due_at - 700), Some(700));
+        assert_eq!(seconds(due_at), Some(u64::try_from(total / 100).unwrap()));
+        assert_eq!(seconds(end + 1), Some(u64::try_from(total / 100).unwrap()));
+        assert_eq!(due(&Data::new(), 0.2, at(0)), None);
     }
 
     #[test]

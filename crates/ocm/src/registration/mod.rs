@@ -22,6 +22,7 @@ use apis::{
 };
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
+use parking_lot::Mutex;
 use runtime::{
     Store, TaskError,
     backoff::jittered,
@@ -30,6 +31,7 @@ use runtime::{
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+mod addon_api;
 mod addon_identity;
 mod addon_rules;
 mod addons;
@@ -38,10 +40,15 @@ mod connection;
 mod handshake;
 pub mod identity;
 mod lease;
+mod namespaces;
+mod pending;
 pub mod probe;
 pub mod report;
 pub mod request;
+mod secret;
 mod status;
+mod waiting;
+mod welcome;
 
 pub use built_in::BuiltIn;
 pub use connection::{Connect, Connection, Credential, client, over_tls};
@@ -77,6 +84,11 @@ impl Default for Timers {
 
 /// Name of the Secret with the credential, unless another is asked for.
 pub const SECRET: &str = "hub-kubeconfig-secret";
+
+/// Name of the Secret beside `secret` that has the key of a certificate that is still waited for (OCM-A-36).
+pub fn pending_secret(secret: &str) -> String {
+    format!("{secret}-pending")
+}
 
 /// The time as an agent sees it.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -116,6 +128,9 @@ pub struct Config {
     pub connection: Connection,
     /// Whether the agent has a good certificate.
     pub joined: watch::Sender<bool>,
+    /// Set true once the hub accepts the cluster: before, whoever else acts for it on the hub has no rights there. Stays so:
+    /// a cluster that is denied later takes back what it delivered.
+    pub accepted: watch::Sender<bool>,
     /// Set true once the cluster has been reported as available, or is denied.
     pub ready: watch::Sender<bool>,
     /// Add-ons whose agents run beside this one.
@@ -142,6 +157,7 @@ impl Config {
             clock: Arc::new(Timestamp::now),
             connection: Connection::default(),
             joined: watch::Sender::new(false),
+            accepted: watch::Sender::new(false),
             ready: watch::Sender::new(false),
             built_in: Vec::new(),
         }
@@ -175,6 +191,8 @@ struct Agent {
     cluster: Rest,
     /// The own ManagedCluster.
     mine: Store<ManagedCluster>,
+    /// No namespace is managed, nor marked from before.
+    no_namespaces: Mutex<bool>,
     /// Wakes the status loop.
     look: Notify,
     /// Wakes who looks after add-ons, when the hub says something about the cluster.
@@ -205,6 +223,7 @@ pub async fn run(
             names: names.clone(),
             cluster: cluster.clone(),
             mine: Store::default(),
+            no_namespaces: Mutex::new(false),
             look: Notify::new(),
             rejudge: Notify::new(),
         });
@@ -250,12 +269,22 @@ impl Agent {
             }
         };
         match identity::validate(&data, &self.names, &self.config.endpoint, self.now()) {
-            Ok(_) => self.adopt(&data).await,
+            Ok(_) => {
+                self.write_files(&data);
+                self.adopt(&data).await
+            }
             Err(why) => {
                 tracing::info!(cluster = self.names.cluster, %why, "joining the hub anew");
                 false
             }
         }
+    }
+
+    /// Whether what is kept is still what [`Agent::recall`] found good.
+    async fn is_still_good(&self) -> bool {
+        handshake::read(&self.cluster, &self.config).await.map_or(true, |data| {
+            identity::validate(&data, &self.names, &self.config.endpoint, self.now()).is_ok()
+        })
     }
 
     /// Begins to use a certificate.

@@ -3,6 +3,8 @@
 //! Written by hand because an agent's subject has several organisations, which rcgen's names cannot hold.
 
 use rcgen::{PublicKeyData as _, SigningKey as _};
+use rustls_pki_types::{CertificateSigningRequestDer, pem::PemObject as _};
+use x509_parser::{certification_request::X509CertificationRequest, prelude::FromDer as _};
 
 pub use rcgen::KeyPair;
 
@@ -65,11 +67,16 @@ pub fn request(
     Ok(armour("CERTIFICATE REQUEST", &der))
 }
 
+/// The description of the public key, DER, in a PEM request; `None` if it is none.
+pub(super) fn public_key(pem: &[u8]) -> Option<Vec<u8>> {
+    let der = CertificateSigningRequestDer::from_pem_slice(pem).ok()?;
+    let (_, request) = X509CertificationRequest::from_der(&der).ok()?;
+    Some(request.certification_request_info.subject_pki.raw.to_vec())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustls_pki_types::{CertificateSigningRequestDer, pem::PemObject as _};
-    use x509_parser::{certification_request::X509CertificationRequest, prelude::FromDer as _};
 
     #[test]
     fn ocm_036_a_request_says_what_it_is_told() {
@@ -84,6 +91,8 @@ mod tests {
         let info = &parsed.certification_request_info;
         let texts: Vec<&str> = info.subject.iter_organization().map(|o| o.as_str().unwrap()).collect();
         assert_eq!(texts, organizations.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(public_key(pem.as_bytes()).unwrap(), key.subject_public_key_info());
+        assert_eq!(public_key(b"nothing"), None);
         assert_eq!(info.subject.iter_common_name().next().unwrap().as_str().unwrap(), "system:one");
         assert_eq!(info.subject.iter_organizational_unit().next().unwrap().as_str().unwrap(), "unit");
         assert!(

@@ -6,11 +6,7 @@ use apis::ocm::{
     ClusterClaim, ManagedCluster,
     cluster::{CONDITION_AVAILABLE, CONDITION_CLOCK, CONDITION_HUB_ACCEPTED, CONDITION_JOINED},
 };
-use k8s_openapi::{
-    api::core::v1::Node,
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
-    jiff::Timestamp,
-};
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use runtime::{
     Store, TaskError, Tasks, Watched,
     informer::{self, Source},
@@ -27,7 +23,7 @@ use super::{
     probe::{self, Health, Verdict},
     report as facts,
 };
-use crate::{hub::availability::status, work_agent::conditions};
+use crate::{condition::condition, hub::availability::status, work_agent::conditions};
 
 /// What is known of the own cluster.
 struct Own {
@@ -46,15 +42,20 @@ enum Pass {
 impl Agent {
     /// Works with a good certificate, until `stop` or until that is lost (2.6 to 2.9).
     pub(super) async fn steady(self: Arc<Self>, stop: &CancellationToken) -> Result<(), TaskError> {
-        let mut tasks = Tasks::new(stop);
         let hub = Rest::with_manager(self.config.connection.client(), "registration-agent");
+        if !self.is_welcome(&hub, stop).await {
+            return Ok(());
+        }
+        let mut tasks = Tasks::new(stop);
         let (beats, beaten) = watch::channel(None);
         let source = Source::of::<ManagedCluster>().fields(format!("metadata.name={}", self.names.cluster));
         let (me, client, token) = (self.clone(), hub.client().clone(), tasks.token().clone());
         tasks.spawn_endless("managedcluster", async move {
             let agent = me.clone();
             let on = move |_| {
-                let now = beat(agent.mine.get("", &agent.names.cluster).as_deref());
+                let mine = agent.mine.get("", &agent.names.cluster);
+                agent.note_acceptance(mine.as_deref());
+                let now = beat(mine.as_deref());
                 beats.send_if_modified(|old| std::mem::replace(old, now) != now);
                 agent.look.notify_one();
                 agent.rejudge.notify_one();
@@ -153,7 +154,7 @@ impl Agent {
                 CONDITION_AVAILABLE,
                 "False",
                 "ManagedClusterKubeAPIServerUnavailable",
-                &message,
+                message,
                 self.now(),
             )),
             _ => {
@@ -165,6 +166,9 @@ impl Agent {
                     self.now(),
                 ));
                 self.describe(&cluster, own, &mut patch).await?;
+                if let Some(told) = self.managed_namespaces(&cluster).await? {
+                    patch["managedNamespaces"] = json!(told);
+                }
             }
         }
         let changed = write(hub, &cluster, news, patch).await?;
@@ -274,17 +278,6 @@ async fn look(cluster: &Rest) -> Health {
         }
     }
     bad
-}
-
-fn condition(type_: &str, status: &str, reason: &str, message: &str, now: Timestamp) -> Condition {
-    Condition {
-        type_: type_.into(),
-        status: status.into(),
-        reason: reason.into(),
-        message: message.into(),
-        observed_generation: None,
-        last_transition_time: Time(now),
-    }
 }
 
 /// Writes conditions, if any is new (OCM-004).

@@ -1,9 +1,13 @@
 //! The hub's controllers and registration agents, over whole spaces in memory: real signing requests, real certificates.
 
 mod joining;
+mod killed;
+mod lasting;
 mod leaving;
+mod mailboxes;
 mod requests;
 mod rights;
+mod rotation;
 mod sets;
 mod silence;
 mod world;

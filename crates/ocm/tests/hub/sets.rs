@@ -3,7 +3,7 @@
 use runtime::rest::Removal;
 use serde_json::{Value, json};
 
-use crate::world::{World, condition, create, gvr, until};
+use crate::world::{AVAILABLE, World, condition, create, gvr, trusting, until};
 
 /// OCM-A-30, OCM-011, OCM-012: the built-in sets are there, come back, and keep what users add.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -46,5 +46,44 @@ async fn ocm_a_30_sets() {
         condition(&set, "ClusterSetEmpty")["message"] == "1 ManagedClusters selected"
     })
     .await;
+    w.end().await;
+}
+
+/// OCM-056: a namespace that a set wants is made in its clusters and marked; the hub is told so; wanted no more, it stays and
+/// the mark says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_056_managed_namespaces() {
+    let w = World::start(trusting).await;
+    let agent = w.agent(1, "c1", |_| ());
+    w.until_condition("c1", AVAILABLE, "True").await;
+    let sets = gvr("managedclustersets");
+    let want = |names: &'static [&'static str]| {
+        let names: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+        json!({"spec": {"managedNamespaces": names}})
+    };
+    w.hub().merge::<Value>(&sets, "", "global", &want(&["reef", "cove"])).await.expect("wanted");
+    let mark = async |name: &str| {
+        let found: Option<Value> = w.admin(1).find(&gvr("namespaces"), "", name).await.expect("an answer");
+        let labels = found.and_then(|it| it["metadata"]["labels"].as_object().cloned()).unwrap_or_default();
+        let ours =
+            labels.into_iter().find(|(key, _)| key.starts_with("clusterset.open-cluster-management.io/"));
+        ours.map(|(_, value)| value)
+    };
+    let told = async || {
+        let cluster = w.cluster("c1").await.expect("c1");
+        let entries = cluster["status"]["managedNamespaces"].as_array().cloned().unwrap_or_default();
+        let one = |e: &Value| json!([e["clusterSet"], e["name"], e["conditions"][0]["reason"]]);
+        entries.iter().map(one).collect::<Vec<_>>()
+    };
+    let good = |name: &str| json!(["global", name, "NamespaceApplied"]);
+    until("both", || async { told().await == [good("cove"), good("reef")] }).await;
+    assert_eq!(mark("reef").await, Some("true".into()));
+    assert_eq!(mark("cove").await, Some("true".into()));
+    w.hub().merge::<Value>(&sets, "", "global", &want(&["cove"])).await.expect("wanted");
+    until("one is given back", || async { mark("reef").await == Some("false".into()) }).await;
+    until("it is told of no more", || async { told().await == [good("cove")] }).await;
+    w.hub().merge::<Value>(&sets, "", "global", &want(&[])).await.expect("wanted");
+    until("the other too", || async { mark("cove").await == Some("false".into()) }).await;
+    agent.end().await;
     w.end().await;
 }

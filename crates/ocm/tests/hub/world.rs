@@ -62,8 +62,21 @@ impl Agent {
     }
 }
 
+/// How the spaces are.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Setting {
+    /// How long certificates are good from now on, and from how long ago, in seconds; the usual without.
+    pub(crate) certificates: Option<(u64, u64)>,
+    /// The clusters have no controllers: nobody else clears up there.
+    pub(crate) bare: bool,
+}
+
 impl World {
     pub(crate) async fn start(configure: impl FnOnce(&mut hub::Config)) -> Self {
+        Self::start_as(Setting::default(), configure).await
+    }
+
+    pub(crate) async fn start_as(setting: Setting, configure: impl FnOnce(&mut hub::Config)) -> Self {
         let data = tempfile::tempdir().expect("a directory");
         let engine = store::Engine::in_memory();
         let (mut spaces, mut tasks, stop) = (Vec::new(), JoinSet::new(), CancellationToken::new());
@@ -75,16 +88,23 @@ impl World {
                 advertise: "127.0.0.1:1".into(),
             };
             let space = Arc::new(Space::start(&engine, config).await.expect("a space"));
-            let signer =
+            let mut signer =
                 CsrSigner::new(&space.keys().client_ca, &space.keys().client_ca_key).expect("a signer");
+            if let Some((life, before)) = setting.certificates {
+                signer = signer.lasting(Duration::from_secs(life), Duration::from_secs(before));
+            }
+            if setting.bare && name != "its1" {
+                spaces.push(space);
+                continue;
+            }
             let config =
                 space::controllers::Config { ca_bundle_pem: String::new(), csr_signer: Some(signer) };
             let (client, store) = (space.client(&Identity::admin()), space.server().store().clone());
             let (ready, token) = (watch::Sender::new(false), stop.clone());
+            spaces.push(space);
             tasks.spawn(async move {
                 space::controllers::run(client, store, config, ready, token).await.expect("controllers");
             });
-            spaces.push(space);
         }
         let mut world = Self { spaces, stop, tasks, _data: data };
         let fast = Duration::from_millis(200);
@@ -232,6 +252,9 @@ pub(crate) fn gvr(plural: &str) -> Gvr {
             ("cluster.open-cluster-management.io", "v1beta2")
         }
         "customresourcedefinitions" => ("apiextensions.k8s.io", "v1"),
+        "placements" | "placementdecisions" => ("cluster.open-cluster-management.io", "v1beta1"),
+        "clustermanagementaddons" => ("addon.open-cluster-management.io", "v1alpha1"),
+        "workstatuses" => ("control.kubestellar.io", "v1alpha1"),
         "manifestworks" | "appliedmanifestworks" => ("work.open-cluster-management.io", "v1"),
         "managedclusteraddons" => ("addon.open-cluster-management.io", "v1alpha1"),
         "certificatesigningrequests" => ("certificates.k8s.io", "v1"),
@@ -274,6 +297,18 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut ask: impl Fn
         }
     };
     tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+/// A ConfigMap in `default`, as a manifest.
+pub(crate) fn map(name: &str, value: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"},
+        "data": {"a": value}})
+}
+
+/// A ManifestWork with these manifests.
+pub(crate) fn holding(name: &str, manifests: &[Value]) -> Value {
+    json!({"apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+        "metadata": {"name": name}, "spec": {"workload": {"manifests": manifests}}})
 }
 
 pub(crate) const ACCEPTED: &str = "HubAcceptedManagedCluster";

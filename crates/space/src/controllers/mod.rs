@@ -5,6 +5,7 @@
 //! the same rules as any client.
 
 mod accounts;
+mod authentication;
 pub mod certificates;
 mod expiry;
 mod gc;
@@ -172,7 +173,8 @@ impl Knowledge {
                 look(Task::Furnish(namespace.clone()));
             }
         } else if *collection == self.places.configmaps {
-            if &**name == accounts::ROOT_CA {
+            let published = &**namespace == authentication::NAMESPACE && &**name == authentication::NAME;
+            if &**name == accounts::ROOT_CA || published {
                 look(Task::Furnish(namespace.clone()));
             }
         } else if *collection == self.places.roles {

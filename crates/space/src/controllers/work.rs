@@ -11,7 +11,9 @@ use store::{Collection, Entry, Key, Snapshot, SpaceStore};
 
 use super::accounts::{self, Need};
 use super::gc::{self, Action, Uid};
-use super::{Config, Knowledge, Task, certificates, expiry, namespaces, protection, requests, roles};
+use super::{
+    Config, Knowledge, Task, authentication, certificates, expiry, namespaces, protection, requests, roles,
+};
 use crate::kinds::escape;
 use crate::local::{Local, MERGE, Refused, unless_overtaken};
 
@@ -261,6 +263,9 @@ impl Shell {
         if value(&found).pointer("/metadata/deletionTimestamp").is_some() {
             return Ok(Next::OnChange);
         }
+        if namespace == authentication::NAMESPACE {
+            self.publish(&all).await?;
+        }
         let account = all.get(&key(Collection::new("", "serviceaccounts"), namespace, accounts::ACCOUNT));
         let root_ca = all.get(&key(Collection::new("", "configmaps"), namespace, accounts::ROOT_CA));
         let root_ca = root_ca.map(|entry| value(&entry));
@@ -284,6 +289,21 @@ impl Shell {
             }
         }
         Ok(Next::OnChange)
+    }
+
+    /// What extensions of the control plane look for.
+    async fn publish(&self, all: &Snapshot) -> Result<(), Refused> {
+        let Some(signer) = &self.config.csr_signer else { return Ok(()) };
+        let (namespace, name) = (authentication::NAMESPACE, authentication::NAME);
+        let found = all.get(&key(Collection::new("", "configmaps"), namespace, name));
+        let found = found.map(|entry| value(&entry));
+        let Some(data) = authentication::lacking(found.as_ref(), &signer.ca_pem()) else { return Ok(()) };
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+        let done = match found {
+            None => self.local.post(&path, &authentication::object(&data)).await,
+            Some(_) => self.local.patch(&format!("{path}/{name}"), MERGE, &json!({"data": data})).await,
+        };
+        unless_overtaken(done)
     }
 
     async fn aggregate(&self) -> Result<Next, Refused> {

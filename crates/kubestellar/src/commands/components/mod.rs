@@ -7,6 +7,7 @@
 mod connection;
 pub(crate) mod controller_manager;
 mod election;
+mod entry;
 pub(crate) mod get_kubeconfig;
 mod goflags;
 pub(crate) mod metacontroller;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apis::constants::STATUS_ADDON;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use ocm::registration::BuiltIn;
 use ocm::{addon, hub, registration, work_agent};
 use runtime::calls::observed;
@@ -16,10 +15,11 @@ use runtime::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 
 use crate::exit::{Exit, Failure, OrFail};
-use crate::signals::stop_token;
+use crate::logging::LogFormat;
 
 use super::connection::{Caller, Connection, connection_flags, qps};
 use super::election::StandingElection;
+use super::entry::Entry;
 use super::goflags::{KlogFlags, pair};
 use super::process::{Probes, Process, endpoint_flags};
 use super::status_addon::AgentFlags;
@@ -28,6 +28,7 @@ use super::work_flags::{WORK_AGENT, WorkFlags, WorkGates};
 connection_flags!(HubFlags, "hub", "the hub", "kube-api-qps" = "50", "kube-api-burst" = 100);
 connection_flags!(SpokeFlags, "spoke", "the cluster", "kube-api-qps" = "50", "kube-api-burst" = 100);
 endpoint_flags!(HubEndpoints, metrics = "0", pprof = "0", probes = "0");
+endpoint_flags!(AgentEndpoints, metrics = "0", pprof = "0", probes = "0");
 
 /// Run one side of Open Cluster Management alone: a hub's controllers, or a cluster's agent.
 #[derive(Debug, clap::Args)]
@@ -61,6 +62,9 @@ struct HubArgs {
     /// Leave the status add-on to another controller
     #[arg(long)]
     without_status_addon: bool,
+    /// Most clusters that ocm_managedcluster_available shows by themselves
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    metrics_clusters: usize,
     #[command(flatten)]
     agents: AgentFlags,
     #[command(flatten)]
@@ -74,6 +78,9 @@ struct HubArgs {
 }
 
 /// Run the agent of one cluster: joins the hub, keeps its certificate and lease, applies its works.
+///
+/// Makes the namespaces and kinds that it needs in the cluster where they are missing, if it may. When the bootstrap
+/// kubeconfig changes it begins anew, and joins again if that leads to another hub.
 #[derive(Debug, clap::Args)]
 struct AgentArgs {
     /// Kubeconfig to join with: the hub and a bootstrap token
@@ -119,6 +126,20 @@ struct AgentArgs {
     hub_kube_api_burst: u32,
     #[command(flatten)]
     spoke: SpokeFlags,
+    #[command(flatten)]
+    endpoints: AgentEndpoints,
+    #[command(flatten)]
+    logging: KlogFlags,
+}
+
+impl Args {
+    /// What `--logging-format` says.
+    pub(crate) fn log_format(&self) -> Option<LogFormat> {
+        match &self.side {
+            Side::Hub(args) => args.logging.format(),
+            Side::Agent(args) => args.logging.format(),
+        }
+    }
 }
 
 fn https(text: &str) -> Result<String, String> {
@@ -163,6 +184,7 @@ async fn run_hub(args: &HubArgs) -> Result<Exit, Failure> {
     let seat = args.election.seat("registration-controller-lock")?;
     let process = Process::start("hub", args.endpoints.endpoints(), Probes::Ping, &args.logging).await?;
     config.ready = process.ready.clone();
+    (config.metrics, config.most_shown) = (process.metrics.clone(), args.metrics_clusters);
     let caller = Caller { agent: "hub", metrics: &process.metrics };
     let clients = async {
         let seat = connection.to_lead(&caller, seat).await?;
@@ -214,40 +236,72 @@ async fn both(
 
 async fn run_agent(args: &AgentArgs) -> Result<Exit, Failure> {
     let gates = WorkGates::of(&args.feature_gates)?;
-    let file = &args.bootstrap_kubeconfig;
-    let what = || format!("using the bootstrap kubeconfig {}", file.display());
-    let bootstrap = Kubeconfig::read_from(file).or_fail(what())?;
-    let endpoint = registration::Endpoint::of(&bootstrap)
-        .ok_or_else(|| Failure::new(Exit::Failed, what(), "its current context names no cluster"))?;
-    let connect = kube::Config::from_custom_kubeconfig(bootstrap, &KubeConfigOptions::default()).await;
-    let bootstrap = connect.or_fail(what()).and_then(|c| kube::Client::try_from(c).or_fail(what()))?;
-    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
-    let cluster = args.spoke.connection();
-    // Registration is a handful of requests, and a lease that waits behind the workload would be a late one.
-    let unlimited = Connection { rate: None, ..cluster.clone() };
-    let spoke = unlimited.client(&Caller { agent: "registration-agent", metrics: &metrics }, None).await?;
-    let cluster = cluster.client(&Caller { agent: WORK_AGENT, metrics: &metrics }, None).await?;
-    let rate = Rate { qps: args.hub_kube_api_qps, burst: args.hub_kube_api_burst };
-    let limiter = (rate.qps > 0.0).then(|| Arc::new(Limiter::new(rate)));
-    let counted = metrics.requests(endpoint.server().trim_start_matches("https://"), None);
-    let mut config = registration::Config {
-        cluster_name: args.spoke_cluster_name.clone(),
-        agent_name: args.agent_id.clone(),
-        directory: args.hub_kubeconfig_dir.clone(),
-        external_urls: args.spoke_external_server_urls.clone(),
-        max_custom_claims: args.max_custom_cluster_claims,
-        reserved_claim_suffixes: args.reserved_cluster_claim_suffixes.clone(),
-        annotations: args.cluster_annotations.iter().cloned().collect::<BTreeMap<_, _>>(),
-        certificate_seconds: args.client_cert_expiration_seconds,
-        ..registration::Config::new(endpoint)
-    };
-    config.timers.health = Duration::from_secs(args.cluster_healthcheck_period);
-    let work = WorkSide {
-        cluster,
-        hub: Box::new(move |hub| observed(hub, limiter, counted)),
-        configure: Box::new(move |config| args.work.configure(config, gates)),
-    };
-    agent(bootstrap, spoke, config, work, stop_token()).await.map(|()| Exit::Done)
+    let entry = Entry::read(&args.bootstrap_kubeconfig).await?;
+    let process = Process::start("agent", args.endpoints.endpoints(), Probes::Ping, &args.logging).await?;
+    let outcome = args.keep(entry, gates, &process).await;
+    process.close().await;
+    outcome.map(|()| Exit::Done)
+}
+
+impl AgentArgs {
+    /// Runs the agent until the process is to end, anew whenever the way to the hub has changed.
+    async fn keep(&self, mut entry: Entry, gates: WorkGates, process: &Process) -> Result<(), Failure> {
+        let (metrics, cluster) = (&process.metrics, self.spoke.connection());
+        // Registration is a handful of requests, and a lease that waits behind the workload would be a late one.
+        let unlimited = Connection { rate: None, ..cluster.clone() };
+        let spoke = unlimited.client(&Caller { agent: "registration-agent", metrics }, None).await?;
+        let cluster = cluster.client(&Caller { agent: WORK_AGENT, metrics }, None).await?;
+        ocm::provide::provide(&spoke).await.or_fail("preparing the cluster")?;
+        loop {
+            let turn = process.stop.child_token();
+            let work = self.work_side(&entry, cluster.clone(), gates, metrics);
+            let config = self.registration(&entry, process);
+            let running = agent(entry.bootstrap.clone(), spoke.clone(), config, work, turn.clone());
+            tokio::pin!(running);
+            let other = tokio::select! {
+                outcome = &mut running => return outcome,
+                other = entry.changed(&self.bootstrap_kubeconfig) => other,
+            };
+            tracing::info!("the bootstrap kubeconfig has changed: beginning anew");
+            turn.cancel();
+            running.await?;
+            entry = other;
+        }
+    }
+
+    fn work_side(
+        &self,
+        entry: &Entry,
+        cluster: kube::Client,
+        gates: WorkGates,
+        metrics: &Metrics,
+    ) -> WorkSide<'_> {
+        let rate = Rate { qps: self.hub_kube_api_qps, burst: self.hub_kube_api_burst };
+        let limiter = (rate.qps > 0.0).then(|| Arc::new(Limiter::new(rate)));
+        let counted = metrics.requests(entry.endpoint.server().trim_start_matches("https://"), None);
+        WorkSide {
+            cluster,
+            hub: Box::new(move |hub| observed(hub, limiter, counted)),
+            configure: Box::new(move |config| self.work.configure(config, gates)),
+        }
+    }
+
+    fn registration(&self, entry: &Entry, process: &Process) -> registration::Config {
+        let mut config = registration::Config {
+            cluster_name: self.spoke_cluster_name.clone(),
+            agent_name: self.agent_id.clone(),
+            directory: self.hub_kubeconfig_dir.clone(),
+            external_urls: self.spoke_external_server_urls.clone(),
+            max_custom_claims: self.max_custom_cluster_claims,
+            reserved_claim_suffixes: self.reserved_cluster_claim_suffixes.clone(),
+            annotations: self.cluster_annotations.iter().cloned().collect::<BTreeMap<_, _>>(),
+            certificate_seconds: self.client_cert_expiration_seconds,
+            ready: process.ready.clone(),
+            ..registration::Config::new(entry.endpoint.clone())
+        };
+        config.timers.health = Duration::from_secs(self.cluster_healthcheck_period);
+        config
+    }
 }
 
 /// What the work agent of a cluster's agent has for its own (OCM-070).
@@ -267,7 +321,7 @@ impl WorkSide<'_> {
     }
 }
 
-/// The agent of a cluster until `stop`: registration, and once that has a good certificate the work agent, as `work` has it; and the status
+/// The agent of a cluster until `stop`: registration, and once the cluster is accepted the work agent, as `work` has it; and the status
 /// agent, once the hub gives that an identity and does not deploy one.
 pub(crate) async fn agent(
     bootstrap: kube::Client,
@@ -284,7 +338,7 @@ pub(crate) async fn agent(
         built_in: vec![status.clone()],
         ..config
     };
-    let (mut joined, hub) = (config.joined.subscribe(), (work.hub)(config.connection.client()));
+    let (mut accepted, hub) = (config.accepted.subscribe(), (work.hub)(config.connection.client()));
     let (working, configure) = (work.cluster, work.configure);
     let work = configure(work_agent::Config::new(&names.cluster, config.endpoint.server()));
     let stop = stop.child_token();
@@ -299,7 +353,7 @@ pub(crate) async fn agent(
     };
     let work = async move {
         let go = tokio::select! {
-            waited = joined.wait_for(|yes| *yes) => waited.is_ok(),
+            waited = accepted.wait_for(|yes| *yes) => waited.is_ok(),
             () = token.cancelled() => false,
         };
         if !go {

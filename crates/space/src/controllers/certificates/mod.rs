@@ -7,31 +7,47 @@ mod der;
 mod sign;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use sign::Authority;
+use sign::{Authority, Terms};
 pub use sign::{SignError, SignRequest};
 
 /// Signs client certificates with the space's client CA. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct CsrSigner {
     authority: Arc<Authority>,
+    terms: Terms,
 }
 
 impl CsrSigner {
     /// Of the CA's certificate and PKCS#8 EC P-256 key, both PEM.
     pub fn new(ca_certificate: &str, ca_key: &str) -> Result<Self, SignError> {
-        Ok(Self { authority: Arc::new(Authority::new(ca_certificate, ca_key)?) })
+        let authority = Arc::new(Authority::new(ca_certificate, ca_key)?);
+        Ok(Self { authority, terms: Terms::default() })
     }
 
-    /// Signs a request: subject and names from it, usages as given (in the words of Kubernetes), good from five
-    /// minutes ago for the seconds asked for, at most a year and not beyond the CA's end. PEM.
+    /// Certificates are good for at most so long from now (a year unless said here), and from so long ago (five
+    /// minutes), because clocks differ. What Kubernetes' `--cluster-signing-duration` sets is the former.
+    #[must_use]
+    pub fn lasting(mut self, most: Duration, backdate: Duration) -> Self {
+        self.terms = Terms { most, backdate };
+        self
+    }
+
+    /// Certificate of the CA, PEM.
+    pub fn ca_pem(&self) -> String {
+        sign::armour(&self.authority.certificate)
+    }
+
+    /// Signs a request: subject and names from it, usages as given (in the words of Kubernetes), good for the seconds
+    /// asked for, within [`CsrSigner::lasting`] and not beyond the CA's end. PEM.
     pub fn sign(
         &self,
         request: &SignRequest,
         usages: &[String],
         seconds: Option<u64>,
     ) -> Result<String, SignError> {
-        self.authority.sign(request, usages, seconds)
+        self.authority.sign(request, usages, seconds, self.terms)
     }
 }
 

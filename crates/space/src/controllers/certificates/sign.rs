@@ -1,5 +1,7 @@
 //! Certificates made from signing requests (AS-054).
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use rcgen::{KeyPair, PublicKeyData, SigningKey};
 use rustls_pki_types::pem::PemObject;
@@ -8,10 +10,20 @@ use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificat
 
 use super::der::{bits, element, extension, integer, octets, sequence, time};
 
-/// Longest life of a certificate.
-const YEAR: u64 = 365 * 24 * 60 * 60;
-/// Clocks differ: certificates are good from a little before they are made.
-const BACKDATE: i64 = 5 * 60;
+/// From when and for how long certificates are good.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// Longest life from now on.
+    pub(super) most: Duration,
+    /// Clocks differ: they are good from a little before they are made.
+    pub(super) backdate: Duration,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self { most: Duration::from_secs(365 * 24 * 60 * 60), backdate: Duration::from_secs(5 * 60) }
+    }
+}
 
 /// Why a request is not signed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -129,11 +141,14 @@ impl Authority {
         request: &SignRequest,
         usages: &[String],
         seconds: Option<u64>,
+        terms: Terms,
     ) -> Result<String, SignError> {
         let (_, ca) = x509_parser::parse_x509_certificate(&self.certificate)
             .map_err(|error| SignError::Sign(error.to_string()))?;
         let now = Timestamp::now().as_second();
-        let wanted = i64::try_from(seconds.unwrap_or(YEAR).min(YEAR)).unwrap_or(i64::MAX);
+        let whole = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX / 4);
+        let most = terms.most.as_secs();
+        let wanted = whole(seconds.unwrap_or(most).min(most));
         let end = (now + wanted).min(ca.validity.not_after.timestamp());
         let extensions = extensions(request, &ca, &self.key, usages)?;
         let body = sequence(&[
@@ -141,7 +156,7 @@ impl Authority {
             &integer(&serial_bytes()),
             &SIGNATURE_ALGORITHM,
             ca.subject.as_raw(),
-            &sequence(&[&time(now - BACKDATE), &time(end)]),
+            &sequence(&[&time(now - whole(terms.backdate.as_secs())), &time(end)]),
             &request.subject,
             &request.public_key,
             &element(0xa3, &[&extensions]),
@@ -215,7 +230,7 @@ fn purpose(number: u8) -> Vec<u8> {
     element(0x06, &[&[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, number]])
 }
 
-fn armour(der: &[u8]) -> String {
+pub(super) fn armour(der: &[u8]) -> String {
     use base64::Engine as _;
     let text = base64::engine::general_purpose::STANDARD.encode(der);
     let mut out = String::from("-----BEGIN CERTIFICATE-----\n");

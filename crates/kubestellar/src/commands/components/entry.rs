@@ -1,0 +1,54 @@
+//! The bootstrap kubeconfig of a cluster's agent: the way to the hub, which may be put right while the agent runs (OCM-A-14).
+
+use std::path::Path;
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use ocm::registration::Endpoint;
+
+use crate::exit::{Exit, Failure, OrFail};
+
+/// How often the file is looked at: there is no event for one that a kubelet replaces.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// The way to the hub for one who wants to join.
+pub(super) struct Entry {
+    /// What the file said.
+    text: String,
+    pub(super) endpoint: Endpoint,
+    pub(super) bootstrap: kube::Client,
+}
+
+impl Entry {
+    pub(super) async fn read(file: &Path) -> Result<Self, Failure> {
+        let what = || format!("using the bootstrap kubeconfig {}", file.display());
+        let text = tokio::fs::read_to_string(file).await.or_fail(what())?;
+        let kubeconfig = Kubeconfig::read_from(file).or_fail(what())?;
+        let endpoint = Endpoint::of(&kubeconfig)
+            .ok_or_else(|| Failure::new(Exit::Failed, what(), "its current context names no cluster"))?;
+        let connect = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+        let bootstrap = connect.or_fail(what()).and_then(|c| kube::Client::try_from(c).or_fail(what()))?;
+        Ok(Self { text, endpoint, bootstrap })
+    }
+
+    /// Waits until the file says something else that can be used.
+    pub(super) async fn changed(&self, file: &Path) -> Self {
+        let mut known = self.text.clone();
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let Ok(text) = tokio::fs::read_to_string(file).await else { continue };
+            if text == known {
+                continue;
+            }
+            match Self::read(file).await {
+                Ok(entry) if entry.text != self.text => return entry,
+                // As it was before.
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(why = error.why, "the changed bootstrap kubeconfig cannot be used");
+                }
+            }
+            known = text;
+        }
+    }
+}

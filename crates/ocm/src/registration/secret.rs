@@ -1,0 +1,121 @@
+//! What an agent keeps in its cluster: Secrets, and the files for programs beside it (OCM-030, OCM-031).
+
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::Secret;
+use runtime::rest::{Gvr, Rest};
+use serde_json::Value;
+
+use super::identity::Data;
+
+/// A Secret, by its place.
+#[derive(Clone, Copy)]
+pub(super) struct Kept<'a> {
+    pub(super) cluster: &'a Rest,
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+}
+
+impl Kept<'_> {
+    /// Its content; empty if there is none.
+    pub(super) async fn read(&self) -> Result<Data, kube::Error> {
+        let found: Option<Secret> = self.cluster.find(&secrets(), self.namespace, self.name).await?;
+        Ok(found.and_then(|secret| secret.data).unwrap_or_default())
+    }
+
+    /// Makes it hold this and nothing else; labels and whatever else others put on it stays.
+    pub(super) async fn save(&self, data: &Data) -> Result<(), kube::Error> {
+        let found: Option<Secret> = self.cluster.find(&secrets(), self.namespace, self.name).await?;
+        let mut secret = found.unwrap_or_default();
+        let exists = secret.metadata.uid.is_some();
+        secret.metadata.name = Some(self.name.into());
+        secret.metadata.namespace = Some(self.namespace.into());
+        secret.data = Some(data.clone());
+        let body = serde_json::to_vec(&secret).map_err(kube::Error::SerdeError)?;
+        if exists {
+            self.cluster.replace::<Value>(&secrets(), self.namespace, self.name, body).await.map(drop)
+        } else {
+            self.cluster.create::<Value>(&secrets(), self.namespace, body).await.map(drop)
+        }
+    }
+}
+
+fn secrets() -> Gvr {
+    Gvr::new("", "v1", "secrets")
+}
+
+/// Writes the content of a Secret as files. What cannot be written is told, and tried again at the next look.
+pub(super) fn write_files(directory: &Path, data: &Data) {
+    for (key, value) in data {
+        if let Err(error) = write_file(directory, key, &value.0) {
+            tracing::warn!(%error, directory = %directory.display(), key, "writing the credential's file");
+        }
+    }
+}
+
+/// Writes a file if it differs, readable by the owner only, and never half.
+fn write_file(directory: &Path, name: &str, content: &[u8]) -> std::io::Result<()> {
+    use std::{
+        fs,
+        io::Write as _,
+        os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    };
+    let plain = !name.is_empty() && !name.contains('/') && !name.starts_with('.');
+    if !plain {
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "no file name"));
+    }
+    let path = directory.join(name);
+    let mine = || fs::Permissions::from_mode(0o600);
+    if fs::read(&path).is_ok_and(|have| have == content) {
+        // Unchanged files are not rewritten, but one that others may read is taken from them.
+        let loose = fs::metadata(&path)?.permissions().mode() & 0o177 != 0;
+        return if loose { fs::set_permissions(&path, mine()) } else { Ok(()) };
+    }
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let beside = directory.join(format!(".{name}.new"));
+    let mut file =
+        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+    // Also one that a crash left behind.
+    file.set_permissions(mine())?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&beside, &path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn ocm_031_files_are_the_owners_alone() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = base.path().join("hub");
+        write_file(&directory, "tls.key", b"one").unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&directory), mode(&directory.join("tls.key"))), (0o700, 0o600));
+        let before = std::fs::metadata(directory.join("tls.key")).unwrap().modified().unwrap();
+        write_file(&directory, "tls.key", b"one").unwrap();
+        assert_eq!(std::fs::metadata(directory.join("tls.key")).unwrap().modified().unwrap(), before);
+        write_file(&directory, "tls.key", b"two").unwrap();
+        assert_eq!(std::fs::read(directory.join("tls.key")).unwrap(), b"two");
+        // OCM-031: whatever was there before, nobody else reads the key afterwards.
+        let loosen = |name: &str| {
+            let path = directory.join(name);
+            if !path.exists() {
+                std::fs::write(&path, b"left behind").unwrap();
+            }
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        };
+        for content in [b"two", b"new"] {
+            loosen("tls.key");
+            loosen(".tls.key.new");
+            write_file(&directory, "tls.key", content).unwrap();
+            assert_eq!(mode(&directory.join("tls.key")), 0o600);
+            assert_eq!(std::fs::read(directory.join("tls.key")).unwrap(), content);
+        }
+        for odd in ["", "../x", ".hidden"] {
+            assert!(write_file(&directory, odd, b"x").is_err());
+        }
+    }
+}
