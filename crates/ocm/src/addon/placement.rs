@@ -13,13 +13,11 @@ use apis::{
     constants::CLUSTER_SET_LABEL,
     ocm::{ManagedCluster, ManagedClusterSet, Placement, cluster::Taint},
 };
-use k8s_openapi::{
-    api::core::v1::Toleration,
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
-    jiff::Timestamp,
-};
+use k8s_openapi::{api::core::v1::Toleration, apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use machinery::selector::LabelSelector;
 use serde_json::json;
+
+use super::framework::told;
 
 /// Most clusters in one PlacementDecision.
 pub const PAGE: usize = 100;
@@ -247,14 +245,7 @@ fn holds(toleration: &Toleration, taint: &Taint, now: Timestamp) -> Holds {
 }
 
 fn condition(type_: &str, status: bool, reason: &str, message: String, now: Timestamp) -> Condition {
-    Condition {
-        type_: type_.into(),
-        status: if status { "True" } else { "False" }.into(),
-        reason: reason.into(),
-        message,
-        observed_generation: None,
-        last_transition_time: Time(now),
-    }
+    told(type_, if status { "True" } else { "False" }, reason, message, now)
 }
 
 /// Puts clusters on pages: who stays keeps its page, who is new goes where there is room. A first page there always is.
