@@ -35,6 +35,9 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_se
 pub struct Config {
     /// Name of the cluster: its mailbox namespace in the inventory space.
     pub cluster_name: String,
+    /// WorkStatuses say how current objects are, where ManifestWorks tell of generations (OCM-139). Costs at most two
+    /// writes for each object whose generation changed, and whole ManifestWorks on the wire instead of their metadata.
+    pub status_details: bool,
     /// Set true once everything that was there has been read.
     pub ready: watch::Sender<bool>,
     /// What is counted goes here: the queue `status-agent`, and how the work goes (OCM-164).
@@ -45,6 +48,7 @@ impl Config {
     pub fn new(cluster_name: &str) -> Self {
         Self {
             cluster_name: cluster_name.into(),
+            status_details: false,
             ready: watch::Sender::new(false),
             metrics: Metrics::default(),
         }
@@ -63,14 +67,14 @@ pub enum Error {
 pub async fn run(cluster: Client, hub: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
     let stop = stop.child_token();
     let counted = config.metrics.queue("status-agent");
-    let measures = Measures::new(&config.metrics);
+    let (measures, view) = (Measures::new(&config.metrics), View::new(config.status_details));
     let agent = Arc::new(Agent {
         config,
         measures,
         mapper: Mapper::new(cluster.clone()),
         cluster,
         hub: Rest::with_manager(hub, MANAGER),
-        view: Mutex::default(),
+        view: Mutex::new(view),
         unserved: Mutex::default(),
         queue: Queue::new(RETRY.0, RETRY.1).observed(counted),
         kinds_changed: Notify::new(),
@@ -151,7 +155,8 @@ impl Agent {
 
     async fn follow_works(&self, stop: &CancellationToken) {
         let gvr = Gvr::new(apis::constants::WORK_GROUP, "v1", "manifestworks");
-        let source = feed::Source::all(gvr).within(&self.config.cluster_name).metadata();
+        let source = feed::Source::all(gvr).within(&self.config.cluster_name);
+        let source = if self.config.status_details { source } else { source.metadata() };
         feed::follow(self.hub.client(), &source, stop, |change: Change<Work>| {
             self.look_at(match change {
                 Change::Put(item) => self.view.lock().put_work(item),
@@ -335,6 +340,15 @@ impl Agent {
             Effect::Label { name, labels } => {
                 let patch = json!({ "metadata": { "labels": labels } });
                 self.hub.merge::<Value>(&gvr, namespace, &name, &patch).await.map(|_| ())
+            }
+            Effect::Details { name, currency } => {
+                let now =
+                    jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).unwrap_or_default();
+                let patch = json!({"statusDetails": {"lastGeneration": currency.generation,
+                    "lastGenerationIsApplied": currency.applied, "lastCurrencyUpdateTime": now.to_string()}});
+                let answer: Reported = self.hub.merge(&gvr, namespace, &name, &patch).await?;
+                self.view.lock().put_report(answer);
+                Ok(())
             }
             Effect::Report { name, status } => self.report(&gvr, namespace, &name, &status).await,
         }

@@ -28,6 +28,18 @@ pub struct Origin {
     pub work_labels: BTreeMap<String, String>,
 }
 
+/// How current an object in the cluster is (OCM-139).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(default)]
+pub struct Currency {
+    /// Generation in the WDS that was sent to the cluster last.
+    #[serde(rename = "lastGeneration")]
+    pub generation: i64,
+    /// It has been applied there.
+    #[serde(rename = "lastGenerationIsApplied")]
+    pub applied: bool,
+}
+
 /// What is known of the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
@@ -40,6 +52,8 @@ pub enum Object {
         origin: Origin,
         singleton: Option<String>,
         status: Option<Arc<Value>>,
+        /// None if nobody tells, or nobody wants to know.
+        currency: Option<Currency>,
     },
 }
 
@@ -51,6 +65,7 @@ pub struct Existing {
     pub resource_version: String,
     pub labels: BTreeMap<String, String>,
     pub status: Option<Arc<Value>>,
+    pub currency: Currency,
 }
 
 /// One thing to do. Doing it twice is the same as doing it once.
@@ -69,6 +84,11 @@ pub enum Effect {
     Label {
         name: String,
         labels: BTreeMap<String, Option<String>>,
+    },
+    /// `statusDetails` is replaced, with the time of the write; the status stays as it is.
+    Details {
+        name: String,
+        currency: Currency,
     },
     /// The status is replaced as a whole, by a JSON patch of that one field.
     Report {
@@ -111,10 +131,12 @@ pub fn is_ours(work_labels: &BTreeMap<String, String>) -> bool {
 /// Decides and touches nothing. `existing` are all WorkStatuses in the mailbox that speak of `source`.
 pub fn plan(cluster: &str, source: &Source, object: &Object, existing: &[Existing]) -> Vec<Effect> {
     let delete = |e: &Existing| Effect::Delete { name: e.name.clone(), uid: e.uid.clone() };
-    let (kind, origin, singleton, status) = match object {
+    let (kind, origin, singleton, status, currency) = match object {
         Object::Unclear => return Vec::new(),
         Object::Gone => return existing.iter().map(delete).collect(),
-        Object::Delivered { kind, origin, singleton, status } => (kind, origin, singleton, status),
+        Object::Delivered { kind, origin, singleton, status, currency } => {
+            (kind, origin, singleton, status, currency)
+        }
     };
     if !is_ours(&origin.work_labels) {
         return existing.iter().map(delete).collect();
@@ -126,12 +148,14 @@ pub fn plan(cluster: &str, source: &Source, object: &Object, existing: &[Existin
         None => {
             let object = document(cluster, &name, source, kind, origin, &labels);
             effects.push(Effect::Create { object, status: status.clone() });
+            effects.extend(details(&name, Currency::default(), *currency));
         }
         Some(live) => {
             let change = label_change(&live.labels, &labels);
             if !change.is_empty() {
                 effects.push(Effect::Label { name: name.clone(), labels: change });
             }
+            effects.extend(details(&name, live.currency, *currency));
             // An object whose status went away keeps its last one.
             if let Some(status) = status.clone().filter(|s| live.status.as_ref() != Some(s)) {
                 effects.push(Effect::Report { name, status });
@@ -139,6 +163,11 @@ pub fn plan(cluster: &str, source: &Source, object: &Object, existing: &[Existin
         }
     }
     effects
+}
+
+fn details(name: &str, live: Currency, wanted: Option<Currency>) -> Option<Effect> {
+    let currency = wanted.filter(|wanted| *wanted != live)?;
+    Some(Effect::Details { name: name.to_owned(), currency })
 }
 
 fn labels(origin: &Origin, singleton: Option<&str>) -> BTreeMap<String, String> {
@@ -218,7 +247,8 @@ mod tests {
             work_uid: "w1".into(),
             work_labels: labels.into(),
         };
-        Object::Delivered { kind: "Deployment".into(), origin, singleton: None, status: status.map(Arc::new) }
+        let status = status.map(Arc::new);
+        Object::Delivered { kind: "Deployment".into(), origin, singleton: None, status, currency: None }
     }
 
     /// What the mailbox holds after `effects`.
@@ -232,7 +262,13 @@ mod tests {
                     resource_version: "1".into(),
                     labels: serde_json::from_value(object["metadata"]["labels"].clone()).unwrap(),
                     status: status.clone(),
+                    currency: Currency::default(),
                 }),
+                Effect::Details { name, currency } => {
+                    for e in existing.iter_mut().filter(|e| e.name == *name) {
+                        e.currency = *currency;
+                    }
+                }
                 Effect::Label { name, labels } => {
                     for e in existing.iter_mut().filter(|e| e.name == *name) {
                         for (k, v) in labels {
@@ -260,7 +296,33 @@ mod tests {
             resource_version: "1".into(),
             labels: BTreeMap::new(),
             status: None,
+            currency: Currency::default(),
         }
+    }
+
+    /// OCM-139: details are written when they are wanted and differ, beside the status and never with it.
+    #[test]
+    fn ocm_139_details_follow_by_themselves() {
+        let name = "u1-appsv1-deployment-shop-web";
+        let at = |generation, applied| Currency { generation, applied };
+        let wanted = |currency| match delivered(None) {
+            Object::Delivered { kind, origin, singleton, status, .. } => {
+                Object::Delivered { kind, origin, singleton, status, currency }
+            }
+            other => other,
+        };
+        let mut live = stale(name);
+        live.labels = [("transport.kubestellar.io/originWdsName".to_owned(), "wds1".to_owned())].into();
+        let write = |currency| vec![Effect::Details { name: name.into(), currency }];
+        assert_eq!(plan("c1", &source(), &wanted(None), &[live.clone()]), vec![]);
+        assert_eq!(plan("c1", &source(), &wanted(Some(at(2, false))), &[live.clone()]), write(at(2, false)));
+        live.currency = at(2, false);
+        assert_eq!(plan("c1", &source(), &wanted(Some(at(2, true))), &[live.clone()]), write(at(2, true)));
+        live.currency = at(2, true);
+        assert_eq!(plan("c1", &source(), &wanted(Some(at(2, true))), &[live]), vec![]);
+        let effects = plan("c1", &source(), &wanted(Some(at(2, true))), &[]);
+        let settled = after(&effects, vec![]);
+        assert_eq!(settled[0].currency, at(2, true), "also of a new one");
     }
 
     /// KS-200, OCM-135: names as the original makes them, two dashes for cluster-scoped objects.

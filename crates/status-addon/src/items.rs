@@ -1,11 +1,15 @@
 //! What the agent reads of the objects it follows: nothing but what it decides on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use apis::constants::ORIGIN_OBJECT_GENERATIONS_ANNOTATION;
+use apis::control::generation_key;
 use runtime::feed::{Key, Keyed};
 use serde::Deserialize;
 use serde_json::Value;
+
+use crate::decide::Currency;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -16,6 +20,8 @@ pub(crate) struct Metadata {
     pub(crate) resource_version: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) owner_references: Vec<Owner>,
+    pub(crate) annotations: BTreeMap<String, String>,
+    pub(crate) generation: i64,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -41,11 +47,75 @@ pub(crate) struct Named {
     pub(crate) metadata: Metadata,
 }
 
-/// A ManifestWork, of which only metadata is asked for.
+/// A ManifestWork, of which only metadata is asked for, unless details of WorkStatuses are wanted.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Work {
     pub(crate) metadata: Metadata,
+    pub(crate) status: WorkReport,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WorkReport {
+    resource_status: ResourceStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ResourceStatus {
+    manifests: Vec<ManifestReport>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ManifestReport {
+    resource_meta: ManifestMeta,
+    conditions: Vec<ManifestCondition>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ManifestMeta {
+    group: String,
+    kind: String,
+    namespace: String,
+    name: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ManifestCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+    observed_generation: i64,
+}
+
+impl Work {
+    /// How far the objects of the work are, by [`generation_key`]: those whose generation the work tells.
+    pub(crate) fn currencies(&self) -> BTreeMap<String, Currency> {
+        let told = self.metadata.annotations.get(ORIGIN_OBJECT_GENERATIONS_ANNOTATION);
+        let told: BTreeMap<String, i64> =
+            told.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let done = |c: &ManifestCondition| {
+            c.type_ == "Applied" && c.status == "True" && c.observed_generation == self.metadata.generation
+        };
+        let reports = self.status.resource_status.manifests.iter();
+        let applied: BTreeSet<String> = reports
+            .filter(|report| report.conditions.iter().any(done))
+            .map(|report| {
+                let meta = &report.resource_meta;
+                generation_key(&meta.group, &meta.kind, &meta.namespace, &meta.name)
+            })
+            .collect();
+        told.into_iter()
+            .map(|(key, generation)| {
+                let applied = applied.contains(&key);
+                (key, Currency { generation, applied })
+            })
+            .collect()
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -78,11 +148,12 @@ pub(crate) struct AppliedResource {
 
 /// A WorkStatus.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub(crate) struct Reported {
     pub(crate) metadata: Metadata,
     pub(crate) spec: ReportedSpec,
     pub(crate) status: Option<Arc<Value>>,
+    pub(crate) status_details: Currency,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

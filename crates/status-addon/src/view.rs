@@ -8,10 +8,11 @@ use runtime::feed::Key;
 use runtime::rest::Gvr;
 use serde_json::Value;
 
-use crate::decide::{Existing, Object, Origin, Source, is_excluded};
+use crate::decide::{Currency, Existing, Object, Origin, Source, is_excluded};
 use crate::items::{Applied, Delivered, Reported, Work};
 
 use apis::constants::SINGLETON_STATUS_LABEL;
+use apis::control::generation_key;
 
 struct KnownApplied {
     uid: String,
@@ -29,6 +30,7 @@ struct KnownObject {
 struct KnownWork {
     uid: String,
     labels: BTreeMap<String, String>,
+    currencies: BTreeMap<String, Currency>,
 }
 
 struct KnownReport {
@@ -46,6 +48,8 @@ struct Followed {
 
 #[derive(Default)]
 pub(crate) struct View {
+    /// How current objects are is of interest (OCM-139).
+    details: bool,
     applied: HashMap<String, KnownApplied>,
     applied_synced: bool,
     /// AppliedManifestWork uid to its name.
@@ -63,6 +67,10 @@ pub(crate) struct View {
 }
 
 impl View {
+    pub(crate) fn new(details: bool) -> Self {
+        Self { details, ..Self::default() }
+    }
+
     pub(crate) fn put_applied(&mut self, item: &Applied) -> Vec<Source> {
         let name = item.metadata.name.clone();
         self.drop_applied(&name);
@@ -170,11 +178,14 @@ impl View {
     }
 
     pub(crate) fn put_work(&mut self, item: Work) -> Vec<Source> {
+        let currencies = if self.details { item.currencies() } else { BTreeMap::new() };
         let meta = item.metadata;
-        let known = KnownWork { uid: meta.uid, labels: meta.labels };
+        let known = KnownWork { uid: meta.uid, labels: meta.labels, currencies };
         let old = self.works.insert(meta.name.clone(), known);
         let unchanged = match (&old, self.works.get(&meta.name)) {
-            (Some(old), Some(new)) => old.uid == new.uid && old.labels == new.labels,
+            (Some(old), Some(new)) => {
+                old.uid == new.uid && old.labels == new.labels && old.currencies == new.currencies
+            }
             _ => false,
         };
         if unchanged { Vec::new() } else { self.delivered_by(&meta.name) }
@@ -213,6 +224,7 @@ impl View {
             resource_version: meta.resource_version,
             labels: meta.labels,
             status: item.status,
+            currency: item.status_details,
         };
         self.reports.insert(meta.name, KnownReport { source: source.clone(), existing });
         source
@@ -269,6 +281,13 @@ impl View {
             },
             singleton: object.singleton.clone(),
             status: object.status.clone(),
+            currency: (!work.currencies.is_empty())
+                .then(|| {
+                    let (group, kind) = (&source.gvr.group, &followed.kind);
+                    let key = generation_key(group, kind, &source.namespace, &source.name);
+                    work.currencies.get(&key).copied()
+                })
+                .flatten(),
         }
     }
 
@@ -411,6 +430,36 @@ mod tests {
         assert_eq!(origin.applied_uid, "u2");
         assert_eq!(view.put_object(&deployments(), web(&[])), Some(source()));
         assert_eq!(view.look(&source()).0, Object::Gone);
+    }
+
+    /// OCM-139: what a work tells of the generations inside, and what its agent reports, says how current an object is. An
+    /// applied condition of an earlier form of the work says nothing.
+    #[test]
+    fn ocm_139_how_current_an_object_is() {
+        let told = |generation: i64, observed: i64| -> Work {
+            let annotation = json!({"apps/Deployment/shop/web": generation}).to_string();
+            item(
+                json!({"metadata": {"name": "p-0", "uid": "w", "generation": 5, "labels": {"transport.kubestellar.io/originWdsName": "wds1"},
+                    "annotations": {"transport.kubestellar.io/originObjectGenerations": annotation}},
+                "status": {"resourceStatus": {"manifests": [{"resourceMeta": {"group": "apps", "kind": "Deployment", "namespace": "shop", "name": "web"},
+                    "conditions": [{"type": "Applied", "status": "True", "observedGeneration": observed}]}]}}}),
+            )
+        };
+        let seen = |details: bool, work: Work| {
+            let mut view = View { details, ..ready() };
+            view.follow(deployments(), "Deployment");
+            view.objects_synced(&deployments());
+            view.put_applied(&applied("u1", "p-0"));
+            view.put_object(&deployments(), web(&["u1"]));
+            assert_eq!(view.put_work(work), vec![source()]);
+            let Object::Delivered { currency, .. } = view.look(&source()).0 else { panic!("not delivered") };
+            currency
+        };
+        let at = |generation, applied| Some(Currency { generation, applied });
+        assert_eq!(seen(true, told(3, 5)), at(3, true));
+        assert_eq!(seen(true, told(3, 4)), at(3, false));
+        assert_eq!(seen(false, told(3, 5)), None, "nobody wants to know");
+        assert_eq!(seen(true, work("p-0")), None, "nobody tells");
     }
 
     /// Nothing is decided before everything was read once: a restart deletes no WorkStatus.

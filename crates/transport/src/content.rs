@@ -1,7 +1,8 @@
 //! Identities, digests and the encoded form of one workload object.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use apis::control::generation_key;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -60,6 +61,7 @@ impl Content {
             resource: self.resource.clone(),
             uid: self.uid.clone(),
             resource_version: self.resource_version.clone(),
+            generation: self.generation,
             json: object.to_string().into(),
             digest: digest(object),
             templated: None,
@@ -78,6 +80,8 @@ pub struct Content {
     pub uid: String,
     /// resourceVersion of the original at the time of reading.
     pub resource_version: String,
+    /// Generation of the original at the time of reading, 0 if its kind counts none.
+    pub generation: i64,
     /// The object as JSON.
     pub json: Arc<str>,
     /// Digest of the object.
@@ -93,6 +97,23 @@ pub struct Wrapee {
     pub content: Arc<Content>,
     /// Create it where it is absent, then leave it alone.
     pub create_only: bool,
+}
+
+/// Most bytes that generations may take in an envelope's metadata; API servers take 256 KiB of annotations.
+const TOLD: usize = 200 * 1024;
+
+/// The generations of the objects of an envelope, as the annotation has them (OCM-139); none if there are none, or too many
+/// to be told.
+pub fn generations(members: &[Wrapee]) -> Option<String> {
+    let counted = members.iter().map(|member| &member.content).filter(|content| content.generation > 0);
+    let told: BTreeMap<String, i64> = counted
+        .map(|content| {
+            let Identity { group, kind, namespace, name } = &*content.identity;
+            (generation_key(group, kind, namespace, name), content.generation)
+        })
+        .collect();
+    let text = serde_json::to_string(&told).ok()?;
+    (!told.is_empty() && text.len() <= TOLD).then_some(text)
 }
 
 /// Digests `value` so that what a server adds or normalises does not count: null members, empty labels and
@@ -189,6 +210,31 @@ fn number_text(number: &serde_json::Number) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// OCM-139: an envelope tells the generations of objects that have one, if there is room.
+    #[test]
+    fn ocm_139_generations_of_an_envelope() {
+        let wrapee = |kind: &str, name: &str, generation: i64| {
+            let object = serde_json::json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": "n"}});
+            let content = Content {
+                identity: Arc::new(Identity::of(&object).expect("complete")),
+                resource: String::new(),
+                uid: String::new(),
+                resource_version: String::new(),
+                generation,
+                json: "".into(),
+                digest: digest(&object),
+                templated: None,
+            };
+            Wrapee { content: Arc::new(content), create_only: false }
+        };
+        let two = [wrapee("Deployment", "a", 3), wrapee("Plain", "b", 0)];
+        assert_eq!(generations(&two).as_deref(), Some(r#"{"apps/Deployment/n/a":3}"#));
+        assert_eq!(generations(&two[1..]), None);
+        let many: Vec<Wrapee> =
+            (0..2000).map(|n| wrapee("Deployment", &format!("{n}{}", "x".repeat(100)), 1)).collect();
+        assert_eq!(generations(&many), None, "more than an API server takes");
+    }
     use serde_json::json;
 
     #[test]

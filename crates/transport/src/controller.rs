@@ -68,6 +68,9 @@ pub struct Config {
     pub refresh_after: Duration,
     /// The pause between two such refreshes, of whatever Bindings.
     pub refresh_pause: Duration,
+    /// Wrapped objects tell the generations of what is inside (OCM-139). Costs no write: it goes with those that a changed
+    /// object takes anyway.
+    pub object_generations: bool,
     /// The plugin.
     pub transport: Arc<dyn Transport>,
     /// Set true once everything is known that is needed to decide.
@@ -86,6 +89,7 @@ impl Config {
             parallel_destinations: 16,
             refresh_after: Duration::from_secs(60),
             refresh_pause: Duration::from_secs(1),
+            object_generations: false,
             transport: Arc::new(Ocm),
             ready: watch::Sender::new(false),
             metrics: Metrics::default(),

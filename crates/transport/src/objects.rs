@@ -189,6 +189,7 @@ fn make(gvr: &Gvr, mut object: Value, rule: &Instructions) -> Option<Arc<Content
     let text = |key: &str| object.get("metadata")?.get(key)?.as_str().map(str::to_owned);
     let (uid, resource_version) =
         (text("uid").unwrap_or_default(), text("resourceVersion").unwrap_or_default());
+    let generation = object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
     clean::clean(&mut object);
     for path in rule {
         path.remove_from(&mut object);
@@ -198,6 +199,7 @@ fn make(gvr: &Gvr, mut object: Value, rule: &Instructions) -> Option<Arc<Content
         resource: gvr.plural.clone(),
         uid,
         resource_version,
+        generation,
         json: object.to_string().into(),
         digest: content::digest(&object),
         templated: Templated::of(&object).map(Arc::new),

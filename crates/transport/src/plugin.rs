@@ -237,6 +237,7 @@ pub(crate) mod tests {
             resource: format!("{}s", kind.to_lowercase()),
             uid: name.into(),
             resource_version: "1".into(),
+            generation: 0,
             json: object.to_string().into(),
             digest: content::digest(&object),
             templated: None,

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use apis::constants::{ORIGIN_BINDING_LABEL, ORIGIN_GENERATION_ANNOTATION, ORIGIN_WDS_LABEL};
+use apis::constants::{
+    ORIGIN_BINDING_LABEL, ORIGIN_GENERATION_ANNOTATION, ORIGIN_OBJECT_GENERATIONS_ANNOTATION,
+    ORIGIN_WDS_LABEL,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use runtime::rest::{Gvr, Removal, Rest, is_conflict, is_not_found, message_of};
 use serde::Deserialize;
@@ -60,6 +63,8 @@ pub(crate) struct Target<'a> {
     pub(crate) name: &'a str,
     pub(crate) origin: &'a Origin,
     pub(crate) generation: &'a str,
+    /// Generations of the objects inside, if they are to be told (OCM-139).
+    pub(crate) objects: Option<String>,
     pub(crate) payload: &'a str,
 }
 
@@ -211,6 +216,9 @@ impl Writer {
 
 /// KS-144.
 fn metadata_of(target: &Target<'_>) -> ObjectMeta {
+    let generation = (ORIGIN_GENERATION_ANNOTATION.to_owned(), target.generation.to_owned());
+    let objects =
+        target.objects.iter().map(|all| (ORIGIN_OBJECT_GENERATIONS_ANNOTATION.to_owned(), all.clone()));
     ObjectMeta {
         name: Some(target.name.to_owned()),
         namespace: Some(target.namespace.to_owned()),
@@ -218,10 +226,7 @@ fn metadata_of(target: &Target<'_>) -> ObjectMeta {
             (ORIGIN_BINDING_LABEL.to_owned(), target.origin.binding.clone()),
             (ORIGIN_WDS_LABEL.to_owned(), target.origin.wds.clone()),
         ])),
-        annotations: Some(BTreeMap::from([(
-            ORIGIN_GENERATION_ANNOTATION.to_owned(),
-            target.generation.to_owned(),
-        )])),
+        annotations: Some(objects.chain([generation]).collect()),
         ..ObjectMeta::default()
     }
 }

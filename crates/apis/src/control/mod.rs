@@ -20,7 +20,7 @@ pub use custom_transform::{CustomTransform, CustomTransformSpec, CustomTransform
 pub use status_collector::{
     NamedAggregator, NamedExpression, StatusCollector, StatusCollectorSpec, StatusCollectorStatus,
 };
-pub use work_status::{SourceRef, StatusDetails, WorkStatus, WorkStatusSpec};
+pub use work_status::{SourceRef, StatusDetails, WorkStatus, WorkStatusSpec, generation_key};
 
 /// `skip_serializing_if` for booleans that are omitted when false.
 #[allow(clippy::trivially_copy_pass_by_ref)]

@@ -81,7 +81,7 @@ impl Bare {
     }
 }
 
-/// SP-071, SP-126, KS-215, KS-216, KS-217, OCM-151: each component as a process of its own, knowing nothing but
+/// SP-071, SP-126, KS-215, KS-216, KS-217, OCM-139, OCM-151: each component as a process of its own, knowing nothing but
 /// kubeconfigs: an object travels from the WDS to the cluster and its status comes back.
 #[tokio::test(flavor = "multi_thread")]
 async fn sp_126_components_as_processes_of_their_own() {
@@ -114,7 +114,15 @@ async fn sp_126_components_as_processes_of_their_own() {
     let mut components = vec![
         start(
             "transport-controller",
-            &["--wds-name", "wds9", "--wds-kubeconfig", wds.file(), "--transport-kubeconfig", its.file()],
+            &[
+                "--wds-name",
+                "wds9",
+                "--wds-kubeconfig",
+                wds.file(),
+                "--transport-kubeconfig",
+                its.file(),
+                "--object-generations",
+            ],
         ),
         start(
             "controller-manager",
@@ -142,10 +150,18 @@ async fn sp_126_components_as_processes_of_their_own() {
         ),
         start(
             "status-agent",
-            &["--cluster-name", "edge9", "--hub-kubeconfig", its.file(), "--spoke-kubeconfig", wec.file()],
+            &[
+                "--cluster-name",
+                "edge9",
+                "--hub-kubeconfig",
+                its.file(),
+                "--spoke-kubeconfig",
+                wec.file(),
+                "--status-details",
+            ],
         ),
     ];
-    let travels = travels(&wds, &wec);
+    let travels = travels(&wds, &its, &wec);
     let ended = async {
         let waits = components.iter_mut().map(|c| Box::pin(c.wait()));
         futures::future::select_all(waits).await.0
@@ -166,7 +182,7 @@ async fn sp_126_components_as_processes_of_their_own() {
     }
 }
 
-async fn travels(wds: &Bare, wec: &Bare) {
+async fn travels(wds: &Bare, its: &Bare, wec: &Bare) {
     wds.defined("bindingpolicies.control.kubestellar.io").await;
     create(&wds.client, policy("tide", ("where", "far"), true)).await;
     create(&wds.client, namespace("tide")).await;
@@ -182,6 +198,16 @@ async fn travels(wds: &Bare, wec: &Bare) {
     let here = dynamic(&wds.client, "apps/v1", "Deployment", Some("tide"));
     let back = until_one(&here, "web", "the status", |d| d.data["status"]["readyReplicas"] == 2).await;
     assert_eq!(back.data["status"], status);
+    let reports = dynamic(&its.client, "control.kubestellar.io/v1alpha1", "WorkStatus", Some("edge9"));
+    until(&reports, "the generation in the report", |all| {
+        all.values().any(|report| {
+            let details = &report.data["statusDetails"];
+            report.data["spec"]["sourceRef"]["kind"] == "Deployment"
+                && details["lastGeneration"] == 1
+                && details["lastGenerationIsApplied"] == true
+        })
+    })
+    .await;
 }
 
 /// OCM-019, OCM-A-33, SP-115, SP-116, SP-117, SP-118: a cluster of another process joins with a printed line, is accepted, gets its

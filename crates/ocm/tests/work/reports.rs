@@ -235,3 +235,50 @@ async fn ocm_137_many_reports_and_a_restart() {
     agent.end().await;
     w.end().await;
 }
+
+/// OCM-139: with both ends told to, a WorkStatus says which generation came last and whether it is applied, beside a status
+/// that nobody touched; without, its details stay empty.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_139_how_current_a_report_is() {
+    let w = World::start().await;
+    let told = |generation: i64| {
+        let all = json!({"apps/Deployment/sea/web": generation}).to_string();
+        json!({"transport.kubestellar.io/originObjectGenerations": all})
+    };
+    let agent = w.agent(World::config()).await;
+    let plain = w.status_agent().await;
+    let mut object = work("mine", holding(&[deployment("web", 1)]));
+    object["metadata"]["labels"] = json!({LABEL: "wds1"});
+    object["metadata"]["annotations"] = told(3);
+    w.hub.create(WORKS, CLUSTER, object).await;
+    w.settled("mine").await;
+    let first = report(&w, "Deployment", "web").await;
+    assert_eq!(first["statusDetails"]["lastGeneration"], 0, "off by default");
+    plain.end().await;
+    let config = status_addon::Config { status_details: true, ..status_addon::Config::new(CLUSTER) };
+    let detailed = w.status_agent_as(config).await;
+    let at = |generation: i64| {
+        move |r: &Value| {
+            let details = &r["statusDetails"];
+            details["lastGeneration"] == generation && details["lastGenerationIsApplied"] == true
+        }
+    };
+    let now = reporting(&w, "Deployment", "web", "the generation", at(3)).await;
+    assert_ne!(
+        now["statusDetails"]["lastCurrencyUpdateTime"],
+        first["statusDetails"]["lastCurrencyUpdateTime"]
+    );
+    let status = json!({"status": {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}});
+    w.cluster.merge_status(DEPLOYMENTS, "sea", "web", status).await;
+    let there = |r: &Value| r["status"]["readyReplicas"] == 1;
+    let before = reporting(&w, "Deployment", "web", "the status", there).await;
+    assert!(at(3)(&before));
+    let newer = json!({"metadata": {"annotations": told(4)},
+        "spec": {"workload": {"manifests": [deployment("web", 2)]}}});
+    w.hub.merge(WORKS, CLUSTER, "mine", newer).await;
+    let after = reporting(&w, "Deployment", "web", "the new generation", at(4)).await;
+    assert_eq!(after["status"], before["status"]);
+    detailed.end().await;
+    agent.end().await;
+    w.end().await;
+}

@@ -358,13 +358,17 @@ impl World {
 
     /// Starts a status agent; it works when this returns.
     pub(crate) async fn status_agent(&self) -> Running {
-        self.status_agent_with(&Metrics::default()).await
+        self.status_agent_as(status_addon::Config::new(CLUSTER)).await
     }
 
     pub(crate) async fn status_agent_with(&self, metrics: &Metrics) -> Running {
+        let config = status_addon::Config::new(CLUSTER);
+        self.status_agent_as(status_addon::Config { metrics: metrics.clone(), ..config }).await
+    }
+
+    pub(crate) async fn status_agent_as(&self, config: status_addon::Config) -> Running {
         let (hub, cluster, stop) =
             (self.line.client(), self.cluster_client(&Identity::admin()), self.stop.child_token());
-        let config = status_addon::Config { metrics: metrics.clone(), ..status_addon::Config::new(CLUSTER) };
         let (mut ready, token) = (config.ready.subscribe(), stop.clone());
         let task = tokio::spawn(async move {
             status_addon::run(cluster, hub, config, token).await.expect("status agent");

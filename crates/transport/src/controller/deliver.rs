@@ -17,7 +17,7 @@ use super::{
     layout::{Layout, Scope},
 };
 use crate::{
-    content::{Content, Identity, Wrapee},
+    content::{Content, Identity, Wrapee, generations},
     customize::properties::Properties,
     plan::{self, Existing, Step, Wanted},
     plugin::{Envelope, Item},
@@ -389,7 +389,9 @@ impl Controller {
         let envelope = planned
             .envelope
             .get_or_init(|| self.config.transport.wrap(&planned.members.iter().collect::<Vec<_>>()));
-        let target = Target { namespace: place, name, origin, generation, payload: &envelope.payload };
+        let objects = self.config.object_generations.then(|| generations(&planned.members)).flatten();
+        let target =
+            Target { namespace: place, name, origin, generation, objects, payload: &envelope.payload };
         let key = (place.to_owned(), name.clone());
         self.index.lock().begin(&key);
         let written = if create {

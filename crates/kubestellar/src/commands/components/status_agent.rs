@@ -29,6 +29,10 @@ pub(crate) struct Args {
     /// Name of the add-on
     #[arg(long, value_name = "NAME", default_value = "status")]
     addon_name: String,
+    /// Fill statusDetails of WorkStatuses: which generation came last, and whether it is applied; takes a transport
+    /// controller with --object-generations
+    #[arg(long)]
+    status_details: bool,
     #[command(flatten)]
     election: OptionalElection,
     #[command(flatten)]
@@ -65,6 +69,7 @@ pub(crate) async fn run(args: &Args, own: Option<&PathBuf>) -> Result<Exit, Fail
     let clients = clients.await;
     let (process, (hub, cluster, seat)) = process.unless_failed(clients).await?;
     let config = Config {
+        status_details: args.status_details,
         ready: process.ready.clone(),
         metrics: process.metrics.clone(),
         ..Config::new(&args.cluster_name)

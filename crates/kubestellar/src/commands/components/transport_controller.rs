@@ -37,6 +37,9 @@ pub(crate) struct Args {
     /// How objects are wrapped for the clusters
     #[arg(long, value_enum, default_value_t)]
     transport_plugin: Plugin,
+    /// Say in each envelope which generations its objects have in the WDS, for status agents with --status-details
+    #[arg(long)]
+    object_generations: bool,
     #[command(flatten)]
     election: OptionalElection,
     #[command(flatten)]
@@ -93,6 +96,7 @@ pub(crate) async fn run(args: &Args) -> Result<Exit, Failure> {
             ..Limits::default()
         },
         concurrency: usize::from(args.concurrency),
+        object_generations: args.object_generations,
         ready: process.ready.clone(),
         transport: args.transport_plugin.transport(),
         metrics: process.metrics.clone(),
