@@ -199,7 +199,8 @@ impl Agent {
                 let keep = wanted.contains(gvr);
                 if !keep {
                     token.cancel();
-                    self.look_at(self.view.lock().unfollow(gvr));
+                    let all = self.view.lock().unfollow(gvr);
+                    self.look_at(all);
                 }
                 keep
             });
@@ -269,7 +270,8 @@ impl Agent {
                 Change::Put(item) => self.view.lock().put_object(&gvr, item),
                 Change::Gone(key) => self.view.lock().gone_object(&gvr, &key),
                 Change::Synced => {
-                    self.look_at(self.view.lock().objects_synced(&gvr));
+                    let all = self.view.lock().objects_synced(&gvr);
+                    self.look_at(all);
                     return;
                 }
             };
@@ -281,6 +283,7 @@ impl Agent {
         .await;
     }
 
+    /// Nobody may hold the view meanwhile.
     fn look_at(&self, sources: Vec<Source>) {
         for source in sources {
             self.queue.add(source);

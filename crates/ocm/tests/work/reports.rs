@@ -236,6 +236,31 @@ async fn ocm_137_many_reports_and_a_restart() {
     w.end().await;
 }
 
+/// OCM-134: objects that are read before the hub answers neither wait for it nor keep the agent from going on with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_134_the_cluster_is_read_before_the_hub() {
+    let w = World::start().await;
+    let agent = w.agent(World::config()).await;
+    ours(&w, "mine", &[deployment("web", 1)]).await;
+    w.settled("mine").await;
+    agent.end().await;
+    w.hub_goes().await;
+    let config = status_addon::Config::new(CLUSTER);
+    let mut ready = config.ready.subscribe();
+    // The list of the kind, and then its watch: by then all of the list has been taken in.
+    let listed = w.at_cluster.more(1, |line| line.contains("/deployments?") && line.contains("watch"));
+    // Counted from before the agent is there.
+    let ((), reporter) = tokio::join!(listed, async { w.status_agent_unready(config) });
+    assert!(!*ready.borrow(), "the hub does not answer");
+    let hub = w.hub_returns().await;
+    let wait = tokio::time::timeout(std::time::Duration::from_secs(60), ready.wait_for(|yes| *yes));
+    wait.await.expect("ready").expect("a sender");
+    let found = |all: &Objects| about(all, "Deployment", "web").map(|_| ());
+    hub.until_all(REPORTS, CLUSTER, "the report", found).await;
+    reporter.end().await;
+    w.end().await;
+}
+
 /// OCM-139: with both ends told to, a WorkStatus says which generation came last and whether it is applied, beside a status
 /// that nobody touched; without, its details stay empty.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -367,16 +367,22 @@ impl World {
     }
 
     pub(crate) async fn status_agent_as(&self, config: status_addon::Config) -> Running {
-        let (hub, cluster, stop) =
-            (self.line.client(), self.cluster_client(&Identity::admin()), self.stop.child_token());
-        let (mut ready, token) = (config.ready.subscribe(), stop.clone());
-        let task = tokio::spawn(async move {
-            status_addon::run(cluster, hub, config, token).await.expect("status agent");
-        });
+        let mut ready = config.ready.subscribe();
+        let running = self.status_agent_unready(config);
         tokio::time::timeout(DEADLINE, ready.wait_for(|ready| *ready))
             .await
             .expect("ready")
             .expect("a sender");
+        running
+    }
+
+    pub(crate) fn status_agent_unready(&self, config: status_addon::Config) -> Running {
+        let (hub, cluster, stop) =
+            (self.line.client(), self.cluster_client(&Identity::admin()), self.stop.child_token());
+        let token = stop.clone();
+        let task = tokio::spawn(async move {
+            status_addon::run(cluster, hub, config, token).await.expect("status agent");
+        });
         Running { stop, task, alive: watch::channel(()).1 }
     }
 
