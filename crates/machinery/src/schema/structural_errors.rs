@@ -331,8 +331,9 @@ fn kind(props: &Props, path: &Path, level: Level, errors: &mut Vec<Error>) {
     let at = path.child("type");
     let int_or_string = flag(props, "x-kubernetes-int-or-string");
     match text(props, "type") {
+        "" if flag(props, "x-kubernetes-preserve-unknown-fields") => {}
         "" if level == Level::Root => errors.push(Error::required(&at, "must not be empty at the root")),
-        "" if int_or_string || flag(props, "x-kubernetes-preserve-unknown-fields") => {}
+        "" if int_or_string => {}
         "" => {
             let what = if level == Level::Item { "array items" } else { "object fields" };
             errors.push(Error::required(&at, &format!("must not be empty for specified {what}")));

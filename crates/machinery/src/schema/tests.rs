@@ -364,6 +364,7 @@ fn as_039_schemas_that_are_refused() {
         "S.type: Invalid value: \"string\": must be object at the root"
     );
     assert_eq!(one(json!({})), "S.type: Required value: must not be empty at the root");
+    assert_eq!(one(json!({"x-kubernetes-preserve-unknown-fields": true})), "", "as many definitions have it");
     assert_eq!(
         spec(json!({})),
         "S.properties[spec].type: Required value: must not be empty for specified object fields"
