@@ -21,4 +21,4 @@ kubectl annotate deployment web on-call-
 until_is "the label" "" kubectl get deployment web -o 'jsonpath={.metadata.labels.has-contact}'
 until_is "attachments" 0 sh -c 'kubectl get configmaps -o name | grep -c web-contact || true'
 until_is "finalizers" "" kubectl get deployment web -o 'jsonpath={.metadata.finalizers}'
-say "done"
+finish

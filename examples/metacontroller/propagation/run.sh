@@ -34,4 +34,4 @@ kubectl label configmap b shout-
 until_is "copies" "a-loud" kubectl get configmaps -l made-by=loud -o 'jsonpath={.items[*].metadata.name}'
 kubectl delete configmap a
 until_is "copies" "" kubectl get configmaps -l made-by=loud -o 'jsonpath={.items[*].metadata.name}'
-say "done"
+finish
