@@ -1,38 +1,9 @@
 //! Query parameters and the options of each verb, decoded and checked as Kubernetes does.
 
-use std::time::Duration;
-
 use machinery::field;
 use percent_encoding::percent_decode_str;
 
 use crate::error::ApiError;
-
-/// A Go duration (`1m30s`, `500ms`, `0`); `None` for other texts.
-pub fn go_duration(text: &str) -> Option<Duration> {
-    if text == "0" {
-        return Some(Duration::ZERO);
-    }
-    let mut rest = text.strip_prefix('+').unwrap_or(text);
-    let mut total = 0f64;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').filter(|at| *at > 0)?;
-        let (number, unit) = rest.split_at_checked(digits)?;
-        let end = unit.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(unit.len());
-        let (unit, next) = unit.split_at_checked(end)?;
-        let seconds = match unit {
-            "ns" => 1e-9,
-            "us" | "µs" | "μs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return None,
-        };
-        total += number.parse::<f64>().ok()? * seconds;
-        rest = next;
-    }
-    if text.is_empty() { None } else { Duration::try_from_secs_f64(total).ok() }
-}
 
 /// Decoded query parameters in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

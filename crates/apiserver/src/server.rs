@@ -491,7 +491,7 @@ fn timeout(query: &Query, most: Duration) -> Result<Duration, ApiError> {
     let Some(text) = query.get("timeout").filter(|t| !t.is_empty()) else {
         return Ok(most);
     };
-    match crate::request::go_duration(text) {
+    match machinery::duration::parse(text) {
         Some(duration) if duration.is_zero() => Ok(most),
         Some(duration) => Ok(duration.min(most)),
         None => Err(ApiError::bad_request(format!(

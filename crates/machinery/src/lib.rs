@@ -4,7 +4,8 @@
 //! * [`managed`]: who owns which field; server-side apply. [`patch`]: JSON, merge and strategic merge patches.
 //! * [`rules`]: CEL rules of custom resources, compiled once, bounded in cost.
 //! * [`cel`]: CEL expressions of users elsewhere, stopped when they need too much.
-//! * [`selector`], [`quantity`], [`jsonpath`], [`names`], [`metadata`], [`time`]: the small languages and checks.
+//! * [`selector`], [`quantity`], [`jsonpath`], [`names`], [`metadata`], [`time`], [`duration`]: the small
+//!   languages and checks.
 //! * [`template`]: Go templates over a map of texts, bounded in cost.
 //! * [`field`]: paths and errors. [`json`], [`yaml`]: texts in, texts out.
 //!
@@ -13,6 +14,7 @@
 //! and work are bounded.
 
 pub mod cel;
+pub mod duration;
 pub mod field;
 pub mod json;
 pub mod jsonpath;

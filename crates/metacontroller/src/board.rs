@@ -12,6 +12,7 @@ use std::{
 use parking_lot::Mutex;
 use runtime::{
     Next, ObjectKey, Queue,
+    events::Events,
     rest::{Rest, is_conflict, is_not_found, message_of},
     work,
 };
@@ -21,7 +22,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     apply::loosely_equal,
-    events::Events,
     map::{
         mapping::Mapping,
         status::{Contribution, was_pruned},

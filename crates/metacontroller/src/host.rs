@@ -7,9 +7,10 @@ use std::{
     time::Duration,
 };
 
+use futures::future::join_all;
 use machinery::selector::LabelSelector;
 use parking_lot::Mutex;
-use runtime::{Next, Queue, rest::Rest, work};
+use runtime::{Next, Queue, events::Events, mapper::Mapper, rest::Rest, work};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +19,6 @@ use crate::{
     board::Board,
     cache::{Cache, Caches, Following},
     conditions::{self, Condition},
-    events::Events,
     hooks::{self, Credentials, HookClient, Proxies, Settings},
     map,
     metrics::Metrics,
@@ -34,6 +34,10 @@ pub struct Shared {
     pub caches: Caches,
     /// Writes objects.
     pub writer: Arc<Writer>,
+    /// Which resource serves a kind, for children that no rule declares.
+    pub mapper: Mapper,
+    /// Those are made at all (MC-149).
+    pub undeclared_children: bool,
     /// Tells users.
     pub events: Events,
     /// Writes the status of parents of MapControllers.
@@ -154,6 +158,9 @@ impl Kind {
 
 type Id = (Kind, Text);
 
+/// When it is worth a word that the objects of a kind are not known.
+const LATE: Duration = Duration::from_secs(10);
+
 /// Starts and stops controllers as their objects say.
 pub struct Host {
     shared: Arc<Shared>,
@@ -192,40 +199,57 @@ impl Host {
     }
 
     /// Hosts until the shared token is cancelled; all controllers have ended then. `ready` is called once all objects
-    /// are known.
+    /// are known. A kind whose definition is not there, as in a cluster that has those of the original, keeps the others
+    /// from nothing.
     pub async fn run(self: Arc<Self>, ready: impl FnOnce()) {
         let stop = self.shared.stop.clone();
         let mut following = Vec::new();
         for (kind, cache) in &self.caches {
-            let (queue, kind) = (self.queue.clone(), *kind);
+            let (queue, kind, all) = (self.queue.clone(), *kind, Arc::downgrade(cache));
             following.push(cache.follow(move |(old, new)| {
-                for object in old.into_iter().chain(new) {
-                    queue.add((kind, object.key().name.clone()));
+                // Whoever starts must know of all others of its kind.
+                if all.upgrade().is_some_and(|all| all.is_synced()) {
+                    for object in old.into_iter().chain(new) {
+                        queue.add((kind, object.key().name.clone()));
+                    }
                 }
             }));
-            for object in cache.list("") {
-                self.queue.add((kind, object.key().name.clone()));
-            }
         }
-        let synced = async {
-            for cache in self.caches.values() {
-                cache.synced().await;
-            }
+        let first = self.caches.iter().map(|(kind, cache)| self.first(*kind, cache));
+        let first = async {
+            join_all(first).await;
+            ready();
+            std::future::pending::<()>().await;
         };
-        tokio::select! {
-            () = synced => ready(),
-            () = stop.cancelled() => return,
-        }
         let this = self.clone();
-        work("controllers", &self.queue, 4, &stop, move |id| {
+        let working = work("controllers", &self.queue, 4, &stop, move |id| {
             let host = this.clone();
             async move { host.reconcile(&id).await }
-        })
-        .await;
+        });
+        tokio::select! {
+            () = working => {}
+            () = first => {}
+        }
         drop(following);
         let ids: Vec<Id> = self.running.lock().keys().cloned().collect();
         for id in ids {
             self.end(&id, None).await;
+        }
+    }
+
+    /// All objects of a kind, once they are known.
+    async fn first(&self, kind: Kind, cache: &Cache) {
+        if tokio::time::timeout(LATE, cache.synced()).await.is_err() {
+            let why = cache.trouble().borrow().clone();
+            tracing::warn!(
+                kind = kind.as_str(),
+                why = why.as_deref(),
+                "its objects can't be listed so far; none of this kind runs until they can"
+            );
+            cache.synced().await;
+        }
+        for object in cache.list("") {
+            self.queue.add((kind, object.key().name.clone()));
         }
     }
 
@@ -263,7 +287,11 @@ impl Host {
             }
             Err(why) => {
                 self.shared.metrics.forget((kind.as_str(), name));
-                let text = format!("Cannot create new controller: {why}");
+                let text = if why.event == "SyncError" {
+                    format!("[{name}] Sync error - {why}")
+                } else {
+                    format!("Cannot create new controller: {why}")
+                };
                 self.shared.events.warning(&wanted.value, why.event, text);
                 self.condition(*kind, &wanted.value, Condition::not_ready(why.reason, &why.text)).await;
                 if why.passing {
@@ -328,7 +356,7 @@ impl Host {
             };
             let all = std::iter::once(hooks.map).chain(hooks.tombstone);
             let credentials = all.map(|hook| hooks::follow(rest.clone(), hook, stop.clone()));
-            let credentials = futures::future::join_all(credentials);
+            let credentials = join_all(credentials);
             tokio::join!(running.run(periods, on_start), watching, credentials);
         }))
     }
@@ -351,8 +379,7 @@ impl Host {
             let on_start = || events.normal(&about.value, "Started", format!("Started controller: {name}"));
             let stop = running.base().stop.clone();
             let hooks = running.base().hooks.all().into_iter();
-            let credentials =
-                futures::future::join_all(hooks.map(|hook| hooks::follow(rest.clone(), hook, stop.clone())));
+            let credentials = join_all(hooks.map(|hook| hooks::follow(rest.clone(), hook, stop.clone())));
             tokio::join!(sync::shell::run(running.clone(), periods, workers, on_start), credentials);
             drop(following);
             let left = running.base().finalizers_left();

@@ -7,7 +7,7 @@
 //! * [`host`]: which controllers run.
 //! * [`hooks`], [`wire`]: webhooks and what is said to them.
 //! * [`apply`], [`writes`]: from wanted to real objects.
-//! * [`cache`], [`lanes`], [`board`], [`events`], [`metrics`], [`conditions`]: what controllers share.
+//! * [`cache`], [`lanes`], [`board`], [`metrics`], [`conditions`]: what controllers share.
 //!
 //! Decisions are pure (`map::{answer, group, key, parents, selector, status}`, [`apply`], [`lanes`], [`wire`]); the
 //! rest is a shell around them.
@@ -16,7 +16,6 @@ pub mod apply;
 pub mod board;
 pub mod cache;
 pub mod conditions;
-pub mod events;
 pub mod hooks;
 pub mod host;
 pub mod lanes;
@@ -32,13 +31,21 @@ use std::{sync::Arc, time::Duration};
 
 use kube::Client;
 use machinery::selector::LabelSelector;
-use runtime::{Ready, Tasks, rest::Rest};
+use runtime::{
+    Ready, Tasks,
+    events::{self, Events, Recorder},
+    limiter::Rate,
+    mapper::Mapper,
+    rest::Rest,
+};
 use tokio_util::sync::CancellationToken;
 
-pub use events::EventRate;
 pub use hooks::Proxies;
 pub use metrics::Metrics;
 pub use writes::Strategy;
+
+/// Events of one object: one in five minutes, 25 at once (MC-200).
+const EVENTS: Rate = Rate { qps: 1.0 / 300.0, burst: 25 };
 
 /// How Metacontroller runs (MC-200).
 pub struct Config {
@@ -49,11 +56,13 @@ pub struct Config {
     /// How often everything is looked at though nothing changed.
     pub cache_flush_interval: Option<Duration>,
     /// Events of one object.
-    pub events: EventRate,
+    pub events: Rate,
     /// Which controller objects are run.
     pub target: LabelSelector,
     /// How wanted objects are brought about.
     pub strategy: Strategy,
+    /// Children and attachments that no rule declares are made all the same (MC-149).
+    pub undeclared_children: bool,
     /// Between us and hooks.
     pub proxies: Proxies,
     /// What is counted.
@@ -68,9 +77,10 @@ impl Default for Config {
             workers: 5,
             discovery_interval: Duration::from_secs(30),
             cache_flush_interval: Some(Duration::from_secs(30 * 60)),
-            events: EventRate::default(),
+            events: EVENTS,
             target: LabelSelector::everything(),
             strategy: Strategy::default(),
+            undeclared_children: false,
             proxies: Proxies::default(),
             metrics: Metrics::default(),
             ready: Ready::new(false),
@@ -84,12 +94,14 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
     let mut tasks = Tasks::new(&stop);
     let stop = tasks.token().clone();
     let rest = Rest::with_manager(client.clone(), "metacontroller");
-    let (events, inbox) = events::Events::new();
-    let caches = cache::Caches::new(client, &stop);
+    let (events, inbox) = Events::new();
+    let caches = cache::Caches::new(client.clone(), &stop);
     let board = Arc::new(board::Board::new(rest.clone(), events.clone()));
     let shared = Arc::new(host::Shared {
         caches: caches.clone(),
         writer: Arc::new(writes::Writer::new(rest.clone(), config.strategy)),
+        mapper: Mapper::new(client.clone()),
+        undeclared_children: config.undeclared_children,
         events,
         board: board.clone(),
         metrics: config.metrics,
@@ -101,7 +113,8 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
     let host = host::Host::new(shared, rest.clone(), config.target, config.discovery_interval);
     let said = CancellationToken::new();
     let silence = said.clone();
-    tasks.spawn_endless("events", events::write(rest, inbox, config.events, said));
+    let recorder = Recorder::new(rest, "metacontroller", config.events);
+    tasks.spawn_endless("events", events::write(recorder, inbox, said));
     tasks.spawn_endless("parent status", board.run(stop));
     let ready = config.ready;
     tasks.spawn_endless("controllers", async move {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kube::api::ApiResource;
+use machinery::names;
 use runtime::{ObjectKey, informer::Watched};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -223,6 +224,20 @@ pub fn without_managed_fields(object: &Value) -> Value {
         _ => (key.clone(), value.clone()),
     });
     Value::Object(trimmed.collect())
+}
+
+/// Whether a text can be a segment of a URL's path, and does not lead anywhere else: what hooks name goes into paths of
+/// requests that are made with more rights than a hook has.
+pub fn is_segment(text: &str) -> bool {
+    let ends_it = |c: char| matches!(c, '?' | '#' | '\\') || c.is_whitespace() || c.is_control();
+    !text.is_empty() && names::path_segment(text).is_empty() && !text.contains(ends_it)
+}
+
+/// Whether a text is `version` or `group/version`, fit for a path.
+pub fn is_api_version(text: &str) -> bool {
+    let mut parts = text.split('/');
+    let (first, second, third) = (parts.next(), parts.next(), parts.next());
+    first.is_some_and(is_segment) && second.is_none_or(is_segment) && third.is_none()
 }
 
 /// `prod/web` or `web`.

@@ -8,6 +8,7 @@
 //! * [`install`]: CustomResourceDefinitions, until they are served.
 //! * [`election`]: one leader among several processes, by a Lease.
 //! * [`metrics`], [`endpoints`], [`calls`], [`limiter`]: what a process counts and serves, and how hard it may ask.
+//! * [`events`]: Events on objects, counted and within bounds.
 //! * [`rest`], [`mapper`], [`feed`]: any resource as plain JSON, for components that learn at run time what they
 //!   handle: requests, discovery, projected watches.
 //!
@@ -18,6 +19,7 @@ pub mod calls;
 pub mod coalesce;
 pub mod election;
 pub mod endpoints;
+pub mod events;
 pub mod failure;
 pub mod feed;
 mod follow;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Requests a second on average, and how many may go at once.
+/// How often something may be done in a second on average, and how often at once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     /// Above 0.
@@ -16,22 +16,43 @@ pub struct Rate {
 
 /// Tokens that come at a rate and are kept up to the burst; each request takes one, on credit if there is none.
 #[derive(Clone, Debug)]
-struct Bucket {
+pub(crate) struct Bucket {
     rate: Rate,
     tokens: f64,
     at: Instant,
 }
 
 impl Bucket {
-    fn new(rate: Rate, now: Instant) -> Self {
+    pub(crate) fn new(rate: Rate, now: Instant) -> Self {
         Self { rate, tokens: f64::from(rate.burst), at: now }
     }
 
-    /// Takes one token and says how long it is until it exists.
-    fn reserve(&mut self, now: Instant) -> Duration {
+    fn fill(&mut self, now: Instant) {
         let new = now.saturating_duration_since(self.at).as_secs_f64() * self.rate.qps;
-        self.tokens = (self.tokens + new).min(f64::from(self.rate.burst)) - 1.0;
+        self.tokens = (self.tokens + new).min(f64::from(self.rate.burst));
         self.at = self.at.max(now);
+    }
+
+    /// Nobody has taken anything for long.
+    pub(crate) fn is_full(&mut self, now: Instant) -> bool {
+        self.fill(now);
+        self.tokens >= f64::from(self.rate.burst)
+    }
+
+    /// Takes one token, if there is one.
+    pub(crate) fn take(&mut self, now: Instant) -> bool {
+        self.fill(now);
+        let there = self.tokens >= 1.0;
+        if there {
+            self.tokens -= 1.0;
+        }
+        there
+    }
+
+    /// Takes one token and says how long it is until it exists.
+    pub(crate) fn reserve(&mut self, now: Instant) -> Duration {
+        self.fill(now);
+        self.tokens -= 1.0;
         if self.tokens >= 0.0 {
             return Duration::ZERO;
         }

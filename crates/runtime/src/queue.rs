@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backoff::exponential,
+    limiter::{Bucket, Rate},
     metrics::{QueueMetrics, Working},
     panic_text,
 };
@@ -34,6 +35,8 @@ struct Inner<K> {
     state: Mutex<State<K>>,
     wake: Notify,
     metrics: OnceLock<QueueMetrics>,
+    /// Of retries, all keys together.
+    limit: OnceLock<Mutex<Bucket>>,
 }
 
 struct State<K> {
@@ -101,8 +104,14 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             failures: HashMap::new(),
             sequence: 0,
         };
-        let (state, wake, metrics) = (Mutex::new(state), Notify::new(), OnceLock::new());
-        Self(Arc::new(Inner { base, max, state, wake, metrics }))
+        let (state, wake) = (Mutex::new(state), Notify::new());
+        Self(Arc::new(Inner { base, max, state, wake, metrics: OnceLock::new(), limit: OnceLock::new() }))
+    }
+
+    /// The same queue, in which retries of all keys together come at this rate at most. Only the first call counts.
+    pub fn limited(self, rate: Rate) -> Self {
+        let _ = self.0.limit.set(Mutex::new(Bucket::new(rate, Instant::now())));
+        self
     }
 
     /// The same queue, counted in `metrics` from now on. Only the first call counts.
@@ -151,7 +160,9 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         if let Some(metrics) = self.0.metrics.get() {
             metrics.retried();
         }
-        self.add_after(key, exponential(self.0.base, self.0.max, tries));
+        let own = exponential(self.0.base, self.0.max, tries);
+        let turn = self.0.limit.get().map(|limit| limit.lock().reserve(Instant::now()));
+        self.add_after(key, turn.map_or(own, |turn| own.max(turn)));
     }
 
     /// Forgets the failures of a key, after a success.
@@ -379,6 +390,26 @@ mod tests {
         queue.retry(7);
         drop(queue.next(&stop).await.unwrap());
         assert_eq!(start.elapsed().as_secs(), 1);
+    }
+
+    /// MC-143: retries of all keys together keep to the rate after a burst; what is added otherwise does not wait.
+    #[tokio::test(start_paused = true)]
+    async fn mc_143_retries_keep_to_a_rate() {
+        let (stop, start) = (CancellationToken::new(), Instant::now());
+        let queue = Queue::default().limited(Rate { qps: 10.0, burst: 100 });
+        for key in 0..150 {
+            queue.retry(key);
+        }
+        queue.add(1000);
+        assert_eq!(*queue.next(&stop).await.unwrap().key(), 1000);
+        for _ in 0..100 {
+            drop(queue.next(&stop).await.unwrap());
+        }
+        assert!(start.elapsed().as_millis() < 100, "the burst: {:?}", start.elapsed());
+        for _ in 100..150 {
+            drop(queue.next(&stop).await.unwrap());
+        }
+        assert_eq!(start.elapsed().as_secs(), 5);
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use runtime::{Coalescer, Next, Queue, Store};
 
 use super::{
-    events::{Extent, Said},
+    events::{Extent, Told},
     facts::BindingFacts,
     resolution::SpecDigest,
     verdict::{Progress, policy_status, same_status},
@@ -66,7 +66,7 @@ struct State {
     /// The version of the policy that our last addition of the finalizer made.
     finalizer: u64,
     /// What was said in Events.
-    said: Said,
+    said: Told,
     /// Why the Binding could not be written.
     failure: Option<String>,
 }
@@ -359,13 +359,13 @@ impl Syncer {
         let news = {
             let mut states = self.states.lock();
             let state = states.entry(name.clone()).or_default();
-            let news = state.said.news(old, &new, extent, Instant::now());
+            let news = state.said.news(old, &new, extent);
             state.status = Some((uid, new));
             news
         };
         for event in news {
             // An Event that gets lost is no reason to do anything again.
-            if let Err(error) = self.writes.event(&policy, &event).await {
+            if let Err(error) = self.writes.event(&policy, event).await {
                 tracing::debug!(policy = &**name, %error, "writing an Event");
             }
         }

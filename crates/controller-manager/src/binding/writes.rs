@@ -11,16 +11,18 @@ use kube::{
     core::request::Request,
 };
 use runtime::{
-    Light, failure,
+    Light,
+    events::Recorder,
+    failure,
     rest::{Gvr, Removal, Rest},
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{events::News, facts::BindingFacts};
-
-/// Where Events about cluster-scoped objects are kept.
-const EVENT_NAMESPACE: &str = "default";
+use super::{
+    events::{EVENTS, News},
+    facts::BindingFacts,
+};
 
 /// Why something could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +77,7 @@ pub(super) struct Writes {
     rest: Rest,
     policies: Gvr,
     bindings: Gvr,
-    events: Gvr,
+    events: Recorder,
 }
 
 /// A merge patch that makes a Binding's spec what it should be. An absent list is removed, hence the nulls.
@@ -111,11 +113,12 @@ fn unless_empty<T>(list: &[T]) -> Option<&[T]> {
 
 impl Writes {
     pub(super) fn new(client: Client) -> Self {
+        let rest = Rest::with_manager(client, BINDING_MANAGER);
         Self {
-            rest: Rest::with_manager(client, BINDING_MANAGER),
             policies: Gvr::new(CONTROL_GROUP, "v1alpha1", "bindingpolicies"),
             bindings: Gvr::new(CONTROL_GROUP, "v1alpha1", "bindings"),
-            events: Gvr::new("", "v1", "events"),
+            events: Recorder::new(rest.clone(), BINDING_MANAGER, EVENTS),
+            rest,
         }
     }
 
@@ -214,25 +217,9 @@ impl Writes {
         Ok(written.metadata.resource_version)
     }
 
-    /// Writes an Event about a policy; one that was written before is counted up.
-    pub(super) async fn event(&self, policy: &BindingPolicy, news: &News) -> Result<(), WriteError> {
-        let error = WriteError::of("writing an Event");
-        let (now, name) = (k8s_openapi::jiff::Timestamp::now(), news.name(policy));
-        match self.rest.find::<Value>(&self.events, EVENT_NAMESPACE, &name).await {
-            Ok(Some(old)) => {
-                let count = old.get("count").and_then(Value::as_i64).unwrap_or(1);
-                let patch = json!({"count": count.saturating_add(1), "lastTimestamp": now.to_string()});
-                let write =
-                    self.rest.merge::<serde::de::IgnoredAny>(&self.events, EVENT_NAMESPACE, &name, &patch);
-                unless_gone(write.await.map(|_| ())).map_err(error)
-            }
-            Ok(None) => {
-                let body = news.object(policy, &name, EVENT_NAMESPACE, now).to_string().into_bytes();
-                let write = self.rest.create::<serde::de::IgnoredAny>(&self.events, EVENT_NAMESPACE, body);
-                write.await.map(|_| ()).map_err(error)
-            }
-            Err(source) => Err(error(source)),
-        }
+    /// Writes an Event about a policy.
+    pub(super) async fn event(&self, policy: &BindingPolicy, news: News) -> Result<(), WriteError> {
+        self.events.record(&news.about(policy)).await.map_err(WriteError::of("writing an Event"))
     }
 
     /// Writes a policy's status.

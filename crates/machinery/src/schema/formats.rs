@@ -74,45 +74,12 @@ fn date_time(text: &str) -> bool {
 
 /// Go's durations (`1h30m`) and plain words (`3 days`).
 pub(crate) fn duration(text: &str) -> bool {
-    if go_duration_nanos(text).is_some() {
+    if crate::duration::nanos(text).is_some() {
         return true;
     }
     let Some((number, unit)) = text.split_once(' ') else { return false };
     let units = ["ns", "us", "ms", "s", "m", "h", "d", "w", "second", "minute", "hour", "day", "week"];
     number.parse::<i64>().is_ok() && units.iter().any(|u| unit.trim() == *u || unit.trim() == format!("{u}s"))
-}
-
-/// Nanoseconds of a Go duration (`-1.5h`, `300ms`, `1h2m3s`).
-pub(crate) fn go_duration_nanos(text: &str) -> Option<i64> {
-    let (sign, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (-1.0, rest),
-        None => (1.0, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if rest == "0" {
-        return Some(0);
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut total = 0.0;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest.get(..digits)?.parse().ok()?;
-        rest = rest.get(digits..)?;
-        let unit_end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        total += number
-            * match rest.get(..unit_end)? {
-                "ns" => 1.0,
-                "us" | "µs" | "μs" => 1e3,
-                "ms" => 1e6,
-                "s" => 1e9,
-                "m" => 60e9,
-                "h" => 3600e9,
-                _ => return None,
-            };
-        rest = rest.get(unit_end..)?;
-    }
-    (total < 9.2e18).then_some((sign * total) as i64)
 }
 
 fn cidr(text: &str) -> bool {

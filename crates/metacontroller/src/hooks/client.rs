@@ -220,8 +220,8 @@ impl HookClient {
             let now = Instant::now();
             let mut answers = self.answers.lock();
             answers.0.put(key, tag, value.clone(), now);
-            if let Some(expiry) =
-                etag.expiry.filter(|expiry| now.saturating_duration_since(answers.1) > *expiry)
+            if let Some((expiry, sweep)) = etag.expiry.zip(etag.sweep)
+                && now.saturating_duration_since(answers.1) > sweep
             {
                 answers.0.sweep(expiry, now);
                 answers.1 = now;
@@ -240,11 +240,7 @@ impl HookClient {
             .filter(|field| !self.fields.contains(field))
             .collect();
         if !unknown.is_empty() || !duplicates.is_empty() {
-            let text = format!(
-                "unknown fields [{}], duplicate fields [{}]",
-                unknown.join(", "),
-                duplicates.join(", ")
-            );
+            let text = format!("unknown fields [{}], duplicate fields [{}]", few(&unknown), few(&duplicates));
             if self.settings.strict {
                 return Err(HookError::Validation(text));
             }
@@ -264,6 +260,12 @@ fn retry_after(answer: &Answer) -> Option<Duration> {
     let pause = date.duration_since(jiff::Timestamp::now());
     let seconds = u64::try_from(pause.as_secs() + i64::from(pause.subsec_nanos() > 0)).ok()?;
     Some(Duration::from_secs(seconds)).filter(|pause| !pause.is_zero())
+}
+
+/// Some of many names, for a message.
+fn few<T: std::borrow::Borrow<str>>(names: &[T]) -> String {
+    let some: Vec<String> = names.iter().take(10).map(|name| excerpt(name.borrow().as_bytes())).collect();
+    some.join(", ") + if names.len() > some.len() { ", ..." } else { "" }
 }
 
 /// The first KiB of a body, for a message.

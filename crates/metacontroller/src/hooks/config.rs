@@ -71,6 +71,8 @@ pub struct Settings {
 pub struct Etag {
     /// Older answers are of no use.
     pub expiry: Option<Duration>,
+    /// How often those are dropped.
+    pub sweep: Option<Duration>,
 }
 
 /// Whom to trust and who we are.
@@ -156,23 +158,25 @@ impl Settings {
             Some("loose") => false,
             Some(other) => return Err(invalid(format!("responseUnMarshallMode {other:?}"))),
         };
-        let timeout = match webhook.timeout.as_deref().map(duration) {
+        let timeout = match webhook.timeout.as_deref() {
             None => TIMEOUT,
-            Some(Ok(Some(timeout))) => timeout,
-            Some(Ok(None)) => {
+            Some(text) => timeout(text).map_err(invalid)?.unwrap_or_else(|| {
                 tracing::info!(hook = kind.as_str(), "a timeout that is not positive means 10s");
                 TIMEOUT
-            }
-            Some(Err(why)) => return Err(invalid(format!("timeout: {why}"))),
+            }),
         };
         Ok(Self { kind, version, url, timeout, strict, etag: webhook.etag.as_ref().and_then(etag), endpoint })
     }
 }
 
 fn etag(config: &EtagConfig) -> Option<Etag> {
-    let expiry =
-        config.cache_timeout_seconds.and_then(|secs| u64::try_from(secs).ok()).filter(|secs| *secs > 0);
-    config.enabled.unwrap_or(false).then_some(Etag { expiry: expiry.map(Duration::from_secs) })
+    let period = |seconds: Option<i64>| {
+        let seconds = seconds.and_then(|secs| u64::try_from(secs).ok()).filter(|secs| *secs > 0);
+        seconds.map(Duration::from_secs)
+    };
+    let expiry = period(config.cache_timeout_seconds.map(Into::into));
+    let sweep = period(config.cache_cleanup_seconds.map(Into::into)).or(expiry);
+    config.enabled.unwrap_or(false).then_some(Etag { expiry, sweep })
 }
 
 fn url(webhook: &Webhook) -> Result<Uri, String> {
@@ -196,6 +200,13 @@ fn url(webhook: &Webhook) -> Result<Uri, String> {
     }
 }
 
+/// None if it is zero or less.
+fn timeout(text: &str) -> Result<Option<Duration>, String> {
+    let wrong = || format!("timeout: {text:?} is not a duration such as 500ms or 1m30s");
+    let nanos = machinery::duration::nanos(text).ok_or_else(wrong)?;
+    Ok(u64::try_from(nanos).ok().filter(|nanos| *nanos > 0).map(Duration::from_nanos))
+}
+
 /// The first entry for the host of `url` (MC-111).
 fn shared(url: &Uri, endpoints: &[EndpointConfig]) -> Endpoint {
     let host = url.host().unwrap_or_default().to_ascii_lowercase();
@@ -212,41 +223,6 @@ fn shared(url: &Uri, endpoints: &[EndpointConfig]) -> Endpoint {
         authorization: entry.authorization.clone(),
         basic: entry.basic_auth.clone(),
     })
-}
-
-/// Reads Go's durations (`1m30s`, `500ms`, `1.5h`); none if it is zero or less.
-pub fn duration(text: &str) -> Result<Option<Duration>, String> {
-    let wrong = || format!("{text:?} is not a duration such as 500ms or 1m30s");
-    let (negative, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if rest == "0" {
-        return Ok(None);
-    }
-    if rest.is_empty() {
-        return Err(wrong());
-    }
-    let mut seconds = 0.0;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
-        let (number, tail) = rest.split_at(digits);
-        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
-        let (unit, after) = tail.split_at(unit_end);
-        let factor = match unit {
-            "ns" => 1e-9,
-            "us" | "µs" | "μs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return Err(wrong()),
-        };
-        seconds += number.parse::<f64>().map_err(|_| wrong())? * factor;
-        rest = after;
-    }
-    let whole = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?;
-    Ok((!negative && !whole.is_zero()).then_some(whole))
 }
 
 #[cfg(test)]
@@ -346,10 +322,10 @@ mod tests {
         assert_eq!(found(json!({"url": "https://example.com", "caBundle": {"inline": "own"}})), "own");
     }
 
-    /// MC-200: durations are Go's.
+    /// MC-075, MC-101: timeouts are Go's durations; one that is not positive is none.
     #[test]
-    fn mc_200_durations() {
-        let ms = |text: &str| duration(text).map(|d| d.map(|d| d.as_millis()));
+    fn mc_075_timeouts() {
+        let ms = |text: &str| timeout(text).map(|d| d.map(|d| d.as_millis()));
         assert_eq!(ms("1m30s"), Ok(Some(90_000)));
         assert_eq!(ms("500ms"), Ok(Some(500)));
         assert_eq!(ms("1.5h"), Ok(Some(5_400_000)));
@@ -357,7 +333,7 @@ mod tests {
         assert_eq!(ms("0s"), Ok(None));
         assert_eq!(ms("-3s"), Ok(None));
         for bad in ["", "5", "s", "1x", "1s5", "..s", "1e3s"] {
-            assert!(duration(bad).is_err(), "{bad}");
+            assert!(timeout(bad).is_err(), "{bad}");
         }
     }
 }

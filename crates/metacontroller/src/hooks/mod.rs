@@ -9,6 +9,6 @@ mod transport;
 
 pub use cache::CacheKey;
 pub use client::{Call, HookClient, HookError, HookMetrics};
-pub use config::{Endpoint, HookKind, Settings, duration};
+pub use config::{Endpoint, HookKind, Settings};
 pub use connect::Proxies;
 pub use credentials::{Credentials, Material, Reference, follow};

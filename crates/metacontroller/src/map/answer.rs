@@ -124,6 +124,10 @@ fn desired(frame: Frame<'_>, item: &Value) -> Result<Desired, String> {
         return Err("metadata.name is required; generateName would make a new object with each call".into());
     }
     let name = text(named, "metadata.name")?;
+    let namespace = meta.and_then(|meta| meta.get("namespace")).and_then(Value::as_str).unwrap_or_default();
+    if !object::is_segment(&name) || !(namespace.is_empty() || object::is_segment(namespace)) {
+        return Err(format!("metadata: {:?} can't be a name", object::display(namespace, &name)));
+    }
     let declared = |served: &Served| served.kind == kind && served.gvr.api_version() == api_version;
     let Some(rule) = frame.outputs.iter().position(declared) else {
         return Err(format!("undeclared output type {kind}.{api_version}"));
@@ -220,6 +224,9 @@ mod tests {
             (map(json!({})), "metadata.name is required"),
             (map(json!({"name": 5})), "metadata.name is required"),
             (map(json!({"generateName": "a-"})), "generateName"),
+            (map(json!({"name": "../secrets/a"})), "can't be a name"),
+            (map(json!({"name": "a?dryRun=All"})), "can't be a name"),
+            (map(json!({"name": "a", "namespace": "ns1/secrets"})), "can't be a name"),
             (map(json!({"name": "a", "namespace": "other"})), "wrong namespace"),
             (map(json!({"name": "good"})), "duplicate output"),
             (map(json!({"name": "good", "namespace": "ns1"})), "duplicate output"),

@@ -200,6 +200,9 @@ impl Shared {
     /// A resource as it is served now.
     pub(crate) async fn served(&self, api_version: &str, resource: &str) -> Result<Served, NotStarted> {
         let wanted = gvr(api_version, resource);
+        if !object::is_api_version(api_version) || !object::is_segment(resource) {
+            return Err(NotStarted::spec(format!("{resource:?} of {api_version:?} can't be a resource")));
+        }
         match discover(self.writer.rest().client(), &wanted).await {
             Ok(Some(served)) => Ok(served),
             Ok(None) => Err(NotStarted::missing(format!("{resource} of {api_version} is not served"))),

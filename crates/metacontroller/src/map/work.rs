@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use runtime::rest::Rest;
+use runtime::{events::Events, rest::Rest};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +15,6 @@ use super::{
 use crate::{
     board::Board,
     cache::{Expected, Sight},
-    events::Events,
     hooks::{Call, HookClient, HookError, HookKind},
     lanes::Outcome,
     object::{self, Object},

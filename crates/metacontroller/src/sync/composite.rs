@@ -12,7 +12,7 @@ use runtime::{Next, rest::message_of};
 use serde_json::{Value, json};
 
 use super::{
-    decide::{self, Children, Claim, Rest},
+    decide::{self, Children, Claim, Rest, Wanted},
     rolling::{self, Revision, Roll},
     shell::{Base, Failure, Key, Syncer},
 };
@@ -20,10 +20,7 @@ use crate::{
     apply::loosely_equal,
     cache::{Cache, Following},
     hooks::HookClient,
-    map::{
-        answer::Desired,
-        group::{self, Write},
-    },
+    map::group::{self, Write},
     object::{self, Object},
     resource::Served,
 };
@@ -84,7 +81,7 @@ impl Syncer for Composite {
             }
         }
         let selector = decide::composite_selector(&parent.value, self.generate_selector)?;
-        let observed = self.claim(key.0, &parent, &selector).await?;
+        let observed = self.claim(&parent, &selector).await?;
         let finalizing = finalizes && (object::is_terminating(&parent.value) || !selected);
         let hook = if finalizing { &base.hooks.finalize } else { &base.hooks.sync };
         let Some(hook) = hook else { return Err(Failure::Text("no sync hook defined".into())) };
@@ -93,29 +90,24 @@ impl Syncer for Composite {
             !object::is_terminating(&parent.value)
                 || (finalizes && object::has_finalizer(&parent.value, &base.finalizer))
         });
-        let (rest, desired) = match rolls {
+        let (rest, wanted) = match rolls {
             Some(rollout) => self.roll(rollout, &asked).await?,
             None => self.ask(&asked, &parent.value, "").await?,
         };
-        let manage = decide::may_manage(&parent.value, &base.finalizer, finalizing);
         if finalizing && rest.finalized {
             match base.finalizer(key.0, &parent, false).await? {
                 Some(changed) => parent = changed,
                 None => return Ok(Next::OnChange),
             }
         }
-        decide::check_labels(&desired, &selector)?;
-        let managed = if manage {
-            let server_side = base.shared.writer.strategy().is_server_side();
-            let observed = base.as_wanted(&desired, observed).await?;
-            let writes =
-                decide::manage(&parent.value, &desired, &observed, |rule| base.method(rule), server_side);
-            base.carry_out(writes).await
+        decide::check_labels(&wanted, &selector)?;
+        let managed = if decide::may_manage(&parent.value, &base.finalizer, finalizing) {
+            base.manage(&parent.value, &wanted, observed).await
         } else {
             Ok(())
         };
         self.status(key, &parent, rest.status.unwrap_or_default()).await?;
-        managed?;
+        managed.map_err(Failure::Text)?;
         Ok(base.again(rest.again_after))
     }
 }
@@ -132,33 +124,28 @@ struct Asked<'a> {
 impl Composite {
     /// Asks about a parent as it is at a revision (MC §3.5). The wanted children carry their labels and match the
     /// selector.
-    async fn ask(
-        &self,
-        asked: &Asked<'_>,
-        parent: &Value,
-        part: &str,
-    ) -> Result<(Rest, Vec<Desired>), Failure> {
+    async fn ask(&self, asked: &Asked<'_>, parent: &Value, part: &str) -> Result<(Rest, Wanted), Failure> {
         let base = &self.base;
         let request = json!({
             "controller": *base.object.lock().clone(),
             "parent": parent,
             "children": base.child_map(asked.hook, asked.parent, asked.observed),
-            "related": base.related(asked.parent).await?,
+            "related": base.related(parent, part).await?,
             "finalizing": asked.finalizing,
         });
         let answer = base.ask(asked.hook, asked.parent, part, &request).await?;
         let rest = decide::rest(&answer)?;
-        let mut desired = decide::wanted(&answer, "children", parent, &base.child_resources)?;
-        self.label(parent, &mut desired);
-        Ok((rest, desired))
+        let mut wanted = decide::wanted(base.frame("children", parent), &answer)?;
+        self.label(parent, &mut wanted);
+        Ok((rest, wanted))
     }
 
     /// Asks about each revision there is, moves at most one child on, and writes down which child is where before any
     /// child is touched (MC-151, MC-155). Costs a hook call for each revision.
-    async fn roll(&self, rollout: &Rollout, asked: &Asked<'_>) -> Result<(Rest, Vec<Desired>), Failure> {
+    async fn roll(&self, rollout: &Rollout, asked: &Asked<'_>) -> Result<(Rest, Wanted), Failure> {
         let (base, parent) = (&self.base, &asked.parent.value);
         let Some(served) = base.parents.first().map(|rule| &rule.served) else { return Err(Failure::Quiet) };
-        let mut all = self.revisions(rollout, asked.parent);
+        let mut all = self.revisions(rollout, served, asked).await?;
         let patch = rolling::patch_of(parent, &rollout.paths);
         match all.iter().position(|revision| loosely_equal(&revision.patch, &patch)) {
             Some(index) => all.swap(0, index),
@@ -167,17 +154,22 @@ impl Composite {
                 all.insert(0, Revision { name, patch, ..Revision::default() });
             }
         }
+        if let Some(related) = &base.related {
+            let names: Vec<&str> = all.iter().map(|revision| revision.name.as_str()).collect();
+            related.keep(asked.parent.uid(), &names);
+        }
         let parents: Vec<Value> =
             all.iter().map(|revision| rolling::patched(parent, &revision.patch, &rollout.paths)).collect();
         let calls =
             parents.iter().zip(&all).map(|(parent, revision)| self.ask(asked, parent, &revision.name));
         let mut rests = Vec::new();
-        let mut answers = Vec::new();
+        let (mut answers, mut strays) = (Vec::new(), None);
         for answer in join_all(calls).await {
-            let (rest, desired) = answer?;
-            decide::check_labels(&desired, asked.selector)?;
+            let (rest, wanted) = answer?;
+            decide::check_labels(&wanted, asked.selector)?;
             rests.push(rest);
-            answers.push(desired);
+            answers.push(wanted.desired);
+            strays.get_or_insert(wanted.strays);
         }
         let kind = |rule: usize| {
             base.child_resources.get(rule).map(|served| served.kind.clone()).unwrap_or_default()
@@ -191,13 +183,33 @@ impl Composite {
         rest.finalized = rests.iter().all(|rest| rest.finalized);
         rest.again_after = rests.iter().filter_map(|rest| rest.again_after).reduce(f64::min);
         rolling::set_condition(rest.status.get_or_insert_default(), step.condition);
-        Ok((rest, step.desired))
+        Ok((rest, Wanted { desired: step.desired, strays: strays.unwrap_or_default() }))
     }
 
-    fn revisions(&self, rollout: &Rollout, parent: &Object) -> Vec<Revision> {
-        let owned = rollout.cache.owned(parent.uid()).into_iter().map(|(.., object)| object);
+    /// The revisions of a parent. Those that nobody controls and that have its labels are taken back, as its children are
+    /// (MC-150); its own stay its own whatever their labels are: they are all there is to know which child is where.
+    async fn revisions(
+        &self,
+        rollout: &Rollout,
+        served: &Served,
+        asked: &Asked<'_>,
+    ) -> Result<Vec<Revision>, Failure> {
+        let (parent, cache) = (asked.parent, &rollout.cache);
+        let selector = rolling::selector(asked.selector, served);
+        let mut orphans = cache.candidates(object::namespace(&parent.value), &selector);
+        orphans.retain(|o| decide::claim(&parent.value, &selector, &o.value) == Claim::Adopt);
+        if !orphans.is_empty() && self.is_alive(parent).await? {
+            for orphan in orphans {
+                let body = group::owned(orphan.value.clone(), &parent.value);
+                let made = self.base.shared.writer.update(&rollout.served, &body).await;
+                if let Some(expected) = made.map_err(|refused| refused.text)? {
+                    cache.caught_up(&expected, CATCH_UP).await;
+                }
+            }
+        }
+        let owned = cache.owned(parent.uid()).into_iter().map(|(.., object)| object);
         let live = owned.filter(|object| !object::is_terminating(&object.value));
-        live.map(|object| rolling::read(&object, &self.base.child_resources)).collect()
+        Ok(live.map(|object| rolling::read(&object, &self.base.child_resources)).collect())
     }
 
     /// Brings the ControllerRevisions to what they are to be; old ones without children go.
@@ -275,24 +287,19 @@ impl Composite {
         }
     }
 
-    fn label(&self, parent: &Value, desired: &mut [Desired]) {
+    fn label(&self, parent: &Value, wanted: &mut Wanted) {
         if !self.generate_selector {
             return;
         }
-        for one in desired {
-            if let Some(labels) = object::metadata_map(&mut one.body, "labels") {
+        for body in wanted.bodies_mut() {
+            if let Some(labels) = object::metadata_map(body, "labels") {
                 labels.entry(CONTROLLER_UID_LABEL).or_insert_with(|| object::uid(parent).into());
             }
         }
     }
 
     /// Claims, adopts and releases (MC-145). One look at the parent on the server if there is anything to adopt.
-    async fn claim(
-        &self,
-        index: usize,
-        parent: &Object,
-        selector: &LabelSelector,
-    ) -> Result<Children, Failure> {
+    async fn claim(&self, parent: &Object, selector: &LabelSelector) -> Result<Children, Failure> {
         let base = &self.base;
         let (mut children, mut changes) = (Children::new(), Vec::new());
         for (rule, child_rule) in base.children.iter().enumerate() {
@@ -320,7 +327,7 @@ impl Composite {
             return Ok(children);
         }
         if changes.iter().any(|change| matches!(change, Write::Adopt { .. }))
-            && !self.is_alive(index, parent).await?
+            && !self.is_alive(parent).await?
         {
             changes.retain(|change| !matches!(change, Write::Adopt { .. }));
         }
@@ -342,8 +349,8 @@ impl Composite {
         Ok(children)
     }
 
-    async fn is_alive(&self, index: usize, parent: &Object) -> Result<bool, Failure> {
-        let Some(rule) = self.base.parents.get(index) else { return Ok(false) };
+    async fn is_alive(&self, parent: &Object) -> Result<bool, Failure> {
+        let Some(rule) = self.base.parents.first() else { return Ok(false) };
         let (rest, served) = (self.base.shared.writer.rest(), &rule.served);
         let namespace = served.place(&parent.key().namespace);
         let live = rest.find::<Value>(&served.gvr, namespace, &parent.key().name).await;

@@ -49,58 +49,120 @@ pub fn rest(answer: &Value) -> Result<Rest, String> {
     Ok(Rest { status, again_after, finalized })
 }
 
+/// The objects an answer asks for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Wanted {
+    /// Those that a rule declares, where the parent may have them.
+    pub desired: Vec<Desired>,
+    /// The rest, as they were given but for what hooks may not say.
+    pub strays: Vec<Value>,
+}
+
+impl Wanted {
+    /// All bodies.
+    pub fn bodies(&self) -> impl Iterator<Item = &Value> {
+        self.desired.iter().map(|one| &one.body).chain(&self.strays)
+    }
+
+    /// All bodies, to be changed.
+    pub fn bodies_mut(&mut self) -> impl Iterator<Item = &mut Value> {
+        self.desired.iter_mut().map(|one| &mut one.body).chain(&mut self.strays)
+    }
+}
+
+/// What an answer is checked against.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// `children` or `attachments`.
+    pub field: &'static str,
+    /// Whose they are.
+    pub parent: &'a Value,
+    /// What rules declare.
+    pub declared: &'a [Served],
+    /// What would never be seen again is taken all the same (MC-149).
+    pub undeclared: bool,
+}
+
 /// Reads a list of wanted objects. An absent one is empty: everything goes, as with the original. What would never be
-/// seen again is refused (MC-149).
-pub fn wanted(
-    answer: &Value,
-    field: &str,
-    parent: &Value,
-    declared: &[Served],
-) -> Result<Vec<Desired>, String> {
+/// seen again is refused, unless that is allowed (MC-149).
+pub fn wanted(frame: Frame<'_>, answer: &Value) -> Result<Wanted, String> {
+    let field = frame.field;
     let list = match answer.get(field) {
         None | Some(Value::Null) => &[][..],
         Some(Value::Array(list)) => list,
         Some(_) => return Err(format!("{field} must be a list")),
     };
     let mut seen = HashSet::new();
-    let mut all = Vec::new();
+    let mut all = Wanted::default();
     for (index, item) in list.iter().enumerate() {
         if item.is_null() {
             continue;
         }
-        let desired = one(item, parent, declared).map_err(|why| format!("{field}[{index}]: {why}"))?;
-        if !seen.insert(desired.place.clone()) {
+        let is_new = match one(item, frame.parent, frame.declared) {
+            Ok(desired) => {
+                let is_new = seen.insert(Ok(desired.place.clone()));
+                all.desired.push(desired);
+                is_new
+            }
+            Err(Fault::Stray(_)) if frame.undeclared => {
+                let facts = [
+                    object::api_version(item),
+                    object::kind(item),
+                    object::namespace(item),
+                    object::name(item),
+                ];
+                all.strays.push(apply::sanitized(item.clone()));
+                seen.insert(Err(facts))
+            }
+            Err(Fault::Stray(why) | Fault::Wrong(why)) => return Err(format!("{field}[{index}]: {why}")),
+        };
+        if !is_new {
             return Err(format!(
                 "{field}[{index}]: {} {} is there twice",
                 object::kind(item),
-                desired.place.name
+                object::name(item)
             ));
         }
-        all.push(desired);
     }
     Ok(all)
 }
 
-fn one(item: &Value, parent: &Value, declared: &[Served]) -> Result<Desired, String> {
+/// What is wrong with a wanted object.
+enum Fault {
+    /// It makes no sense.
+    Wrong(String),
+    /// It could be made, but would never be seen again.
+    Stray(String),
+}
+
+fn one(item: &Value, parent: &Value, declared: &[Served]) -> Result<Desired, Fault> {
     let (kind, name) = (object::kind(item), object::name(item));
     if kind.is_empty() || object::api_version(item).is_empty() || name.is_empty() {
-        return Err("apiVersion, kind and metadata.name are required".into());
+        return Err(Fault::Wrong("apiVersion, kind and metadata.name are required".into()));
+    }
+    let place = object::namespace(item);
+    if !object::is_segment(name) || !(place.is_empty() || object::is_segment(place)) {
+        return Err(Fault::Wrong(format!("metadata: {:?} can't be a name", object::display(place, name))));
+    }
+    if !object::is_api_version(object::api_version(item)) {
+        return Err(Fault::Wrong(format!("{:?} is no apiVersion", object::api_version(item))));
     }
     let (group, _) = object::api_version(item).split_once('/').unwrap_or_default();
     let of_kind = |served: &Served| served.kind == kind && served.gvr.group == group;
     let rule = declared.iter().position(of_kind);
-    let rule = rule.ok_or_else(|| format!("undeclared type {kind}.{}", object::api_version(item)))?;
+    let undeclared = || Fault::Stray(format!("undeclared type {kind}.{}", object::api_version(item)));
+    let rule = rule.ok_or_else(undeclared)?;
     let namespaced = declared.get(rule).is_some_and(|served| served.namespaced);
     let (asked, own) = (object::namespace(item), object::namespace(parent));
     let namespace = match (namespaced, asked) {
         (false, _) if !own.is_empty() => {
-            return Err(format!("{kind} is cluster-scoped, the parent has a namespace"));
+            return Err(Fault::Stray(format!("{kind} is cluster-scoped, the parent has a namespace")));
         }
         (false, _) => String::new(),
-        (true, "") if own.is_empty() => return Err("metadata.namespace is required".into()),
+        (true, "") if own.is_empty() => return Err(Fault::Wrong("metadata.namespace is required".into())),
         (true, "") => own.to_owned(),
         (true, asked) if !own.is_empty() && asked != own => {
-            return Err(format!("wrong namespace {asked:?}: the parent is in {own:?}"));
+            return Err(Fault::Stray(format!("wrong namespace {asked:?}: the parent is in {own:?}")));
         }
         (true, asked) => asked.to_owned(),
     };
@@ -203,12 +265,12 @@ pub fn released(child: &Value, uid: &str) -> Value {
 }
 
 /// The first child that the parent would not see again (MC-146).
-pub fn check_labels(desired: &[Desired], selector: &LabelSelector) -> Result<(), String> {
-    match desired.iter().find(|one| !selector.matches_labels(object::labels(&one.body))) {
-        Some(one) => Err(format!(
+pub fn check_labels(wanted: &Wanted, selector: &LabelSelector) -> Result<(), String> {
+    match wanted.bodies().find(|body| !selector.matches_labels(object::labels(body))) {
+        Some(body) => Err(format!(
             "labels on desired child {} {} don't match parent selector",
-            object::kind(&one.body),
-            object::display(&one.place.namespace, &one.place.name),
+            object::kind(body),
+            object::display(object::namespace(body), object::name(body)),
         )),
         None => Ok(()),
     }
@@ -331,22 +393,39 @@ mod tests {
         }
     }
 
-    /// MC-149: what would never be seen again is refused; absence means nothing is wanted.
+    /// MC-149: what would never be seen again is refused, unless that is allowed; absence means nothing is wanted.
     #[test]
     fn mc_149_wanted_children() {
         let parent = json!({"metadata": {"namespace": "n", "uid": "p"}});
-        let read = |item: Value| wanted(&json!({"children": [item]}), "children", &parent, &maps());
+        let declared = maps();
+        let frame =
+            |undeclared| Frame { field: "children", parent: &parent, declared: &declared, undeclared };
+        let all = |list: Value, allowed: bool| wanted(frame(allowed), &json!({"children": list}));
+        let read = |item: Value| all(json!([item]), false);
         let good = read(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})).unwrap();
-        assert_eq!(good[0].place.namespace, "n");
-        for bad in [
+        assert_eq!(good.desired[0].place.namespace, "n");
+        let strays = [
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}),
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "m"}}),
+        ];
+        let wrong = [
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}),
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "../secrets/a"}}),
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a", "namespace": ".."}}),
+            json!({"apiVersion": "v1/namespaces/m", "kind": "Secret", "metadata": {"name": "a"}}),
             json!("x"),
-        ] {
+        ];
+        for bad in strays.iter().chain(&wrong) {
             assert!(read(bad.clone()).is_err(), "{bad}");
         }
-        assert_eq!(wanted(&json!({}), "children", &parent, &maps()), Ok(vec![]));
+        for bad in wrong {
+            assert!(all(json!([bad]), true).is_err(), "{bad}");
+        }
+        let allowed = all(json!(strays), true).unwrap();
+        assert_eq!((allowed.desired.len(), &allowed.strays[..]), (0, &strays[..]));
+        let twice = all(json!([strays[0], strays[0]]), true).unwrap_err();
+        assert_eq!(twice, "children[1]: Secret a is there twice");
+        assert_eq!(wanted(frame(false), &json!({})), Ok(Wanted::default()));
     }
 
     /// MC-172: strings are set, nulls removed, the rest stays.

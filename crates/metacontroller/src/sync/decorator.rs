@@ -60,14 +60,14 @@ impl Syncer for Decorator {
             "controller": *base.object.lock().clone(),
             "object": target.value,
             "attachments": base.child_map(hook, &target, &observed),
-            "related": base.related(&target).await?,
+            "related": base.related(&target.value, "").await?,
             "finalizing": finalizing,
         });
         let answer = base.ask(hook, &target, "", &request).await?;
         let rest = decide::rest(&answer)?;
-        let mut desired = decide::wanted(&answer, "attachments", &target.value, &base.child_resources)?;
-        for one in &mut desired {
-            if let Some(annotations) = object::metadata_map(&mut one.body, "annotations") {
+        let mut wanted = decide::wanted(base.frame("attachments", &target.value), &answer)?;
+        for body in wanted.bodies_mut() {
+            if let Some(annotations) = object::metadata_map(body, "annotations") {
                 annotations.insert(DECORATOR_ANNOTATION.into(), (&*base.name).into());
             }
         }
@@ -77,11 +77,7 @@ impl Syncer for Decorator {
             return Ok(Next::OnChange);
         }
         if manage {
-            let server_side = base.shared.writer.strategy().is_server_side();
-            let observed = base.as_wanted(&desired, observed).await?;
-            let writes =
-                decide::manage(&target.value, &desired, &observed, |rule| base.method(rule), server_side);
-            base.carry_out(writes).await?;
+            base.manage(&target.value, &wanted, observed).await?;
         }
         Ok(base.again(rest.again_after))
     }

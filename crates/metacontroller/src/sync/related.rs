@@ -45,11 +45,15 @@ pub enum Missing {
     NotYet,
 }
 
+/// UID of a parent, and which revision of it was asked about (empty without rolling updates).
+type Asker = (Text, Text);
+
 #[derive(Default)]
 struct Index {
-    parents: HashMap<Text, Known>,
+    /// By UID and revision.
+    parents: HashMap<Text, HashMap<Text, Known>>,
     /// Where an event of a resource looks for parents.
-    slots: HashMap<(Gvr, Slot), HashSet<Text>>,
+    slots: HashMap<(Gvr, Slot), HashSet<Asker>>,
     followed: HashMap<Gvr, (Served, Arc<Cache>, Following)>,
 }
 
@@ -102,18 +106,22 @@ impl Index {
                 look.push(Slot::Labelled(label.as_str().into(), value.as_str().unwrap_or_default().into()));
             }
             for slot in look {
-                for uid in self.slots.get(&(gvr.clone(), slot)).into_iter().flatten() {
-                    let rules = self.parents.get(uid).into_iter().flat_map(|known| &known.rules);
+                for asker in self.slots.get(&(gvr.clone(), slot)).into_iter().flatten() {
+                    let rules = self.known(asker).into_iter().flat_map(|known| &known.rules);
                     let mut of_resource = rules.filter(|(served, _)| served.gvr == *gvr);
                     if of_resource
                         .any(|(_, rule)| rule.matches(&object.value, |name| self.namespace_labels(name)))
                     {
-                        found.insert(uid.clone());
+                        found.insert(asker.0.clone());
                     }
                 }
             }
         }
         found
+    }
+
+    fn known(&self, (uid, part): &Asker) -> Option<&Known> {
+        self.parents.get(uid)?.get(part)
     }
 
     fn namespace_labels(&self, name: &str) -> Value {
@@ -122,14 +130,27 @@ impl Index {
         found.map(|namespace| object::labels(&namespace.value).clone()).unwrap_or_default()
     }
 
-    fn forget(&mut self, uid: &Text) {
-        let Some(known) = self.parents.remove(uid) else { return };
+    /// Forgets a parent but for these of its revisions.
+    fn forget(&mut self, uid: &Text, but_for: &[&str]) {
+        let all = self.parents.get(uid).into_iter().flat_map(HashMap::keys);
+        let going: Vec<Text> = all.filter(|part| !but_for.contains(&&***part)).cloned().collect();
+        for part in going {
+            self.forget_one(&(uid.clone(), part));
+        }
+    }
+
+    fn forget_one(&mut self, asker: &Asker) {
+        let Some(parts) = self.parents.get_mut(&asker.0) else { return };
+        let Some(known) = parts.remove(&asker.1) else { return };
+        if parts.is_empty() {
+            self.parents.remove(&asker.0);
+        }
         for (served, rule) in &known.rules {
             for slot in slots(rule) {
                 let at = (served.gvr.clone(), slot);
-                if let Some(uids) = self.slots.get_mut(&at) {
-                    uids.remove(uid);
-                    if uids.is_empty() {
+                if let Some(askers) = self.slots.get_mut(&at) {
+                    askers.remove(asker);
+                    if askers.is_empty() {
                         self.slots.remove(&at);
                     }
                 }
@@ -144,43 +165,38 @@ impl Related {
         Self { shared, hook, index: Arc::default(), wake }
     }
 
-    /// A parent is gone.
-    pub fn forget(&self, uid: &str) {
-        self.index.lock().forget(&uid.into());
+    /// Of a parent, only these revisions are left; none of one that is gone.
+    pub fn keep(&self, uid: &str, revisions: &[&str]) {
+        self.index.lock().forget(&uid.into(), revisions);
     }
 
-    /// The objects related to a parent, as they go into a request. Calls the hook when the parent's generation is new to
-    /// it or the last answer is old (MC-113).
-    pub async fn of(&self, controller: &Value, parent: &Object) -> Result<Value, Missing> {
-        let uid: Text = parent.uid().into();
-        let generation = object::generation(&parent.value);
+    /// The objects related to a parent as it is at a revision, as they go into a request. Calls the hook when the parent's
+    /// generation is new to it or the last answer is old (MC-113), once for each revision (MC-151).
+    pub async fn of(&self, controller: &Value, parent: &Value, revision: &str) -> Result<Value, Missing> {
+        let asker: Asker = (object::uid(parent).into(), revision.into());
+        let generation = object::generation(parent);
         let fresh = {
             let index = self.index.lock();
-            let known = index.parents.get(&uid);
+            let known = index.known(&asker);
             known.is_some_and(|known| known.generation == generation && known.since.elapsed() < FRESH)
         };
         if !fresh {
-            self.ask(controller, parent, &uid, generation).await?;
+            self.ask(controller, parent, &asker).await?;
         }
-        self.collect(parent, &uid)
+        self.collect(parent, &asker)
     }
 
-    async fn ask(
-        &self,
-        controller: &Value,
-        parent: &Object,
-        uid: &Text,
-        generation: i64,
-    ) -> Result<(), Missing> {
-        let body = json!({"controller": controller, "parent": parent.value});
-        let call = Call { key: (self.hook.settings().kind, uid.clone(), "".into()), body: &body };
+    async fn ask(&self, controller: &Value, parent: &Value, asker: &Asker) -> Result<(), Missing> {
+        let body = json!({"controller": controller, "parent": parent});
+        let (uid, revision) = asker.clone();
+        let call = Call { key: (self.hook.settings().kind, uid, revision), body: &body };
         let answer = self.hook.call(call).await.map_err(Missing::Hook)?;
         let version = self.hook.settings().version;
         let mut found = Vec::new();
-        for rule in rules::read(&answer).map_err(Missing::Rules)? {
+        for rule in rules::read(&answer, self.hook.settings().strict).map_err(Missing::Rules)? {
             let served = self.shared.served(&rule.api_version, &rule.resource).await;
             let served = served.map_err(|why| Missing::Rules(why.text))?;
-            let namespace = object::namespace(&parent.value);
+            let namespace = object::namespace(parent);
             let rule = rule.scoped(&served, namespace, version).map_err(Missing::Rules)?;
             found.push((served, rule));
         }
@@ -191,13 +207,14 @@ impl Related {
             }
         }
         let mut index = self.index.lock();
-        index.forget(uid);
+        index.forget_one(asker);
         for (served, rule) in &found {
             for slot in slots(rule) {
-                index.slots.entry((served.gvr.clone(), slot)).or_default().insert(uid.clone());
+                index.slots.entry((served.gvr.clone(), slot)).or_default().insert(asker.clone());
             }
         }
-        index.parents.insert(uid.clone(), Known { generation, since: Instant::now(), rules: found });
+        let known = Known { generation: object::generation(parent), since: Instant::now(), rules: found };
+        index.parents.entry(asker.0.clone()).or_default().insert(asker.1.clone(), known);
         Ok(())
     }
 
@@ -215,10 +232,9 @@ impl Related {
                 let mut uids = index.concerned(&gvr, change);
                 if of_namespaces && relabelled(change) {
                     // MC-118: the choice of namespaces may be another now.
-                    let choosing = index
-                        .parents
-                        .iter()
-                        .filter(|(_, known)| known.rules.iter().any(|(_, rule)| rule.namespaces.is_some()));
+                    let chooses =
+                        |known: &Known| known.rules.iter().any(|(_, rule)| rule.namespaces.is_some());
+                    let choosing = index.parents.iter().filter(|(_, parts)| parts.values().any(chooses));
                     uids.extend(choosing.map(|(uid, _)| uid.clone()));
                 }
                 uids
@@ -230,9 +246,9 @@ impl Related {
         self.index.lock().followed.entry(served.gvr.clone()).or_insert((served.clone(), cache, following));
     }
 
-    fn collect(&self, parent: &Object, uid: &Text) -> Result<Value, Missing> {
+    fn collect(&self, parent: &Value, asker: &Asker) -> Result<Value, Missing> {
         let index = self.index.lock();
-        let Some(known) = index.parents.get(uid) else { return Ok(json!({})) };
+        let Some(known) = index.known(asker) else { return Ok(json!({})) };
         let mut groups: Vec<(&Served, Vec<Value>)> = Vec::new();
         for (served, rule) in &known.rules {
             let Some((_, cache, _)) = index.followed.get(&served.gvr) else { return Err(Missing::NotYet) };
@@ -257,7 +273,7 @@ impl Related {
                 None => groups.push((served, objects)),
             }
         }
-        Ok(object_map(self.hook.settings().version, object::namespace(&parent.value), groups))
+        Ok(object_map(self.hook.settings().version, object::namespace(parent), groups))
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
 };
 
 use apis::metacontroller::{REVISION_GROUP_LABEL, REVISION_RESOURCE_LABEL, StatusConditionCheck};
+use machinery::selector::{LabelOp, LabelRequirement, LabelSelector};
 use serde_json::{Map, Value, json};
 use sha1::{Digest, Sha1};
 
@@ -101,6 +102,17 @@ pub fn name_of(parent: &Served, uid: &str, patch: &Value) -> String {
         name.push_str(&format!("{byte:02x}"));
     }
     name
+}
+
+/// Which ControllerRevisions are a parent's: those with the labels of its children, and that of its kind (MC-150).
+pub fn selector(of_children: &LabelSelector, parent: &Served) -> LabelSelector {
+    let own = [(REVISION_GROUP_LABEL, &parent.gvr.group), (REVISION_RESOURCE_LABEL, &parent.gvr.plural)];
+    let own = own.into_iter().map(|(key, value)| LabelRequirement {
+        key: key.to_owned(),
+        op: LabelOp::Equals,
+        values: std::iter::once(value.clone()).collect(),
+    });
+    LabelSelector::from_requirements(own.chain(of_children.requirements().iter().cloned()).collect())
 }
 
 /// Reads a ControllerRevision.

@@ -22,8 +22,12 @@ pub struct Rule {
     pub namespaces: Option<LabelSelector>,
 }
 
-/// Reads an answer of a customize hook.
-pub fn read(answer: &Value) -> Result<Vec<Rule>, String> {
+/// Fields of a rule.
+const FIELDS: [&str; 6] =
+    ["apiVersion", "resource", "labelSelector", "namespaceSelector", "namespace", "names"];
+
+/// Reads an answer of a customize hook. Where it is `strict`, so are its rules.
+pub fn read(answer: &Value, strict: bool) -> Result<Vec<Rule>, String> {
     if !answer.is_object() {
         return Err("the answer is not a JSON object".into());
     }
@@ -33,7 +37,16 @@ pub fn read(answer: &Value) -> Result<Vec<Rule>, String> {
         Some(_) => return Err("relatedResources must be a list".into()),
     };
     let rules = list.iter().enumerate();
-    rules.map(|(index, rule)| one(rule).map_err(|why| format!("relatedResources[{index}]: {why}"))).collect()
+    let read = |rule: &Value| match unknown(rule).filter(|_| strict) {
+        Some(field) => Err(format!("unknown field {field}")),
+        None => one(rule),
+    };
+    rules.map(|(index, rule)| read(rule).map_err(|why| format!("relatedResources[{index}]: {why}"))).collect()
+}
+
+fn unknown(rule: &Value) -> Option<&str> {
+    let fields = rule.as_object().into_iter().flatten().map(|(field, _)| field.as_str());
+    fields.into_iter().find(|field| !FIELDS.contains(field))
 }
 
 fn one(rule: &Value) -> Result<Rule, String> {
@@ -119,7 +132,7 @@ mod tests {
         let read_one = |more: Value| {
             let mut rule = json!({"apiVersion": "v1", "resource": "configmaps"});
             rule.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            read(&json!({"relatedResources": [rule]})).map(|mut rules| rules.remove(0))
+            read(&json!({"relatedResources": [rule]}), false).map(|mut rules| rules.remove(0))
         };
         assert!(read_one(json!({"names": ["a"], "labelSelector": {}})).is_err());
         assert!(read_one(json!({"names": ["a"], "namespaceSelector": {}})).is_err());
@@ -128,7 +141,10 @@ mod tests {
             read_one(json!({"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Foo"}]}}))
                 .is_err()
         );
-        assert_eq!(read(&json!({})), Ok(vec![]));
+        assert_eq!(read(&json!({}), true), Ok(vec![]));
+        let odd = json!({"relatedResources": [{"apiVersion": "v1", "resource": "configmaps", "name": "a"}]});
+        assert!(read(&odd, false).is_ok(), "MC-104: ignored where it is loose");
+        assert_eq!(read(&odd, true).unwrap_err(), "relatedResources[0]: unknown field name");
         let maps = Served {
             gvr: Gvr::new("", "v1", "configmaps"),
             kind: "ConfigMap".into(),

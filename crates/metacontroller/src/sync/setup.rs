@@ -14,7 +14,7 @@ use apis::metacontroller::{
 };
 use machinery::selector::LabelSelector;
 use parking_lot::Mutex;
-use runtime::Queue;
+use runtime::{Queue, limiter::Rate};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -39,6 +39,8 @@ use crate::{
 
 /// Retries of a parent: as the original's rate limiter.
 const RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1000));
+/// Of all parents of a controller together (MC-143).
+const RETRIES: Rate = Rate { qps: 10.0, burst: 100 };
 
 struct Parts<'a> {
     kind: &'static str,
@@ -269,7 +271,9 @@ impl Parts<'_> {
             parents: self.parents,
             hooks,
             related,
-            queue: Queue::new(RETRY.0, RETRY.1).observed(shared.metrics.queue((self.kind, name))),
+            queue: Queue::new(RETRY.0, RETRY.1)
+                .limited(RETRIES)
+                .observed(shared.metrics.queue((self.kind, name))),
             stop,
             started: AtomicBool::default(),
             runs: [AtomicU64::new(0), AtomicU64::new(0)],

@@ -20,8 +20,9 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    decide::Children,
+    decide::{self, Children, Frame, Wanted},
     related::{Missing, Related},
+    strays,
 };
 use crate::{
     cache::{Cache, Expected},
@@ -42,6 +43,8 @@ use crate::{
 const CATCH_UP: Duration = Duration::from_secs(5);
 /// Tries of a write that others get in the way of.
 const TRIES: u32 = 5;
+/// Pause after the first of them; five times as long after each further one, as client-go has it.
+const CONTENDED: Duration = Duration::from_millis(10);
 
 /// A parent: index of its resource, and its key.
 pub type Key = (usize, ObjectKey);
@@ -231,7 +234,7 @@ impl Base {
         }
         let (Some(new), Some(rule)) = (new, self.parents.get(index)) else {
             if let (Some(old), Some(related)) = (old, &self.related) {
-                related.forget(old.uid());
+                related.keep(old.uid(), &[]);
             }
             return;
         };
@@ -310,11 +313,11 @@ impl Base {
         hook.call(Call { key, body }).await.map_err(|error| hook_failure(hook, &error))
     }
 
-    /// Related objects of a parent, `{}` without a customize hook.
-    pub async fn related(&self, parent: &Object) -> Result<Value, Failure> {
+    /// Related objects of a parent at a revision, `{}` without a customize hook.
+    pub async fn related(&self, parent: &Value, revision: &str) -> Result<Value, Failure> {
         let Some(related) = &self.related else { return Ok(json!({})) };
         let controller = self.object.lock().clone();
-        match related.of(&controller, parent).await {
+        match related.of(&controller, parent, revision).await {
             Ok(found) => Ok(found),
             Err(Missing::NotYet) => Err(Failure::Quiet),
             Err(Missing::Rules(why)) => Err(Failure::Text(format!("customize hook: {why}"))),
@@ -337,6 +340,27 @@ impl Base {
     /// How children of a rule are changed.
     pub fn method(&self, rule: usize) -> Method {
         self.children.get(rule).map(|rule| rule.method).unwrap_or_default()
+    }
+
+    /// What answers about a parent are checked against.
+    pub fn frame<'a>(&'a self, field: &'static str, parent: &'a Value) -> Frame<'a> {
+        let undeclared = self.shared.undeclared_children;
+        Frame { field, parent, declared: &self.child_resources, undeclared }
+    }
+
+    /// Turns what is observed into what is wanted (MC-120).
+    pub async fn manage(&self, parent: &Value, wanted: &Wanted, observed: Children) -> Result<(), String> {
+        let writer = &self.shared.writer;
+        let observed = self.as_wanted(&wanted.desired, observed).await?;
+        let method = |rule| self.method(rule);
+        let server_side = writer.strategy().is_server_side();
+        let writes = decide::manage(parent, &wanted.desired, &observed, method, server_side);
+        let managed = self.carry_out(writes).await;
+        let made = strays::make(writer, &self.shared.mapper, parent, &wanted.strays).await;
+        match (managed, made) {
+            (Err(one), Err(other)) => Err(format!("{one}; {other}")),
+            (managed, made) => managed.and(made),
+        }
     }
 
     /// Makes the writes in their order; a refused one does not stop the others (MC-120). Waits until the caches show
@@ -387,7 +411,7 @@ impl Base {
     /// What is observed, in the versions in which it is wanted: children are the same in whatever version of their kind a
     /// hook speaks of them, and can be compared in one version only (MC-121). One request for each child that the hook
     /// wants in another version than the declared one.
-    pub async fn as_wanted(&self, desired: &[Desired], mut observed: Children) -> Result<Children, Failure> {
+    pub async fn as_wanted(&self, desired: &[Desired], mut observed: Children) -> Result<Children, String> {
         for one in desired {
             let declared = self.child_resources.get(one.place.rule).map(|served| served.gvr.api_version());
             if declared.is_none_or(|declared| declared == object::api_version(&one.body)) {
@@ -400,7 +424,7 @@ impl Base {
             };
             let (namespace, name) = (served.place(&one.place.namespace), &one.place.name);
             let live = self.shared.writer.rest().find::<Value>(&served.gvr, namespace, name).await;
-            let live = live.map_err(|error| Failure::Text(message_of(&error)))?;
+            let live = live.map_err(|error| message_of(&error))?;
             if let Some(live) = live.filter(|live| object::uid(live) == child.uid()) {
                 *child = Arc::new(Object::new(live));
             }
@@ -452,7 +476,11 @@ impl Base {
         let Some(rule) = self.parents.get(rule) else { return Ok(None) };
         let (rest, served) = (self.shared.writer.rest(), &rule.served);
         let (namespace, name) = (served.place(&parent.key().namespace), &parent.key().name);
-        for _ in 0..TRIES {
+        for attempt in 0..TRIES {
+            if attempt > 0 {
+                // A parent that has just been made is written to by several hands at once.
+                tokio::time::sleep(CONTENDED * 5_u32.pow(attempt - 1)).await;
+            }
             let live: Option<Value> =
                 rest.find(&served.gvr, namespace, name).await.map_err(|error| message_of(&error))?;
             let Some(mut live) = live.filter(|live| object::uid(live) == parent.uid()) else {

@@ -4,33 +4,18 @@ use serde_json::{Value, json};
 
 use crate::{
     hook::{Hook, Reply, Seen},
-    world::{FOOS, MAPS, SECRETS, World, app, gvr, map, until, when},
+    world::{
+        DECORATORS, FOOS, MAPS, SECRETS, World, app, decorator, foo, gvr, in_place, map, until, versioned,
+        when,
+    },
 };
 
-const COMPOSITES: &str = "metacontroller.k8s.io/v1alpha1/compositecontrollers";
-const DECORATORS: &str = "metacontroller.k8s.io/v1alpha1/decoratorcontrollers";
-
 async fn composite(hook: &Hook, children: Value, hooks: Value) -> World {
-    let world = World::start().await;
-    let mut all = json!({"sync": {"webhook": {"url": format!("{}/sync", hook.url)}}});
-    for (name, hook) in hooks.as_object().unwrap() {
-        all[name] = hook.clone();
-    }
-    let object = json!({
-        "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "CompositeController", "metadata": {"name": "cc1"},
-        "spec": {"parentResource": {"apiVersion": "example.com/v1", "resource": "foos"}, "childResources": children, "hooks": all},
-    });
-    world.create(COMPOSITES, object).await;
-    world
+    World::with_composite(&hook.url, &["sync"], json!({"childResources": children, "hooks": hooks})).await
 }
 
-fn in_place(api_version: &str, resource: &str) -> Value {
-    json!({"apiVersion": api_version, "resource": resource, "updateStrategy": {"method": "InPlace"}})
-}
-
-async fn foo(world: &World, spec: Value) -> Value {
-    let foo = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": "p", "namespace": "ns1"}, "spec": spec});
-    world.create(FOOS, foo).await
+async fn parent(world: &World, spec: Value) -> Value {
+    world.create(FOOS, foo("p", spec)).await
 }
 
 /// A child as the `spec.v` of its parent or target says.
@@ -52,7 +37,7 @@ async fn mc_120_deletions_first_and_errors_collected() {
     .await;
     let world = composite(&hook, json!([in_place("v1", "configmaps")]), json!({})).await;
     let theirs = world.create(MAPS, map("ns1", "theirs", json!({}), "theirs")).await;
-    foo(&world, json!({"selector": app("x"), "v": "1", "children": ["old", "held"]})).await;
+    parent(&world, json!({"selector": app("x"), "v": "1", "children": ["old", "held"]})).await;
     world.has(MAPS, "ns1", vec!["held", "old", "theirs"]).await;
     world.merge(MAPS, "ns1", "held", json!({"metadata": {"finalizers": ["example.com/hold"]}})).await;
     world.delete(MAPS, "ns1", "held").await;
@@ -95,18 +80,8 @@ async fn mc_121_another_version_is_the_same_child() {
     .await;
     let children = json!([in_place("example.com/v1", "docs"), {"apiVersion": "v1", "resource": "secrets"}]);
     let world = composite(&hook, children, json!({})).await;
-    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": open}}}});
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "docs.example.com"},
-        "spec": {
-            "group": "example.com", "scope": "Namespaced",
-            "names": {"kind": "Doc", "plural": "docs", "singular": "doc", "listKind": "DocList"},
-            "versions": [version("v1", true), version("v2", false)],
-        },
-    });
-    world.create("apiextensions.k8s.io/v1/customresourcedefinitions", definition).await;
-    foo(&world, json!({"selector": app("x"), "v": "1"})).await;
+    world.define(versioned("Doc", "docs", &["v1", "v2"])).await;
+    parent(&world, json!({"selector": app("x"), "v": "1"})).await;
     let find =
         async || -> Option<Value> { world.rest.find(&gvr("example.com/v1/docs"), "ns1", "d").await.ok()? };
     let made = until("made", &find).await;
@@ -144,7 +119,7 @@ async fn mc_118_labels_of_namespaces_count() {
     let world = composite(&hook, json!([in_place("v1", "configmaps")]), customize).await;
     let far = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "far", "namespace": "ns2"}});
     world.create(SECRETS, far).await;
-    foo(&world, json!({"selector": app("x")})).await;
+    parent(&world, json!({"selector": app("x")})).await;
     let last = || {
         hook.seen().into_iter().rfind(|seen| seen.path == "/sync").map(|seen| seen.body["related"].clone())
     };
@@ -158,17 +133,6 @@ async fn mc_118_labels_of_namespaces_count() {
     world.merge("v1/namespaces", "", "ns2", json!({"metadata": {"labels": {"on": null}}})).await;
     when("synced without it again", || shown(false)).await;
     world.end().await;
-}
-
-fn decorator(hooks: Value) -> Value {
-    json!({
-        "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "DecoratorController", "metadata": {"name": "d1"},
-        "spec": {
-            "resources": [{"apiVersion": "example.com/v1", "resource": "foos"}],
-            "attachments": [in_place("v1", "configmaps")],
-            "hooks": hooks,
-        },
-    })
 }
 
 /// MC-175: attachments of a target on its way out are looked after only while it is being finalized; without any hook,
@@ -188,7 +152,8 @@ async fn mc_175_attachments_on_the_way_out() {
     .await;
     let world = World::start().await;
     let url = |path: &str| json!({"webhook": {"url": format!("{}/{path}", hook.url)}});
-    world.create(DECORATORS, decorator(json!({"sync": url("sync")}))).await;
+    let foos = json!({"apiVersion": "example.com/v1", "resource": "foos"});
+    world.create(DECORATORS, decorator("d1", &hook.url, &["sync"], foos)).await;
     let held = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": "p", "namespace": "ns1", "finalizers": ["example.com/hold"]}, "spec": {"v": "1"}});
     world.create(FOOS, held).await;
     world.has(MAPS, "ns1", vec!["one"]).await;
@@ -204,7 +169,7 @@ async fn mc_175_attachments_on_the_way_out() {
     // With a finalize hook they are looked after to the end.
     let both = json!({"spec": {"hooks": {"sync": url("sync"), "finalize": url("finalize")}}});
     world.merge(DECORATORS, "", "d1", both).await;
-    foo(&world, json!({"v": "1"})).await;
+    parent(&world, json!({"v": "1"})).await;
     let finalizer =
         |o: &Value| o["metadata"]["finalizers"] == json!(["metacontroller.io/decoratorcontroller-d1"]);
     world.sees("the finalizer", FOOS, "ns1", "p", finalizer).await;

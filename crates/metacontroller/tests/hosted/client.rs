@@ -239,3 +239,28 @@ async fn mc_204_names_are_timed() {
         assert!(line.is_some_and(|line| line.ends_with(&count)), "{event}: {text}");
     }
 }
+
+/// MC-070, MC-103, MC-104: answers made to hurt are refused by a message of bounded length: depth without end, numbers beyond
+/// all bounds, a hundred thousand doubled fields.
+#[tokio::test]
+async fn mc_104_answers_made_to_hurt() {
+    let doubled = format!("{{{}\"outputs\": []}}", "\"a\": 1, ".repeat(100_000));
+    let strange = format!("{{\"{}\": 1, \"outputs\": []}}", "x".repeat(1 << 20));
+    let cases: Vec<(Vec<u8>, Is)> = vec![
+        ("[".repeat(1 << 20).into_bytes(), |error| matches!(error, HookError::Decode(_))),
+        (b"{\"outputs\": [1e999999]}".to_vec(), |error| matches!(error, HookError::Decode(_))),
+        (b"{\"outputs\": []} trailing".to_vec(), |error| matches!(error, HookError::Decode(_))),
+        (doubled.into_bytes(), |error| matches!(error, HookError::Validation(_))),
+        (strange.into_bytes(), |error| matches!(error, HookError::Validation(_))),
+    ];
+    let hook = Hook::start(|_| raw(200, vec![], "")).await;
+    let strict = json!({"url": hook.url, "responseUnMarshallMode": "strict"});
+    let client = client(strict, &Proxies::default());
+    for (index, (body, is)) in cases.into_iter().enumerate() {
+        let body = Bytes::from(body);
+        hook.script(move |_| Reply::Raw { status: 200, headers: vec![], body: body.clone() });
+        let error = call(&client).await.unwrap_err();
+        let text = error.to_string();
+        assert!(is(&error) && text.len() < 20_000, "case {index}: {} bytes, {text:.200}", text.len());
+    }
+}

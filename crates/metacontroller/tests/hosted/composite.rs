@@ -4,26 +4,10 @@ use serde_json::{Value, json};
 
 use crate::{
     hook::{Hook, Reply, Seen},
-    world::{FOOS, MAPS, SECRETS, World, app, gvr, map, tag, when},
+    world::{COMPOSITES, FOOS, MAPS, SECRETS, World, app, composite, foo, gvr, map, secret, tag, when},
 };
 
-const COMPOSITES: &str = "metacontroller.k8s.io/v1alpha1/compositecontrollers";
 const FINALIZER: &str = "metacontroller.io/compositecontroller-cc1";
-
-fn controller(hook: &Hook, hooks: &[&str], more: Value) -> Value {
-    let urls = hooks
-        .iter()
-        .map(|name| ((*name).to_owned(), json!({"webhook": {"url": format!("{}/{name}", hook.url)}})));
-    let mut spec = json!({
-        "parentResource": {"apiVersion": "example.com/v1", "resource": "foos"},
-        "childResources": [{"apiVersion": "v1", "resource": "configmaps", "updateStrategy": {"method": "InPlace"}}],
-        "hooks": urls.collect::<serde_json::Map<_, _>>(),
-    });
-    for (key, value) in more.as_object().unwrap() {
-        spec[key] = value.clone();
-    }
-    json!({"apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "CompositeController", "metadata": {"name": "cc1"}, "spec": spec})
-}
 
 /// One child `<parent>-child` with the parent's `spec.v`, labelled as the parent selects.
 fn child(seen: &Seen) -> Value {
@@ -38,14 +22,8 @@ fn sync(seen: &Seen) -> Reply {
     Reply::Json(json!({"status": {"children": count}, "children": [child(seen)]}))
 }
 
-async fn world(hook: &Hook, hooks: &[&str], more: Value) -> World {
-    let world = World::start().await;
-    world.create(COMPOSITES, controller(hook, hooks, more)).await;
-    world
-}
-
-async fn foo(world: &World, name: &str, spec: Value) -> Value {
-    world.create(FOOS, json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name, "namespace": "ns1"}, "spec": spec})).await
+async fn parent(world: &World, name: &str, spec: Value) -> Value {
+    world.create(FOOS, foo(name, spec)).await
 }
 
 /// MC-A-70, MC-112, MC-142: the request, the child, the status; MC-053: changes in place.
@@ -56,8 +34,8 @@ async fn mc_a_70_children_and_status() {
         {"apiVersion": "v1", "resource": "configmaps", "updateStrategy": {"method": "InPlace"}},
         {"apiVersion": "v1", "resource": "secrets"},
     ]);
-    let world = world(&hook, &["sync"], json!({"childResources": children})).await;
-    let parent = foo(&world, "p", json!({"selector": app("x"), "v": "1"})).await;
+    let world = World::with_composite(&hook.url, &["sync"], json!({"childResources": children})).await;
+    let parent = parent(&world, "p", json!({"selector": app("x"), "v": "1"})).await;
     let made = world.sees("the child", MAPS, "ns1", "p-child", |_| true).await;
     assert_eq!(made["metadata"]["ownerReferences"][0]["uid"], parent["metadata"]["uid"]);
     assert!(!tag(&made, "last-applied-configuration").is_empty());
@@ -96,12 +74,12 @@ async fn mc_a_71_claiming() {
         Reply::Json(json!({"children": have.values().collect::<Vec<_>>()}))
     })
     .await;
-    let world = world(&hook, &["sync"], json!({})).await;
+    let world = World::with_composite(&hook.url, &["sync"], json!({})).await;
     let mut theirs = map("ns1", "theirs", json!({"app": "x"}), "1");
     theirs["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "v1", "kind": "Q", "name": "q", "uid": "q", "controller": true}]);
     world.create(MAPS, theirs).await;
-    let parent = foo(&world, "p", json!({"selector": app("x")})).await;
+    let parent = parent(&world, "p", json!({"selector": app("x")})).await;
     world.create(MAPS, map("ns1", "orphan", json!({"app": "x"}), "1")).await;
     let ours = |o: &Value| o["metadata"]["ownerReferences"][0]["uid"] == parent["metadata"]["uid"];
     world.sees("adopted", MAPS, "ns1", "orphan", ours).await;
@@ -120,8 +98,8 @@ async fn mc_a_71_claiming() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_72_selectors() {
     let hook = Hook::start(sync).await;
-    let world = world(&hook, &["sync"], json!({})).await;
-    foo(&world, "p", json!({"selector": {}, "v": "1"})).await;
+    let world = World::with_composite(&hook.url, &["sync"], json!({})).await;
+    parent(&world, "p", json!({"selector": {}, "v": "1"})).await;
     world
         .event(
             "SyncError",
@@ -134,7 +112,7 @@ async fn mc_a_72_selectors() {
         child["metadata"]["labels"] = json!({"app": "other"});
         Reply::Json(json!({"children": [child]}))
     });
-    foo(&world, "q", json!({"selector": app("x"), "v": "1"})).await;
+    parent(&world, "q", json!({"selector": app("x"), "v": "1"})).await;
     world
         .event("SyncError", "labels on desired child ConfigMap ns1/q-child don't match parent selector")
         .await;
@@ -151,9 +129,12 @@ async fn mc_a_72_selectors() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_73_refusals() {
     let hook = Hook::start(sync).await;
-    let world =
-        world(&hook, &["sync"], json!({"parentResource": {"apiVersion": "v1", "resource": "configmaps"}}))
-            .await;
+    let world = World::with_composite(
+        &hook.url,
+        &["sync"],
+        json!({"parentResource": {"apiVersion": "v1", "resource": "configmaps"}}),
+    )
+    .await;
     world.event("SyncError", "does not have subresource 'Status' enabled").await;
     let made: Result<Value, _> = world
         .rest
@@ -180,8 +161,8 @@ async fn mc_a_74_finalize_in_order() {
         Reply::Json(json!({"children": children, "finalized": have.is_empty()}))
     })
     .await;
-    let world = world(&hook, &["sync", "finalize"], json!({})).await;
-    foo(&world, "p", json!({"selector": app("x")})).await;
+    let world = World::with_composite(&hook.url, &["sync", "finalize"], json!({})).await;
+    parent(&world, "p", json!({"selector": app("x")})).await;
     world.has(MAPS, "ns1", vec!["a", "b", "c"]).await;
     assert_eq!(hook.seen()[0].body["parent"]["metadata"]["finalizers"], json!([FINALIZER]));
     hook.quiet().await;
@@ -205,8 +186,8 @@ async fn mc_a_74_finalize_in_order() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_119_finalizers_come_and_go() {
     let hook = Hook::start(sync).await;
-    let world = world(&hook, &["sync", "finalize"], json!({})).await;
-    foo(&world, "p", json!({"selector": app("x"), "v": "1"})).await;
+    let world = World::with_composite(&hook.url, &["sync", "finalize"], json!({})).await;
+    parent(&world, "p", json!({"selector": app("x"), "v": "1"})).await;
     let has = |o: &Value| o["metadata"]["finalizers"] == json!([FINALIZER]);
     world.sees("the finalizer", FOOS, "ns1", "p", has).await;
     world.merge(COMPOSITES, "", "cc1", json!({"spec": {"hooks": {"finalize": null}}})).await;
@@ -232,11 +213,11 @@ async fn mc_a_78_related_objects() {
         _ => Reply::Json(json!({})),
     })
     .await;
-    let world = world(&hook, &["sync", "customize"], json!({})).await;
-    let secret = |name: &str, value: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "ns1"}, "stringData": {"v": value}});
+    let world = World::with_composite(&hook.url, &["sync", "customize"], json!({})).await;
+    let secret = |name: &str, value: &str| secret("ns1", name, json!({"v": value}));
     world.create(SECRETS, secret("s1", "1")).await;
-    foo(&world, "p", json!({"selector": app("x"), "wants": "s1"})).await;
-    foo(&world, "q", json!({"selector": app("y"), "wants": "s2"})).await;
+    parent(&world, "p", json!({"selector": app("x"), "wants": "s1"})).await;
+    parent(&world, "q", json!({"selector": app("y"), "wants": "s2"})).await;
     let syncs = |name: &str| {
         hook.seen()
             .into_iter()
@@ -256,7 +237,7 @@ async fn mc_a_78_related_objects() {
     assert_eq!((syncs("p").len(), syncs("q").len(), hook.paths("/customize")), (1, 1, 0));
     assert!(syncs("q")[0].body["related"]["Secret.v1"].get("s2").is_some());
     // Another namespace needs v2.
-    foo(&world, "r", json!({"selector": app("z"), "wants": "s3", "from": "ns2"})).await;
+    parent(&world, "r", json!({"selector": app("z"), "wants": "s3", "from": "ns2"})).await;
     world.event("SyncError", "hook version v2 allows it").await;
     world.merge(COMPOSITES, "", "cc1", json!({"spec": {"hooks": {"customize": {"version": "v2"}}}})).await;
     let far = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s3", "namespace": "ns2"}});
@@ -271,8 +252,8 @@ async fn mc_a_78_related_objects() {
 async fn mc_a_81_status_changes_may_be_ignored() {
     let hook = Hook::start(|_| Reply::Json(json!({"status": {"x": 1}}))).await;
     let quiet = json!({"parentResource": {"apiVersion": "example.com/v1", "resource": "foos", "ignoreStatusChanges": true}});
-    let world = world(&hook, &["sync"], quiet).await;
-    foo(&world, "p", json!({"selector": app("x")})).await;
+    let world = World::with_composite(&hook.url, &["sync"], quiet).await;
+    parent(&world, "p", json!({"selector": app("x")})).await;
     world.status(FOOS, "ns1", "p", json!({"x": 1, "observedGeneration": 1})).await;
     hook.quiet().await;
     hook.clear();
@@ -297,136 +278,9 @@ async fn mc_a_79_objects_of_the_original_are_picked_up() {
     child["metadata"]["annotations"] = json!({"metacontroller.k8s.io/last-applied-configuration": last});
     child["metadata"]["ownerReferences"] = json!([{"apiVersion": "example.com/v1", "kind": "Foo", "name": "p", "uid": parent["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true}]);
     world.create(MAPS, child).await;
-    world.create(COMPOSITES, controller(&hook, &["sync", "finalize"], json!({}))).await;
+    world.create(COMPOSITES, composite(&hook.url, &["sync", "finalize"], json!({}))).await;
     when("synced", || hook.count() > 0).await;
     hook.quiet().await;
     assert_eq!(world.writes(), Vec::<String>::new());
-    world.end().await;
-}
-
-const SNAPSHOTS: &str = "snapshot.storage.k8s.io/v1/volumesnapshots";
-const REVISIONS: &str = "metacontroller.k8s.io/v1alpha1/controllerrevisions";
-
-async fn ready(world: &World, name: &str) {
-    world
-        .merge_status(
-            SNAPSHOTS,
-            "ns1",
-            name,
-            json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}),
-        )
-        .await;
-}
-
-fn updated(reason: &'static str) -> impl Fn(&Value) -> bool {
-    move |parent| {
-        let list = parent["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        list.iter().any(|one| one["type"] == json!("Updated") && one["reason"] == json!(reason))
-    }
-}
-
-/// Three children `a`, `b`, `c` with the parent's template and size.
-fn three(seen: &Seen) -> Reply {
-    let parent = &seen.body["parent"];
-    let labels = &parent["spec"]["selector"]["matchLabels"];
-    let children: Vec<_> = ["a", "b", "c"]
-        .iter()
-        .map(|name| {
-            json!({"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
-                "metadata": {"name": name, "labels": labels, "annotations": {"size": parent["spec"]["size"]}},
-                "spec": {"v": parent["spec"]["template"]["v"]}})
-        })
-        .collect();
-    Reply::Json(json!({"children": children, "status": {"seen": true}}))
-}
-
-/// MC-A-75, MC-A-76, MC-150 to MC-156: one child at a time, each after the one before is ready; a child that is lost
-/// meanwhile comes back at its old revision; other fields apply at once and make no revision. With both versions of
-/// hooks, whose names of children differ.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mc_a_75_rolling_recreate() {
-    for version in ["v1", "v2"] {
-        let hook = Hook::start(three).await;
-        let strategy = json!({"method": "RollingRecreate", "statusChecks": {"conditions": [{"type": "Ready", "status": "True"}]}});
-        let more = json!({
-            "parentResource": {"apiVersion": "example.com/v1", "resource": "foos", "revisionHistory": {"fieldPaths": ["spec.template"]}},
-            "childResources": [{"apiVersion": "snapshot.storage.k8s.io/v1", "resource": "volumesnapshots", "updateStrategy": strategy}],
-            "hooks": {"sync": {"version": version, "webhook": {"url": format!("{}/sync", hook.url)}}},
-        });
-        let world = world(&hook, &[], more).await;
-        foo(&world, "p", json!({"selector": app("x"), "size": "s", "template": {"v": "1"}})).await;
-        world.has(SNAPSHOTS, "ns1", vec!["a", "b", "c"]).await;
-        for name in ["a", "b", "c"] {
-            ready(&world, name).await;
-        }
-        world.sees("all at the latest", FOOS, "ns1", "p", updated("OnLatestRevision")).await;
-        assert_eq!(world.names(REVISIONS, "ns1").await.len(), 1);
-        hook.quiet().await;
-        world.merge(FOOS, "ns1", "p", json!({"spec": {"template": {"v": "2"}}})).await;
-        let at = |v: &'static str| move |o: &Value| o["spec"]["v"] == json!(v);
-        world.sees("a is moved", SNAPSHOTS, "ns1", "a", at("2")).await;
-        world.sees("waiting for a", FOOS, "ns1", "p", updated("RolloutWaiting")).await;
-        let revisions = world.list(REVISIONS, "ns1").await;
-        assert_eq!(revisions.len(), 2);
-        let mut held: Vec<_> =
-            revisions.iter().map(|r| r["children"][0]["names"].as_array().unwrap().len()).collect();
-        held.sort_unstable();
-        assert_eq!(held, [1, 2]);
-        let lost = world.get(SNAPSHOTS, "ns1", "c").await.unwrap();
-        world.delete(SNAPSHOTS, "ns1", "c").await;
-        let back = world
-            .sees("c is back", SNAPSHOTS, "ns1", "c", |o| o["metadata"]["uid"] != lost["metadata"]["uid"])
-            .await;
-        assert_eq!(back["spec"]["v"], json!("1"));
-        ready(&world, "c").await;
-        hook.quiet().await;
-        assert_eq!(world.get(SNAPSHOTS, "ns1", "b").await.unwrap()["spec"]["v"], json!("1"));
-        ready(&world, "a").await;
-        world.sees("b is moved", SNAPSHOTS, "ns1", "b", at("2")).await;
-        hook.quiet().await;
-        assert_eq!(world.get(SNAPSHOTS, "ns1", "c").await.unwrap()["spec"]["v"], json!("1"));
-        ready(&world, "b").await;
-        world.sees("c is moved", SNAPSHOTS, "ns1", "c", at("2")).await;
-        ready(&world, "c").await;
-        let done = world.sees("all at the latest", FOOS, "ns1", "p", updated("OnLatestRevision")).await;
-        assert_eq!(done["status"]["seen"], json!(true));
-        world.has(REVISIONS, "ns1", vec![world.names(REVISIONS, "ns1").await.last().unwrap()]).await;
-        world.end().await;
-    }
-}
-
-/// MC-A-76, MC-150, MC-155: fields outside of the revision apply to all children at once.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mc_a_76_other_fields_apply_at_once() {
-    let hook = Hook::start(three).await;
-    let more = json!({
-        "parentResource": {"apiVersion": "example.com/v1", "resource": "foos", "revisionHistory": {"fieldPaths": ["spec.template"]}},
-        "childResources": [{"apiVersion": "snapshot.storage.k8s.io/v1", "resource": "volumesnapshots", "updateStrategy": {"method": "RollingInPlace"}}],
-    });
-    let world = world(&hook, &["sync"], more).await;
-    foo(&world, "p", json!({"selector": app("x"), "size": "s", "template": {"v": "1"}})).await;
-    world.has(SNAPSHOTS, "ns1", vec!["a", "b", "c"]).await;
-    world.sees("all at the latest", FOOS, "ns1", "p", updated("OnLatestRevision")).await;
-    hook.quiet().await;
-    let revision = world.names(REVISIONS, "ns1").await;
-    world.merge(FOOS, "ns1", "p", json!({"spec": {"size": "m"}})).await;
-    for name in ["a", "b", "c"] {
-        world
-            .sees("the new size", SNAPSHOTS, "ns1", name, |o| {
-                o["metadata"]["annotations"]["size"] == json!("m")
-            })
-            .await;
-    }
-    hook.quiet().await;
-    assert_eq!(world.names(REVISIONS, "ns1").await, revision);
-    world.merge(FOOS, "ns1", "p", json!({"spec": {"template": {"v": "2"}}})).await;
-    for name in ["a", "b", "c"] {
-        world.sees("the new template", SNAPSHOTS, "ns1", name, |o| o["spec"]["v"] == json!("2")).await;
-    }
-    world.sees("all at the latest", FOOS, "ns1", "p", updated("OnLatestRevision")).await;
-    crate::world::until("one revision", || async {
-        (world.names(REVISIONS, "ns1").await.len() == 1).then_some(())
-    })
-    .await;
     world.end().await;
 }

@@ -4,23 +4,12 @@ use serde_json::{Value, json};
 
 use crate::{
     hook::{Hook, Reply, Seen},
-    world::{FOOS, MAPS, World, tag, until, when},
+    world::{DECORATORS, FOOS, MAPS, World, decorator, tag, until, when},
 };
 
-const DECORATORS: &str = "metacontroller.k8s.io/v1alpha1/decoratorcontrollers";
-
+/// Its hooks are below its name.
 fn controller(name: &str, hook: &Hook, hooks: &[&str], resource: Value) -> Value {
-    let urls = hooks
-        .iter()
-        .map(|path| ((*path).to_owned(), json!({"webhook": {"url": format!("{}/{name}/{path}", hook.url)}})));
-    json!({
-        "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "DecoratorController", "metadata": {"name": name},
-        "spec": {
-            "resources": [resource],
-            "attachments": [{"apiVersion": "v1", "resource": "configmaps", "updateStrategy": {"method": "InPlace"}}],
-            "hooks": urls.collect::<serde_json::Map<_, _>>(),
-        },
-    })
+    decorator(name, &format!("{}/{name}", hook.url), hooks, resource)
 }
 
 fn foos() -> Value {

@@ -13,9 +13,7 @@ use crate::{
 const MANY: usize = 300;
 
 async fn many(hook: &Hook, more: Value) -> World {
-    let world = World::start().await;
-    world.controller("mc1", &hook.url, more).await;
-    world.foo("p", app("x")).await;
+    let world = World::with_parent(&hook.url, more).await;
     for i in 0..MANY {
         world.input(&format!("i{i}"), json!({"app": "x"}), "1").await;
     }

@@ -13,20 +13,13 @@ use serde_json::{Value, json};
 
 use crate::{
     hook::{Hook, Reply, copier, outputs},
-    world::{FOOS, MAPS, SECRETS, World, app, map, when},
+    world::{FOOS, MAPS, SECRETS, World, app, map, versioned, when},
 };
 
 const A: &str = "configmaps/ns1/a";
 
 fn nothing() -> Reply {
     Reply::Json(json!({"outputs": []}))
-}
-
-async fn parent(hook: &Hook, more: Value) -> World {
-    let world = World::start().await;
-    world.controller("mc1", &hook.url, more).await;
-    world.foo("p", app("x")).await;
-    world
 }
 
 /// MC-004: the resource of the parents may be one of inputs, as may cluster-scoped ones; no object is an input of itself.
@@ -65,7 +58,7 @@ async fn mc_004_parents_and_cluster_scoped_objects_as_inputs() {
 async fn mc_012_one_selector_and_one_input_a_call() {
     let hook = Hook::start(|_| nothing()).await;
     let both = json!({"inputResources": [{"apiVersion": "v1", "resource": "configmaps"}, {"apiVersion": "v1", "resource": "secrets"}]});
-    let world = parent(&hook, both).await;
+    let world = World::with_parent(&hook.url, both).await;
     for (name, label) in [("same", "x"), ("other", "y")] {
         world.input(name, json!({"app": label}), "1").await;
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "ns1", "labels": {"app": label}}});
@@ -93,7 +86,7 @@ async fn mc_012_one_selector_and_one_input_a_call() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_015_an_input_on_its_way_out_is_still_mapped() {
     let hook = Hook::start(copier).await;
-    let world = parent(&hook, json!({})).await;
+    let world = World::with_parent(&hook.url, json!({})).await;
     let mut held = map("ns1", "a", json!({"app": "x"}), "1");
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
     world.create(MAPS, held).await;
@@ -120,7 +113,7 @@ async fn mc_015_an_input_on_its_way_out_is_still_mapped() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_042_outputs_on_their_way_out_are_shown() {
     let hook = Hook::start(copier).await;
-    let world = parent(&hook, json!({})).await;
+    let world = World::with_parent(&hook.url, json!({})).await;
     world.input("a", json!({"app": "x"}), "1").await;
     world.has(MAPS, "ns1", vec!["a", "a-copy"]).await;
     world.merge(MAPS, "ns1", "a-copy", json!({"metadata": {"finalizers": ["example.com/hold"]}})).await;
@@ -157,7 +150,7 @@ async fn mc_047_calls_about_one_input_follow_each_other() {
     })
     .await;
     let patient = json!({"parallelism": 8, "hooks": {"map": {"webhook": {"timeout": "1m"}}}});
-    let world = parent(&hook, patient).await;
+    let world = World::with_parent(&hook.url, patient).await;
     hook.hold(&format!("/map {A}"));
     world.input("a", json!({"app": "x"}), "1").await;
     when("asked", || hook.count() == 1).await;
@@ -186,17 +179,7 @@ async fn mc_a_61_another_version_of_the_inputs() {
     })
     .await;
     let world = World::start().await;
-    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": open}}}});
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "docs.example.com"},
-        "spec": {
-            "group": "example.com", "scope": "Namespaced",
-            "names": {"kind": "Doc", "plural": "docs", "singular": "doc", "listKind": "DocList"},
-            "versions": [version("v1", true), version("v2", false)],
-        },
-    });
-    world.create("apiextensions.k8s.io/v1/customresourcedefinitions", definition).await;
+    world.define(versioned("Doc", "docs", &["v1", "v2"])).await;
     let inputs =
         |version: &str| json!([{"apiVersion": format!("example.com/{version}"), "resource": "docs"}]);
     world.controller("mc1", &hook.url, json!({"inputResources": inputs("v1")})).await;

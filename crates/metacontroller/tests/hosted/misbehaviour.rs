@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::{
@@ -18,13 +18,6 @@ use crate::{
 };
 
 const A: &str = "configmaps/ns1/a";
-
-async fn parent(hook: &Hook, more: Value) -> World {
-    let world = World::start().await;
-    world.controller("mc1", &hook.url, more).await;
-    world.foo("p", app("x")).await;
-    world
-}
 
 /// MC-A-40, MC-070, MC-072, MC-074: a hook that is down makes no storm, and work goes on when it comes up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,7 +44,7 @@ async fn mc_a_40_a_hook_that_is_down() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_41_one_failing_input() {
     let hook = Hook::start(copier).await;
-    let world = parent(&hook, json!({})).await;
+    let world = World::with_parent(&hook.url, json!({})).await;
     world.input("a", json!({"app": "x"}), "1").await;
     world.has(MAPS, "ns1", vec!["a", "a-copy"]).await;
     hook.quiet().await;
@@ -74,7 +67,7 @@ async fn mc_a_41_one_failing_input() {
 async fn mc_a_42_hanging_inputs_do_not_starve_others() {
     let hook = Hook::start(|seen| if seen.key().contains("hang") { Reply::Hang } else { copier(seen) }).await;
     let slow = json!({"parallelism": 4, "hooks": {"map": {"webhook": {"timeout": "2s"}}}});
-    let world = parent(&hook, slow).await;
+    let world = World::with_parent(&hook.url, slow).await;
     for i in 0..5 {
         world.input(&format!("hang{i}"), json!({"app": "x"}), "1").await;
     }
@@ -91,7 +84,7 @@ async fn mc_a_42_hanging_inputs_do_not_starve_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_43_nonsense_changes_nothing() {
     let hook = Hook::start(copier).await;
-    let world = parent(&hook, json!({})).await;
+    let world = World::with_parent(&hook.url, json!({})).await;
     world.input("a", json!({"app": "x"}), "1").await;
     world.has(MAPS, "ns1", vec!["a", "a-copy"]).await;
     hook.quiet().await;
@@ -154,7 +147,8 @@ async fn mc_a_43_huge_bodies_are_cut_off() {
         }
     })
     .await;
-    let world = parent(&hook, json!({"hooks": {"map": {"webhook": {"timeout": "50s"}}}})).await;
+    let world =
+        World::with_parent(&hook.url, json!({"hooks": {"map": {"webhook": {"timeout": "50s"}}}})).await;
     world.input("a", json!({"app": "x"}), "1").await;
     world.event("SyncError", "larger than 64 MiB").await;
     endless.store(true, Ordering::SeqCst);
@@ -174,7 +168,7 @@ async fn mc_a_44_a_fault_rejects_the_whole_answer() {
         Reply::Json(answer)
     })
     .await;
-    let world = parent(&hook, json!({})).await;
+    let world = World::with_parent(&hook.url, json!({})).await;
     world.input("a", json!({"app": "x"}), "1").await;
     world.event("SyncError", "outputs[1]: undeclared output type Secret.v1").await;
     world.has(MAPS, "ns1", vec!["a"]).await;
@@ -196,7 +190,7 @@ async fn mc_a_45_too_many_requests() {
         _ => copier(seen),
     })
     .await;
-    let world = parent(&hook, json!({})).await;
+    let world = World::with_parent(&hook.url, json!({})).await;
     world.input("a", json!({"app": "x"}), "1").await;
     world.has(MAPS, "ns1", vec!["a", "a-copy"]).await;
     let calls = hook.calls("/map", A);
@@ -217,7 +211,7 @@ async fn mc_a_46_unknown_fields() {
         Reply::Json(answer)
     })
     .await;
-    let world = parent(&hook, json!({"hooks": {"map": {"version": "v2"}}})).await;
+    let world = World::with_parent(&hook.url, json!({"hooks": {"map": {"version": "v2"}}})).await;
     world.input("a", json!({"app": "x"}), "1").await;
     world.event("SyncError", "unknown fields [status]").await;
     world.has(MAPS, "ns1", vec!["a"]).await;
@@ -247,7 +241,7 @@ async fn mc_a_47_etags() {
     .await;
     let etag =
         json!({"hooks": {"map": {"webhook": {"etag": {"enabled": true, "cacheTimeoutSeconds": 600}}}}});
-    let world = parent(&hook, etag).await;
+    let world = World::with_parent(&hook.url, etag).await;
     for name in ["a", "b"] {
         world.input(name, json!({"app": "x"}), name).await;
     }
@@ -267,7 +261,7 @@ async fn mc_a_47_etags() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_48_answers_for_what_is_gone_are_dropped() {
     let hook = Hook::start(keeper).await;
-    let world = parent(&hook, json!({})).await;
+    let world = World::with_parent(&hook.url, json!({})).await;
     hook.hold("/map configmaps/ns1/a");
     world.input("a", json!({"app": "x"}), "1").await;
     when("asked", || hook.count() == 1).await;

@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 
 use crate::{
     hook::{Hook, Reply, copier, keeper},
-    world::{CONTROLLERS, MAPS, World, app, controller, until, when},
+    world::{
+        COMPOSITES, CONTROLLERS, FOOS, MAPS, SECRETS, World, app, composite, controller, foo, secret, until,
+        versioned, when,
+    },
 };
 
 const MAPS_PATH: &str = "/api/v1/configmaps";
@@ -62,36 +65,6 @@ async fn mc_203_discovery_that_fails() {
     world.end().await;
 }
 
-fn definition(kind: &str, plural: &str) -> Value {
-    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": format!("{plural}.example.com")},
-        "spec": {
-            "group": "example.com", "scope": "Namespaced",
-            "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")},
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": open}}}}],
-        },
-    })
-}
-
-const CRDS: &str = "apiextensions.k8s.io/v1/customresourcedefinitions";
-
-async fn define(world: &World, kind: &str, plural: &str) {
-    world.create(CRDS, definition(kind, plural)).await;
-    let name = format!("{plural}.example.com");
-    let is = |o: &Value| {
-        let all = o["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        all.iter().any(|one| one["type"] == json!("Established") && one["status"] == json!("True"))
-    };
-    world.sees("served", CRDS, "", &name, is).await;
-}
-
-async fn undefine(world: &World, plural: &str) {
-    let name = format!("{plural}.example.com");
-    world.delete(CRDS, "", &name).await;
-    until("no longer defined", || async { world.get(CRDS, "", &name).await.is_none().then_some(()) }).await;
-}
-
 /// MC-018, MC-005: a definition that is removed while it is in use shows on the MapController; of what else there is,
 /// nothing is deleted that the hook did not give up; and once it is back, work goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -99,7 +72,7 @@ async fn mc_018_a_definition_that_goes_while_in_use() {
     let hook = Hook::start(keeper).await;
     let mut world = World::start().await;
     world.collect_garbage().await;
-    define(&world, "Wish", "wishes").await;
+    world.define(versioned("Wish", "wishes", &["v1"])).await;
     let wishes = json!({"inputResources": [{"apiVersion": "v1", "resource": "configmaps"}, {"apiVersion": "example.com/v1", "resource": "wishes"}]});
     world.controller("mc1", &hook.url, wishes).await;
     world.foo("p", app("x")).await;
@@ -110,7 +83,7 @@ async fn mc_018_a_definition_that_goes_while_in_use() {
     world.sees("of the map", MAPS, "ns1", "a-copy", |_| true).await;
     hook.quiet().await;
     let copies = (world.get(MAPS, "ns1", "w-copy").await, world.get(MAPS, "ns1", "a-copy").await);
-    undefine(&world, "wishes").await;
+    world.undefine("wishes.example.com").await;
     let broken = world.reason("mc1", "InputUnavailable").await;
     assert!(broken["status"]["conditions"][0]["message"].as_str().unwrap().contains("wishes.example.com"));
     // The others go on.
@@ -119,7 +92,7 @@ async fn mc_018_a_definition_that_goes_while_in_use() {
     hook.quiet().await;
     assert_eq!((world.get(MAPS, "ns1", "w-copy").await, world.get(MAPS, "ns1", "a-copy").await), copies);
     assert!(world.deletions().is_empty());
-    define(&world, "Wish", "wishes").await;
+    world.define(versioned("Wish", "wishes", &["v1"])).await;
     world.reason("mc1", "Running").await;
     world.create("example.com/v1/wishes", wish("v")).await;
     world.sees("work goes on", MAPS, "ns1", "v-copy", |_| true).await;
@@ -138,21 +111,55 @@ async fn mc_050_a_definition_of_outputs_that_goes() {
     .await;
     let mut world = World::start().await;
     world.collect_garbage().await;
-    define(&world, "Wish", "wishes").await;
+    world.define(versioned("Wish", "wishes", &["v1"])).await;
     let wishes = json!({"outputResources": [{"apiVersion": "example.com/v1", "resource": "wishes"}, {"apiVersion": "v1", "resource": "configmaps"}]});
     world.controller("mc1", &hook.url, wishes).await;
     world.foo("p", app("x")).await;
     world.input("a", json!({"app": "x"}), "1").await;
     world.sees("made", "example.com/v1/wishes", "ns1", "a", |_| true).await;
-    undefine(&world, "wishes").await;
+    world.undefine("wishes.example.com").await;
     world.input("b", json!({"app": "x"}), "1").await;
     world.sees("the other kind is made", MAPS, "ns1", "b-copy", |_| true).await;
     world.event("SyncError", "creating Wish ns1/").await;
-    define(&world, "Wish", "wishes").await;
+    world.define(versioned("Wish", "wishes", &["v1"])).await;
     let made = async |name: &str| {
         world.rest.find::<Value>(&crate::world::gvr("example.com/v1/wishes"), "ns1", name).await.ok()?
     };
     until("both are made", || async { made("a").await.and(made("b").await) }).await;
     assert!(world.deletions().is_empty());
+    world.end().await;
+}
+
+/// MC-A-79: in a cluster that has the definitions of the Go program, and so none of MapControllers, the other controllers
+/// run; once that definition comes, so do those of its kind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mc_a_79_definitions_of_the_original_only() {
+    let hook = Hook::start(|seen| match seen.path.as_str() {
+        "/map" => copier(seen),
+        _ => {
+            let mut child = secret("ns1", "child", json!({}));
+            child["metadata"]["labels"] = json!({"app": "c"});
+            Reply::Json(json!({"children": [child]}))
+        }
+    })
+    .await;
+    let mut world = World::start().await;
+    world.collect_garbage().await;
+    world.stop_meta().await;
+    world.undefine("mapcontrollers.metacontroller.k8s.io").await;
+    world.restart().await;
+    let secrets = json!({"childResources": [{"apiVersion": "v1", "resource": "secrets"}]});
+    world.create(COMPOSITES, composite(&hook.url, &["sync"], secrets)).await;
+    world.create(FOOS, foo("p", json!({"selector": app("c")}))).await;
+    world.sees("the child", SECRETS, "ns1", "child", |_| true).await;
+    let definitions = apis::crds::metacontroller().into_iter().map(|crd| serde_json::to_value(crd).unwrap());
+    let is_it = |crd: &Value| crd["metadata"]["name"] == json!("mapcontrollers.metacontroller.k8s.io");
+    let mut definition = definitions.into_iter().find(is_it).unwrap();
+    definition["apiVersion"] = json!("apiextensions.k8s.io/v1");
+    definition["kind"] = json!("CustomResourceDefinition");
+    world.define(definition).await;
+    world.controller("mc1", &hook.url, json!({})).await;
+    world.input("a", json!({"app": "c"}), "1").await;
+    world.sees("the copy", MAPS, "ns1", "a-copy", |_| true).await;
     world.end().await;
 }

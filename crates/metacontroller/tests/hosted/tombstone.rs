@@ -15,9 +15,7 @@ const MARK: &str = "configmaps/ns1/mark";
 
 /// Two inputs `a` and `b` with a copy each.
 async fn two(hook: &Hook, more: Value) -> World {
-    let world = World::start().await;
-    world.controller("mc1", &hook.url, more).await;
-    world.foo("p", app("x")).await;
+    let world = World::with_parent(&hook.url, more).await;
     for name in ["a", "b"] {
         world.input(name, json!({"app": "x"}), "1").await;
     }

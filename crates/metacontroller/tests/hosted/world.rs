@@ -7,11 +7,13 @@ use http_body_util::BodyExt as _;
 use kube::{Client, client::Body};
 use kubestellar_metacontroller::{Config, Strategy};
 use parking_lot::Mutex;
-use runtime::rest::{Gvr, Removal, Rest};
+use runtime::rest::{Removal, Rest};
 use serde_json::{Value, json};
 use space::{Identity, Space, SpaceConfig};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+pub use crate::objects::*;
 
 pub struct World {
     pub rest: Rest,
@@ -88,21 +90,6 @@ impl Drop for Watched {
     }
 }
 
-pub const MAPS: &str = "v1/configmaps";
-pub const SECRETS: &str = "v1/secrets";
-pub const FOOS: &str = "example.com/v1/foos";
-pub const BARS: &str = "example.com/v1/bars";
-pub const CONTROLLERS: &str = "metacontroller.k8s.io/v1alpha1/mapcontrollers";
-
-pub fn gvr(text: &str) -> Gvr {
-    let parts: Vec<&str> = text.split('/').collect();
-    match parts.as_slice() {
-        [version, plural] => Gvr::new("", version, plural),
-        [group, version, plural] => Gvr::new(group, version, plural),
-        _ => panic!("group/version/plural"),
-    }
-}
-
 pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
     let wait = async {
         loop {
@@ -117,22 +104,6 @@ pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl F
 
 pub async fn when(what: &str, mut holds: impl FnMut() -> bool) {
     until(what, || std::future::ready(holds().then_some(()))).await;
-}
-
-fn crd(kind: &str, plural: &str, group: &str, scope: &str, status: Value) -> Value {
-    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.{group}")},
-        "spec": {
-            "group": group, "scope": scope,
-            "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")},
-            "versions": [{
-                "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": open, "status": status}}},
-            }],
-        },
-    })
 }
 
 impl World {
@@ -152,12 +123,11 @@ impl World {
         };
         let space = Space::start(&engine, config).await.unwrap();
         let client = space.client(&Identity::admin());
-        let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         let mut crds = apis::crds::metacontroller();
         for definition in [
-            crd("Foo", "foos", "example.com", "Namespaced", open.clone()),
-            crd("Bar", "bars", "example.com", "Cluster", open.clone()),
-            crd("Thing", "things", "example.com", "Cluster", open.clone()),
+            crd("Foo", "foos", "example.com", "Namespaced", open()),
+            crd("Bar", "bars", "example.com", "Cluster", open()),
+            crd("Thing", "things", "example.com", "Cluster", open()),
             crd(
                 "Shut",
                 "shuts",
@@ -165,11 +135,9 @@ impl World {
                 "Namespaced",
                 json!({"type": "object", "properties": {"phase": {"type": "string"}}}),
             ),
-            crd("SnapshotSchedule", "snapshotschedules", "backup.example.com", "Namespaced", open.clone()),
-            crd("VolumeSnapshot", "volumesnapshots", "snapshot.storage.k8s.io", "Namespaced", open),
+            crd("SnapshotSchedule", "snapshotschedules", "backup.example.com", "Namespaced", open()),
+            crd("VolumeSnapshot", "volumesnapshots", "snapshot.storage.k8s.io", "Namespaced", open()),
         ] {
-            let mut definition = definition;
-            definition["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": "unapproved, test"});
             crds.push(serde_json::from_value(definition).unwrap());
         }
         runtime::install(&client, &crds, "test").await.unwrap();
@@ -450,48 +418,41 @@ impl World {
     }
 
     pub async fn foo(&self, name: &str, selector: Value) -> Value {
-        let foo = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name, "namespace": "ns1"}, "spec": {"selector": selector}});
-        self.create(FOOS, foo).await
+        self.create(FOOS, foo(name, json!({"selector": selector}))).await
+    }
+
+    /// A world with the MapController `mc1` and the parent `p`, which selects what has `app=x`.
+    pub async fn with_parent(url: &str, more: Value) -> Self {
+        let world = Self::start().await;
+        world.controller("mc1", url, more).await;
+        world.foo("p", app("x")).await;
+        world
+    }
+
+    /// A world with the CompositeController `cc1`.
+    pub async fn with_composite(url: &str, hooks: &[&str], more: Value) -> Self {
+        let world = Self::start().await;
+        world.create(COMPOSITES, composite(url, hooks, more)).await;
+        world
+    }
+
+    /// Defines a kind and waits until it is served.
+    pub async fn define(&self, definition: Value) {
+        let made = self.create(CRDS, definition).await;
+        let is = |o: &Value| {
+            let all = o["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            all.iter().any(|one| one["type"] == json!("Established") && one["status"] == json!("True"))
+        };
+        self.sees("served", CRDS, "", made["metadata"]["name"].as_str().unwrap(), is).await;
+    }
+
+    /// Removes a definition. Needs somebody who collects garbage.
+    pub async fn undefine(&self, name: &str) {
+        self.delete(CRDS, "", name).await;
+        until("no longer defined", || async { self.get(CRDS, "", name).await.is_none().then_some(()) }).await;
     }
 
     pub async fn input(&self, name: &str, labels: Value, data: &str) -> Value {
         self.create(MAPS, map("ns1", name, labels, data)).await
     }
-}
-
-pub fn map(namespace: &str, name: &str, labels: Value, data: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace, "labels": labels}, "data": {"v": data}})
-}
-
-/// A MapController as [`World::controller`] makes it; `more` goes into the spec, `null` takes out.
-pub fn controller(name: &str, url: &str, more: Value) -> Value {
-    let mut spec = json!({
-        "parentResource": {"apiVersion": "example.com/v1", "resource": "foos"},
-        "inputResources": [{"apiVersion": "v1", "resource": "configmaps"}],
-        "outputResources": [{"apiVersion": "v1", "resource": "configmaps", "updateStrategy": {"method": "InPlace"}}],
-        "hooks": {
-            "map": {"webhook": {"url": format!("{url}/map")}},
-            "tombstone": {"webhook": {"url": format!("{url}/tombstone")}},
-        },
-    });
-    merge(&mut spec, &more);
-    json!({"apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "MapController", "metadata": {"name": name}, "spec": spec})
-}
-
-fn merge(into: &mut Value, patch: &Value) {
-    for (key, value) in patch.as_object().into_iter().flatten() {
-        match value {
-            Value::Null => drop(into.as_object_mut().unwrap().remove(key)),
-            Value::Object(_) if into[key].is_object() => merge(&mut into[key], value),
-            _ => into[key] = value.clone(),
-        }
-    }
-}
-
-pub fn app(value: &str) -> Value {
-    json!({"matchLabels": {"app": value}})
-}
-
-pub fn tag<'a>(object: &'a Value, name: &str) -> &'a str {
-    object["metadata"]["annotations"][format!("metacontroller.k8s.io/{name}")].as_str().unwrap_or_default()
 }

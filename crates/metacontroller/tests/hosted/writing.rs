@@ -8,15 +8,8 @@ use serde_json::{Value, json};
 
 use crate::{
     hook::{Hook, Reply, copier},
-    world::{CONTROLLERS, FOOS, MAPS, World, app, controller, map, until, when},
+    world::{COMPOSITES, CONTROLLERS, FOOS, MAPS, World, app, composite, controller, map, until, when},
 };
-
-async fn parent(hook: &Hook, more: Value) -> World {
-    let world = World::start().await;
-    world.controller("mc1", &hook.url, more).await;
-    world.foo("p", app("x")).await;
-    world
-}
 
 fn counts(inputs: Value, outputs: Value) -> Value {
     json!({"observedGeneration": 1, "inputs": {"configmaps": inputs}, "outputs": {"configmaps": outputs}})
@@ -27,7 +20,7 @@ fn counts(inputs: Value, outputs: Value) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_051_deletions() {
     let hook = Hook::start(copier).await;
-    let world = parent(&hook, json!({"hooks": {"tombstone": null}})).await;
+    let world = World::with_parent(&hook.url, json!({"hooks": {"tombstone": null}})).await;
     for name in ["a", "b", "c"] {
         world.input(name, json!({"app": "x"}), "1").await;
     }
@@ -55,7 +48,7 @@ async fn mc_051_deletions() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_056_no_adoption_by_selector_and_no_release() {
     let hook = Hook::start(copier).await;
-    let world = parent(&hook, json!({})).await;
+    let world = World::with_parent(&hook.url, json!({})).await;
     let mut stray = map("ns1", "stray", json!({}), "theirs");
     stray["metadata"]["annotations"] = json!({"metacontroller.k8s.io/map-controller": "mc1", "metacontroller.k8s.io/map-key": "configmaps/ns1/a"});
     let stray = world.create(MAPS, stray).await;
@@ -109,7 +102,7 @@ async fn mc_086_status_writes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_089_no_status_on_the_way_out() {
     let hook = Hook::start(copier).await;
-    let world = parent(&hook, json!({})).await;
+    let world = World::with_parent(&hook.url, json!({})).await;
     for name in ["a", "b"] {
         world.input(name, json!({"app": "x"}), "1").await;
     }
@@ -135,7 +128,8 @@ async fn mc_089_no_status_on_the_way_out() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_093_deletion_ends_calls_and_watches() {
     let hook = Hook::start(copier).await;
-    let world = parent(&hook, json!({"hooks": {"map": {"webhook": {"timeout": "10m"}}}})).await;
+    let world =
+        World::with_parent(&hook.url, json!({"hooks": {"map": {"webhook": {"timeout": "10m"}}}})).await;
     world.input("a", json!({"app": "x"}), "1").await;
     world.status(FOOS, "ns1", "p", counts(json!({"total": 1}), json!({"total": 1}))).await;
     let before = (world.get(MAPS, "ns1", "a-copy").await, world.get(FOOS, "ns1", "p").await);
@@ -179,7 +173,8 @@ async fn mc_095_hooks_it_does_not_have_are_dropped() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_097_two_at_once_make_nothing_twice() {
     let hook = Hook::start(copier).await;
-    let world = parent(&hook, json!({"hooks": {"map": {"webhook": {"timeout": "1m"}}}})).await;
+    let world =
+        World::with_parent(&hook.url, json!({"hooks": {"map": {"webhook": {"timeout": "1m"}}}})).await;
     let (stop, other) =
         world.another(Config { discovery_interval: Duration::from_secs(1), ..Config::default() });
     for i in 0..40 {
@@ -250,15 +245,7 @@ async fn mc_207_events() {
     world.create(CONTROLLERS, controller("bad", &hook.url, refused)).await;
     let refused = world.event("CreateError", "Cannot create new controller: ").await;
     assert_eq!(refused["type"], json!("Warning"));
-    let composite = json!({
-        "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "CompositeController", "metadata": {"name": "cc1"},
-        "spec": {
-            "parentResource": {"apiVersion": "example.com/v1", "resource": "foos"},
-            "childResources": [{"apiVersion": "v1", "resource": "configmaps"}],
-            "hooks": {"sync": {"webhook": {"url": format!("{}/sync", hook.url)}}},
-        },
-    });
-    world.create("metacontroller.k8s.io/v1alpha1/compositecontrollers", composite).await;
+    world.create(COMPOSITES, composite(&hook.url, &["sync"], json!({}))).await;
     world.foo("p", app("nobody")).await;
     let text = "Sync error: sync hook: unsupported status code: 500 body: broken";
     let again = until("counted up", || async {

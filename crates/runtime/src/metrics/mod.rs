@@ -23,7 +23,7 @@ mod process;
 mod queue;
 mod requests;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, hash::Hash, sync::Arc};
 
 use parking_lot::Mutex;
 use prometheus_client::{
@@ -59,6 +59,28 @@ struct Build {
     version: String,
 }
 
+/// Histograms by labels, all with the same buckets.
+type Timings<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// A new metric or family, which is shown from now on.
+fn shown<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+/// A new family of histograms, which is shown from now on.
+fn timed<L: EncodeLabelSet + Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    buckets: fn() -> Histogram,
+) -> Timings<L> {
+    let family = Family::new_with_constructor(buckets);
+    registry.register(name, help, family.clone());
+    family
+}
+
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Metrics")
@@ -79,12 +101,8 @@ impl Metrics {
         let build = Family::<Build, Gauge>::default();
         build.get_or_create(&Build { version: version.to_owned() }).set(1);
         registry.register("kubestellar_build_info", "The version that runs", build);
-        let leading = Family::default();
-        registry.register(
-            "leader_election_master_status",
-            "1 while this process holds the Lease of this name",
-            leading.clone(),
-        );
+        let leading = "1 while this process holds the Lease of this name";
+        let leading = shown(&mut registry, "leader_election_master_status", leading);
         let queues = queue::Families::registered(&mut registry);
         let requests = requests::Families::registered(&mut registry);
         Self(Arc::new(Inner { registry: Mutex::new(registry), queues, requests, leading }))
@@ -113,9 +131,7 @@ impl Metrics {
 
     /// Adds a gauge without labels. Asked for twice, it is there twice: whoever makes it keeps it.
     pub fn gauge(&self, name: &str, help: &str) -> Gauge {
-        let gauge = Gauge::default();
-        self.register(name, help, gauge.clone());
-        gauge
+        shown(&mut self.0.registry.lock(), name, help)
     }
 
     /// Adds a histogram without labels. `+Inf` needs no bucket.

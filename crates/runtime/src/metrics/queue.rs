@@ -17,17 +17,16 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::Name;
+use super::{Name, Timings, shown, timed};
 
 type FloatGauge = Gauge<f64, std::sync::atomic::AtomicU64>;
-type Histograms = Family<Name, Histogram, fn() -> Histogram>;
 
 pub(super) struct Families {
     depth: Family<Name, Gauge>,
     adds: Family<Name, Counter>,
     retries: Family<Name, Counter>,
-    waited: Histograms,
-    worked: Histograms,
+    waited: Timings<Name>,
+    worked: Timings<Name>,
     unfinished: Family<Name, FloatGauge>,
     longest: Family<Name, FloatGauge>,
     running: Mutex<HashMap<Name, Arc<Running>>>,
@@ -46,33 +45,20 @@ fn durations() -> Histogram {
 
 impl Families {
     pub(super) fn registered(registry: &mut Registry) -> Self {
-        let families = Self {
-            depth: Family::default(),
-            adds: Family::default(),
-            retries: Family::default(),
-            waited: Family::new_with_constructor(durations),
-            worked: Family::new_with_constructor(durations),
-            unfinished: Family::default(),
-            longest: Family::default(),
+        let waited = "How long in seconds an item stays in workqueue before being requested";
+        let worked = "How long in seconds processing an item from workqueue takes";
+        let unfinished = "How many seconds of work is in progress and has not been observed by work_duration";
+        let longest = "How many seconds has the longest running processor for workqueue been running";
+        Self {
+            depth: shown(registry, "workqueue_depth", "Current depth of workqueue"),
+            adds: shown(registry, "workqueue_adds", "Total number of adds handled by workqueue"),
+            retries: shown(registry, "workqueue_retries", "Total number of retries handled by workqueue"),
+            waited: timed(registry, "workqueue_queue_duration_seconds", waited, durations),
+            worked: timed(registry, "workqueue_work_duration_seconds", worked, durations),
+            unfinished: shown(registry, "workqueue_unfinished_work_seconds", unfinished),
+            longest: shown(registry, "workqueue_longest_running_processor_seconds", longest),
             running: Mutex::default(),
-        };
-        registry.register("workqueue_depth", "Current depth of workqueue", families.depth.clone());
-        registry.register(
-            "workqueue_adds",
-            "Total number of adds handled by workqueue",
-            families.adds.clone(),
-        );
-        let help = "Total number of retries handled by workqueue";
-        registry.register("workqueue_retries", help, families.retries.clone());
-        let help = "How long in seconds an item stays in workqueue before being requested";
-        registry.register("workqueue_queue_duration_seconds", help, families.waited.clone());
-        let help = "How long in seconds processing an item from workqueue takes";
-        registry.register("workqueue_work_duration_seconds", help, families.worked.clone());
-        let help = "How many seconds of work is in progress and has not been observed by work_duration";
-        registry.register("workqueue_unfinished_work_seconds", help, families.unfinished.clone());
-        let help = "How many seconds has the longest running processor for workqueue been running";
-        registry.register("workqueue_longest_running_processor_seconds", help, families.longest.clone());
-        families
+        }
     }
 
     pub(super) fn of(&self, name: &str) -> QueueMetrics {

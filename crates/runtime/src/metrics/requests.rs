@@ -8,14 +8,14 @@ use prometheus_client::{
     registry::Registry,
 };
 
-type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+use super::{Timings, shown, timed};
 
 #[derive(Clone)]
 pub(super) struct Families {
     requests: Family<Answered, Counter>,
-    durations: Histograms<Asked>,
-    limited: Histograms<Asked>,
-    calls: Histograms<CallLabels>,
+    durations: Timings<Asked>,
+    limited: Timings<Asked>,
+    calls: Timings<CallLabels>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -49,21 +49,16 @@ fn call_durations() -> Histogram {
 
 impl Families {
     pub(super) fn registered(registry: &mut Registry) -> Self {
-        let families = Self {
-            requests: Family::default(),
-            durations: Family::new_with_constructor(request_durations),
-            limited: Family::new_with_constructor(request_durations),
-            calls: Family::new_with_constructor(call_durations),
-        };
-        let help = "Number of HTTP requests, partitioned by status code, method, and host";
-        registry.register("rest_client_requests", help, families.requests.clone());
-        let help = "Request latency in seconds. Broken down by verb, and host";
-        registry.register("rest_client_request_duration_seconds", help, families.durations.clone());
-        let help = "Client side rate limiter latency in seconds. Broken down by verb, and host";
-        registry.register("rest_client_rate_limiter_duration_seconds", help, families.limited.clone());
-        let help = "apiserver call latency in seconds";
-        registry.register("kubestellar_apiserver_call_latency_seconds", help, families.calls.clone());
-        families
+        let requests = "Number of HTTP requests, partitioned by status code, method, and host";
+        let took = "Request latency in seconds. Broken down by verb, and host";
+        let waited = "Client side rate limiter latency in seconds. Broken down by verb, and host";
+        let calls = ("kubestellar_apiserver_call_latency_seconds", "apiserver call latency in seconds");
+        Self {
+            requests: shown(registry, "rest_client_requests", requests),
+            durations: timed(registry, "rest_client_request_duration_seconds", took, request_durations),
+            limited: timed(registry, "rest_client_rate_limiter_duration_seconds", waited, request_durations),
+            calls: timed(registry, calls.0, calls.1, call_durations),
+        }
     }
 
     pub(super) fn of(&self, host: &str, space: Option<&str>) -> RequestMetrics {

@@ -97,32 +97,8 @@ pub(super) fn boolean(raw: &str) -> Result<bool, String> {
 
 /// Go's `time.ParseDuration`, of durations that are not negative: `137s`, `1m30s`, `1.5h`, `250ms`.
 pub(super) fn duration(raw: &str) -> Result<Duration, String> {
-    const UNITS: [(&str, f64); 8] = [
-        ("ns", 1e-9),
-        ("us", 1e-6),
-        ("µs", 1e-6),
-        ("μs", 1e-6),
-        ("ms", 1e-3),
-        ("s", 1.0),
-        ("m", 60.0),
-        ("h", 3600.0),
-    ];
     let wrong = || format!("{raw:?} is not a duration: write for example 15s, 1m30s or 250ms");
-    if raw == "0" {
-        return Ok(Duration::ZERO);
-    }
-    let (mut rest, mut sum) = (raw, 0.0);
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
-        let (number, after) = rest.split_at(end);
-        let number: f64 = number.parse().map_err(|_| wrong())?;
-        let end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
-        let (unit, after) = after.split_at(end);
-        let (_, seconds) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
-        sum += number * seconds;
-        rest = after;
-    }
-    if raw.is_empty() { Err(wrong()) } else { Duration::try_from_secs_f64(sum).map_err(|_| wrong()) }
+    machinery::duration::parse(raw).ok_or_else(wrong)
 }
 
 /// The flags of klog and of component-base's logs. `-v` is the program's own.

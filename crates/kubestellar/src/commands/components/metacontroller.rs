@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kube::Client;
 use machinery::selector::LabelSelector;
-use metacontroller::{Config, EventRate, Metrics, Proxies, Strategy};
+use metacontroller::{Config, Metrics, Proxies, Strategy};
 use runtime::Ready;
 use runtime::election::Seat;
 use runtime::endpoints::{Bind, Page, Pages};
@@ -81,6 +81,10 @@ pub(crate) struct Args {
     /// How wanted objects are brought about
     #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = ["dynamic-apply", "server-side-apply"])]
     apply_strategy: String,
+    /// Make children and attachments also of kinds and in namespaces that their controller does not declare, as the Go
+    /// program does; they are not looked at again. Otherwise such an answer is refused
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = boolean)]
+    allow_undeclared_children: bool,
     /// Field manager of server-side apply
     #[arg(long, value_name = "NAME", default_value = "metacontroller")]
     apply_strategy_ssa_field_manager: String,
@@ -111,7 +115,8 @@ fn log_level(raw: &str) -> Result<u8, String> {
 }
 
 fn duration(raw: &str) -> Result<Duration, String> {
-    metacontroller::hooks::duration(raw)?.ok_or_else(|| "it must be greater than 0".to_owned())
+    super::goflags::duration(raw)
+        .and_then(|it| if it.is_zero() { Err("it must be greater than 0".to_owned()) } else { Ok(it) })
 }
 
 fn rate(raw: &str) -> Result<f64, String> {
@@ -233,8 +238,9 @@ impl Args {
             workers: usize::from(self.workers),
             discovery_interval: self.discovery_interval,
             cache_flush_interval: Some(self.cache_flush_interval),
-            events: EventRate { qps: self.events_qps, burst: self.events_burst },
+            events: Rate { qps: self.events_qps, burst: self.events_burst },
             target: self.target_label_selector.clone(),
+            undeclared_children: self.allow_undeclared_children,
             strategy: if self.apply_strategy == "server-side-apply" {
                 Strategy::ServerSide { manager: self.apply_strategy_ssa_field_manager.clone() }
             } else {
@@ -288,12 +294,13 @@ mod tests {
         assert!(
             args.pprof_address.is_off()
                 && !args.leader_election
+                && !args.allow_undeclared_children
                 && args.target_label_selector.is_everything()
         );
         assert_eq!(args.config().strategy, Strategy::Dynamic);
     }
 
-    /// MC-134, MC-200, MC-208: what is taken and what is refused.
+    /// MC-134, MC-149, MC-200, MC-208: what is taken and what is refused.
     #[test]
     fn mc_200_values() {
         for bad in [
@@ -311,10 +318,13 @@ mod tests {
             "--apply-strategy=server-side-apply",
             "--apply-strategy-ssa-field-manager=me",
             "--leader-election",
+            "--allow-undeclared-children",
         ])
         .unwrap();
         assert_eq!(args.config().strategy, Strategy::ServerSide { manager: "me".into() });
-        assert!(args.leader_election);
+        assert!(args.leader_election && args.config().undeclared_children);
+        let off = parse(&["--allow-undeclared-children=false"]).unwrap();
+        assert!(!off.config().undeclared_children);
         let logging = |flags: &[&str]| parse(flags).unwrap().logging(1, LogFormat::Text);
         assert_eq!(logging(&["--zap-log-level=debug", "--zap-encoder=json"]), (4, LogFormat::Json));
         assert_eq!(logging(&["--zap-log-level=6", "--zap-devel"]), (6, LogFormat::Text));

@@ -1,0 +1,64 @@
+//! Durations as Go writes and reads them (`time.ParseDuration`): flags, timeouts of requests and hooks, schemas.
+
+use std::time::Duration;
+
+const UNITS: [(&str, f64); 8] =
+    [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9)];
+
+/// Nanoseconds of a duration (`-1.5h`, `300ms`, `1h2m3s`, `0`). None of other texts, and beyond 292 years, as Go.
+pub fn nanos(text: &str) -> Option<i64> {
+    let (sign, mut rest) = match text.strip_prefix('-') {
+        Some(rest) => (-1.0, rest),
+        None => (1.0, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if rest == "0" {
+        return Some(0);
+    }
+    if rest.is_empty() {
+        return None;
+    }
+    let mut total = 0.0;
+    while !rest.is_empty() {
+        let (number, after) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit() && c != '.')?);
+        let end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
+        let (unit, next) = after.split_at(end);
+        let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit)?;
+        total += number.parse::<f64>().ok()? * factor;
+        rest = next;
+    }
+    (total < 9.2e18).then_some((sign * total) as i64)
+}
+
+/// A duration that is not negative.
+pub fn parse(text: &str) -> Option<Duration> {
+    nanos(text).and_then(|nanos| u64::try_from(nanos).ok()).map(Duration::from_nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_go_reads_them() {
+        for (text, millis) in [
+            ("0", 0),
+            ("+0", 0),
+            ("500ms", 500),
+            ("1m30s", 90_000),
+            ("1.5h", 5_400_000),
+            (".5s", 500),
+            ("1.s", 1000),
+            ("+2s", 2000),
+            ("1h2m3s4ms", 3_723_004),
+            ("1500us", 1),
+        ] {
+            assert_eq!(parse(text).map(|it| it.as_millis()), Some(millis), "{text}");
+        }
+        assert_eq!((nanos("-1.5s"), nanos("3ns"), nanos("2µs")), (Some(-1_500_000_000), Some(3), Some(2000)));
+        let bad = "|-|+|5|1d|s|.s|1..s|1s | 1s|1 s|--1s|1e3s|3000000h|ten";
+        for text in bad.split('|') {
+            assert_eq!(nanos(text), None, "{text:?}");
+        }
+        assert_eq!(parse("-1s"), None);
+    }
+}
