@@ -1,4 +1,4 @@
-//! Open Cluster Management: the work agent, and enrolment of clusters by the process itself.
+//! Open Cluster Management: hub, registration agent, work agent and add-ons.
 //!
 //! * [`work_agent`]: applies in a cluster what the ManifestWorks of its mailbox hold, and reports. It works with any
 //!   hub that has the work API, whoever wrote the ManifestWorks.
@@ -7,9 +7,9 @@
 //! * [`provide`]: makes in a cluster what an agent needs to begin, as far as it may.
 //! * [`leave`]: takes out of a cluster what its agents made there.
 //! * [`addon`]: add-ons on the hub: placements, installation, identities, deployment, health.
-//! * [`enroll`]: puts a cluster that this process serves into the inventory, without the registration protocol.
+//! * [`enroll`]: does for a cluster that this process serves what administrators do on both sides of the handshake.
 //!
-//! Both get a client of the hub, one of the cluster, and a token; neither knows whether these are embedded spaces.
+//! Each gets clients and a token; none knows whether these lead to embedded spaces.
 
 pub mod addon;
 mod condition;

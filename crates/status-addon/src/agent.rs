@@ -189,7 +189,13 @@ impl Agent {
             let again = self.unserved.lock().next();
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some(_) = feeds.join_next() => continue,
+                Some(ended) = feeds.join_next() => {
+                    if let Err(error) = ended && error.is_panic() {
+                        // Nobody would follow that kind any more: the agent is to be started again.
+                        std::panic::resume_unwind(error.into_panic());
+                    }
+                    continue;
+                }
                 () = self.kinds_changed.notified() => {}
                 () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => {}
             }

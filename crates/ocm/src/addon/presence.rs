@@ -242,9 +242,11 @@ impl Manager {
         }
         for (namespace, placement) in placements {
             let label = format!("{PLACEMENT_LABEL}={placement}");
-            let pages: Value = self.rest.list(&decisions(), namespace, &label).await?;
+            let mut listed: Value = self.rest.list(&decisions(), namespace, &label).await?;
+            // An answer that is no list says nothing, least of all that nobody wants the add-on.
+            let items = listed.get_mut("items").map(Value::take).unwrap_or_default();
             let pages: Vec<PlacementDecision> =
-                serde_json::from_value(pages["items"].clone()).unwrap_or_default();
+                serde_json::from_value(items).map_err(kube::Error::SerdeError)?;
             if install::decided(pages.iter(), namespace, placement).contains(cluster) {
                 // Decided anew meanwhile; the event is on its way.
                 self.unwanted.lock().remove(&place);

@@ -36,6 +36,7 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    completion,
     feedback::Raw,
     kinds::Kinds,
     measures::Measures,
@@ -145,7 +146,9 @@ pub async fn run(hub: Client, cluster: Client, config: Config, stop: Cancellatio
     }
     // Feeds end with `stop`; wait for them too.
     let mut feeds = agent.kinds.lock().take_tasks();
-    while feeds.join_next().await.is_some() {}
+    while let Some(joined) = feeds.join_next().await {
+        outcome = outcome.and(joined.map_err(Error::from));
+    }
     outcome
 }
 
@@ -204,8 +207,8 @@ pub(crate) struct Agent {
     pub(crate) applied: Mutex<HashMap<String, Arc<AppliedManifestWork>>>,
     pub(crate) tracker: Mutex<Tracker>,
     pub(crate) setbacks: Mutex<Setbacks<Done>>,
-    /// The status of a work as we last wrote it; we are its only writer (OCM-162).
-    pub(crate) statuses: Mutex<HashMap<String, ManifestWorkStatus>>,
+    /// The status of a work as we last wrote it, with the work's UID; we are its only writer (OCM-162).
+    statuses: Mutex<HashMap<String, (Option<String>, ManifestWorkStatus)>>,
     /// One of them, by target, is held while it is decided who an object belongs to and that is written: else one work
     /// could hand an object over to another that is letting go of it.
     pub(crate) removals: Vec<tokio::sync::Mutex<()>>,
@@ -275,12 +278,12 @@ impl Agent {
         .await;
     }
 
-    /// OCM-073: a change of spec or labels, the start of a deletion, a lost finalizer. Nothing else is work.
+    /// OCM-073: a change of spec or labels, the start of a deletion, a lost finalizer, completion. Nothing else is work.
     fn note_work(&self, work: ManifestWork) {
         let name = work.metadata.name.clone().unwrap_or_default();
         let essence = |w: &ManifestWork| {
             let m = &w.metadata;
-            (m.uid.clone(), m.generation, m.labels.clone(), m.deletion_timestamp.is_some())
+            (m.uid.clone(), m.generation, m.labels.clone(), m.deletion_timestamp.is_some(), is_frozen(w))
         };
         let lost = !has_finalizer(&work) && work.metadata.deletion_timestamp.is_none();
         let work = Arc::new(work);
@@ -464,6 +467,23 @@ impl Agent {
         self.leaving.lock().remove(name);
     }
 
+    /// Nothing is to be done about the work until it changes.
+    pub(crate) fn freeze(&self, name: &str) {
+        self.setbacks.lock().forget(name);
+        self.clocks.lock().remove(name);
+        self.leaving.lock().remove(name);
+    }
+
+    /// The status that we last gave this very work: one of its name may have gone before.
+    pub(crate) fn last_status(&self, name: &str, work: &ManifestWork) -> Option<ManifestWorkStatus> {
+        let statuses = self.statuses.lock();
+        statuses.get(name).filter(|(uid, _)| *uid == work.metadata.uid).map(|(_, status)| status.clone())
+    }
+
+    pub(crate) fn remember_status(&self, name: &str, work: &ManifestWork, status: ManifestWorkStatus) {
+        self.statuses.lock().insert(name.to_owned(), (work.metadata.uid.clone(), status));
+    }
+
     /// Whether the hub still wants this very work.
     pub(crate) fn is_wanted(&self, name: &str, work: &ManifestWork) -> bool {
         self.works.lock().get(name).is_some_and(|now| {
@@ -495,6 +515,11 @@ impl Agent {
     }
 }
 
+/// A complete work is left as it is.
+pub(crate) fn is_frozen(work: &ManifestWork) -> bool {
+    work.status.as_ref().is_some_and(|status| completion::is_complete(&status.conditions))
+}
+
 fn older(new: &AppliedManifestWork, old: &AppliedManifestWork) -> bool {
     let number =
         |w: &AppliedManifestWork| w.metadata.resource_version.as_ref().and_then(|v| v.parse::<u64>().ok());
@@ -521,4 +546,50 @@ pub(crate) fn listed(applied: &AppliedManifestWork) -> &[AppliedResource] {
 /// Labels of a work, as pairs.
 pub(crate) fn labels(work: &ManifestWork) -> BTreeMap<String, String> {
     work.metadata.labels.clone().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::registration::Connection;
+
+    fn agent() -> Arc<Agent> {
+        let nowhere = Connection::default().client();
+        let config = Config { reapply: Duration::ZERO, ..Config::new("c1", "https://hub") };
+        Arc::new(Agent::new(&nowhere, &nowhere, config, CancellationToken::new()))
+    }
+
+    fn work(uid: &str, conditions: Value) -> ManifestWork {
+        serde_json::from_value(json!({
+            "apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+            "metadata": {"name": "w", "namespace": "c1", "uid": uid, "finalizers": [MANIFEST_WORK_FINALIZER]},
+            "spec": {"workload": {"manifests": []}}, "status": {"conditions": conditions},
+        }))
+        .unwrap()
+    }
+
+    /// OCM-073: when the time for another pass comes, a complete work is left alone, and not looked at again and again.
+    #[tokio::test]
+    async fn ocm_073_a_complete_work_is_at_rest() {
+        let agent = agent();
+        agent.plan_pass("w", true);
+        let complete = json!([{"type": "Complete", "status": "True", "reason": "ConditionRulesAggregated",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        agent.note_work(work("a", complete));
+        for _ in 0..2 {
+            assert_eq!(agent.handle("w").await.unwrap(), Next::OnChange);
+        }
+    }
+
+    /// OCM-162: what was said of a work is nothing to another one of its name.
+    #[tokio::test]
+    async fn ocm_162_a_work_made_anew_has_no_status_yet() {
+        let agent = agent();
+        let (old, new) = (work("a", json!([])), work("b", json!([])));
+        agent.remember_status("w", &old, ManifestWorkStatus::default());
+        assert!(agent.last_status("w", &old).is_some());
+        assert!(agent.last_status("w", &new).is_none());
+    }
 }

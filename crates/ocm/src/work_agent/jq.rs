@@ -15,6 +15,8 @@ enum Step {
     Element(i64),
     Each,
     Select(Vec<Step>, Test),
+    /// Leads nowhere where the step would fail.
+    Optional(Box<Step>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -105,6 +107,7 @@ fn take<'a>(
                 push(None, value);
             }
         }
+        (Step::Optional(step), _) => drop(take(step, place, value, next)),
         (Step::Member(name), other) => {
             return Err(format!("expected an object but got: {} (at {name:?})", kind(other)));
         }
@@ -228,7 +231,16 @@ impl<'a> Parser<'a> {
                 self.rest = rest;
                 steps.push(Step::Member(name.to_owned()));
             }
-            self.rest = self.rest.strip_prefix('?').unwrap_or(self.rest);
+            if let Some(rest) = self.rest.strip_prefix('?') {
+                self.rest = rest;
+                // It stands for all of the path up to here.
+                for step in &mut steps {
+                    if !matches!(step, Step::Optional(_)) {
+                        let strict = std::mem::replace(step, Step::Each);
+                        *step = Step::Optional(Box::new(strict));
+                    }
+                }
+            }
             dotted = self.rest.starts_with('.');
             if dotted {
                 self.rest = self.rest.strip_prefix('.').unwrap_or_default();
@@ -298,6 +310,17 @@ mod tests {
             }
         }
         assert_eq!(after(".l[] | select(.n == \"y\") | .v").unwrap_or_default()["l"][0]["v"], 1);
+    }
+
+    #[test]
+    fn ocm_082_a_question_mark_forgives_what_comes_before_it() {
+        for bad in [".z[]", ".a.b[]", ".l.n", ".a.b.x", ".l[]?.n.x"] {
+            assert!(after(bad).is_err(), "{bad}");
+        }
+        for expression in [".z[]?", ".a.b[]?", ".l.n?", ".a.b.x?", ".a.b[]?.x", ".l.n[]?"] {
+            assert_eq!(after(expression), after(".none"), "{expression}");
+        }
+        assert_eq!(after(".l[]?.v"), after(".l[].v"));
     }
 
     #[test]

@@ -37,6 +37,15 @@ pub(crate) struct Kinds {
 }
 
 impl Kinds {
+    /// A feed that panics ends the agent: a kind that nobody follows would not be put right any more.
+    fn start(&mut self, agent: &CancellationToken, feed: impl Future<Output = ()> + Send + 'static) {
+        let end = agent.clone().drop_guard();
+        self.tasks.spawn(async move {
+            feed.await;
+            end.disarm();
+        });
+    }
+
     pub(crate) fn take_tasks(&mut self) -> JoinSet<()> {
         std::mem::take(&mut self.tasks)
     }
@@ -83,7 +92,7 @@ impl Agent {
             let (stop, synced) = (self.stop.child_token(), Arc::new(AtomicBool::new(false)));
             kinds.feeds.insert(gvr.clone(), Feed { stop: stop.clone(), synced: synced.clone() });
             let me = self.clone();
-            kinds.tasks.spawn(async move { me.follow_kind(gvr, &stop, &synced).await });
+            kinds.start(&self.stop, async move { me.follow_kind(gvr, &stop, &synced).await });
         }
     }
 
@@ -139,7 +148,7 @@ impl Agent {
                 let stop = self.stop.child_token();
                 kinds.awaiting = Some(stop.clone());
                 let me = self.clone();
-                kinds.tasks.spawn(async move { me.follow_definitions(&stop).await });
+                kinds.start(&self.stop, async move { me.follow_definitions(&stop).await });
             }
             _ => {}
         }

@@ -274,6 +274,7 @@ impl Agent {
     /// OCM-095: everything applied goes, then the AppliedManifestWork, then the work.
     pub(super) async fn finalize(self: &Arc<Self>, work: &ManifestWork, name: &str) -> Result<Next, Error> {
         if !has_finalizer(work) {
+            self.freeze(name);
             return Ok(Next::OnChange);
         }
         let gvr = applied_manifest_works();
@@ -365,7 +366,7 @@ impl Agent {
 
     /// Says that the deletion began and what it waits for (OCM-095).
     async fn say_deleting(&self, work: &ManifestWork, name: &str, remains: &Remains) -> Result<(), Error> {
-        let old = self.statuses.lock().get(name).cloned().or_else(|| work.status.clone()).unwrap_or_default();
+        let old = self.last_status(name, work).or_else(|| work.status.clone()).unwrap_or_default();
         let mut new = old.clone();
         let deleting = conditions::work_deleting(remains, &Time(Timestamp::now()));
         conditions::set(&mut new.conditions, deleting, false);
@@ -379,7 +380,7 @@ impl Agent {
         name: &str,
         remains: &Remains,
     ) -> Result<(), Error> {
-        let old = self.statuses.lock().get(name).cloned().or_else(|| work.status.clone()).unwrap_or_default();
+        let old = self.last_status(name, work).or_else(|| work.status.clone()).unwrap_or_default();
         let mut new = old.clone();
         if remains.refused.is_empty() {
             new.conditions.retain(|condition| condition.type_ != conditions::REFUSED);
@@ -400,7 +401,7 @@ impl Agent {
     ) -> Result<(), Error> {
         if new != *old {
             self.write_status(name, work, old, &new).await?;
-            self.statuses.lock().insert(name.to_owned(), new);
+            self.remember_status(name, work, new);
         }
         Ok(())
     }

@@ -23,8 +23,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    agent::{Agent, applied_manifest_works, has_finalizer, labels, listed, manifest_works},
-    completion,
+    agent::{Agent, applied_manifest_works, has_finalizer, is_frozen, labels, listed, manifest_works},
     leaving::pause,
     manifest::{Job, Pass, State},
     outcome::Done,
@@ -54,7 +53,8 @@ impl Agent {
             self.say_refused(&work, name, &remains).await?;
             return Ok(Next::After(pause(&remains)));
         }
-        if work.status.as_ref().is_some_and(|status| completion::is_complete(&status.conditions)) {
+        if is_frozen(&work) {
+            self.freeze(name);
             return Ok(Next::OnChange);
         }
         let (work, applied) = tokio::join!(self.with_finalizer(work.clone()), self.ensure_applied(name));
@@ -153,7 +153,7 @@ impl Agent {
         let owner = json!({"apiVersion": format!("{WORK_GROUP}/v1"), "kind": "AppliedManifestWork",
             "name": applied.metadata.name, "uid": applied.metadata.uid});
         let known: BTreeSet<Target> = listed(&applied).iter().map(removal::target_of).collect();
-        let last = self.statuses.lock().get(name).cloned();
+        let last = self.last_status(name, work);
         let before = last.or_else(|| work.status.clone()).unwrap_or_default();
         let (begun, applies) = (Instant::now(), todo.everything || todo.changed);
         let outcome = {

@@ -21,7 +21,7 @@ use super::{
 impl Agent {
     /// Writes the work's status when it differs (OCM-004). One worker handles a work, and only it writes (OCM-162).
     pub(super) async fn report(&self, name: &str, work: &ManifestWork, done: &[Done]) -> Result<(), Error> {
-        let last = self.statuses.lock().get(name).cloned();
+        let last = self.last_status(name, work);
         let shown = work.status.clone().unwrap_or_default();
         let old = last.as_ref().unwrap_or(&shown);
         let generation = work.metadata.generation.unwrap_or_default();
@@ -41,7 +41,7 @@ impl Agent {
             }
             Err(error) => return Err(error),
         };
-        self.statuses.lock().insert(name.to_owned(), written);
+        self.remember_status(name, work, written);
         self.measures.reported(name, true, Instant::now());
         Ok(())
     }
@@ -53,14 +53,14 @@ impl Agent {
         work: &ManifestWork,
         message: &str,
     ) -> Result<(), Error> {
-        let old = self.statuses.lock().get(name).cloned().or_else(|| work.status.clone()).unwrap_or_default();
+        let old = self.last_status(name, work).or_else(|| work.status.clone()).unwrap_or_default();
         let generation = work.metadata.generation.unwrap_or_default();
         let failed = conditions::work_failed(message, generation, &Time(Timestamp::now()));
         let mut new = old.clone();
         conditions::set(&mut new.conditions, failed, false);
         if new != old {
             self.write_status(name, work, &old, &new).await?;
-            self.statuses.lock().insert(name.to_owned(), new);
+            self.remember_status(name, work, new);
         }
         Ok(())
     }
