@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use runtime::rest::{Rest, is_conflict, message_of};
+use runtime::{
+    Backoff,
+    rest::{Rest, is_conflict, message_of},
+};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -46,7 +49,8 @@ impl Health {
         Self { rest, served, object }
     }
 
-    /// Writes what changes until `stop`: whether it has started, and which resource can't be followed.
+    /// Writes what changes until `stop`: whether it has started, and which resource can't be followed. What can't be
+    /// written is written later.
     pub async fn run(
         self,
         caches: Vec<(String, Arc<Cache>)>,
@@ -55,7 +59,7 @@ impl Health {
     ) {
         let mut troubles: Vec<(String, watch::Receiver<Option<Text>>)> =
             caches.into_iter().map(|(name, cache)| (name, cache.trouble())).collect();
-        let mut last = None;
+        let (mut last, mut backoff) = (None, Backoff::for_server());
         loop {
             let trouble = troubles.iter_mut().find_map(|(name, trouble)| {
                 let why = trouble.borrow_and_update().clone()?;
@@ -66,10 +70,28 @@ impl Health {
                 (None, true) => Some(Condition::running()),
                 (None, false) => None,
             };
+            let mut again = None;
             if let Some(condition) = condition.filter(|condition| last.as_ref() != Some(condition)) {
-                write(&self.rest, &self.served, &self.object, &condition).await;
-                last = Some(condition);
+                match write(&self.rest, &self.served, &self.object, &condition).await {
+                    Ok(()) => {
+                        last = Some(condition);
+                        backoff.reset();
+                    }
+                    Err(error) => {
+                        let name = object::name(&self.object);
+                        tracing::warn!(name, error, "the condition can't be written; will be tried again");
+                        // Who knows which one is there now.
+                        last = None;
+                        again = Some(backoff.pause());
+                    }
+                }
             }
+            let timer = async {
+                match again {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => std::future::pending().await,
+                }
+            };
             let any = futures::future::select_all(
                 troubles
                     .iter_mut()
@@ -77,6 +99,7 @@ impl Health {
             );
             tokio::select! {
                 _ = any => {}
+                () = timer => {}
                 changed = started.changed(), if !*started.borrow() => {
                     if changed.is_err() {
                         return;
@@ -88,28 +111,35 @@ impl Health {
     }
 }
 
-/// Writes the condition, unless it is there already. The time moves only when the status flips.
-pub async fn write(rest: &Rest, served: &Served, object: &Value, condition: &Condition) {
+/// Writes the condition, unless it is there already or the object is gone. The time moves only when the status flips.
+/// An error says why it could not be written.
+pub async fn write(
+    rest: &Rest,
+    served: &Served,
+    object: &Value,
+    condition: &Condition,
+) -> Result<(), String> {
     for _ in 0..5 {
-        let live: Option<Value> = match rest.find(&served.gvr, "", object::name(object)).await {
-            Ok(live) => live,
-            Err(error) => return tracing::warn!(error = message_of(&error), "reading a MapController"),
+        let live: Option<Value> = rest
+            .find(&served.gvr, "", object::name(object))
+            .await
+            .map_err(|error| format!("reading the object: {}", message_of(&error)))?;
+        let Some(mut live) = live.filter(|live| object::uid(live) == object::uid(object)) else {
+            return Ok(());
         };
-        let Some(mut live) = live.filter(|live| object::uid(live) == object::uid(object)) else { return };
         let status = with(live.get("status"), condition, object::generation(object), &machinery::time::now());
         if live.get("status") == Some(&status) {
-            return;
+            return Ok(());
         }
         live["status"] = status;
         let body = live.to_string().into_bytes();
         match rest.replace_status::<Value>(&served.gvr, "", object::name(object), body).await {
-            Ok(_) => return,
+            Ok(_) => return Ok(()),
             Err(error) if is_conflict(&error) => {}
-            Err(error) => {
-                return tracing::warn!(error = message_of(&error), "writing a MapController's status");
-            }
+            Err(error) => return Err(format!("writing its status: {}", message_of(&error))),
         }
     }
+    Err("it is changed by others all the time".into())
 }
 
 fn with(status: Option<&Value>, condition: &Condition, generation: i64, now: &str) -> Value {
@@ -134,6 +164,49 @@ fn with(status: Option<&Value>, condition: &Condition, generation: i64, now: &st
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// MC-005: a condition that could not be written is written later, though nothing changes.
+    #[tokio::test(start_paused = true)]
+    async fn mc_005_a_failed_write_is_tried_again() {
+        let (writes, mut written) = watch::channel(0);
+        let answer = move |request: http::Request<kube::client::Body>| {
+            let count = |writes: &watch::Sender<u32>| {
+                writes.send_modify(|count| *count += 1);
+                *writes.borrow()
+            };
+            let is_get = request.method() == http::Method::GET;
+            let status = if is_get || count(&writes) > 2 { 200 } else { 500 };
+            let body =
+                json!({"apiVersion": "v1", "kind": "MapController", "metadata": {"name": "mc", "uid": "u"}});
+            let body = kube::client::Body::from(body.to_string().into_bytes());
+            let answer = http::Response::builder().status(status).body(body).unwrap();
+            std::future::ready(Ok::<_, std::convert::Infallible>(answer))
+        };
+        let stop = CancellationToken::new();
+        let endless = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+        });
+        let served = Served {
+            gvr: runtime::rest::Gvr::new("example.com", "v1", "mapcontrollers"),
+            kind: "MapController".into(),
+            namespaced: false,
+            has_status: true,
+        };
+        let caches = crate::cache::Caches::new(kube::Client::new(endless, "default"), &stop);
+        let cache = caches.get(&served);
+        let rest = Rest::with_manager(kube::Client::new(tower::service_fn(answer), "default"), "test");
+        let object = json!({"metadata": {"name": "mc", "uid": "u"}});
+        let (_started, is_started) = watch::channel(true);
+        let health = Health::new(rest, served, object);
+        let running = tokio::spawn(health.run(vec![("x".into(), cache)], is_started, stop.clone()));
+        tokio::time::timeout(std::time::Duration::from_secs(60), written.wait_for(|count| *count == 3))
+            .await
+            .unwrap()
+            .unwrap();
+        stop.cancel();
+        running.await.unwrap();
+        caches.shutdown().await;
+    }
 
     /// MC-005: the time is that of the last flip.
     #[test]

@@ -293,8 +293,10 @@ impl Host {
                     format!("Cannot create new controller: {why}")
                 };
                 self.shared.events.warning(&wanted.value, why.event, text);
-                self.condition(*kind, &wanted.value, Condition::not_ready(why.reason, &why.text)).await;
-                if why.passing {
+                let condition = Condition::not_ready(why.reason, &why.text);
+                let told = self.condition(*kind, &wanted.value, condition).await;
+                // Whoever was not told why nothing runs is told with the next try.
+                if why.passing || !told {
                     return Ok(Next::Retry);
                 }
                 self.refused.lock().insert(id.clone(), (wanted.uid().to_owned(), spec));
@@ -342,6 +344,7 @@ impl Host {
         let numbers = running.clone();
         self.shared.metrics.numbers(("MapController", name), Arc::new(move || numbers.numbers()));
         self.shared.events.normal(&object.value, "Starting", format!("Starting controller: {name}"));
+        // If that fails, the next one is written in its place.
         self.condition(Kind::Map, &object.value, Condition::not_ready("Starting", "filling caches")).await;
         let health = conditions::Health::new(self.rest.clone(), Kind::Map.served(), object.value.clone());
         let (events, about, name) = (self.shared.events.clone(), object.clone(), name.clone());
@@ -406,10 +409,16 @@ impl Host {
         self.shared.events.normal(&object, "Stopped", format!("Stopped controller: {name}"));
     }
 
-    async fn condition(&self, kind: Kind, object: &Value, condition: Condition) {
+    /// False if it could not be written.
+    async fn condition(&self, kind: Kind, object: &Value, condition: Condition) -> bool {
         // The other kinds have an empty status, which the original's schema prunes.
-        if kind == Kind::Map {
-            conditions::write(&self.rest, &kind.served(), object, &condition).await;
+        if kind != Kind::Map {
+            return true;
         }
+        let written = conditions::write(&self.rest, &kind.served(), object, &condition).await;
+        if let Err(error) = &written {
+            tracing::warn!(name = object::name(object), error, "the condition can't be written");
+        }
+        written.is_ok()
     }
 }

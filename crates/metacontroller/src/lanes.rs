@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use runtime::backoff::{exponential, moment};
 use tokio::time::Instant;
 
 /// Where an item waits.
@@ -242,13 +243,13 @@ impl<K: Clone + Eq + Hash, S: PartialEq> Lanes<K, S> {
             Outcome::Done { again_after } => {
                 item.failures = 0;
                 if let Some(after) = again_after {
-                    let slot = (now + after, sequence);
+                    let slot = (moment(now, after), sequence);
                     item.timer = Some(slot);
                     self.timed.insert(slot, key.clone());
                 }
             }
             Outcome::Failed => {
-                let full = runtime::backoff::exponential(RETRY.0, RETRY.1, item.failures);
+                let full = exponential(RETRY.0, RETRY.1, item.failures);
                 item.failures = item.failures.saturating_add(1);
                 pause = Some(full.mul_f64(0.9 + 0.2 * jitter.clamp(0.0, 1.0)));
                 self.counts.retries += 1;
@@ -264,7 +265,7 @@ impl<K: Clone + Eq + Hash, S: PartialEq> Lanes<K, S> {
         if run.dirty {
             self.add(key.clone());
         } else if let Some(pause) = pause {
-            let slot = (now + pause, sequence);
+            let slot = (moment(now, pause), sequence);
             if let Some(item) = self.items.get_mut(key) {
                 item.waits = Some(Wait::Paused(slot));
             }
@@ -404,6 +405,19 @@ mod tests {
     use super::*;
 
     const DONE: Outcome = Outcome::Done { again_after: None };
+
+    /// A hook that wants never to be asked again is asked when something changes.
+    #[test]
+    fn endless_pauses_are_borne() {
+        let (mut lanes, now) = (Lanes::<_>::new(4), Instant::now());
+        for outcome in [Outcome::Told(Duration::MAX), Outcome::Done { again_after: Some(Duration::MAX) }] {
+            lanes.add("a");
+            assert_eq!(lanes.take(now), Some("a"));
+            lanes.end(&"a", outcome, now, 0.5);
+            assert!(lanes.deadline().is_some_and(|at| at > now));
+            assert_eq!(lanes.take(now), None);
+        }
+    }
 
     /// MC-033, MC-034: many triggers are one run, and one more if they come meanwhile.
     #[test]

@@ -5,6 +5,16 @@ use std::{
     time::Duration,
 };
 
+use tokio::time::Instant;
+
+/// Longer than any process runs, yet no clock is too short for it.
+const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+
+/// The moment a pause after `now`. One that the clock can't express is one that never comes: 30 years off.
+pub fn moment(now: Instant, pause: Duration) -> Instant {
+    now.checked_add(pause).unwrap_or_else(|| now + FAR)
+}
+
 /// Pauses that double from `base` to `max`, each shortened at random by up to a half.
 #[derive(Clone, Debug)]
 pub struct Backoff {
@@ -60,6 +70,13 @@ mod tests {
         let pauses: Vec<_> = (0..6).map(|tries| exponential(base, max, tries).as_millis()).collect();
         assert_eq!(pauses, [5, 10, 20, 40, 80, 100]);
         assert_eq!(exponential(base, max, 90), max);
+    }
+
+    #[test]
+    fn a_moment_beyond_the_clock_is_far_off() {
+        let now = Instant::now();
+        assert_eq!(moment(now, Duration::from_secs(1)), now + Duration::from_secs(1));
+        assert_eq!(moment(now, Duration::MAX), now + FAR);
     }
 
     #[test]

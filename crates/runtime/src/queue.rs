@@ -15,7 +15,7 @@ use tokio::{sync::Notify, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backoff::exponential,
+    backoff::{exponential, moment},
     limiter::{Bucket, Rate},
     metrics::{QueueMetrics, Working},
     panic_text,
@@ -135,7 +135,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         if pause.is_zero() {
             return self.add(key);
         }
-        let at = Instant::now() + pause;
+        let at = moment(Instant::now(), pause);
         let mut state = self.0.state.lock();
         if state.dirty.contains(&key) || state.due.get(&key).is_some_and(|(due, _)| *due <= at) {
             return;
@@ -288,7 +288,8 @@ pub enum Next {
 
 /// Works on the keys of a queue, `workers` at a time, until `stop` is cancelled; what is begun is finished.
 ///
-/// A key whose work fails or panics is retried with back-off; the other keys don't notice.
+/// A key whose work fails or panics is retried with back-off; the other keys don't notice. A panic of a worker itself
+/// ends the others and goes on here: it must not pass for a queue that has nothing to do.
 pub async fn work<K, E, F, Fut>(name: &str, queue: &Queue<K>, workers: usize, stop: &CancellationToken, f: F)
 where
     K: Clone + Eq + Hash + Debug + Send + Sync + 'static,
@@ -296,19 +297,44 @@ where
     F: Fn(K) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<Next, E>> + Send,
 {
-    let mut tasks = JoinSet::new();
+    let (mut tasks, stop) = (JoinSet::new(), stop.child_token());
     for _ in 0..workers.max(1) {
         let (name, queue, stop, f) = (name.to_owned(), queue.clone(), stop.clone(), f.clone());
         tasks.spawn(async move {
             while let Some(lease) = queue.next(&stop).await {
                 let key = lease.key().clone();
                 let outcome = AssertUnwindSafe(async { f(key.clone()).await }).catch_unwind().await;
-                settle(&name, &queue, key, outcome);
+                let settled = std::panic::catch_unwind(AssertUnwindSafe(|| {
+                    settle(&name, &queue, key.clone(), outcome);
+                }));
+                if let Err(panic) = settled {
+                    let reason = panic_text(panic.as_ref());
+                    tracing::error!(
+                        queue = name,
+                        ?key,
+                        reason,
+                        "panicked after the work; will be tried again"
+                    );
+                    queue.add_after(key, queue.0.max);
+                }
                 drop(lease);
             }
         });
     }
-    while tasks.join_next().await.is_some() {}
+    let mut panicked = None;
+    while let Some(joined) = tasks.join_next().await {
+        let Some(panic) = joined.err().and_then(|error| error.try_into_panic().ok()) else { continue };
+        tracing::error!(
+            queue = name,
+            reason = panic_text(panic.as_ref()),
+            "a worker panicked; ending the rest"
+        );
+        stop.cancel();
+        panicked.get_or_insert(panic);
+    }
+    if let Some(panic) = panicked {
+        std::panic::resume_unwind(panic);
+    }
 }
 
 /// Must come before the key's lease is dropped: then what is delayed and the failures are those of one run.
@@ -459,6 +485,47 @@ mod tests {
         })
         .await;
         assert_eq!(*runs.lock(), ["bad", "good", "bad"]);
+    }
+
+    /// However long a key asks to be left alone, its worker lives on.
+    #[tokio::test(start_paused = true)]
+    async fn an_endless_pause_ends_no_worker() {
+        let (queue, stop) = (Queue::default(), CancellationToken::new());
+        queue.add("endless");
+        queue.add("other");
+        let done = stop.clone();
+        work("test", &queue, 1, &stop, move |key: &str| {
+            let done = done.clone();
+            async move {
+                if key == "other" {
+                    done.cancel();
+                }
+                Ok::<_, &str>(Next::After(Duration::MAX))
+            }
+        })
+        .await;
+        assert!(queue.is_empty() && !queue.is_idle());
+    }
+
+    /// A key whose clones panic brings its worker down outside of what is caught.
+    #[derive(PartialEq, Eq, Hash, Debug)]
+    struct Brittle;
+
+    impl Clone for Brittle {
+        fn clone(&self) -> Self {
+            panic!("brittle")
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    #[should_panic(expected = "brittle")]
+    async fn a_worker_that_panics_is_not_lost() {
+        let (queue, stop) = (Queue::default(), CancellationToken::new());
+        {
+            let mut state = queue.0.state.lock();
+            state.ready.push_back((Brittle, Instant::now()));
+        }
+        work("test", &queue, 2, &stop, |_: Brittle| async { Ok::<_, &str>(Next::OnChange) }).await;
     }
 
     #[tokio::test(start_paused = true)]

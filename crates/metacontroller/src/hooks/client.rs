@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::header;
+use http::{HeaderMap, header};
 use machinery::json::parse_strict;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -23,7 +23,7 @@ use super::{
     credentials::Material,
     transport::{Answer, Http},
 };
-use crate::metrics::Histogram;
+use crate::{map::answer::LONGEST, metrics::Histogram};
 
 /// Why a call gave nothing that can be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -206,7 +206,7 @@ impl HookClient {
         self.metrics.duration.observe(began.elapsed().as_secs_f64());
         tracing::trace!(hook = kind, status = %answer.status, body = %String::from_utf8_lossy(&answer.body), "answer");
         match (answer.status.as_u16(), cached) {
-            (429, _) => Err(HookError::TooManyRequests(retry_after(&answer))),
+            (429, _) => Err(HookError::TooManyRequests(retry_after(&answer.headers))),
             (304 | 412, Some(cached)) => Ok(cached.answer),
             (200, _) => self.accept(call.key, &answer),
             (code, _) => Err(HookError::Status { code, body: excerpt(&answer.body) }),
@@ -250,16 +250,16 @@ impl HookClient {
     }
 }
 
-/// Seconds, or a date (MC-073).
-fn retry_after(answer: &Answer) -> Option<Duration> {
-    let text = answer.headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+/// Seconds, or a date (MC-073); a year at most.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse::<u64>() {
-        return Some(Duration::from_secs(seconds)).filter(|pause| !pause.is_zero());
+        return Some(Duration::from_secs(seconds).min(LONGEST)).filter(|pause| !pause.is_zero());
     }
     let date = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
     let pause = date.duration_since(jiff::Timestamp::now());
     let seconds = u64::try_from(pause.as_secs() + i64::from(pause.subsec_nanos() > 0)).ok()?;
-    Some(Duration::from_secs(seconds)).filter(|pause| !pause.is_zero())
+    Some(Duration::from_secs(seconds).min(LONGEST)).filter(|pause| !pause.is_zero())
 }
 
 /// Some of many names, for a message.
@@ -272,4 +272,25 @@ fn few<T: std::borrow::Borrow<str>>(names: &[T]) -> String {
 fn excerpt(body: &[u8]) -> String {
     let end = body.len().min(1024);
     String::from_utf8_lossy(&body[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MC-073: seconds or a date, within reason.
+    #[test]
+    fn mc_073_retry_after_is_at_most_a_year() {
+        let read = |text: &'static str| {
+            retry_after(&HeaderMap::from_iter([(
+                header::RETRY_AFTER,
+                header::HeaderValue::from_static(text),
+            )]))
+        };
+        assert_eq!(read("7"), Some(Duration::from_secs(7)));
+        assert_eq!(read("18446744073709551615"), Some(LONGEST));
+        assert_eq!(read("Tue, 01 Jan 2999 00:00:00 GMT"), Some(LONGEST));
+        assert_eq!((read("0"), read("-1"), read("soon")), (None, None, None));
+        assert_eq!(read("Wed, 21 Oct 2015 07:28:00 GMT"), None);
+    }
 }

@@ -1,6 +1,6 @@
 //! What a hook may answer (MC-043, MC-044, MC-061, MC-062).
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 use serde_json::Value;
 
@@ -99,11 +99,17 @@ fn items(answer: &Value) -> Result<&[Value], Invalid> {
     }
 }
 
-/// `resyncAfterSeconds` above zero.
+/// No pause that a hook asks for is longer: a year.
+pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// `resyncAfterSeconds` above zero, and a year at most.
 pub(crate) fn again_after(answer: &Value) -> Result<Option<f64>, Invalid> {
     match answer.get("resyncAfterSeconds") {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::Number(number)) => Ok(number.as_f64().filter(|secs| secs.is_finite() && *secs > 0.0)),
+        Some(Value::Number(number)) => {
+            let above_zero = number.as_f64().filter(|secs| secs.is_finite() && *secs > 0.0);
+            Ok(above_zero.map(|secs| secs.min(LONGEST.as_secs_f64())))
+        }
         Some(_) => Err(Invalid("resyncAfterSeconds must be a number".into())),
     }
 }
@@ -253,6 +259,15 @@ mod tests {
         assert!(place("", "", json!({"name": "a"})).unwrap_err().contains("namespace required"));
         let thing = json!([{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a", "namespace": "x"}}]);
         assert!(read("", "", thing).unwrap_err().contains("wrong namespace"));
+    }
+
+    /// However absurd the number, it is a pause that can be kept.
+    #[test]
+    fn a_resync_is_at_most_a_year_off() {
+        let read = |secs: f64| again_after(&json!({"resyncAfterSeconds": secs})).unwrap();
+        assert_eq!(read(1e19), Some(LONGEST.as_secs_f64()));
+        assert_eq!(read(f64::MAX), Some(LONGEST.as_secs_f64()));
+        assert_eq!((read(1.5), read(0.0), read(-1e19)), (Some(1.5), None, None));
     }
 
     /// MC-040, MC-044: what must be there, what is stripped.

@@ -293,7 +293,7 @@ impl Running {
 
     async fn dispatch(self: &Arc<Self>, stop: &CancellationToken) {
         let mut tasks = JoinSet::new();
-        loop {
+        let panicked = loop {
             let deadline = self.lanes(|lanes| {
                 while let Some(item) = lanes.take(Instant::now()) {
                     let (this, working) = (self.clone(), self.queue.taken(lanes.waited(&item)));
@@ -313,12 +313,20 @@ impl Running {
             tokio::select! {
                 () = self.wake.notified() => {}
                 () = timer => {}
-                Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
-                () = stop.cancelled() => break,
+                Some(joined) = tasks.join_next(), if !tasks.is_empty() => {
+                    if let Err(error) = joined {
+                        break Some(error);
+                    }
+                }
+                () = stop.cancelled() => break None,
             }
-        }
+        };
         // Calls under way end with the token; what is being written is finished.
         while tasks.join_next().await.is_some() {}
+        // Its item would never be given out again: whoever runs this starts it anew.
+        if let Some(panic) = panicked.and_then(|error| error.try_into_panic().ok()) {
+            std::panic::resume_unwind(panic);
+        }
     }
 
     async fn work(&self, item: Item) {
