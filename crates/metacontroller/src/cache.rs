@@ -35,6 +35,7 @@ type Follower = Arc<dyn Fn(Change<'_>) + Send + Sync>;
 pub struct Caches {
     client: Client,
     stop: CancellationToken,
+    broken: CancellationToken,
     tasks: TaskTracker,
     running: Arc<Mutex<HashMap<Gvr, Weak<Cache>>>>,
 }
@@ -42,7 +43,8 @@ pub struct Caches {
 impl Caches {
     /// No caches yet; all end with `stop`.
     pub fn new(client: Client, stop: &CancellationToken) -> Self {
-        Self { client, stop: stop.child_token(), tasks: TaskTracker::new(), running: Arc::default() }
+        let (stop, broken) = (stop.child_token(), CancellationToken::new());
+        Self { client, stop, broken, tasks: TaskTracker::new(), running: Arc::default() }
     }
 
     /// The cache of a resource. Its watch goes on as long as somebody holds it.
@@ -60,10 +62,17 @@ impl Caches {
             }
         };
         let source = Source::all(served.api_resource());
-        self.tasks.spawn(informer::run(self.client.clone(), source, store, on_event, stop));
+        let informer = informer::run(self.client.clone(), source, store, on_event, stop);
+        let name = format!("watch of {}", served.gvr.plural);
+        self.tasks.spawn(runtime::guarded(informer, name, self.broken.clone()));
         running.retain(|_, cache| cache.strong_count() > 0);
         running.insert(served.gvr.clone(), Arc::downgrade(&cache));
         cache
+    }
+
+    /// Cancelled when a watch or a follower panicked: what is known is not true from then on.
+    pub fn broken(&self) -> &CancellationToken {
+        &self.broken
     }
 
     /// Ends all watches and waits for them.

@@ -3,11 +3,18 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use futures::future::join_all;
+use futures::{
+    FutureExt,
+    future::{BoxFuture, join_all},
+};
 use machinery::selector::LabelSelector;
 use parking_lot::Mutex;
 use runtime::{Next, Queue, events::Events, mapper::Mapper, rest::Rest, work};
@@ -161,6 +168,9 @@ type Id = (Kind, Text);
 /// When it is worth a word that the objects of a kind are not known.
 const LATE: Duration = Duration::from_secs(10);
 
+/// Pause before a controller that ended by itself is started again.
+const RESTART: Duration = Duration::from_secs(5);
+
 /// Starts and stops controllers as their objects say.
 pub struct Host {
     shared: Arc<Shared>,
@@ -179,6 +189,8 @@ struct Hosted {
     /// What it shows hooks, renewed when the object changes.
     object: Arc<Mutex<Arc<Value>>>,
     stop: CancellationToken,
+    /// It ended though nobody stopped it, by a panic.
+    ended: Arc<AtomicBool>,
     task: JoinHandle<()>,
 }
 
@@ -266,20 +278,24 @@ impl Host {
             return Ok(Next::OnChange);
         };
         let spec = wanted.value.get("spec").cloned().unwrap_or_default();
+        let mut why = "the spec changed";
         {
             let running = self.running.lock();
             if let Some(hosted) = running.get(id)
                 && hosted.uid == wanted.uid()
                 && hosted.spec == spec
             {
-                *hosted.object.lock() = Arc::new(object::without_managed_fields(&wanted.value));
-                return Ok(Next::OnChange);
+                if !hosted.ended.load(Ordering::SeqCst) {
+                    *hosted.object.lock() = Arc::new(object::without_managed_fields(&wanted.value));
+                    return Ok(Next::OnChange);
+                }
+                why = "it ended by itself and is started again";
             }
         }
         if self.refused.lock().get(id).is_some_and(|(uid, known)| *uid == wanted.uid() && *known == spec) {
             return Ok(Next::OnChange);
         }
-        self.end(id, Some("the spec changed")).await;
+        self.end(id, Some(why)).await;
         match self.start(id, &wanted, spec.clone()).await {
             Ok(()) => {
                 self.refused.lock().remove(id);
@@ -309,7 +325,7 @@ impl Host {
         let (kind, name) = id;
         let stop = self.shared.stop.child_token();
         let shown = Arc::new(Mutex::new(Arc::new(object::without_managed_fields(&object.value))));
-        let task = match kind {
+        let life = match kind {
             Kind::Map => self.start_map(name, object, &shown, stop.clone()).await?,
             Kind::Composite => {
                 let (running, periods) =
@@ -324,7 +340,9 @@ impl Host {
                 self.start_sync(*kind, object, running, periods, following)
             }
         };
-        let hosted = Hosted { uid: object.uid().to_owned(), spec, object: shown, stop, task };
+        let ended = Arc::new(AtomicBool::new(false));
+        let task = tokio::spawn(watched(life, id.clone(), self.queue.clone(), ended.clone(), stop.clone()));
+        let hosted = Hosted { uid: object.uid().to_owned(), spec, object: shown, stop, ended, task };
         self.running.lock().insert(id.clone(), hosted);
         Ok(())
     }
@@ -335,7 +353,7 @@ impl Host {
         object: &Arc<Object>,
         shown: &Arc<Mutex<Arc<Value>>>,
         stop: CancellationToken,
-    ) -> Result<JoinHandle<()>, NotStarted> {
+    ) -> Result<BoxFuture<'static, ()>, NotStarted> {
         let controllers = self.caches.get(&Kind::Map).cloned();
         let exists: map::mapping::Exists =
             Arc::new(move |name| controllers.as_ref().is_some_and(|cache| cache.get("", name).is_some()));
@@ -349,7 +367,7 @@ impl Host {
         let health = conditions::Health::new(self.rest.clone(), Kind::Map.served(), object.value.clone());
         let (events, about, name) = (self.shared.events.clone(), object.clone(), name.clone());
         let rest = self.rest.clone();
-        Ok(tokio::spawn(async move {
+        Ok(Box::pin(async move {
             let (started, is_started) = tokio::sync::watch::channel(false);
             let caches = running.mapping().caches();
             let watching = health.run(caches, is_started, stop.clone());
@@ -371,14 +389,14 @@ impl Host {
         running: Arc<S>,
         periods: map::run::Periods,
         following: Vec<Following>,
-    ) -> JoinHandle<()> {
+    ) -> BoxFuture<'static, ()> {
         let name = running.base().name.clone();
         let numbers = running.clone();
         self.shared.metrics.numbers((kind.as_str(), &name), Arc::new(move || numbers.base().numbers()));
         self.shared.events.normal(&object.value, "Starting", format!("Starting controller: {name}"));
         let (events, about, rest) = (self.shared.events.clone(), object.clone(), self.rest.clone());
         let (workers, cache) = (self.shared.workers, self.caches.get(&kind).cloned());
-        tokio::spawn(async move {
+        Box::pin(async move {
             let on_start = || events.normal(&about.value, "Started", format!("Started controller: {name}"));
             let stop = running.base().stop.clone();
             let hooks = running.base().hooks.all().into_iter();
@@ -420,5 +438,55 @@ impl Host {
             tracing::warn!(name = object::name(object), error, "the condition can't be written");
         }
         written.is_ok()
+    }
+}
+
+/// The life of a controller. If it ends though nobody stopped it, the host sees to it after a pause.
+async fn watched(
+    life: BoxFuture<'static, ()>,
+    id: Id,
+    queue: Queue<Id>,
+    ended: Arc<AtomicBool>,
+    stop: CancellationToken,
+) {
+    let outcome = AssertUnwindSafe(life).catch_unwind().await;
+    let (kind, name) = (id.0.as_str(), id.1.clone());
+    let reason = outcome.as_ref().err().map(|panic| runtime::panic_text(panic.as_ref()));
+    if let Some(reason) = reason {
+        tracing::error!(kind, %name, reason, "a controller panicked");
+    }
+    if !stop.is_cancelled() {
+        tracing::error!(kind, %name, "a controller ended by itself; it is started again");
+        // First, so that who takes the key finds it so.
+        ended.store(true, Ordering::SeqCst);
+        queue.add_after(id, RESTART);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What ended by itself is looked at again, what was stopped is not.
+    #[tokio::test(start_paused = true)]
+    async fn a_controller_that_panics_is_looked_at_again() {
+        let id: Id = (Kind::Map, "mc".into());
+        for (life, stopped, again) in [
+            (async { panic!("oh no") }.boxed(), false, true),
+            (async {}.boxed(), false, true),
+            (async {}.boxed(), true, false),
+            (async { panic!("oh no") }.boxed(), true, false),
+        ] {
+            let (queue, ended, stop) =
+                (Queue::default(), Arc::new(AtomicBool::new(false)), CancellationToken::new());
+            if stopped {
+                stop.cancel();
+            }
+            watched(life, id.clone(), queue.clone(), ended.clone(), stop).await;
+            assert_eq!((ended.load(Ordering::SeqCst), !queue.is_idle()), (again, again));
+            if again {
+                assert_eq!(*queue.next(&CancellationToken::new()).await.unwrap().key(), id);
+            }
+        }
     }
 }

@@ -115,7 +115,14 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
     let silence = said.clone();
     let recorder = Recorder::new(rest, "metacontroller", config.events);
     tasks.spawn_endless("events", events::write(recorder, inbox, said));
-    tasks.spawn_endless("parent status", board.run(stop));
+    tasks.spawn_endless("parent status", board.run(stop.clone()));
+    let broken = caches.broken().clone();
+    tasks.spawn("watches", async move {
+        tokio::select! {
+            () = broken.cancelled() => Err("one of them panicked"),
+            () = stop.cancelled() => Ok(()),
+        }
+    });
     let ready = config.ready;
     tasks.spawn_endless("controllers", async move {
         host.run(|| _ = ready.send_replace(true)).await;

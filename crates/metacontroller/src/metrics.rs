@@ -135,7 +135,7 @@ impl Metrics {
         let (type_, name) = controller;
         let labels = format!(
             "url=\"{}\",controller_name=\"{}\",controller_type=\"{type_}\"",
-            escaped(url),
+            escaped(&public(url)),
             escaped(name)
         );
         let entry = Labelled { kind, labels, metrics };
@@ -246,6 +246,15 @@ fn lines_of(type_: &str, name: &str, numbers: &Numbers, say: &mut impl FnMut(Str
     }
 }
 
+/// A URL without what may be secret, since anybody may read the page: user, password, query.
+fn public(url: &str) -> String {
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    format!("{scheme}://{host}{path}")
+}
+
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -253,6 +262,13 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn urls_are_shown_without_secrets() {
+        assert_eq!(public("https://me:pass@h:8443/map?token=t"), "https://h:8443/map");
+        assert_eq!(public("http://me:p@ss@h?token=/a@b"), "http://h");
+        assert_eq!(public("http://[::1]:80/a@b"), "http://[::1]:80/a@b");
+    }
 
     /// MC-A-84, MC-204, MC-205, MC-206: names and labels; a controller's series go with it.
     #[test]

@@ -164,6 +164,10 @@ impl<S: Sink> Follower<S> {
                 return false;
             }
             _ => {
+                // A server that can't make sense of the version any more, as after it was restored from a backup.
+                if matches!(code, Some(400 | 422)) {
+                    self.version = None;
+                }
                 let text = error.to_string();
                 let known = |(told, at): &(String, Instant)| *told == text && at.elapsed() < AGAIN;
                 if self.told.as_ref().is_some_and(known) {

@@ -232,8 +232,9 @@ impl<T: Watched, H: FnMut(Event<T>) + Send> Sink for Cache<T, H> {
             }
         }
         if !self.store.is_synced() {
-            (self.handler)(Event::Synced);
+            // First, so that who is told finds it so: what was looked up as unsynced is corrected by the event.
             self.store.set_synced();
+            (self.handler)(Event::Synced);
         }
     }
 }

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Store,
+    Store, guarded,
     informer::{self, Event, Source, Watched},
 };
 
@@ -21,6 +21,7 @@ pub struct InformerSet<T> {
     client: Client,
     handler: Handler<T>,
     stop: CancellationToken,
+    broken: CancellationToken,
     tracker: TaskTracker,
     running: Mutex<HashMap<ApiResource, Running<T>>>,
 }
@@ -37,6 +38,7 @@ impl<T: Watched> InformerSet<T> {
             client,
             handler,
             stop: stop.child_token(),
+            broken: CancellationToken::new(),
             tracker: TaskTracker::new(),
             running: Mutex::default(),
         }
@@ -57,9 +59,16 @@ impl<T: Watched> InformerSet<T> {
                 handler(&about, event);
             }
         };
-        self.tracker.spawn(informer::run(self.client.clone(), source, store.clone(), on_event, stop.clone()));
+        let informer = informer::run(self.client.clone(), source, store.clone(), on_event, stop.clone());
+        self.tracker.spawn(guarded(informer, format!("watch of {}", resource.plural), self.broken.clone()));
         running.insert(resource, Running { store: store.clone(), stop });
         (store, true)
+    }
+
+    /// Cancelled when an informer or the handler panicked: what is known is not true from then on, and the owner should
+    /// end.
+    pub fn broken(&self) -> &CancellationToken {
+        &self.broken
     }
 
     /// Stops following a resource and gives what was known; the handler hears nothing more about it.

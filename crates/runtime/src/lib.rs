@@ -41,7 +41,7 @@ pub use informers::{Handler, InformerSet};
 pub use install::install;
 pub use queue::{Next, Queue, work};
 pub use store::{ObjectKey, Store};
-pub use tasks::{TaskError, Tasks, panic_text};
+pub use tasks::{TaskError, Tasks, guarded, panic_text};
 
 /// Set to true by a component once its caches are filled and it works.
 pub type Ready = tokio::sync::watch::Sender<bool>;

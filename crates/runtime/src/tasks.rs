@@ -1,7 +1,8 @@
 //! Tasks with an owner.
 
-use std::{any::Any, collections::HashMap, fmt::Display};
+use std::{any::Any, collections::HashMap, fmt::Display, panic::AssertUnwindSafe};
 
+use futures::FutureExt;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -83,6 +84,15 @@ impl Tasks {
     }
 }
 
+/// Runs a task whose end nobody looks at. Should it panic, that is told and `broken` is cancelled, so that whoever owns
+/// it can end instead of going on without it.
+pub async fn guarded(task: impl Future<Output = ()>, name: impl Display, broken: CancellationToken) {
+    if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
+        tracing::error!(task = %name, reason = panic_text(panic.as_ref()), "panicked");
+        broken.cancel();
+    }
+}
+
 /// What a panic said.
 pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
@@ -92,6 +102,15 @@ pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_guarded_panic_is_told_to_the_owner() {
+        let broken = CancellationToken::new();
+        guarded(async {}, "good", broken.clone()).await;
+        assert!(!broken.is_cancelled());
+        guarded(async { panic!("oh no") }, "bad", broken.clone()).await;
+        assert!(broken.is_cancelled());
+    }
 
     #[tokio::test]
     async fn a_panic_ends_all_and_is_named() {

@@ -75,13 +75,17 @@ fn play(source: Source, script: Vec<Exchange>) -> Script {
     });
     let (store, stop, (sender, events)) =
         (Store::default(), CancellationToken::new(), mpsc::unbounded_channel());
+    let told = store.clone();
     let tell = move |event: Event<Light>| {
         let name = |object: &Light| format!("{}@{}", object.metadata.name, object.metadata.resource_version);
         let text = match event {
             Event::Added(new) => format!("+{}", name(&new)),
             Event::Updated { old, new } => format!("{} to {}", name(&old), name(&new)),
             Event::Deleted(old) => format!("-{}", name(&old)),
-            Event::Synced => "synced".to_owned(),
+            Event::Synced => {
+                assert!(told.is_synced(), "who is told finds it so");
+                "synced".to_owned()
+            }
         };
         sender.send(text).unwrap();
     };
@@ -203,6 +207,26 @@ async fn what_vanished_behind_a_gap_is_deleted() {
     );
     script.tells(&["+a@1", "+b@2", "synced", "+c@8", "-a@1"]).await;
     script.end().await;
+}
+
+/// A version that the server can't make sense of any more is answered by another list.
+#[tokio::test(start_paused = true)]
+async fn a_refused_version_is_not_asked_for_for_ever() {
+    for code in [400, 422] {
+        let mut script = play(
+            maps(),
+            vec![
+                exchange(STREAM, vec![event("ADDED", map("a", 1)), bookmark(5, true)]),
+                refusal("watch=true&resourceVersion=5", code),
+                Exchange {
+                    open: true,
+                    ..exchange(STREAM, vec![event("ADDED", map("b", 2)), bookmark(9, true)])
+                },
+            ],
+        );
+        script.tells(&["+a@1", "synced", "+b@2", "-a@1"]).await;
+        script.end().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -60,6 +60,13 @@ pub(crate) async fn run(
     let inputs = Inputs::start(&mut tasks, &wds, &its, &feed, (&watches, &crds));
     let (finder, searching) = (watches.clone(), token.clone());
     tasks.spawn_endless("discovery", async move { finder.discover(&crds, &searching).await });
+    let (broken, until) = (watches.broken(), token.clone());
+    tasks.spawn("watches of the workload", async move {
+        tokio::select! {
+            () = broken.cancelled() => Err("one of them panicked"),
+            () = until.cancelled() => Ok(()),
+        }
+    });
     let worker = async move {
         tokio::select! {
             () = inputs.synced(&watches) => {}

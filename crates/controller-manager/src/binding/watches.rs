@@ -195,6 +195,11 @@ impl Watches {
         resources.into_iter().find(|resource| resource.group == group && resource.plural == plural)
     }
 
+    /// Cancelled when a watch panicked.
+    pub(super) fn broken(&self) -> CancellationToken {
+        self.informers.broken().clone()
+    }
+
     pub(super) async fn shutdown(&self) {
         self.informers.shutdown().await;
     }

@@ -3,7 +3,7 @@
 use std::{error::Error as _, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header, uri::Scheme};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper_rustls::{ConfigBuilderExt, HttpsConnectorBuilder};
@@ -83,8 +83,7 @@ impl Http {
             .uri(at)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json");
-        // A credential is for the host it was given for.
-        if let (Some(value), true) = (&self.authorization, at.authority() == first.authority()) {
+        if let (Some(value), true) = (&self.authorization, may_know(first, at)) {
             request = request.header(header::AUTHORIZATION, value);
         }
         if let Some(etag) = etag {
@@ -96,6 +95,12 @@ impl Http {
         let request = request.body(Full::new(body)).map_err(|error| HookError::Connect(error.to_string()))?;
         self.client.request(request).await.map_err(|error| classify(&error))
     }
+}
+
+/// A credential is for the host it was given for, and never goes in the clear where it was to be encrypted.
+fn may_know(first: &Uri, at: &Uri) -> bool {
+    let encrypted = |uri: &Uri| uri.scheme() == Some(&Scheme::HTTPS);
+    at.authority() == first.authority() && (encrypted(at) || !encrypted(first))
 }
 
 fn join(base: &Uri, location: &HeaderValue) -> Result<Uri, HookError> {
@@ -188,4 +193,21 @@ fn roots(pem: &[u8]) -> Result<RootCertStore, String> {
         roots.add(certificate).map_err(|error| format!("CA bundle: {error}"))?;
     }
     if roots.is_empty() { Err("CA bundle: no certificate in it".into()) } else { Ok(roots) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MC-101: a redirect takes the credential neither to another host nor from https to http.
+    #[test]
+    fn mc_101_credentials_stay_where_they_are_safe() {
+        let may = |first: &str, at: &str| may_know(&first.parse().unwrap(), &at.parse().unwrap());
+        assert!(may("https://h/map", "https://h/other"));
+        assert!(may("http://h/map", "http://h/other"));
+        assert!(may("http://h/map", "https://h/map"));
+        assert!(!may("https://h/map", "http://h/map"));
+        assert!(!may("https://h/map", "https://other/map"));
+        assert!(!may("https://h/map", "https://h:8443/map"));
+    }
 }
