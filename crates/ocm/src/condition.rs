@@ -1,4 +1,4 @@
-//! Conditions that hub and registration agent write.
+//! Conditions that hub, add-on manager and registration agent write.
 
 use apis::ocm::cluster::CONDITION_ROTATED;
 use k8s_openapi::{

@@ -306,6 +306,22 @@ pub fn is_conflict(error: &Error) -> bool {
     code_of(error) == 409
 }
 
+/// The items of a list of `gvr`, taken out of it.
+///
+/// # Errors
+/// [`Error::Service`] when the answer is no list: what is missing from one is taken for gone, so that an answer without
+/// items, or without a version, must not pass for an empty one (KS-089).
+pub fn items(list: &mut Value, gvr: &Gvr) -> Result<Vec<Value>, Error> {
+    let version = list.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+    let is_list = version.is_some_and(|version| !version.is_empty());
+    match list.get_mut("items").filter(|_| is_list).map(Value::take) {
+        Some(Value::Array(items)) => Ok(items),
+        // An empty list, as servers written in Go put it.
+        Some(Value::Null) => Ok(Vec::new()),
+        _ => Err(Error::Service(format!("the answer is no list of {}", gvr.plural).into())),
+    }
+}
+
 /// 404 that speaks of this very object, as opposed to a resource type that is not served (KS-088).
 pub fn is_object_missing(error: &Error, name: &str) -> bool {
     status_of(error)
@@ -316,6 +332,7 @@ pub fn is_object_missing(error: &Error, name: &str) -> bool {
 mod tests {
     use super::*;
     use kube::core::response::StatusDetails;
+    use serde_json::json;
 
     #[test]
     fn paths_follow_group_and_namespace() {
@@ -326,6 +343,29 @@ mod tests {
         ];
         for (gvr, namespace, path) in cases {
             assert_eq!(gvr.path(namespace), path);
+        }
+    }
+
+    #[test]
+    fn ks_089_what_is_no_list_is_not_an_empty_one() {
+        let gvr = Gvr::new("apps", "v1", "deployments");
+        let version = json!({"resourceVersion": "7"});
+        for (answer, items) in [
+            (json!({}), None),
+            (json!({"items": []}), None),
+            (json!({"metadata": {}, "items": []}), None),
+            (json!({"metadata": {"resourceVersion": ""}, "items": []}), None),
+            (json!({"metadata": version}), None),
+            (json!({"metadata": version, "items": {}}), None),
+            (json!({"metadata": version, "items": []}), Some(0)),
+            (json!({"metadata": version, "items": null}), Some(0)),
+            (json!({"metadata": version, "items": [{}]}), Some(1)),
+        ] {
+            assert_eq!(
+                super::items(&mut answer.clone(), &gvr).ok().map(|items| items.len()),
+                items,
+                "{answer}"
+            );
         }
     }
 

@@ -10,7 +10,7 @@ use std::{
 
 use apis::control::BindingSpec;
 use futures::{StreamExt, TryStreamExt, stream};
-use runtime::rest::{Gvr, Rest};
+use runtime::rest::{Gvr, Rest, items};
 use serde_json::Value;
 
 use crate::{
@@ -152,26 +152,12 @@ fn entries(spec: &BindingSpec) -> Vec<Entry> {
     cluster.chain(namespaced).collect()
 }
 
-/// The items of a list; none if the answer is no list: what is missing from one would be taken back everywhere.
-fn listed(list: &mut Value) -> Option<Vec<Value>> {
-    list.pointer("/metadata/resourceVersion")
-        .and_then(Value::as_str)
-        .filter(|version| !version.is_empty())?;
-    match list.get_mut("items").map(Value::take)? {
-        Value::Array(items) => Some(items),
-        // An empty list, as servers written in Go put it.
-        Value::Null => Some(Vec::new()),
-        _ => None,
-    }
-}
-
 /// Objects of a collection by name. Items of a list of built-in kinds come without their types.
 async fn list(wds: &Rest, gvr: &Gvr, namespace: &str) -> Result<HashMap<String, Value>, kube::Error> {
     let mut list: Value = wds.list(gvr, namespace, "").await?;
     let kind =
         list.get("kind").and_then(Value::as_str).and_then(|k| k.strip_suffix("List")).map(str::to_owned);
-    let items = listed(&mut list)
-        .ok_or_else(|| kube::Error::Service(format!("the answer is no list of {}", gvr.plural).into()))?;
+    let items = items(&mut list, gvr)?;
     let named = items.into_iter().filter_map(|mut item| {
         let top = item.as_object_mut()?;
         top.entry("apiVersion").or_insert_with(|| gvr.api_version().into());
@@ -211,24 +197,6 @@ mod tests {
     use super::*;
     use crate::customize::path::Path;
     use serde_json::json;
-
-    #[test]
-    fn ks_089_what_is_no_list_is_not_an_empty_one() {
-        let version = json!({"resourceVersion": "7"});
-        for (answer, items) in [
-            (json!({}), None),
-            (json!({"items": []}), None),
-            (json!({"metadata": {}, "items": []}), None),
-            (json!({"metadata": {"resourceVersion": ""}, "items": []}), None),
-            (json!({"metadata": version}), None),
-            (json!({"metadata": version, "items": {}}), None),
-            (json!({"metadata": version, "items": []}), Some(0)),
-            (json!({"metadata": version, "items": null}), Some(0)),
-            (json!({"metadata": version, "items": [{}]}), Some(1)),
-        ] {
-            assert_eq!(listed(&mut answer.clone()).map(|items| items.len()), items, "{answer}");
-        }
-    }
 
     /// KS-104: the built-in removals come first, then those of CustomTransforms, and what is expanded is what is left.
     #[test]

@@ -11,6 +11,9 @@ pub(super) const MAX_UPDATERS: usize = 10;
 /// Who takes over the fields of the oldest Update entries.
 const ANCIENT: &str = "ancient-changes";
 
+/// What entries are sorted by, as in the original: operation (appliers first), time, manager, version, subresource.
+pub(super) type Order<'a> = (bool, &'a str, &'a str, &'a str, &'a str);
+
 /// One entry: who owns what.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Entry {
@@ -81,6 +84,12 @@ impl Entry {
         put("subresource", &self.subresource);
         out.insert("fieldsV1".to_owned(), self.set.to_fields());
         Value::Object(out)
+    }
+
+    fn order(&self) -> Order<'_> {
+        let time = self.time.as_deref().unwrap_or_default();
+        let updates = self.operation == Operation::Update;
+        (updates, time, &self.manager, &self.api_version, &self.subresource)
     }
 
     /// How conflicts name the manager.
@@ -190,16 +199,9 @@ impl Managers {
         self.0 = kept;
     }
 
-    /// The order of the original: operation, time, manager, version, subresource.
+    /// By [`Order`].
     fn sort(&mut self) {
-        self.0.sort_by(|a, b| {
-            let key = |e: &Entry| (e.operation == Operation::Update, e.time.clone().unwrap_or_default());
-            key(a)
-                .cmp(&key(b))
-                .then_with(|| a.manager.cmp(&b.manager))
-                .then_with(|| a.api_version.cmp(&b.api_version))
-                .then_with(|| a.subresource.cmp(&b.subresource))
-        });
+        self.0.sort_by(|a, b| a.order().cmp(&b.order()));
     }
 
     /// Writes the entries into an object; without entries the field goes away.

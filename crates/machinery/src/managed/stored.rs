@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::entries::{Entry, MAX_UPDATERS, stripped};
+use super::entries::{Entry, MAX_UPDATERS, Order, stripped};
 use super::set::PathSet;
 use super::typed::Comparison;
 use super::{Operation, Writer};
@@ -51,12 +51,7 @@ impl Stored {
             self.give(taken, writer);
         }
         self.0.retain_mut(|entry| fields_mut(entry).is_some_and(|fields| !fields.is_empty()));
-        self.0.sort_by(|a, b| {
-            let order =
-                |entry: &Value| (text(entry, "operation") == "Update", text(entry, "time").to_owned());
-            let by = |key| text(a, key).cmp(text(b, key));
-            order(a).cmp(&order(b)).then(by("manager")).then(by("apiVersion")).then(by("subresource"))
-        });
+        self.0.sort_by(|a, b| order(a).cmp(&order(b)));
     }
 
     fn give(&mut self, taken: PathSet, writer: &Writer) {
@@ -89,6 +84,11 @@ impl Stored {
 
 fn text<'a>(entry: &'a Value, key: &str) -> &'a str {
     entry.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn order(entry: &Value) -> Order<'_> {
+    let of = |key| text(entry, key);
+    (of("operation") == "Update", of("time"), of("manager"), of("apiVersion"), of("subresource"))
 }
 
 fn fields_mut(entry: &mut Value) -> Option<&mut Map<String, Value>> {

@@ -316,10 +316,10 @@ impl<'g> Types<'g> {
         let tail = olds.iter().rev().zip(news.iter().rev()).take_while(|(a, b)| a == b).count();
         let inner = |list: &'v [Value]| list.get(..list.len().saturating_sub(tail)).unwrap_or_default();
         let (olds, news) = (inner(olds), inner(news));
-        let common = old.iter().take(head).chain(old.iter().rev().take(tail));
+        let mut common = old.iter().take(head).chain(old.iter().rev().take(tail));
         let named_so =
             |one: &Value| olds.iter().chain(news).any(|other| self.same_name(place, list, one, other));
-        if olds.len() + news.len() > FEW || common.clone().any(named_so) { (old, new) } else { (olds, news) }
+        if olds.len() + news.len() > FEW || common.any(named_so) { (old, new) } else { (olds, news) }
     }
 
     /// Merges an applied value over a live one.

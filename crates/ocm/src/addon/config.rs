@@ -16,10 +16,8 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp}
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::{
-    deploy::{MANIFEST_APPLIED, work_condition},
-    framework::told,
-};
+use super::deploy::{MANIFEST_APPLIED, work_condition};
+use crate::condition::condition;
 
 /// Condition: the configuration is the one to be used.
 pub const CONFIGURED: &str = "Configured";
@@ -126,7 +124,8 @@ pub fn progress(
     deployed: bool,
     now: Timestamp,
 ) -> (Condition, bool) {
-    let tell = |status: &str, reason: &str, message: String| told(PROGRESSING, status, reason, message, now);
+    let tell =
+        |status: &str, reason: &str, message: String| condition(PROGRESSING, status, reason, message, now);
     let done = || (tell("False", "Completed", "completed with no errors.".into()), true);
     if !deployed {
         return done();
@@ -206,10 +205,10 @@ pub fn summary(
             let (completed, all) = (completed.count(), mine.len());
             let news = if completed == all {
                 let message = format!("{completed}/{all} completed with no errors, 0 failed 0 timeout.");
-                told(PROGRESSING, "False", "Completed", message, now)
+                condition(PROGRESSING, "False", "Completed", message, now)
             } else {
                 let message = format!("{}/{all} progressing..., 0 failed 0 timeout.", all - completed);
-                told(PROGRESSING, "True", PROGRESSING, message, now)
+                condition(PROGRESSING, "True", PROGRESSING, message, now)
             };
             let before = old.iter().find(|p| (&p.namespace, &p.name) == (&key.0, &key.1));
             let mut conditions = before.map(|p| p.conditions.clone()).unwrap_or_default();
@@ -320,7 +319,7 @@ mod tests {
             )
             .unwrap()
         };
-        let applied = [told(MANIFEST_APPLIED, "True", "R", "", now)];
+        let applied = [condition(MANIFEST_APPLIED, "True", "R", "", now)];
         let say = |conditions: &[Condition], work: &ManifestWork, deployed: bool| {
             let (told, done) = progress(conditions, &wanted, &[work], deployed, now);
             (told.status, told.reason, done)
@@ -338,7 +337,7 @@ mod tests {
         let now = Timestamp::UNIX_EPOCH;
         let mut done = addon(&json!([]));
         done.status.get_or_insert_default().conditions =
-            vec![told(PROGRESSING, "False", "Completed", "", now)];
+            vec![condition(PROGRESSING, "False", "Completed", "", now)];
         let open = addon(&json!([]));
         let place = |name: &str| [("n".to_owned(), name.to_owned())].into();
         let (defaults, all) = summary(

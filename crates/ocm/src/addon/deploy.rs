@@ -12,7 +12,7 @@ use apis::{
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use serde_json::{Value, json};
 
-use super::framework::told;
+use crate::condition::condition;
 
 /// Condition: the works are applied.
 pub const MANIFEST_APPLIED: &str = "ManifestApplied";
@@ -243,7 +243,7 @@ pub enum Told {
 /// What the works say about ManifestApplied (OCM-116). `wanted` is how many there are to be.
 pub fn applied(works: &[&ManifestWork], wanted: usize, old: Option<&Condition>, now: Timestamp) -> Told {
     let tell = |status: &str, reason: &str, message: &str| {
-        Told::Now(told(MANIFEST_APPLIED, status, reason, message, now))
+        Told::Now(condition(MANIFEST_APPLIED, status, reason, message, now))
     };
     if wanted == 0 {
         return tell("True", "AddonManifestApplied", "no manifest need to apply");
@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(reason(&[&yes, &no], 2), text("False", "AddonManifestAppliedFailed", ill));
         assert_eq!(applied(&[&yes], 2, None, now), Told::AsBefore, "one is not there yet");
         assert_eq!(applied(&[&old], 1, None, now), Told::AsBefore, "told of an earlier generation");
-        let stale = told(MANIFEST_APPLIED, "False", "X", "", now);
+        let stale = crate::condition::condition(MANIFEST_APPLIED, "False", "X", "", now);
         assert_eq!(applied(&[&old], 1, Some(&stale), now), Told::Nothing, "a stale False goes");
     }
 

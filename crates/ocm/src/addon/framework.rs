@@ -10,10 +10,7 @@ use apis::{
         work::FeedbackValue,
     },
 };
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time},
-    jiff::Timestamp,
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use crate::hub::csr::CLIENT_SIGNER;
@@ -201,24 +198,6 @@ pub fn is_managed(owner: &ClusterManagementAddOn) -> bool {
 pub fn is_built_in(cluster: &ManagedCluster, addon: &str) -> bool {
     let all = cluster.metadata.annotations.as_ref().and_then(|all| all.get(BUILT_IN_ADDONS_ANNOTATION));
     all.is_some_and(|all| all.split(',').any(|name| name.trim() == addon))
-}
-
-/// A condition as of `now`.
-pub fn told(
-    type_: &str,
-    status: &str,
-    reason: &str,
-    message: impl Into<String>,
-    now: Timestamp,
-) -> Condition {
-    Condition {
-        type_: type_.into(),
-        status: status.into(),
-        reason: reason.into(),
-        message: message.into(),
-        observed_generation: None,
-        last_transition_time: Time(now),
-    }
 }
 
 /// Annotations of a ManagedCluster that its add-ons get, too.

@@ -7,15 +7,17 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp}
 
 use super::{
     deploy::work_number,
-    framework::{Health, Reading, told},
+    framework::{Health, Reading},
 };
+use crate::condition::condition;
 
 /// Condition of a ManagedClusterAddOn: it is well.
 pub const AVAILABLE: &str = "Available";
 
 /// What the works of an add-on say.
 pub fn by_work(addon: &str, works: &[&ManifestWork], health: &Health, now: Timestamp) -> Condition {
-    let tell = |status: &str, reason: &str, message: String| told(AVAILABLE, status, reason, message, now);
+    let tell =
+        |status: &str, reason: &str, message: String| condition(AVAILABLE, status, reason, message, now);
     let deploying: Vec<&&ManifestWork> = works
         .iter()
         .filter(|work| work_number(addon, work.metadata.name.as_deref().unwrap_or_default()).is_some())

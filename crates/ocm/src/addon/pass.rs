@@ -24,13 +24,15 @@ use serde_json::{Map, Value, json};
 use super::{
     Addon, Manager, Rights, addons, config,
     deploy::{self, Common, HOOK_COMPLETED, MANIFEST_APPLIED, Told, hook_name, work_name, work_number},
-    framework::{REGISTRATION_APPLIED, Target, inherited, is_built_in, is_managed, is_owned, told},
+    framework::{REGISTRATION_APPLIED, Target, inherited, is_built_in, is_managed, is_owned},
     health, identity, name_of, namespace_of,
     presence::owner_reference,
     template::registration::TEMPLATE_LABEL,
     works,
 };
-use crate::{hub::availability::status as cluster_status, rbac, work_agent::conditions};
+use crate::{
+    condition::condition, hub::availability::status as cluster_status, rbac, work_agent::conditions,
+};
 
 /// What finalizers are called that older releases set.
 const OLD_FINALIZERS: &str = "cluster.open-cluster-management.io/";
@@ -163,13 +165,15 @@ impl Manager {
         match config::desired(owner, addon, within) {
             Ok(desired) => {
                 let well = "Configurations configured";
-                let news = told(config::CONFIGURED, "True", "ConfigurationsConfigured", well, self.now());
+                let news =
+                    condition(config::CONFIGURED, "True", "ConfigurationsConfigured", well, self.now());
                 conditions::set(&mut status.conditions, news, false);
                 status.config_references =
                     config::references(&desired, &status.config_references, |config| self.digest(config));
             }
             Err(why) => {
-                let news = told(config::PROGRESSING, "False", "ConfigurationUnsupported", why, self.now());
+                let news =
+                    condition(config::PROGRESSING, "False", "ConfigurationUnsupported", why, self.now());
                 conditions::set(&mut status.conditions, news, false);
             }
         }
@@ -227,23 +231,23 @@ impl Manager {
         status.supported_configs = owner.spec.supported_configs.iter().map(kinds).collect();
         if let Some(why) = own.obstacle() {
             let failed = format!("Failed to set permission for hub agent: {why}");
-            let news = told(REGISTRATION_APPLIED, "False", "SetPermissionFailed", failed, now);
+            let news = condition(REGISTRATION_APPLIED, "False", "SetPermissionFailed", failed, now);
             conditions::set(&mut status.conditions, news, false);
             let failed = format!("failed to get manifest from agent interface: {why}");
-            let news = told(MANIFEST_APPLIED, "False", "ManifestWorkApplyFailed", failed, now);
+            let news = condition(MANIFEST_APPLIED, "False", "ManifestWorkApplyFailed", failed, now);
             conditions::set(&mut status.conditions, news, false);
             return Ok(Next::OnChange);
         }
         if let Err(error) = self.give_rights(own, cluster).await {
             let why = format!("Failed to set permission for hub agent: {}", message_of(&error));
-            let news = told(REGISTRATION_APPLIED, "False", "SetPermissionFailed", why, now);
+            let news = condition(REGISTRATION_APPLIED, "False", "SetPermissionFailed", why, now);
             conditions::set(&mut status.conditions, news, false);
             return Err(error);
         }
         status.registrations = own.identities(cluster, &status.registrations);
         status.namespace.clone_from(&case.namespace);
         let well = "Registration of the addon agent is configured";
-        let news = told(REGISTRATION_APPLIED, "True", "SetPermissionApplied", well, now);
+        let news = condition(REGISTRATION_APPLIED, "True", "SetPermissionApplied", well, now);
         conditions::set(&mut status.conditions, news, false);
         let rendered = case.objects(own);
         let objects = rendered.as_ref().map(|(objects, _)| objects.as_slice()).unwrap_or_default();
@@ -254,7 +258,7 @@ impl Manager {
             Ok(both) => both,
             Err(why) => {
                 let why = format!("failed to get manifest from agent interface: {why}");
-                let news = told(MANIFEST_APPLIED, "False", "ManifestWorkApplyFailed", why, now);
+                let news = condition(MANIFEST_APPLIED, "False", "ManifestWorkApplyFailed", why, now);
                 conditions::set(&mut status.conditions, news, false);
                 return Ok(Next::OnChange);
             }
@@ -273,7 +277,7 @@ impl Manager {
             Ok(wanted) => wanted,
             Err(error) => {
                 let why = format!("failed to apply the works of the addon: {}", message_of(&error));
-                let news = told(MANIFEST_APPLIED, "False", "ManifestWorkApplyFailed", why, now);
+                let news = condition(MANIFEST_APPLIED, "False", "ManifestWorkApplyFailed", why, now);
                 conditions::set(&mut status.conditions, news, false);
                 return Err(error);
             }
@@ -468,11 +472,11 @@ impl Manager {
         let mut status = old.clone();
         let now = self.now();
         let news = if left.is_empty() {
-            told(HOOK_COMPLETED, "True", "HookManifestIsCompleted", "hook manifest is completed", now)
+            condition(HOOK_COMPLETED, "True", "HookManifestIsCompleted", "hook manifest is completed", now)
         } else {
             let list: Vec<String> = left.into_iter().collect();
             let message = format!("hook manifest is not completed: {}", list.join(", "));
-            told(HOOK_COMPLETED, "False", "HookManifestIsNotCompleted", message, now)
+            condition(HOOK_COMPLETED, "False", "HookManifestIsNotCompleted", message, now)
         };
         let running = news.status != "True";
         conditions::set(&mut status.conditions, news, false);

@@ -17,8 +17,6 @@ use k8s_openapi::{api::core::v1::Toleration, apimachinery::pkg::apis::meta::v1::
 use machinery::selector::LabelSelector;
 use serde_json::json;
 
-use super::framework::told;
-
 /// Most clusters in one PlacementDecision.
 pub const PAGE: usize = 100;
 
@@ -245,7 +243,7 @@ fn holds(toleration: &Toleration, taint: &Taint, now: Timestamp) -> Holds {
 }
 
 fn condition(type_: &str, status: bool, reason: &str, message: String, now: Timestamp) -> Condition {
-    told(type_, if status { "True" } else { "False" }, reason, message, now)
+    crate::condition::condition(type_, if status { "True" } else { "False" }, reason, message, now)
 }
 
 /// Puts clusters on pages: who stays keeps its page, who is new goes where there is room. A first page there always is.

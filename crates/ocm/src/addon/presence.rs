@@ -17,7 +17,7 @@ use apis::{
 };
 use runtime::{
     Next,
-    rest::{Gvr, Removal, is_not_found},
+    rest::{Gvr, Removal, is_not_found, items},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -243,10 +243,9 @@ impl Manager {
         for (namespace, placement) in placements {
             let label = format!("{PLACEMENT_LABEL}={placement}");
             let mut listed: Value = self.rest.list(&decisions(), namespace, &label).await?;
-            // An answer that is no list says nothing, least of all that nobody wants the add-on.
-            let items = listed.get_mut("items").map(Value::take).unwrap_or_default();
+            let pages = items(&mut listed, &decisions())?;
             let pages: Vec<PlacementDecision> =
-                serde_json::from_value(items).map_err(kube::Error::SerdeError)?;
+                serde_json::from_value(Value::Array(pages)).map_err(kube::Error::SerdeError)?;
             if install::decided(pages.iter(), namespace, placement).contains(cluster) {
                 // Decided anew meanwhile; the event is on its way.
                 self.unwanted.lock().remove(&place);

@@ -26,27 +26,14 @@ use space::Identity;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::world::*;
+use crate::{
+    killing::{Dice, setting, standing},
+    world::*,
+};
 
 /// Changes of works, unless `AGENT_CHANGES` says otherwise.
 const CHANGES: usize = 60;
 const NAMES: [&str; 4] = ["w0", "w1", "w2", "w3"];
-
-fn setting(name: &str, default: usize) -> usize {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
-/// Numbers that come again with the same seed (xorshift).
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % below
-    }
-}
 
 /// Counts requests.
 fn counting(inner: Client, count: Arc<watch::Sender<usize>>) -> Client {
@@ -183,10 +170,11 @@ fn listed(applied: &Value) -> Vec<&str> {
 /// Whatever was delivered belongs to an AppliedManifestWork that lists it.
 async fn check(w: &World) {
     let cluster = w.admin(1);
-    // Listed before the object is made and until it is gone: so what was there a moment ago is listed still.
     let objects = all(&cluster, "configmaps", "default").await;
     let applied = all(&cluster, "appliedmanifestworks", "").await;
-    for object in &objects {
+    let after = all(&cluster, "configmaps", "default").await;
+    // What was there before and after was there, and its owner's, when the owners were listed.
+    for object in objects.iter().filter(|object| after.iter().any(|later| standing(object, later))) {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
         assert!(!owners.is_empty(), "{name} is nobody's");

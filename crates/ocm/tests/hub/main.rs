@@ -2,6 +2,8 @@
 
 mod joining;
 mod killed;
+#[path = "../support/killing.rs"]
+mod killing;
 mod lasting;
 mod leaving;
 mod mailboxes;

@@ -12,29 +12,16 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::world::*;
+use crate::{
+    killing::{Dice, setting, standing},
+    world::*,
+};
 
 /// Changes of works, unless `WORK_AGENT_CHANGES` says otherwise.
 const CHANGES: usize = 60;
 const NAMES: [&str; 6] = ["w0", "w1", "w2", "w3", "w4", "w5"];
 /// Objects that move from work to work.
 const MOVING: u64 = 8;
-
-fn setting(name: &str, default: usize) -> usize {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
-/// Numbers that come again with the same seed (xorshift).
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % below
-    }
-}
 
 /// What is wanted: works with their objects and the values of these.
 #[derive(Default)]
@@ -119,9 +106,14 @@ impl runtime::feed::Keyed for Named {
 /// Whatever an AppliedManifestWork owns it lists; what has gone owns nothing.
 async fn check(w: &World) {
     let objects = w.cluster.until_all(MAPS, "sea", "a list", |all| Some(all.clone())).await;
-    // Listed before the object is made and until it is gone: so what was there a moment ago is listed still.
     let applied = w.cluster.until_all(APPLIED, "", "a list", |all| Some(all.clone())).await;
-    for ((_, name), object) in &objects {
+    let after = w.cluster.until_all(MAPS, "sea", "a list", |all| Some(all.clone())).await;
+    for (key, object) in &objects {
+        // What was there before and after was there, and its owner's, when the owners were listed.
+        let name = &key.1;
+        if !after.get(key).is_some_and(|later| standing(object, later)) {
+            continue;
+        }
         for owner in object["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
             let found = applied.values().find(|a| a["metadata"]["uid"] == owner["uid"]);
             let Some(found) = found else {

@@ -6,6 +6,8 @@ mod finished;
 mod hub;
 mod input;
 mod kill;
+#[path = "../support/killing.rs"]
+mod killing;
 mod leaving;
 mod measures;
 mod reports;
