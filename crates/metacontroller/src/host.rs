@@ -71,13 +71,29 @@ pub struct NotStarted {
     pub text: String,
     /// It may be otherwise later, without a change of the object.
     pub passing: bool,
-    /// Reason of the event.
-    pub event: &'static str,
+    /// How the user is told.
+    pub telling: Telling,
+}
+
+/// How a user is told that a controller was not started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Telling {
+    /// By an Event with every try; equal ones are counted.
+    CreateError,
+    /// By one Event for each state of the spec (MC-141).
+    SyncError,
+    /// Not at all but in the log: it is waited for (MC-141).
+    Log,
 }
 
 impl NotStarted {
     fn new(reason: &'static str, text: String, passing: bool) -> Self {
-        Self { reason, text, passing, event: "CreateError" }
+        Self { reason, text, passing, telling: Telling::CreateError }
+    }
+
+    /// What comes by itself is waited for without a word; anything else is said as before.
+    pub fn awaited(self) -> Self {
+        Self { telling: if self.passing { Telling::Log } else { self.telling }, ..self }
     }
 
     /// The spec makes no sense.
@@ -179,8 +195,16 @@ pub struct Host {
     caches: BTreeMap<Kind, Arc<Cache>>,
     queue: Queue<Id>,
     running: Mutex<HashMap<Id, Hosted>>,
-    /// Specs that were refused and will be until they change: no need to try again.
-    refused: Mutex<HashMap<Id, (String, Value)>>,
+    refused: Mutex<HashMap<Id, Refusal>>,
+}
+
+/// A spec that did not run.
+#[derive(Clone, Debug, PartialEq)]
+struct Refusal {
+    uid: String,
+    spec: Value,
+    /// None if it will not run until it changes: no need to try again. Else what was said last.
+    said: Option<String>,
 }
 
 struct Hosted {
@@ -292,7 +316,9 @@ impl Host {
                 why = "it ended by itself and is started again";
             }
         }
-        if self.refused.lock().get(id).is_some_and(|(uid, known)| *uid == wanted.uid() && *known == spec) {
+        let known = self.refused.lock().get(id).cloned();
+        let known = known.filter(|known| known.uid == wanted.uid() && known.spec == spec);
+        if known.as_ref().is_some_and(|known| known.said.is_none()) {
             return Ok(Next::OnChange);
         }
         self.end(id, Some(why)).await;
@@ -303,20 +329,34 @@ impl Host {
             }
             Err(why) => {
                 self.shared.metrics.forget((kind.as_str(), name));
-                let text = if why.event == "SyncError" {
-                    format!("[{name}] Sync error - {why}")
-                } else {
-                    format!("Cannot create new controller: {why}")
-                };
-                self.shared.events.warning(&wanted.value, why.event, text);
+                let again = known.and_then(|known| known.said).as_ref() == Some(&why.text);
+                self.tell(id, &wanted.value, &why, again);
                 let condition = Condition::not_ready(why.reason, &why.text);
                 let told = self.condition(*kind, &wanted.value, condition).await;
                 // Whoever was not told why nothing runs is told with the next try.
-                if why.passing || !told {
-                    return Ok(Next::Retry);
-                }
-                self.refused.lock().insert(id.clone(), (wanted.uid().to_owned(), spec));
-                Ok(Next::OnChange)
+                let next = if why.passing || !told { Next::Retry } else { Next::OnChange };
+                let said = (next == Next::Retry).then_some(why.text);
+                self.refused.lock().insert(id.clone(), Refusal { uid: wanted.uid().to_owned(), spec, said });
+                Ok(next)
+            }
+        }
+    }
+
+    /// Says why a controller was not started; `again` if that was the reason last time, too.
+    fn tell(&self, (kind, name): &Id, object: &Value, why: &NotStarted, again: bool) {
+        let events = &self.shared.events;
+        match why.telling {
+            Telling::CreateError => {
+                events.warning(object, "CreateError", format!("Cannot create new controller: {why}"));
+            }
+            Telling::SyncError if !again => {
+                events.warning(object, "SyncError", format!("[{name}] Sync error - {why}"));
+            }
+            Telling::Log if !again => {
+                tracing::info!(kind = kind.as_str(), %name, %why, "not started yet; it is waited for");
+            }
+            Telling::SyncError | Telling::Log => {
+                tracing::debug!(kind = kind.as_str(), %name, %why, "still not started");
             }
         }
     }

@@ -7,9 +7,10 @@
 //! * [`host`]: which controllers run.
 //! * [`hooks`], [`wire`]: webhooks and what is said to them.
 //! * [`apply`], [`writes`]: from wanted to real objects.
-//! * [`cache`], [`lanes`], [`board`], [`metrics`], [`conditions`]: what controllers share.
+//! * [`cache`], [`selecting`], [`lanes`], [`board`], [`metrics`], [`conditions`]: what controllers share.
 //!
-//! Decisions are pure (`map::{answer, group, key, parents, selector, status}`, [`apply`], [`lanes`], [`wire`]); the
+//! Decisions are pure (`map::{answer, group, key, parents, selector, status}`, [`apply`], [`lanes`], [`selecting`],
+//! [`wire`]); the
 //! rest is a shell around them.
 
 pub mod apply;
@@ -23,6 +24,7 @@ pub mod map;
 pub mod metrics;
 pub mod object;
 pub mod resource;
+pub mod selecting;
 pub mod sync;
 pub mod wire;
 pub mod writes;

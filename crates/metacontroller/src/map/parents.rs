@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::{key::MapKey, selector, status::Contribution};
 use crate::{
-    cache::anchor,
     object::{self, Object, Text},
+    selecting::Place,
 };
 
 /// What is known of a parent.
@@ -28,22 +28,14 @@ pub struct Parent {
     pub told: Option<Instant>,
     /// What was last worked out for its status.
     pub last: Contribution,
-    at: Slot,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Slot {
-    /// Namespace, and a label with a value that every input must have.
-    Anchored(Text, Box<str>, Box<str>),
-    /// Namespace.
-    Broad(Text),
+    at: Place,
 }
 
 /// All parents, by UID.
 #[derive(Default)]
 pub struct Parents {
     by_uid: HashMap<Text, Parent>,
-    slots: HashMap<Slot, BTreeSet<Text>>,
+    places: HashMap<Place, BTreeSet<Text>>,
 }
 
 impl Parents {
@@ -51,18 +43,14 @@ impl Parents {
     pub fn put(&mut self, parent: &Object) -> bool {
         let uid = Text::from(parent.uid());
         let selector = selector::parse(&parent.value);
-        let namespace = parent.key().namespace.clone();
-        let at = match selector.as_ref().ok().and_then(anchor) {
-            Some((label, value)) => Slot::Anchored(namespace, label, value),
-            None => Slot::Broad(namespace),
-        };
-        self.slots.entry(at.clone()).or_default().insert(uid.clone());
+        let at = Place::of(&parent.key().namespace, selector.as_ref().ok());
+        self.places.entry(at.clone()).or_default().insert(uid.clone());
         match self.by_uid.get_mut(&uid) {
             Some(known) => {
                 let before = std::mem::replace(&mut known.at, at.clone());
                 known.selector = selector;
                 if before != at {
-                    self.unslot(&before, &uid);
+                    self.leave(&before, &uid);
                 }
                 false
             }
@@ -85,15 +73,15 @@ impl Parents {
     /// Takes a parent out. True if it was there.
     pub fn remove(&mut self, uid: &str) -> bool {
         let Some((uid, parent)) = self.by_uid.remove_entry(uid) else { return false };
-        self.unslot(&parent.at, &uid);
+        self.leave(&parent.at, &uid);
         true
     }
 
-    fn unslot(&mut self, slot: &Slot, uid: &Text) {
-        if let Some(uids) = self.slots.get_mut(slot) {
+    fn leave(&mut self, place: &Place, uid: &Text) {
+        if let Some(uids) = self.places.get_mut(place) {
             uids.remove(uid);
             if uids.is_empty() {
-                self.slots.remove(slot);
+                self.places.remove(place);
             }
         }
     }
@@ -121,33 +109,17 @@ impl Parents {
     /// Parents of `namespace` (of none, where parents have none) that select by these labels. Costs O(labels + parents
     /// that have one of the labels in their selector, or no such label at all).
     pub fn selecting(&self, namespace: &str, labels: &Value) -> Vec<Text> {
-        let at: Text = namespace.into();
-        let mut found = Vec::new();
-        let mut look = |slot: Slot| {
-            for uid in self.slots.get(&slot).into_iter().flatten() {
-                let selector = self.by_uid.get(uid).and_then(|parent| parent.selector.as_ref().ok());
-                if selector.is_some_and(|selector| selector.matches_labels(labels)) {
-                    found.push(uid.clone());
-                }
-            }
+        let found = Place::looked_at(namespace, labels).filter_map(|place| self.places.get(&place)).flatten();
+        let selects = |uid: &&Text| {
+            let selector = self.by_uid.get(*uid).and_then(|parent| parent.selector.as_ref().ok());
+            selector.is_some_and(|selector| selector.matches_labels(labels))
         };
-        for (label, value) in labels.as_object().into_iter().flatten() {
-            look(Slot::Anchored(
-                at.clone(),
-                label.as_str().into(),
-                value.as_str().unwrap_or_default().into(),
-            ));
-        }
-        look(Slot::Broad(at.clone()));
-        found
+        found.filter(selects).cloned().collect()
     }
 
     /// Namespaces that have parents.
     pub fn namespaces(&self) -> BTreeSet<Text> {
-        let namespace = |slot: &Slot| match slot {
-            Slot::Anchored(namespace, ..) | Slot::Broad(namespace) => namespace.clone(),
-        };
-        self.slots.keys().map(namespace).collect()
+        self.places.keys().map(|place| place.namespace().clone()).collect()
     }
 }
 

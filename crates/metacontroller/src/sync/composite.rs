@@ -8,8 +8,9 @@ use std::{
 use apis::metacontroller::CONTROLLER_UID_LABEL;
 use futures::future::join_all;
 use machinery::selector::LabelSelector;
+use parking_lot::Mutex;
 use runtime::{Next, rest::message_of};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     decide::{self, Children, Claim, Rest, Wanted},
@@ -18,11 +19,13 @@ use super::{
 };
 use crate::{
     apply::loosely_equal,
-    cache::{Cache, Following},
+    cache::{Cache, Expected, Following},
     hooks::HookClient,
     map::group::{self, Write},
-    object::{self, Object},
+    object::{self, Object, Text},
     resource::Served,
+    selecting::Selecting,
+    writes::Refused,
 };
 
 /// Longest wait for the watch to tell of a written revision.
@@ -36,6 +39,8 @@ pub struct Composite {
     pub generate_selector: bool,
     /// How children are rolled, by rule; none if no rule is a rolling one.
     pub rollout: Option<Rollout>,
+    /// What parents select, by UID: for orphans (MC-147).
+    pub selecting: Mutex<Selecting<Text>>,
 }
 
 /// Rolling updates of a controller.
@@ -57,6 +62,15 @@ impl Syncer for Composite {
 
     fn also(&self) -> Option<Arc<Cache>> {
         self.rollout.as_ref().map(|rollout| rollout.cache.clone())
+    }
+
+    /// Caches that others fill, too, have told of their objects before this controller was there.
+    fn starting(&self) {
+        for (index, rule) in self.base.parents.iter().enumerate() {
+            for parent in rule.cache.list("") {
+                self.selects(index, &parent);
+            }
+        }
     }
 
     /// MC §3.4.
@@ -186,8 +200,9 @@ impl Composite {
         Ok((rest, Wanted { desired: step.desired, strays: strays.unwrap_or_default() }))
     }
 
-    /// The revisions of a parent. Those that nobody controls and that have its labels are taken back, as its children are
-    /// (MC-150); its own stay its own whatever their labels are: they are all there is to know which child is where.
+    /// The revisions of a parent, claimed as its children are: those that nobody controls and that have its labels are
+    /// taken back, its own that no longer have them are let go (MC-150). Where the template of the parent has no such
+    /// labels, no revision could have them; then its own stay its own, lest each be let go as soon as it is made.
     async fn revisions(
         &self,
         rollout: &Rollout,
@@ -196,23 +211,42 @@ impl Composite {
     ) -> Result<Vec<Revision>, Failure> {
         let (parent, cache) = (asked.parent, &rollout.cache);
         let selector = rolling::selector(asked.selector, served);
+        let labels = rolling::labels(&parent.value, served, self.generate_selector);
+        let by_label = selector.matches_labels(&Value::Object(labels));
         let mut orphans = cache.candidates(object::namespace(&parent.value), &selector);
         orphans.retain(|o| decide::claim(&parent.value, &selector, &o.value) == Claim::Adopt);
-        if !orphans.is_empty() && self.is_alive(parent).await? {
-            for orphan in orphans {
-                let body = group::owned(orphan.value.clone(), &parent.value);
-                let made = self.base.shared.writer.update(&rollout.served, &body).await;
-                if let Some(expected) = made.map_err(|refused| refused.text)? {
-                    cache.caught_up(&expected, CATCH_UP).await;
-                }
-            }
+        if !orphans.is_empty() && !self.is_alive(parent).await? {
+            orphans.clear();
         }
         let owned = cache.owned(parent.uid()).into_iter().map(|(.., object)| object);
         let live = owned.filter(|object| !object::is_terminating(&object.value));
-        Ok(live.map(|object| rolling::read(&object, &self.base.child_resources)).collect())
+        let strangers = |own: &Arc<Object>| {
+            by_label && decide::claim(&parent.value, &selector, &own.value) == Claim::Release
+        };
+        let strangers: Vec<_> = live.filter(strangers).collect();
+        let adopted = orphans.iter().map(|orphan| group::owned(orphan.value.clone(), &parent.value));
+        let released = strangers.iter().map(|own| decide::released(&own.value, parent.uid()));
+        let mut errors = Vec::new();
+        for body in adopted.chain(released) {
+            match self.base.shared.writer.update(&rollout.served, &body).await {
+                Ok(Some(expected)) => cache.caught_up(&expected, CATCH_UP).await,
+                Ok(None) => {}
+                Err(refused) => errors.push(refused.text),
+            }
+        }
+        if !errors.is_empty() {
+            return Err(Failure::Text(errors.join("; ")));
+        }
+        let owned = cache.owned(parent.uid()).into_iter().map(|(.., object)| object);
+        let ours = owned.filter(|object| {
+            !object::is_terminating(&object.value)
+                && (!by_label || selector.matches_labels(object::labels(&object.value)))
+        });
+        Ok(ours.map(|object| rolling::read(&object, &self.base.child_resources)).collect())
     }
 
-    /// Brings the ControllerRevisions to what they are to be; old ones without children go.
+    /// Brings the ControllerRevisions to what they are to be; old ones without children go. The latest that was let go
+    /// for its labels is taken back with the right ones: its name is its own, so there can't be another.
     async fn commit(
         &self,
         rollout: &Rollout,
@@ -221,16 +255,14 @@ impl Composite {
         all: &[Revision],
     ) -> Result<(), Failure> {
         let (writer, resources) = (&self.base.shared.writer, &self.base.child_resources);
-        let template = parent.pointer("/spec/template/metadata/labels").cloned().unwrap_or_default();
-        let labels = if self.generate_selector {
-            json!({CONTROLLER_UID_LABEL: object::uid(parent)})
-        } else {
-            template
-        };
+        let labels = rolling::labels(parent, served, self.generate_selector);
         for (index, revision) in all.iter().enumerate() {
-            let body = rolling::body(revision, parent, served, &labels, resources);
+            let body = rolling::body(revision, parent, &labels, resources);
             let made = match &revision.existing {
-                None => writer.create_own(&rollout.served, &body).await,
+                None => match writer.create_own(&rollout.served, &body).await {
+                    Ok(None) => self.take_back(rollout, revision, parent, &labels).await,
+                    made => made,
+                },
                 Some(existing) if index > 0 && revision.claims.is_empty() => {
                     let key = existing.key();
                     writer.delete(&rollout.served, &key.namespace, &key.name, existing.uid()).await
@@ -245,6 +277,27 @@ impl Composite {
         Ok(())
     }
 
+    /// A revision that is there already though it is not one of the parent's. If nobody controls it, it becomes that.
+    async fn take_back(
+        &self,
+        rollout: &Rollout,
+        revision: &Revision,
+        parent: &Value,
+        labels: &Map<String, Value>,
+    ) -> Result<Option<Expected>, Refused> {
+        let (writer, namespace) = (&self.base.shared.writer, object::namespace(parent));
+        let found = writer.rest().find::<Value>(&rollout.served.gvr, namespace, &revision.name).await;
+        let found = found.map_err(|error| Refused { text: message_of(&error), exists: false })?;
+        let free = |there: &Value| object::controller(there).is_none() && !object::is_terminating(there);
+        let Some(mut there) = found.filter(free) else { return Ok(None) };
+        if let Some(own) = object::metadata_map(&mut there, "labels") {
+            own.extend(labels.clone());
+        }
+        let revision = Revision { existing: Some(Arc::new(Object::new(there))), ..revision.clone() };
+        let body = rolling::body(&revision, parent, labels, &self.base.child_resources);
+        writer.update(&rollout.served, &body).await
+    }
+
     /// Follows parents and children.
     pub fn follow(self: &Arc<Self>) -> Vec<Following> {
         let mut all = Vec::new();
@@ -252,6 +305,12 @@ impl Composite {
             let this = Arc::downgrade(self);
             all.push(rule.cache.follow(move |(old, new)| {
                 if let Some(this) = this.upgrade() {
+                    if let Some(old) = old.filter(|old| new.is_none_or(|new| new.uid() != old.uid())) {
+                        this.selecting.lock().remove(&old.uid().into());
+                    }
+                    if let Some(new) = new {
+                        this.selects(index, new);
+                    }
                     this.base.parent_changed(index, old, new);
                 }
             }));
@@ -267,7 +326,8 @@ impl Composite {
         all
     }
 
-    /// MC-147.
+    /// MC-147. Costs O(labels) and a look at each parent that has one of them, with its value, in its selector, or in whose
+    /// selector there is no such label (as with `exists`).
     fn child(&self, old: Option<&Arc<Object>>, new: Option<&Arc<Object>>) {
         if !self.base.started.load(Ordering::SeqCst) {
             return;
@@ -276,14 +336,27 @@ impl Composite {
             self.base.owner_changed(&object.value);
         }
         let Some(orphan) = new.filter(|new| object::controller(&new.value).is_none()) else { return };
-        for (index, rule) in self.base.parents.iter().enumerate() {
-            let scope = if rule.served.namespaced { &*orphan.key().namespace } else { "" };
-            for parent in rule.cache.list(scope) {
-                let selector = decide::composite_selector(&parent.value, self.generate_selector);
-                if selector.is_ok_and(|selector| selector.matches_labels(object::labels(&orphan.value))) {
-                    self.base.consider(index, &parent);
-                }
-            }
+        let labels = object::labels(&orphan.value);
+        let (here, anywhere) = (&*orphan.key().namespace, "");
+        let mut uids = self.selecting.lock().selecting(here, labels);
+        if !here.is_empty() {
+            uids.extend(self.selecting.lock().selecting(anywhere, labels));
+        }
+        for uid in uids {
+            self.base.wake(&uid);
+        }
+    }
+
+    /// Notes what a parent selects, as the cache has it now.
+    fn selects(&self, index: usize, parent: &Object) {
+        let Some(rule) = self.base.parents.get(index) else { return };
+        let mut selecting = self.selecting.lock();
+        // Under the lock, so that nobody puts in what is older.
+        let Some(parent) = rule.cache.by_key(parent.key()) else { return };
+        let uid = parent.uid().into();
+        match decide::composite_selector(&parent.value, self.generate_selector) {
+            Ok(selector) => selecting.put(uid, &parent.key().namespace, selector),
+            Err(_) => selecting.remove(&uid),
         }
     }
 

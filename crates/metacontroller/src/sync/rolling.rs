@@ -5,7 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use apis::metacontroller::{REVISION_GROUP_LABEL, REVISION_RESOURCE_LABEL, StatusConditionCheck};
+use apis::metacontroller::{
+    CONTROLLER_UID_LABEL, REVISION_GROUP_LABEL, REVISION_RESOURCE_LABEL, StatusConditionCheck,
+};
 use machinery::selector::{LabelOp, LabelRequirement, LabelSelector};
 use serde_json::{Map, Value, json};
 use sha1::{Digest, Sha1};
@@ -136,14 +138,21 @@ pub fn read(object: &Arc<Object>, children: &[Served]) -> Revision {
     }
 }
 
-/// The ControllerRevision that says what a revision is now.
-pub fn body(
-    revision: &Revision,
-    parent: &Value,
-    served: &Served,
-    labels: &Value,
-    children: &[Served],
-) -> Value {
+/// Labels of a new ControllerRevision (MC-150).
+pub fn labels(parent: &Value, served: &Served, generated: bool) -> Map<String, Value> {
+    let mut labels = if generated {
+        Map::from_iter([(CONTROLLER_UID_LABEL.to_owned(), object::uid(parent).into())])
+    } else {
+        let template = parent.pointer("/spec/template/metadata/labels");
+        template.and_then(Value::as_object).cloned().unwrap_or_default()
+    };
+    labels.insert(REVISION_GROUP_LABEL.into(), served.gvr.group.as_str().into());
+    labels.insert(REVISION_RESOURCE_LABEL.into(), served.gvr.plural.as_str().into());
+    labels
+}
+
+/// The ControllerRevision that says what a revision is now; `labels` are for a new one.
+pub fn body(revision: &Revision, parent: &Value, labels: &Map<String, Value>, children: &[Served]) -> Value {
     let mut groups: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for place in &revision.claims {
         if let Some(served) = children.get(place.rule) {
@@ -154,9 +163,6 @@ pub fn body(
         .into_iter()
         .map(|((group, kind), names)| json!({"apiGroup": group, "kind": kind, "names": names}))
         .collect();
-    let mut labels = labels.as_object().cloned().unwrap_or_default();
-    labels.insert(REVISION_GROUP_LABEL.into(), served.gvr.group.as_str().into());
-    labels.insert(REVISION_RESOURCE_LABEL.into(), served.gvr.plural.as_str().into());
     let mut body = revision.existing.as_ref().map_or_else(
         || {
             json!({

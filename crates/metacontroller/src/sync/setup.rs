@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     hooks::{HookKind, Settings},
-    host::{NotStarted, Shared},
+    host::{NotStarted, Shared, Telling},
     map::{
         group::Method,
         run::Periods,
@@ -63,9 +63,11 @@ pub async fn composite(
     let spec = &controller.spec;
     let hooks = spec.hooks.as_ref().ok_or_else(|| NotStarted::hook("no hooks defined".into()))?;
     let parent = &spec.parent_resource;
-    let served = shared.served(&parent.api_version, &parent.resource).await?;
+    // MC-141: a definition that is not there yet is waited for; of one without status, the user is told once. Both are
+    // looked for again with every try.
+    let served = shared.served(&parent.api_version, &parent.resource).await.map_err(NotStarted::awaited)?;
     if !served.has_status {
-        return Err(NotStarted { event: "SyncError", ..NotStarted::status(&served) });
+        return Err(NotStarted { telling: Telling::SyncError, ..NotStarted::status(&served) });
     }
     let rule = ParentRule {
         cache: shared.caches.get(&served),
@@ -112,8 +114,12 @@ pub async fn composite(
     };
     let waker = Waker::default();
     let base = base.build(shared, shown, stop, &waker).await?;
-    let composite =
-        Arc::new(Composite { base, generate_selector: spec.generate_selector.unwrap_or(false), rollout });
+    let composite = Arc::new(Composite {
+        base,
+        generate_selector: spec.generate_selector.unwrap_or(false),
+        rollout,
+        selecting: Mutex::default(),
+    });
     let weak = Arc::downgrade(&composite);
     waker.set(move |uid| wake_composite(&weak, uid));
     Ok((composite, periods(shared, spec.resync_period_seconds)))

@@ -137,6 +137,8 @@ pub trait Syncer: Send + Sync + 'static {
     fn also(&self) -> Option<Arc<Cache>> {
         None
     }
+    /// Told once all caches are filled, before anything is synced.
+    fn starting(&self) {}
     /// Brings one parent to where its hook wants it.
     fn sync(&self, key: &Key) -> impl Future<Output = Result<Next, Failure>> + Send;
 }
@@ -159,6 +161,7 @@ pub async fn run<S: Syncer>(syncer: Arc<S>, periods: Periods, workers: usize, st
         () = synced => {}
         () = stop.cancelled() => return,
     }
+    syncer.starting();
     syncer.base().started.store(true, Ordering::SeqCst);
     syncer.base().enqueue_all();
     started();

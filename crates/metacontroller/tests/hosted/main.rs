@@ -9,6 +9,7 @@ mod children;
 mod client;
 mod composite;
 mod decorator;
+mod definitions;
 mod hook;
 mod incremental;
 mod inputs;

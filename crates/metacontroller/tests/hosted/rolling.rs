@@ -179,6 +179,47 @@ async fn mc_150_orphaned_revisions_are_taken_back() {
     world.end().await;
 }
 
+/// MC-150, MC-145: a revision that no longer has the labels is let go and stays as it is, and its children go with the
+/// latest; the latest itself is repaired, for its name can't be taken twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mc_150_revisions_that_do_not_match_are_let_go() {
+    let hook = Hook::start(three).await;
+    let world = World::with_composite(&hook.url, &["sync"], rolling()).await;
+    let template = |v: &str| json!({"v": v, "metadata": {"labels": {"app": "x"}}});
+    let p = parent(&world, json!({"selector": app("x"), "size": "s", "template": template("1")})).await;
+    world.has(SNAPSHOTS, "ns1", vec!["a", "b", "c"]).await;
+    for name in ["a", "b", "c"] {
+        ready(&world, name).await;
+    }
+    world.sees("all at the latest", FOOS, "ns1", "p", updated("OnLatestRevision")).await;
+    let old = world.names(REVISIONS, "ns1").await.remove(0);
+    world.merge(FOOS, "ns1", "p", json!({"spec": {"template": template("2")}})).await;
+    world.sees("waiting for a", FOOS, "ns1", "p", updated("RolloutWaiting")).await;
+    let owner = |o: &Value| o["metadata"]["ownerReferences"][0]["uid"].clone();
+    assert_eq!(owner(&world.get(REVISIONS, "ns1", &old).await.unwrap()), p["metadata"]["uid"]);
+    let strange = json!({"metadata": {"labels": {"app": null}}});
+    let stranger = world.merge(REVISIONS, "ns1", &old, strange.clone()).await;
+    let poke = |n: &'static str| world.merge(FOOS, "ns1", "p", json!({"spec": {"size": n}}));
+    poke("m").await;
+    let free = world.sees("let go", REVISIONS, "ns1", &old, |o| owner(o).is_null()).await;
+    assert_eq!((&free["children"], &free["parentPatch"]), (&stranger["children"], &stranger["parentPatch"]));
+    for name in ["a", "b", "c"] {
+        world.sees("at the latest", SNAPSHOTS, "ns1", name, |o| o["spec"]["v"] == json!("2")).await;
+        ready(&world, name).await;
+    }
+    world.sees("all at the latest", FOOS, "ns1", "p", updated("OnLatestRevision")).await;
+    let latest = world.names(REVISIONS, "ns1").await.into_iter().find(|name| *name != old).unwrap();
+    world.merge(REVISIONS, "ns1", &latest, strange).await;
+    poke("l").await;
+    let repaired = world
+        .sees("repaired", REVISIONS, "ns1", &latest, |o| o["metadata"]["labels"]["app"] == json!("x"))
+        .await;
+    assert_eq!(owner(&repaired), p["metadata"]["uid"]);
+    world.sees("all at the latest", FOOS, "ns1", "p", updated("OnLatestRevision")).await;
+    assert!(owner(&world.get(REVISIONS, "ns1", &old).await.unwrap()).is_null());
+    world.end().await;
+}
+
 /// MC-151, MC-109: each revision is asked about with the related objects that the parent wants as it was then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_151_each_revision_has_its_own_related_objects() {
