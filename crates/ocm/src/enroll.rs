@@ -208,7 +208,8 @@ impl Member {
             }
             _ => return Ok(Next::OnChange),
         }
-        if cluster.spec.hub_accepts_client {
+        // Of an agent that has its identity as an add-on the manager of add-ons takes care.
+        if cluster.spec.hub_accepts_client && self.config.built_in.is_empty() {
             rbac::reconcile(&self.hub, &rbac::status_addon_on_hub(name)).await?;
         }
         self.config.accepted.send_replace(true);

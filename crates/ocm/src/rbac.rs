@@ -233,6 +233,8 @@ fn addon_rules() -> Value {
         rule(CONTROL_GROUP, &["workstatuses/status"], &["patch", "update"]),
         rule(ADDON_GROUP, &["managedclusteraddons"], &["get", "list", "watch"]),
         rule(WORK_GROUP, &["manifestworks"], &["get", "list", "watch"]),
+        // Beyond what the original's agent has: what it can't report it tells on the ManifestWork.
+        rule("", &["events"], &["create", "patch"]),
     ])
 }
 
@@ -388,6 +390,7 @@ pub(crate) async fn withdraw(rest: &Rest, objects: &[Value]) -> Result<(), kube:
 }
 
 /// What the hub's controllers take away step by step (OCM-058, OCM-059).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Take {
     /// All but the sight of the denied ManagedCluster; works go with their rights, later.
     Denied,

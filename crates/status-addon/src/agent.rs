@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use kube::Client;
 use parking_lot::Mutex;
+use runtime::events::{self, Events, Recorder};
 use runtime::feed::{self, Change};
+use runtime::limiter::Rate;
 use runtime::mapper::Mapper;
 use runtime::metrics::Metrics;
 use runtime::rest::{Gvr, Removal, Rest, is_conflict, is_not_found};
@@ -21,7 +23,7 @@ use crate::decide::{Effect, Object, Source, plan};
 use crate::items::{Applied, Delivered, Named, Reported, Work};
 use crate::measures::Measures;
 use crate::unserved::Unserved;
-use crate::view::View;
+use crate::view::{Touched, View, Wait};
 
 /// Field manager of the agent's writes.
 const MANAGER: &str = "status-agent";
@@ -29,6 +31,9 @@ const MANAGER: &str = "status-agent";
 const WORKERS: usize = 8;
 /// Bounds of the pause before a write that failed is tried again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(120));
+
+/// Events about one ManifestWork, as client-go has them.
+const EVENTS: Rate = Rate { qps: 1.0 / 300.0, burst: 25 };
 
 /// How an agent runs.
 #[derive(Clone, Debug)]
@@ -68,18 +73,23 @@ pub async fn run(cluster: Client, hub: Client, config: Config, stop: Cancellatio
     let stop = stop.child_token();
     let counted = config.metrics.queue("status-agent");
     let (measures, view) = (Measures::new(&config.metrics), View::new(config.status_details));
+    let hub = Rest::with_manager(hub, MANAGER);
+    let (events, inbox) = Events::new();
+    let recorder = Recorder::new(hub.clone(), MANAGER, EVENTS);
     let agent = Arc::new(Agent {
         config,
         measures,
         mapper: Mapper::new(cluster.clone()),
         cluster,
-        hub: Rest::with_manager(hub, MANAGER),
+        hub,
         view: Mutex::new(view),
         unserved: Mutex::default(),
         queue: Queue::new(RETRY.0, RETRY.1).observed(counted),
         kinds_changed: Notify::new(),
+        events,
     });
     let mut tasks = JoinSet::new();
+    tasks.spawn(events::write(recorder, inbox, stop.clone()));
     let start = |tasks: &mut JoinSet<()>, task: Task| {
         let (agent, stop) = (agent.clone(), stop.clone());
         tasks.spawn(async move { agent.task(task, &stop).await });
@@ -116,6 +126,7 @@ struct Agent {
     queue: Queue<Source>,
     /// The set of resources to follow may have changed.
     kinds_changed: Notify,
+    events: Events,
 }
 
 fn work_statuses() -> Gvr {
@@ -143,12 +154,15 @@ impl Agent {
     async fn follow_applied(&self, stop: &CancellationToken) {
         let source = feed::Source::all(Gvr::new(apis::constants::WORK_GROUP, "v1", "appliedmanifestworks"));
         feed::follow(&self.cluster, &source, stop, |change: Change<Applied>| {
-            self.look_at(match change {
+            let touched = match change {
                 Change::Put(item) => self.view.lock().put_applied(&item),
                 Change::Gone((_, name)) => self.view.lock().gone_applied(&name),
-                Change::Synced => self.view.lock().applied_synced(),
-            });
-            self.kinds_changed.notify_one();
+                Change::Synced => Touched { sources: self.view.lock().applied_synced(), kinds: true },
+            };
+            self.look_at(touched.sources);
+            if touched.kinds {
+                self.kinds_changed.notify_one();
+            }
         })
         .await;
     }
@@ -171,8 +185,8 @@ impl Agent {
         let source = feed::Source::all(work_statuses()).within(&self.config.cluster_name);
         feed::follow(self.hub.client(), &source, stop, |change: Change<Reported>| {
             self.look_at(match change {
-                Change::Put(item) => vec![self.view.lock().put_report(item)],
-                Change::Gone((_, name)) => self.view.lock().gone_report(&name).into_iter().collect(),
+                Change::Put(item) => self.view.lock().put_report(item),
+                Change::Gone((_, name)) => self.view.lock().gone_report(&name),
                 Change::Synced => self.view.lock().reports_synced(),
             });
         })
@@ -309,6 +323,9 @@ impl Agent {
             return Ok(Next::OnChange);
         }
         for effect in effects {
+            if let Effect::Clash { .. } = &effect {
+                return Ok(self.tell_clash(source, &effect));
+            }
             let outcome = self.apply(effect).await;
             self.measures.wrote(&outcome);
             if outcome.is_err() {
@@ -323,6 +340,29 @@ impl Agent {
         }
         self.measures.settled(since, Instant::now());
         Ok(Next::OnChange)
+    }
+
+    /// Says once that an object has no WorkStatus because its name is taken. The end of the one that has it wakes the object.
+    fn tell_clash(&self, source: &Source, effect: &Effect) -> Next {
+        let Effect::Clash { name, holder, work_name, work_uid } = effect else { return Next::OnChange };
+        match self.view.lock().wait_for(name, source) {
+            Wait::Free => return Next::Retry,
+            Wait::Still => return Next::OnChange,
+            Wait::First => {}
+        }
+        let called = |s: &Source| {
+            let place = if s.namespace.is_empty() { String::new() } else { format!("{}/", s.namespace) };
+            format!("{} {place}{}", s.gvr.plural, s.name)
+        };
+        let work = json!({"apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+            "metadata": {"namespace": self.config.cluster_name, "name": work_name, "uid": work_uid}});
+        let why = format!(
+            "no status of {} is returned: its WorkStatus would have the same name as that of {}, {name}",
+            called(source),
+            called(holder)
+        );
+        self.events.warning(&work, "WorkStatusNameClash", why);
+        Next::OnChange
     }
 
     async fn apply(&self, effect: Effect) -> Result<(), kube::Error> {
@@ -340,7 +380,10 @@ impl Agent {
                     self.hub.create(&gvr, namespace, object.to_string().into_bytes()).await?;
                 let name = created.metadata.name.clone();
                 // Known at once: the next change of the object must not create it again.
-                self.view.lock().put_report(created);
+                let mut touched = self.view.lock().put_report(created);
+                // The object itself is being looked at.
+                touched.pop();
+                self.look_at(touched);
                 match status {
                     Some(status) => self.report(&gvr, namespace, &name, &status).await,
                     None => Ok(()),
@@ -360,6 +403,8 @@ impl Agent {
                 Ok(())
             }
             Effect::Report { name, status } => self.report(&gvr, namespace, &name, &status).await,
+            // Told before.
+            Effect::Clash { .. } => Ok(()),
         }
     }
 

@@ -54,6 +54,9 @@ pub enum Object {
         status: Option<Arc<Value>>,
         /// None if nobody tells, or nobody wants to know.
         currency: Option<Currency>,
+        /// The other object that the WorkStatus of its name is about, if it is another's: names of both, with namespaces,
+        /// may come to the same text (`a-b/c` and `a/b-c`).
+        holder: Option<Box<Source>>,
     },
 }
 
@@ -95,6 +98,13 @@ pub enum Effect {
         name: String,
         status: Arc<Value>,
     },
+    /// Nothing can be written: the WorkStatus is another object's. To be told on the ManifestWork, once.
+    Clash {
+        name: String,
+        holder: Source,
+        work_name: String,
+        work_uid: String,
+    },
 }
 
 /// Kinds without a status worth reporting (KS-202).
@@ -131,11 +141,11 @@ pub fn is_ours(work_labels: &BTreeMap<String, String>) -> bool {
 /// Decides and touches nothing. `existing` are all WorkStatuses in the mailbox that speak of `source`.
 pub fn plan(cluster: &str, source: &Source, object: &Object, existing: &[Existing]) -> Vec<Effect> {
     let delete = |e: &Existing| Effect::Delete { name: e.name.clone(), uid: e.uid.clone() };
-    let (kind, origin, singleton, status, currency) = match object {
+    let (kind, origin, singleton, status, currency, holder) = match object {
         Object::Unclear => return Vec::new(),
         Object::Gone => return existing.iter().map(delete).collect(),
-        Object::Delivered { kind, origin, singleton, status, currency } => {
-            (kind, origin, singleton, status, currency)
+        Object::Delivered { kind, origin, singleton, status, currency, holder } => {
+            (kind, origin, singleton, status, currency, holder)
         }
     };
     if !is_ours(&origin.work_labels) {
@@ -144,6 +154,11 @@ pub fn plan(cluster: &str, source: &Source, object: &Object, existing: &[Existin
     let name = work_status_name(&origin.applied_uid, source, kind);
     let mut effects: Vec<Effect> = existing.iter().filter(|e| e.name != name).map(delete).collect();
     let labels = labels(origin, singleton.as_deref());
+    if let Some(holder) = holder.clone() {
+        let (work_name, work_uid) = (origin.work_name.clone(), origin.work_uid.clone());
+        effects.push(Effect::Clash { name, holder: *holder, work_name, work_uid });
+        return effects;
+    }
     match existing.iter().find(|e| e.name == name) {
         None => {
             let object = document(cluster, &name, source, kind, origin, &labels);
@@ -248,7 +263,8 @@ mod tests {
             work_labels: labels.into(),
         };
         let status = status.map(Arc::new);
-        Object::Delivered { kind: "Deployment".into(), origin, singleton: None, status, currency: None }
+        let (singleton, currency, holder) = (None, None, None);
+        Object::Delivered { kind: "Deployment".into(), origin, singleton, status, currency, holder }
     }
 
     /// What the mailbox holds after `effects`.
@@ -284,6 +300,7 @@ mod tests {
                         e.status = Some(status.clone());
                     }
                 }
+                Effect::Clash { .. } => {}
             }
         }
         existing
@@ -306,8 +323,8 @@ mod tests {
         let name = "u1-appsv1-deployment-shop-web";
         let at = |generation, applied| Currency { generation, applied };
         let wanted = |currency| match delivered(None) {
-            Object::Delivered { kind, origin, singleton, status, .. } => {
-                Object::Delivered { kind, origin, singleton, status, currency }
+            Object::Delivered { kind, origin, singleton, status, holder, .. } => {
+                Object::Delivered { kind, origin, singleton, status, currency, holder }
             }
             other => other,
         };
@@ -334,6 +351,32 @@ mod tests {
         assert_eq!(work_status_name("6d0c", &ns, "Namespace"), "6d0c-v1-namespace--nginx");
         let long = Source { name: "n".repeat(253), ..source() };
         assert_eq!(work_status_name("6d0c", &long, "Deployment").len(), 253);
+    }
+
+    /// OCM-135: two objects whose names come to the same text: who is not the holder writes nothing there, says so, and still
+    /// clears away what it had under other names.
+    #[test]
+    fn ocm_135_a_name_that_is_taken_is_told() {
+        let at = |namespace: &str, name: &str| Source {
+            namespace: namespace.into(),
+            name: name.into(),
+            ..source()
+        };
+        let (one, two) = (at("a-b", "c"), at("a", "b-c"));
+        assert_eq!(work_status_name("u1", &one, "Deployment"), work_status_name("u1", &two, "Deployment"));
+        let mut object = delivered(Some(json!({"replicas": 1})));
+        if let Object::Delivered { holder, .. } = &mut object {
+            *holder = Some(Box::new(one.clone()));
+        }
+        let told = Effect::Clash {
+            name: "u1-appsv1-deployment-a-b-c".into(),
+            holder: one,
+            work_name: "p-wds1-0".into(),
+            work_uid: "w1".into(),
+        };
+        assert_eq!(plan("c1", &two, &object, &[]), vec![told.clone()]);
+        let delete = Effect::Delete { name: "old".into(), uid: "old".into() };
+        assert_eq!(plan("c1", &two, &object, &[stale("old")]), vec![delete, told]);
     }
 
     /// KS-202: kinds that never get a WorkStatus.

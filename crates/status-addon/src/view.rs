@@ -1,5 +1,6 @@
 //! What the agent knows. Each method takes one change in and returns the objects to look at again; none of them
-//! awaits or fails. Costs are those of the change: an object touches itself, a work touches what it delivered.
+//! awaits or fails. Costs are those of the change: an object touches itself, a work touches what it delivered, an
+//! AppliedManifestWork costs the resources that it lists.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use runtime::feed::Key;
 use runtime::rest::Gvr;
 use serde_json::Value;
 
-use crate::decide::{Currency, Existing, Object, Origin, Source, is_excluded};
+use crate::decide::{Currency, Existing, Object, Origin, Source, is_excluded, work_status_name};
 use crate::items::{Applied, Delivered, Reported, Work};
 
 use apis::constants::SINGLETON_STATUS_LABEL;
@@ -38,6 +39,26 @@ struct KnownReport {
     existing: Existing,
 }
 
+/// What a change of an AppliedManifestWork comes to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Touched {
+    /// Objects to look at.
+    pub(crate) sources: Vec<Source>,
+    /// What [`View::wanted`] says has changed.
+    pub(crate) kinds: bool,
+}
+
+/// Whether to tell that the WorkStatus of an object is another's.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// It is news.
+    First,
+    /// It has been told.
+    Still,
+    /// It is not so any more.
+    Free,
+}
+
 /// A kind that is being followed.
 #[derive(Default)]
 struct Followed {
@@ -51,6 +72,8 @@ pub(crate) struct View {
     /// How current objects are is of interest (OCM-139).
     details: bool,
     applied: HashMap<String, KnownApplied>,
+    /// How many AppliedManifestWorks list a resource.
+    wanted: BTreeMap<Gvr, usize>,
     applied_synced: bool,
     /// AppliedManifestWork uid to its name.
     by_uid: HashMap<String, String>,
@@ -64,6 +87,8 @@ pub(crate) struct View {
     reports: HashMap<String, KnownReport>,
     reports_synced: bool,
     by_source: HashMap<Source, BTreeSet<String>>,
+    /// By name of a WorkStatus: objects that would have it, were it not another's. There are hardly ever any.
+    waiting: HashMap<String, BTreeSet<Source>>,
 }
 
 impl View {
@@ -71,10 +96,9 @@ impl View {
         Self { details, ..Self::default() }
     }
 
-    pub(crate) fn put_applied(&mut self, item: &Applied) -> Vec<Source> {
+    pub(crate) fn put_applied(&mut self, item: &Applied) -> Touched {
         let name = item.metadata.name.clone();
-        self.drop_applied(&name);
-        let resources = item
+        let resources: BTreeSet<Gvr> = item
             .status
             .applied_resources
             .iter()
@@ -82,27 +106,66 @@ impl View {
             .filter(|gvr| !is_excluded(gvr))
             .collect();
         let (uid, work) = (item.metadata.uid.clone(), item.spec.manifest_work_name.clone());
+        let mut touched = Touched::default();
+        // Before the old ones are let go: what stays is wanted all the time.
+        for gvr in &resources {
+            let count = self.wanted.entry(gvr.clone()).or_default();
+            *count += 1;
+            touched.kinds |= *count == 1;
+        }
+        match self.applied.get(&name) {
+            Some(old) if old.uid == uid && old.work == work => {}
+            Some(_) => {
+                touched.sources = self.forget(&name);
+                touched.sources.extend(self.owned_by(&uid));
+            }
+            None => touched.sources = self.owned_by(&uid),
+        }
         self.by_uid.insert(uid.clone(), name.clone());
         self.by_work.entry(work.clone()).or_default().insert(name.clone());
-        let touched = self.owned_by(&uid);
-        self.applied.insert(name, KnownApplied { uid, work, resources });
+        if let Some(old) = self.applied.insert(name, KnownApplied { uid, work, resources }) {
+            self.unwant(&old.resources, &mut touched);
+        }
         touched
     }
 
-    pub(crate) fn gone_applied(&mut self, name: &str) -> Vec<Source> {
-        self.drop_applied(name).map(|uid| self.owned_by(&uid)).unwrap_or_default()
+    pub(crate) fn gone_applied(&mut self, name: &str) -> Touched {
+        let mut touched = Touched { sources: self.forget(name), kinds: false };
+        if let Some(old) = self.applied.remove(name) {
+            self.unwant(&old.resources, &mut touched);
+        }
+        touched
     }
 
-    fn drop_applied(&mut self, name: &str) -> Option<String> {
-        let old = self.applied.remove(name)?;
-        self.by_uid.remove(&old.uid);
+    /// An AppliedManifestWork is not found any more by uid and work; says what it owned.
+    fn forget(&mut self, name: &str) -> Vec<Source> {
+        let Some(old) = self.applied.get(name) else { return Vec::new() };
+        let uid = old.uid.clone();
+        self.by_uid.remove(&uid);
         if let Some(names) = self.by_work.get_mut(&old.work) {
             names.remove(name);
             if names.is_empty() {
                 self.by_work.remove(&old.work);
             }
         }
-        Some(old.uid)
+        self.owned_by(&uid)
+    }
+
+    /// One AppliedManifestWork less lists these.
+    fn unwant(&mut self, resources: &BTreeSet<Gvr>, touched: &mut Touched) {
+        for gvr in resources {
+            let Some(count) = self.wanted.get_mut(gvr) else { continue };
+            *count = count.saturating_sub(1);
+            if *count > 0 {
+                continue;
+            }
+            self.wanted.remove(gvr);
+            touched.kinds = true;
+            // What is followed will not be followed any more, and says so then.
+            if !self.followed.contains_key(gvr) {
+                touched.sources.extend(self.by_source.keys().filter(|s| s.gvr == *gvr).cloned());
+            }
+        }
     }
 
     pub(crate) fn applied_synced(&mut self) -> Vec<Source> {
@@ -110,9 +173,9 @@ impl View {
         self.owned.values().flatten().chain(self.by_source.keys()).cloned().collect()
     }
 
-    /// The resources that delivered objects are of; those must be followed, and no others.
+    /// The resources that delivered objects are of; those must be followed, and no others. Costs their number.
     pub(crate) fn wanted(&self) -> BTreeSet<Gvr> {
-        self.applied.values().flat_map(|a| a.resources.iter().cloned()).collect()
+        self.wanted.keys().cloned().collect()
     }
 
     pub(crate) fn follow(&mut self, gvr: Gvr, kind: &str) {
@@ -125,6 +188,7 @@ impl View {
         for ((namespace, name), object) in old.objects {
             let source = Source { gvr: gvr.clone(), namespace, name };
             self.disown(&source, &object.owners);
+            self.stop_waiting(&source);
             touched.push(source);
         }
         touched
@@ -166,6 +230,7 @@ impl View {
         let old = self.followed.get_mut(gvr)?.objects.remove(key)?;
         let source = Source { gvr: gvr.clone(), namespace: key.0.clone(), name: key.1.clone() };
         self.disown(&source, &old.owners);
+        self.stop_waiting(&source);
         Some(source)
     }
 
@@ -201,16 +266,16 @@ impl View {
         self.owned.values().flatten().chain(self.by_source.keys()).cloned().collect()
     }
 
-    pub(crate) fn put_report(&mut self, item: Reported) -> Source {
+    pub(crate) fn put_report(&mut self, item: Reported) -> Vec<Source> {
         let meta = item.metadata;
         // Our own write is known before the watch tells of it: an older version must not replace it.
         if let Some(known) = self.reports.get(&meta.name)
             && known.existing.uid == meta.uid
             && version(&known.existing.resource_version) > version(&meta.resource_version)
         {
-            return known.source.clone();
+            return vec![known.source.clone()];
         }
-        self.drop_report(&meta.name);
+        let before = self.drop_report(&meta.name);
         let s = item.spec.source_ref;
         let source = Source {
             gvr: Gvr { group: s.group, version: s.version, plural: s.resource },
@@ -226,12 +291,36 @@ impl View {
             status: item.status,
             currency: item.status_details,
         };
+        let mut touched = Vec::new();
+        // Made anew for another object: whoever had it, or waits for it, is to know.
+        if before.as_ref() != Some(&source) {
+            touched.extend(before);
+            touched.extend(self.waiting.remove(&meta.name).into_iter().flatten());
+        }
         self.reports.insert(meta.name, KnownReport { source: source.clone(), existing });
-        source
+        touched.push(source);
+        touched
     }
 
-    pub(crate) fn gone_report(&mut self, name: &str) -> Option<Source> {
-        self.drop_report(name)
+    pub(crate) fn gone_report(&mut self, name: &str) -> Vec<Source> {
+        let waiting = self.waiting.remove(name).into_iter().flatten();
+        self.drop_report(name).into_iter().chain(waiting).collect()
+    }
+
+    /// An object waits for a WorkStatus that is another's: it is looked at again when that is gone.
+    pub(crate) fn wait_for(&mut self, name: &str, source: &Source) -> Wait {
+        if self.reports.get(name).is_none_or(|report| report.source == *source) {
+            return Wait::Free;
+        }
+        let news = self.waiting.entry(name.to_owned()).or_default().insert(source.clone());
+        if news { Wait::First } else { Wait::Still }
+    }
+
+    fn stop_waiting(&mut self, source: &Source) {
+        self.waiting.retain(|_, sources| {
+            sources.remove(source);
+            !sources.is_empty()
+        });
     }
 
     pub(crate) fn reports_synced(&mut self) -> Vec<Source> {
@@ -258,8 +347,7 @@ impl View {
         }
         let Some(followed) = self.followed.get(&source.gvr) else {
             // A kind that will be followed in a moment, as after a start, says nothing about its objects yet.
-            let wanted = self.applied.values().any(|a| a.resources.contains(&source.gvr));
-            return if wanted { Object::Unclear } else { Object::Gone };
+            return if self.wanted.contains_key(&source.gvr) { Object::Unclear } else { Object::Gone };
         };
         if !followed.synced {
             return Object::Unclear;
@@ -271,7 +359,11 @@ impl View {
             object.owners.iter().find_map(|uid| Some((uid, self.applied.get(self.by_uid.get(uid)?)?)));
         let Some((uid, applied)) = owner else { return Object::Unclear };
         let Some(work) = self.works.get(&applied.work) else { return Object::Unclear };
+        let name = work_status_name(uid, source, &followed.kind);
+        let holder = self.reports.get(&name).map(|report| &report.source).filter(|s| *s != source);
+        let holder = holder.cloned().map(Box::new);
         Object::Delivered {
+            holder,
             kind: followed.kind.clone(),
             origin: Origin {
                 applied_uid: uid.clone(),
@@ -329,153 +421,4 @@ fn version(text: &str) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn deployments() -> Gvr {
-        Gvr::new("apps", "v1", "deployments")
-    }
-
-    fn item<T: serde::de::DeserializeOwned>(value: Value) -> T {
-        serde_json::from_value(value).unwrap()
-    }
-
-    fn applied(uid: &str, work: &str) -> Applied {
-        item(json!({
-            "metadata": {"name": format!("hub-{work}"), "uid": uid},
-            "spec": {"manifestWorkName": work},
-            "status": {"appliedResources": [
-                {"group": "apps", "version": "v1", "resource": "deployments"},
-                {"group": "", "version": "v1", "resource": "configmaps"},
-            ]},
-        }))
-    }
-
-    fn work(name: &str) -> Work {
-        item(
-            json!({"metadata": {"name": name, "uid": "w", "labels": {"transport.kubestellar.io/originWdsName": "wds1"}}}),
-        )
-    }
-
-    fn web(owners: &[&str]) -> Delivered {
-        let owners: Vec<Value> = owners
-            .iter()
-            .map(|uid| json!({"apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork", "uid": uid}))
-            .collect();
-        item(
-            json!({"metadata": {"name": "web", "namespace": "shop", "ownerReferences": owners}, "status": {"replicas": 1}}),
-        )
-    }
-
-    fn source() -> Source {
-        Source { gvr: deployments(), namespace: "shop".into(), name: "web".into() }
-    }
-
-    fn ready() -> View {
-        let mut view = View::default();
-        view.applied_synced();
-        view.works_synced();
-        view.reports_synced();
-        view
-    }
-
-    /// KS-201, OCM-134: a kind is followed as long as something delivered is of it; excluded kinds never are.
-    #[test]
-    fn ks_201_followed_kinds() {
-        let mut view = ready();
-        view.put_applied(&applied("u1", "p-0"));
-        view.put_applied(&applied("u2", "p-1"));
-        assert_eq!(view.wanted(), BTreeSet::from([deployments()]));
-        view.gone_applied("hub-p-0");
-        assert_eq!(view.wanted().len(), 1);
-        view.gone_applied("hub-p-1");
-        assert_eq!(view.wanted().len(), 0);
-    }
-
-    /// KS-001: whatever the order in which object, AppliedManifestWork and ManifestWork are seen, the last of
-    /// them makes the object known.
-    #[test]
-    fn ks_001_any_order_of_arrival() {
-        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-            let mut view = ready();
-            view.follow(deployments(), "Deployment");
-            view.objects_synced(&deployments());
-            let mut touched = Vec::new();
-            for step in order {
-                touched = match step {
-                    0 => view.put_applied(&applied("u1", "p-0")),
-                    1 => view.put_work(work("p-0")),
-                    _ => view.put_object(&deployments(), web(&["u1"])).into_iter().collect(),
-                };
-            }
-            assert_eq!(touched, vec![source()], "{order:?}");
-            assert!(matches!(view.look(&source()).0, Object::Delivered { .. }), "{order:?}");
-        }
-    }
-
-    /// KS-206: when the first owner goes away the next one speaks for the object; without any it is gone.
-    #[test]
-    fn ks_206_next_owner_takes_over() {
-        let mut view = ready();
-        view.follow(deployments(), "Deployment");
-        view.objects_synced(&deployments());
-        for (uid, name) in [("u1", "p-0"), ("u2", "q-0")] {
-            view.put_applied(&applied(uid, name));
-            view.put_work(work(name));
-        }
-        view.put_object(&deployments(), web(&["u1", "u2"]));
-        view.gone_applied("hub-p-0");
-        let Object::Delivered { origin, .. } = view.look(&source()).0 else { panic!("not delivered") };
-        assert_eq!(origin.applied_uid, "u2");
-        assert_eq!(view.put_object(&deployments(), web(&[])), Some(source()));
-        assert_eq!(view.look(&source()).0, Object::Gone);
-    }
-
-    /// OCM-139: what a work tells of the generations inside, and what its agent reports, says how current an object is. An
-    /// applied condition of an earlier form of the work says nothing.
-    #[test]
-    fn ocm_139_how_current_an_object_is() {
-        let told = |generation: i64, observed: i64| -> Work {
-            let annotation = json!({"apps/Deployment/shop/web": generation}).to_string();
-            item(
-                json!({"metadata": {"name": "p-0", "uid": "w", "generation": 5, "labels": {"transport.kubestellar.io/originWdsName": "wds1"},
-                    "annotations": {"transport.kubestellar.io/originObjectGenerations": annotation}},
-                "status": {"resourceStatus": {"manifests": [{"resourceMeta": {"group": "apps", "kind": "Deployment", "namespace": "shop", "name": "web"},
-                    "conditions": [{"type": "Applied", "status": "True", "observedGeneration": observed}]}]}}}),
-            )
-        };
-        let seen = |details: bool, work: Work| {
-            let mut view = View { details, ..ready() };
-            view.follow(deployments(), "Deployment");
-            view.objects_synced(&deployments());
-            view.put_applied(&applied("u1", "p-0"));
-            view.put_object(&deployments(), web(&["u1"]));
-            assert_eq!(view.put_work(work), vec![source()]);
-            let Object::Delivered { currency, .. } = view.look(&source()).0 else { panic!("not delivered") };
-            currency
-        };
-        let at = |generation, applied| Some(Currency { generation, applied });
-        assert_eq!(seen(true, told(3, 5)), at(3, true));
-        assert_eq!(seen(true, told(3, 4)), at(3, false));
-        assert_eq!(seen(false, told(3, 5)), None, "nobody wants to know");
-        assert_eq!(seen(true, work("p-0")), None, "nobody tells");
-    }
-
-    /// Nothing is decided before everything was read once: a restart deletes no WorkStatus.
-    #[test]
-    fn ks_001_unclear_until_synced() {
-        let mut view = View::default();
-        view.put_report(item(json!({"metadata": {"name": "r"}, "spec": {"sourceRef":
-            {"group": "apps", "version": "v1", "resource": "deployments", "namespace": "shop", "name": "web"}}})));
-        assert_eq!(view.look(&source()).0, Object::Unclear);
-        view.works_synced();
-        view.reports_synced();
-        assert_eq!(view.applied_synced(), vec![source()]);
-        assert_eq!(view.look(&source()).0, Object::Gone);
-        view.put_applied(&applied("u1", "p-0"));
-        assert_eq!(view.look(&source()).0, Object::Unclear, "its kind is about to be followed");
-        view.follow(deployments(), "Deployment");
-        assert_eq!(view.look(&source()).0, Object::Unclear);
-    }
-}
+mod tests;

@@ -59,7 +59,7 @@ pub struct Reading<'a> {
 pub trait Addon: Send + Sync {
     /// Name of the add-on.
     fn name(&self) -> &str;
-    /// Roles and bindings that the agent of a cluster gets on the hub.
+    /// Roles and bindings that the agent of a cluster gets on the hub. Those in the cluster's namespace go with the add-on.
     fn rights(&self, cluster: &str) -> Vec<Value>;
     /// Why nothing can be done about the add-on now.
     fn obstacle(&self) -> Option<String> {

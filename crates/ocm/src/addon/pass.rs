@@ -238,7 +238,7 @@ impl Manager {
             conditions::set(&mut status.conditions, news, false);
             return Ok(Next::OnChange);
         }
-        if let Err(error) = self.give_rights(own, cluster).await {
+        if let Err(error) = self.give_rights(own, case.addon).await {
             let why = format!("Failed to set permission for hub agent: {}", message_of(&error));
             let news = condition(REGISTRATION_APPLIED, "False", "SetPermissionFailed", why, now);
             conditions::set(&mut status.conditions, news, false);
@@ -303,9 +303,10 @@ impl Manager {
     }
 
     /// Roles and bindings on the hub, unless they are known to be in order.
-    async fn give_rights(&self, own: &dyn Addon, cluster: &str) -> Result<(), kube::Error> {
+    async fn give_rights(&self, own: &dyn Addon, addon: &ManagedClusterAddOn) -> Result<(), kube::Error> {
+        let cluster = namespace_of(addon);
         let place = (cluster.to_owned(), own.name().to_owned());
-        let wanted = own.rights(cluster);
+        let wanted = owned(own.rights(cluster), addon);
         let given = Rights::Given(digest_of(&wanted));
         if self.rights.lock().get(&place) == Some(&given) {
             return Ok(());
@@ -538,6 +539,18 @@ fn difference(old: &ManagedClusterAddOnStatus, new: &ManagedClusterAddOnStatus) 
     (!changes.is_empty()).then_some(Value::Object(changes))
 }
 
+/// The same rights; those in the add-on's namespace belong to it, as with OCM's framework, so that they go with it.
+fn owned(mut rights: Vec<Value>, addon: &ManagedClusterAddOn) -> Vec<Value> {
+    for right in &mut rights {
+        let metadata = &mut right["metadata"];
+        if metadata["namespace"] == namespace_of(addon) && metadata["ownerReferences"].is_null() {
+            metadata["ownerReferences"] = json!([{"apiVersion": format!("{ADDON_GROUP}/v1alpha1"),
+                "kind": "ManagedClusterAddOn", "name": name_of(addon), "uid": addon.metadata.uid}]);
+        }
+    }
+    rights
+}
+
 /// What makes an add-on its definition's, with the annotations of its cluster; `None` if it is (OCM-112).
 fn claim(
     addon: &ManagedClusterAddOn,
@@ -607,6 +620,23 @@ mod tests {
         );
         let patch = claim(&addon, &owner(), &cluster).unwrap();
         assert_eq!(patch, json!({"metadata": {"annotations": {"addon.open-cluster-management.io/x": "y"}}}));
+    }
+
+    /// OCM-130: what an add-on may do in its mailbox goes with it; an owner that is there stays; elsewhere nothing could own it.
+    #[test]
+    fn ocm_130_rights_belong_to_their_addon() {
+        let mut addon = ManagedClusterAddOn::namespaced("c1", "a");
+        addon.metadata.uid = Some("u1".into());
+        let (here, there) = (
+            json!({"metadata": {"name": "r", "namespace": "c1"}}),
+            json!({"metadata": {"name": "r", "namespace": "n"}}),
+        );
+        let mut kept = here.clone();
+        kept["metadata"]["ownerReferences"] = json!([{"uid": "other"}]);
+        let all = owned(vec![here, there.clone(), kept.clone()], &addon);
+        assert_eq!(all[0]["metadata"]["ownerReferences"][0]["uid"], "u1");
+        assert_eq!(all[0]["metadata"]["ownerReferences"][0]["kind"], "ManagedClusterAddOn");
+        assert_eq!(all[1..], [there, kept]);
     }
 
     /// Only what has changed is written, and what has gone is taken away.

@@ -196,12 +196,31 @@ impl Manager {
             }
         }
         self.unwanted.lock().retain(|(cluster, name), _| name != addon || changes.remove.contains(cluster));
-        let mut again: Option<Duration> = None;
-        for cluster in &changes.remove {
-            let pause = self.remove(addon, cluster, &placements).await?;
-            again = [again, pause].into_iter().flatten().min();
-        }
+        let (due, again) = self.due(addon, &changes.remove);
+        self.remove(addon, due, &placements).await?;
         Ok(again.map_or(Next::OnChange, Next::After))
+    }
+
+    /// Clusters whose add-on has been unwanted for a while, and when to look at the next one.
+    fn due(&self, addon: &str, unwanted: &BTreeSet<String>) -> (BTreeSet<String>, Option<Duration>) {
+        let (mut due, mut again, now) = (BTreeSet::new(), None, Instant::now());
+        for cluster in unwanted {
+            let leaving = self.cluster(cluster).is_some_and(|c| c.metadata.deletion_timestamp.is_some());
+            let gone =
+                self.know.addons.get(cluster, addon).is_none_or(|a| a.metadata.deletion_timestamp.is_some());
+            if leaving || gone {
+                continue;
+            }
+            let place = (cluster.clone(), addon.to_owned());
+            let since = *self.unwanted.lock().entry(place).or_insert(now);
+            let left = self.config.timers.confirm.saturating_sub(now.duration_since(since));
+            if left.is_zero() {
+                due.insert(cluster.clone());
+            } else {
+                again = [again, Some(left)].into_iter().flatten().min();
+            }
+        }
+        (due, again)
     }
 
     async fn add(&self, owner: &ClusterManagementAddOn, cluster: &ManagedCluster) -> Result<(), kube::Error> {
@@ -220,43 +239,38 @@ impl Manager {
         }
     }
 
-    /// Removes an add-on that has been unwanted for a while and still is, as the server itself says. Otherwise tells when
-    /// to look again.
+    /// Removes an add-on from the clusters where the server itself says that it is still unwanted: what is followed may lag
+    /// behind, and pages are written one by one. Costs one list per Placement, and a deletion per cluster.
     async fn remove(
         &self,
         addon: &str,
-        cluster: &str,
+        mut due: BTreeSet<String>,
         placements: &[(String, String)],
-    ) -> Result<Option<Duration>, kube::Error> {
-        let place = (cluster.to_owned(), addon.to_owned());
-        let leaving = self.cluster(cluster).is_some_and(|c| c.metadata.deletion_timestamp.is_some());
-        let gone =
-            self.know.addons.get(cluster, addon).is_none_or(|a| a.metadata.deletion_timestamp.is_some());
-        if leaving || gone {
-            return Ok(None);
-        }
-        let since = *self.unwanted.lock().entry(place.clone()).or_insert_with(Instant::now);
-        let left = self.config.timers.confirm.saturating_sub(since.elapsed());
-        if !left.is_zero() {
-            return Ok(Some(left));
-        }
+    ) -> Result<(), kube::Error> {
         for (namespace, placement) in placements {
+            if due.is_empty() {
+                return Ok(());
+            }
             let label = format!("{PLACEMENT_LABEL}={placement}");
             let mut listed: Value = self.rest.list(&decisions(), namespace, &label).await?;
             let pages = items(&mut listed, &decisions())?;
             let pages: Vec<PlacementDecision> =
                 serde_json::from_value(Value::Array(pages)).map_err(kube::Error::SerdeError)?;
-            if install::decided(pages.iter(), namespace, placement).contains(cluster) {
+            for cluster in install::decided(pages.iter(), namespace, placement) {
                 // Decided anew meanwhile; the event is on its way.
-                self.unwanted.lock().remove(&place);
-                return Ok(None);
+                if due.remove(&cluster) {
+                    self.unwanted.lock().remove(&(cluster, addon.to_owned()));
+                }
             }
         }
-        tracing::info!(addon, cluster, "the add-on is not wanted there any more");
-        match self.rest.delete(&addons(), cluster, addon, &Removal::default()).await {
-            Err(error) if !is_not_found(&error) => Err(error),
-            _ => Ok(None),
+        for cluster in due {
+            tracing::info!(addon, cluster, "the add-on is not wanted there any more");
+            match self.rest.delete(&addons(), &cluster, addon, &Removal::default()).await {
+                Err(error) if !is_not_found(&error) => return Err(error),
+                _ => {}
+            }
         }
+        Ok(())
     }
 
     /// Says on the definition of an add-on how far its placements are.

@@ -2,9 +2,13 @@
 //!
 //! Without it whoever may create a ManagedCluster, which is whoever may ask to join, could accept it as well.
 //!
-//! As with OCM, an agent may write its own ManagedCluster, labels included: only what [`managed_cluster`] checks is kept
-//! from it, which is its acceptance, the set it is in, and when taints were added. A policy whose workload no agent may draw
-//! to itself therefore selects by the label of the set.
+//! As with OCM, an agent may write its own ManagedCluster, labels included, but for what [`managed_cluster`] checks: its
+//! acceptance, the set it is in, and when taints were added. Which set that is is checked by the right to join a set
+//! (`create` on `managedclustersets/join`), of the set that is left and of the one that is entered. A member's agent has no
+//! such right, so it stays where it is. Who asks to join has it for every set, as OCM's bootstrap role gives it, and needs it
+//! for `default`: a newcomer *chooses* its set, and nothing but its acceptance lets that count. So a policy whose workload no
+//! member may draw to itself selects by the label of the set, and who accepts a cluster looks at that first
+//! (`kubestellar cluster list` and `accept` show it); a hub that accepts by itself (OCM-043) leaves the choice to newcomers.
 
 use apis::constants::{CLUSTER_GROUP, CLUSTER_SET_LABEL};
 use machinery::names::dns1123_label;

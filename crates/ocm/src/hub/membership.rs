@@ -143,6 +143,7 @@ impl Hub {
                 // Its event brings us back with the version that the condition needs.
                 return self.add_finalizer(cluster, CLUSTER_API_FINALIZER).await.map(|_| false);
             }
+            self.taken.lock().remove(name);
             rbac::reconcile(&self.rest, &rbac::on_hub(name)).await?;
             Ok(true)
         };
@@ -184,12 +185,26 @@ impl Hub {
         }
     }
 
+    /// Takes rights away, once: again only when something about them changed since (`Hub::on_right`), or when that failed.
+    async fn take_rights(&self, name: &str, what: Take) -> Result<(), kube::Error> {
+        // Noted before it is done, so that no change meanwhile is missed.
+        if self.taken.lock().insert(name.to_owned(), what) == Some(what) {
+            return Ok(());
+        }
+        let done = rbac::take(&self.rest, name, what).await;
+        if done.is_err() {
+            self.taken.lock().remove(name);
+        }
+        done
+    }
+
     /// The cluster is not wanted any more, but what it runs is not taken away (OCM-058).
     async fn deny(&self, cluster: &ManagedCluster) -> Result<Next, kube::Error> {
         let name = name_of(cluster);
-        rbac::take(&self.rest, name, Take::Denied).await?;
+        self.take_rights(name, Take::Denied).await?;
         if !self.know.works.list_namespace(name).is_empty() {
-            return Ok(Next::After(self.config.timers.requeue));
+            // The event of each work that goes brings us back.
+            return Ok(Next::OnChange);
         }
         rbac::release_works(&self.rest, name).await?;
         let news = accepted("False", "HubClusterAdminDenied", "Denied by hub cluster admin", self.now());
@@ -200,14 +215,14 @@ impl Hub {
     async fn leave(&self, cluster: &ManagedCluster) -> Result<Next, kube::Error> {
         let name = name_of(cluster);
         if has_finalizer(cluster, CLUSTER_API_FINALIZER) {
-            rbac::take(&self.rest, name, Take::Left).await?;
+            self.take_rights(name, Take::Left).await?;
         }
         if has_finalizer(cluster, CLUSTER_CLEANUP_FINALIZER) {
             return self.collect(cluster).await;
         }
         if has_finalizer(cluster, CLUSTER_API_FINALIZER) {
             if !self.know.works.list_namespace(name).is_empty() {
-                return Ok(Next::After(self.config.timers.requeue));
+                return Ok(Next::OnChange);
             }
             self.remove_finalizers(cluster, &[CLUSTER_API_FINALIZER]).await?;
         }
@@ -258,16 +273,21 @@ impl Hub {
     async fn vanished(&self, name: &str) -> Result<Next, kube::Error> {
         if !self.has_rights(name) {
             self.gone.lock().remove(name);
+            self.taken.lock().remove(name);
             return self.last_one_gone().await.map(|()| Next::OnChange);
         }
-        rbac::take(&self.rest, name, Take::Left).await?;
+        self.take_rights(name, Take::Left).await?;
         let linger = self.config.timers.linger;
         let since = self.gone.lock().entry(name.to_owned()).or_insert_with(Instant::now).elapsed();
-        if since < linger || !self.know.works.list_namespace(name).is_empty() {
+        if since < linger {
             return Ok(Next::After(linger));
+        }
+        if !self.know.works.list_namespace(name).is_empty() {
+            return Ok(Next::OnChange);
         }
         self.forget_reports(name).await?;
         rbac::release_all(&self.rest, name).await?;
+        self.taken.lock().remove(name);
         self.gone.lock().remove(name);
         self.last_one_gone().await.map(|()| Next::OnChange)
     }
@@ -387,6 +407,7 @@ mod tests {
             queue: runtime::Queue::default(),
             know: super::super::Stores::default(),
             gone: Mutex::default(),
+            taken: Mutex::default(),
         };
         hub.remove_finalizers(&leaving, &[CLUSTER_API_FINALIZER]).await.expect("it is gone: all is well");
         let (place, kind, body) = asked.lock().remove(0);

@@ -43,7 +43,7 @@ use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::work_agent::conditions;
+use crate::{rbac::Take, work_agent::conditions};
 
 pub mod admission;
 pub mod availability;
@@ -206,6 +206,8 @@ struct Hub {
     shown: shown::Shown,
     /// Clusters that are gone but have rights or works left, and since when.
     gone: Mutex<HashMap<String, Instant>>,
+    /// Clusters whose rights have been taken away, and how far, unless something about their rights changed since.
+    taken: Mutex<HashMap<String, Take>>,
 }
 
 /// Runs the hub's controllers until `stop`. `client` must be allowed everything: they hand out rights.
@@ -222,6 +224,7 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
         queue: Queue::new(Duration::from_millis(20), Duration::from_secs(30)),
         know: Stores::default(),
         gone: Mutex::default(),
+        taken: Mutex::default(),
     });
     let mut tasks = Tasks::new(&stop);
     hub.follow_all(&mut tasks);

@@ -150,8 +150,9 @@ impl Hub {
             named => named,
         };
         let Some(cluster) = cluster else { return };
+        let was_taken = self.taken.lock().remove(&cluster).is_some();
         let news = !matches!(event, Event::Added(_)) || self.know.cluster(&cluster).is_none();
-        if news {
+        if news || was_taken {
             self.queue.add(Key::Membership(cluster));
         }
     }

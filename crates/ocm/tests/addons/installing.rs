@@ -82,7 +82,7 @@ async fn ocm_a_80_install_everywhere() {
     w.hub().merge::<Value>(&gvr("roles"), "c1", role, &none).await.expect("changed");
     until("the rules again", || async {
         let role: Value = w.hub().get(&gvr("roles"), "c1", role).await.expect("it");
-        role["rules"].as_array().is_some_and(|rules| rules.len() == 4)
+        role["rules"].as_array().is_some_and(|rules| rules.len() == 5)
     })
     .await;
     let empty = json!({"spec": {"workload": {"manifests": []}}});
@@ -165,6 +165,84 @@ async fn ocm_a_81_add_and_remove_by_placement() {
     for agent in agents {
         agent.end().await;
     }
+    manager.end().await;
+    w.end().await;
+}
+
+/// OCM-130, OCM-131: what the agent of an add-on may do on the hub goes with the add-on, from a cluster that stays; and comes
+/// again with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_130_rights_go_with_the_addon() {
+    let w = World::start(1).await;
+    let manager = w.manager(|_| ());
+    let agent = w.agent(1, false, vec![]);
+    let (hub, name) = (w.hub(), "open-cluster-management:addon-status:agent");
+    let right = async |plural: &str| {
+        let found: Option<Value> = hub.find(&gvr(plural), "c1", name).await.expect("an answer");
+        found.map(|right| right["metadata"]["ownerReferences"][0]["uid"].clone())
+    };
+    w.until_addon("c1", STATUS, "RegistrationApplied", "True", "SetPermissionApplied").await;
+    let addon = w.addon("c1", STATUS).await.expect("it");
+    for plural in ["roles", "rolebindings"] {
+        assert_eq!(right(plural).await.as_ref(), Some(&addon["metadata"]["uid"]), "{plural}");
+    }
+    // It is not to be installed by itself, or it would come back.
+    let manual = json!({"spec": {"installStrategy": {"type": "Manual", "placements": null}}});
+    hub.merge::<Value>(&gvr("clustermanagementaddons"), "", STATUS, &manual).await.expect("by hand");
+    delete(&hub, &gvr("managedclusteraddons"), "c1", STATUS).await;
+    for plural in ["roles", "rolebindings"] {
+        until(&format!("the end of its {plural}"), || async { right(plural).await.is_none() }).await;
+    }
+    w.until_cluster("c1", "ManagedClusterConditionAvailable", "True").await;
+    create(&hub, &gvr("managedclusteraddons"), "c1", member(STATUS)).await;
+    w.until_addon("c1", STATUS, "RegistrationApplied", "True", "SetPermissionApplied").await;
+    let again = w.addon("c1", STATUS).await.expect("it");
+    for plural in ["roles", "rolebindings"] {
+        until(&format!("its {plural} again"), || async {
+            right(plural).await.as_ref() == Some(&again["metadata"]["uid"])
+        })
+        .await;
+    }
+    agent.end().await;
+    manager.end().await;
+    w.end().await;
+}
+
+/// OCM-110, OCM-163: before add-ons are removed from clusters that a Placement dropped, the server is asked once for each Placement,
+/// however many clusters there are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_163_one_look_for_all_dropped_clusters() {
+    const CLUSTERS: usize = 20;
+    let w = World::start(0).await;
+    let (hub, place) = (w.hub(), "open-cluster-management");
+    let manager = w.manager(|config| config.addons.push(Arc::new(Plain::default())));
+    let names: Vec<String> = (0..CLUSTERS).map(|n| format!("c{n}")).collect();
+    for name in &names {
+        let cluster = json!({"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
+            "metadata": {"name": name}, "spec": {"hubAcceptsClient": true}});
+        create(&hub, &gvr("managedclusters"), "", cluster).await;
+        until("its mailbox", || async {
+            hub.find::<Value>(&gvr("namespaces"), "", name).await.expect("an answer").is_some()
+        })
+        .await;
+        create(&hub, &gvr("managedclusteraddons"), name, member("plain")).await;
+    }
+    let nobody = json!({"apiVersion": "cluster.open-cluster-management.io/v1beta1", "kind": "Placement",
+        "metadata": {"name": "nobody"}, "spec": {"predicates": [
+            {"requiredClusterSelector": {"labelSelector": {"matchLabels": {"none": "such"}}}}]}});
+    create(&hub, &gvr("placements"), place, nobody).await;
+    let mark = w.requests.mark();
+    let strategy = json!({"type": "Placements", "placements": [{"namespace": place, "name": "nobody"}]});
+    create(&hub, &gvr("clustermanagementaddons"), "", owner("plain", &strategy)).await;
+    for name in &names {
+        until("the add-on to go", || async { w.addon(name, "plain").await.is_none() }).await;
+    }
+    let all = w.requests.since(mark);
+    let looks = all.iter().filter(|l| {
+        l.contains("placementdecisions") && l.contains("labelSelector") && !l.contains("watch=true")
+    });
+    // One, and perhaps another for clusters that were noticed a moment later.
+    assert!((1..=4).contains(&looks.count()), "{all:#?}");
     manager.end().await;
     w.end().await;
 }

@@ -4,5 +4,7 @@
 mod health;
 mod identities;
 mod installing;
+#[path = "../support/recorded.rs"]
+mod recorded;
 mod templates;
 mod world;

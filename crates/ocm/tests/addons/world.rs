@@ -18,6 +18,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::recorded::Requests;
+
 pub(crate) const HUB: &str = "https://127.0.0.1:1/spaces/its1";
 pub(crate) const BOOTSTRAP: &str = "system:bootstrap:ocmhub";
 pub(crate) const AGENTS: &str = "open-cluster-management-agent-addon";
@@ -26,6 +28,8 @@ pub(crate) const STATUS: &str = "addon-status";
 pub(crate) struct World {
     /// The hub, then clusters.
     pub(crate) spaces: Vec<Arc<Space>>,
+    /// What add-on managers ask of the hub.
+    pub(crate) requests: Requests,
     pub(crate) stop: CancellationToken,
     tasks: JoinSet<()>,
     _data: tempfile::TempDir,
@@ -85,7 +89,7 @@ impl World {
             });
             spaces.push(space);
         }
-        let mut world = Self { spaces, stop, tasks, _data: data };
+        let mut world = Self { spaces, requests: Requests::new(), stop, tasks, _data: data };
         let fast = Duration::from_millis(200);
         let mut config = hub::Config {
             timers: hub::Timers { requeue: fast, sets: fast, linger: fast, ..hub::Timers::default() },
@@ -110,7 +114,8 @@ impl World {
         let mut config = addon::Config::with_status_addon(status);
         config.timers.confirm = Duration::from_millis(300);
         configure(&mut config);
-        let (client, stop) = (self.spaces[0].client(&Identity::admin()), self.stop.child_token());
+        let client = self.requests.of("manager", self.spaces[0].client(&Identity::admin()));
+        let stop = self.stop.child_token();
         let token = stop.clone();
         let task = tokio::spawn(async move { addon::run(client, config, token).await.expect("the manager") });
         Running { stop, task }

@@ -132,6 +132,59 @@ async fn ocm_a_27_departure_in_order() {
     w.end().await;
 }
 
+/// OCM-058: while works hold a denial up, the rights of the cluster are taken away once, and again when somebody changed
+/// them, not at every look; the last work that goes ends it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_058_rights_are_taken_away_once() {
+    let w = World::start(trusting).await;
+    let agent = w.agent(1, "c1", |_| ());
+    w.until_condition("c1", AVAILABLE, "True").await;
+    agent.end().await;
+    let hub = w.hub();
+    for name in ["w0", "w1"] {
+        create(&hub, &gvr("manifestworks"), "c1", work(name, &[], "")).await.expect("a work");
+    }
+    let mark = w.requests.mark();
+    w.accept("c1", false).await;
+    until("the binding to be on its way", || async {
+        let found: Option<Value> =
+            hub.find(&gvr("rolebindings"), "c1", RIGHTS[5].2).await.expect("an answer");
+        found.is_some_and(|b| b.pointer("/metadata/deletionTimestamp").is_some())
+    })
+    .await;
+    // Each is a reason to look at the cluster, which the hub does while they come.
+    for round in 0..200 {
+        let label = json!({"metadata": {"labels": {"round": round.to_string()}}});
+        hub.merge::<Value>(&gvr("manifestworks"), "c1", "w0", &label).await.expect("labelled");
+    }
+    // Somebody gives a right back: it goes again.
+    let again = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": RIGHTS[4].2, "labels": {"open-cluster-management.io/cluster-name": "c1"}},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": RIGHTS[2].2}});
+    create(&hub, &gvr("rolebindings"), "c1", again).await.expect("a binding");
+    let more = json!({"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]});
+    hub.merge::<Value>(&gvr("clusterroles"), "", RIGHTS[0].2, &more).await.expect("more rights");
+    until("the reduced role", || async {
+        let role: Value = hub.get(&gvr("clusterroles"), "", RIGHTS[0].2).await.expect("the role");
+        role["rules"][0]["verbs"] == json!(["get", "list", "watch"])
+    })
+    .await;
+    until("the binding to go", || async { !w.exists("rolebindings", "c1", RIGHTS[4].2).await }).await;
+    for name in ["w0", "w1"] {
+        assert_eq!(condition(&w.cluster("c1").await.expect("c1"), ACCEPTED)["status"], "True");
+        hub.delete(&gvr("manifestworks"), "c1", name, &Removal::default()).await.expect("deleted");
+    }
+    w.until_condition("c1", ACCEPTED, "False").await;
+    let all = w.requests.since(mark);
+    let about_rights: Vec<&String> = all
+        .iter()
+        .filter(|l| l.starts_with("hub ") && l.contains("rbac.authorization") && !l.contains("watch=true"))
+        .collect();
+    // Some six for each time that they are taken away, which is once, for each of their own changes, and for the others'.
+    assert!(about_rights.len() <= 80, "{} requests: {about_rights:#?}", about_rights.len());
+    w.end().await;
+}
+
 /// OCM-060: a cluster leaves by itself: the workload of its hub goes, or stays as nobody's; what belongs to somebody else as
 /// well stays; another hub's agent keeps what it needs; at last nothing of the agents is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

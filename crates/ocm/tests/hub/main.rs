@@ -7,6 +7,9 @@ mod killing;
 mod lasting;
 mod leaving;
 mod mailboxes;
+mod many;
+#[path = "../support/recorded.rs"]
+mod recorded;
 mod requests;
 mod rights;
 mod rotation;

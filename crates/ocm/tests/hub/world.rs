@@ -20,12 +20,16 @@ use space::{Identity, Space, SpaceConfig, controllers::CsrSigner};
 use tokio::{sync::watch, task::JoinHandle, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use crate::recorded::Requests;
+
 pub(crate) const HUB: &str = "https://127.0.0.1:1/spaces/its1";
 pub(crate) const BOOTSTRAP: &str = "system:bootstrap:ocmhub";
 
 pub(crate) struct World {
     /// The hub, then clusters.
     pub(crate) spaces: Vec<Arc<Space>>,
+    /// What the hub is asked by its controllers, by those of its space, and by agents that have joined.
+    pub(crate) requests: Requests,
     stop: CancellationToken,
     tasks: JoinSet<()>,
     _data: tempfile::TempDir,
@@ -80,6 +84,7 @@ impl World {
         let data = tempfile::tempdir().expect("a directory");
         let engine = store::Engine::in_memory();
         let (mut spaces, mut tasks, stop) = (Vec::new(), JoinSet::new(), CancellationToken::new());
+        let requests = Requests::new();
         for name in ["its1", "wec1", "wec2"] {
             let config = SpaceConfig {
                 name,
@@ -99,14 +104,17 @@ impl World {
             }
             let config =
                 space::controllers::Config { ca_bundle_pem: String::new(), csr_signer: Some(signer) };
-            let (client, store) = (space.client(&Identity::admin()), space.server().store().clone());
+            let (mut client, store) = (space.client(&Identity::admin()), space.server().store().clone());
+            if name == "its1" {
+                client = requests.of("space", client);
+            }
             let (ready, token) = (watch::Sender::new(false), stop.clone());
             spaces.push(space);
             tasks.spawn(async move {
                 space::controllers::run(client, store, config, ready, token).await.expect("controllers");
             });
         }
-        let mut world = Self { spaces, stop, tasks, _data: data };
+        let mut world = Self { spaces, requests, stop, tasks, _data: data };
         let fast = Duration::from_millis(200);
         let mut config = hub::Config {
             timers: hub::Timers { requeue: fast, sets: fast, linger: fast, ..hub::Timers::default() },
@@ -114,7 +122,8 @@ impl World {
         };
         configure(&mut config);
         let mut ready = config.ready.subscribe();
-        let (client, token) = (world.spaces[0].client(&Identity::admin()), world.stop.clone());
+        let client = world.requests.of("hub", world.spaces[0].client(&Identity::admin()));
+        let token = world.stop.clone();
         world.tasks.spawn(async move { hub::run(client, config, token).await.expect("the hub") });
         ready.wait_for(|yes| *yes).await.expect("the hub works");
         for index in [1, 2] {
@@ -151,6 +160,7 @@ impl World {
         configure: impl FnOnce(&mut registration::Config),
     ) -> Agent {
         let its = self.spaces[0].clone();
+        let (requests, who) = (self.requests.clone(), cluster.to_owned());
         let ahead = Arc::new(AtomicI64::new(0));
         let (clock, (look, looks)) = (ahead.clone(), watch::channel(0));
         let fast = Duration::from_millis(300);
@@ -159,6 +169,7 @@ impl World {
             connect: Arc::new(move |credential| {
                 let client =
                     its.client_ahead_by_certificate(&credential.certificate).map_err(|e| e.to_string());
+                let client = client.map(|client| requests.of(&who, client));
                 Box::pin(async move { client })
             }),
             timers: registration::Timers { secret: fast, health: fast, ..registration::Timers::default() },

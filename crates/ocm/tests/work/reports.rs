@@ -307,3 +307,69 @@ async fn ocm_139_how_current_a_report_is() {
     agent.end().await;
     w.end().await;
 }
+
+/// OCM-135, KS-200: the WorkStatuses of two objects would have the same name: the first has it, and it stays right; of the other
+/// the ManifestWork tells, once, and nothing is tried over and over. When the first is gone, the other is reported.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_135_two_objects_and_one_name() {
+    let w = World::start().await;
+    let places = [("a-b", "c"), ("a", "b-c")];
+    let objects = places.map(|(namespace, name)| {
+        let mut object = deployment(name, 1);
+        object["metadata"]["namespace"] = namespace.into();
+        object
+    });
+    for (namespace, _) in places {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        w.cluster.create("v1/namespaces", "", namespace).await;
+    }
+    let agent = w.agent(World::config()).await;
+    let reporter = w.status_agent().await;
+    ours(&w, "mine", &objects).await;
+    w.settled("mine").await;
+    let event = w
+        .hub
+        .until_all("v1/events", CLUSTER, "the event", |all| {
+            all.values().find(|e| e["reason"] == "WorkStatusNameClash").cloned()
+        })
+        .await;
+    assert_eq!(event["involvedObject"]["kind"], "ManifestWork");
+    assert_eq!((&event["involvedObject"]["name"], &event["type"]), (&json!("mine"), &json!("Warning")));
+    let mine = |all: &Objects| {
+        let of = |r: &&Value| r["spec"]["sourceRef"]["kind"] == "Deployment";
+        let all: Vec<Value> = all.values().filter(of).cloned().collect();
+        (all.len() == 1).then(|| all[0].clone())
+    };
+    let first = w.hub.until_all(REPORTS, CLUSTER, "one report", mine).await;
+    let holder = usize::from(first["spec"]["sourceRef"]["namespace"] != places[0].0);
+    let (has, lacks) = (places[holder], places[1 - holder]);
+    let message = event["message"].as_str().expect("text");
+    assert!(message.contains(&format!("deployments {}/{} is returned", lacks.0, lacks.1)), "{message}");
+    assert!(message.contains(&format!("that of deployments {}/{}", has.0, has.1)), "{message}");
+
+    let status = |count: i64| json!({"status": {"replicas": count, "readyReplicas": count, "availableReplicas": count}});
+    for count in 1..=9 {
+        w.cluster.merge_status(DEPLOYMENTS, lacks.0, lacks.1, status(count)).await;
+        w.cluster.merge_status(DEPLOYMENTS, has.0, has.1, status(10 * count)).await;
+        let followed = |all: &Objects| mine(all).filter(|r| r["status"]["readyReplicas"] == 10 * count);
+        let report = w.hub.until_all(REPORTS, CLUSTER, "its status", followed).await;
+        assert_eq!(report["spec"], first["spec"]);
+    }
+    // The two first looks may be at the same time.
+    let tries = w.at_hub.count(|line| line.starts_with("POST") && line.contains("/workstatuses"));
+    assert!(tries <= 2, "{tries}");
+    let events = |line: &str| line.contains("/events");
+    assert_eq!(w.at_hub.count(|line| line.starts_with("POST") && events(line)), 1, "told once");
+    assert_eq!(w.at_hub.count(|line| line.starts_with("PATCH") && events(line)), 0, "told once");
+
+    w.edit("mine", holding(&[objects[1 - holder].clone()])).await;
+    let other = |all: &Objects| {
+        mine(all)
+            .filter(|r| r["spec"]["sourceRef"]["namespace"] == lacks.0 && r["status"]["readyReplicas"] == 9)
+    };
+    let report = w.hub.until_all(REPORTS, CLUSTER, "the other's report", other).await;
+    assert_eq!(report["metadata"]["name"], first["metadata"]["name"]);
+    reporter.end().await;
+    agent.end().await;
+    w.end().await;
+}

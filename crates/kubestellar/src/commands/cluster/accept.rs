@@ -10,7 +10,7 @@ use runtime::rest::{Gvr, is_conflict};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Its, LOOK, managed_clusters, token::duration};
+use super::{Its, LOOK, list::set_of, managed_clusters, token::duration};
 use crate::exit::{Exit, Failure, from_kube};
 use crate::printer::Printer;
 
@@ -142,6 +142,10 @@ async fn accept(its: &Its, name: &str, out: &Printer) -> Result<bool, Failure> {
         let patch = json!({"spec": {"hubAcceptsClient": true}});
         its.rest.merge::<Value>(&managed_clusters(), "", name, &patch).await.map_err(failed)?;
         out.result(&format!("set hubAcceptsClient to true for managed cluster {name}"));
+        // Whoever asks to join chooses the set.
+        if let Some(set) = set_of(&cluster) {
+            out.note(&format!("{name} is in the cluster set {set}"));
+        }
     }
     Ok(true)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use apis::constants::WORK_GROUP;
+use apis::constants::{CLUSTER_SET_LABEL, WORK_GROUP};
 use apis::ocm::ManagedCluster;
 use k8s_openapi::jiff::Timestamp;
 use runtime::rest::Gvr;
@@ -58,7 +58,7 @@ pub(super) async fn run(args: &Args, its: &Its, out: &Printer) -> Result<Exit, F
         Format::Table | Format::Wide => {
             let now = Timestamp::now();
             let rows: Vec<Vec<String>> = list.items.iter().map(|c| row(c, &counts, now)).collect();
-            let header = ["NAME", "ACCEPTED", "JOINED", "AVAILABLE", "LABELS", "WORKS", "AGE"];
+            let header = ["NAME", "ACCEPTED", "JOINED", "AVAILABLE", "CLUSTERSET", "LABELS", "WORKS", "AGE"];
             out.result(&table(&header, &rows));
         }
     }
@@ -87,8 +87,33 @@ fn row(cluster: &ManagedCluster, works: &BTreeMap<&str, usize>, now: Timestamp) 
         cluster.spec.hub_accepts_client.to_string(),
         condition("ManagedClusterJoined"),
         condition("ManagedClusterConditionAvailable"),
+        set_of(cluster).unwrap_or("<none>").to_owned(),
         labels,
         works.get(name.as_str()).copied().unwrap_or_default().to_string(),
         old.map_or_else(|| "<unknown>".to_owned(), |old: Duration| age(old)),
     ]
+}
+
+/// The ManagedClusterSet that a cluster is in.
+pub(super) fn set_of(cluster: &ManagedCluster) -> Option<&str> {
+    cluster.metadata.labels.as_ref()?.get(CLUSTER_SET_LABEL).map(String::as_str).filter(|set| !set.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SP-114, OCM-042: who may come into a set is decided by who accepts clusters, so the set is seen.
+    #[test]
+    fn sp_114_the_set_of_a_cluster_is_shown() {
+        let cluster = |labels: Value| -> ManagedCluster {
+            serde_json::from_value(json!({"apiVersion": "cluster.open-cluster-management.io/v1",
+                "kind": "ManagedCluster", "metadata": {"name": "edge7", "labels": labels}}))
+            .unwrap()
+        };
+        let shown = |labels: Value| row(&cluster(labels), &BTreeMap::new(), Timestamp::UNIX_EPOCH);
+        let member = shown(json!({CLUSTER_SET_LABEL: "payments", "env": "prod"}));
+        assert_eq!((member[4].as_str(), member[5].as_str()), ("payments", "env=prod"));
+        assert_eq!(shown(json!({}))[4], "<none>");
+    }
 }
