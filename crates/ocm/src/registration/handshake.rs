@@ -38,6 +38,8 @@ use crate::condition::rotated;
 
 /// Requests of a cluster beyond which no more is made until the hub has cleared some away (OCM-038).
 const MOST_REQUESTS: usize = 10;
+/// Tries to say on the ManagedCluster what became of a certificate.
+const NOTES: usize = 5;
 /// Between two looks without an event, at least.
 const SHORTEST: Duration = Duration::from_millis(50);
 /// Prefix of the annotations that an agent may set.
@@ -399,21 +401,34 @@ impl Agent {
         Ok(Look::Renewed)
     }
 
-    /// Says on the ManagedCluster what became of the certificate; while bootstrapping nobody may.
+    /// Says on the ManagedCluster what became of the certificate; while bootstrapping nobody may. Others write conditions,
+    /// too: what was lost to them is said again.
     async fn note(
         &self,
         phase: Phase,
         hub: &Rest,
         outcome: Result<String, String>,
     ) -> Result<(), kube::Error> {
-        let Some(cluster) = self.mine.get("", &self.names.cluster).filter(|_| phase == Phase::Steady) else {
+        if phase != Phase::Steady {
             return Ok(());
-        };
-        match super::status::report(hub, &cluster, vec![rotated(outcome, self.now())]).await {
-            // Someone else wrote meanwhile. The certificate counts, not the note about it.
-            Err(error) if is_conflict(&error) => Ok(()),
-            other => other,
         }
+        let (news, name) = (rotated(outcome, self.now()), &self.names.cluster);
+        let mut known = self.mine.get("", name);
+        for _ in 0..NOTES {
+            let cluster = match known.take() {
+                Some(cluster) => cluster,
+                None => match hub.find::<ManagedCluster>(&managed_clusters(), "", name).await? {
+                    Some(cluster) => Arc::new(cluster),
+                    None => return Ok(()),
+                },
+            };
+            match super::status::report(hub, &cluster, vec![news.clone()]).await {
+                Err(error) if is_conflict(&error) => {}
+                other => return other,
+            }
+        }
+        // The certificate counts, not the note about it.
+        Ok(())
     }
 
     /// For programs beside this one (OCM-031).

@@ -313,6 +313,13 @@ impl Agent {
         self.queue.add(Item::Work(name.to_owned()));
     }
 
+    /// As [`Agent::queue_work`], of several.
+    pub(crate) fn queue_works(&self, names: &[String]) {
+        for name in names {
+            self.queue_work(name);
+        }
+    }
+
     pub(crate) fn queue_work_after(&self, name: String, pause: Duration) {
         self.queue.add_after(Item::Work(name), pause);
     }
@@ -459,7 +466,8 @@ impl Agent {
 
     /// The work is gone: nothing is known of it any more.
     pub(crate) fn forget(&self, name: &str) {
-        self.tracker.lock().forget_work(name);
+        let rivals = self.tracker.lock().forget_work(name);
+        self.queue_works(&rivals);
         self.setbacks.lock().forget(name);
         self.statuses.lock().remove(name);
         self.measures.forget(name);

@@ -36,8 +36,19 @@ pub(crate) struct Wanted<'a> {
 /// The object after it was applied.
 pub(crate) struct Live {
     pub(crate) object: Value,
-    /// Its version is of our own making.
-    pub(crate) wrote: bool,
+    /// What of that version is of our own making.
+    pub(crate) wrote: Wrote,
+}
+
+/// What one of our requests changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wrote {
+    /// Nothing.
+    Nothing,
+    /// What the manifest says.
+    Content,
+    /// Only the owners, of this version.
+    Owners(String),
 }
 
 /// Why a manifest was not applied.
@@ -82,7 +93,7 @@ pub(crate) async fn apply(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Option<
         let outcome = match wanted.treatment.strategy.type_.as_str() {
             STRATEGY_READ_ONLY => {
                 let found = cluster.find(wanted.gvr, wanted.namespace, wanted.name).await?;
-                return Ok(found.map(|object| Live { object, wrote: false }));
+                return Ok(found.map(|object| Live { object, wrote: Wrote::Nothing }));
             }
             STRATEGY_CREATE_ONLY => create_only(cluster, wanted).await,
             STRATEGY_SERVER_SIDE_APPLY => return server_side(cluster, wanted).await.map(Some),
@@ -125,7 +136,7 @@ fn required(wanted: &Wanted<'_>) -> Value {
 async fn create(cluster: &Rest, wanted: &Wanted<'_>, required: &Value) -> Result<Live, Error> {
     let body = merge::to_create(required).to_string().into_bytes();
     let object = cluster.create(wanted.gvr, wanted.namespace, body).await?;
-    Ok(Live { object, wrote: true })
+    Ok(Live { object, wrote: Wrote::Content })
 }
 
 /// The object just created, or the one that was there.
@@ -154,11 +165,11 @@ async fn update(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Live, Error> {
         Err(live) => live,
     };
     match merge::update(&required, &live) {
-        Verdict::Equal => Ok(Live { object: live, wrote: false }),
+        Verdict::Equal => Ok(Live { object: live, wrote: Wrote::Nothing }),
         Verdict::Replace(object) => {
             let body = object.to_string().into_bytes();
             let object = cluster.replace(wanted.gvr, wanted.namespace, wanted.name, body).await?;
-            Ok(Live { object, wrote: true })
+            Ok(Live { object, wrote: Wrote::Content })
         }
         Verdict::Recreate => {
             let uid = live.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
@@ -188,12 +199,13 @@ async fn ensure_owner(cluster: &Rest, wanted: &Wanted<'_>, live: Value) -> Resul
         owner["uid"] = format!("{}-", merge::text(&owner, "uid")).into();
     }
     if !merge::merge_owner(&mut metadata, &owner) {
-        return Ok(Live { object: live, wrote: false });
+        return Ok(Live { object: live, wrote: Wrote::Nothing });
     }
     let patch = json!({"metadata": {"uid": metadata.get("uid"), "resourceVersion": metadata.get("resourceVersion"),
         "ownerReferences": metadata.get("ownerReferences").cloned().unwrap_or_else(|| json!([]))}});
+    let base = metadata.get("resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
     let object = cluster.merge(wanted.gvr, wanted.namespace, wanted.name, &patch).await?;
-    Ok(Live { object, wrote: true })
+    Ok(Live { object, wrote: Wrote::Owners(base) })
 }
 
 async fn server_side(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Live, Failure> {
@@ -227,7 +239,7 @@ async fn server_side(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Live, Failur
     let mut live = live;
     for attempt in 1.. {
         match ensure_owner(cluster, wanted, live).await {
-            Ok(done) => return Ok(Live { object: done.object, wrote: true }),
+            Ok(done) => return Ok(Live { object: done.object, wrote: Wrote::Content }),
             Err(error) if is_conflict(&error) && attempt < ATTEMPTS => {
                 live = cluster.get(wanted.gvr, wanted.namespace, wanted.name).await?;
             }

@@ -162,9 +162,7 @@ impl Agent {
             let group = name.split_once('.').map_or("", |(_, group)| group);
             let hopeful = |done: &Done| done.is_unresolved() && done.meta.group == group;
             let works = self.setbacks.lock().hurry(Instant::now(), hopeful);
-            for work in &works {
-                self.queue_work(work);
-            }
+            self.queue_works(&works);
         })
         .await;
     }

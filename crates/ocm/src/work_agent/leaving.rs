@@ -29,9 +29,10 @@ use super::{
     agent::{Agent, applied_manifest_works, has_finalizer, listed, manifest_works},
     completion,
     conditions::{self, Available},
+    manifest::InFlight,
     outcome::Done,
     pass::{PENDING, REFUSED},
-    records::Meta,
+    records::{Meta, Write},
     removal::{self, Fate, Heir, Remains},
     rules::{self, Target},
 };
@@ -184,12 +185,11 @@ impl Agent {
         let left = match removal::fate(live.as_ref(), &resource.uid, owner_uid, heir) {
             Fate::Forget => Left::Gone,
             Fate::Wait => Left::Going,
-            Fate::Disown => {
-                self.disown(&gvr, &target, live.as_ref(), owner_uid, None).await?;
-                Left::Gone
-            }
-            Fate::HandOver => {
-                self.disown(&gvr, &target, live.as_ref(), owner_uid, owner).await?;
+            fate @ (Fate::Disown | Fate::HandOver) => {
+                if let Some(live) = &live {
+                    let heir = owner.filter(|_| fate == Fate::HandOver);
+                    self.disown(work, &gvr, &target, (live, owner_uid), heir).await?;
+                }
                 Left::Gone
             }
             Fate::Delete => {
@@ -205,7 +205,8 @@ impl Agent {
             }
         };
         if matches!(left, Left::Gone) {
-            self.tracker.lock().forget(work, &target);
+            let rivals = self.tracker.lock().forget(work, &target);
+            self.queue_works(&rivals);
         }
         Ok(left)
     }
@@ -252,23 +253,32 @@ impl Agent {
         Ok((heir, None))
     }
 
+    /// Our owner reference goes. The works that stay with the object need not look at it for that: one of a thousand works
+    /// that share a namespace goes without a request of the others.
     async fn disown(
         &self,
+        work: &str,
         gvr: &Gvr,
         target: &Target,
-        live: Option<&ObjectMeta>,
-        owner_uid: &str,
+        (live, owner_uid): (&ObjectMeta, &str),
         heir: Option<OwnerReference>,
     ) -> Result<(), Error> {
-        let Some(live) = live else { return Ok(()) };
         let left = live.owner_references.iter().flatten().filter(|o| o.uid != owner_uid).cloned();
         let owners: Vec<OwnerReference> = left.chain(heir).collect();
         let patch = json!({"metadata": {"uid": live.uid, "resourceVersion": live.resource_version,
             "ownerReferences": owners}});
+        let flight = InFlight::begin(self, work, target);
         match self.cluster.merge::<Meta>(gvr, &target.namespace, &target.name, &patch).await {
-            Err(error) if is_not_found(&error) => Ok(()),
-            other => other.map(|_| ()),
+            Ok(Meta { metadata }) => flight.wrote(Write {
+                uid: metadata.uid.unwrap_or_default(),
+                resource_version: metadata.resource_version.unwrap_or_default(),
+                generation: metadata.generation,
+                owners_of: Some(live.resource_version.clone().unwrap_or_default()),
+            }),
+            Err(error) if is_not_found(&error) => {}
+            Err(error) => return Err(error),
         }
+        Ok(())
     }
 
     /// OCM-095: everything applied goes, then the AppliedManifestWork, then the work.

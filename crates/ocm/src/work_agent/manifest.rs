@@ -20,13 +20,13 @@ use tokio::time::Instant;
 
 use super::{
     agent::Agent,
-    apply::{self, Failure, Live, Wanted},
+    apply::{self, Failure, Live, Wanted, Wrote},
     completion,
     conditions::{self, Applied, Available},
     executor, feedback,
     merge::text,
     outcome::Done,
-    records::{Hold, Meaning, Record, Todo},
+    records::{Hold, Meaning, Record, Todo, Write},
     rules::{self, Header, Target, Treatment},
     setbacks::Again,
 };
@@ -240,28 +240,29 @@ impl Agent {
         let complete = conditions::earlier(&pass.before.resource_status.manifests, &resolved.meta)
             .is_some_and(|entry| completion::is_complete(&entry.conditions));
         let outcome = self.read_or_write(pass, job, resolved, look_only, complete).await;
-        let (done, record, wrote) = match outcome {
+        let (done, record, write) = match outcome {
             Ok(Some(live)) => {
                 let done = self.found(resolved, &live.object);
                 let hold = if complete { Hold::Nothing } else { resolved.hold() };
                 let record = record(pass, job, resolved, hold, &live.object, &done);
-                (done, Some(record), live.wrote)
+                let write = write_of(live.wrote, &record);
+                (done, Some(record), write)
             }
             Ok(None) => {
                 let done = Done { meta: resolved.meta.clone(), ..Done::default() };
                 let record = record(pass, job, resolved, Hold::Nothing, &Value::Null, &done);
-                (done, Some(record), false)
+                (done, Some(record), None)
             }
-            Err(None) => (Done::superseded(resolved.meta.clone()), None, false),
+            Err(None) => (Done::superseded(resolved.meta.clone()), None, None),
             Err(Some(failure)) => {
                 let (done, live) = self.after_failure(resolved, failure).await;
                 let record = record(pass, job, resolved, Hold::Nothing, &live, &done);
-                (done, Some(Record { digest: [0; 32], ..record }), false)
+                (done, Some(Record { digest: [0; 32], ..record }), None)
             }
         };
         flight.settled = true;
         let mut tracker = self.tracker.lock();
-        let wake = tracker.settle(pass.name, target, record, wrote, Instant::now());
+        let wake = tracker.settle(pass.name, target, record, write, Instant::now());
         let rivals = tracker.rivals(pass.name, target);
         drop(tracker);
         self.wake_all(wake);
@@ -282,7 +283,7 @@ impl Agent {
             let found: Result<Option<Value>, Error> =
                 self.cluster.find(gvr, &target.namespace, &target.name).await;
             match found {
-                Ok(Some(object)) => return Ok(Some(Live { object, wrote: false })),
+                Ok(Some(object)) => return Ok(Some(Live { object, wrote: Wrote::Nothing })),
                 Ok(None) if complete || resolved.hold() == Hold::Nothing => return Ok(None),
                 Ok(None) => {}
                 Err(error) => return Err(Some(error.into())),
@@ -365,7 +366,7 @@ impl Agent {
 }
 
 /// An object that is being read or written; whatever becomes of that, its events are heard again afterwards.
-struct InFlight<'a> {
+pub(super) struct InFlight<'a> {
     agent: &'a Agent,
     work: &'a str,
     target: &'a Target,
@@ -373,19 +374,38 @@ struct InFlight<'a> {
 }
 
 impl<'a> InFlight<'a> {
-    fn begin(agent: &'a Agent, work: &'a str, target: &'a Target) -> Self {
+    pub(super) fn begin(agent: &'a Agent, work: &'a str, target: &'a Target) -> Self {
         agent.tracker.lock().begin(target);
         Self { agent, work, target, settled: false }
+    }
+
+    /// The object was written; the work's record of it stays as it is.
+    pub(super) fn wrote(mut self, write: Write) {
+        self.settled = true;
+        let wake =
+            self.agent.tracker.lock().settle(self.work, self.target, None, Some(write), Instant::now());
+        self.agent.wake_all(wake);
     }
 }
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         if !self.settled {
-            let wake = self.agent.tracker.lock().settle(self.work, self.target, None, false, Instant::now());
+            let wake = self.agent.tracker.lock().settle(self.work, self.target, None, None, Instant::now());
             self.agent.wake_all(wake);
         }
     }
+}
+
+/// What a request of ours left, if it wrote anything.
+fn write_of(wrote: Wrote, record: &Record) -> Option<Write> {
+    let owners_of = match wrote {
+        Wrote::Nothing => return None,
+        Wrote::Content => None,
+        Wrote::Owners(base) => Some(base),
+    };
+    let (uid, resource_version) = (record.uid.clone(), record.resource_version.clone());
+    Some(Write { uid, resource_version, generation: record.generation, owners_of })
 }
 
 fn record(

@@ -154,11 +154,34 @@ impl Todo {
     }
 }
 
-/// The last event about an object that is being written.
+/// A version of an object that is of our own making.
+#[derive(Clone, Debug)]
+pub(crate) struct Write {
+    pub(crate) uid: String,
+    pub(crate) resource_version: String,
+    pub(crate) generation: Option<i64>,
+    /// It differs in the owners only, from this version; of what else that one had it says nothing.
+    pub(crate) owners_of: Option<String>,
+}
+
+impl Write {
+    /// Whoever holds the object need not look at this version: it knows the one before, or it is content that a work wants.
+    /// The last writer wins until the next pass (OCM-085).
+    fn advance(&self, record: &mut Record) {
+        let known = self.owners_of.as_ref().is_none_or(|base| !is_older(&record.resource_version, base));
+        if record.uid == self.uid && known && is_older(&record.resource_version, &self.resource_version) {
+            record.resource_version.clone_from(&self.resource_version);
+            record.generation = self.generation;
+        }
+    }
+}
+
+/// The last event about an object that is being written, and the newest version that came of it.
 #[derive(Debug, Default)]
 struct Flight {
     writers: usize,
     last: Option<Heard>,
+    newest: Option<Write>,
 }
 
 /// What an event said of an object.
@@ -192,36 +215,27 @@ impl Tracker {
         self.flights.entry(target.clone()).or_default().writers += 1;
     }
 
-    /// What became of it. `wrote`: the object's version is of our own making. Gives the works to wake, each after a
-    /// pause: those that events tell more to since, and those that share the object and report on that.
+    /// What became of it, and what we wrote. Gives the works to wake, each after a pause: those that events tell more to
+    /// since, and those that share the object and report on that. O(works that hold the object), in memory.
     pub(crate) fn settle(
         &mut self,
         work: &str,
         target: &Target,
         record: Option<Record>,
-        wrote: bool,
+        write: Option<Write>,
         now: Instant,
     ) -> Vec<(String, Duration)> {
-        let mut wake = Vec::new();
-        if let Some(record) = record {
-            if wrote {
-                // Whoever shares the object knows that we wrote it: the last writer wins until the next pass (OCM-085).
-                for (other, theirs) in self.records.get_mut(target).into_iter().flatten() {
-                    if other != work && theirs.uid == record.uid {
-                        theirs.resource_version.clone_from(&record.resource_version);
-                        theirs.generation = record.generation;
-                    }
-                }
+        let mut wake = write.map(|write| self.wrote(work, target, write)).unwrap_or_default();
+        if let Some(mut record) = record {
+            // Another work may have written it since.
+            if let Some(newest) = self.flights.get(target).and_then(|flight| flight.newest.as_ref()) {
+                newest.advance(&mut record);
             }
-            let before = self.get(work, target).map(|old| old.content);
-            let content = record.content;
+            let before = self.get(work, target).map(|old| (old.hold, old.content));
+            let after = (record.hold, record.content);
             self.put(work, target, record);
-            if before != Some(content) {
-                let others = self.records.get(target).into_iter().flatten().map(|(name, _)| name);
-                for other in others.filter(|name| *name != work) {
-                    self.pending.entry(other.clone()).or_default().touch(target, Meaning::Look);
-                    wake.push((other.clone(), Duration::ZERO));
-                }
+            if before != Some(after) {
+                wake.extend(self.note_rivals(work, target, before, after));
             }
         }
         if let Some(last) = self.land(target) {
@@ -230,6 +244,47 @@ impl Tracker {
                 Heard::Gone => None,
             };
             wake.extend(self.judge(target, live, now));
+        }
+        wake
+    }
+
+    /// All who hold the object know of the version that a work made of it; who reports on the content looks at it.
+    fn wrote(&mut self, work: &str, target: &Target, write: Write) -> Vec<(String, Duration)> {
+        let mut wake = Vec::new();
+        for (other, record) in self.records.get_mut(target).into_iter().flatten() {
+            write.advance(record);
+            if other != work && record.observed && write.owners_of.is_none() {
+                self.pending.entry(other.clone()).or_default().touch(target, Meaning::Look);
+                wake.push((other.clone(), Duration::ZERO));
+            }
+        }
+        if let Some(flight) = self.flights.get_mut(target) {
+            let newest = flight.newest.get_or_insert_with(|| write.clone());
+            if newest.uid != write.uid || is_older(&newest.resource_version, &write.resource_version) {
+                *newest = write;
+            }
+        }
+        wake
+    }
+
+    /// A work holds another content now, or in another way: those that disagree with it, or did, report on that.
+    fn note_rivals(
+        &mut self,
+        work: &str,
+        target: &Target,
+        before: Option<(Hold, [u8; 32])>,
+        after: (Hold, [u8; 32]),
+    ) -> Vec<(String, Duration)> {
+        let others = self.records.get(target).into_iter().flatten().filter(|(name, _)| *name != work);
+        let mut wake = Vec::new();
+        for (name, theirs) in others {
+            let disagree = |(hold, content)| {
+                hold == Hold::Content && theirs.hold == Hold::Content && content != theirs.content
+            };
+            if disagree(after) || before.is_some_and(disagree) {
+                self.pending.entry(name.clone()).or_default().touch(target, Meaning::Look);
+                wake.push((name.clone(), Duration::ZERO));
+            }
         }
         wake
     }
@@ -253,11 +308,18 @@ impl Tracker {
         self.records.entry(target.clone()).or_default().insert(work.to_owned(), record);
     }
 
-    pub(crate) fn forget(&mut self, work: &str, target: &Target) {
+    /// A work let go of an object. Gives the works to wake: those that held another content of it and now have their way.
+    #[must_use]
+    pub(crate) fn forget(&mut self, work: &str, target: &Target) -> Vec<String> {
+        let rivals = self.rivals(work, target);
         self.take_out(work, target);
         if !self.records.contains_key(target) {
             self.corrections.remove(target);
         }
+        for rival in &rivals {
+            self.pending.entry(rival.clone()).or_default().touch(target, Meaning::Drift);
+        }
+        rivals
     }
 
     fn take_out(&mut self, work: &str, target: &Target) {
@@ -282,11 +344,11 @@ impl Tracker {
     }
 
     /// Nothing is recorded of the work any more. What is pending stays: it came up since the work was taken up for the last
-    /// time, perhaps with another work of the same name.
-    pub(crate) fn forget_work(&mut self, work: &str) {
-        for target in self.by_work.get(work).cloned().unwrap_or_default() {
-            self.forget(work, &target);
-        }
+    /// time, perhaps with another work of the same name. Gives the works to wake, as [`Tracker::forget`].
+    #[must_use]
+    pub(crate) fn forget_work(&mut self, work: &str) -> Vec<String> {
+        let targets = self.by_work.get(work).cloned().unwrap_or_default();
+        targets.iter().flat_map(|target| self.forget(work, target)).collect()
     }
 
     /// Other works that hold a different content of an object which each of them replaces as a whole (OCM-085).

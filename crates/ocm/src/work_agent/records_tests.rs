@@ -32,9 +32,16 @@ fn target() -> Target {
     Target { name: "x".into(), ..Target::default() }
 }
 
+/// The version that a record tells of, as what a work made of it.
+fn written(record: &Record) -> Write {
+    let Record { uid, resource_version, generation, .. } = record.clone();
+    Write { uid, resource_version, generation, owners_of: None }
+}
+
 fn put(tracker: &mut Tracker, work: &str, record: Record) -> Vec<(String, Duration)> {
     tracker.begin(&target());
-    tracker.settle(work, &target(), Some(record), true, Instant::now())
+    let write = written(&record);
+    tracker.settle(work, &target(), Some(record), Some(write), Instant::now())
 }
 
 #[test]
@@ -133,7 +140,7 @@ fn ocm_073_events_that_overtake_the_answer() {
             tracker.event(&target(), event.as_ref(), Instant::now()).is_empty(),
             "{why}: nothing recorded"
         );
-        let wake = tracker.settle("w", &target(), Some(record()), true, Instant::now());
+        let wake = tracker.settle("w", &target(), Some(record()), Some(written(&record())), Instant::now());
         assert_eq!(!wake.is_empty(), again, "{why}");
         assert_eq!(tracker.take("w").attention(&target()) == Meaning::Drift, again, "{why}");
     }
@@ -148,13 +155,16 @@ fn ocm_085_sharing_works_do_not_see_each_others_writes_as_drift() {
     tracker.begin(&target());
     let early = tracker.event(&target(), Some(&live("7", Some(3), "1")), Instant::now());
     assert!(early.is_empty(), "the event of a write may come before its answer");
-    let wake = tracker.settle("two", &target(), Some(theirs), true, Instant::now());
+    let write = written(&theirs);
+    let wake = tracker.settle("two", &target(), Some(theirs), Some(write), Instant::now());
     assert_eq!(wake, [("one".to_owned(), Duration::ZERO)], "it reports that they disagree");
     assert_eq!(tracker.take("one").attention(&target()), Meaning::Look);
     assert_eq!(tracker.rivals("one", &target()), ["two"]);
     assert!(tracker.event(&target(), Some(&live("7", Some(3), "1")), Instant::now()).is_empty());
     assert_eq!(tracker.event(&target(), Some(&live("8", Some(4), "1")), Instant::now()).len(), 2);
-    tracker.forget("two", &target());
+    tracker.take("one");
+    assert_eq!(tracker.forget("two", &target()), ["one"], "it has its way again");
+    assert_eq!(tracker.take("one").attention(&target()), Meaning::Drift);
     assert!(tracker.rivals("one", &target()).is_empty());
 }
 
@@ -167,10 +177,10 @@ fn followed_kinds_are_those_with_records() {
     put(&mut tracker, "two", record());
     assert_eq!(tracker.unfollowed("one", &HashSet::new()), [target()]);
     assert!(tracker.unfollowed("one", &HashSet::from([record().gvr])).is_empty());
-    tracker.forget_work("one");
+    assert!(tracker.forget_work("one").is_empty());
     tracker.changed_kinds();
     assert_eq!(tracker.changed_kinds(), None);
-    tracker.forget_work("two");
+    assert!(tracker.forget_work("two").is_empty());
     assert_eq!(tracker.changed_kinds(), Some(BTreeSet::new()));
 }
 
@@ -181,7 +191,7 @@ fn ocm_073_forgetting_a_work_does_not_lose_its_successor() {
     put(&mut tracker, "w", record());
     tracker.take("w");
     tracker.mark("w");
-    tracker.forget_work("w");
+    assert!(tracker.forget_work("w").is_empty());
     assert!(tracker.get("w", &target()).is_none());
     assert!(tracker.take("w").changed);
     assert!(tracker.take("w").is_empty());
@@ -195,4 +205,56 @@ fn a_first_list_tells_of_what_went_before_it() {
     assert!(tracker.listed(&record().gvr, &there, Instant::now()).is_empty());
     assert_eq!(tracker.listed(&record().gvr, &HashSet::new(), Instant::now()).len(), 1);
     assert_eq!(tracker.take("w").attention(&target()), Meaning::Drift);
+}
+
+/// OCM-161: works that share a namespace do not look at it for each other's sake: neither when one more comes, in whatever
+/// order the answers arrive, nor when one goes.
+#[test]
+fn ocm_161_sharers_of_an_object_do_not_wake_each_other() {
+    // No generation: only the version tells.
+    let owned = |version: &str| Record { generation: None, resource_version: version.into(), ..record() };
+    let mut tracker = Tracker::default();
+    assert!(put(&mut tracker, "one", owned("5")).is_empty());
+    // Two more at a time; the event and the answer of the later write come first.
+    tracker.begin(&target());
+    tracker.begin(&target());
+    for version in ["6", "7"] {
+        assert!(tracker.event(&target(), Some(&live(version, None, "1")), Instant::now()).is_empty());
+    }
+    for (work, version) in [("three", "7"), ("two", "6")] {
+        let write = written(&owned(version));
+        let wake = tracker.settle(work, &target(), Some(owned(version)), Some(write), Instant::now());
+        assert!(wake.is_empty(), "{work}");
+    }
+    // One goes: it takes back its owner reference.
+    let disowned = Write { owners_of: Some("7".into()), ..written(&owned("8")) };
+    tracker.begin(&target());
+    assert!(tracker.event(&target(), Some(&live("8", None, "1")), Instant::now()).is_empty());
+    assert!(tracker.settle("one", &target(), None, Some(disowned), Instant::now()).is_empty());
+    assert!(tracker.forget("one", &target()).is_empty());
+    // Whatever else happens they look at.
+    assert_eq!(tracker.event(&target(), Some(&live("9", None, "1")), Instant::now()).len(), 2);
+}
+
+/// OCM-073: a change by hand just before one of us changed the owners is seen, though only the later version is heard of.
+#[test]
+fn ocm_073_a_change_of_owners_does_not_hide_drift() {
+    let held = |version: &str| Record { generation: None, resource_version: version.into(), ..record() };
+    let mut tracker = Tracker::default();
+    put(&mut tracker, "one", held("5"));
+    tracker.begin(&target());
+    let disowned = Write { owners_of: Some("6".into()), ..written(&held("7")) };
+    assert!(tracker.event(&target(), Some(&live("7", None, "1")), Instant::now()).is_empty());
+    assert_eq!(tracker.settle("two", &target(), None, Some(disowned), Instant::now()).len(), 1);
+    assert_eq!(tracker.take("one").attention(&target()), Meaning::Drift);
+}
+
+/// OCM-090: who reports on an object looks at what another work made of it.
+#[test]
+fn ocm_090_an_observer_looks_at_what_another_work_wrote() {
+    let mut tracker = Tracker::default();
+    put(&mut tracker, "one", Record { hold: Hold::Fields, observed: true, ..record() });
+    let theirs = Record { hold: Hold::Fields, resource_version: "6".into(), ..record() };
+    assert_eq!(put(&mut tracker, "two", theirs), [("one".to_owned(), Duration::ZERO)]);
+    assert_eq!(tracker.take("one").attention(&target()), Meaning::Look);
 }
