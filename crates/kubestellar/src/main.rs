@@ -17,7 +17,7 @@ mod signals;
 use std::process::ExitCode;
 
 /// A third of all processor time went into the system's allocator: objects are trees of many small strings, made in one
-/// thread and dropped in another. This one takes half of that time and less memory, if it does not ask for huge pages.
+/// thread and dropped in another. This one takes less of both, if it does not ask for huge pages.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -51,6 +51,53 @@ async fn ocm_085_works_that_disagree_say_so() {
     w.end().await;
 }
 
+/// OCM-085, OCM-094: of two works that disagree about an object the one that stays has its way, as soon as the other goes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_085_who_stays_has_its_way() {
+    let w = World::start().await;
+    let agent = w.agent(World::config()).await;
+    w.work("one", holding(&[map("cm", "1")])).await;
+    w.settled("one").await;
+    w.work("two", holding(&[map("cm", "2")])).await;
+    let theirs = |m: Option<&Value>| (m?["data"]["a"] == "2").then_some(());
+    w.cluster.until(MAPS, "sea", "cm", "what the later one says", theirs).await;
+    w.reported("one", "a conflict", |w| is(manifest(w, 0), "Conflicted", "True")).await;
+    w.hub.delete(WORKS, CLUSTER, "two").await;
+    let ours = |m: Option<&Value>| (m?["data"]["a"] == "1").then_some(());
+    w.cluster.until(MAPS, "sea", "cm", "what the other says", ours).await;
+    w.reported("one", "no conflict", |w| condition(manifest(w, 0), "Conflicted").is_none()).await;
+    agent.end().await;
+    w.end().await;
+}
+
+/// OCM-161: one work more or less that shares an object costs no request of the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_161_sharing_costs_what_it_changes() {
+    const SHARERS: usize = 16;
+    let w = World::start().await;
+    let agent = w.agent(World::config()).await;
+    let about = |line: &str| {
+        line.contains("/configmaps/cm") || line.starts_with("POST /api/v1/namespaces/sea/configmaps")
+    };
+    let names: Vec<String> = (0..SHARERS).map(|i| format!("w{i}")).collect();
+    for name in &names {
+        w.work(name, holding(&[map("cm", "1")])).await;
+        w.settled(name).await;
+    }
+    let asked = w.at_cluster.count(about);
+    assert!(asked <= 4 * SHARERS, "{asked} requests for {SHARERS} works");
+    for name in names.iter().skip(1) {
+        w.hub.delete(WORKS, CLUSTER, name).await;
+        w.hub.until_gone(WORKS, CLUSTER, name).await;
+    }
+    let more = w.at_cluster.count(about) - asked;
+    assert!(more <= 4 * SHARERS, "{more} requests to let go of it");
+    let left = w.cluster.get(MAPS, "sea", "cm").await.expect("stays");
+    assert_eq!(owners(&left), [applied_name("w0")]);
+    agent.end().await;
+    w.end().await;
+}
+
 /// OCM-A-55; OCM-082, OCM-085: two works apply different fields of one object under their own managers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_085_two_field_managers() {
