@@ -1,10 +1,10 @@
 //! Writes the status of parents, once for all MapControllers of a parent resource (MC-084 to MC-089).
 //!
-//! Cost: per parent at most one computation and one write a second; no request when nothing differs from what the
-//! cache shows.
+//! Cost: per parent at most one computation in 400 ms, which looks at all its inputs and outputs, and one write a second,
+//! however much changes; no request when nothing differs from what the cache shows.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -35,6 +35,9 @@ type Key = (Text, ObjectKey, Text);
 
 /// Changes within this time go together.
 const GATHER: Duration = Duration::from_millis(100);
+/// Computations of one parent are this far apart. With the time to gather, what changed is seen within half a second
+/// (MC-087).
+const LOOKS_APART: Duration = Duration::from_millis(400);
 /// Writes of one parent are this far apart.
 const APART: Duration = Duration::from_secs(1);
 /// Tries of a write that others get in the way of.
@@ -48,20 +51,63 @@ pub struct Board {
     state: Mutex<State>,
 }
 
+/// By parent resource.
+type State = HashMap<Text, Resource>;
+
+/// What is known of a parent resource, as long as a MapController has something to say about it.
 #[derive(Default)]
-struct State {
-    /// By parent resource and name of the MapController.
-    contributors: HashMap<Text, BTreeMap<Text, Arc<Mapping>>>,
+struct Resource {
+    /// By name.
+    contributors: BTreeMap<Text, Arc<Mapping>>,
+    /// By UID of the parent.
     written: HashMap<Text, Written>,
-    /// Parent resources whose schema was complained about.
-    warned: HashSet<Text>,
+    /// The schema was complained about.
+    warned: bool,
 }
 
 #[derive(Default)]
 struct Written {
-    at: Option<Instant>,
+    pace: Pace,
     /// What was written and not kept.
     pruned: Option<Value>,
+}
+
+/// When something was done about a parent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    looked: Option<Instant>,
+    wrote: Option<Instant>,
+}
+
+impl Pace {
+    /// How long to wait until the next look; none if it may be now.
+    fn pause(&self, now: Instant) -> Option<Duration> {
+        let left = |at: Option<Instant>, apart: Duration| (at? + apart).checked_duration_since(now);
+        left(self.looked, LOOKS_APART).max(left(self.wrote, APART)).filter(|left| !left.is_zero())
+    }
+}
+
+/// A MapController that has something to say, until this is dropped. What it said stays until somebody else says
+/// something (MC-093).
+#[must_use]
+pub struct Seat {
+    board: Arc<Board>,
+    mapping: Arc<Mapping>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let resource: Text = self.mapping.parent.group_resource().into();
+        let mut state = self.board.state.lock();
+        let Some(of) = state.get_mut(&resource) else { return };
+        // A successor of the same name keeps its seat.
+        if of.contributors.get(&self.mapping.name).is_some_and(|now| Arc::ptr_eq(now, &self.mapping)) {
+            of.contributors.remove(&self.mapping.name);
+        }
+        if of.contributors.is_empty() {
+            state.remove(&resource);
+        }
+    }
 }
 
 impl Board {
@@ -72,27 +118,11 @@ impl Board {
     }
 
     /// A MapController has something to say about its parents from now on.
-    pub fn join(&self, mapping: &Arc<Mapping>) {
+    pub fn join(self: &Arc<Self>, mapping: &Arc<Mapping>) -> Seat {
         let resource = mapping.parent.group_resource().into();
-        self.state
-            .lock()
-            .contributors
-            .entry(resource)
-            .or_default()
-            .insert(mapping.name.clone(), mapping.clone());
-    }
-
-    /// It has no more; what it said stays until somebody else says something (MC-093).
-    pub fn leave(&self, mapping: &Mapping) {
-        let resource: Text = mapping.parent.group_resource().into();
         let mut state = self.state.lock();
-        if let Some(all) = state.contributors.get_mut(&resource) {
-            all.remove(&mapping.name);
-            if all.is_empty() {
-                state.contributors.remove(&resource);
-                state.warned.remove(&resource);
-            }
-        }
+        state.entry(resource).or_default().contributors.insert(mapping.name.clone(), mapping.clone());
+        Seat { board: self.clone(), mapping: mapping.clone() }
     }
 
     /// Something changed that the status of a parent tells of.
@@ -101,8 +131,10 @@ impl Board {
     }
 
     /// A parent is gone.
-    pub fn forget(&self, uid: &str) {
-        self.state.lock().written.remove(uid);
+    pub fn forget(&self, parent: &Served, uid: &str) {
+        if let Some(of) = self.state.lock().get_mut(&*parent.group_resource()) {
+            of.written.remove(uid);
+        }
     }
 
     /// Writes until `stop`.
@@ -117,13 +149,14 @@ impl Board {
 
     async fn write(&self, key: &Key) -> Result<Next, String> {
         let (resource, parent, uid) = key;
+        let now = Instant::now();
         let contributors: Vec<Arc<Mapping>> = {
             let state = self.state.lock();
-            let last = state.written.get(uid).and_then(|written| written.at);
-            if let Some(left) = last.and_then(|at| (at + APART).checked_duration_since(Instant::now())) {
-                return Ok(Next::After(left));
+            let Some(of) = state.get(resource) else { return Ok(Next::OnChange) };
+            if let Some(pause) = of.written.get(uid).and_then(|written| written.pace.pause(now)) {
+                return Ok(Next::After(pause));
             }
-            state.contributors.get(resource).into_iter().flat_map(|all| all.values().cloned()).collect()
+            of.contributors.values().cloned().collect()
         };
         let Some(first) = contributors.first() else { return Ok(Next::OnChange) };
         let known = contributors.iter().filter_map(|mapping| mapping.contribution(uid));
@@ -132,16 +165,22 @@ impl Board {
         let Some(cached) = cache.by_key(parent).filter(|object| object.uid() == &**uid) else {
             return Ok(Next::OnChange);
         };
-        if up_to_date(&all, &cached.value) || self.is_pruned(uid, &all, &cached.value) {
+        self.note(key, |written| written.pace.looked = Some(now));
+        if up_to_date(&all, &cached.value) || self.is_pruned(key, &all, &cached.value) {
             return Ok(Next::OnChange);
         }
         self.put(served, key, &all).await
     }
 
-    fn is_pruned(&self, uid: &str, all: &Contribution, parent: &Value) -> bool {
+    /// Notes something about a parent, as long as a MapController has to do with its resource.
+    fn note<T>(&self, (resource, _, uid): &Key, what: impl FnOnce(&mut Written) -> T) -> Option<T> {
+        let mut state = self.state.lock();
+        state.get_mut(resource).map(|of| what(of.written.entry(uid.clone()).or_default()))
+    }
+
+    fn is_pruned(&self, key: &Key, all: &Contribution, parent: &Value) -> bool {
         let wanted = owned(all, parent);
-        let state = self.state.lock();
-        state.written.get(uid).and_then(|written| written.pruned.as_ref()) == Some(&wanted)
+        self.note(key, |written| written.pruned.as_ref() == Some(&wanted)).unwrap_or_default()
     }
 
     async fn put(&self, served: &Served, of: &Key, all: &Contribution) -> Result<Next, String> {
@@ -157,7 +196,7 @@ impl Board {
             let status = all.status(status_of(&live), object::generation(&live));
             live["status"] = status.clone();
             let body = live.to_string().into_bytes();
-            self.state.lock().written.entry(uid.clone()).or_default().at = Some(Instant::now());
+            self.note(of, |written| written.pace.wrote = Some(Instant::now()));
             match self.rest.replace_status::<Value>(gvr, namespace, &key.name, body).await {
                 Ok(kept) => {
                     self.check_kept(of, &kept, &status, owned(all, &live));
@@ -171,13 +210,14 @@ impl Board {
         Ok(Next::After(APART))
     }
 
-    fn check_kept(&self, (resource, _, uid): &Key, kept: &Value, status: &Value, wanted: Value) {
+    fn check_kept(&self, key: &Key, kept: &Value, status: &Value, wanted: Value) {
         let pruned = was_pruned(status, status_of(kept));
-        let mut state = self.state.lock();
-        let written = state.written.entry(uid.clone()).or_default();
-        written.pruned = pruned.then_some(wanted);
-        let first = pruned && state.warned.insert(resource.clone());
-        drop(state);
+        self.note(key, |written| written.pruned = pruned.then_some(wanted));
+        if !pruned {
+            return;
+        }
+        let warned = |of: &mut Resource| std::mem::replace(&mut of.warned, true);
+        let first = self.state.lock().get_mut(&key.0).is_some_and(|of| !warned(of));
         if first {
             let message = "the schema of this kind drops status.inputs, status.outputs or status.observedGeneration; \
                            add them to see how far the MapController is";
@@ -197,4 +237,35 @@ fn up_to_date(all: &Contribution, parent: &Value) -> bool {
 /// The part of the status that is ours.
 fn owned(all: &Contribution, parent: &Value) -> Value {
     all.status(&Value::Null, object::generation(parent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MC-087: however often a parent is touched, it is looked at every 400 ms and written once a second.
+    #[test]
+    fn mc_087_looks_and_writes_are_apart() {
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        let (mut pace, mut looks, mut writes) = (Pace::default(), 0, 0);
+        for tick in 0..100 {
+            let now = start + ms(100 * tick);
+            match pace.pause(now) {
+                Some(pause) => assert!(pause <= APART),
+                None => {
+                    pace.looked = Some(now);
+                    looks += 1;
+                    // Every other time there is something to be written.
+                    if looks % 2 == 0 {
+                        pace.wrote = Some(now);
+                        writes += 1;
+                    }
+                }
+            }
+        }
+        assert!((14..=16).contains(&looks) && writes == looks / 2, "{looks} {writes}");
+        let idle = Pace { looked: Some(start), wrote: None };
+        assert_eq!((idle.pause(start), idle.pause(start + LOOKS_APART)), (Some(LOOKS_APART), None));
+    }
 }

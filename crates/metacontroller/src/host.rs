@@ -26,6 +26,7 @@ use crate::{
     board::Board,
     cache::{Cache, Caches, Following},
     conditions::{self, Condition},
+    definitions,
     hooks::{self, Credentials, HookClient, Proxies, Settings},
     map,
     metrics::Metrics,
@@ -57,6 +58,8 @@ pub struct Shared {
     pub workers: usize,
     /// `--cache-flush-interval`.
     pub flush: Option<Duration>,
+    /// `--discovery-interval`: longest pause before something that isn't served is asked for again.
+    pub again: Duration,
     /// Ends everything.
     pub stop: CancellationToken,
 }
@@ -207,13 +210,19 @@ struct Refusal {
     said: Option<String>,
 }
 
+/// Resources that a controller works with, and what is to be done when one of them is served again.
+struct ReliedOn {
+    resources: Vec<(Served, Arc<Cache>)>,
+    returned: Box<dyn Fn() + Send + Sync>,
+}
+
 struct Hosted {
     uid: String,
     spec: Value,
     /// What it shows hooks, renewed when the object changes.
     object: Arc<Mutex<Arc<Value>>>,
     stop: CancellationToken,
-    /// It ended though nobody stopped it, by a panic.
+    /// It ended though nobody stopped it: by a panic, or because a resource is served otherwise.
     ended: Arc<AtomicBool>,
     task: JoinHandle<()>,
 }
@@ -363,9 +372,10 @@ impl Host {
 
     async fn start(&self, id: &Id, object: &Arc<Object>, spec: Value) -> Result<(), NotStarted> {
         let (kind, name) = id;
-        let stop = self.shared.stop.child_token();
+        let whole = self.shared.stop.child_token();
+        let stop = whole.child_token();
         let shown = Arc::new(Mutex::new(Arc::new(object::without_managed_fields(&object.value))));
-        let life = match kind {
+        let (life, relied_on) = match kind {
             Kind::Map => self.start_map(name, object, &shown, stop.clone()).await?,
             Kind::Composite => {
                 let (running, periods) =
@@ -380,11 +390,33 @@ impl Host {
                 self.start_sync(*kind, object, running, periods, following)
             }
         };
+        let life = self.until_another(life, relied_on, stop).boxed();
         let ended = Arc::new(AtomicBool::new(false));
-        let task = tokio::spawn(watched(life, id.clone(), self.queue.clone(), ended.clone(), stop.clone()));
-        let hosted = Hosted { uid: object.uid().to_owned(), spec, object: shown, stop, ended, task };
+        let task = tokio::spawn(watched(life, id.clone(), self.queue.clone(), ended.clone(), whole.clone()));
+        let hosted = Hosted { uid: object.uid().to_owned(), spec, object: shown, stop: whole, ended, task };
         self.running.lock().insert(id.clone(), hosted);
         Ok(())
+    }
+
+    /// A life that ends, too, when one of the resources it relies on is served otherwise.
+    fn until_another(
+        &self,
+        mut life: BoxFuture<'static, ()>,
+        relied_on: ReliedOn,
+        stop: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let client = self.rest.client().clone();
+        async move {
+            let another = definitions::another(client, relied_on.resources, relied_on.returned);
+            tokio::select! {
+                () = &mut life => {}
+                served = another => {
+                    tracing::info!(resource = served.group_resource(), "it is served otherwise than before");
+                    stop.cancel();
+                    life.await;
+                }
+            }
+        }
     }
 
     async fn start_map(
@@ -393,7 +425,7 @@ impl Host {
         object: &Arc<Object>,
         shown: &Arc<Mutex<Arc<Value>>>,
         stop: CancellationToken,
-    ) -> Result<BoxFuture<'static, ()>, NotStarted> {
+    ) -> Result<(BoxFuture<'static, ()>, ReliedOn), NotStarted> {
         let controllers = self.caches.get(&Kind::Map).cloned();
         let exists: map::mapping::Exists =
             Arc::new(move |name| controllers.as_ref().is_some_and(|cache| cache.get("", name).is_some()));
@@ -407,7 +439,9 @@ impl Host {
         let health = conditions::Health::new(self.rest.clone(), Kind::Map.served(), object.value.clone());
         let (events, about, name) = (self.shared.events.clone(), object.clone(), name.clone());
         let rest = self.rest.clone();
-        Ok(Box::pin(async move {
+        // What failed is tried again within a minute.
+        let relied_on = ReliedOn { resources: running.mapping().resources(), returned: Box::new(|| {}) };
+        let life = Box::pin(async move {
             let (started, is_started) = tokio::sync::watch::channel(false);
             let caches = running.mapping().caches();
             let watching = health.run(caches, is_started, stop.clone());
@@ -419,7 +453,8 @@ impl Host {
             let credentials = all.map(|hook| hooks::follow(rest.clone(), hook, stop.clone()));
             let credentials = join_all(credentials);
             tokio::join!(running.run(periods, on_start), watching, credentials);
-        }))
+        });
+        Ok((life, relied_on))
     }
 
     fn start_sync<S: Syncer>(
@@ -429,14 +464,18 @@ impl Host {
         running: Arc<S>,
         periods: map::run::Periods,
         following: Vec<Following>,
-    ) -> BoxFuture<'static, ()> {
+    ) -> (BoxFuture<'static, ()>, ReliedOn) {
         let name = running.base().name.clone();
         let numbers = running.clone();
         self.shared.metrics.numbers((kind.as_str(), &name), Arc::new(move || numbers.base().numbers()));
         self.shared.events.normal(&object.value, "Starting", format!("Starting controller: {name}"));
         let (events, about, rest) = (self.shared.events.clone(), object.clone(), self.rest.clone());
         let (workers, cache) = (self.shared.workers, self.caches.get(&kind).cloned());
-        Box::pin(async move {
+        let queue = running.base().queue.clone();
+        // Their retries may be a quarter of an hour apart by now.
+        let returned = Box::new(move || queue.hurry());
+        let relied_on = ReliedOn { resources: running.base().resources(), returned };
+        let life = Box::pin(async move {
             let on_start = || events.normal(&about.value, "Started", format!("Started controller: {name}"));
             let stop = running.base().stop.clone();
             let hooks = running.base().hooks.all().into_iter();
@@ -449,7 +488,8 @@ impl Host {
                     format!("{left} object(s) keep the finalizer {} and can't go", running.base().finalizer);
                 events.normal(&about.value, "FinalizersLeft", text);
             }
-        })
+        });
+        (life, relied_on)
     }
 
     /// Stops a controller and waits for it.
@@ -496,7 +536,7 @@ async fn watched(
         tracing::error!(kind, %name, reason, "a controller panicked");
     }
     if !stop.is_cancelled() {
-        tracing::error!(kind, %name, "a controller ended by itself; it is started again");
+        tracing::warn!(kind, %name, "a controller ended by itself; it is started again");
         // First, so that who takes the key finds it so.
         ended.store(true, Ordering::SeqCst);
         queue.add_after(id, RESTART);

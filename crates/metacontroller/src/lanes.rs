@@ -1,8 +1,7 @@
 //! The order in which items are worked on (MC-033 to MC-036, MC-072). Pure: time is an argument.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
-    hash::Hash,
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -22,6 +21,9 @@ pub enum Lane {
 
 /// Waits of failed items: 250 ms doubling to 60 s, give or take a tenth (MC-072).
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
+
+/// Entries of a lane that may be left over, beside those that count.
+const SLACK: usize = 64;
 
 /// States that a run is told of one by one.
 const TOLD: usize = 64;
@@ -56,7 +58,7 @@ pub struct Lanes<K, S = ()> {
     /// By time and sequence: items whose pause after a failure, or whose timer, ends then.
     timed: BTreeMap<(Instant, u64), K>,
     ripe: VecDeque<K>,
-    items: HashMap<K, Item<S>>,
+    items: BTreeMap<K, Item<S>>,
     sequence: u64,
     running: [usize; 3],
     favour_slow: bool,
@@ -112,7 +114,7 @@ struct Run<S> {
     told: Vec<S>,
 }
 
-impl<K: Clone + Eq + Hash, S: PartialEq> Lanes<K, S> {
+impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
     /// Empty lanes for `slots` workers.
     pub fn new(slots: usize) -> Self {
         Self {
@@ -121,7 +123,7 @@ impl<K: Clone + Eq + Hash, S: PartialEq> Lanes<K, S> {
             bulk: VecDeque::new(),
             timed: BTreeMap::new(),
             ripe: VecDeque::new(),
-            items: HashMap::new(),
+            items: BTreeMap::new(),
             sequence: 0,
             running: [0; 3],
             favour_slow: false,
@@ -273,36 +275,47 @@ impl<K: Clone + Eq + Hash, S: PartialEq> Lanes<K, S> {
         }
     }
 
-    /// Forgets items (MC-092). One that is worked on is forgotten at its end, unless it is added again.
-    pub fn forget(&mut self, gone: impl Fn(&K) -> bool) {
-        let timed = &mut self.timed;
-        self.items.retain(|key, item| {
-            if !gone(key) {
-                return true;
-            }
+    /// Forgets the items from `first` on for which `gone` holds, up to the first for which it doesn't (MC-092). One that is
+    /// worked on is forgotten at its end, unless it is added again. Costs O(those × log n).
+    pub fn forget(&mut self, first: &K, gone: impl Fn(&K) -> bool) {
+        let going = self.items.range(first..).map(|(key, _)| key).take_while(|key| gone(key));
+        for key in going.cloned().collect::<Vec<_>>() {
+            let Some(item) = self.items.get_mut(&key) else { continue };
             if let Some(timer) = item.timer.take() {
-                timed.remove(&timer);
+                self.timed.remove(&timer);
             }
             if let Some(Wait::Paused(slot)) = item.waits.take() {
-                timed.remove(&slot);
+                self.timed.remove(&slot);
             }
             item.failures = 0;
             match &mut item.runs {
                 Some(run) => {
                     run.dirty = false;
                     run.told.clear();
-                    true
                 }
-                None => false,
+                None => drop(self.items.remove(&key)),
             }
-        });
+        }
+        self.sweep();
+    }
+
+    /// Takes out of the lanes what waits elsewhere or no more, where that is most of a lane: usually, that is left to when
+    /// its turn comes. So it costs O(1) for each item that was ever put into a lane.
+    fn sweep(&mut self) {
         let items = &self.items;
-        for lane in [&mut self.fresh, &mut self.bulk, &mut self.ripe] {
-            lane.retain(|key| items.get(key).is_some_and(|item| item.waits.is_some()));
+        for (lane, wait) in
+            [(&mut self.fresh, Wait::Fresh), (&mut self.bulk, Wait::Bulk), (&mut self.ripe, Wait::Ripe)]
+        {
+            if lane.len() > 2 * items.len() + SLACK {
+                let mut seen = BTreeSet::new();
+                lane.retain(|key| {
+                    items.get(key).is_some_and(|item| item.waits == Some(wait)) && seen.insert(key.clone())
+                });
+            }
         }
     }
 
-    /// Items that wait for a slot.
+    /// Items that wait for a slot. O(n): for who looks at the metrics.
     pub fn waiting(&self) -> usize {
         self.items
             .values()
@@ -310,7 +323,7 @@ impl<K: Clone + Eq + Hash, S: PartialEq> Lanes<K, S> {
             .count()
     }
 
-    /// Items that are worked on.
+    /// Items that are worked on. O(n).
     pub fn active(&self) -> usize {
         self.items.values().filter(|item| item.runs.is_some()).count()
     }
@@ -476,7 +489,7 @@ mod tests {
         let running = take(&mut lanes);
         lanes.add(running);
         lanes.add_bulk(("gone", 9));
-        lanes.forget(|(parent, _)| *parent == "gone");
+        lanes.forget(&("gone", 0), |(parent, _)| *parent == "gone");
         assert_eq!((lanes.deadline(), lanes.waiting(), lanes.active()), (None, 1, 1));
         lanes.end(&running, Outcome::Forget, now, 0.5);
         assert_eq!(lanes.len(), 1);
@@ -487,6 +500,33 @@ mod tests {
         assert_eq!(lanes.take(now), Some(failed));
         lanes.end(&failed, Outcome::Failed, now, 0.5);
         assert_eq!(lanes.deadline().map(|at| (at - now).as_millis()), Some(250));
+    }
+
+    /// MC-092: of parents that come and go while nothing can be worked on, no more is kept than of those that are there.
+    #[test]
+    fn mc_092_nothing_piles_up() {
+        let (mut lanes, now) = (Lanes::<_>::new(1), Instant::now());
+        lanes.add((0, 0));
+        assert_eq!(lanes.take(now), Some((0, 0)));
+        for round in 0..200 {
+            for i in 0..10 {
+                lanes.add((1 + round % 2, i));
+                lanes.add_bulk((3 + round % 2, i));
+            }
+            lanes.forget(&(1, 0), |(parent, _)| (1..=4).contains(parent));
+        }
+        assert_eq!(lanes.len(), 1);
+        assert!(
+            lanes.fresh.len() + lanes.bulk.len() <= 4 * SLACK,
+            "{} {}",
+            lanes.fresh.len(),
+            lanes.bulk.len()
+        );
+        lanes.add((1, 1));
+        lanes.end(&(0, 0), DONE, now, 0.5);
+        assert_eq!(lanes.take(now), Some((1, 1)));
+        lanes.end(&(1, 1), DONE, now, 0.5);
+        assert_eq!(lanes.take(now), None);
     }
 
     /// MC-035: with one slot, fresh and bulk take turns.
@@ -636,7 +676,7 @@ mod tests {
                     },
                     Step::End(k, o) => if out.remove(&k) { held.remove(&k); lanes.end(&k, outcomes[o as usize], now, 0.5) },
                     Step::Release(k) => if out.contains(&k) { lanes.release(&k); held.remove(&k); },
-                    Step::Forget(k) => { lanes.forget(|x| *x == k); owed.remove(&k); }
+                    Step::Forget(k) => { lanes.forget(&k, |x| *x == k); owed.remove(&k); }
                     Step::Wait(ms) => now += Duration::from_millis(ms.into()),
                 }
             }

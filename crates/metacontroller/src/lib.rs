@@ -7,7 +7,8 @@
 //! * [`host`]: which controllers run.
 //! * [`hooks`], [`wire`]: webhooks and what is said to them.
 //! * [`apply`], [`writes`]: from wanted to real objects.
-//! * [`cache`], [`selecting`], [`lanes`], [`board`], [`metrics`], [`conditions`]: what controllers share.
+//! * [`cache`], [`selecting`], [`lanes`], [`board`], [`metrics`], [`conditions`],
+//!   [`definitions`]: what controllers share.
 //!
 //! Decisions are pure (`map::{answer, group, key, parents, selector, status}`, [`apply`], [`lanes`], [`selecting`],
 //! [`wire`]); the
@@ -17,6 +18,7 @@ pub mod apply;
 pub mod board;
 pub mod cache;
 pub mod conditions;
+pub mod definitions;
 pub mod hooks;
 pub mod host;
 pub mod lanes;
@@ -110,6 +112,7 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
         proxies: config.proxies,
         workers: config.workers.max(1),
         flush: config.cache_flush_interval,
+        again: config.discovery_interval,
         stop: stop.clone(),
     });
     let host = host::Host::new(shared, rest.clone(), config.target, config.discovery_interval);

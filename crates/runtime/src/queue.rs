@@ -151,6 +151,11 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
     /// Adds a key that failed; the pause doubles with each failure until [`forget`](Self::forget).
     pub fn retry(&self, key: K) {
+        self.retry_within(key, Duration::MAX);
+    }
+
+    /// The same, with no longer pause of its own than this.
+    pub fn retry_within(&self, key: K, longest: Duration) {
         let tries = {
             let mut state = self.0.state.lock();
             let tries = state.failures.entry(key.clone()).or_default();
@@ -160,9 +165,20 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         if let Some(metrics) = self.0.metrics.get() {
             metrics.retried();
         }
-        let own = exponential(self.0.base, self.0.max, tries);
+        let own = exponential(self.0.base, self.0.max, tries).min(longest);
         let turn = self.0.limit.get().map(|limit| limit.lock().reserve(Instant::now()));
         self.add_after(key, turn.map_or(own, |turn| own.max(turn)));
+    }
+
+    /// Has all keys that wait after a failure come at once: what they failed for may be otherwise now. O(those).
+    pub fn hurry(&self) {
+        let failed: Vec<K> = {
+            let state = self.0.state.lock();
+            state.failures.keys().filter(|key| state.due.contains_key(*key)).cloned().collect()
+        };
+        for key in failed {
+            self.add(key);
+        }
     }
 
     /// Forgets the failures of a key, after a success.
@@ -284,6 +300,8 @@ pub enum Next {
     After(Duration),
     /// It comes again with back-off, as after an error, but nothing is said about it.
     Retry,
+    /// The same, with no longer pause than this.
+    RetryWithin(Duration),
 }
 
 /// Works on the keys of a queue, `workers` at a time, until `stop` is cancelled; what is begun is finished.
@@ -350,6 +368,7 @@ where
             queue.add_after(key, pause);
         }
         Ok(Ok(Next::Retry)) => queue.retry(key),
+        Ok(Ok(Next::RetryWithin(longest))) => queue.retry_within(key, longest),
         Ok(Err(error)) => {
             tracing::warn!(queue = name, ?key, %error, "will be tried again");
             queue.retry(key);
@@ -397,6 +416,23 @@ mod tests {
         queue.add("now");
         drop(queue.next(&stop).await.unwrap());
         assert!(queue.is_idle());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_failed_can_be_hurried_and_waits_no_longer_than_it_is_told() {
+        let (queue, stop) =
+            (Queue::new(Duration::from_secs(100), Duration::from_secs(1000)), CancellationToken::new());
+        let start = Instant::now();
+        queue.add_after("timed", Duration::from_secs(7));
+        queue.retry("failed");
+        queue.hurry();
+        assert_eq!(*queue.next(&stop).await.unwrap().key(), "failed");
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        assert_eq!(*queue.next(&stop).await.unwrap().key(), "timed");
+        assert_eq!(start.elapsed().as_secs(), 7);
+        queue.retry_within("failed", Duration::from_secs(30));
+        assert_eq!(*queue.next(&stop).await.unwrap().key(), "failed");
+        assert_eq!(start.elapsed().as_secs(), 37);
     }
 
     #[tokio::test(start_paused = true)]

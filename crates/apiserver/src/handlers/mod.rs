@@ -10,7 +10,7 @@ pub(crate) mod output;
 mod patch;
 mod read;
 mod scale;
-mod store_access;
+pub(crate) mod store_access;
 mod update;
 pub(crate) mod watch_request;
 

@@ -16,6 +16,7 @@ use crate::codec::protobuf;
 use crate::encode;
 use crate::error::ApiError;
 use crate::handlers::list::Selection;
+use crate::handlers::store_access::key_of;
 use crate::handlers::{Cx, Presenter, output};
 use crate::metrics::{Labels, Watching};
 use crate::request::ListOptions;
@@ -98,6 +99,8 @@ impl Stream {
             let store = &cx.shared.config.store;
             Some((custom.crd.clone(), store.watch(scope, store.revision()).ok()?))
         });
+        // Only now: whoever goes from here on is told of.
+        let deadline = if is_served_still(cx) { deadline } else { now };
         Self {
             watch,
             error,
@@ -361,6 +364,17 @@ async fn tick(interval: Option<&mut Interval>) {
         }
         None => std::future::pending().await,
     }
+}
+
+/// Whether the definition of a custom resource is still there. A catalog that is behind may give one that has been removed,
+/// of which nobody would tell any more.
+fn is_served_still(cx: &Cx<'_>) -> bool {
+    let Some(custom) = &cx.descriptor.custom else { return true };
+    let key = key_of(&Collection::new("apiextensions.k8s.io", "customresourcedefinitions"), "", &custom.crd);
+    let Some(entry) = cx.shared.config.store.snapshot().get(&key) else { return false };
+    let meta = encode::metadata_of(&entry.value);
+    let meta = meta.and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+    meta.is_none_or(|meta| meta.get("uid").and_then(Value::as_str) == Some(&*custom.crd_uid))
 }
 
 /// Returns when the definition has another spec, or is gone.

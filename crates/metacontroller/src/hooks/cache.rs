@@ -2,11 +2,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
     time::Duration,
 };
 
-use serde_json::Value;
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::config::HookKind;
@@ -15,21 +14,31 @@ use crate::object::Text;
 /// Whose answer it is: hook, UID of the parent, and the input or the revision the request was about (MC-109).
 pub type CacheKey = (HookKind, Text, Text);
 
-/// Answers beyond this many: the one used longest ago goes.
+/// Answers beyond this many: the one used longest ago goes (MC-110).
 const LIMIT: usize = 100_000;
+/// The same for bytes, of one hook. They are kept as text, to be decoded when they are needed: read, they would take
+/// several times as much.
+const BYTES: usize = 128 << 20;
+/// What an answer takes beside its texts.
+const EACH: usize = 256;
 
 /// An answer and its tag.
 #[derive(Clone, Debug)]
 pub(super) struct Cached {
     pub(super) etag: Box<str>,
-    pub(super) answer: Arc<Value>,
+    pub(super) body: Bytes,
     since: Instant,
     used: u64,
+}
+
+fn size((_, uid, part): &CacheKey, cached: &Cached) -> usize {
+    EACH + 2 * (uid.len() + part.len()) + cached.etag.len() + cached.body.len()
 }
 
 /// Answers by whose they are.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
+    bytes: usize,
     entries: HashMap<CacheKey, Cached>,
     by_use: BTreeMap<u64, CacheKey>,
     clock: u64,
@@ -39,44 +48,54 @@ impl Answers {
     /// The answer for `key`, unless it is older than `expiry`.
     pub(super) fn get(&mut self, key: &CacheKey, expiry: Option<Duration>, now: Instant) -> Option<Cached> {
         let found = self.entries.get_mut(key)?;
-        let old = found.used;
         if expiry.is_some_and(|expiry| now.saturating_duration_since(found.since) >= expiry) {
-            self.entries.remove(key);
-            self.by_use.remove(&old);
+            self.remove(key);
             return None;
         }
         self.clock += 1;
-        found.used = self.clock;
+        let before = std::mem::replace(&mut found.used, self.clock);
         let cached = found.clone();
-        self.by_use.remove(&old);
+        self.by_use.remove(&before);
         self.by_use.insert(self.clock, key.clone());
         Some(cached)
     }
 
-    /// Keeps an answer.
-    pub(super) fn put(&mut self, key: CacheKey, etag: &str, answer: Arc<Value>, now: Instant) {
+    /// Keeps an answer, in place of those used longest ago if there are too many; not one that is too large by itself.
+    pub(super) fn put(&mut self, key: CacheKey, etag: &str, body: &[u8], now: Instant) {
+        self.remove(&key);
         self.clock += 1;
-        let cached = Cached { etag: etag.into(), answer, since: now, used: self.clock };
-        if let Some(old) = self.entries.insert(key.clone(), cached) {
-            self.by_use.remove(&old.used);
+        // A copy: the body may be part of a larger buffer.
+        let cached =
+            Cached { etag: etag.into(), body: Bytes::copy_from_slice(body), since: now, used: self.clock };
+        let size = size(&key, &cached);
+        if size > BYTES {
+            return;
         }
-        self.by_use.insert(self.clock, key);
-        while self.entries.len() > LIMIT {
-            let Some((_, oldest)) = self.by_use.pop_first() else { return };
-            self.entries.remove(&oldest);
+        self.bytes += size;
+        self.by_use.insert(self.clock, key.clone());
+        self.entries.insert(key, cached);
+        while self.entries.len() > LIMIT || self.bytes > BYTES {
+            let Some((_, oldest)) = self.by_use.first_key_value() else { return };
+            let oldest = oldest.clone();
+            self.remove(&oldest);
+        }
+    }
+
+    fn remove(&mut self, key: &CacheKey) {
+        if let Some(cached) = self.entries.remove(key) {
+            self.by_use.remove(&cached.used);
+            self.bytes -= size(key, &cached);
         }
     }
 
     /// Drops what is older than `expiry`. Costs O(kept).
     pub(super) fn sweep(&mut self, expiry: Duration, now: Instant) {
-        let by_use = &mut self.by_use;
-        self.entries.retain(|_, cached| {
-            let fresh = now.saturating_duration_since(cached.since) < expiry;
-            if !fresh {
-                by_use.remove(&cached.used);
-            }
-            fresh
-        });
+        let old = |cached: &Cached| now.saturating_duration_since(cached.since) >= expiry;
+        let going: Vec<_> =
+            self.entries.iter().filter(|(_, cached)| old(cached)).map(|(key, _)| key.clone()).collect();
+        for key in &going {
+            self.remove(key);
+        }
     }
 }
 
@@ -89,14 +108,34 @@ mod tests {
     fn mc_110_answers_expire() {
         let (mut answers, now) = (Answers::default(), Instant::now());
         let key = |name: &str| (HookKind::Map, Text::from("p"), Text::from(name));
-        answers.put(key("a"), "\"e1\"", Arc::new(1.into()), now);
-        answers.put(key("b"), "\"e2\"", Arc::new(2.into()), now + Duration::from_secs(1));
+        answers.put(key("a"), "\"e1\"", b"1", now);
+        answers.put(key("b"), "\"e2\"", b"2", now + Duration::from_secs(1));
         let expiry = Some(Duration::from_secs(10));
         let later = now + Duration::from_secs(10);
         assert!(answers.get(&key("a"), expiry, later).is_none());
         assert_eq!(&*answers.get(&key("b"), expiry, later).unwrap().etag, "\"e2\"");
         assert!(answers.get(&key("c"), None, later).is_none());
         answers.sweep(Duration::from_secs(1), later);
-        assert!(answers.entries.is_empty() && answers.by_use.is_empty());
+        assert!(answers.entries.is_empty() && answers.by_use.is_empty() && answers.bytes == 0);
+    }
+
+    /// MC-110: large answers take the place of others, and one that is larger than all that may be kept is not kept.
+    #[test]
+    fn mc_110_answers_are_bounded_by_bytes() {
+        let (mut answers, now) = (Answers::default(), Instant::now());
+        let key = |name: &str| (HookKind::Map, Text::from("p"), Text::from(name));
+        let large = vec![b' '; BYTES / 4];
+        for name in ["a", "b", "c"] {
+            answers.put(key(name), "e", &large, now);
+        }
+        assert!(answers.get(&key("a"), None, now).is_some());
+        answers.put(key("d"), "e", &large, now);
+        let kept = ["a", "b", "c", "d"].map(|name| answers.get(&key(name), None, now).is_some());
+        assert_eq!(kept, [true, false, true, true], "what was used longest ago is gone");
+        answers.put(key("a"), "e", b"small", now);
+        assert!(answers.bytes < BYTES * 3 / 4);
+        answers.put(key("a"), "e", &vec![b' '; BYTES], now);
+        assert!(answers.get(&key("a"), None, now).is_none());
+        assert_eq!((answers.entries.len(), answers.by_use.len()), (2, 2));
     }
 }

@@ -207,7 +207,7 @@ impl HookClient {
         tracing::trace!(hook = kind, status = %answer.status, body = %String::from_utf8_lossy(&answer.body), "answer");
         match (answer.status.as_u16(), cached) {
             (429, _) => Err(HookError::TooManyRequests(retry_after(&answer.headers))),
-            (304 | 412, Some(cached)) => Ok(cached.answer),
+            (304 | 412, Some(cached)) => self.decode(&cached.body),
             (200, _) => self.accept(call.key, &answer),
             (code, _) => Err(HookError::Status { code, body: excerpt(&answer.body) }),
         }
@@ -219,7 +219,7 @@ impl HookClient {
         if let (Some(etag), Some(tag)) = (self.settings.etag, tag) {
             let now = Instant::now();
             let mut answers = self.answers.lock();
-            answers.0.put(key, tag, value.clone(), now);
+            answers.0.put(key, tag, &answer.body, now);
             if let Some((expiry, sweep)) = etag.expiry.zip(etag.sweep)
                 && now.saturating_duration_since(answers.1) > sweep
             {

@@ -119,6 +119,15 @@ impl Mapping {
         std::iter::once(parents).chain(inputs).chain(outputs).collect()
     }
 
+    /// The same as they are served.
+    pub fn resources(&self) -> Vec<(Served, Arc<Cache>)> {
+        let parents = (self.parent.clone(), self.parent_cache.clone());
+        let inputs = self.inputs.iter().map(|rule| (rule.served.clone(), rule.cache.clone()));
+        let outputs = self.output_resources.iter().zip(&self.outputs);
+        let outputs = outputs.map(|(served, rule)| (served.clone(), rule.cache.clone()));
+        std::iter::once(parents).chain(inputs).chain(outputs).collect()
+    }
+
     /// Decides from the caches alone. Costs O(outputs of the item).
     pub fn judge(&self, (uid, key): &Item) -> Verdict {
         let Some(parent) = self.parent(uid) else { return Verdict::Drop };

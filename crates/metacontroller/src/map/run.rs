@@ -108,7 +108,7 @@ impl Running {
             () = synced => {}
             () = stop.cancelled() => return,
         }
-        self.worker.board.join(self.mapping());
+        let seat = self.worker.board.join(self.mapping());
         self.started.store(true, Ordering::SeqCst);
         for parent in mapping.parent_cache.list("") {
             self.parent(None, Some(&parent));
@@ -121,7 +121,7 @@ impl Running {
             () = self.dispatch(&stop) => {}
             () = ticks => {}
         }
-        self.worker.board.leave(&mapping);
+        drop(seat);
         drop(following);
     }
 
@@ -222,8 +222,9 @@ impl Running {
             && handled.is_none_or(|new| new.uid() != old.uid())
             && mapping.parents.lock().remove(old.uid())
         {
-            self.lanes(|lanes| lanes.forget(|(uid, _)| **uid == *old.uid()));
-            self.worker.board.forget(old.uid());
+            let first = (old.uid().into(), MapKey::raw(""));
+            self.lanes(|lanes| lanes.forget(&first, |(uid, _)| **uid == *old.uid()));
+            self.worker.board.forget(&mapping.parent, old.uid());
         }
         let Some(new) = handled else { return };
         let known = mapping.parents.lock().get(new.uid()).is_some();

@@ -9,6 +9,7 @@
 pub mod composite;
 pub mod decide;
 pub mod decorator;
+mod followed;
 pub mod related;
 pub mod rolling;
 pub mod rules;

@@ -9,15 +9,19 @@ use std::{
 use parking_lot::Mutex;
 use runtime::rest::Gvr;
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
-use super::rules::{self, Rule};
+use super::{
+    followed::Followed,
+    rules::{self, Rule},
+};
 use crate::{
-    cache::{Cache, Change, Following, anchor},
+    cache::{Cache, Change, Following},
     hooks::{Call, HookClient, HookError},
     host::Shared,
     object::{self, Object, Text},
     resource::Served,
+    selecting::Place,
     wire::object_map,
 };
 
@@ -33,6 +37,8 @@ pub struct Related {
     hook: Arc<HookClient>,
     index: Arc<Mutex<Index>>,
     wake: Wake,
+    /// A resource has nobody left who asks for it.
+    idle: Arc<Notify>,
 }
 
 /// Why there are no related objects to be had.
@@ -41,7 +47,9 @@ pub enum Missing {
     Hook(HookError),
     /// What it asks for makes no sense.
     Rules(String),
-    /// They are being fetched; wakes up by itself.
+    /// What it asks for is not served, so far.
+    Unserved(String),
+    /// They are being fetched.
     NotYet,
 }
 
@@ -54,7 +62,7 @@ struct Index {
     parents: HashMap<Text, HashMap<Text, Known>>,
     /// Where an event of a resource looks for parents.
     slots: HashMap<(Gvr, Slot), HashSet<Asker>>,
-    followed: HashMap<Gvr, (Served, Arc<Cache>, Following)>,
+    followed: Followed,
 }
 
 struct Known {
@@ -67,20 +75,20 @@ struct Known {
 enum Slot {
     /// Namespace (empty for any) and name.
     Named(String, String),
-    /// A label every match has.
-    Labelled(Box<str>, Box<str>),
-    /// Any object.
-    Any,
+    /// By labels.
+    At(Place),
 }
 
 fn slots(rule: &Rule) -> Vec<Slot> {
     if !rule.names.is_empty() {
         return rule.names.iter().map(|name| Slot::Named(rule.namespace.clone(), name.clone())).collect();
     }
-    match anchor(&rule.labels) {
-        Some((label, value)) => vec![Slot::Labelled(label, value)],
-        None => vec![Slot::Any],
-    }
+    vec![Slot::At(Place::of(&rule.namespace, Some(&rule.labels)))]
+}
+
+/// Resources that a rule refers to: with a choice of namespaces, these as well.
+fn resources<'a>(served: &'a Served, rule: &Rule) -> impl Iterator<Item = Served> + use<'a> {
+    std::iter::once(served.clone()).chain(rule.namespaces.is_some().then(namespaces))
 }
 
 fn namespaces() -> Served {
@@ -97,14 +105,15 @@ impl Index {
         let mut found = HashSet::new();
         for object in old.into_iter().chain(new) {
             let key = object.key();
-            let mut look = vec![
-                Slot::Named(key.namespace.to_string(), key.name.to_string()),
-                Slot::Named(String::new(), key.name.to_string()),
-                Slot::Any,
-            ];
-            for (label, value) in object::labels(&object.value).as_object().into_iter().flatten() {
-                look.push(Slot::Labelled(label.as_str().into(), value.as_str().unwrap_or_default().into()));
+            let labels = object::labels(&object.value);
+            let mut places = vec![&*key.namespace];
+            if !key.namespace.is_empty() {
+                places.push("");
             }
+            let look = places.into_iter().flat_map(|namespace| {
+                let named = Slot::Named(namespace.to_owned(), key.name.to_string());
+                Place::looked_at(namespace, labels).map(Slot::At).chain([named])
+            });
             for slot in look {
                 for asker in self.slots.get(&(gvr.clone(), slot)).into_iter().flatten() {
                     let rules = self.known(asker).into_iter().flat_map(|known| &known.rules);
@@ -125,23 +134,36 @@ impl Index {
     }
 
     fn namespace_labels(&self, name: &str) -> Value {
-        let cache = self.followed.get(&namespaces().gvr);
-        let found = cache.and_then(|(_, cache, _)| cache.get("", name));
+        let found = self.followed.get(&namespaces().gvr).and_then(|cache| cache.get("", name));
         found.map(|namespace| object::labels(&namespace.value).clone()).unwrap_or_default()
     }
 
-    /// Forgets a parent but for these of its revisions.
-    fn forget(&mut self, uid: &Text, but_for: &[&str]) {
-        let all = self.parents.get(uid).into_iter().flat_map(HashMap::keys);
-        let going: Vec<Text> = all.filter(|part| !but_for.contains(&&***part)).cloned().collect();
-        for part in going {
-            self.forget_one(&(uid.clone(), part));
+    /// Notes what a parent asks for.
+    fn put(&mut self, asker: &Asker, known: Known) {
+        for (served, rule) in &known.rules {
+            for slot in slots(rule) {
+                self.slots.entry((served.gvr.clone(), slot)).or_default().insert(asker.clone());
+            }
+            resources(served, rule).for_each(|resource| self.followed.used(&resource.gvr));
         }
+        self.parents.entry(asker.0.clone()).or_default().insert(asker.1.clone(), known);
     }
 
-    fn forget_one(&mut self, asker: &Asker) {
-        let Some(parts) = self.parents.get_mut(&asker.0) else { return };
-        let Some(known) = parts.remove(&asker.1) else { return };
+    /// Forgets a parent but for these of its revisions. True if nobody asks for some resource any more.
+    fn forget(&mut self, uid: &Text, but_for: &[&str]) -> bool {
+        let all = self.parents.get(uid).into_iter().flat_map(HashMap::keys);
+        let going: Vec<Text> = all.filter(|part| !but_for.contains(&&***part)).cloned().collect();
+        let mut idle = false;
+        for part in going {
+            idle |= self.forget_one(&(uid.clone(), part));
+        }
+        idle
+    }
+
+    fn forget_one(&mut self, asker: &Asker) -> bool {
+        let Some(parts) = self.parents.get_mut(&asker.0) else { return false };
+        let Some(known) = parts.remove(&asker.1) else { return false };
+        let (now, mut idle) = (Instant::now(), false);
         if parts.is_empty() {
             self.parents.remove(&asker.0);
         }
@@ -155,19 +177,43 @@ impl Index {
                     }
                 }
             }
+            for resource in resources(served, rule) {
+                idle |= self.followed.unused(&resource.gvr, now);
+            }
         }
+        idle
     }
 }
 
 impl Related {
     /// Nothing is followed yet.
     pub fn new(shared: Arc<Shared>, hook: Arc<HookClient>, wake: Wake) -> Self {
-        Self { shared, hook, index: Arc::default(), wake }
+        Self { shared, hook, index: Arc::default(), wake, idle: Arc::default() }
     }
 
     /// Of a parent, only these revisions are left; none of one that is gone.
     pub fn keep(&self, uid: &str, revisions: &[&str]) {
-        self.index.lock().forget(&uid.into(), revisions);
+        if self.index.lock().forget(&uid.into(), revisions) {
+            self.idle.notify_one();
+        }
+    }
+
+    /// Ends watches of what nobody asks for any more, a minute later. Returns never.
+    pub async fn tend(&self) {
+        loop {
+            let (left, next) = self.index.lock().followed.leave(Instant::now());
+            drop(left);
+            let timer = async {
+                match next {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.idle.notified() => {}
+                () = timer => {}
+            }
+        }
     }
 
     /// The objects related to a parent as it is at a revision, as they go into a request. Calls the hook when the parent's
@@ -195,33 +241,31 @@ impl Related {
         let mut found = Vec::new();
         for rule in rules::read(&answer, self.hook.settings().strict).map_err(Missing::Rules)? {
             let served = self.shared.served(&rule.api_version, &rule.resource).await;
-            let served = served.map_err(|why| Missing::Rules(why.text))?;
+            let served = served.map_err(|why| {
+                if why.passing { Missing::Unserved(why.text) } else { Missing::Rules(why.text) }
+            })?;
             let namespace = object::namespace(parent);
             let rule = rule.scoped(&served, namespace, version).map_err(Missing::Rules)?;
             found.push((served, rule));
         }
-        for (served, rule) in &found {
-            self.follow(served);
-            if rule.namespaces.is_some() {
-                self.follow(&namespaces());
-            }
-        }
-        let mut index = self.index.lock();
-        index.forget_one(asker);
-        for (served, rule) in &found {
-            for slot in slots(rule) {
-                index.slots.entry((served.gvr.clone(), slot)).or_default().insert(asker.clone());
-            }
-        }
+        let wanted: Vec<Served> = found.iter().flat_map(|(served, rule)| resources(served, rule)).collect();
         let known = Known { generation: object::generation(parent), since: Instant::now(), rules: found };
-        index.parents.entry(asker.0.clone()).or_default().insert(asker.1.clone(), known);
+        let mut index = self.index.lock();
+        let idle = index.forget_one(asker);
+        // In use from here on: whatever is followed now, nobody leaves.
+        index.put(asker, known);
+        for served in &wanted {
+            index.followed.follow(&served.gvr, || self.follow(served));
+        }
+        drop(index);
+        if idle {
+            self.idle.notify_one();
+        }
         Ok(())
     }
 
-    fn follow(&self, served: &Served) {
-        if self.index.lock().followed.contains_key(&served.gvr) {
-            return;
-        }
+    /// The index is locked: the follower is called by the watch only.
+    fn follow(&self, served: &Served) -> (Arc<Cache>, Following) {
         let cache = self.shared.caches.get(served);
         let (index, wake, gvr) = (Arc::downgrade(&self.index), self.wake.clone(), served.gvr.clone());
         let of_namespaces = gvr == namespaces().gvr;
@@ -243,7 +287,7 @@ impl Related {
                 wake(uid);
             }
         });
-        self.index.lock().followed.entry(served.gvr.clone()).or_insert((served.clone(), cache, following));
+        (cache, following)
     }
 
     fn collect(&self, parent: &Value, asker: &Asker) -> Result<Value, Missing> {
@@ -251,10 +295,10 @@ impl Related {
         let Some(known) = index.known(asker) else { return Ok(json!({})) };
         let mut groups: Vec<(&Served, Vec<Value>)> = Vec::new();
         for (served, rule) in &known.rules {
-            let Some((_, cache, _)) = index.followed.get(&served.gvr) else { return Err(Missing::NotYet) };
+            let Some(cache) = index.followed.get(&served.gvr) else { return Err(Missing::NotYet) };
             let namespaces = index.followed.get(&namespaces().gvr);
             let ready = cache.is_synced()
-                && (rule.namespaces.is_none() || namespaces.is_some_and(|(_, cache, _)| cache.is_synced()));
+                && (rule.namespaces.is_none() || namespaces.is_some_and(|cache| cache.is_synced()));
             if !ready {
                 return Err(Missing::NotYet);
             }

@@ -41,6 +41,8 @@ use crate::{
 
 /// Longest wait for the watch to tell of our own writes.
 const CATCH_UP: Duration = Duration::from_secs(5);
+/// Longest pause before related objects are looked for that were being fetched.
+const FETCHING: Duration = Duration::from_secs(1);
 /// Tries of a write that others get in the way of.
 const TRIES: u32 = 5;
 /// Pause after the first of them; five times as long after each further one, as client-go has it.
@@ -119,8 +121,12 @@ pub enum Failure {
     Text(String),
     /// The hook wants to be asked later.
     Later(Duration),
-    /// Caches are being filled, or it stops.
+    /// Nothing to be said; it is tried again as after an error.
     Quiet,
+    /// For the user, about a resource that is not served yet: nobody will tell when it is.
+    Unserved(String),
+    /// Related objects are being fetched.
+    NotYet,
 }
 
 impl From<String> for Failure {
@@ -173,9 +179,16 @@ pub async fn run<S: Syncer>(syncer: Arc<S>, periods: Periods, workers: usize, st
         let syncer = worker.clone();
         async move { Ok::<_, String>(turn(&*syncer, key).await) }
     });
+    let related = async {
+        match &syncer.base().related {
+            Some(related) => related.tend().await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         () = working => {}
         _ = ticks => {}
+        () = related => {}
     }
 }
 
@@ -193,15 +206,19 @@ async fn turn<S: Syncer>(syncer: &S, key: Key) -> Next {
         outcome = syncer.sync(&key) => outcome,
         () = base.stop.cancelled() => Err(Failure::Quiet),
     };
-    base.runs[usize::from(matches!(outcome, Err(Failure::Text(_))))].fetch_add(1, Ordering::Relaxed);
+    base.runs[usize::from(matches!(outcome, Err(Failure::Text(_) | Failure::Unserved(_))))]
+        .fetch_add(1, Ordering::Relaxed);
     match outcome {
         Ok(next) => next,
         Err(Failure::Later(pause)) => Next::After(pause),
         Err(Failure::Quiet) => Next::Retry,
+        Err(Failure::NotYet) => Next::RetryWithin(FETCHING),
+        Err(Failure::Unserved(text)) => {
+            base.say(&key, &text);
+            Next::RetryWithin(base.shared.again)
+        }
         Err(Failure::Text(text)) => {
-            if let Some(parent) = base.parent(&key) {
-                base.shared.events.warning(&parent.value, "SyncError", format!("Sync error: {text}"));
-            }
+            base.say(&key, &text);
             Next::Retry
         }
     }
@@ -213,6 +230,13 @@ impl Base {
         self.parents.get(*rule)?.cache.by_key(key)
     }
 
+    /// Tells the user of a parent what went wrong.
+    fn say(&self, key: &Key, text: &str) {
+        if let Some(parent) = self.parent(key) {
+            self.shared.events.warning(&parent.value, "SyncError", format!("Sync error: {text}"));
+        }
+    }
+
     /// Every parent, once.
     pub fn enqueue_all(&self) {
         for (index, rule) in self.parents.iter().enumerate() {
@@ -222,10 +246,15 @@ impl Base {
         }
     }
 
+    /// Whether the controller has to do with a parent.
+    fn concerns(&self, index: usize, parent: &Object) -> bool {
+        let selects = self.parents.get(index).is_some_and(|rule| rule.selects(&parent.value));
+        selects || object::has_finalizer(&parent.value, &self.finalizer)
+    }
+
     /// A parent, if the controller has to do with it.
     pub fn consider(&self, index: usize, parent: &Object) {
-        let Some(rule) = self.parents.get(index) else { return };
-        if rule.selects(&parent.value) || object::has_finalizer(&parent.value, &self.finalizer) {
+        if self.concerns(index, parent) {
             self.queue.add((index, parent.key().clone()));
         }
     }
@@ -235,12 +264,12 @@ impl Base {
         if !self.started.load(Ordering::SeqCst) {
             return;
         }
-        let (Some(new), Some(rule)) = (new, self.parents.get(index)) else {
-            if let (Some(old), Some(related)) = (old, &self.related) {
-                related.keep(old.uid(), &[]);
-            }
-            return;
-        };
+        if let (Some(old), Some(related)) = (old, &self.related)
+            && new.is_none_or(|new| new.uid() != old.uid() || !self.concerns(index, new))
+        {
+            related.keep(old.uid(), &[]);
+        }
+        let (Some(new), Some(rule)) = (new, self.parents.get(index)) else { return };
         if let Some(old) = old
             && rule.ignore_status
             && old.uid() == new.uid()
@@ -298,10 +327,11 @@ impl Base {
         }
     }
 
-    /// Everything that is followed.
-    pub fn caches(&self) -> Vec<Arc<Cache>> {
-        let parents = self.parents.iter().map(|rule| rule.cache.clone());
-        parents.chain(self.children.iter().map(|rule| rule.cache.clone())).collect()
+    /// Everything that is followed, as it is served.
+    pub fn resources(&self) -> Vec<(Served, Arc<Cache>)> {
+        let parents = self.parents.iter().map(|rule| (rule.served.clone(), rule.cache.clone()));
+        let children = self.child_resources.iter().zip(&self.children);
+        parents.chain(children.map(|(served, rule)| (served.clone(), rule.cache.clone()))).collect()
     }
 
     /// Calls a hook about a parent.
@@ -322,7 +352,8 @@ impl Base {
         let controller = self.object.lock().clone();
         match related.of(&controller, parent, revision).await {
             Ok(found) => Ok(found),
-            Err(Missing::NotYet) => Err(Failure::Quiet),
+            Err(Missing::NotYet) => Err(Failure::NotYet),
+            Err(Missing::Unserved(why)) => Err(Failure::Unserved(format!("customize hook: {why}"))),
             Err(Missing::Rules(why)) => Err(Failure::Text(format!("customize hook: {why}"))),
             Err(Missing::Hook(error)) => match &self.hooks.customize {
                 Some(hook) => Err(hook_failure(hook, &error)),

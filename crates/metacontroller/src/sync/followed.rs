@@ -1,0 +1,126 @@
+//! Which related resources are followed, and for how long (MC-116, MC-190).
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use runtime::rest::Gvr;
+use tokio::time::Instant;
+
+use crate::cache::{Cache, Following};
+
+/// How long a resource that nobody asks for any more is followed on: who asks for something else for a moment, or whose
+/// parent is made anew, need not list it again.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// Resources by how many answers of the customize hook refer to them.
+#[derive(Default)]
+pub(super) struct Followed {
+    all: HashMap<Gvr, (Arc<Cache>, Following)>,
+    uses: HashMap<Gvr, usize>,
+    /// Since when nobody has asked for them.
+    idle: BTreeSet<(Instant, Gvr)>,
+}
+
+impl Followed {
+    /// The cache of a resource that is followed.
+    pub(super) fn get(&self, gvr: &Gvr) -> Option<&Arc<Cache>> {
+        self.all.get(gvr).map(|(cache, _)| cache)
+    }
+
+    /// One more answer refers to a resource.
+    pub(super) fn used(&mut self, gvr: &Gvr) {
+        *self.uses.entry(gvr.clone()).or_default() += 1;
+    }
+
+    /// One answer less does. True if none is left.
+    pub(super) fn unused(&mut self, gvr: &Gvr, now: Instant) -> bool {
+        let Some(uses) = self.uses.get_mut(gvr) else { return false };
+        *uses -= 1;
+        if *uses > 0 {
+            return false;
+        }
+        self.uses.remove(gvr);
+        self.idle.insert((now, gvr.clone()))
+    }
+
+    /// Follows a resource, unless it is followed already.
+    pub(super) fn follow(&mut self, gvr: &Gvr, begin: impl FnOnce() -> (Arc<Cache>, Following)) {
+        if !self.all.contains_key(gvr) {
+            self.all.insert(gvr.clone(), begin());
+        }
+    }
+
+    /// Takes out what nobody has asked for long enough, to be dropped by the caller, and says when there is more to do.
+    /// Costs O(what became idle).
+    pub(super) fn leave(&mut self, now: Instant) -> (Vec<(Arc<Cache>, Following)>, Option<Instant>) {
+        let mut left = Vec::new();
+        while let Some((since, gvr)) = self.idle.first().cloned() {
+            if since + LINGER > now {
+                return (left, Some(since + LINGER));
+            }
+            self.idle.pop_first();
+            let again = self.idle.iter().any(|(_, other)| *other == gvr);
+            if !self.uses.contains_key(&gvr) && !again {
+                left.extend(self.all.remove(&gvr));
+            }
+        }
+        (left, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::Client;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::{cache::Caches, resource::Served};
+
+    /// MC-190: what no answer refers to is followed no longer, but not at once.
+    #[tokio::test(start_paused = true)]
+    async fn mc_190_what_nobody_asks_for_is_left() {
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+        });
+        let stop = CancellationToken::new();
+        let caches = Caches::new(Client::new(service, "default"), &stop);
+        let gvr = Gvr::new("", "v1", "secrets");
+        let served = Served { gvr: gvr.clone(), kind: "Secret".into(), namespaced: true, has_status: false };
+        let begin = || {
+            let cache = caches.get(&served);
+            let following = cache.follow(|_| ());
+            (cache, following)
+        };
+        let (mut followed, start) = (Followed::default(), Instant::now());
+        let after = |seconds: u64| start + Duration::from_secs(seconds);
+        followed.used(&gvr);
+        followed.used(&gvr);
+        followed.follow(&gvr, begin);
+        assert!(!followed.unused(&gvr, after(0)));
+        assert!(followed.unused(&gvr, after(10)));
+        let (left, next) = followed.leave(after(10));
+        assert_eq!((left.len(), next), (0, Some(after(10) + LINGER)));
+        // Asked for again meanwhile, and given up once more.
+        followed.used(&gvr);
+        assert!(followed.unused(&gvr, after(50)));
+        let (left, next) = followed.leave(after(10) + LINGER);
+        assert_eq!((left.len(), next), (0, Some(after(50) + LINGER)));
+        let (left, next) = followed.leave(after(50) + LINGER);
+        assert_eq!((left.len(), next), (1, None));
+        assert!(followed.get(&gvr).is_none());
+        let watch = Arc::downgrade(&left[0].0);
+        drop(left);
+        assert!(watch.upgrade().is_none(), "its watch has ended");
+        // What is in use when its time comes stays.
+        followed.used(&gvr);
+        followed.follow(&gvr, begin);
+        followed.unused(&gvr, after(60));
+        followed.used(&gvr);
+        let (left, next) = followed.leave(after(1000));
+        assert_eq!((left.len(), next, followed.get(&gvr).is_some()), (0, None, true));
+        caches.shutdown().await;
+    }
+}
