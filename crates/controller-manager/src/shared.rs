@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use runtime::{ObjectKey, Queue, Store};
+use runtime::{ObjectKey, Queue, Store, limiter::Rate};
 use tokio::sync::watch;
 
 use crate::{
@@ -15,6 +15,9 @@ use crate::{
 /// How long a policy's status may lag behind. Readiness comes and goes with every change of an object, and
 /// nobody is helped by a write for each.
 pub(crate) const STATUS_LAG: Duration = Duration::from_millis(200);
+
+/// How often each controller tries again what failed, all its items together; each item has its own back-off, too (KS-038).
+pub(crate) const RETRIES: Rate = Rate { qps: 50.0, burst: 300 };
 
 /// Work of the status controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -56,8 +59,8 @@ impl Shared {
             world: Mutex::default(),
             bindings: Store::default(),
             unknown: Mutex::default(),
-            policies: Queue::default(),
-            status: with_status.then(Queue::default),
+            policies: Queue::default().limited(RETRIES),
+            status: with_status.then(|| Queue::default().limited(RETRIES)),
             complete: watch::Sender::new(false),
         })
     }
@@ -77,5 +80,66 @@ impl Shared {
     /// The work of the status controller.
     pub(crate) fn status_queue(&self) -> Option<&Queue<StatusItem>> {
         self.status.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fmt::Debug, hash::Hash};
+
+    use tokio::time::Instant;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    /// KS-038, of one queue: of 400 items that fail at once 300 come again at once and the others at 50 a second, work that
+    /// did not fail waits for none of them, and when all is over there is room for the next burst.
+    async fn retries_keep_to_the_rate<K: Clone + Eq + Hash + Debug>(
+        queue: &Queue<K>,
+        item: impl Fn(u32) -> K,
+    ) {
+        let stop = CancellationToken::new();
+        for burst in 0..2 {
+            let start = Instant::now();
+            for key in 0..400 {
+                queue.retry(item(key));
+            }
+            queue.add(item(1000));
+            assert_eq!(*queue.next(&stop).await.unwrap().key(), item(1000), "burst {burst}");
+            let mut came = Vec::new();
+            for _ in 0..400 {
+                let lease = queue.next(&stop).await.unwrap();
+                queue.forget(lease.key());
+                came.push(start.elapsed());
+            }
+            assert!(came[299] < Duration::from_millis(20), "burst {burst}: {:?}", came[299]);
+            assert!(came[300] >= Duration::from_millis(20), "burst {burst}: {:?}", came[300]);
+            assert_eq!(came[399].as_secs(), 2, "burst {burst}");
+            assert!(queue.is_idle());
+            tokio::time::sleep(Duration::from_secs(300 / 50)).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ks_038_retries_of_both_controllers_keep_to_a_rate() {
+        let shared = Shared::new(true);
+        retries_keep_to_the_rate(&shared.policies, |n| Item::Policy(format!("policy-{n}").into())).await;
+        let status = shared.status_queue().unwrap();
+        retries_keep_to_the_rate(status, |n| StatusItem::Binding(format!("policy-{n}").into())).await;
+    }
+
+    /// KS-038: an item's own back-off goes from 5 ms to 1000 s.
+    #[tokio::test(start_paused = true)]
+    async fn ks_038_an_item_that_fails_backs_off() {
+        let (shared, stop) = (Shared::new(false), CancellationToken::new());
+        let mut pauses = Vec::new();
+        for _ in 0..20 {
+            let start = Instant::now();
+            shared.policies.retry(Item::Policy("policy".into()));
+            drop(shared.policies.next(&stop).await.unwrap());
+            pauses.push(start.elapsed().as_millis());
+        }
+        assert_eq!(pauses[..4], [5, 10, 20, 40]);
+        assert_eq!(pauses[17..], [655_360, 1_000_000, 1_000_000]);
     }
 }

@@ -49,6 +49,11 @@ impl Bucket {
         there
     }
 
+    /// Puts a token back that was taken and not used.
+    pub(crate) fn give_back(&mut self) {
+        self.tokens = (self.tokens + 1.0).min(f64::from(self.rate.burst));
+    }
+
     /// Takes one token and says how long it is until it exists.
     pub(crate) fn reserve(&mut self, now: Instant) -> Duration {
         self.fill(now);

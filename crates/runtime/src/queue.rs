@@ -35,8 +35,6 @@ struct Inner<K> {
     state: Mutex<State<K>>,
     wake: Notify,
     metrics: OnceLock<QueueMetrics>,
-    /// Of retries, all keys together.
-    limit: OnceLock<Mutex<Bucket>>,
 }
 
 struct State<K> {
@@ -46,9 +44,19 @@ struct State<K> {
     dirty: HashSet<K>,
     processing: HashSet<K>,
     delayed: BTreeMap<(Instant, u64), K>,
-    due: HashMap<K, (Instant, u64)>,
+    due: HashMap<K, Timer>,
     failures: HashMap<K, u32>,
     sequence: u64,
+    /// Of retries, all keys together.
+    limit: Option<Bucket>,
+}
+
+/// When a key comes by itself.
+struct Timer {
+    /// Where it is among the delayed.
+    slot: (Instant, u64),
+    /// It holds a turn of the limit, which is given back if it comes earlier for another reason.
+    turn: bool,
 }
 
 impl<K> Clone for Queue<K> {
@@ -103,14 +111,18 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             due: HashMap::new(),
             failures: HashMap::new(),
             sequence: 0,
+            limit: None,
         };
         let (state, wake) = (Mutex::new(state), Notify::new());
-        Self(Arc::new(Inner { base, max, state, wake, metrics: OnceLock::new(), limit: OnceLock::new() }))
+        Self(Arc::new(Inner { base, max, state, wake, metrics: OnceLock::new() }))
     }
 
     /// The same queue, in which retries of all keys together come at this rate at most. Only the first call counts.
+    ///
+    /// What is added is not limited. A retry that is overtaken by such an addition gives its turn back, so however
+    /// often N keys fail and are added anew, the last of their retries waits for N turns and not for one per failure.
     pub fn limited(self, rate: Rate) -> Self {
-        let _ = self.0.limit.set(Mutex::new(Bucket::new(rate, Instant::now())));
+        self.0.state.lock().limit.get_or_insert_with(|| Bucket::new(rate, Instant::now()));
         self
     }
 
@@ -137,16 +149,10 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
         let at = moment(Instant::now(), pause);
         let mut state = self.0.state.lock();
-        if state.dirty.contains(&key) || state.due.get(&key).is_some_and(|(due, _)| *due <= at) {
-            return;
+        if !state.dirty.contains(&key) && state.delay(key, at, false) {
+            drop(state);
+            self.0.wake.notify_one();
         }
-        state.undelay(&key);
-        state.sequence += 1;
-        let slot = (at, state.sequence);
-        state.due.insert(key.clone(), slot);
-        state.delayed.insert(slot, key);
-        drop(state);
-        self.0.wake.notify_one();
     }
 
     /// Adds a key that failed; the pause doubles with each failure until [`forget`](Self::forget).
@@ -156,18 +162,24 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
     /// The same, with no longer pause of its own than this.
     pub fn retry_within(&self, key: K, longest: Duration) {
-        let tries = {
-            let mut state = self.0.state.lock();
-            let tries = state.failures.entry(key.clone()).or_default();
-            *tries = tries.saturating_add(1);
-            *tries - 1
-        };
+        let now = Instant::now();
+        let mut state = self.0.state.lock();
+        let failures = state.failures.entry(key.clone()).or_default();
+        let tries = *failures;
+        *failures = tries.saturating_add(1);
         if let Some(metrics) = self.0.metrics.get() {
             metrics.retried();
         }
+        if state.dirty.contains(&key) {
+            return;
+        }
         let own = exponential(self.0.base, self.0.max, tries).min(longest);
-        let turn = self.0.limit.get().map(|limit| limit.lock().reserve(Instant::now()));
-        self.add_after(key, turn.map_or(own, |turn| own.max(turn)));
+        let turn = state.limit.as_mut().map(|limit| limit.reserve(now));
+        let at = moment(now, turn.map_or(own, |turn| own.max(turn)));
+        if state.delay(key, at, turn.is_some()) {
+            drop(state);
+            self.0.wake.notify_one();
+        }
     }
 
     /// Has all keys that wait after a failure come at once: what they failed for may be otherwise now. O(those).
@@ -284,9 +296,34 @@ impl<K: Clone + Eq + Hash> Inner<K> {
 }
 
 impl<K: Clone + Eq + Hash> State<K> {
+    /// Ends the timer of a key that comes for another reason.
     fn undelay(&mut self, key: &K) {
-        if let Some(slot) = self.due.remove(key) {
-            self.delayed.remove(&slot);
+        if let Some(timer) = self.due.remove(key) {
+            self.delayed.remove(&timer.slot);
+            self.give_back(timer.turn);
+        }
+    }
+
+    /// Sets the timer of a key, unless it has an earlier one: then false.
+    fn delay(&mut self, key: K, at: Instant, turn: bool) -> bool
+    where
+        K: Clone,
+    {
+        if self.due.get(&key).is_some_and(|timer| timer.slot.0 <= at) {
+            self.give_back(turn);
+            return false;
+        }
+        self.undelay(&key);
+        self.sequence += 1;
+        let slot = (at, self.sequence);
+        self.due.insert(key.clone(), Timer { slot, turn });
+        self.delayed.insert(slot, key);
+        true
+    }
+
+    fn give_back(&mut self, turn: bool) {
+        if let Some(limit) = self.limit.as_mut().filter(|_| turn) {
+            limit.give_back();
         }
     }
 }
@@ -472,6 +509,45 @@ mod tests {
             drop(queue.next(&stop).await.unwrap());
         }
         assert_eq!(start.elapsed().as_secs(), 5);
+    }
+
+    /// Keys that fail again and again because they are added again and again run into no debt: once what they wait for
+    /// is there, all are done after as many turns as there are keys.
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_of_failures_recovers_however_often_keys_failed() {
+        let stop = CancellationToken::new();
+        let most = Duration::from_secs(5);
+        let queue = Queue::new(Duration::from_millis(5), most).limited(Rate { qps: 10.0, burst: 100 });
+        let healed = Instant::now() + Duration::from_secs(30);
+        let done = Arc::new(Mutex::new(HashSet::new()));
+        let (adding, list, end) = (queue.clone(), done.clone(), stop.clone());
+        let events = async move {
+            // 200 failures a second, and 10 turns.
+            while Instant::now() < healed {
+                (0..200).for_each(|key| adding.add(key));
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        let worker = work("test", &queue, 4, &stop, move |key: i32| {
+            let (list, end) = (list.clone(), end.clone());
+            async move {
+                if Instant::now() < healed {
+                    return Err("not there");
+                }
+                let mut list = list.lock();
+                list.insert(key);
+                if list.len() == 200 {
+                    end.cancel();
+                }
+                Ok(Next::OnChange)
+            }
+        });
+        tokio::join!(events, worker);
+        let took = healed.elapsed();
+        assert_eq!(done.lock().len(), 200);
+        assert!(took <= Duration::from_secs(20) + most, "{took:?}");
+        let state = queue.0.state.lock();
+        assert!(state.due.is_empty() && state.delayed.is_empty() && state.failures.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

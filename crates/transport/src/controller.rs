@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use runtime::{
     Next, Queue,
     feed::{Change, Key, Keyed, Source, follow},
+    limiter::Rate,
     metrics::Metrics,
     rest::{Gvr, Rest, is_conflict},
     work,
@@ -168,6 +169,18 @@ enum Work {
     Judge(String),
 }
 
+/// How often Bindings that failed are tried again, all together.
+const RETRIES: Rate = Rate { qps: 10.0, burst: 100 };
+/// The longest pause of one Binding. The original goes to 1000 s. What a Binding waits for here has no event that is
+/// watched (a mailbox of a cluster not accepted yet, a kind not served yet, a server that is away), so whoever mends it
+/// should not wait a quarter of an hour; it is the rate above that bounds what retries cost.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The queue of the controller.
+fn queue() -> Queue<Work> {
+    Queue::new(Duration::from_millis(5), LONGEST_PAUSE).limited(RETRIES)
+}
+
 /// What is remembered of a Binding between two runs.
 #[derive(Default)]
 struct Memory {
@@ -268,7 +281,7 @@ impl Controller {
             adaptation: Mutex::default(),
             outdated: Mutex::default(),
             refreshes: Queue::default(),
-            queue: Queue::new(Duration::from_millis(5), Duration::from_secs(5)).observed(counted),
+            queue: queue().observed(counted),
             gauges,
             synced: Default::default(),
             started: CancellationToken::new(),
@@ -445,5 +458,43 @@ impl Controller {
             Work::Judge(name) => self.judge(&name).await?,
         }
         Ok(Next::OnChange)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// KS-095: what failed is tried again, of each Binding with back-off and of all together at 10 a second after a burst of
+    /// 100; what changes meanwhile does not wait for that.
+    #[tokio::test(start_paused = true)]
+    async fn ks_095_retries_keep_to_a_rate() {
+        let (queue, stop, start) = (queue(), CancellationToken::new(), Instant::now());
+        let sync = |n: u32| Work::Sync(format!("binding-{n}"));
+        (0..150).for_each(|n| queue.retry(sync(n)));
+        queue.add(sync(140));
+        assert_eq!(*queue.next(&stop).await.unwrap().key(), sync(140));
+        for _ in 0..100 {
+            drop(queue.next(&stop).await.unwrap());
+        }
+        assert!(start.elapsed().as_millis() < 100, "the burst: {:?}", start.elapsed());
+        for _ in 101..150 {
+            drop(queue.next(&stop).await.unwrap());
+        }
+        assert_eq!(start.elapsed().as_secs(), 5);
+        assert!(queue.is_idle());
+        tokio::time::sleep(Duration::from_secs(100)).await;
+
+        // One alone: 5 ms, doubling.
+        queue.forget(&sync(0));
+        let mut pauses = Vec::new();
+        for _ in 0..12 {
+            let start = Instant::now();
+            queue.retry(sync(0));
+            drop(queue.next(&stop).await.unwrap());
+            pauses.push(start.elapsed().as_millis());
+        }
+        assert_eq!(pauses[..4], [5, 10, 20, 40]);
+        assert_eq!(pauses[11..], [5000]);
     }
 }
