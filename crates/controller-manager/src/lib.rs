@@ -4,11 +4,13 @@
 //!   [`binding::world::World`], which does no I/O.
 //! * [`status`]: WorkStatus objects of the ITS in, `.status` of workload objects out; decided by
 //!   [`status::decision`].
+//! * [`releases`]: where it is asked for, labels on the Secrets of Helm's releases, so that these are workload.
 //!
-//! Both run in one process for one WDS and share what is known of the workload objects.
+//! The first two run in one process for one WDS and share what is known of the workload objects.
 
 pub mod binding;
 pub mod identity;
+pub mod releases;
 mod shared;
 pub mod status;
 
@@ -30,6 +32,8 @@ pub struct Config {
     pub api_groups: AllowedGroups,
     /// Whether the status controller runs, too.
     pub status: bool,
+    /// Whether the Secrets of Helm's releases get the labels of their charts (KS-A-12).
+    pub label_helm_releases: bool,
     /// Set to true once the binding controller works.
     pub ready: Ready,
     /// What is counted goes here: the queues `Binding-<WDS>` and `Status-<WDS>` (KS-223).
@@ -44,6 +48,7 @@ impl Config {
             its_name: its_name.into(),
             api_groups: AllowedGroups::default(),
             status: true,
+            label_helm_releases: false,
             ready: Ready::new(false),
             metrics: Metrics::default(),
         }
@@ -75,6 +80,10 @@ pub async fn run(wds: Client, its: Client, config: Config, stop: CancellationTok
         queue.clone().observed(config.metrics.queue(&format!("Status-{}", config.wds_name)));
     }
     let token = tasks.token().clone();
+    if config.label_helm_releases {
+        let (name, metrics, ready) = (config.wds_name.clone(), config.metrics.clone(), Ready::new(false));
+        tasks.spawn("labels of releases", releases::run(wds.clone(), name, metrics, ready, token.clone()));
+    }
     let binding = binding::run(wds.clone(), its.clone(), config.clone(), shared.clone(), token.clone());
     tasks.spawn("binding controller", binding);
     if config.status {

@@ -90,6 +90,9 @@ pub(crate) struct Shape {
     /// Metacontroller runs in every WDS.
     #[serde(default)]
     pub(crate) metacontroller: bool,
+    /// Helm's releases are labelled in every WDS.
+    #[serde(default)]
+    pub(crate) label_helm_releases: bool,
 }
 
 /// What one `up` asks for; absent means "as it is, or the default".
@@ -102,6 +105,7 @@ pub(crate) struct Wish {
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) simulate_workloads: Option<bool>,
     pub(crate) metacontroller: Option<bool>,
+    pub(crate) label_helm_releases: Option<bool>,
 }
 
 impl Shape {
@@ -146,6 +150,7 @@ impl Shape {
         shape.listen = wish.listen.unwrap_or(shape.listen);
         shape.simulate_workloads = wish.simulate_workloads.unwrap_or(shape.simulate_workloads);
         shape.metacontroller |= wish.metacontroller.unwrap_or_default();
+        shape.label_helm_releases |= wish.label_helm_releases.unwrap_or_default();
         shape.check_names()?;
         Ok(shape)
     }
@@ -166,6 +171,7 @@ impl Shape {
             listen: DEFAULT_LISTEN,
             simulate_workloads: true,
             metacontroller: false,
+            label_helm_releases: false,
         }
     }
 
@@ -259,6 +265,23 @@ mod tests {
         assert_eq!(second.clusters.len(), 3);
         let fewer = Wish { clusters: Some(1), ..Wish::default() };
         assert_eq!(Shape::fulfil(Some(&second), &fewer, "x").unwrap(), second);
+    }
+
+    /// SP-102: what was switched on stays on, and a shape of an earlier version has it off.
+    #[test]
+    fn sp_102_options_are_remembered() {
+        let wish = Wish { metacontroller: Some(true), label_helm_releases: Some(true), ..Wish::default() };
+        let first = Shape::fulfil(None, &wish, "id").unwrap();
+        let text = serde_json::to_string(&first).unwrap();
+        let again =
+            Shape::fulfil(Some(&serde_json::from_str(&text).unwrap()), &Wish::default(), "x").unwrap();
+        assert_eq!(again, first);
+        assert!(again.metacontroller && again.label_helm_releases);
+        let mut old = serde_json::to_value(&first).unwrap();
+        let fields = old.as_object_mut().unwrap();
+        fields.retain(|key, _| key != "metacontroller" && key != "label_helm_releases");
+        let old: Shape = serde_json::from_value(old).unwrap();
+        assert!(!old.metacontroller && !old.label_helm_releases);
     }
 
     #[test]

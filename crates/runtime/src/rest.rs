@@ -12,7 +12,7 @@ use kube::{
         request::Request,
     },
 };
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 /// Group, version and plural of a resource.
@@ -187,6 +187,22 @@ impl Rest {
     ) -> Result<T, Error> {
         let request =
             Request::new(gvr.path(namespace)).patch(name, &self.patch_params(), &Patch::Merge(patch));
+        self.client.request(request.map_err(Error::BuildRequest)?).await
+    }
+
+    /// JSON merge patch that is answered with the object's metadata only: what the rest is like is not read again.
+    pub async fn merge_metadata<T: DeserializeOwned>(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+        patch: &impl Serialize,
+    ) -> Result<T, Error> {
+        let request = Request::new(gvr.path(namespace)).patch_metadata(
+            name,
+            &self.patch_params(),
+            &Patch::Merge(patch),
+        );
         self.client.request(request.map_err(Error::BuildRequest)?).await
     }
 

@@ -42,6 +42,12 @@ pub(crate) struct ShapeArgs {
     /// Run Metacontroller in every WDS: MapControllers, CompositeControllers and DecoratorControllers
     #[arg(long)]
     metacontroller: bool,
+    /// Label the Secrets of Helm releases in every WDS as their charts' objects are, so that policies deliver them, too
+    ///
+    /// Secrets of type helm.sh/release.v1 get app.kubernetes.io/managed-by=Helm and app.kubernetes.io/instance=RELEASE where
+    /// they lack them; then `helm list` shows in a cluster what policies with these labels brought there.
+    #[arg(long)]
+    label_helm_releases: bool,
 }
 
 impl ShapeArgs {
@@ -62,6 +68,7 @@ impl ShapeArgs {
             listen: self.listen,
             simulate_workloads: self.simulate_workloads,
             metacontroller: self.metacontroller.then_some(true),
+            label_helm_releases: self.label_helm_releases.then_some(true),
         })
     }
 }

@@ -15,6 +15,7 @@ const SYSTEM_LABEL: &str = "kubestellar.io/system";
 const CONTROLLER_MANAGER: &str = "kubestellar:controller-manager";
 const TRANSPORT: &str = "kubestellar:transport-controller";
 const METACONTROLLER: &str = "kubestellar:metacontroller";
+const HELM_RELEASES: &str = "kubestellar:helm-releases";
 const READ: [&str; 3] = ["get", "list", "watch"];
 const CONTROL: &str = apis::constants::CONTROL_GROUP;
 const CLUSTERS: &str = apis::constants::CLUSTER_GROUP;
@@ -33,6 +34,17 @@ pub(super) fn transport() -> Identity {
 /// Metacontroller, in a space where it is switched on.
 pub(super) fn metacontroller() -> Identity {
     Identity::component(METACONTROLLER, &[])
+}
+
+/// What labels Helm's releases, in a WDS where it is switched on.
+pub(super) fn helm_releases() -> Identity {
+    Identity::component(HELM_RELEASES, &[])
+}
+
+/// Makes its role in a WDS, as its administrator `wds` (KS-A-12): Secrets are found by what their metadata says, and labelled.
+pub(super) async fn helm_releases_in(wds: Client) -> Result<(), kube::Error> {
+    let rules = json!([rule("", &["secrets"], &["list", "watch", "patch"])]);
+    reconcile(&Rest::new(wds), &granted(HELM_RELEASES, &rules)).await
 }
 
 /// Makes its role in a space, as its administrator `space` (MC-209). What the objects of its users are about is not

@@ -47,6 +47,12 @@ pub(super) async fn start(
     for wds in wanted.wds.iter().filter(|w| wanted.metacontroller && !had.contains(w)) {
         metacontroller(running, &wds.name, ready).await?;
     }
+    let had: &[Wds] = if known.label_helm_releases { &known.wds } else { &[] };
+    // Whoever runs the controllers of a WDS in our place has a flag of its own for this.
+    let wanted_here = wanted.label_helm_releases && running.runs(Elsewhere::ControllerManager);
+    for wds in wanted.wds.iter().filter(|w| wanted_here && !had.contains(w)) {
+        helm_releases(running, &wds.name, ready).await?;
+    }
     Ok(())
 }
 
@@ -211,6 +217,32 @@ async fn metacontroller(
     });
     let started = running.components().start("metacontroller", name.as_str(), run);
     ready.push((format!("Metacontroller of {name}"), started));
+    Ok(())
+}
+
+/// What labels Helm's releases in one WDS. Part of the controllers of a WDS, but with rights of its own, and so that it can
+/// be switched on while they run.
+async fn helm_releases(
+    running: &mut Installation,
+    name: &SpaceName,
+    ready: &mut Ready,
+) -> Result<(), Failure> {
+    let space = find(running, name.as_str())?;
+    rbac::helm_releases_in(space.client(&Identity::admin()))
+        .await
+        .or_fail(format!("granting the right to label releases in {name}"))?;
+    let of = name.to_string();
+    let run: Run = Box::new(move |stop, ready| {
+        let (client, name) = (space.client_ahead(&rbac::helm_releases()), of.clone());
+        Box::pin(async move {
+            let metrics = runtime::metrics::Metrics::default();
+            controller_manager::releases::run(client, name, metrics, ready, stop)
+                .await
+                .context("Helm releases")
+        })
+    });
+    let started = running.components().start("helm-releases", name.as_str(), run);
+    ready.push((format!("labels of Helm releases of {name}"), started));
     Ok(())
 }
 

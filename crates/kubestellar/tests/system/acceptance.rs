@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kube::Client;
 use kube::ResourceExt;
-use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::components::Bare;
@@ -147,6 +147,88 @@ async fn ks_a_12_a_helm_release() {
         all.arrive(&WECS, kind, HELM, &[]).await;
     }
     server.stop().await;
+}
+
+/// KS-A-12, the option to do it automatically: without it a release's Secret stays at home; `up --label-helm-releases`, also on a
+/// server that runs, labels it, so that it arrives with its chart in all clusters; a revision that Helm writes anew under its own
+/// labels only is labelled again; and so it goes on after a restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_a_12_releases_are_labelled_where_that_is_asked_for() {
+    const V: [&str; 3] =
+        ["sh.helm.release.v1.ledger.v1", "sh.helm.release.v1.ledger.v2", "sh.helm.release.v1.ledger.v3"];
+    const THERE: [&str; 3] = [
+        "ledger/sh.helm.release.v1.ledger.v1",
+        "ledger/sh.helm.release.v1.ledger.v2",
+        "ledger/sh.helm.release.v1.ledger.v3",
+    ];
+    let ks = Installation::new();
+    ks.must(&["up", "--listen", "127.0.0.1:0"]).await;
+    let all = Spaces::of(&ks).await;
+    let labels = json!({"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/instance": "ledger"});
+    let clause = json!({"objectSelectors": [{"matchLabels": labels}]});
+    create(&all.wds, policy("ledger", &of(EDGE.0, EDGE.1), clause)).await;
+    let mut place = namespace("ledger");
+    place["metadata"]["labels"] = labels.clone();
+    create(&all.wds, place).await;
+    create(&all.wds, release(1, "deployed")).await;
+    create(&all.wds, released(config_map("ledger", "settings", "1"))).await;
+    all.arrive(&WECS, ("v1", "ConfigMap"), HELM, &["ledger/settings"]).await;
+    let at_home = dynamic(&all.wds, SECRET.0, SECRET.1, Some("ledger"));
+    assert!(!labelled(&at_home.get(V[0]).await.unwrap(), HELM), "nobody asked for it");
+    for wec in all.wecs.values() {
+        let there = dynamic(wec, SECRET.0, SECRET.1, Some("ledger")).get_opt(V[0]).await.unwrap();
+        assert!(there.is_none(), "{there:?}");
+    }
+
+    ks.must(&["up", "--label-helm-releases"]).await;
+    all.arrive(&WECS, SECRET, HELM, &THERE[..1]).await;
+    for wec in all.wecs.values() {
+        let there = dynamic(wec, SECRET.0, SECRET.1, Some("ledger")).get(V[0]).await.unwrap();
+        assert_eq!(there.data["type"], "helm.sh/release.v1");
+        assert_eq!(there.data["data"], release(1, "deployed")["data"], "byte for byte");
+        assert!(labelled(&there, "owner=helm") && labelled(&there, "name=ledger"));
+    }
+
+    // helm upgrade: a revision to come, then the old one superseded, then the new one deployed.
+    create(&all.wds, release(2, "pending-upgrade")).await;
+    rewritten(&all.wds, 1, "superseded").await;
+    rewritten(&all.wds, 2, "deployed").await;
+    settled(&all, &[(V[0], "status=superseded"), (V[1], "status=deployed")]).await;
+    all.arrive(&WECS, SECRET, HELM, &THERE[..2]).await;
+
+    ks.must(&["down"]).await;
+    ks.must(&["up"]).await;
+    let all = Spaces::of(&ks).await;
+    create(&all.wds, release(3, "pending-upgrade")).await;
+    rewritten(&all.wds, 2, "superseded").await;
+    rewritten(&all.wds, 3, "deployed").await;
+    let history = [(V[0], "status=superseded"), (V[1], "status=superseded"), (V[2], "status=deployed")];
+    settled(&all, &history).await;
+    all.arrive(&WECS, SECRET, HELM, &THERE).await;
+
+    for name in V {
+        delete(&all.wds, SECRET, Some("ledger"), name).await;
+    }
+    all.arrive(&WECS, SECRET, "owner=helm", &[]).await;
+    ks.must(&["down"]).await;
+}
+
+/// As Helm writes a revision anew: whole, with its own labels, whatever there is.
+async fn rewritten(wds: &Client, version: u32, status: &str) {
+    let object: DynamicObject = serde_json::from_value(release(version, status)).unwrap();
+    let secrets = dynamic(wds, SECRET.0, SECRET.1, Some("ledger"));
+    secrets.replace(&object.name_any(), &PostParams::default(), &object).await.unwrap();
+}
+
+/// Waits until these revisions are in each cluster, in that state and labelled.
+async fn settled(all: &Spaces, revisions: &[(&str, &str)]) {
+    for (cluster, wec) in &all.wecs {
+        let secrets = dynamic(wec, SECRET.0, SECRET.1, Some("ledger"));
+        for (name, status) in revisions {
+            let what = format!("{name} with {status} in {cluster}");
+            until_one(&secrets, name, &what, |it| labelled(it, status) && labelled(it, HELM)).await;
+        }
+    }
 }
 
 /// What Argo CD's built-in check makes of a Deployment.

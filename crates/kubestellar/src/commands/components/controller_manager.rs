@@ -37,6 +37,13 @@ pub(crate) struct Args {
     /// Controllers to run, of binding and status; empty for all
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     controllers: Vec<String>,
+    /// Label the Secrets of Helm releases as their charts' objects are, so that policies deliver them, too
+    ///
+    /// Secrets of type helm.sh/release.v1 get app.kubernetes.io/managed-by=Helm and app.kubernetes.io/instance=RELEASE where
+    /// they lack them; then `helm list` shows in a cluster what policies with these labels brought there. In the WDS this takes the
+    /// right to list, watch and patch Secrets.
+    #[arg(long)]
+    label_helm_releases: bool,
     #[command(flatten)]
     election: OptionalElection,
     #[command(flatten)]
@@ -78,6 +85,7 @@ pub(crate) async fn run(args: &Args, hosting: Option<&PathBuf>) -> Result<Exit, 
     let config = Config {
         api_groups: AllowedGroups::parse(&args.api_groups),
         status,
+        label_helm_releases: args.label_helm_releases,
         ready: process.ready.clone(),
         metrics: process.metrics.clone(),
         ..Config::new(wds_name, its_name)

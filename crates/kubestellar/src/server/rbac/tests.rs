@@ -119,6 +119,31 @@ async fn sp_065_transport_only_reads_workload() {
     its.stop().await;
 }
 
+/// SP-065, KS-A-12: who labels releases reads lists of Secrets and changes them, and does nothing else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sp_065_labelling_releases_is_all_it_may() {
+    let data = tempfile::tempdir().unwrap();
+    let [wds, its] = spaces(data.path()).await;
+    let (secrets, maps) = (gvr("", "v1", "secrets"), gvr("", "v1", "configmaps"));
+    let admin = Rest::new(wds.client(&Identity::admin()));
+    let secret = |name: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}});
+    create(&admin, &secrets, "default", secret("a")).await.unwrap();
+    create(&admin, &maps, "default", map("a")).await.unwrap();
+    let me = Rest::new(wds.client(&helm_releases()));
+    let label = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}});
+    refused("before it is switched on", me.merge::<Value>(&secrets, "default", "a", &label).await);
+    helm_releases_in(wds.client(&Identity::admin())).await.unwrap();
+    me.merge::<Value>(&secrets, "default", "a", &label).await.unwrap();
+    me.list_metadata(&secrets, "", "owner=helm").await.unwrap();
+    refused("one Secret", me.get::<Value>(&secrets, "default", "a").await);
+    refused("a Secret made", create(&me, &secrets, "default", secret("b")).await);
+    refused("a Secret deleted", delete(&me, &secrets, "default", "a").await);
+    refused("a map", me.merge::<Value>(&maps, "default", "a", &label).await);
+    refused("maps", me.list::<Value>(&maps, "", "").await);
+    wds.stop().await;
+    its.stop().await;
+}
+
 /// SP-065: made once, kept as they ought to be, and marked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sp_065_roles_are_marked_and_drift_is_put_right() {

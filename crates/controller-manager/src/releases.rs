@@ -1,0 +1,192 @@
+//! Labels for Helm's releases, so that policies for charts take them along (KS-A-12); only where that is asked for.
+//!
+//! Helm keeps each revision of a release in a Secret whose labels are its own, while policies select charts by the labels of
+//! their objects. So `helm list` shows nothing in a cluster that has all the rest of a chart. This gives the Secrets of
+//! releases the two labels that a chart's objects have by convention; the binding controller does the rest. Helm writes such a
+//! Secret again when another revision supersedes it, and may take the labels off: then they are put back.
+//!
+//! Costs one watch of the metadata of releases' Secrets, and a write for each that lacks a label. Needs the right to list, watch
+//! and patch Secrets, and reads no contents.
+
+use std::fmt;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use runtime::{
+    Event, Light, Next, ObjectKey, Queue, Ready, Source, Store, TaskError, Tasks, failure, informer,
+    informer::LightMeta,
+    metrics::Metrics,
+    rest::{Gvr, Rest},
+    work,
+};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::shared::RETRIES;
+
+/// Field manager of what is written here.
+const MANAGER: &str = "kubestellar-helm-releases";
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+const INSTANCE: &str = "app.kubernetes.io/instance";
+const WORKERS: usize = 2;
+
+/// The Secrets in which Helm keeps releases. Their type is no metadata, so it is the server that goes by it.
+fn secrets() -> Source {
+    Source::of::<Secret>().labels("owner=helm").fields("type=helm.sh/release.v1").metadata()
+}
+
+/// The release whose revision a Secret keeps, if Helm made it: its labels and its name say the same.
+fn release(secret: &LightMeta) -> Option<&str> {
+    let label = |key: &str| secret.labels.get(key).map(|value| &**value);
+    let release = label("name").filter(|_| label("owner") == Some("helm"))?;
+    let revision =
+        secret.name.strip_prefix("sh.helm.release.v1.")?.strip_prefix(release)?.strip_prefix(".v")?;
+    let is_number = !revision.is_empty() && revision.bytes().all(|byte| byte.is_ascii_digit());
+    (!release.is_empty() && is_number).then_some(release)
+}
+
+/// The merge patch that gives a release's Secret its labels: none if it has them, is on its way out, or is none of Helm's.
+///
+/// Names the incarnation, so that another Secret that takes the name meanwhile, of whatever type, stays as it is.
+pub fn labels_for(secret: &LightMeta) -> Option<Value> {
+    let release = release(secret).filter(|_| secret.deletion_timestamp.is_none())?;
+    let has = |key: &str, value: &str| secret.labels.get(key).is_some_and(|it| **it == *value);
+    if has(MANAGED_BY, "Helm") && has(INSTANCE, release) {
+        return None;
+    }
+    Some(json!({"metadata": {"uid": secret.uid, "labels": {MANAGED_BY: "Helm", INSTANCE: release}}}))
+}
+
+/// Labels the releases of the space behind `wds` until `stop` is cancelled. `ready` becomes true once all that were there
+/// at the start are known. Work is counted in the queue `Releases-<WDS>`.
+///
+/// # Errors
+/// A task that panicked. Requests that fail are tried again.
+pub async fn run(
+    wds: Client,
+    name: impl fmt::Display,
+    metrics: Metrics,
+    ready: Ready,
+    stop: CancellationToken,
+) -> Result<(), TaskError> {
+    let mut tasks = Tasks::new(&stop);
+    let token = tasks.token().clone();
+    let counted = metrics.queue(&format!("Releases-{name}"));
+    let (known, queue) = (Store::<Light>::default(), Queue::default().limited(RETRIES).observed(counted));
+    let (adding, telling) = (queue.clone(), ready.clone());
+    let handler = move |event: Event<Light>| match event {
+        Event::Added(secret) | Event::Updated { new: secret, .. } => {
+            if labels_for(&secret.metadata).is_some() {
+                adding.add(ObjectKey::new(&secret.metadata.namespace, &secret.metadata.name));
+            }
+        }
+        Event::Deleted(_) => {}
+        Event::Synced => {
+            telling.send_replace(true);
+        }
+    };
+    let follow = informer::run(wds.clone(), secrets(), known.clone(), handler, token.clone());
+    tasks.spawn_endless("informer of releases", follow);
+    let labeller =
+        Labeller { rest: Rest::with_manager(wds, MANAGER), gvr: Gvr::new("", "v1", "secrets"), known };
+    let worker = async move {
+        work("releases", &queue, WORKERS, &token, move |key| {
+            let labeller = labeller.clone();
+            async move { labeller.label(&key).await }
+        })
+        .await;
+    };
+    tasks.spawn_endless("workers of releases", worker);
+    let outcome = tasks.finish().await;
+    ready.send_replace(false);
+    outcome
+}
+
+#[derive(Clone)]
+struct Labeller {
+    rest: Rest,
+    gvr: Gvr,
+    known: Store<Light>,
+}
+
+impl Labeller {
+    async fn label(&self, key: &ObjectKey) -> Result<Next, kube::Error> {
+        let Some(secret) = self.known.get_key(key) else { return Ok(Next::OnChange) };
+        let Some(patch) = labels_for(&secret.metadata) else { return Ok(Next::OnChange) };
+        match self.rest.merge_metadata::<Light>(&self.gvr, &key.namespace, &key.name, &patch).await {
+            Ok(_) => {
+                tracing::info!(target: "lifecycle", secret = %key, "labelled a Helm release");
+                Ok(Next::OnChange)
+            }
+            Err(error) if failure::is_not_found(&error) => Ok(Next::OnChange),
+            // Another has its name by now (Kubernetes calls that invalid) or was faster.
+            Err(error) if failure::is_conflict(&error) || self.is_another(key, &secret.metadata) => {
+                tracing::debug!(secret = %key, %error, "labelling a Helm release");
+                Ok(Next::Retry)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_another(&self, key: &ObjectKey, secret: &LightMeta) -> bool {
+        self.known.get_key(key).is_none_or(|now| now.metadata.uid != secret.uid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(name: &str, labels: &str, going: bool) -> LightMeta {
+        let pairs = labels.split(',').filter_map(|pair| pair.split_once('='));
+        LightMeta {
+            name: name.into(),
+            namespace: "ledger".into(),
+            uid: "u-1".into(),
+            labels: pairs.map(|(key, value)| (key.into(), value.into())).collect(),
+            deletion_timestamp: going.then(|| "2026-01-01T00:00:00Z".into()),
+            ..LightMeta::default()
+        }
+    }
+
+    /// KS-A-12: which Secrets are labelled, and with what.
+    #[test]
+    fn ks_a_12_what_becomes_of_a_secret() {
+        const V1: &str = "sh.helm.release.v1.ledger.v1";
+        let helm = "owner=helm,name=ledger,status=deployed,version=1,modifiedAt=1767225600";
+        let done = "app.kubernetes.io/managed-by=Helm,app.kubernetes.io/instance=ledger";
+        let with = |more: &str| format!("{helm},{more}");
+        let cases = [
+            ("as Helm writes it", V1, helm.to_owned(), Some("ledger")),
+            ("labelled already", V1, with(done), None),
+            ("one is missing", V1, with("app.kubernetes.io/managed-by=Helm"), Some("ledger")),
+            ("the other is missing", V1, with("app.kubernetes.io/instance=ledger"), Some("ledger")),
+            ("one differs", V1, with(&done.replace("=Helm", "=helm")), Some("ledger")),
+            ("another release's", V1, with(&done.replace("ledger", "other")), Some("ledger")),
+            ("superseded", V1, helm.replace("deployed", "superseded"), Some("ledger")),
+            ("a later revision", "sh.helm.release.v1.ledger.v12", helm.to_owned(), Some("ledger")),
+            (
+                "a name with dots",
+                "sh.helm.release.v1.a.v2.v3",
+                "owner=helm,name=a.v2".to_owned(),
+                Some("a.v2"),
+            ),
+            ("not Helm's", V1, "owner=me,name=ledger".to_owned(), None),
+            ("no owner", V1, "name=ledger".to_owned(), None),
+            ("no release", V1, "owner=helm".to_owned(), None),
+            ("an empty release", "sh.helm.release.v1..v1", "owner=helm,name=".to_owned(), None),
+            ("another name", "ledger", helm.to_owned(), None),
+            ("of another release", "sh.helm.release.v1.ledger2.v1", helm.to_owned(), None),
+            ("no revision", "sh.helm.release.v1.ledger.v", helm.to_owned(), None),
+            ("no number", "sh.helm.release.v1.ledger.v1a", helm.to_owned(), None),
+        ];
+        for (why, name, labels, release) in cases {
+            let patch = release.map(|release| {
+                json!({"metadata": {"uid": "u-1", "labels": {
+                    "app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/instance": release}}})
+            });
+            assert_eq!(labels_for(&secret(name, &labels, false)), patch, "{why}");
+            assert_eq!(labels_for(&secret(name, &labels, true)), None, "{why}, on its way out");
+        }
+    }
+}
