@@ -56,7 +56,7 @@ impl Watched for Object {
         &self.version
     }
 
-    fn set_kind(&mut self, resource: &ApiResource) {
+    fn received(&mut self, resource: &ApiResource) {
         if let Value::Object(map) = &mut self.value {
             map.entry("apiVersion").or_insert_with(|| resource.api_version.clone().into());
             map.entry("kind").or_insert_with(|| resource.kind.clone().into());

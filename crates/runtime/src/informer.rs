@@ -24,8 +24,8 @@ pub trait Watched: DeserializeOwned + Clone + Send + Sync + 'static {
     fn key(&self) -> ObjectKey;
     /// `metadata.resourceVersion`.
     fn version(&self) -> &str;
-    /// Told the kind, which lists don't repeat for each object.
-    fn set_kind(&mut self, _: &ApiResource) {}
+    /// It came. Told the kind, which lists don't repeat for each object.
+    fn received(&mut self, _: &ApiResource) {}
 }
 
 impl<K: Resource + DeserializeOwned + Clone + Send + Sync + 'static> Watched for K {
@@ -38,7 +38,9 @@ impl<K: Resource + DeserializeOwned + Clone + Send + Sync + 'static> Watched for
         self.meta().resource_version.as_deref().unwrap_or("")
     }
 
-    fn set_kind(&mut self, resource: &ApiResource) {
+    /// Who manages which fields nobody asks an informer; it would be the larger part of what is kept.
+    fn received(&mut self, resource: &ApiResource) {
+        self.meta_mut().managed_fields = None;
         if let Some(object) = (self as &mut dyn Any).downcast_mut::<DynamicObject>()
             && object.types.is_none()
         {
@@ -203,7 +205,7 @@ impl<T: Watched, H: FnMut(Event<T>) + Send> Sink for Cache<T, H> {
     }
 
     fn put(&mut self, mut object: T) {
-        object.set_kind(&self.resource);
+        object.received(&self.resource);
         let new = Arc::new(object);
         match self.store.put(new.clone()) {
             None => (self.handler)(Event::Added(new)),

@@ -312,7 +312,9 @@ impl Controller {
     }
 
     /// Enqueues unless only what we or the status controller write has changed.
-    fn note_binding(&self, binding: Binding) {
+    fn note_binding(&self, mut binding: Binding) {
+        // As large as the Binding itself, and of no use here.
+        binding.metadata.managed_fields = None;
         let name = binding.metadata.name.clone().unwrap_or_default();
         let essence = |b: &Binding| {
             let m = &b.metadata;

@@ -9,7 +9,7 @@ use crate::admission::Admission;
 use crate::descriptor::CustomResource;
 use crate::error::ApiError;
 use crate::kinds::content_changed;
-use crate::kinds::value::{at, put, remove};
+use crate::kinds::value::{at, put, remove, restore};
 use crate::strategy::{Generation, Strategy, WriteContext};
 
 /// What all custom resources have in common (AS-043): spec and status written apart when the definition says so,
@@ -45,12 +45,9 @@ impl Strategy for Custom {
         if subresource != "status" {
             return Ok(());
         }
-        let wanted = std::mem::replace(obj, old.clone());
-        put(obj, "status", at(&wanted, "status"));
-        for key in ["managedFields", "resourceVersion"] {
-            if let Some(metadata) = obj.get_mut("metadata") {
-                put(metadata, key, at(at(&wanted, "metadata"), key));
-            }
+        restore(obj, old, &["metadata", "status"]);
+        if let (Some(metadata), Some(old)) = (obj.get_mut("metadata"), old.get("metadata")) {
+            restore(metadata, old, &["managedFields", "resourceVersion"]);
         }
         Ok(())
     }

@@ -150,8 +150,8 @@ pub(crate) fn admit(
     admission.admit(&attempt, object, old)
 }
 
-/// Schema and rules of custom resources; on their `/status` those of the status alone. Rules may be costly: they
-/// run off the async threads.
+/// Schema and rules of custom resources; on their `/status` those of the status alone. Rules may be costly: if any has
+/// something to look at, they run off the async threads, on copies.
 pub(crate) async fn validate_content(
     d: &Descriptor,
     object: &Value,
@@ -176,7 +176,7 @@ async fn validate(
     old: Option<&Value>,
     part: Option<&'static str>,
 ) -> Result<Vec<field::Error>, ApiError> {
-    if !rules::has_rules(schema) {
+    if !rules::any_applies(schema, new, old) {
         return Ok(rules::validate_object(schema, new, old, part));
     }
     let (schema, new, old) = (schema.clone(), new.clone(), old.cloned());

@@ -95,6 +95,20 @@ pub(crate) fn set_at(value: &mut Value, path: &str, key: &str, new: impl Into<Va
     }
 }
 
+/// Makes all fields of an object what they are in `from`, but for those of `keep`, of which nulls go. What is the same already
+/// is not copied: of a large object mostly all.
+pub(crate) fn restore(value: &mut Value, from: &Value, keep: &[&str]) {
+    let (Some(map), Some(wanted)) = (value.as_object_mut(), from.as_object()) else { return };
+    map.retain(
+        |key, value| if keep.contains(&key.as_str()) { !value.is_null() } else { wanted.contains_key(key) },
+    );
+    for (key, field) in wanted {
+        if !keep.contains(&key.as_str()) && map.get(key) != Some(field) {
+            map.insert(key.clone(), field.clone());
+        }
+    }
+}
+
 /// Sets or, for null, removes a top-level field.
 pub(crate) fn put(value: &mut Value, key: &str, new: &Value) {
     if let Some(map) = value.as_object_mut() {
@@ -118,4 +132,28 @@ pub(crate) fn remove_at(value: &mut Value, path: &str, key: &str) -> Option<Valu
 /// A field path from its dotted text.
 pub(crate) fn path(dotted: &str) -> Path {
     dotted.split('.').fold(Path::root(), |path, key| path.child(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// AS-043: a write to a part of an object leaves the rest as it was.
+    #[test]
+    fn as_043_the_rest_is_as_it_was() {
+        let old =
+            json!({"kind": "Boat", "spec": {"sails": 2}, "status": {"wet": true}, "metadata": {"name": "a"}});
+        let sent =
+            json!({"kind": "Boat", "spec": {"sails": 3}, "status": {"wet": false}, "more": 1, "gone": null});
+        let mut new = sent.clone();
+        restore(&mut new, &old, &["status", "gone"]);
+        assert_eq!(
+            new,
+            json!({"kind": "Boat", "spec": {"sails": 2}, "status": {"wet": false}, "metadata": {"name": "a"}})
+        );
+        let mut new = json!({"status": null});
+        restore(&mut new, &json!({"status": 1}), &["status"]);
+        assert_eq!(new, json!({}));
+    }
 }

@@ -60,9 +60,15 @@ pub(crate) fn functions() -> Context<'static> {
     Context::default().with_all()
 }
 
-/// Whether the type has any rules.
-pub fn has_rules(schema: &Schema) -> bool {
+fn has_rules(schema: &Schema) -> bool {
     !compiled(schema).rules.is_empty()
+}
+
+/// Whether any rule has something to look at: what it is about is there and, on updates, differs, or the rule is about
+/// changes. A walk over what can have rules, far cheaper than a run of one.
+pub fn any_applies(schema: &Schema, new: &Value, old: Option<&Value>) -> bool {
+    let compiled = compiled(schema);
+    !compiled.rules.is_empty() && compiled.applies(schema.graph(), schema.id(), new, old)
 }
 
 /// Evaluates the rules of a custom resource, or of a part of one. `old` on updates only: rules about changes run, and
@@ -118,6 +124,35 @@ pub fn validate_object(
     }
     errors.extend(validate_at(schema, new, old, &prefix.map_or_else(Path::root, Path::field)));
     errors
+}
+
+impl Compiled {
+    fn applies(&self, graph: &Graph, id: Id, value: &Value, old: Option<&Value>) -> bool {
+        let (id, node) = graph.resolve(id);
+        if value.is_null() || self.reaches.get(id as usize) != Some(&true) {
+            return false;
+        }
+        let runs = |rule: &CompiledRule| match &rule.rule {
+            Ok(expression) if expression.uses_old() => old.is_some() || rule.source.optional_old_self,
+            Ok(_) => old != Some(value),
+            // It is told each time.
+            Err(_) => true,
+        };
+        if self.rules.get(&id).is_some_and(|rules| rules.iter().any(runs)) {
+            return true;
+        }
+        match value {
+            Value::Object(map) => map.iter().any(|(key, one)| {
+                let below = node.field(key).map(|field| field.node).or(node.additional);
+                below.is_some_and(|id| self.applies(graph, id, one, old.and_then(|old| old.get(key))))
+            }),
+            Value::Array(items) => items.iter().enumerate().any(|(index, item)| {
+                let before = old.and_then(|old| crate::schema::correlate(graph, id, index, item, old));
+                node.items.is_some_and(|element| self.applies(graph, element, item, before))
+            }),
+            _ => false,
+        }
+    }
 }
 
 fn compiled(schema: &Schema) -> Arc<Compiled> {

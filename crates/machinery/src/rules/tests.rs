@@ -239,3 +239,24 @@ fn as_044_rules_that_are_none() {
             .ends_with("oldSelf cannot be used on the uncorrelatable portion of the schema within S.items")
     );
 }
+
+/// AS-045: whether a rule has anything to look at is known before any runs, and agrees with what running them would do.
+#[test]
+fn as_045_rules_that_have_nothing_to_look_at() {
+    let schema = widget(json!({"type": "object", "properties": {
+        "plain": {"type": "string"},
+        "ruled": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a"], "items":
+            {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}, "x-kubernetes-validations": [{"rule": "self.a > 1"}]}},
+        "fixed": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}}}));
+    let applies =
+        |new: Value, old: Option<Value>| any_applies(&schema, &object(new), old.map(object).as_ref());
+    assert!(!applies(json!({"plain": "x"}), None), "nothing with a rule is there");
+    assert!(!applies(json!({"ruled": []}), None));
+    assert!(applies(json!({"ruled": [{"a": 2}]}), None));
+    assert!(!applies(json!({"ruled": [{"a": 2}]}), Some(json!({"ruled": [{"a": 2}]}))), "unchanged");
+    assert!(applies(json!({"ruled": [{"a": 2}, {"a": 0}]}), Some(json!({"ruled": [{"a": 2}]}))));
+    assert!(!applies(json!({"fixed": "x"}), None), "no change to judge");
+    assert!(applies(json!({"fixed": "x"}), Some(json!({"fixed": "x"}))));
+    let plain = Schema::structural(&json!({"type": "object"}), "golden.test", "v1", "Widget").unwrap();
+    assert!(!any_applies(&plain, &object(json!({"ruled": [1]})), None));
+}

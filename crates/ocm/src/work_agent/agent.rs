@@ -279,7 +279,9 @@ impl Agent {
     }
 
     /// OCM-073: a change of spec or labels, the start of a deletion, a lost finalizer, completion. Nothing else is work.
-    fn note_work(&self, work: ManifestWork) {
+    fn note_work(&self, mut work: ManifestWork) {
+        // As large as the work itself, and of no use here.
+        work.metadata.managed_fields = None;
         let name = work.metadata.name.clone().unwrap_or_default();
         let essence = |w: &ManifestWork| {
             let m = &w.metadata;
@@ -342,7 +344,8 @@ impl Agent {
     }
 
     /// A deletion by an admin, or one that an earlier life left behind (OCM-095, OCM-096).
-    fn note_applied(&self, applied: AppliedManifestWork) {
+    fn note_applied(&self, mut applied: AppliedManifestWork) {
+        applied.metadata.managed_fields = None;
         let name = applied.metadata.name.clone().unwrap_or_default();
         let deleting = applied.metadata.deletion_timestamp.is_some();
         let of_this_hub = self.is_of_this_hub(&applied);
@@ -508,7 +511,8 @@ impl Agent {
         format!("{}-{name}", self.hash)
     }
 
-    pub(crate) fn remember_applied(&self, applied: AppliedManifestWork) -> Arc<AppliedManifestWork> {
+    pub(crate) fn remember_applied(&self, mut applied: AppliedManifestWork) -> Arc<AppliedManifestWork> {
+        applied.metadata.managed_fields = None;
         let applied = Arc::new(applied);
         let name = applied.metadata.name.clone().unwrap_or_default();
         let old = self.applied.lock().insert(name, applied.clone());

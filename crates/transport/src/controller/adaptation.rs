@@ -8,6 +8,7 @@ use runtime::{
     feed::{Change, Source, follow},
     rest::is_not_found,
 };
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -70,7 +71,7 @@ impl Controller {
         let list = |lines: Vec<String>| if lines.is_empty() { Value::Null } else { json!(lines) };
         let patch = json!({"metadata": {"uid": uid}, "status": {"observedGeneration": status.observed_generation,
             "errors": list(status.errors), "warnings": list(status.warnings)}});
-        match self.wds.merge_status::<Value>(&transforms(), "", name, &patch).await {
+        match self.wds.merge_status::<IgnoredAny>(&transforms(), "", name, &patch).await {
             Ok(_) => Ok(()),
             // Gone: its own event will tell. One of the same name that was made anew refuses, too; by the next try it is known.
             Err(error) if is_not_found(&error) => Ok(()),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use apis::{constants::BINDING_FINALIZER, control::Binding};
 use futures::{StreamExt, stream};
 use runtime::rest::{is_not_found, message_of};
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::{Controller, Memory, Reported, SyncError, bindings, deliver::Outcome};
@@ -204,7 +205,7 @@ impl Controller {
         let patch = json!({"metadata": {"uid": binding.metadata.uid},
             "status": {"observedGeneration": generation, "errors": errors}});
         let name = binding.metadata.name.clone().unwrap_or_default();
-        match self.wds.merge_status::<Value>(&bindings(), "", &name, &patch).await {
+        match self.wds.merge_status::<IgnoredAny>(&bindings(), "", &name, &patch).await {
             Ok(_) => {
                 memory.reported = Some(wanted);
                 Ok(())
