@@ -3,6 +3,7 @@
 use http::Method;
 use percent_encoding::percent_decode_str;
 
+use crate::authz::Attributes;
 use crate::request::Query;
 
 /// A parsed request line.
@@ -30,6 +31,21 @@ pub struct RequestInfo {
 }
 
 impl RequestInfo {
+    /// What authorization decides on.
+    pub(crate) fn attributes(&self) -> Attributes<'_> {
+        Attributes {
+            verb: &self.verb,
+            group: &self.group,
+            version: &self.version,
+            resource: &self.resource,
+            subresource: &self.subresource,
+            namespace: &self.namespace,
+            name: &self.name,
+            path: &self.path,
+            resource_request: self.is_resource,
+        }
+    }
+
     /// Parses a request line; `path` is as sent, percent-encoded.
     pub fn parse(method: &Method, path: &str, query: &Query) -> Self {
         let path = percent_decode_str(path).decode_utf8_lossy().into_owned();

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::Admission;
 use crate::authn::{self, Authenticator};
-use crate::authz::{Attributes, Authorizer};
+use crate::authz::Authorizer;
 use crate::catalog::Catalog;
 use crate::codec::negotiate::{self, Endpoint};
 use crate::crd::{self, Follower, Following};
@@ -271,7 +271,7 @@ impl ApiServer {
         let config = &self.shared.config;
         let lookup = LiveLookup(&config.store);
         let mut user = config.authenticator.authenticate(parts, &lookup)?;
-        let attributes = attributes(info);
+        let attributes = info.attributes();
         if let Some(other) = authn::impersonate(&parts.headers, &user, &attributes, &config.authorizer)? {
             user = other;
         }
@@ -470,20 +470,6 @@ fn is_known(path: &str) -> bool {
         path,
         "" | "/api" | "/apis" | "/version" | "/api/v1" | "/metrics" | "/openapi/v2" | "/openapi/v3"
     )
-}
-
-fn attributes(info: &RequestInfo) -> Attributes<'_> {
-    Attributes {
-        verb: &info.verb,
-        group: &info.group,
-        version: &info.version,
-        resource: &info.resource,
-        subresource: &info.subresource,
-        namespace: &info.namespace,
-        name: &info.name,
-        path: &info.path,
-        resource_request: info.is_resource,
-    }
 }
 
 /// The client's `timeout` parameter, a Go duration, at most the server's own.

@@ -218,6 +218,58 @@ async fn as_025_stopping_the_server_ends_watches() {
     assert_eq!(stream.brief().await, "end");
 }
 
+/// AS-063, AS-025: a watch shows nothing of what its user may not see any more, and ends then, whether a binding went or a role
+/// says less; changes that leave him the right do not disturb it, nor do those of others' rights.
+#[tokio::test]
+async fn as_063_a_watch_ends_with_the_right_to_it() {
+    const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/t";
+    let s = TestServer::start_with_roles().await;
+    let rules = |verbs: Value| json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]);
+    let seeing = rules(json!(["list", "watch"]));
+    s.post(&format!("{RBAC}/roles"), json!({"metadata": {"name": "r"}, "rules": seeing})).await.expect(201);
+    for (name, user) in [("one", "bob"), ("two", "bob"), ("three", "eve")] {
+        let subjects = json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]);
+        let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"});
+        let binding = json!({"metadata": {"name": name}, "roleRef": role, "subjects": subjects});
+        s.post(&format!("{RBAC}/rolebindings"), binding).await.expect(201);
+    }
+    let (bob, eve) = ([("impersonate-user", "bob")], [("impersonate-user", "eve")]);
+    let path = format!("{CM}?watch=1");
+    let (mut bobs, mut eves) = (s.watch_as(&path, &bob).await, s.watch_as(&path, &eve).await);
+    let mut masters = s.watch(&path).await;
+    let make = async |name: &str| drop(s.post(CM, cm(name, json!({}))).await.expect(201));
+    make("a").await;
+    for stream in [&mut bobs, &mut eves, &mut masters] {
+        assert_eq!(stream.brief().await, "ADDED a");
+    }
+    // He has it twice.
+    s.delete(&format!("{RBAC}/rolebindings/one")).await.expect(200);
+    make("b").await;
+    for stream in [&mut bobs, &mut eves, &mut masters] {
+        assert_eq!(stream.brief().await, "ADDED b");
+    }
+    s.delete(&format!("{RBAC}/rolebindings/two")).await.expect(200);
+    make("c").await;
+    assert_eq!(bobs.brief().await, "end");
+    for stream in [&mut eves, &mut masters] {
+        assert_eq!(stream.brief().await, "ADDED c");
+    }
+    let now = async |verbs: Value| {
+        let patch = json!({"rules": rules(verbs)});
+        s.patch("merge", &format!("{RBAC}/roles/r"), patch).await.expect(200);
+    };
+    now(json!(["watch"])).await;
+    make("d").await;
+    for stream in [&mut eves, &mut masters] {
+        assert_eq!(stream.brief().await, "ADDED d");
+    }
+    now(json!(["list"])).await;
+    make("e").await;
+    assert_eq!((eves.brief().await.as_str(), masters.brief().await.as_str()), ("end", "ADDED e"));
+    let again = s.send("GET", &path, &eve, "").await;
+    assert_eq!(again.status, 403, "{}", again.text);
+}
+
 /// AS-029: gzip.
 #[tokio::test]
 async fn as_a_022_large_lists_are_compressed_when_asked() {

@@ -1,5 +1,7 @@
 //! Requests for any resource as plain JSON: for components that learn at run time what they handle.
 
+use std::borrow::Cow;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Client, Error,
@@ -12,6 +14,7 @@ use kube::{
         request::Request,
     },
 };
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -37,12 +40,57 @@ impl Gvr {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// Path of the collection. An empty namespace means all namespaces, or a cluster-scoped resource.
+    /// Path of the collection. An empty namespace means all namespaces, or a cluster-scoped resource. Whatever the texts
+    /// are, they are parts of the path and nothing more.
     pub fn path(&self, namespace: &str) -> String {
-        let root = if self.group.is_empty() { "api" } else { "apis" };
-        let place = if namespace.is_empty() { String::new() } else { format!("namespaces/{namespace}/") };
-        format!("/{root}/{}/{place}{}", self.api_version(), self.plural)
+        let mut path =
+            if self.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", part(&self.group)) };
+        path = format!("{path}/{}/", part(&self.version));
+        if !namespace.is_empty() {
+            path = format!("{path}namespaces/{}/", part(namespace));
+        }
+        path + &part(&self.plural)
     }
+
+    /// A request about the collection, if servers would take the texts for what they are (see [`checked`]).
+    fn request(&self, namespace: &str) -> Result<Request, Error> {
+        for text in [&self.group, &self.version, &self.plural] {
+            checked("resource", text)?;
+        }
+        checked("namespace", namespace)?;
+        Ok(Request::new(self.path(namespace)))
+    }
+}
+
+/// What a part of a path may consist of as it is; the rest is escaped.
+const PLAIN: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':').remove(b'@');
+
+fn part(text: &str) -> Cow<'_, str> {
+    utf8_percent_encode(text, PLAIN).into()
+}
+
+/// Refuses what Kubernetes' own clients refuse: servers undo escapes before they look for slashes, so a name with one would
+/// be an address of something else, to which other rights apply.
+fn checked<'t>(what: &str, text: &'t str) -> Result<&'t str, Error> {
+    let wrong = match text {
+        "." | ".." => format!("may not be '{text}'"),
+        _ => match text.chars().find(|c| matches!(c, '/' | '%')) {
+            Some(found) => format!("may not contain '{found}'"),
+            None => return Ok(text),
+        },
+    };
+    Err(Error::Api(Box::new(Status {
+        code: 400,
+        reason: "BadRequest".into(),
+        message: format!("invalid {what} {text:?}: [{wrong}]"),
+        ..Status::default()
+    })))
+}
+
+/// A name as it goes into a path.
+fn named(name: &str) -> Result<Cow<'_, str>, Error> {
+    checked("resource name", name).map(part)
 }
 
 /// How a DELETE is to be done.
@@ -87,17 +135,20 @@ impl Rest {
 
     /// One object.
     pub async fn get<T: DeserializeOwned>(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<T, Error> {
-        let request = Request::new(gvr.path(namespace)).get(name, &GetParams::default());
+        let request = gvr.request(namespace)?.get(&named(name)?, &GetParams::default());
         self.client.request(request.map_err(Error::BuildRequest)?).await
     }
 
-    /// One object, or `None` when the server says that this object does not exist.
+    /// One object, or `None` when the server says that this object does not exist, or there can't be one by this name.
     pub async fn find<T: DeserializeOwned>(
         &self,
         gvr: &Gvr,
         namespace: &str,
         name: &str,
     ) -> Result<Option<T>, Error> {
+        if checked("namespace", namespace).and(checked("resource name", name)).is_err() {
+            return Ok(None);
+        }
         match self.get(gvr, namespace, name).await {
             Ok(object) => Ok(Some(object)),
             Err(error) if is_object_missing(&error, name) => Ok(None),
@@ -116,7 +167,7 @@ impl Rest {
         if !labels.is_empty() {
             params = params.labels(labels);
         }
-        let request = Request::new(gvr.path(namespace)).list(&params);
+        let request = gvr.request(namespace)?.list(&params);
         self.client.request(request.map_err(Error::BuildRequest)?).await
     }
 
@@ -130,7 +181,7 @@ impl Rest {
         let mut params = ListParams::default().labels(labels).limit(500);
         let mut found = Vec::new();
         loop {
-            let request = Request::new(gvr.path(namespace)).list_metadata(&params);
+            let request = gvr.request(namespace)?.list_metadata(&params);
             let page: ObjectList<PartialObjectMeta> =
                 self.client.request(request.map_err(Error::BuildRequest)?).await?;
             found.extend(page.items.into_iter().map(|item| item.metadata));
@@ -148,7 +199,7 @@ impl Rest {
         namespace: &str,
         body: Vec<u8>,
     ) -> Result<T, Error> {
-        let request = Request::new(gvr.path(namespace)).create(&self.post_params(), body);
+        let request = gvr.request(namespace)?.create(&self.post_params(), body);
         self.client.request(request.map_err(Error::BuildRequest)?).await
     }
 
@@ -160,7 +211,7 @@ impl Rest {
         name: &str,
         body: Vec<u8>,
     ) -> Result<T, Error> {
-        let request = Request::new(gvr.path(namespace)).replace(name, &self.post_params(), body);
+        let request = gvr.request(namespace)?.replace(&named(name)?, &self.post_params(), body);
         self.client.request(request.map_err(Error::BuildRequest)?).await
     }
 
@@ -173,7 +224,7 @@ impl Rest {
         body: Vec<u8>,
     ) -> Result<T, Error> {
         let request =
-            Request::new(gvr.path(namespace)).replace_subresource("status", name, &self.post_params(), body);
+            gvr.request(namespace)?.replace_subresource("status", &named(name)?, &self.post_params(), body);
         self.client.request(request.map_err(Error::BuildRequest)?).await
     }
 
@@ -186,7 +237,7 @@ impl Rest {
         patch: &Value,
     ) -> Result<T, Error> {
         let request =
-            Request::new(gvr.path(namespace)).patch(name, &self.patch_params(), &Patch::Merge(patch));
+            gvr.request(namespace)?.patch(&named(name)?, &self.patch_params(), &Patch::Merge(patch));
         self.client.request(request.map_err(Error::BuildRequest)?).await
     }
 
@@ -198,11 +249,8 @@ impl Rest {
         name: &str,
         patch: &impl Serialize,
     ) -> Result<T, Error> {
-        let request = Request::new(gvr.path(namespace)).patch_metadata(
-            name,
-            &self.patch_params(),
-            &Patch::Merge(patch),
-        );
+        let request =
+            gvr.request(namespace)?.patch_metadata(&named(name)?, &self.patch_params(), &Patch::Merge(patch));
         self.client.request(request.map_err(Error::BuildRequest)?).await
     }
 
@@ -214,9 +262,9 @@ impl Rest {
         name: &str,
         patch: &Value,
     ) -> Result<T, Error> {
-        let request = Request::new(gvr.path(namespace)).patch_subresource(
+        let request = gvr.request(namespace)?.patch_subresource(
             "status",
-            name,
+            &named(name)?,
             &self.patch_params(),
             &Patch::Merge(patch),
         );
@@ -232,9 +280,9 @@ impl Rest {
         operations: Value,
     ) -> Result<T, Error> {
         let patch: json_patch::Patch = serde_json::from_value(operations).map_err(Error::SerdeError)?;
-        let request = Request::new(gvr.path(namespace)).patch_subresource(
+        let request = gvr.request(namespace)?.patch_subresource(
             "status",
-            name,
+            &named(name)?,
             &self.patch_params(),
             &Patch::Json::<()>(patch),
         );
@@ -252,7 +300,7 @@ impl Rest {
         force: bool,
     ) -> Result<T, Error> {
         let params = PatchParams { field_manager: Some(manager.into()), force, ..PatchParams::default() };
-        let request = Request::new(gvr.path(namespace)).patch(name, &params, &Patch::Apply(object));
+        let request = gvr.request(namespace)?.patch(&named(name)?, &params, &Patch::Apply(object));
         self.client.request(request.map_err(Error::BuildRequest)?).await
     }
 
@@ -288,7 +336,7 @@ impl Rest {
                 .map(|uid| Preconditions { uid: Some(uid.clone()), resource_version: None }),
             ..DeleteParams::default()
         };
-        let request = Request::new(gvr.path(namespace)).delete(name, &params);
+        let request = gvr.request(namespace)?.delete(&named(name)?, &params);
         let answer: Answer = self.client.request(request.map_err(Error::BuildRequest)?).await?;
         Ok(answer.kind == "Status")
     }
@@ -360,6 +408,30 @@ mod tests {
         for (gvr, namespace, path) in cases {
             assert_eq!(gvr.path(namespace), path);
         }
+    }
+
+    /// OCM-086: a name is one part of a path, or no name: nothing else can be addressed by it.
+    #[test]
+    fn ocm_086_names_address_nothing_else() {
+        let maps = Gvr::new("", "v1", "configmaps");
+        for (name, path) in [
+            ("system:a", Some("system:a")),
+            ("a.b-c", Some("a.b-c")),
+            ("a?dryRun=All", Some("a%3FdryRun%3DAll")),
+            ("a#b c", Some("a%23b%20c")),
+            ("\u{fc}", Some("%C3%BC")),
+            ("a/status", None),
+            ("a%2fstatus", None),
+            (".", None),
+            ("..", None),
+        ] {
+            assert_eq!(super::named(name).ok().as_deref(), path, "{name}");
+            assert_eq!(maps.request(name).is_ok(), path.is_some(), "{name}");
+        }
+        let refused = super::named("a/b").expect_err("no name");
+        assert_eq!(super::message_of(&refused), "invalid resource name \"a/b\": [may not contain '/']");
+        assert_eq!(maps.path("a/b?c"), "/api/v1/namespaces/a%2Fb%3Fc/configmaps");
+        assert!(maps.request("").is_ok());
     }
 
     #[test]

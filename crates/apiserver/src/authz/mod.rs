@@ -92,6 +92,15 @@ impl Authorizer {
         }
     }
 
+    /// A number that is another one once something has changed that decisions are made of; it does not for those who may
+    /// do everything.
+    pub(crate) fn changes(&self, user: &UserInfo) -> u64 {
+        match &self.mode {
+            Mode::Rbac(rbac) if !user.in_group(MASTERS) => rbac.changes(),
+            _ => 0,
+        }
+    }
+
     /// `Ok` or the 403 answer.
     pub fn authorize(&self, user: &UserInfo, attributes: &Attributes<'_>) -> Result<(), ApiError> {
         if self.allows(user, attributes) {

@@ -32,10 +32,10 @@ struct Collections {
     role_bindings: Collection,
 }
 
-/// Bindings, and what they were read from: ClusterRoleBindings, RoleBindings.
+/// Bindings, and what they were read from: ClusterRoleBindings, RoleBindings; ClusterRoles and Roles beside them.
 #[derive(Default)]
 struct Indexed {
-    views: Option<[View; 2]>,
+    views: Option<[View; 4]>,
     bindings: Index,
 }
 
@@ -48,6 +48,8 @@ pub(super) struct Rbac {
     index: RwLock<Indexed>,
     /// Revision of the space at which `index` was last seen to be current. Written with `index` locked.
     checked: AtomicU64,
+    /// Grows when a role or binding was seen to have changed. Written with `index` locked.
+    changes: AtomicU64,
     roles: RwLock<HashMap<RoleId, Cached>>,
 }
 
@@ -70,6 +72,7 @@ impl Rbac {
             },
             index: RwLock::default(),
             checked: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
             roles: RwLock::default(),
         }
     }
@@ -85,8 +88,18 @@ impl Rbac {
         let checked = Revision(self.checked.load(Ordering::Acquire));
         let c = &self.collections;
         let bindings = [&c.cluster_role_bindings, &c.role_bindings];
-        let views = bindings.map(|collection| snapshot.view(collection));
-        if index.views.as_ref().is_some_and(|old| old.iter().zip(&views).all(|(old, new)| old.same(new))) {
+        let views = [bindings[0], bindings[1], &c.cluster_roles, &c.roles].map(|of| snapshot.view(of));
+        let same = |part: std::ops::Range<usize>| {
+            index.views.as_ref().is_some_and(|old| {
+                old.iter().zip(&views).skip(part.start).take(part.len()).all(|(old, new)| old.same(new))
+            })
+        };
+        let (same_bindings, same_roles) = (same(0..2), same(2..4));
+        if !(same_bindings && same_roles) {
+            self.changes.fetch_add(1, Ordering::AcqRel);
+        }
+        if same_bindings {
+            index.views = Some(views);
             self.checked.store(snapshot.revision().0, Ordering::Release);
             return;
         }
@@ -96,11 +109,18 @@ impl Rbac {
             Some(Ok(events)) => events.iter().for_each(|event| index.bindings.apply(event)),
             // At first, and when so much has happened since that it is not remembered.
             None | Some(Err(_)) => {
-                index.bindings = Index::build(views.iter().flat_map(|view| view.iter(None, None)));
+                let read = views.iter().take(bindings.len());
+                index.bindings = Index::build(read.flat_map(|view| view.iter(None, None)));
             }
         }
         index.views = Some(views);
         self.checked.store(snapshot.revision().0, Ordering::Release);
+    }
+
+    /// A number that is another one once a role or binding has changed. Costs a comparison where nothing was written.
+    pub(super) fn changes(&self) -> u64 {
+        self.follow(&self.store.snapshot());
+        self.changes.load(Ordering::Acquire)
     }
 
     fn rules(&self, snapshot: &Snapshot, binding: &Binding) -> Option<Arc<[Rule]>> {

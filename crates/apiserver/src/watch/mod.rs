@@ -1,6 +1,8 @@
 //! The event stream of one watch: stored bytes in frames, made when the connection wants them.
 //!
 //! Nothing is buffered for a slow reader: it falls behind in the store's ring, and is cut when the ring has moved on.
+//!
+//! A watch ends when whoever opened it may not watch any more, at the latest before the next thing that it would show.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,13 +14,16 @@ use store::{Collection, Entry, Event, EventKind, Only, Revision, Scope, StoreErr
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use crate::authz::Authorizer;
 use crate::codec::protobuf;
 use crate::encode;
 use crate::error::ApiError;
 use crate::handlers::list::Selection;
 use crate::handlers::store_access::key_of;
 use crate::handlers::{Cx, Presenter, output};
+use crate::identity::UserInfo;
 use crate::metrics::{Labels, Watching};
+use crate::path::RequestInfo;
 use crate::request::ListOptions;
 use crate::table::{self, IncludeObject};
 
@@ -67,6 +72,7 @@ pub(crate) struct Stream {
     columns_sent: bool,
     ended: bool,
     counted: Watching,
+    access: Access,
 }
 
 impl Stream {
@@ -119,6 +125,7 @@ impl Stream {
             columns_sent: false,
             ended: false,
             counted: cx.shared.metrics.watch(Labels::of(cx.info, cx.catalog), cx.descriptor),
+            access: Access::of(cx),
         }
     }
 
@@ -144,11 +151,18 @@ impl Stream {
             self.ended = true;
             return Some(error_frame(&error, self.protobuf));
         }
+        if !self.access.holds() {
+            return None;
+        }
         if let Some(chunk) = self.initial_chunk() {
             return Some(chunk);
         }
         loop {
-            match self.wait().await {
+            let wake = self.wait().await;
+            if !self.access.holds() {
+                return None;
+            }
+            match wake {
                 Wake::Event(event) => {
                     let mut out = Vec::new();
                     self.write(&event, &mut out);
@@ -399,4 +413,30 @@ async fn definition_changed(definition: &mut Option<(String, Watch)>) {
 fn spec(entry: &Entry) -> Option<Value> {
     let mut value: Value = serde_json::from_slice(&entry.value).ok()?;
     value.get_mut("spec").map(Value::take)
+}
+
+/// The right to a watch, asked for again when roles or bindings have changed: a comparison for each chunk, and a decision
+/// for each change of them, however many watches there are.
+struct Access {
+    authorizer: Authorizer,
+    user: UserInfo,
+    info: RequestInfo,
+    /// What [`Authorizer::changes`] was before it was found to hold.
+    seen: Option<u64>,
+}
+
+impl Access {
+    fn of(cx: &Cx<'_>) -> Self {
+        let authorizer = cx.shared.config.authorizer.clone();
+        Self { authorizer, user: cx.user.clone(), info: cx.info.clone(), seen: None }
+    }
+
+    fn holds(&mut self) -> bool {
+        let now = self.authorizer.changes(&self.user);
+        if self.seen == Some(now) {
+            return true;
+        }
+        self.seen = Some(now);
+        self.authorizer.allows(&self.user, &self.info.attributes())
+    }
 }

@@ -95,44 +95,47 @@ fn format_cost(value: &Cel) -> u64 {
 /// All functions of rules, and those that [`rewrite`] puts in.
 pub(crate) fn environment() -> &'static Context<'static> {
     static ENVIRONMENT: OnceLock<Context<'static>> = OnceLock::new();
-    ENVIRONMENT.get_or_init(|| {
-        let mut context = crate::rules::functions();
-        context.add_function("@pay", |value: Cel| {
-            let cost = size(&value);
-            paid(value, cost)
-        });
-        context.add_function("@paySquare", |value: Cel| {
-            let cost = size(&value);
-            paid(value, cost.saturating_mul(cost))
-        });
-        context.add_function("@payRegex", |value: Cel| {
-            let cost = regex_cost(&value);
-            paid(value, cost)
-        });
-        context.add_function("@payFormat", |value: Cel| {
-            let cost = format_cost(&value);
-            paid(value, cost)
-        });
-        context.add_function("@payCount", |value: Cel| {
-            let cost = if let Cel::Int(count) = value { u64::try_from(count).unwrap_or(0) } else { 1 };
-            paid(value, cost)
-        });
-        context.add_function("@step", |weight: i64, item: Cel, step: Cel| {
-            let cost = weight.unsigned_abs() + size(&item) + size(&step);
-            paid(step, cost)
-        });
-        context.add_function("@equals", |left: Cel, right: Cel| -> Result<bool, ExecutionError> {
-            pay(size(&left).min(size(&right)))?;
-            Ok(left == right)
-        });
-        context.add_function("@differs", |left: Cel, right: Cel| -> Result<bool, ExecutionError> {
-            pay(size(&left).min(size(&right)))?;
-            Ok(left != right)
-        });
-        context.add_function("replace", replace);
-        context.add_function("join", join);
-        context
-    })
+    ENVIRONMENT.get_or_init(own_environment)
+}
+
+/// The same, to be added to.
+pub(crate) fn own_environment() -> Context<'static> {
+    let mut context = crate::rules::functions();
+    context.add_function("@pay", |value: Cel| {
+        let cost = size(&value);
+        paid(value, cost)
+    });
+    context.add_function("@paySquare", |value: Cel| {
+        let cost = size(&value);
+        paid(value, cost.saturating_mul(cost))
+    });
+    context.add_function("@payRegex", |value: Cel| {
+        let cost = regex_cost(&value);
+        paid(value, cost)
+    });
+    context.add_function("@payFormat", |value: Cel| {
+        let cost = format_cost(&value);
+        paid(value, cost)
+    });
+    context.add_function("@payCount", |value: Cel| {
+        let cost = if let Cel::Int(count) = value { u64::try_from(count).unwrap_or(0) } else { 1 };
+        paid(value, cost)
+    });
+    context.add_function("@step", |weight: i64, item: Cel, step: Cel| {
+        let cost = weight.unsigned_abs() + size(&item) + size(&step);
+        paid(step, cost)
+    });
+    context.add_function("@equals", |left: Cel, right: Cel| -> Result<bool, ExecutionError> {
+        pay(size(&left).min(size(&right)))?;
+        Ok(left == right)
+    });
+    context.add_function("@differs", |left: Cel, right: Cel| -> Result<bool, ExecutionError> {
+        pay(size(&left).min(size(&right)))?;
+        Ok(left != right)
+    });
+    context.add_function("replace", replace);
+    context.add_function("join", join);
+    context
 }
 
 /// As Kubernetes' own, whose answer can be larger than all it is given together.

@@ -18,7 +18,7 @@ use std::panic::AssertUnwindSafe;
 use kube_cel::cel::common::ast::IdedExpr;
 use kube_cel::cel::{Context, ExecutionError, Value as Cel};
 
-pub(crate) use meter::{BUDGET, Spent, environment};
+pub(crate) use meter::{BUDGET, Spent, environment, own_environment};
 pub use value::Value;
 
 use crate::rules;
@@ -76,6 +76,11 @@ impl Metered {
     pub(crate) fn new(mut root: IdedExpr, depth: usize) -> Self {
         meter::rewrite(&mut root);
         Self { root, depth }
+    }
+
+    /// How deep it is nested.
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
     }
 
     /// Runs it in a scope below [`environment`], for at most `budget`.

@@ -1,6 +1,6 @@
 //! Compiled rules, and what is known of them without running them.
 
-use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
+use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr};
 use kube_cel::cel::{Context, Program};
 
 use super::unary::without_pairs;
@@ -55,14 +55,6 @@ pub(super) struct Expression {
 #[derive(Debug, Default)]
 struct Facts {
     uses_old: bool,
-    /// Nodes of the expression.
-    size: u64,
-    /// How deep its loops are nested.
-    loops: u32,
-    /// The longest list that it spells out.
-    literal: u64,
-    /// It makes lists out of texts.
-    splits: bool,
 }
 
 impl Expression {
@@ -73,19 +65,23 @@ impl Expression {
 
     /// An expression over these variables.
     pub(super) fn compile_over(source: &str, variables: &[&str]) -> Result<Self, String> {
-        let program = guarded(source, |source| Program::compile(source).map_err(|e| e.to_string()))
-            .map_err(|e| format!("compilation failed: {e}"))?;
-        let mut facts = Facts { literal: 1, ..Facts::default() };
-        let mut scope = variables.iter().map(|name| (*name).to_owned()).collect();
-        let unknown = facts.scan(&program.expression().expr, 0, &mut scope);
+        // All that goes through it calls itself as deep as it is nested.
+        let read = |source: &str| {
+            let program = Program::compile(source).map_err(|e| e.to_string())?;
+            let mut facts = Facts::default();
+            let mut scope = variables.iter().map(|name| (*name).to_owned()).collect();
+            let unknown = facts.scan(&program.expression().expr, &mut scope);
+            let depth = depth(&program.expression().expr);
+            let metered = Metered::new(program.expression().clone(), depth);
+            Ok((Self { program, metered, facts }, unknown))
+        };
+        let (this, unknown) = guarded(source, read).map_err(|e| format!("compilation failed: {e}"))?;
         if let Some(name) = unknown {
             return Err(format!(
                 "compilation failed: ERROR: <input>:1:1: undeclared reference to '{name}' (in container '')\n | {source}\n | ^"
             ));
         }
-        let depth = depth(&program.expression().expr);
-        let metered = Metered::new(program.expression().clone(), depth);
-        Ok(Self { program, metered, facts })
+        Ok(this)
     }
 
     /// Runs it in a scope below [`crate::cel::environment`], for at most `budget`.
@@ -93,19 +89,14 @@ impl Expression {
         self.metered.run(context, budget)
     }
 
+    /// How deep it is nested; operators in a row are, too.
+    pub(super) fn depth(&self) -> usize {
+        self.metered.depth()
+    }
+
     /// It asks for the former value.
     pub(super) fn uses_old(&self) -> bool {
         self.facts.uses_old
-    }
-
-    /// The length of texts counts, as it makes lists of them.
-    pub(super) fn splits(&self) -> bool {
-        self.facts.splits
-    }
-
-    /// An upper bound of the work of one run over a value whose widest part is this wide.
-    pub(super) fn cost(&self, width: u64) -> u64 {
-        self.facts.size.saturating_mul(width.max(self.facts.literal).saturating_pow(self.facts.loops))
     }
 
     /// The first field that a rule asks of `self` and that no object of this type can have.
@@ -117,12 +108,10 @@ impl Expression {
 }
 
 impl Facts {
-    /// Counts, and finds the first variable that nobody declared.
-    fn scan(&mut self, expr: &Expr, loops: u32, scope: &mut Vec<String>) -> Option<String> {
-        self.size += 1;
-        self.loops = self.loops.max(loops);
-        let all = |this: &mut Self, list: &[IdedExpr], loops: u32, scope: &mut Vec<String>| {
-            list.iter().find_map(|one| this.scan(&one.expr, loops, scope))
+    /// Looks at all, and finds the first variable that nobody declared.
+    fn scan(&mut self, expr: &Expr, scope: &mut Vec<String>) -> Option<String> {
+        let all = |this: &mut Self, list: &[IdedExpr], scope: &mut Vec<String>| {
+            list.iter().find_map(|one| this.scan(&one.expr, scope))
         };
         match expr {
             Expr::Unspecified => None,
@@ -131,48 +120,35 @@ impl Facts {
                 let known = scope.contains(name) || name.starts_with('@') || NAMES.contains(&name.as_str());
                 (!known).then(|| name.clone())
             }
-            Expr::Literal(LiteralValue::String(text)) => {
-                self.literal = self.literal.max(text.inner().len() as u64 / 10);
-                None
-            }
             Expr::Literal(_) => None,
-            Expr::Select(select) => self.scan(&select.operand.expr, loops, scope),
+            Expr::Select(select) => self.scan(&select.operand.expr, scope),
             Expr::Call(call) => {
-                self.splits |= matches!(call.func_name.as_str(), "split" | "findAll" | "range");
                 let target = call.target.as_ref();
                 // `optional.of`, `math.abs`: the target is a name, not a variable.
                 let namespace =
                     target.is_some_and(|t| matches!(&t.expr, Expr::Ident(n) if NAMES.contains(&n.as_str())));
-                let found =
-                    if namespace { None } else { target.and_then(|t| self.scan(&t.expr, loops, scope)) };
-                found.or_else(|| all(self, &call.args, loops, scope))
+                let found = if namespace { None } else { target.and_then(|t| self.scan(&t.expr, scope)) };
+                found.or_else(|| all(self, &call.args, scope))
             }
-            Expr::List(list) => {
-                self.literal = self.literal.max(list.elements.len() as u64);
-                all(self, &list.elements, loops, scope)
-            }
-            Expr::Map(map) => {
-                self.literal = self.literal.max(map.entries.len() as u64);
-                map.entries.iter().find_map(|entry| match &entry.expr {
-                    EntryExpr::MapEntry(entry) => {
-                        let key = self.scan(&entry.key.expr, loops, scope);
-                        key.or_else(|| self.scan(&entry.value.expr, loops, scope))
-                    }
-                    EntryExpr::StructField(field) => self.scan(&field.value.expr, loops, scope),
-                })
-            }
+            Expr::List(list) => all(self, &list.elements, scope),
+            Expr::Map(map) => map.entries.iter().find_map(|entry| match &entry.expr {
+                EntryExpr::MapEntry(entry) => {
+                    let key = self.scan(&entry.key.expr, scope);
+                    key.or_else(|| self.scan(&entry.value.expr, scope))
+                }
+                EntryExpr::StructField(field) => self.scan(&field.value.expr, scope),
+            }),
             // There are no types to make values of, and the evaluator can't.
             Expr::Struct(one) => Some(one.type_name.clone()),
             Expr::Comprehension(inner) => {
-                let range = self.scan(&inner.iter_range.expr, loops, scope);
-                let init = range.or_else(|| self.scan(&inner.accu_init.expr, loops, scope));
+                let range = self.scan(&inner.iter_range.expr, scope);
+                let init = range.or_else(|| self.scan(&inner.accu_init.expr, scope));
                 let before = scope.len();
                 scope.push(inner.iter_var.clone());
                 scope.extend(inner.iter_var2.clone());
                 scope.push(inner.accu_var.clone());
                 let parts = [&inner.loop_cond, &inner.loop_step, &inner.result];
-                let found =
-                    init.or_else(|| parts.into_iter().find_map(|p| self.scan(&p.expr, loops + 1, scope)));
+                let found = init.or_else(|| parts.into_iter().find_map(|p| self.scan(&p.expr, scope)));
                 scope.truncate(before);
                 found
             }

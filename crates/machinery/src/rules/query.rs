@@ -2,17 +2,21 @@
 
 use std::sync::OnceLock;
 
-use kube_cel::KubeCelExt as _;
 use kube_cel::cel::objects::Key;
 use kube_cel::cel::{Context, Value as Cel};
 use serde_json::Value;
 
 use super::program::Expression;
 use super::{value, words};
+use crate::cel::own_environment;
 
 /// An expression over named variables.
 #[derive(Debug)]
 pub struct Query(Expression);
+
+/// Expressions that are nested deeper are refused, as by the library that Kubernetes reads them with: the stack of whoever
+/// evaluates them is finite.
+const MAX_DEPTH: usize = 250;
 
 /// What an expression comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,24 +46,28 @@ pub enum QueryError {
 impl Query {
     /// Compiles it; `variables` are all that it may name.
     pub fn compile(source: &str, variables: &[&str]) -> Result<Self, QueryError> {
-        Expression::compile_over(source, variables).map(Self).map_err(QueryError::Compile)
+        let expression = Expression::compile_over(source, variables).map_err(QueryError::Compile)?;
+        if expression.depth() > MAX_DEPTH {
+            let why = format!("compilation failed: expression recursion limit exceeded: {MAX_DEPTH}");
+            return Err(QueryError::Compile(why));
+        }
+        Ok(Self(expression))
     }
 
-    /// Evaluates it. `budget` is the work it may do; what it may have done, by an upper bound taken before it runs, is
-    /// taken off. An expression blocks for as long as it runs.
+    /// Evaluates it. `budget` is the work it may do, counted while it is done; what it did is taken off. Blocks for as long
+    /// as that takes, some second for a million.
     pub fn evaluate(&self, variables: &[(&str, &Value)], budget: &mut u64) -> Result<Answer, QueryError> {
-        let width =
-            variables.iter().map(|(_, v)| value::widest(v, self.0.splits())).max().unwrap_or_default();
-        let cost = self.0.cost(width);
-        if cost > *budget {
-            return Err(QueryError::Budget);
-        }
-        *budget -= cost;
         let mut context = functions().new_inner_scope();
         for (name, one) in variables {
             context.add_variable_from_value(*name, value::plain(one));
         }
-        match self.0.program.execute(&context) {
+        let broken = || QueryError::Evaluate("the expression can't be evaluated".to_owned());
+        let (outcome, spent) = self.0.run(&context, *budget).ok_or_else(broken)?;
+        *budget = budget.saturating_sub(spent.cost);
+        if spent.exhausted {
+            return Err(QueryError::Budget);
+        }
+        match outcome {
             Ok(Cel::Bool(value)) => Ok(Answer::Bool(value)),
             Ok(Cel::String(text)) => Ok(Answer::Text(text.to_string())),
             Ok(Cel::Int(_)) => Ok(Answer::Other("int64")),
@@ -78,7 +86,7 @@ impl Query {
 fn functions() -> &'static Context<'static> {
     static FUNCTIONS: OnceLock<Context<'static>> = OnceLock::new();
     FUNCTIONS.get_or_init(|| {
-        let mut context = Context::default().with_all();
+        let mut context = own_environment();
         context.add_function("hasConditions", |status: Cel| -> bool {
             let Cel::Map(status) = status else { return false };
             let conditions = status.map.get(&Key::String("conditions".to_owned().into()));
@@ -125,5 +133,13 @@ mod tests {
         assert_eq!(ask("object.spec.x == 1", &object), Err(QueryError::Evaluate("no such key: x".into())));
         let wide = json!({"l": vec![0; 1000]});
         assert_eq!(ask("object.l.all(a, object.l.all(b, a == b))", &wide), Err(QueryError::Budget));
+        // However long, it ends with an answer: what is too deep is refused.
+        let sum = |terms: usize| ask(&format!("1{} == {terms}", " + 1".repeat(terms - 1)), &object);
+        assert_eq!(sum(200), Ok(Answer::Bool(true)));
+        assert!(matches!(sum(400), Err(QueryError::Compile(_))));
+        let nested =
+            |depth: usize| ask(&format!("{}object{} == 1", "[".repeat(depth), "]".repeat(depth)), &object);
+        assert!(matches!(nested(50), Ok(Answer::Bool(false)) | Err(QueryError::Evaluate(_))));
+        assert!(matches!(nested(1900), Err(QueryError::Compile(_))));
     }
 }

@@ -151,17 +151,3 @@ pub(super) fn escape(name: &str) -> Option<String> {
     let escaped = name.replace("__", "\u{0}").replace('.', "__dot__").replace('-', "__dash__");
     Some(escaped.replace('/', "__slash__").replace('$', "__dollar__").replace('\u{0}', "__underscores__"))
 }
-
-/// The number of values in a value, and the length of its longest list, map or text: what a rule can loop over.
-pub(super) fn widest(value: &Value, texts: bool) -> u64 {
-    match value {
-        Value::Array(items) => {
-            items.iter().map(|one| widest(one, texts)).max().unwrap_or_default().max(items.len() as u64)
-        }
-        Value::Object(map) => {
-            map.values().map(|one| widest(one, texts)).max().unwrap_or_default().max(map.len() as u64)
-        }
-        Value::String(text) if texts => text.len() as u64,
-        _ => 1,
-    }
-}

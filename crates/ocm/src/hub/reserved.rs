@@ -24,7 +24,7 @@ pub fn reserved(name: &str) -> Option<&'static str> {
 }
 
 /// The whole sentence for users.
-pub(crate) fn complaint(name: &str, why: &str) -> String {
+pub fn complaint(name: &str, why: &str) -> String {
     format!("no cluster may be called {name:?}: {why}")
 }
 

@@ -36,7 +36,7 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    completion,
+    completion::{self, Rules},
     feedback::Raw,
     kinds::Kinds,
     measures::Measures,
@@ -207,6 +207,8 @@ pub(crate) struct Agent {
     pub(crate) applied: Mutex<HashMap<String, Arc<AppliedManifestWork>>>,
     pub(crate) tracker: Mutex<Tracker>,
     pub(crate) setbacks: Mutex<Setbacks<Done>>,
+    /// Compiled rules.
+    pub(crate) rules: Arc<Rules>,
     /// The status of a work as we last wrote it, with the work's UID; we are its only writer (OCM-162).
     statuses: Mutex<HashMap<String, (Option<String>, ManifestWorkStatus)>>,
     /// One of them, by target, is held while it is decided who an object belongs to and that is written: else one work
@@ -242,6 +244,7 @@ impl Agent {
             applied: Mutex::default(),
             tracker: Mutex::default(),
             setbacks: Mutex::default(),
+            rules: Arc::default(),
             statuses: Mutex::default(),
             removals: (0..64).map(|_| tokio::sync::Mutex::default()).collect(),
             clocks: Mutex::default(),

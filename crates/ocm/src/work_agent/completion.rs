@@ -1,18 +1,25 @@
-//! Conditions that users derive from objects by rules, and what they come to for a whole work (OCM-091, OCM-092). Pure.
+//! Conditions that users derive from objects by rules, and what they come to for a whole work (OCM-091, OCM-092). Pure, but
+//! for the thread that [`Rules::judge`] leaves the work to.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use apis::ocm::work::{ConditionRule, ManifestCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use machinery::rules::{Answer, Query};
+use machinery::rules::{Answer, Query, QueryError};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::merge::text;
 
 /// Type of the condition that freezes a manifest or a work.
 pub const COMPLETE: &str = "Complete";
-/// What the rules of one manifest may cost together.
-const BUDGET: u64 = 10_000_000;
+/// What the rules of one manifest may cost together: about a second at the worst.
+const BUDGET: u64 = 1_000_000;
+/// So many compiled expressions are kept, and as many that have not been used for a while.
+const KEPT: usize = 512;
 const EVALUATED: &str = "ConditionRuleEvaluated";
 const EXPRESSION_ERROR: &str = "ConditionRuleExpressionError";
 const INVALID: &str = "ConditionRuleInvalid";
@@ -47,38 +54,142 @@ impl Ruled {
     }
 }
 
-/// Evaluates the rules over a live object.
-pub fn evaluate(rules: &[ConditionRule], object: &Value) -> Vec<Ruled> {
-    let mut budget = BUDGET;
-    rules.iter().filter_map(|rule| one(rule, object, &mut budget)).collect()
+type Compiled = Result<Arc<Query>, QueryError>;
+
+/// Compiled expressions by their text, with whether they know `result`. A text is compiled when it is first used, and again
+/// when it has not been used for as long as hundreds of others were.
+#[derive(Default)]
+pub struct Rules(Mutex<Cache>);
+
+#[derive(Default)]
+struct Cache {
+    young: HashMap<(String, bool), Compiled>,
+    old: HashMap<(String, bool), Compiled>,
 }
 
-fn one(rule: &ConditionRule, object: &Value, budget: &mut u64) -> Option<Ruled> {
-    match rule.type_.as_str() {
-        "CEL" => Some(by_expressions(rule, object, budget)),
-        "WellKnownConditions" => {
-            let known = well_known(object)?;
-            let pick =
-                |own: &String, theirs: &str| if own.is_empty() { theirs.to_owned() } else { own.clone() };
-            let rule = ConditionRule {
-                condition: pick(&rule.condition, COMPLETE),
-                type_: "CEL".into(),
-                cel_expressions: vec![known.0.into()],
-                message: rule.message.clone(),
-                message_expression: if rule.message.is_empty() {
-                    pick(&rule.message_expression, known.1)
-                } else {
-                    rule.message_expression.clone()
-                },
-            };
-            Some(by_expressions(&rule, object, budget))
+impl Rules {
+    /// Evaluates the rules over a live object, on a thread where nobody else waits: it may take a second. Costs a copy of
+    /// the object, if there are rules. Who is cancelled meanwhile leaves that thread to come to its end.
+    pub async fn judge(self: &Arc<Self>, rules: &[ConditionRule], object: &Value) -> Vec<Ruled> {
+        if rules.is_empty() {
+            return Vec::new();
         }
-        other => Some(Ruled {
-            type_: rule.condition.clone(),
-            status: "Unknown",
-            reason: INVALID,
-            message: format!("unrecognized condition rule type {other}"),
-        }),
+        let (me, all, object) = (self.clone(), rules.to_vec(), object.clone());
+        let judged = tokio::task::spawn_blocking(move || me.evaluate(&all, &object)).await;
+        judged.unwrap_or_else(|error| {
+            let failed = |rule: &ConditionRule| Ruled {
+                type_: rule.condition.clone(),
+                status: "False",
+                reason: EXPRESSION_ERROR,
+                message: format!("the rule can't be evaluated: {error}"),
+            };
+            rules.iter().filter(|rule| !rule.condition.is_empty()).map(failed).collect()
+        })
+    }
+
+    /// Evaluates the rules over a live object. Blocks.
+    pub fn evaluate(&self, rules: &[ConditionRule], object: &Value) -> Vec<Ruled> {
+        let mut budget = BUDGET;
+        rules.iter().filter_map(|rule| self.one(rule, object, &mut budget)).collect()
+    }
+
+    fn one(&self, rule: &ConditionRule, object: &Value, budget: &mut u64) -> Option<Ruled> {
+        match rule.type_.as_str() {
+            "CEL" => Some(self.by_expressions(rule, object, budget)),
+            "WellKnownConditions" => {
+                let known = well_known(object)?;
+                let pick = |own: &String, theirs: &str| {
+                    if own.is_empty() { theirs.to_owned() } else { own.clone() }
+                };
+                let rule = ConditionRule {
+                    condition: pick(&rule.condition, COMPLETE),
+                    type_: "CEL".into(),
+                    cel_expressions: vec![known.0.into()],
+                    message: rule.message.clone(),
+                    message_expression: if rule.message.is_empty() {
+                        pick(&rule.message_expression, known.1)
+                    } else {
+                        rule.message_expression.clone()
+                    },
+                };
+                Some(self.by_expressions(&rule, object, budget))
+            }
+            other => Some(Ruled {
+                type_: rule.condition.clone(),
+                status: "Unknown",
+                reason: INVALID,
+                message: format!("unrecognized condition rule type {other}"),
+            }),
+        }
+    }
+
+    fn compiled(&self, source: &str, knows_result: bool) -> Compiled {
+        let key = (source.to_owned(), knows_result);
+        {
+            let mut cache = self.0.lock();
+            if let Some(known) = cache.young.get(&key) {
+                return known.clone();
+            }
+            if let Some(known) = cache.old.remove(&key) {
+                return cache.keep(key, known);
+            }
+        }
+        let variables: &[&str] = if knows_result { &["object", "result"] } else { &["object"] };
+        let compiled = Query::compile(source, variables).map(Arc::new);
+        self.0.lock().keep(key, compiled)
+    }
+
+    fn by_expressions(&self, rule: &ConditionRule, object: &Value, budget: &mut u64) -> Ruled {
+        let made = |status, reason, message| Ruled { type_: rule.condition.clone(), status, reason, message };
+        let mut result = true;
+        for expression in &rule.cel_expressions {
+            let answer = self
+                .compiled(expression, false)
+                .and_then(|query| query.evaluate(&[("object", object)], budget));
+            match answer {
+                Ok(Answer::Bool(true)) => {}
+                Ok(Answer::Bool(false)) => {
+                    result = false;
+                    break;
+                }
+                Ok(Answer::Text(_)) => return made("False", EXPRESSION_ERROR, not_bool("string")),
+                Ok(Answer::Other(name)) => return made("False", EXPRESSION_ERROR, not_bool(name)),
+                Err(error) => return made("False", EXPRESSION_ERROR, error.to_string()),
+            }
+        }
+        let status = if result { "True" } else { "False" };
+        made(status, EVALUATED, self.message(rule, object, result, budget))
+    }
+
+    fn message(&self, rule: &ConditionRule, object: &Value, result: bool, budget: &mut u64) -> String {
+        if !rule.message_expression.is_empty() {
+            let flag = Value::Bool(result);
+            let answer = self
+                .compiled(&rule.message_expression, true)
+                .and_then(|query| query.evaluate(&[("object", object), ("result", &flag)], budget));
+            match answer {
+                Ok(Answer::Text(text)) if text.is_empty() => {}
+                Ok(Answer::Text(text)) => return text,
+                Ok(Answer::Bool(_)) => return not_text("bool"),
+                Ok(Answer::Other(name)) => return not_text(name),
+                Err(error) => return error.to_string(),
+            }
+        }
+        match (rule.message.is_empty(), result) {
+            (false, _) => rule.message.clone(),
+            (true, true) => format!("Manifest is {}", rule.condition),
+            (true, false) => format!("Manifest is not {}", rule.condition),
+        }
+    }
+}
+
+impl Cache {
+    fn keep(&mut self, key: (String, bool), compiled: Compiled) -> Compiled {
+        if self.young.len() >= KEPT {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, compiled.clone());
+        compiled
     }
 }
 
@@ -98,49 +209,8 @@ fn well_known(object: &Value) -> Option<(&'static str, &'static str)> {
     }
 }
 
-fn by_expressions(rule: &ConditionRule, object: &Value, budget: &mut u64) -> Ruled {
-    let made = |status, reason, message| Ruled { type_: rule.condition.clone(), status, reason, message };
-    let mut result = true;
-    for expression in &rule.cel_expressions {
-        let answer = Query::compile(expression, &["object"])
-            .and_then(|query| query.evaluate(&[("object", object)], budget));
-        match answer {
-            Ok(Answer::Bool(true)) => {}
-            Ok(Answer::Bool(false)) => {
-                result = false;
-                break;
-            }
-            Ok(Answer::Text(_)) => return made("False", EXPRESSION_ERROR, not_bool("string")),
-            Ok(Answer::Other(name)) => return made("False", EXPRESSION_ERROR, not_bool(name)),
-            Err(error) => return made("False", EXPRESSION_ERROR, error.to_string()),
-        }
-    }
-    let status = if result { "True" } else { "False" };
-    made(status, EVALUATED, message(rule, object, result, budget))
-}
-
 fn not_bool(type_: &str) -> String {
     format!("expected bool result, got {type_}")
-}
-
-fn message(rule: &ConditionRule, object: &Value, result: bool, budget: &mut u64) -> String {
-    if !rule.message_expression.is_empty() {
-        let flag = Value::Bool(result);
-        let answer = Query::compile(&rule.message_expression, &["object", "result"])
-            .and_then(|query| query.evaluate(&[("object", object), ("result", &flag)], budget));
-        match answer {
-            Ok(Answer::Text(text)) if text.is_empty() => {}
-            Ok(Answer::Text(text)) => return text,
-            Ok(Answer::Bool(_)) => return not_text("bool"),
-            Ok(Answer::Other(name)) => return not_text(name),
-            Err(error) => return error.to_string(),
-        }
-    }
-    match (rule.message.is_empty(), result) {
-        (false, _) => rule.message.clone(),
-        (true, true) => format!("Manifest is {}", rule.condition),
-        (true, false) => format!("Manifest is not {}", rule.condition),
-    }
 }
 
 fn not_text(type_: &str) -> String {
@@ -199,7 +269,7 @@ mod tests {
     }
 
     fn evaluated(rule: Value, object: &Value) -> Ruled {
-        evaluate(&rules(json!([rule])), object).remove(0)
+        Rules::default().evaluate(&rules(json!([rule])), object).remove(0)
     }
 
     fn ruled(type_: &str, status: &'static str, reason: &'static str, message: &str) -> Ruled {
@@ -253,7 +323,48 @@ mod tests {
             );
         }
         let other = json!({"apiVersion": "v1", "kind": "ConfigMap"});
-        assert!(evaluate(&rules(json!([known])), &other).is_empty(), "silently none");
+        assert!(Rules::default().evaluate(&rules(json!([known])), &other).is_empty(), "silently none");
+    }
+
+    /// An expression is compiled once, for whatever objects; so many are kept that a rule in use stays, and no more.
+    #[test]
+    fn ocm_091_expressions_are_compiled_once() {
+        let all = Rules::default();
+        let first = all.compiled("object.a == 1", false).expect("an expression");
+        let again = |knows_result| all.compiled("object.a == 1", knows_result).expect("an expression");
+        assert!(Arc::ptr_eq(&first, &again(false)));
+        assert!(!Arc::ptr_eq(&first, &again(true)), "with other variables it is another");
+        let wrong = all.compiled("object. ==", false).expect_err("no expression");
+        assert_eq!(all.compiled("object. ==", false).err(), Some(wrong));
+        for number in 0..3 * KEPT {
+            drop(all.compiled(&format!("object.a == {number}"), false));
+            assert!(Arc::ptr_eq(&first, &again(false)), "in use: {number}");
+        }
+        let cache = all.0.lock();
+        assert!(cache.young.len() + cache.old.len() <= 2 * KEPT);
+    }
+
+    /// A rule that runs away takes none of the time of others, who are at work while it is, and ends with an error.
+    #[tokio::test]
+    async fn ocm_091_a_runaway_rule_delays_nobody() {
+        let all = Arc::new(Rules::default());
+        let object = json!({"l": vec![0; 2000]});
+        let endless = "object.l.all(a, object.l.all(b, object.l.all(c, a == b && b == c)))";
+        let rule = |expression: &str| {
+            rules(json!([{"type": "CEL", "condition": "Ready", "celExpressions": [expression]}]))
+        };
+        let (slow, quick) = (rule(endless), rule("size(object.l) == 2000"));
+        let mut running = std::pin::pin!(all.judge(&slow, &object));
+        // One thread runs all: were it evaluated there, this would be its end.
+        assert!(futures::poll!(running.as_mut()).is_pending());
+        assert_eq!(
+            all.judge(&quick, &object).await,
+            [ruled("Ready", "True", EVALUATED, "Manifest is Ready")]
+        );
+        let ended = running.await;
+        assert_eq!((ended[0].status, ended[0].reason), ("False", EXPRESSION_ERROR));
+        assert!(ended[0].message.contains("cost limit exceeded"), "{}", ended[0].message);
+        assert_eq!(all.judge(&[], &object).await, []);
     }
 
     #[test]

@@ -242,7 +242,7 @@ impl Agent {
         let outcome = self.read_or_write(pass, job, resolved, look_only, complete).await;
         let (done, record, write) = match outcome {
             Ok(Some(live)) => {
-                let done = self.found(resolved, &live.object);
+                let done = self.found(resolved, &live.object).await;
                 let hold = if complete { Hold::Nothing } else { resolved.hold() };
                 let record = record(pass, job, resolved, hold, &live.object, &done);
                 let write = write_of(live.wrote, &record);
@@ -309,10 +309,10 @@ impl Agent {
         Ok(apply::apply(&self.cluster, &wanted).await?)
     }
 
-    fn found(&self, resolved: &Resolved, live: &Value) -> Done {
+    async fn found(&self, resolved: &Resolved, live: &Value) -> Done {
         let uid = live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
         let (values, feedback) = feedback::read(&resolved.treatment.feedback, self.config.raw_feedback, live);
-        let ruled = completion::evaluate(&resolved.treatment.conditions, live);
+        let ruled = self.rules.judge(&resolved.treatment.conditions, live).await;
         Done { feedback, values, ruled, ..Done::exists(resolved.meta.clone(), &resolved.mapped.gvr, uid) }
     }
 
@@ -345,7 +345,7 @@ impl Agent {
         let found = self.cluster.find::<Value>(&resolved.mapped.gvr, &target.namespace, &target.name).await;
         let absent = Done { meta: resolved.meta.clone(), ..Done::default() };
         match found {
-            Ok(Some(live)) => (self.found(resolved, &live), live),
+            Ok(Some(live)) => (self.found(resolved, &live).await, live),
             Ok(None) => (absent, Value::Null),
             // The resource is not served; whether there is an object nobody knows.
             Err(error) if is_not_found(&error) => (Done { uncertain: true, ..absent }, Value::Null),

@@ -89,6 +89,65 @@ async fn ocm_087_bad_manifests_say_why() {
     w.end().await;
 }
 
+/// OCM-086, OCM-087: a name that is the address of something else reaches nothing there: neither is it read, through feedback of
+/// what is only looked at, nor written, nor deleted with the work.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_086_names_that_are_addresses() {
+    let w = World::start().await;
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "MQ=="}});
+    let before = w.cluster.create("v1/secrets", "sea", secret).await;
+    let agent = w.agent(World::config()).await;
+    let at = |namespace: &str, name: &str| {
+        let mut object = map(name, "1");
+        object["metadata"]["namespace"] = namespace.into();
+        object
+    };
+    let cases = [
+        (at("sea/secrets/s?", "x"), "invalid namespace \"sea/secrets/s?\": [may not contain '/']"),
+        (at("sea", "../secrets/s"), "\"../secrets/s\""),
+        (at("sea", "..%2fsecrets%2fs"), "\"..%2fsecrets%2fs\""),
+        (at("sea", ".."), "\"..\""),
+        (at("sea", "a?dryRun=All"), "metadata.name: Invalid value: \"a?dryRun=All\""),
+        (at("sea", "a#b"), "metadata.name: Invalid value: \"a#b\""),
+    ];
+    let mut manifests: Vec<Value> = cases.iter().map(|(manifest, _)| manifest.clone()).collect();
+    manifests.push(map("good", "1"));
+    w.work("bad", holding(&manifests)).await;
+    let report = w.reported("bad", "a report", |w| is(&w["status"]["conditions"], "Applied", "False")).await;
+    for (ordinal, (_, text)) in cases.iter().enumerate() {
+        let message = failure(&report, ordinal);
+        assert!(message.contains(text), "{message}");
+    }
+    assert!(is(manifest(&report, cases.len()), "Applied", "True"), "{report:#}");
+    let paths = json!([{"name": "k", "path": ".data.k"}]);
+    let look = json!({"updateStrategy": {"type": "ReadOnly"}, "feedbackRules": [{"type": "JSONPaths", "jsonPaths": paths}]});
+    let mut spec = holding(&[at("sea/secrets/s?", "x")]);
+    let mut config = look;
+    config["resourceIdentifier"] =
+        json!({"group": "", "resource": "configmaps", "namespace": "*", "name": "x"});
+    spec["manifestConfigs"] = json!([config]);
+    w.work("spy", spec).await;
+    let spied = w
+        .reported("spy", "no answer", |w| {
+            condition(manifest(w, 0), "Available").is_some_and(|c| c["status"] != "True")
+        })
+        .await;
+    assert_eq!(
+        spied["status"]["resourceStatus"]["manifests"][0]["statusFeedback"]["values"],
+        Value::Null,
+        "{spied:#}"
+    );
+    for name in ["bad", "spy"] {
+        w.hub.delete(WORKS, CLUSTER, name).await;
+        w.hub.until_gone(WORKS, CLUSTER, name).await;
+    }
+    assert_eq!(w.cluster.get("v1/secrets", "sea", "s").await, Some(before));
+    assert_eq!(w.at_cluster.count(|line| line.contains("/secrets")), 0);
+    agent.end().await;
+    w.end().await;
+}
+
 /// OCM-014, OCM-087: what is no object is refused by the hub or, where that lets it in, by the agent; the rest goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_014_what_is_no_object_is_refused() {

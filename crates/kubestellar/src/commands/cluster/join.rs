@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube::config::AuthInfo;
+use ocm::hub::reserved::{complaint, reserved};
 use ocm::registration::{self, Endpoint};
 
 use crate::clients;
@@ -24,6 +25,7 @@ use crate::signals::stop_token;
 )]
 pub(super) struct Args {
     /// Name of the cluster in the inventory
+    #[arg(value_parser = cluster_name)]
     name: String,
     /// Context of the cluster that joins [default: current]
     #[arg(long, value_name = "CONTEXT")]
@@ -32,7 +34,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "TOKEN", env = "KUBESTELLAR_HUB_TOKEN", hide_env_values = true)]
     hub_token: String,
     /// Address of the hub
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = hub_address)]
     hub_apiserver: String,
     /// File with the certificates that sign the hub's, PEM
     #[arg(long, value_name = "FILE", conflicts_with = "ca_data")]
@@ -40,6 +42,23 @@ pub(super) struct Args {
     /// The same as base64 of PEM
     #[arg(long, value_name = "BASE64")]
     ca_data: Option<String>,
+}
+
+/// A name that the hub would take: it becomes that of a namespace there.
+fn cluster_name(name: &str) -> Result<String, String> {
+    if let Some(fault) = machinery::names::dns1123_label(name).into_iter().next() {
+        return Err(fault);
+    }
+    reserved(name).map_or_else(|| Ok(name.to_owned()), |why| Err(complaint(name, why)))
+}
+
+/// Without TLS the token would be for everyone to see, and no certificate could be shown.
+fn hub_address(url: &str) -> Result<String, String> {
+    let host = url.strip_prefix("https://").unwrap_or_default();
+    if host.is_empty() || host.starts_with('/') {
+        return Err("it must begin with https:// and a host".to_owned());
+    }
+    Ok(url.to_owned())
 }
 
 pub(super) async fn run(args: &Args, kubeconfig: Option<PathBuf>, out: &Printer) -> Result<Exit, Failure> {
@@ -79,5 +98,25 @@ pub(super) async fn run(args: &Args, kubeconfig: Option<PathBuf>, out: &Printer)
     tokio::select! {
         outcome = agent(bootstrap, spoke, config, work, stop_token()) => outcome.map(|()| Exit::Done),
         () = tell => Ok(Exit::Done),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SP-116, OCM-032: a name that no hub takes is refused before anything is done; an empty one is not taken for the name of
+    /// whoever joined from there before.
+    #[test]
+    fn sp_116_only_names_that_can_join() {
+        assert_eq!(cluster_name("edge7").as_deref(), Ok("edge7"));
+        let long = "a".repeat(64);
+        for name in ["", "a.b", "Edge", "../x", "a/b", &long, "default", "kube-system"] {
+            assert!(cluster_name(name).is_err(), "{name:?}");
+        }
+        assert!(hub_address("https://hub:9443/spaces/its1").is_ok());
+        for url in ["http://hub:9443", "hub:9443", "https://", "https:///x", ""] {
+            assert!(hub_address(url).is_err(), "{url:?}");
+        }
     }
 }
