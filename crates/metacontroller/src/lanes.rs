@@ -8,6 +8,8 @@ use std::{
 use runtime::backoff::{exponential, moment};
 use tokio::time::Instant;
 
+use crate::pace::Pace;
+
 /// Where an item waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
@@ -85,11 +87,13 @@ struct Item<S> {
     timer: Option<(Instant, u64)>,
     /// Since when it has waited for a slot, for the metrics.
     since: Option<Instant>,
+    /// How often a run of it brought about the next.
+    pace: Option<Pace>,
 }
 
 impl<S> Default for Item<S> {
     fn default() -> Self {
-        Self { waits: None, runs: None, failures: 0, timer: None, since: None }
+        Self { waits: None, runs: None, failures: 0, timer: None, since: None, pace: None }
     }
 }
 
@@ -265,6 +269,10 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
             }
         }
         if run.dirty {
+            // A hook that never answers twice the same has its item come back with its own writes, without end.
+            pause = item.pace.get_or_insert_with(|| Pace::new(now)).reserve(now);
+        }
+        if run.dirty && pause.is_none() {
             self.add(key.clone());
         } else if let Some(pause) = pause {
             let slot = (moment(now, pause), sequence);
@@ -566,6 +574,26 @@ mod tests {
         lanes.add(100);
         lanes.add(101);
         assert_eq!((lanes.take(later), lanes.take(later)), (Some(100), Some(101)));
+    }
+
+    /// An item whose runs bring about the next one comes ten times a second in the end; what is at rest comes at once.
+    #[test]
+    fn items_that_bring_themselves_back_are_slowed() {
+        let (mut lanes, start) = (Lanes::<_>::new(1), Instant::now());
+        let (mut now, mut runs) = (start, 0);
+        lanes.add("a");
+        while now < start + Duration::from_secs(20) {
+            let Some(key) = lanes.take(now) else {
+                now = lanes.deadline().unwrap();
+                continue;
+            };
+            runs += 1;
+            lanes.add(key);
+            lanes.end(&key, DONE, now, 0.5);
+        }
+        assert!((280..=310).contains(&runs), "{runs}");
+        lanes.add("b");
+        assert_eq!(lanes.take(now), Some("b"));
     }
 
     /// MC-072: pauses double to a minute, an event cuts one short without resetting the count, success resets.

@@ -7,7 +7,7 @@
 //! * [`host`]: which controllers run.
 //! * [`hooks`], [`wire`]: webhooks and what is said to them.
 //! * [`apply`], [`writes`]: from wanted to real objects.
-//! * [`cache`], [`selecting`], [`lanes`], [`board`], [`metrics`], [`conditions`],
+//! * [`cache`], [`selecting`], [`lanes`], [`pace`], [`board`], [`metrics`], [`conditions`],
 //!   [`definitions`]: what controllers share.
 //!
 //! Decisions are pure (`map::{answer, group, key, parents, selector, status}`, [`apply`], [`lanes`], [`selecting`],
@@ -25,6 +25,7 @@ pub mod lanes;
 pub mod map;
 pub mod metrics;
 pub mod object;
+pub mod pace;
 pub mod resource;
 pub mod selecting;
 pub mod sync;

@@ -102,13 +102,16 @@ fn items(answer: &Value) -> Result<&[Value], Invalid> {
 /// No pause that a hook asks for is longer: a year.
 pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// `resyncAfterSeconds` above zero, and a year at most.
+/// Nor is one shorter: who wants to be asked all the time is asked ten times a second.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// `resyncAfterSeconds` above zero; a tenth of a second at least, and a year at most.
 pub(crate) fn again_after(answer: &Value) -> Result<Option<f64>, Invalid> {
     match answer.get("resyncAfterSeconds") {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Number(number)) => {
             let above_zero = number.as_f64().filter(|secs| secs.is_finite() && *secs > 0.0);
-            Ok(above_zero.map(|secs| secs.min(LONGEST.as_secs_f64())))
+            Ok(above_zero.map(|secs| secs.clamp(SHORTEST.as_secs_f64(), LONGEST.as_secs_f64())))
         }
         Some(_) => Err(Invalid("resyncAfterSeconds must be a number".into())),
     }
@@ -266,6 +269,7 @@ mod tests {
     fn a_resync_is_at_most_a_year_off() {
         let read = |secs: f64| again_after(&json!({"resyncAfterSeconds": secs})).unwrap();
         assert_eq!(read(1e19), Some(LONGEST.as_secs_f64()));
+        assert_eq!(read(1e-9), Some(0.1));
         assert_eq!(read(f64::MAX), Some(LONGEST.as_secs_f64()));
         assert_eq!((read(1.5), read(0.0), read(-1e19)), (Some(1.5), None, None));
     }

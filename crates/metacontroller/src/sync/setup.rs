@@ -76,17 +76,29 @@ pub async fn composite(
         annotations: LabelSelector::everything(),
         ignore_status: parent.ignore_status_changes.unwrap_or(false),
     };
-    let (mut children, mut rolls) = (Vec::new(), Vec::new());
+    let mut children: Vec<(Served, Method)> = Vec::new();
+    let mut rolls = Vec::new();
     for child in &spec.child_resources {
         let strategy = child.update_strategy.as_ref();
         let method = strategy.and_then(|strategy| strategy.method.as_deref());
         let checks = strategy.and_then(|strategy| strategy.status_checks.as_ref());
-        rolls.push(Roll {
+        let roll = Roll {
             rolling: matches!(method, Some("RollingRecreate" | "RollingInPlace")),
             in_place: method == Some("RollingInPlace"),
             checks: checks.map(|checks| checks.conditions.clone()).unwrap_or_default(),
-        });
-        children.push((shared.served(&child.api_version, &child.resource).await?, Method::parse(method)));
+        };
+        let served = shared.served(&child.api_version, &child.resource).await?;
+        let method = Method::parse(method);
+        if let Some(index) = twin(&children, &served)? {
+            if let (Some(known), Some(its_roll)) = (children.get_mut(index), rolls.get_mut(index))
+                && method != Method::OnDelete
+            {
+                (known.1, *its_roll) = (method, roll);
+            }
+            continue;
+        }
+        rolls.push(roll);
+        children.push((served, method));
     }
     let rollout = if rolls.iter().any(|roll| roll.rolling) {
         if !rule.served.namespaced {
@@ -135,9 +147,11 @@ pub async fn decorator(
     let controller: DecoratorController = read(object)?;
     let spec = &controller.spec;
     let hooks = spec.hooks.as_ref().ok_or_else(|| NotStarted::hook("no hooks defined".into()))?;
-    let mut parents = Vec::new();
+    let mut parents: Vec<ParentRule> = Vec::new();
     for resource in &spec.resources {
         let served = shared.served(&resource.api_version, &resource.resource).await?;
+        // The last one counts, as with the original, lest each target be synced twice at a time.
+        parents.retain(|known| !same_kind(&known.served, &served));
         parents.push(ParentRule {
             cache: shared.caches.get(&served),
             served,
@@ -146,11 +160,16 @@ pub async fn decorator(
             ignore_status: resource.ignore_status_changes.unwrap_or(false),
         });
     }
-    let mut children = Vec::new();
+    let mut children: Vec<(Served, Method)> = Vec::new();
     for attachment in &spec.attachments {
         let method = attachment.update_strategy.as_ref().and_then(|strategy| strategy.method.as_deref());
         let served = shared.served(&attachment.api_version, &attachment.resource).await?;
-        children.push((served, Method::parse(method)));
+        let method = Method::parse(method);
+        match twin(&children, &served)?.and_then(|index| children.get_mut(index)) {
+            Some(known) if method != Method::OnDelete => known.1 = method,
+            Some(_) => {}
+            None => children.push((served, method)),
+        }
     }
     let base = Parts {
         kind: "DecoratorController",
@@ -174,6 +193,24 @@ pub async fn decorator(
         }
     });
     Ok((decorator, periods(shared, spec.resync_period_seconds)))
+}
+
+fn same_kind(one: &Served, other: &Served) -> bool {
+    (&one.kind, &one.gvr.group) == (&other.kind, &other.gvr.group)
+}
+
+/// The rule that is for the same kind already. Two would each take what the other one's objects are for unwanted and delete
+/// it. As with the original, the last method that changes anything counts; in two versions, it is refused.
+fn twin(children: &[(Served, Method)], served: &Served) -> Result<Option<usize>, NotStarted> {
+    let Some(index) = children.iter().position(|(known, _)| same_kind(known, served)) else {
+        return Ok(None);
+    };
+    let same = children.get(index).is_some_and(|(known, _)| known.gvr == served.gvr);
+    if same {
+        Ok(Some(index))
+    } else {
+        Err(NotStarted::spec(format!("{} is declared in two versions", served.group_resource())))
+    }
 }
 
 fn wake_composite(weak: &Weak<Composite>, uid: &Text) {
@@ -282,6 +319,7 @@ impl Parts<'_> {
                 .observed(shared.metrics.queue((self.kind, name))),
             stop,
             started: AtomicBool::default(),
+            paces: Mutex::default(),
             runs: [AtomicU64::new(0), AtomicU64::new(0)],
         })
     }

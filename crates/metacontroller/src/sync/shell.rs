@@ -17,6 +17,7 @@ use runtime::{
     work,
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -35,6 +36,7 @@ use crate::{
     },
     metrics::Numbers,
     object::{self, Object, Text},
+    pace::Paces,
     resource::Served,
     wire::object_map,
 };
@@ -112,6 +114,8 @@ pub struct Base {
     pub queue: Queue<Key>,
     pub stop: CancellationToken,
     pub started: AtomicBool,
+    /// Of parents that were synced lately.
+    pub paces: Mutex<Paces<Key>>,
     pub runs: [AtomicU64; 2],
 }
 
@@ -202,6 +206,10 @@ async fn tick(base: &Base, period: Option<Duration>) {
 
 async fn turn<S: Syncer>(syncer: &S, key: Key) -> Next {
     let base = syncer.base();
+    // A hook that never answers twice the same has its parent come back with each of its own writes.
+    if let Some(pause) = base.paces.lock().pause(&key, Instant::now()) {
+        return Next::After(pause);
+    }
     let outcome = tokio::select! {
         outcome = syncer.sync(&key) => outcome,
         () = base.stop.cancelled() => Err(Failure::Quiet),

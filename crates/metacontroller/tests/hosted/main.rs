@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_names, reason = "Foo is what the kind is called")]
 #![allow(unreachable_pub, reason = "modules of one test program")]
 
+mod careless;
 mod children;
 mod client;
 mod composite;
