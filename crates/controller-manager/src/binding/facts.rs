@@ -34,6 +34,14 @@ fn digest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SpecDigest, D::E
 }
 
 impl BindingFacts {
+    /// What is known after `spec` was written: `metadata` is the answer. The status is what it was before, if this is
+    /// still the same incarnation; a later one comes with the informer.
+    pub(crate) fn written(metadata: BindingMeta, spec: &BindingSpec, before: &Self) -> Self {
+        let same = metadata.uid == before.metadata.uid;
+        let status = before.status.clone().filter(|_| same);
+        Self { metadata, spec: SpecDigest::of(spec), status }
+    }
+
     /// Whether exactly this policy owns it (KS-011).
     pub(crate) fn is_owned_by(&self, owner: &OwnerReference) -> bool {
         self.metadata.owner_references.as_slice() == std::slice::from_ref(owner)
@@ -59,5 +67,38 @@ impl Watched for BindingFacts {
 
     fn version(&self) -> &str {
         &self.metadata.resource_version
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn facts(object: Value) -> BindingFacts {
+        serde_json::from_value(object).unwrap()
+    }
+
+    /// KS-071: what is believed of a Binding after a write is what was sent, with the version that the server gave it; its status
+    /// is the old one, but not that of another incarnation.
+    #[test]
+    fn ks_071_what_a_write_leaves_behind() {
+        let spec = json!({"workload": {"namespaceScope": [{"group": "", "version": "v1", "resource": "configmaps",
+            "namespace": "n", "name": "a", "resourceVersion": "7"}]}, "destinations": [{"clusterId": "c"}]});
+        let before = facts(
+            json!({"metadata": {"name": "b", "uid": "u1", "resourceVersion": "5", "generation": 1},
+            "spec": {"destinations": [{"clusterId": "c"}]}, "status": {"observedGeneration": 1, "errors": ["oh"]}}),
+        );
+        for (uid, errors) in [("u1", Some(vec!["oh".to_owned()])), ("u2", None)] {
+            let metadata = json!({"name": "b", "uid": uid, "resourceVersion": "9", "generation": 2});
+            let whole = facts(json!({"metadata": metadata, "spec": spec}));
+            let sent: BindingSpec = serde_json::from_value(spec.clone()).unwrap();
+            let now = BindingFacts::written(serde_json::from_value(metadata).unwrap(), &sent, &before);
+            assert_eq!(now.spec, whole.spec, "as if the whole had come back");
+            assert_ne!(now.spec, before.spec);
+            assert_eq!((now.version(), now.metadata.generation), ("9", 2));
+            assert_eq!(now.status.map(|status| status.errors), errors, "{uid}");
+        }
     }
 }

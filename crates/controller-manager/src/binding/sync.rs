@@ -251,7 +251,8 @@ impl Syncer {
             None => self.writes.create_binding(name, &owner, &spec).await,
             Some(current) => {
                 let owner = (!current.is_owned_by(&owner)).then_some(&owner);
-                self.writes.update_binding(name, owner, &spec).await
+                let written = self.writes.update_binding(name, owner, &spec).await;
+                written.map(|metadata| BindingFacts::written(metadata, &spec, current))
             }
         };
         let (outcome, failure) = match wrote {

@@ -5,23 +5,19 @@ use apis::{
     control::{Binding, BindingPolicy, BindingPolicyStatus, BindingSpec},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{
-    Client, Resource, ResourceExt,
-    api::{Patch, PatchParams, PropagationPolicy},
-    core::request::Request,
-};
+use kube::{Client, ResourceExt, api::PropagationPolicy};
 use runtime::{
     Light,
     events::Recorder,
     failure,
     rest::{Gvr, Removal, Rest},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
     events::{EVENTS, News},
-    facts::BindingFacts,
+    facts::{BindingFacts, BindingMeta},
 };
 
 /// Why something could not be written.
@@ -142,12 +138,19 @@ impl Writes {
 
     /// Makes a Binding's spec, and if given its owner, what it should be. Whatever else others wrote there stays,
     /// and doesn't get in the way: nobody else has a say in the spec.
+    ///
+    /// Gives the Binding's metadata afterwards. Of entries there may be thousands: they are not sent back only to say what was
+    /// sent. A server that stores something else shows that to the informer.
     pub(super) async fn update_binding(
         &self,
         name: &str,
         owner: Option<&OwnerReference>,
         spec: &BindingSpec,
-    ) -> Result<BindingFacts, WriteError> {
+    ) -> Result<BindingMeta, WriteError> {
+        #[derive(Deserialize)]
+        struct Answer {
+            metadata: BindingMeta,
+        }
         let patch = BindingPatch {
             metadata: owner.map(|owner| OwnerPatch { owner_references: [owner] }),
             spec: SpecPatch {
@@ -158,16 +161,8 @@ impl Writes {
                 destinations: unless_empty(&spec.destinations),
             },
         };
-        let params = PatchParams { field_manager: Some(BINDING_MANAGER.into()), ..PatchParams::default() };
-        let request = Request::new(Binding::url_path(&(), None)).patch(name, &params, &Patch::Merge(&patch));
-        let request = match request {
-            Ok(request) => request,
-            Err(source) => {
-                let what = "updating the Binding";
-                return Err(WriteError::Kube { what, source: kube::Error::BuildRequest(source) });
-            }
-        };
-        self.rest.client().request(request).await.map_err(binding_error("updating the Binding"))
+        let answer = self.rest.merge_metadata::<Answer>(&self.bindings, "", name, &patch).await;
+        Ok(answer.map_err(binding_error("updating the Binding"))?.metadata)
     }
 
     /// The spec of a Binding as it is.
