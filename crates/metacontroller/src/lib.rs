@@ -10,9 +10,8 @@
 //! * [`cache`], [`selecting`], [`lanes`], [`pace`], [`board`], [`metrics`], [`conditions`],
 //!   [`definitions`]: what controllers share.
 //!
-//! Decisions are pure (`map::{answer, group, key, parents, selector, status}`, [`apply`], [`lanes`], [`selecting`],
-//! [`wire`]); the
-//! rest is a shell around them.
+//! Decisions are pure (`map::{answer, group, key, parents, selector, status}`, [`apply`], [`lanes`], [`selecting`], [`wire`]);
+//! the rest is a shell around them.
 
 pub mod apply;
 pub mod board;

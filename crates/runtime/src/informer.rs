@@ -24,7 +24,8 @@ pub trait Watched: DeserializeOwned + Clone + Send + Sync + 'static {
     fn key(&self) -> ObjectKey;
     /// `metadata.resourceVersion`.
     fn version(&self) -> &str;
-    /// It came. Told the kind, which lists don't repeat for each object.
+    /// Called before it is kept, with its kind, which lists don't repeat for each object: the place to fill that in, and to let
+    /// go of what nobody will ask for.
     fn received(&mut self, _: &ApiResource) {}
 }
 

@@ -182,11 +182,13 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// Has all keys that wait after a failure come at once: what they failed for may be otherwise now. O(those).
+    /// Has all keys that wait after a failure come at once: what they failed for may be otherwise now. One that is being
+    /// worked on and fails once more begins with the shortest pause. O(those).
     pub fn hurry(&self) {
         let failed: Vec<K> = {
-            let state = self.0.state.lock();
-            state.failures.keys().filter(|key| state.due.contains_key(*key)).cloned().collect()
+            let mut state = self.0.state.lock();
+            let failures = std::mem::take(&mut state.failures);
+            failures.into_keys().filter(|key| state.due.contains_key(key)).collect()
         };
         for key in failed {
             self.add(key);

@@ -436,7 +436,8 @@ impl Access {
         if self.seen == Some(now) {
             return true;
         }
-        self.seen = Some(now);
-        self.authorizer.allows(&self.user, &self.info.attributes())
+        let allowed = self.authorizer.allows(&self.user, &self.info.attributes());
+        self.seen = allowed.then_some(now);
+        allowed
     }
 }

@@ -44,8 +44,8 @@ pub(crate) struct ShapeArgs {
     metacontroller: bool,
     /// Label the Secrets of Helm releases in every WDS as their charts' objects are, so that policies deliver them, too
     ///
-    /// Secrets of type helm.sh/release.v1 get app.kubernetes.io/managed-by=Helm and app.kubernetes.io/instance=RELEASE where
-    /// they lack them; then `helm list` shows in a cluster what policies with these labels brought there.
+    /// Secrets of type helm.sh/release.v1 get app.kubernetes.io/managed-by=Helm and app.kubernetes.io/instance=RELEASE in
+    /// place of any other values; then `helm list` shows in a cluster what policies with these labels brought there.
     #[arg(long)]
     label_helm_releases: bool,
 }

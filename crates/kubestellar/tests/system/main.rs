@@ -13,6 +13,7 @@ mod demo;
 mod dropin;
 mod environment;
 mod fleet;
+mod helm;
 mod hosting;
 mod hub;
 mod isolation;

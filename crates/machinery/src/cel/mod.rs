@@ -90,15 +90,18 @@ impl Metered {
             return std::panic::catch_unwind(AssertUnwindSafe(run)).ok();
         }
         std::thread::scope(|threads| {
-            let runner = std::thread::Builder::new().stack_size(DEEP_STACK).spawn_scoped(threads, run);
+            let stack = self.depth.saturating_mul(LEVEL_STACK).max(DEEP_STACK);
+            let runner = std::thread::Builder::new().stack_size(stack).spawn_scoped(threads, run);
             runner.ok()?.join().ok()
         })
     }
 }
 
-/// What is nested deeper is run on a thread of its own, as the evaluator takes some 10 KiB of stack for each level.
+/// What is nested deeper is run on a thread of its own, as the evaluator takes some 10 KiB of stack for each level, several
+/// times that without optimisation. Only what is used of a stack is memory.
 const DEEP: usize = 16;
 const DEEP_STACK: usize = 64 << 20;
+const LEVEL_STACK: usize = 128 << 10;
 
 impl Expression {
     /// Parses an expression and checks that it uses `variables` and known functions only, and that operators fit what

@@ -60,7 +60,8 @@ pub(crate) fn functions() -> Context<'static> {
     Context::default().with_all()
 }
 
-fn has_rules(schema: &Schema) -> bool {
+/// Whether the type has any rules.
+pub fn has_rules(schema: &Schema) -> bool {
     !compiled(schema).rules.is_empty()
 }
 

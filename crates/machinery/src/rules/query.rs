@@ -59,6 +59,8 @@ impl Query {
     pub fn evaluate(&self, variables: &[(&str, &Value)], budget: &mut u64) -> Result<Answer, QueryError> {
         let mut context = functions().new_inner_scope();
         for (name, one) in variables {
+            // They are copied, which is far quicker than anything an expression does with them.
+            *budget = budget.checked_sub(parts(one) / 8).ok_or(QueryError::Budget)?;
             context.add_variable_from_value(*name, value::plain(one));
         }
         let broken = || QueryError::Evaluate("the expression can't be evaluated".to_owned());
@@ -79,6 +81,16 @@ impl Query {
             Ok(_) => Ok(Answer::Other("object")),
             Err(error) => Err(QueryError::Evaluate(words(&error))),
         }
+    }
+}
+
+/// Number of values in a value.
+fn parts(value: &Value) -> u64 {
+    1 + match value {
+        Value::Array(items) => items.iter().map(parts).sum::<u64>(),
+        Value::Object(map) => map.values().map(parts).sum::<u64>(),
+        Value::String(text) => text.len() as u64 / 16,
+        _ => 0,
     }
 }
 

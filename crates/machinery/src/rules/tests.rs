@@ -260,3 +260,13 @@ fn as_045_rules_that_have_nothing_to_look_at() {
     let plain = Schema::structural(&json!({"type": "object"}), "golden.test", "v1", "Widget").unwrap();
     assert!(!any_applies(&plain, &object(json!({"ruled": [1]})), None));
 }
+
+/// AS-045: a rule of thousands of operators in a row is a rule like any other; it takes no more stack than there is.
+#[test]
+fn as_045_long_rules_run() {
+    let rule = format!("self.a{} == 3001", " + 1".repeat(3_000));
+    let schema = widget(json!({"type": "object", "properties": {"a": {"type": "integer"}},
+        "x-kubernetes-validations": [{"rule": rule, "message": "counts"}]}));
+    assert_eq!(run(&schema, json!({"a": 1}), None), "");
+    assert!(run(&schema, json!({"a": 2}), None).contains("counts"));
+}

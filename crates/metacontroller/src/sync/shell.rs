@@ -210,10 +210,12 @@ async fn turn<S: Syncer>(syncer: &S, key: Key) -> Next {
     if let Some(pause) = base.paces.lock().pause(&key, Instant::now()) {
         return Next::After(pause);
     }
+    let before = base.parent(&key);
     let outcome = tokio::select! {
         outcome = syncer.sync(&key) => outcome,
         () = base.stop.cancelled() => Err(Failure::Quiet),
     };
+    base.let_go(&key, before.as_deref());
     base.runs[usize::from(matches!(outcome, Err(Failure::Text(_) | Failure::Unserved(_))))]
         .fetch_add(1, Ordering::Relaxed);
     match outcome {
@@ -236,6 +238,16 @@ impl Base {
     /// A parent as the cache has it.
     pub fn parent(&self, (rule, key): &Key) -> Option<Arc<Object>> {
         self.parents.get(*rule)?.cache.by_key(key)
+    }
+
+    /// What is related to a parent is kept for it no longer if it went, or is not ours any more, while a hook was asked for
+    /// that: the event that told of it came too early.
+    fn let_go(&self, key: &Key, before: Option<&Object>) {
+        let (Some(before), Some(related)) = (before, &self.related) else { return };
+        let now = self.parent(key);
+        if now.is_none_or(|now| now.uid() != before.uid() || !self.concerns(key.0, &now)) {
+            related.keep(before.uid(), &[]);
+        }
     }
 
     /// Tells the user of a parent what went wrong.

@@ -17,7 +17,7 @@ use apis::{
 };
 use runtime::{
     Next,
-    rest::{Gvr, Removal, is_not_found, items},
+    rest::{Gvr, Removal, is_conflict, is_not_found, items},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -263,14 +263,19 @@ impl Manager {
                 }
             }
         }
+        let mut outcome = Ok(());
         for cluster in due {
             tracing::info!(addon, cluster, "the add-on is not wanted there any more");
-            match self.rest.delete(&addons(), &cluster, addon, &Removal::default()).await {
-                Err(error) if !is_not_found(&error) => return Err(error),
-                _ => {}
+            // One that is made anew under the name is another matter.
+            let uid = self.know.addons.get(&cluster, addon).and_then(|judged| judged.metadata.uid.clone());
+            let removal = Removal { uid, propagation: None };
+            match self.rest.delete(&addons(), &cluster, addon, &removal).await {
+                Err(error) if !is_not_found(&error) && !is_conflict(&error) => outcome = Err(error),
+                // Done; should it be unwanted again, the time begins anew.
+                _ => drop(self.unwanted.lock().remove(&(cluster, addon.to_owned()))),
             }
         }
-        Ok(())
+        outcome
     }
 
     /// Says on the definition of an add-on how far its placements are.

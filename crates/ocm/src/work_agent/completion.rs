@@ -18,8 +18,11 @@ use super::merge::text;
 pub const COMPLETE: &str = "Complete";
 /// What the rules of one manifest may cost together: about a second at the worst.
 const BUDGET: u64 = 1_000_000;
-/// So many compiled expressions are kept, and as many that have not been used for a while.
+/// So many compiled expressions, and so many bytes of them, are kept, and as many that have not been used for a while.
 const KEPT: usize = 512;
+const KEPT_BYTES: usize = 256 << 10;
+/// Longer ones are not kept: they are refused anyway.
+const LONGEST: usize = 16 << 10;
 const EVALUATED: &str = "ConditionRuleEvaluated";
 const EXPRESSION_ERROR: &str = "ConditionRuleExpressionError";
 const INVALID: &str = "ConditionRuleInvalid";
@@ -65,6 +68,8 @@ pub struct Rules(Mutex<Cache>);
 struct Cache {
     young: HashMap<(String, bool), Compiled>,
     old: HashMap<(String, bool), Compiled>,
+    /// Of the sources of the young ones.
+    bytes: usize,
 }
 
 impl Rules {
@@ -136,6 +141,9 @@ impl Rules {
         }
         let variables: &[&str] = if knows_result { &["object", "result"] } else { &["object"] };
         let compiled = Query::compile(source, variables).map(Arc::new);
+        if source.len() > LONGEST {
+            return compiled;
+        }
         self.0.lock().keep(key, compiled)
     }
 
@@ -185,9 +193,11 @@ impl Rules {
 
 impl Cache {
     fn keep(&mut self, key: (String, bool), compiled: Compiled) -> Compiled {
-        if self.young.len() >= KEPT {
+        if self.young.len() >= KEPT || self.bytes >= KEPT_BYTES {
             self.old = std::mem::take(&mut self.young);
+            self.bytes = 0;
         }
+        self.bytes += key.0.len();
         self.young.insert(key, compiled.clone());
         compiled
     }

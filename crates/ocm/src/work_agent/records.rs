@@ -166,13 +166,16 @@ pub(crate) struct Write {
 
 impl Write {
     /// Whoever holds the object need not look at this version: it knows the one before, or it is content that a work wants.
-    /// The last writer wins until the next pass (OCM-085).
-    fn advance(&self, record: &mut Record) {
+    /// The last writer wins until the next pass (OCM-085). True if who reports on the content has to look at it, though.
+    fn advance(&self, record: &mut Record) -> bool {
         let known = self.owners_of.as_ref().is_none_or(|base| !is_older(&record.resource_version, base));
-        if record.uid == self.uid && known && is_older(&record.resource_version, &self.resource_version) {
-            record.resource_version.clone_from(&self.resource_version);
-            record.generation = self.generation;
+        let newer = is_older(&record.resource_version, &self.resource_version);
+        if record.uid != self.uid || !known || !newer {
+            return false;
         }
+        record.resource_version.clone_from(&self.resource_version);
+        record.generation = self.generation;
+        record.observed && self.owners_of.is_none()
     }
 }
 
@@ -228,8 +231,10 @@ impl Tracker {
         let mut wake = write.map(|write| self.wrote(work, target, write)).unwrap_or_default();
         if let Some(mut record) = record {
             // Another work may have written it since.
-            if let Some(newest) = self.flights.get(target).and_then(|flight| flight.newest.as_ref()) {
-                newest.advance(&mut record);
+            let newest = self.flights.get(target).and_then(|flight| flight.newest.as_ref());
+            if newest.is_some_and(|newest| newest.advance(&mut record)) {
+                self.pending.entry(work.to_owned()).or_default().touch(target, Meaning::Look);
+                wake.push((work.to_owned(), Duration::ZERO));
             }
             let before = self.get(work, target).map(|old| (old.hold, old.content));
             let after = (record.hold, record.content);
@@ -252,8 +257,7 @@ impl Tracker {
     fn wrote(&mut self, work: &str, target: &Target, write: Write) -> Vec<(String, Duration)> {
         let mut wake = Vec::new();
         for (other, record) in self.records.get_mut(target).into_iter().flatten() {
-            write.advance(record);
-            if other != work && record.observed && write.owners_of.is_none() {
+            if write.advance(record) && other != work {
                 self.pending.entry(other.clone()).or_default().touch(target, Meaning::Look);
                 wake.push((other.clone(), Duration::ZERO));
             }

@@ -258,3 +258,25 @@ fn ocm_090_an_observer_looks_at_what_another_work_wrote() {
     assert_eq!(put(&mut tracker, "two", theirs), [("one".to_owned(), Duration::ZERO)]);
     assert_eq!(tracker.take("one").attention(&target()), Meaning::Look);
 }
+
+/// OCM-090: that is so also when the other wrote while this one was on its way with what it had seen; an apply that changed
+/// nothing has nobody look.
+#[test]
+fn ocm_090_an_observer_that_comes_late_looks_again() {
+    let seen = |version: &str| Record {
+        hold: Hold::Fields,
+        observed: true,
+        resource_version: version.into(),
+        ..record()
+    };
+    let mut tracker = Tracker::default();
+    tracker.begin(&target());
+    tracker.begin(&target());
+    let theirs = seen("7");
+    let write = written(&theirs);
+    assert!(tracker.settle("two", &target(), Some(theirs), Some(write), Instant::now()).is_empty());
+    let wake = tracker.settle("one", &target(), Some(seen("6")), None, Instant::now());
+    assert_eq!(wake, [("one".to_owned(), Duration::ZERO)]);
+    assert_eq!(tracker.take("one").attention(&target()), Meaning::Look);
+    assert!(put(&mut tracker, "one", seen("7")).is_empty(), "nothing new");
+}

@@ -39,8 +39,8 @@ pub(crate) struct Args {
     controllers: Vec<String>,
     /// Label the Secrets of Helm releases as their charts' objects are, so that policies deliver them, too
     ///
-    /// Secrets of type helm.sh/release.v1 get app.kubernetes.io/managed-by=Helm and app.kubernetes.io/instance=RELEASE where
-    /// they lack them; then `helm list` shows in a cluster what policies with these labels brought there. In the WDS this takes the
+    /// Secrets of type helm.sh/release.v1 get app.kubernetes.io/managed-by=Helm and app.kubernetes.io/instance=RELEASE in
+    /// place of any other values; then `helm list` shows in a cluster what policies with these labels brought there. In the WDS this takes the
     /// right to list, watch and patch Secrets.
     #[arg(long)]
     label_helm_releases: bool,
