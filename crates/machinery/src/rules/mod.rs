@@ -49,6 +49,18 @@ struct CompiledRule {
     message: Option<Expression>,
 }
 
+impl CompiledRule {
+    /// Whether it has something to look at in a value that was `old` before: a rule about changes what was there, any
+    /// other what is not as before. One that could not be compiled is told each time.
+    fn applies(&self, old: Option<&Value>, unchanged: bool) -> bool {
+        match &self.rule {
+            Ok(expression) if expression.uses_old() => old.is_some() || self.source.optional_old_self,
+            Ok(_) => !unchanged,
+            Err(_) => true,
+        }
+    }
+}
+
 /// All functions that rules may use; made once, as it is a long list.
 fn base() -> &'static Context<'static> {
     static BASE: OnceLock<Context<'static>> = OnceLock::new();
@@ -133,14 +145,11 @@ impl Compiled {
         if value.is_null() || self.reaches.get(id as usize) != Some(&true) {
             return false;
         }
-        let runs = |rule: &CompiledRule| match &rule.rule {
-            Ok(expression) if expression.uses_old() => old.is_some() || rule.source.optional_old_self,
-            Ok(_) => old != Some(value),
-            // It is told each time.
-            Err(_) => true,
-        };
-        if self.rules.get(&id).is_some_and(|rules| rules.iter().any(runs)) {
-            return true;
+        if let Some(rules) = self.rules.get(&id) {
+            let unchanged = old == Some(value);
+            if rules.iter().any(|rule| rule.applies(old, unchanged)) {
+                return true;
+            }
         }
         match value {
             Value::Object(map) => map.iter().any(|(key, one)| {
@@ -236,7 +245,7 @@ impl Run<'_> {
         let Some(rules) = compiled.rules.get(&id) else { return };
         let unchanged = old == Some(value);
         let mut context: Option<Context> = None;
-        for rule in rules {
+        for rule in rules.iter().filter(|rule| rule.applies(old, unchanged)) {
             let expression = match &rule.rule {
                 Ok(expression) => expression,
                 Err(fault) => {
@@ -245,17 +254,13 @@ impl Run<'_> {
                     continue;
                 }
             };
-            let transition = expression.uses_old();
-            if (unchanged && !transition) || (transition && old.is_none() && !rule.source.optional_old_self) {
-                continue;
-            }
             let graph = self.graph;
             let context = context.get_or_insert_with(|| {
                 let mut context = cel::environment().new_inner_scope();
                 context.add_variable_from_value("self", value::convert(graph, id, value, false));
                 context
             });
-            if transition {
+            if expression.uses_old() {
                 let before = old.map(|old| value::convert(graph, id, old, false));
                 let bound = if rule.source.optional_old_self {
                     let optional = before.map_or_else(OptionalValue::none, OptionalValue::of);
