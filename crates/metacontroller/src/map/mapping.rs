@@ -110,22 +110,19 @@ pub enum Verdict {
 }
 
 impl Mapping {
-    /// Everything it follows, by resource.
-    pub fn caches(&self) -> Vec<(String, Arc<Cache>)> {
-        let parents = (self.parent.group_resource(), self.parent_cache.clone());
-        let inputs = self.inputs.iter().map(|rule| (rule.served.group_resource(), rule.cache.clone()));
-        let outputs = self.output_resources.iter().zip(&self.outputs);
-        let outputs = outputs.map(|(served, rule)| (served.group_resource(), rule.cache.clone()));
-        std::iter::once(parents).chain(inputs).chain(outputs).collect()
-    }
-
-    /// The same as they are served.
+    /// Everything it follows, as it is served.
     pub fn resources(&self) -> Vec<(Served, Arc<Cache>)> {
         let parents = (self.parent.clone(), self.parent_cache.clone());
         let inputs = self.inputs.iter().map(|rule| (rule.served.clone(), rule.cache.clone()));
         let outputs = self.output_resources.iter().zip(&self.outputs);
         let outputs = outputs.map(|(served, rule)| (served.clone(), rule.cache.clone()));
         std::iter::once(parents).chain(inputs).chain(outputs).collect()
+    }
+
+    /// The same by resource.
+    pub fn caches(&self) -> Vec<(String, Arc<Cache>)> {
+        let all = self.resources().into_iter();
+        all.map(|(served, cache)| (served.group_resource(), cache)).collect()
     }
 
     /// Decides from the caches alone. Costs O(outputs of the item).
