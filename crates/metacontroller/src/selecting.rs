@@ -1,6 +1,7 @@
 //! Who may select an object: selectors found by the labels of objects (MC-038, MC-117, MC-147). Pure.
 
 use std::{
+    borrow::Borrow,
     collections::{BTreeSet, HashMap},
     hash::Hash,
 };
@@ -19,14 +20,9 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place of a selector; one that can't be read waits with those that insist on nothing.
-    pub fn of(namespace: &str, selector: Option<&LabelSelector>) -> Self {
-        Self { namespace: namespace.into(), label: selector.and_then(anchor) }
-    }
-
-    /// The namespace.
-    pub fn namespace(&self) -> &Text {
-        &self.namespace
+    /// The place of a selector.
+    pub fn of(namespace: &str, selector: &LabelSelector) -> Self {
+        Self { namespace: namespace.into(), label: anchor(selector) }
     }
 
     /// Places at which those wait who may select an object with these labels in a namespace.
@@ -56,7 +52,7 @@ impl<K: Clone + Eq + Hash + Ord> Selecting<K> {
     /// `who` selects by this in a namespace (empty for any) from now on. O(log n).
     pub fn put(&mut self, who: K, namespace: &str, selector: LabelSelector) {
         self.remove(&who);
-        let place = Place::of(namespace, Some(&selector));
+        let place = Place::of(namespace, &selector);
         self.places.entry(place.clone()).or_default().insert(who.clone());
         self.selectors.insert(who, (place, selector));
     }
@@ -70,6 +66,19 @@ impl<K: Clone + Eq + Hash + Ord> Selecting<K> {
                 self.places.remove(&place);
             }
         }
+    }
+
+    /// What it selects by; none if it selects nothing.
+    pub fn selector<Q: Eq + Hash + ?Sized>(&self, who: &Q) -> Option<&LabelSelector>
+    where
+        K: Borrow<Q>,
+    {
+        self.selectors.get(who).map(|(_, selector)| selector)
+    }
+
+    /// Namespaces in which somebody selects.
+    pub fn namespaces(&self) -> BTreeSet<Text> {
+        self.places.keys().map(|place| place.namespace.clone()).collect()
     }
 
     /// Who of a namespace selects these labels. O(labels + those of the namespace that insist on one of the labels, or on
@@ -117,7 +126,10 @@ mod tests {
                 expected.sort_unstable();
                 prop_assert_eq!(found, expected);
             }
+            let namespaces: BTreeSet<Text> = plain.values().map(|(at, _)| (*at).into()).collect();
+            prop_assert_eq!(index.namespaces(), namespaces);
             for who in 0..5 {
+                prop_assert_eq!(index.selector(&who), plain.get(&who).map(|(_, by)| by));
                 index.remove(&who);
             }
             prop_assert!(index.places.is_empty() && index.selectors.is_empty());

@@ -128,13 +128,10 @@ impl Mapping {
     /// Decides from the caches alone. Costs O(outputs of the item).
     pub fn judge(&self, (uid, key): &Item) -> Verdict {
         let Some(parent) = self.parent(uid) else { return Verdict::Drop };
-        let selector = {
-            let parents = self.parents.lock();
-            match parents.get(uid).map(|known| known.selector.clone()) {
-                Some(Ok(selector)) => selector,
-                Some(Err(_)) => return Verdict::Invalid,
-                None => return Verdict::Drop,
-            }
+        let selector = match self.parents.lock().selector(uid) {
+            Some(Ok(selector)) => selector.clone(),
+            Some(Err(_)) => return Verdict::Invalid,
+            None => return Verdict::Drop,
         };
         match self.input(&parent.value, &selector, key) {
             Ok(input) if selector::depth(&input.value) >= selector::MAX_DEPTH => {
@@ -195,7 +192,7 @@ impl Mapping {
     /// Every key of a parent: of inputs it selects and of outputs it has. None if its selector can't be read.
     pub fn keys(&self, uid: &str) -> Option<Vec<MapKey>> {
         let parent = self.parent(uid)?;
-        let selector = self.parents.lock().get(uid)?.selector.clone().ok()?;
+        let selector = self.parents.lock().selector(uid)?.ok()?.clone();
         let mut keys: Vec<MapKey> = Vec::new();
         for rule in &self.inputs {
             let eligible = Self::eligible(&parent.value, &selector, rule);
@@ -240,7 +237,7 @@ impl Mapping {
         let (selector, failed, pending) = {
             let parents = self.parents.lock();
             let known = parents.get(uid)?;
-            (known.selector.clone().ok()?, known.failed.clone(), known.pending.len())
+            (parents.selector(uid)?.ok()?.clone(), known.failed.clone(), known.pending.len())
         };
         let mut contribution = Contribution { complete: pending == 0, ..Contribution::default() };
         for rule in &self.inputs {

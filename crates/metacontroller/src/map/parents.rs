@@ -11,15 +11,13 @@ use tokio::time::Instant;
 use super::{key::MapKey, selector, status::Contribution};
 use crate::{
     object::{self, Object, Text},
-    selecting::Place,
+    selecting::Selecting,
 };
 
 /// What is known of a parent.
 pub struct Parent {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// What it selects, or why that can't be read.
-    pub selector: Result<LabelSelector, String>,
     /// Keys that have not been tried since the parent changed.
     pub pending: HashSet<MapKey>,
     /// Keys whose last attempt failed.
@@ -28,61 +26,60 @@ pub struct Parent {
     pub told: Option<Instant>,
     /// What was last worked out for its status.
     pub last: Contribution,
-    at: Place,
+    /// Why its selector can't be read.
+    fault: Option<String>,
 }
 
 /// All parents, by UID.
 #[derive(Default)]
 pub struct Parents {
     by_uid: HashMap<Text, Parent>,
-    places: HashMap<Place, BTreeSet<Text>>,
+    /// By the selectors that can be read.
+    selecting: Selecting<Text>,
 }
 
 impl Parents {
-    /// Puts a new or changed parent in. True if it is new. Costs O(1).
+    /// Puts a new or changed parent in. True if it is new. Costs O(log n).
     pub fn put(&mut self, parent: &Object) -> bool {
         let uid = Text::from(parent.uid());
-        let selector = selector::parse(&parent.value);
-        let at = Place::of(&parent.key().namespace, selector.as_ref().ok());
-        self.places.entry(at.clone()).or_default().insert(uid.clone());
-        match self.by_uid.get_mut(&uid) {
-            Some(known) => {
-                let before = std::mem::replace(&mut known.at, at.clone());
-                known.selector = selector;
-                if before != at {
-                    self.leave(&before, &uid);
-                }
-                false
+        let fault = match selector::parse(&parent.value) {
+            Ok(selector) => {
+                self.selecting.put(uid.clone(), &parent.key().namespace, selector);
+                None
             }
-            None => {
-                let new = Parent {
-                    key: parent.key().clone(),
-                    selector,
-                    pending: HashSet::new(),
-                    failed: HashSet::new(),
-                    told: None,
-                    last: Contribution::default(),
-                    at,
-                };
-                self.by_uid.insert(uid, new);
-                true
+            Err(why) => {
+                self.selecting.remove(&uid);
+                Some(why)
             }
+        };
+        if let Some(known) = self.by_uid.get_mut(&uid) {
+            known.fault = fault;
+            return false;
         }
+        let new = Parent {
+            key: parent.key().clone(),
+            pending: HashSet::new(),
+            failed: HashSet::new(),
+            told: None,
+            last: Contribution::default(),
+            fault,
+        };
+        self.by_uid.insert(uid, new);
+        true
     }
 
     /// Takes a parent out. True if it was there.
     pub fn remove(&mut self, uid: &str) -> bool {
-        let Some((uid, parent)) = self.by_uid.remove_entry(uid) else { return false };
-        self.leave(&parent.at, &uid);
+        let Some((uid, _)) = self.by_uid.remove_entry(uid) else { return false };
+        self.selecting.remove(&uid);
         true
     }
 
-    fn leave(&mut self, place: &Place, uid: &Text) {
-        if let Some(uids) = self.places.get_mut(place) {
-            uids.remove(uid);
-            if uids.is_empty() {
-                self.places.remove(place);
-            }
+    /// What a parent selects, or why that can't be read.
+    pub fn selector(&self, uid: &str) -> Option<Result<&LabelSelector, &str>> {
+        match &self.by_uid.get(uid)?.fault {
+            Some(why) => Some(Err(why)),
+            None => self.selecting.selector(uid).map(Ok),
         }
     }
 
@@ -109,17 +106,12 @@ impl Parents {
     /// Parents of `namespace` (of none, where parents have none) that select by these labels. Costs O(labels + parents
     /// that have one of the labels in their selector, or no such label at all).
     pub fn selecting(&self, namespace: &str, labels: &Value) -> Vec<Text> {
-        let found = Place::looked_at(namespace, labels).filter_map(|place| self.places.get(&place)).flatten();
-        let selects = |uid: &&Text| {
-            let selector = self.by_uid.get(*uid).and_then(|parent| parent.selector.as_ref().ok());
-            selector.is_some_and(|selector| selector.matches_labels(labels))
-        };
-        found.filter(selects).cloned().collect()
+        self.selecting.selecting(namespace, labels)
     }
 
-    /// Namespaces that have parents.
+    /// Namespaces that have parents whose selectors can be read.
     pub fn namespaces(&self) -> BTreeSet<Text> {
-        self.places.keys().map(|place| place.namespace().clone()).collect()
+        self.selecting.namespaces()
     }
 }
 
@@ -164,5 +156,22 @@ mod tests {
         assert_eq!(names(json!({"a": "b"}), &parents), "p7 broad");
         assert!(parents.remove("p7") && !parents.remove("p7"));
         assert_eq!(names(json!({"a": "b"}), &parents), "broad");
+    }
+
+    /// MC-013, MC-038: a parent whose selector can't be read selects nothing, which is told, until it can be read again.
+    #[test]
+    fn mc_013_what_cannot_be_read_selects_nothing() {
+        let mut parents = Parents::default();
+        let (good, bad) = (json!({"matchLabels": {"a": "b"}}), json!("x"));
+        for (selector, found) in [(&bad, 0), (&good, 1), (&bad, 0), (&good, 1)] {
+            parents.put(&parent("p", "n", selector.clone()));
+            assert_eq!(parents.selecting("n", &json!({"a": "b"})).len(), found);
+            assert_eq!(parents.namespaces().len(), found);
+            let said =
+                parents.selector("p").expect("a parent").map(|by| by.matches_labels(&json!({"a": "b"})));
+            let expected = if found == 0 { Err("must be an object") } else { Ok(true) };
+            assert_eq!(said, expected);
+        }
+        assert!(parents.selector("q").is_none());
     }
 }

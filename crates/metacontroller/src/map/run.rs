@@ -241,7 +241,7 @@ impl Running {
         let uid: object::Text = parent.uid().into();
         let Some(keys) = self.mapping().keys(&uid) else {
             let parents = self.mapping().parents.lock();
-            if let Some(Err(why)) = parents.get(&uid).map(|known| known.selector.as_ref()) {
+            if let Some(Err(why)) = parents.selector(&uid) {
                 self.worker.events.warning(
                     &parent.value,
                     "SyncError",

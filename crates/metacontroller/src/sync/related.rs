@@ -83,7 +83,7 @@ fn slots(rule: &Rule) -> Vec<Slot> {
     if !rule.names.is_empty() {
         return rule.names.iter().map(|name| Slot::Named(rule.namespace.clone(), name.clone())).collect();
     }
-    vec![Slot::At(Place::of(&rule.namespace, Some(&rule.labels)))]
+    vec![Slot::At(Place::of(&rule.namespace, &rule.labels))]
 }
 
 /// Resources that a rule refers to: with a choice of namespaces, these as well.
