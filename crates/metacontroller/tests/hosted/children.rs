@@ -87,13 +87,7 @@ async fn mc_121_another_version_is_the_same_child() {
     let made = until("made", &find).await;
     let secret = world.sees("the secret", SECRETS, "ns1", "s", |_| true).await;
     assert_eq!(made["spec"]["v"], json!("1"));
-    hook.quiet().await;
-    world.clear_writes();
-    hook.clear();
-    world.merge(FOOS, "ns1", "p", json!({"metadata": {"annotations": {"poke": "1"}}})).await;
-    when("synced", || hook.count() > 0).await;
-    hook.quiet().await;
-    assert_eq!(world.writes(), Vec::<String>::new(), "nothing differs");
+    world.rests(&hook, (FOOS, "p"), "nothing differs").await;
     world.merge(FOOS, "ns1", "p", json!({"spec": {"v": "2"}})).await;
     let changed =
         until("changed in place", || async { find().await.filter(|doc| doc["spec"]["v"] == json!("2")) });

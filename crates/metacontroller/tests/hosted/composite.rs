@@ -52,13 +52,7 @@ async fn mc_a_70_children_and_status() {
     world
         .sees("made anew", MAPS, "ns1", "p-child", |o| o["metadata"]["uid"] != made["metadata"]["uid"])
         .await;
-    hook.quiet().await;
-    world.clear_writes();
-    hook.clear();
-    world.merge(FOOS, "ns1", "p", json!({"metadata": {"annotations": {"poke": "1"}}})).await;
-    when("synced", || hook.count() > 0).await;
-    hook.quiet().await;
-    assert_eq!(world.writes(), Vec::<String>::new(), "MC-059");
+    world.rests(&hook, (FOOS, "p"), "MC-059").await;
     // Absent children are an empty list (MC §3.5).
     hook.script(|_| Reply::Json(json!({})));
     world.merge(FOOS, "ns1", "p", json!({"spec": {"v": "3"}})).await;

@@ -269,13 +269,7 @@ async fn mc_a_80_server_side_apply() {
     let made = world.sees("made", MAPS, "ns1", "a-copy", |_| true).await;
     assert_eq!((tag(&made, "map-key"), tag(&made, "last-applied-configuration")), ("configmaps/ns1/a", ""));
     assert_eq!(made["metadata"]["managedFields"][0]["manager"], json!("mm"));
-    hook.quiet().await;
-    world.clear_writes();
-    hook.clear();
-    world.merge(MAPS, "ns1", "a", json!({"metadata": {"annotations": {"poke": "1"}}})).await;
-    when("asked", || hook.count() > 0).await;
-    hook.quiet().await;
-    assert_eq!(world.writes(), Vec::<String>::new());
+    world.rests(&hook, (MAPS, "a"), "nothing differs").await;
     world.merge(MAPS, "ns1", "a-copy", json!({"data": {"v": "drift", "theirs": "x"}})).await;
     world.sees("put right", MAPS, "ns1", "a-copy", |o| o["data"] == json!({"v": "1", "theirs": "x"})).await;
     hook.quiet().await;
@@ -293,12 +287,7 @@ async fn mc_a_80_server_side_apply() {
 /// MC-094: a changed spec starts anew; a change of labels does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_094_only_a_spec_change_restarts() {
-    let hook = Hook::start(copier).await;
-    let world = World::start().await;
-    world.controller("mc1", &hook.url, json!({})).await;
-    world.foo("p", app("x")).await;
-    world.input("a", json!({"app": "x"}), "1").await;
-    world.has(MAPS, "ns1", vec!["a", "a-copy"]).await;
+    let (hook, world) = World::copying().await;
     hook.quiet().await;
     hook.clear();
     world.merge(CONTROLLERS, "", "mc1", json!({"metadata": {"labels": {"a": "b"}}})).await;

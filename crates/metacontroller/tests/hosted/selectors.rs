@@ -32,12 +32,7 @@ async fn mc_a_10_no_selector_selects_all_of_the_namespace() {
 /// MC-A-11, MC-013: a selector that can't be read never looks like "nothing matches".
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_11_an_unreadable_selector_stops_everything() {
-    let hook = Hook::start(copier).await;
-    let world = World::start().await;
-    world.controller("mc1", &hook.url, json!({})).await;
-    world.foo("p", app("x")).await;
-    world.input("a", json!({"app": "x"}), "1").await;
-    world.has(MAPS, "ns1", vec!["a", "a-copy"]).await;
+    let (hook, world) = World::copying().await;
     hook.quiet().await;
     hook.clear();
     for bad in
@@ -255,12 +250,7 @@ async fn mc_a_17_an_input_taken_over_by_the_parent_is_detached() {
 /// MC-A-18, MC-045: an answer that the world has overtaken is not applied.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_18_out_and_in_while_the_hook_thinks() {
-    let hook = Hook::start(copier).await;
-    let world = World::start().await;
-    world.controller("mc1", &hook.url, json!({})).await;
-    world.foo("p", app("x")).await;
-    world.input("a", json!({"app": "x"}), "1").await;
-    world.has(MAPS, "ns1", vec!["a", "a-copy"]).await;
+    let (hook, world) = World::copying().await;
     hook.quiet().await;
     let before = world.get(MAPS, "ns1", "a-copy").await.unwrap();
     hook.hold("/map");
@@ -309,12 +299,7 @@ async fn mc_010_parents_by_label() {
 /// MC-A-59, MC-025, MC-055, MC-093.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_59_a_controller_that_goes_leaves_everything() {
-    let hook = Hook::start(copier).await;
-    let world = World::start().await;
-    world.controller("mc1", &hook.url, json!({})).await;
-    world.foo("p", app("x")).await;
-    world.input("a", json!({"app": "x"}), "1").await;
-    world.has(MAPS, "ns1", vec!["a", "a-copy"]).await;
+    let (hook, world) = World::copying().await;
     hook.quiet().await;
     let (copy, foo) = (world.get(MAPS, "ns1", "a-copy").await, world.get(FOOS, "ns1", "p").await);
     world.delete(CONTROLLERS, "", "mc1").await;

@@ -47,12 +47,7 @@ async fn mc_190_one_watch_for_a_resource() {
 /// new waits for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_203_discovery_that_fails() {
-    let hook = Hook::start(copier).await;
-    let world = World::start().await;
-    world.controller("mc1", &hook.url, json!({})).await;
-    world.foo("p", app("x")).await;
-    world.input("a", json!({"app": "x"}), "1").await;
-    world.has(MAPS, "ns1", vec!["a", "a-copy"]).await;
+    let (hook, world) = World::copying().await;
     world.break_some("GET", "/api/v1$", 503, usize::MAX);
     world.create(CONTROLLERS, controller("mc2", &hook.url, json!({}))).await;
     world.event("CreateError", "configmaps of v1").await;

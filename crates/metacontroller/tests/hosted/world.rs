@@ -13,6 +13,7 @@ use space::{Identity, Space, SpaceConfig};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::hook::{Hook, copier};
 pub use crate::objects::*;
 
 pub struct World {
@@ -110,6 +111,17 @@ impl World {
     /// A space with the kinds of the tests and the namespaces `ns1` and `ns2`, and a Metacontroller.
     pub async fn start() -> Self {
         Self::start_with(Strategy::Dynamic).await
+    }
+
+    /// One with a hook that copies: for parent `p` the controller `mc1` has copied input `a`.
+    pub async fn copying() -> (Hook, Self) {
+        let hook = Hook::start(copier).await;
+        let world = Self::start().await;
+        world.controller("mc1", &hook.url, json!({})).await;
+        world.foo("p", app("x")).await;
+        world.input("a", json!({"app": "x"}), "1").await;
+        world.has(MAPS, "ns1", vec!["a", "a-copy"]).await;
+        (hook, world)
     }
 
     pub async fn start_with(strategy: Strategy) -> Self {
@@ -263,6 +275,17 @@ impl World {
             task.await.unwrap();
         }
         self.space.stop().await;
+    }
+
+    /// A parent or input of `ns1` that changes without need: the hook is asked, and nothing is written.
+    pub async fn rests(&self, hook: &Hook, (resource, name): (&str, &str), why: &str) {
+        hook.quiet().await;
+        self.clear_writes();
+        hook.clear();
+        self.merge(resource, "ns1", name, json!({"metadata": {"annotations": {"poke": "1"}}})).await;
+        when("asked", || hook.count() > 0).await;
+        hook.quiet().await;
+        assert_eq!(self.writes(), Vec::<String>::new(), "{why}");
     }
 
     /// Writes of Metacontroller so far, but for events and its own objects.
