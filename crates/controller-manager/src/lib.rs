@@ -14,6 +14,8 @@ pub mod releases;
 mod shared;
 pub mod status;
 
+use std::time::Duration;
+
 use apis::constants::BINDING_MANAGER;
 use kube::Client;
 use runtime::{Ready, Tasks, metrics::Metrics};
@@ -36,6 +38,8 @@ pub struct Config {
     pub label_helm_releases: bool,
     /// Set to true once the binding controller works.
     pub ready: Ready,
+    /// How long resources that can't be listed may hold everything else back at the start (KS-030).
+    pub patience: Duration,
     /// What is counted goes here: the queues `Binding-<WDS>` and `Status-<WDS>` (KS-223).
     pub metrics: Metrics,
 }
@@ -50,6 +54,7 @@ impl Config {
             status: true,
             label_helm_releases: false,
             ready: Ready::new(false),
+            patience: Duration::from_secs(30),
             metrics: Metrics::default(),
         }
     }

@@ -138,6 +138,8 @@ impl Feed {
     pub(super) fn on_resource_gone(&self, resource: &GroupResource) {
         let changes = self.shared.world.lock().remove_resource(&Arc::new(resource.clone()));
         self.spread(changes);
+        // What is not served has no objects: nothing about them is unknown any more, be it that they never could be listed.
+        self.now_known(resource);
     }
 
     /// An event of a workload object.
@@ -173,18 +175,26 @@ impl Feed {
             (world.keep_objects(&resource, there), resource)
         };
         self.spread(changes);
-        if self.syncer.known(&resource) {
-            self.shared.tell_status(StatusItem::Sweep);
-            self.begin();
+        self.now_known(&resource);
+    }
+
+    /// What Bindings and CombinedStatuses say about the objects of a resource is no longer left as it is.
+    fn now_known(&self, resource: &GroupResource) {
+        if self.syncer.known(resource) {
+            self.look_again();
         }
     }
 
     /// Objects of which nothing is known.
     pub(super) fn unknown(&self, look: impl FnOnce() -> super::watches::Unknown) {
         if self.syncer.set_unknown(look) {
-            self.shared.tell_status(StatusItem::Sweep);
-            self.begin();
+            self.look_again();
         }
+    }
+
+    fn look_again(&self) {
+        self.shared.tell_status(StatusItem::Sweep);
+        self.begin();
     }
 
     fn spread(&self, changes: Changes) {

@@ -39,8 +39,6 @@ use sync::Syncer;
 use watches::Watches;
 
 const WORKERS: usize = 4;
-/// How long resources that can't be listed may hold everything else back at the start.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs the binding controller until `stop` is cancelled.
 pub(crate) async fn run(
@@ -69,7 +67,7 @@ pub(crate) async fn run(
     });
     let worker = async move {
         tokio::select! {
-            () = inputs.synced(&watches) => {}
+            () = inputs.synced(&watches, config.patience) => {}
             () = token.cancelled() => {
                 watches.shutdown().await;
                 return;
@@ -147,10 +145,10 @@ impl Inputs {
     }
 
     /// Waits until everything that was there at the start is known (KS-066).
-    async fn synced(&self, watches: &Watches) {
+    async fn synced(&self, watches: &Watches, patience: Duration) {
         for store in &self.stores {
             store.wait().await;
         }
-        watches.synced(PATIENCE).await;
+        watches.synced(patience).await;
     }
 }

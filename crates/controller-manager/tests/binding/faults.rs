@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::atomic::Ordering};
 
 use serde_json::{Value, json};
 
-use crate::scene::{BINDINGS, NAMESPACES, POLICIES, Scene, config_map, names, set};
+use crate::scene::{BINDINGS, CRDS, NAMESPACES, POLICIES, Scene, condition, config_map, names, set};
 
 fn deployment() -> Value {
     json!({
@@ -44,6 +44,46 @@ async fn ks_030_a_silent_group_loses_nothing() {
     all.bound("p", &["configmaps/a", "configmaps/b", "configmaps/c", "deployments/web"]).await;
     all.faults.heal();
     all.bound("p", &["configmaps/a", "configmaps/b", "configmaps/c"]).await;
+    all.wds.until(&format!("{POLICIES}/p"), |it| it["status"].get("errors").is_none()).await;
+    all.end().await;
+}
+
+/// KS-030, KS-035: what a Binding says about objects that can't be listed stays as long as they may be there. Once their
+/// definition goes they go, though they never could be listed, and the policy has no error any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_030_what_could_not_be_listed_goes_with_its_definition() {
+    let mut all = Scene::start().await;
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.example.org"},
+        "spec": {"group": "example.org", "scope": "Namespaced",
+            "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]},
+    });
+    all.wds.post(CRDS, crd).await;
+    let definition = format!("{CRDS}/things.example.org");
+    all.wds.until(&definition, |it| condition(it, "Established") == "True").await;
+    let thing = json!({"apiVersion": "example.org/v1", "kind": "Thing",
+        "metadata": {"name": "t", "labels": {"app": "x"}}});
+    all.wds.post("/apis/example.org/v1/namespaces/n/things", thing).await;
+    all.config_map("a", json!({"app": "x"})).await;
+    let clause = json!({"objectSelectors": [{"matchLabels": {"app": "x"}}]});
+    all.policy("p", json!({"clusterSelectors": [{}], "downsync": [clause]})).await;
+    all.bound("p", &["configmaps/a", "things/t"]).await;
+    all.stop().await;
+    all.faults.refuse("/apis/example.org/v1/things", 500);
+    all.run_impatient().await;
+    all.config_map("b", json!({"app": "x"})).await;
+    all.bound("p", &["configmaps/a", "configmaps/b", "things/t"]).await;
+    let told = |it: &Value| {
+        it["status"]["errors"][0]
+            .as_str()
+            .is_some_and(|e| e.starts_with("things.example.org can't be listed"))
+    };
+    all.wds.until(&format!("{POLICIES}/p"), told).await;
+    all.wds.delete(&definition).await;
+    all.bound("p", &["configmaps/a", "configmaps/b"]).await;
     all.wds.until(&format!("{POLICIES}/p"), |it| it["status"].get("errors").is_none()).await;
     all.end().await;
 }

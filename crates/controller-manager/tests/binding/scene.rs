@@ -199,6 +199,14 @@ impl Scene {
         self.begin_with(Config::new("wds1", "its1"))
     }
 
+    /// Starts the controllers, which hardly wait for what can't be listed, and waits until they work.
+    #[allow(dead_code, reason = "for the tests of the binding controller")]
+    pub(crate) async fn run_impatient(&mut self) {
+        let patience = Duration::from_millis(100);
+        let mut ready = self.begin_with(Config { patience, ..Config::new("wds1", "its1") });
+        tokio::time::timeout(DEADLINE, ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
+    }
+
     /// Starts the binding controller alone and waits until it works.
     #[allow(dead_code, reason = "for the tests of the status controller")]
     pub(crate) async fn run_without_status(&mut self) {
