@@ -15,14 +15,13 @@ const GROUPS: [&str; 5] = [
     "control.kubestellar.io",
 ];
 
-const RESOURCES: [(&str, &str); 7] = [
+const RESOURCES: [(&str, &str); 6] = [
     ("", "events"),
     ("events.k8s.io", "events"),
     ("", "nodes"),
     ("", "endpoints"),
     ("storage.k8s.io", "csistoragecapacities"),
     ("storage.k8s.io", "csinodes"),
-    ("control.kubestellar.io", "workstatuses"),
 ];
 
 /// Groups that are looked at (KS-213).
@@ -232,6 +231,7 @@ mod tests {
             ("events.k8s.io", "events", false),
             ("coordination.k8s.io", "leases", false),
             ("control.kubestellar.io", "bindingpolicies", false),
+            ("control.kubestellar.io", "workstatuses", false),
             ("apiextensions.k8s.io", "customresourcedefinitions", true),
             ("", "pods", true),
         ] {
