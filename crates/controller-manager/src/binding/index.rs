@@ -1,7 +1,7 @@
 //! Finding the policies that an object can match, and the objects that a policy can match, without looking
 //! at all of them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use super::{
     matching::Labels,
@@ -84,7 +84,7 @@ impl PolicyIndex {
 }
 
 /// A fact of objects that some policy asks for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fact {
     /// The value of a label.
     Label(Box<str>),
@@ -118,10 +118,13 @@ impl Fact {
 /// Objects by those facts that some policy asks for; nothing is kept about any other.
 #[derive(Debug, Default)]
 pub(super) struct ObjectIndex {
-    facts: BTreeMap<Fact, FactIndex>,
+    labels: HashMap<Box<str>, FactIndex>,
+    names: Option<FactIndex>,
+    namespaces: Option<FactIndex>,
 }
 
-#[derive(Debug, Default)]
+/// Objects by what one fact is for them.
+#[derive(Debug)]
 struct FactIndex {
     users: usize,
     values: HashMap<Box<str>, BTreeSet<ObjectId>>,
@@ -132,6 +135,19 @@ impl FactIndex {
         match self.values.get_mut(value) {
             Some(ids) => drop(ids.insert(id.clone())),
             None => drop(self.values.insert(value.into(), [id.clone()].into())),
+        }
+    }
+
+    /// What was `old` for an object is `new` now.
+    fn update(&mut self, id: &ObjectId, old: Option<&str>, new: Option<&str>) {
+        if old == new {
+            return;
+        }
+        if let Some(old) = old {
+            self.remove(old, id);
+        }
+        if let Some(new) = new {
+            self.insert(new, id);
         }
     }
 
@@ -148,48 +164,143 @@ impl FactIndex {
 impl ObjectIndex {
     /// Objects of which the fact has this value; the fact must be wanted by someone.
     pub(super) fn get(&self, fact: &Fact, value: &str) -> impl Iterator<Item = &ObjectId> + use<'_> {
-        self.facts.get(fact).and_then(|index| index.values.get(value)).into_iter().flatten()
+        let index = match fact {
+            Fact::Label(key) => self.labels.get(key),
+            Fact::Name => self.names.as_ref(),
+            Fact::Namespace => self.namespaces.as_ref(),
+        };
+        index.and_then(|index| index.values.get(value)).into_iter().flatten()
     }
 
-    /// Counts one more user of a fact. A new one is filled from `objects`, once.
-    pub(super) fn want<'a>(&mut self, fact: Fact, objects: impl Iterator<Item = (&'a ObjectId, &'a Labels)>) {
-        if let Some(index) = self.facts.get_mut(&fact) {
+    /// Counts one user more of each of `new`, and one less of each of `old`. A fact that had none is filled from `objects`,
+    /// one that has none left is dropped; one that is in both stays as it is.
+    pub(super) fn exchange<'a, I>(&mut self, old: &[Fact], new: Vec<Fact>, objects: impl Fn() -> I)
+    where
+        I: Iterator<Item = (&'a ObjectId, &'a Labels)>,
+    {
+        for fact in new {
+            self.want(fact, &objects);
+        }
+        for fact in old {
+            self.release(fact);
+        }
+    }
+
+    fn want<'a, I>(&mut self, fact: Fact, objects: impl Fn() -> I)
+    where
+        I: Iterator<Item = (&'a ObjectId, &'a Labels)>,
+    {
+        if let Some(index) = self.index_mut(&fact) {
             index.users += 1;
             return;
         }
         let mut index = FactIndex { users: 1, values: HashMap::new() };
-        for (id, labels) in objects {
-            if let Some(value) = fact.value(id, labels) {
-                index.insert(value, id);
-            }
+        for (id, labels) in objects() {
+            index.update(id, None, fact.value(id, labels));
         }
-        self.facts.insert(fact, index);
-    }
-
-    /// Counts one user less; a fact without users is dropped.
-    pub(super) fn release(&mut self, fact: &Fact) {
-        if let Some(index) = self.facts.get_mut(fact) {
-            index.users -= 1;
-            if index.users == 0 {
-                self.facts.remove(fact);
-            }
+        match fact {
+            Fact::Label(key) => drop(self.labels.insert(key, index)),
+            Fact::Name => self.names = Some(index),
+            Fact::Namespace => self.namespaces = Some(index),
         }
     }
 
-    /// Takes note of an object's labels; none before it came and after it went.
+    fn release(&mut self, fact: &Fact) {
+        let Some(index) = self.index_mut(fact) else { return };
+        index.users -= 1;
+        if index.users > 0 {
+            return;
+        }
+        match fact {
+            Fact::Label(key) => drop(self.labels.remove(key)),
+            Fact::Name => self.names = None,
+            Fact::Namespace => self.namespaces = None,
+        }
+    }
+
+    fn index_mut(&mut self, fact: &Fact) -> Option<&mut FactIndex> {
+        match fact {
+            Fact::Label(key) => self.labels.get_mut(key),
+            Fact::Name => self.names.as_mut(),
+            Fact::Namespace => self.namespaces.as_mut(),
+        }
+    }
+
+    /// Takes note of an object's labels; none before it came and after it went. Costs a look-up for each of its labels,
+    /// whatever policies ask for.
     pub(super) fn update(&mut self, id: &ObjectId, old: Option<&Labels>, new: Option<&Labels>) {
-        for (fact, index) in &mut self.facts {
-            let old = old.and_then(|labels| fact.value(id, labels));
-            let new = new.and_then(|labels| fact.value(id, labels));
-            if old == new {
-                continue;
-            }
-            if let Some(old) = old {
-                index.remove(old, id);
-            }
-            if let Some(new) = new {
-                index.insert(new, id);
+        let there = |labels: Option<&Labels>, value| labels.map(|_| value);
+        for (index, value) in [(&mut self.names, id.name()), (&mut self.namespaces, id.namespace())] {
+            if let Some(index) = index {
+                index.update(id, there(old, value), there(new, value));
             }
         }
+        for key in old.into_iter().chain(new).flat_map(Labels::keys) {
+            if let Some(index) = self.labels.get_mut(key) {
+                let [old, new] = [old, new].map(|labels| labels.and_then(|it| it.get(key)).map(|it| &**it));
+                index.update(id, old, new);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::identity::GroupResource;
+
+    fn id(name: &str) -> ObjectId {
+        ObjectId::new(Arc::new(GroupResource::new("", "configmaps")), "n", name)
+    }
+
+    fn labels(of: &[(&str, &str)]) -> Labels {
+        of.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+    }
+
+    fn app() -> Fact {
+        Fact::Label("app".into())
+    }
+
+    fn found(index: &ObjectIndex, fact: &Fact, value: &str) -> Vec<String> {
+        index.get(fact, value).map(|id| id.name().to_owned()).collect()
+    }
+
+    fn nobody<'a>() -> std::iter::Empty<(&'a ObjectId, &'a Labels)> {
+        panic!("the objects are walked")
+    }
+
+    /// KS-059: an edited policy costs a walk over all objects only for facts that nobody asked for before.
+    #[test]
+    fn ks_059_what_old_and_new_clauses_ask_for_is_not_indexed_anew() {
+        let (a, b) = ((id("a"), labels(&[("app", "x")])), (id("b"), labels(&[("env", "x")])));
+        let all = || [&a, &b].into_iter().map(|(id, labels)| (id, labels));
+        let mut index = ObjectIndex::default();
+        index.exchange(&[], vec![app(), app(), Fact::Namespace], all);
+        index.exchange(&[app(), app(), Fact::Namespace], vec![Fact::Namespace, app()], nobody);
+        assert_eq!(found(&index, &app(), "x"), ["a"]);
+        assert_eq!(found(&index, &Fact::Namespace, "n"), ["a", "b"]);
+        index.exchange(&[Fact::Namespace, app()], vec![app(), Fact::Name], all);
+        assert_eq!(found(&index, &Fact::Name, "b"), ["b"]);
+        assert!(index.namespaces.is_none(), "nobody asks for it any more");
+        index.exchange(&[app(), Fact::Name], Vec::new(), nobody);
+        assert!(index.labels.is_empty() && index.names.is_none());
+    }
+
+    /// KS-053: an object is found by what its labels are now, and not at all once it is gone.
+    #[test]
+    fn ks_053_objects_are_found_by_what_they_are_now() {
+        let mut index = ObjectIndex::default();
+        index.exchange(&[], vec![app(), Fact::Name], std::iter::empty);
+        let (old, new) = (labels(&[("app", "x"), ("else", "1")]), labels(&[("app", "y")]));
+        index.update(&id("a"), None, Some(&old));
+        assert_eq!((found(&index, &app(), "x").len(), found(&index, &Fact::Name, "a").len()), (1, 1));
+        index.update(&id("a"), Some(&old), Some(&new));
+        assert_eq!((found(&index, &app(), "x").len(), found(&index, &app(), "y").len()), (0, 1));
+        index.update(&id("a"), Some(&new), Some(&Labels::new()));
+        assert_eq!((found(&index, &app(), "y").len(), found(&index, &Fact::Name, "a").len()), (0, 1));
+        index.update(&id("a"), Some(&Labels::new()), None);
+        assert!(index.names.is_some_and(|names| names.values.is_empty()));
     }
 }

@@ -463,9 +463,10 @@ impl Model {
         world
     }
 
-    fn request(&self, id: &ObjectId) -> Request {
-        let mut request = Request::default();
-        let Some(object) = self.objects.get(id) else { return request };
+    /// What is asked for, and from how many clusters the status of the only one would come.
+    fn request(&self, id: &ObjectId) -> (Request, Option<usize>) {
+        let (mut request, mut singletons) = (Request::default(), None);
+        let Some(object) = self.objects.get(id) else { return (request, None) };
         for policy in self.policies.values() {
             let found =
                 matching(&policy.clauses, id, &object.metadata.labels, |name| self.namespaces.get(name));
@@ -475,10 +476,10 @@ impl Model {
             let destinations = self.destinations(policy);
             request.clusters.extend(destinations.iter().map(|it| it.as_str().into()));
             if modulation.singleton {
-                request.singletons.extend(destinations.iter().map(|it| it.as_str().into()));
+                singletons.get_or_insert_with(BTreeSet::new).extend(destinations);
             }
         }
-        request
+        (request, singletons.map(|clusters| clusters.len()))
     }
 }
 
@@ -675,7 +676,7 @@ proptest! {
         for op in ops {
             let before: BTreeMap<String, Value> =
                 model.policies.keys().map(|name| (name.clone(), seen(&world, name))).collect();
-            let asked: Vec<Request> = ids.iter().map(|id| world.request(id)).collect();
+            let asked: Vec<_> = ids.iter().map(|id| (world.request(id), world.singletons(id))).collect();
             let changes = act(op, &mut world, &mut model);
             for name in ["p", "q"] {
                 prop_assert_eq!(world.resolution(name).is_some(), model.policies.contains_key(name));
@@ -689,11 +690,14 @@ proptest! {
                 let told = changes.bindings.contains(name.as_str());
                 prop_assert!(told || before.get(name) == Some(&now), "{} changed silently", name);
             }
+            let mut clauses = model.policies.values().flat_map(|policy| &policy.clauses);
+            prop_assert_eq!(world.wants_singletons(), clauses.any(|it| it.modulation.singleton));
             for (id, asked) in ids.iter().zip(asked) {
-                let now = world.request(id);
+                let now = (world.request(id), world.singletons(id));
                 prop_assert_eq!(&now, &model.request(id));
                 prop_assert!(now == asked || changes.requests.contains(id), "request for {} changed silently", id);
-                prop_assert_eq!(world.is_requested(id), now.singleton || now.multi);
+                prop_assert_eq!(world.is_requested(id), now.0.singleton || now.0.multi);
+                prop_assert_eq!(world.wants_multi(id), now.0.multi);
             }
         }
     }

@@ -141,17 +141,14 @@ struct BadObject<'a> {
 }
 
 /// Objects of the policy for which the status of the only cluster is wanted, but there is none or more than one
-/// (KS-064). Costs the objects of the policy for which any policy wants a status.
+/// (KS-064). Costs a look at each object of the policy and at the policies that match it, if any policy wants such a status at
+/// all; clusters are looked at only for objects for which two policies or more want it.
 fn singleton_error(world: &World, policy: &str) -> Option<String> {
     let resolution = world.resolution(policy).filter(|_| world.wants_singletons())?;
     let mut bad: Vec<(String, usize, &ObjectId)> = Vec::new();
     for id in resolution.objects().keys() {
-        if !world.is_requested(id) {
-            continue;
-        }
-        let request = world.request(id);
-        let n = request.singletons.len();
-        if request.singleton && n != 1 && !(request.multi && n > 1) {
+        let Some(n) = world.singletons(id) else { continue };
+        if n != 1 && !(n > 1 && world.wants_multi(id)) {
             let order = format!("{}/{}", id.resource().group, world.version(id.resource()));
             bad.push((order, n, id));
         }

@@ -22,7 +22,7 @@ use super::{
     index::{Fact, Hook, ObjectIndex, PolicyIndex, hooks},
     matching::{Labels, matching, selects},
     modulation::Modulation,
-    policy::Policy,
+    policy::{Clause, Policy},
     resolution::{Entry, Resolution},
 };
 use crate::identity::{ClusterName, GroupResource, ObjectId, PolicyName};
@@ -57,8 +57,6 @@ pub struct Request {
     pub multi: bool,
     /// Destinations of all policies that ask for either.
     pub clusters: BTreeSet<ClusterName>,
-    /// Destinations of those that ask for the status of the only cluster (KS-064).
-    pub singletons: BTreeSet<ClusterName>,
 }
 
 #[derive(Debug)]
@@ -86,6 +84,8 @@ pub struct World {
     resources: HashMap<Arc<GroupResource>, Served>,
     namespaces: HashMap<Box<str>, Labels>,
     clusters: BTreeMap<ClusterName, Labels>,
+    /// Clauses of all policies that ask for the status of the only cluster.
+    singleton_clauses: usize,
     /// Why the WDS does not take the status that was reported for an object.
     refusals: BTreeMap<ObjectId, Box<str>>,
 }
@@ -147,14 +147,29 @@ impl World {
 
     /// Whether any policy asks for the status of an object.
     pub fn is_requested(&self, id: &ObjectId) -> bool {
-        let states = self.policies_of(id).iter().filter_map(|name| self.policies.get(name));
-        states.filter_map(|state| state.resolution.get(id)).any(|entry| entry.modulation.wants_status())
+        self.treatments(id).any(|(modulation, _)| modulation.wants_status())
     }
 
     /// Whether any policy asks for the status of the only cluster, of whatever object.
     pub fn wants_singletons(&self) -> bool {
-        let mut clauses = self.policies.values().flat_map(|state| &state.policy.clauses);
-        clauses.any(|clause| clause.modulation.singleton)
+        self.singleton_clauses > 0
+    }
+
+    /// How many clusters the status of the only one would come from (KS-064): the destinations of the policies that ask for it,
+    /// together. None if no policy does. Costs the policies that match the object and, only where two or more of them ask for
+    /// it, their destinations.
+    pub fn singletons(&self, id: &ObjectId) -> Option<usize> {
+        let mut asking = self.treatments(id).filter(|(modulation, _)| modulation.singleton);
+        let (_, first) = asking.next()?;
+        let Some((_, second)) = asking.next() else { return Some(first.destinations().len()) };
+        let mut all: BTreeSet<_> = first.destinations().union(second.destinations()).collect();
+        all.extend(asking.flat_map(|(_, resolution)| resolution.destinations()));
+        Some(all.len())
+    }
+
+    /// Whether any policy asks for the status of all clusters.
+    pub fn wants_multi(&self, id: &ObjectId) -> bool {
+        self.treatments(id).any(|(modulation, _)| modulation.multi)
     }
 
     /// The StatusCollectors that a policy asks for, for objects that it matches.
@@ -200,20 +215,21 @@ impl World {
         self.objects.get(id).map_or(&[], |record| &record.policies)
     }
 
-    /// What policies ask for about the status of an object. Costs the policies that match it.
+    /// How each policy that matches an object treats it, and what that policy amounts to.
+    fn treatments(&self, id: &ObjectId) -> impl Iterator<Item = (&Modulation, &Resolution)> {
+        let states = self.policies_of(id).iter().filter_map(|name| self.policies.get(name));
+        states.filter_map(move |PolicyState { resolution, .. }| {
+            Some((&*resolution.get(id)?.modulation, resolution))
+        })
+    }
+
+    /// What policies ask for about the status of an object. Costs the policies that match it and their destinations.
     pub fn request(&self, id: &ObjectId) -> Request {
         let mut request = Request::default();
-        for state in self.policies_of(id).iter().filter_map(|name| self.policies.get(name)) {
-            let Some(entry) = state.resolution.get(id).filter(|entry| entry.modulation.wants_status()) else {
-                continue;
-            };
-            request.singleton |= entry.modulation.singleton;
-            request.multi |= entry.modulation.multi;
-            let destinations = state.resolution.destinations();
-            request.clusters.extend(destinations.iter().cloned());
-            if entry.modulation.singleton {
-                request.singletons.extend(destinations.iter().cloned());
-            }
+        for (modulation, resolution) in self.treatments(id).filter(|(it, _)| it.wants_status()) {
+            request.singleton |= modulation.singleton;
+            request.multi |= modulation.multi;
+            request.clusters.extend(resolution.destinations().iter().cloned());
         }
         request
     }
@@ -319,10 +335,7 @@ impl World {
             old.as_ref().is_none_or(|old| old.cluster_selectors != policy.cluster_selectors),
         );
         if new_clauses {
-            if let Some(old) = &old {
-                self.unindex(old);
-            }
-            self.index(&policy);
+            self.index(&name, old.as_ref(), Some(&policy));
         }
         match self.policies.get_mut(&name) {
             Some(state) => state.policy = policy,
@@ -351,7 +364,7 @@ impl World {
     pub fn remove_policy(&mut self, name: &str) -> Changes {
         let mut changes = Changes::default();
         let Some(state) = self.policies.remove(name) else { return changes };
-        self.unindex(&state.policy);
+        self.index(&state.policy.name, Some(&state.policy), None);
         for (id, entry) in state.resolution.objects() {
             if let Some(record) = self.objects.get_mut(id) {
                 record.policies.retain(|policy| &**policy != name);
@@ -427,19 +440,17 @@ impl World {
         changes
     }
 
-    fn index(&mut self, policy: &Policy) {
-        self.policy_index.insert(&policy.name, &policy.clauses);
-        for fact in facts(policy) {
-            let objects = self.objects.iter().map(|(id, record)| (id, &record.object.metadata.labels));
-            self.object_index.want(fact, objects);
-        }
-    }
-
-    fn unindex(&mut self, policy: &Policy) {
-        self.policy_index.remove(&policy.name, &policy.clauses);
-        for fact in facts(policy) {
-            self.object_index.release(&fact);
-        }
+    /// Finds a policy, and the objects that it can match, by its new clauses instead of its old ones.
+    fn index(&mut self, name: &PolicyName, old: Option<&Policy>, new: Option<&Policy>) {
+        let singletons =
+            |clauses: &[Clause]| clauses.iter().filter(|clause| clause.modulation.singleton).count();
+        let [before, after] = [old, new].map(|policy| policy.map_or(&[][..], |policy| &policy.clauses));
+        self.policy_index.remove(name, before);
+        self.policy_index.insert(name, after);
+        self.singleton_clauses = self.singleton_clauses + singletons(after) - singletons(before);
+        let objects = || self.objects.iter().map(|(id, record)| (id, &record.object.metadata.labels));
+        let facts = |policy: Option<&Policy>| policy.map(facts).unwrap_or_default();
+        self.object_index.exchange(&facts(old), facts(new), objects);
     }
 
     /// Every object that the policy can match or has matched.
