@@ -1,6 +1,6 @@
 //! What is to become of one object's status (KS-150 … KS-159). Pure.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use apis::constants::{EXECUTING_COUNT_LABEL, MULTI_WEC_STATUS_LABEL, SINGLETON_STATUS_LABEL};
 use serde_json::{Value, json};
@@ -40,9 +40,9 @@ pub enum Reported {
     /// The object is there but has no status: ours stays as it is.
     Absent,
     /// This, by one WEC.
-    Copied(Value),
+    Copied(Arc<Value>),
     /// This, made of what several WECs report (KS-160).
-    Aggregated(Value),
+    Aggregated(Arc<Value>),
 }
 
 /// Labels to set, and with none to remove.
@@ -109,7 +109,7 @@ pub fn plan(resource: &GroupResource, live: &Value, request: &Request, reported:
             if label(mark) != Some("true") {
                 plan.before.insert(mark, Some("true".into()));
             }
-            plan.status = (status != *wanted).then(|| wanted.clone());
+            plan.status = (status != **wanted).then(|| (**wanted).clone());
             if label(other).is_some() {
                 plan.after.insert(other, None);
             }
@@ -137,7 +137,7 @@ mod tests {
 
     fn request(singleton: bool, multi: bool, clusters: &[&str]) -> Request {
         let clusters = clusters.iter().map(|name| (*name).into()).collect();
-        Request { singleton, multi, clusters, ..Request::default() }
+        Request { singleton, multi, clusters }
     }
 
     #[test]
@@ -163,6 +163,10 @@ mod tests {
         }
     }
 
+    fn copied(status: Value) -> Reported {
+        Reported::Copied(Arc::new(status))
+    }
+
     fn object(labels: Value, status: Value) -> Value {
         json!({"metadata": {"labels": labels}, "status": status})
     }
@@ -175,7 +179,7 @@ mod tests {
     fn ks_153_label_before_status_and_status_before_label() {
         let one = request(true, false, &["c1"]);
         let fresh = object(json!({}), json!({}));
-        let wanted = Reported::Copied(json!({"replicas": 2}));
+        let wanted = copied(json!({"replicas": 2}));
         let first = plan(&deployments(), &fresh, &one, &wanted);
         assert_eq!(first.before[SINGLETON_STATUS_LABEL].as_deref(), Some("true"));
         assert_eq!(first.before[EXECUTING_COUNT_LABEL].as_deref(), Some("1"));
@@ -191,16 +195,16 @@ mod tests {
 
     #[test]
     fn ks_168_a_change_between_one_and_more_wecs_swaps_the_labels() {
-        let copied = object(json!({SINGLETON_STATUS_LABEL: "true"}), json!({"replicas": 2}));
+        let one = object(json!({SINGLETON_STATUS_LABEL: "true"}), json!({"replicas": 2}));
         let both = request(false, true, &["c1", "c2"]);
         let wanted = json!({"replicas": 1});
-        let there = plan(&deployments(), &copied, &both, &Reported::Aggregated(wanted.clone()));
+        let there = plan(&deployments(), &one, &both, &Reported::Aggregated(Arc::new(wanted.clone())));
         assert_eq!(there.before, LabelPatch::from([(MULTI_WEC_STATUS_LABEL, Some("true".into()))]));
         assert_eq!(there.status, Some(wanted.clone()));
         assert_eq!(there.after, LabelPatch::from([(SINGLETON_STATUS_LABEL, None)]));
         let merged = object(json!({MULTI_WEC_STATUS_LABEL: "true"}), wanted);
         let one = request(false, true, &["c1"]);
-        let back = plan(&deployments(), &merged, &one, &Reported::Copied(json!({"replicas": 2})));
+        let back = plan(&deployments(), &merged, &one, &copied(json!({"replicas": 2})));
         assert_eq!(back.before, LabelPatch::from([(SINGLETON_STATUS_LABEL, Some("true".into()))]));
         assert_eq!(back.after, LabelPatch::from([(MULTI_WEC_STATUS_LABEL, None)]));
         let nobody = plan(&deployments(), &merged, &both, &Reported::Nothing);
@@ -212,7 +216,7 @@ mod tests {
         let labels = json!({SINGLETON_STATUS_LABEL: "true", EXECUTING_COUNT_LABEL: "1"});
         let live = object(labels, json!({"replicas": 2}));
         let one = request(true, false, &["c1"]);
-        assert!(plan(&deployments(), &live, &one, &Reported::Copied(json!({"replicas": 2}))).is_empty());
+        assert!(plan(&deployments(), &live, &one, &copied(json!({"replicas": 2}))).is_empty());
         assert!(plan(&deployments(), &live, &one, &Reported::Absent).is_empty(), "left as it is");
     }
 
@@ -238,7 +242,7 @@ mod tests {
         for (group, plural) in [("", "namespaces"), ("apiextensions.k8s.io", "customresourcedefinitions")] {
             let live = object(json!({EXECUTING_COUNT_LABEL: "1"}), json!({"phase": "Active"}));
             let one = request(true, false, &["c1"]);
-            let reported = Reported::Copied(json!({"phase": "Terminating"}));
+            let reported = copied(json!({"phase": "Terminating"}));
             assert!(plan(&GroupResource::new(group, plural), &live, &one, &reported).is_empty());
         }
     }
@@ -247,7 +251,7 @@ mod tests {
     fn what_the_labels_settle_needs_no_look_at_the_object() {
         let none = request(false, false, &[]);
         assert!(is_settled(|_| None, &none, &Reported::Nothing));
-        assert!(!is_settled(|_| None, &none, &Reported::Copied(json!({}))));
+        assert!(!is_settled(|_| None, &none, &copied(json!({}))));
         assert!(!is_settled(|_| None, &request(true, false, &[]), &Reported::Nothing));
         let marked = |key: &str| (key == SINGLETON_STATUS_LABEL).then_some("true");
         assert!(!is_settled(marked, &none, &Reported::Nothing));

@@ -6,7 +6,7 @@
 //! * [`combine`]: from there to the answers in a CombinedStatus; pure (KS-179 … KS-186). [`table`] keeps the rows between
 //!   events, [`combined`] is the rest of the object.
 //! * `reports`: what is reported about which object. `collectors`: the StatusCollectors, and the condition that tells whether
-//!   they are there.
+//!   they are there. `agreed`: which objects are as they should be as long as nothing changes.
 //! * `objects` and `results` are the shell.
 //!
 //! One report costs one read of the object, and a write if its status differs, where its status is asked for; one row for each
@@ -14,6 +14,7 @@
 //! nor had to do with reported state costs nothing.
 
 pub mod aggregate;
+mod agreed;
 mod collectors;
 pub mod combine;
 pub mod combined;

@@ -19,6 +19,7 @@ use serde_json::{Map, Value, json};
 use super::{
     StatusError,
     aggregate::aggregate,
+    agreed::{Agreed, Wanted},
     collectors::{Collectors, availability},
     combined::Pair,
     decision::{Decision, LabelPatch, Plan, Reported, decide, is_settled, plan},
@@ -39,6 +40,10 @@ fn is_refusal(error: &kube::Error) -> bool {
     failure::is_invalid(error) || failure::is_forbidden(error) || failure::code(error) == Some(413)
 }
 
+fn version_of(object: &Value) -> &str {
+    object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default()
+}
+
 /// Brings reported state into objects.
 pub(super) struct Returner {
     rest: Rest,
@@ -47,6 +52,7 @@ pub(super) struct Returner {
     collectors: Arc<Collectors>,
     specs: Store<StatusCollector>,
     combiner: Arc<Combiner>,
+    agreed: Agreed,
 }
 
 impl Returner {
@@ -59,7 +65,7 @@ impl Returner {
         combiner: Arc<Combiner>,
     ) -> Self {
         let rest = Rest::with_manager(wds, STATUS_MANAGER);
-        Self { rest, shared, reports, collectors, specs, combiner }
+        Self { rest, shared, reports, collectors, specs, combiner, agreed: Agreed::default() }
     }
 
     /// Looks at everything that has or may have had to do with reported state (KS-152).
@@ -167,14 +173,20 @@ impl Returner {
         }
     }
 
+    /// What an object is as it should be with is remembered, so that it is read once for each change: the echo of the last
+    /// write brings nothing new.
     async fn bring(&self, id: &ObjectId) -> Result<(), kube::Error> {
-        let (request, gvr, object) = {
+        let known = {
             let world = self.shared.world.lock();
-            let (Some(served), Some(object)) = (world.served(id.resource()), world.object(id)) else {
-                return Ok(());
-            };
-            let gvr = Gvr::new(&id.resource().group, &served.version, &id.resource().plural);
-            (world.request(id), gvr, object.clone())
+            let served = world.served(id.resource()).zip(world.object(id));
+            served.map(|(served, object)| {
+                let gvr = Gvr::new(&id.resource().group, &served.version, &id.resource().plural);
+                (world.request(id), gvr, object.clone())
+            })
+        };
+        let Some((request, gvr, object)) = known else {
+            self.agreed.forget(id);
+            return Ok(());
         };
         let reported = match decide(&request) {
             Decision::Copy(cluster) => self.reports.reported(id, &cluster),
@@ -183,20 +195,26 @@ impl Returner {
         };
         let label = |key: &str| object.metadata.labels.get(key).map(|value| &**value);
         if is_settled(label, &request, &reported) {
+            self.agreed.forget(id);
             return Ok(());
         }
-        let live = match self.rest.get::<Value>(&gvr, id.namespace(), id.name()).await {
-            Err(error) if failure::is_not_found(&error) => return Ok(()),
-            live => live?,
+        let wanted = Wanted::new(&request, &reported);
+        if self.agreed.is(id, &object.metadata.resource_version, &wanted) {
+            return Ok(());
+        }
+        let plan = |live: &Value| plan(id.resource(), live, &request, &reported);
+        let after = match self.rest.get::<Value>(&gvr, id.namespace(), id.name()).await {
+            Ok(live) => self.carry_out(&gvr, id, plan(&live)).await.map(|written| written.unwrap_or(live)),
+            Err(error) => Err(error),
         };
-        let plan = plan(id.resource(), &live, &request, &reported);
-        if plan.is_empty() {
-            return Ok(());
+        match after {
+            // Others may have written in between; then its next event is looked at.
+            Ok(after) if plan(&after).is_empty() => self.agreed.put(id, version_of(&after), wanted),
+            Ok(_) => {}
+            Err(error) if failure::is_not_found(&error) => {}
+            Err(error) => return Err(error),
         }
-        match self.carry_out(&gvr, id, plan).await {
-            Err(error) if failure::is_not_found(&error) => Ok(()),
-            done => done,
-        }
+        Ok(())
     }
 
     fn aggregated(&self, id: &ObjectId, request: &Request) -> Reported {
@@ -204,48 +222,50 @@ impl Returner {
         let statuses = reports.iter().map(|(wec, report)| {
             ((*wec).clone(), report.as_ref().and_then(|report| report.status.as_deref()))
         });
-        aggregate(id.resource(), &statuses.collect()).map_or(Reported::Nothing, Reported::Aggregated)
+        aggregate(id.resource(), &statuses.collect())
+            .map_or(Reported::Nothing, |status| Reported::Aggregated(Arc::new(status)))
     }
 
-    /// In this order (KS-153).
-    async fn carry_out(&self, gvr: &Gvr, id: &ObjectId, plan: Plan) -> Result<(), kube::Error> {
+    /// In this order (KS-153). Gives the object after the last write, if there was one.
+    async fn carry_out(&self, gvr: &Gvr, id: &ObjectId, plan: Plan) -> Result<Option<Value>, kube::Error> {
+        let mut after = None;
         if !plan.before.is_empty() {
-            self.label(gvr, id, &plan.before).await?;
+            after = Some(self.label(gvr, id, &plan.before).await?);
         }
         if let Some(status) = plan.status {
-            self.write_status(gvr, id, status).await?;
+            after = Some(self.write_status(gvr, id, status).await?);
         }
         if !plan.after.is_empty() {
-            self.label(gvr, id, &plan.after).await?;
+            after = Some(self.label(gvr, id, &plan.after).await?);
         }
-        Ok(())
+        Ok(after)
     }
 
-    async fn label(&self, gvr: &Gvr, id: &ObjectId, labels: &LabelPatch) -> Result<(), kube::Error> {
+    async fn label(&self, gvr: &Gvr, id: &ObjectId, labels: &LabelPatch) -> Result<Value, kube::Error> {
         let labels: Map<String, Value> =
             labels.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
         let patch = json!({"metadata": {"labels": labels}});
-        self.rest.merge::<IgnoredAny>(gvr, id.namespace(), id.name(), &patch).await.map(|_| ())
+        self.rest.merge(gvr, id.namespace(), id.name(), &patch).await
     }
 
     /// Puts the whole status in the place of the old one, so that keys that vanished vanish here, too. Where
     /// there is no status subresource it is a part of the object like any other (KS-155).
-    async fn write_status(&self, gvr: &Gvr, id: &ObjectId, status: Value) -> Result<(), kube::Error> {
+    async fn write_status(&self, gvr: &Gvr, id: &ObjectId, status: Value) -> Result<Value, kube::Error> {
         let (namespace, name) = (id.namespace(), id.name());
         let patch = json!([{"op": "add", "path": "/status", "value": status}]);
-        match self.rest.json_patch_status::<IgnoredAny>(gvr, namespace, name, patch).await {
+        match self.rest.json_patch_status(gvr, namespace, name, patch).await {
             Err(error) if failure::is_not_found(&error) || failure::code(&error) == Some(405) => {}
-            done => return done.map(|_| ()),
+            done => return done,
         }
         let mut live: Value = self.rest.get(gvr, namespace, name).await?;
         if live.get("status") == Some(&status) {
-            return Ok(());
+            return Ok(live);
         }
         if let Some(object) = live.as_object_mut() {
             object.insert("status".into(), status);
         }
         let body = serde_json::to_vec(&live).map_err(kube::Error::SerdeError)?;
-        self.rest.replace::<IgnoredAny>(gvr, namespace, name, body).await.map(|_| ())
+        self.rest.replace(gvr, namespace, name, body).await
     }
 
     /// Sets the one condition of a Binding that is ours; what the transport wrote there stays (KS-013).

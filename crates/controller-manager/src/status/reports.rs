@@ -153,7 +153,7 @@ impl Reports {
     pub(super) fn reported(&self, id: &ObjectId, cluster: &str) -> Reported {
         match self.get(id, cluster) {
             None => Reported::Nothing,
-            Some(report) => report.status.as_deref().cloned().map_or(Reported::Absent, Reported::Copied),
+            Some(report) => report.status.clone().map_or(Reported::Absent, Reported::Copied),
         }
     }
 }
@@ -207,6 +207,10 @@ mod tests {
         of(json_of(name, wds, subject, time, replicas))
     }
 
+    fn copied(replicas: u32) -> Reported {
+        Reported::Copied(Arc::new(json!({"replicas": replicas})))
+    }
+
     fn id(name: &str) -> ObjectId {
         ObjectId::new(Arc::new(GroupResource::new("apps", "deployments")), "ns", name)
     }
@@ -230,9 +234,9 @@ mod tests {
         assert_eq!(reports.reported(&id("web"), "c1"), Reported::Nothing);
         reports.take(Event::Added(Arc::new(early)));
         reports.take(Event::Added(Arc::new(late.clone())));
-        assert_eq!(reports.reported(&id("web"), "c1"), Reported::Copied(json!({"replicas": 2})));
+        assert_eq!(reports.reported(&id("web"), "c1"), copied(2));
         reports.take(Event::Deleted(Arc::new(late)));
-        assert_eq!(reports.reported(&id("web"), "c1"), Reported::Copied(json!({"replicas": 1})));
+        assert_eq!(reports.reported(&id("web"), "c1"), copied(1));
         assert_eq!(reports.reported(&id("web"), "c2"), Reported::Nothing);
     }
 
@@ -253,7 +257,7 @@ mod tests {
         there.spec.source_ref.as_mut().unwrap().namespace = "other".into();
         reports.take(Event::Added(Arc::new(here)));
         reports.take(Event::Added(Arc::new(there)));
-        assert_eq!(reports.reported(&id("web"), "c1"), Reported::Copied(json!({"replicas": 1})));
+        assert_eq!(reports.reported(&id("web"), "c1"), copied(1));
     }
 
     #[test]
@@ -262,7 +266,7 @@ mod tests {
         let mut other = work("a", "wds1", "web", "2026-01-01T00:00:00Z", 1);
         other.spec.source_ref.as_mut().unwrap().version = "v1beta1".into();
         reports.take(Event::Added(Arc::new(other)));
-        assert_eq!(reports.reported(&id("web"), "c1"), Reported::Copied(json!({"replicas": 1})));
+        assert_eq!(reports.reported(&id("web"), "c1"), copied(1));
     }
 
     /// KS-176: the time is that of the status, not of labels; KS-156: what says the same is the same.

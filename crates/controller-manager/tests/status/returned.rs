@@ -157,6 +157,41 @@ async fn ks_154_edits_of_a_returned_status_are_overwritten() {
     scene.end().await;
 }
 
+/// KS-156: a report costs one read of the object and one write; what comes back of that write costs nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_156_a_report_costs_one_read() {
+    let scene = scene().await;
+    scene.deployment("web").await;
+    scene.tide(only("cluster1"), json!({"wantSingletonReportedState": true})).await;
+    let read = format!("GET {WEB}");
+    let reads = || {
+        let asked = scene.faults.asked.lock().unwrap();
+        asked.iter().filter(|(it, _)| it.split('?').next() == Some(&read)).count()
+    };
+    // The Binding lists the object in its last version: its event has been seen.
+    let seen = async |replicas: u32| {
+        scene.report("cluster1", json!({"replicas": replicas})).await;
+        let it = scene.wds.until(WEB, |it| it["status"]["replicas"] == replicas).await;
+        let version = it["metadata"]["resourceVersion"].clone();
+        let listed = |it: &Value| it["spec"]["workload"]["namespaceScope"][0]["resourceVersion"] == version;
+        scene.wds.until(&format!("{BINDINGS}/tide"), listed).await;
+    };
+    seen(1).await;
+    seen(2).await;
+    let before = reads();
+    for replicas in 3..9 {
+        seen(replicas).await;
+    }
+    assert_eq!(reads() - before, 6);
+    // Whoever else changes it is found out all the same.
+    scene.wds.patch(&format!("{WEB}/status"), json!({"status": {"replicas": 50}})).await;
+    scene.wds.until(WEB, |it| it["status"] == json!({"replicas": 8})).await;
+    let unlabelled = json!({"metadata": {"labels": {COPIED: null}}});
+    scene.wds.patch(WEB, unlabelled).await;
+    scene.wds.until(WEB, |it| label(it, COPIED) == "true").await;
+    scene.end().await;
+}
+
 /// KS-155: all of the status is replaced where it is no subresource; KS-158: of cluster-scoped objects, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_155_kinds_without_a_status_subresource() {
