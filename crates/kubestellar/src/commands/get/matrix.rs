@@ -21,6 +21,9 @@ pub(crate) struct Delivery {
     pub(crate) errors: Vec<String>,
     pub(crate) clusters: Vec<String>,
     pub(crate) objects: Vec<Row>,
+    /// Whether the policy's status is about the policy as it is now; None where there is no policy.
+    #[serde(skip)]
+    pub(crate) current: Option<bool>,
 }
 
 /// One object in all clusters.
@@ -53,24 +56,44 @@ impl Delivery {
             errors: errors.cloned().unwrap_or_default(),
             clusters: Vec::new(),
             objects: Vec::new(),
+            current: policy.map(|policy| {
+                let observed = status.map(|status| status.observed_generation);
+                observed.is_some() && observed == policy.metadata.generation
+            }),
         }
     }
 
-    /// Everything is where it should be, and nothing is wrong.
+    /// Everything is where it should be, and nothing is wrong. What the table is made of, a Binding and the works made of it, may be
+    /// older than the policy: that says whether they are what it amounts to.
     pub(crate) fn is_done(&self) -> bool {
         let cells = self.objects.iter().flat_map(|row| &row.clusters);
-        self.errors.is_empty() && cells.into_iter().all(|cell| cell.state == State::Applied)
+        self.is_ready()
+            && self.errors.is_empty()
+            && cells.into_iter().all(|cell| cell.state == State::Applied)
+    }
+
+    /// The controllers have done their part about the policy as it is (KS-008). Where there is none, they have nothing to do.
+    fn is_ready(&self) -> bool {
+        self.current.is_none_or(|current| current && self.ready.as_deref() == Some("True"))
     }
 
     /// What a user should know beside the table.
     pub(crate) fn remarks(&self) -> Vec<String> {
         let mut remarks: Vec<_> =
             self.errors.iter().map(|error| format!("policy {}: {error}", self.policy)).collect();
+        let mut say = |remark: &str| remarks.push(format!("policy {}: {remark}", self.policy));
+        if self.current == Some(false) {
+            say("the controllers have not acted on it in its present form");
+            return remarks;
+        }
+        if !self.is_ready() && self.errors.is_empty() {
+            say("what it amounts to is not on its way to all clusters yet");
+        }
         if self.clusters.is_empty() {
-            remarks.push(format!("policy {}: no cluster matches", self.policy));
+            say("no cluster matches");
         }
         if self.objects.is_empty() {
-            remarks.push(format!("policy {}: no object matches", self.policy));
+            say("no object matches");
         }
         remarks
     }
@@ -223,6 +246,45 @@ Namespace shop        boreas    Waiting   <none>      <none>      <none>   <none
         delivery.clusters.clear();
         assert!(!delivery.is_done());
         assert_eq!(delivery.remarks(), ["policy shop: too large", "policy shop: no cluster matches"]);
+    }
+
+    /// SP-119: without a Binding, or with one that is behind the policy, nothing is done, whatever the table shows.
+    #[test]
+    fn sp_119_done_is_what_the_policy_says_is_done() {
+        let policy = |generation: i64, status: serde_json::Value| -> BindingPolicy {
+            let metadata = serde_json::json!({"name": "shop", "generation": generation});
+            serde_json::from_value(serde_json::json!({"metadata": metadata, "spec": {}, "status": status}))
+                .unwrap()
+        };
+        let status = |observed: i64, ready: &str| {
+            let ready = serde_json::json!({"type": "Ready", "status": ready, "reason": "R", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            serde_json::json!({"observedGeneration": observed, "conditions": [ready]})
+        };
+        let unseen = "policy shop: the controllers have not acted on it in its present form";
+        let unready = "policy shop: what it amounts to is not on its way to all clusters yet";
+        let empty = ["policy shop: no cluster matches", "policy shop: no object matches"];
+        let cases = [
+            ("just made", policy(1, serde_json::Value::Null), false, vec![unseen]),
+            ("changed since", policy(2, status(1, "True")), false, vec![unseen]),
+            ("on its way", policy(2, status(2, "False")), false, vec![unready, empty[0], empty[1]]),
+            ("done", policy(2, status(2, "True")), true, empty.to_vec()),
+        ];
+        for (why, policy, done, remarks) in cases {
+            let shown = Delivery::of("shop", "wds1", Some(&policy), None);
+            assert_eq!(
+                (shown.is_done(), shown.remarks()),
+                (done, remarks.into_iter().map(Into::into).collect()),
+                "{why}"
+            );
+        }
+        let mut applied = delivery();
+        applied.objects.truncate(1);
+        applied.objects[0].clusters.truncate(1);
+        assert!(applied.is_done(), "a Binding without a policy (KS-010)");
+        applied.current = Some(true);
+        applied.ready = Some("False".into());
+        assert!(!applied.is_done(), "older objects are applied everywhere");
     }
 
     #[test]

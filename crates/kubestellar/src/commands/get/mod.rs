@@ -52,7 +52,7 @@ struct StatusArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
-    /// Exit with 9 unless every object is applied in every cluster and there are no errors
+    /// Exit with 9 unless the policy is ready, every object is applied in every cluster and there are no errors
     #[arg(long)]
     exit_code: bool,
     #[command(flatten)]
