@@ -3,14 +3,12 @@
 mod find;
 mod verdict;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use apis::control::{Binding, BindingPolicy, BindingSpec};
 use apis::ocm::ManagedCluster;
 use controller_manager::binding::matching::Labels;
-use controller_manager::binding::policy::Policy;
 use controller_manager::binding::resources::{AllowedGroups, can_watch, is_watched};
 use controller_manager::identity::{GroupResource, ObjectId};
 use k8s_openapi::api::core::v1::Namespace;
@@ -21,7 +19,7 @@ use runtime::rest::{Gvr, Rest};
 use serde_json::{Value, json};
 
 use self::find::{Named, Served, choose, served, unknown};
-use self::verdict::{Explanation, Opinion, Subject, judge_clauses, split_clusters};
+use self::verdict::{Explanation, Opinion, Subject, labels, opinions};
 use super::get::mailboxes;
 use super::get::picture::{Object, Picture};
 use super::get::spaces::{SpaceArgs, Spaces};
@@ -110,8 +108,6 @@ async fn explain(spaces: &Spaces, resource: &Served, object: &Light) -> Result<E
     let clusters: Api<ManagedCluster> = Api::all(spaces.its.clone());
     let clusters = clusters.list_metadata(&ListParams::default()).await;
     let clusters = clusters.map_err(|e| from_kube("listing the clusters", &e))?;
-    let clusters: BTreeMap<String, Labels> =
-        clusters.iter().map(|it| (it.name_any(), labels(it.labels()))).collect();
     let namespace = namespace_labels(spaces, &meta.namespace).await?;
     let id = ObjectId::new(
         Arc::new(GroupResource::new(&resource.group, &resource.plural)),
@@ -126,27 +122,10 @@ async fn explain(spaces: &Spaces, resource: &Served, object: &Light) -> Result<E
         namespace: meta.namespace.to_string(),
         name: meta.name.to_string(),
     };
-    let mut opinions = Vec::new();
-    for policy in &policies {
-        let read = Policy::new(policy);
-        let clauses = judge_clauses(&read, &id, &meta.labels, namespace.as_ref());
-        let (selected, other_clusters) = split_clusters(&read, &clusters);
-        let mut opinion = Opinion {
-            policy: policy.name_any(),
-            matches: clauses.iter().any(|it| it.matches),
-            clauses,
-            errors: policy.status.as_ref().map(|it| it.errors.clone()).unwrap_or_default(),
-            bound: false,
-            clusters: selected,
-            other_clusters,
-            deliveries: Vec::new(),
-        };
-        if opinion.matches {
-            deliveries(spaces, &about, &mut opinion).await?;
-        }
-        opinions.push(opinion);
+    let mut opinions = opinions(&policies.items, &clusters.items, &id, &meta.labels, namespace.as_ref());
+    for opinion in opinions.iter_mut().filter(|it| it.matches) {
+        deliveries(spaces, &about, opinion).await?;
     }
-    opinions.sort_by(|a, b| (!a.matches, &a.policy).cmp(&(!b.matches, &b.policy)));
     let pairs = meta.labels.iter().map(|(key, value)| (key.to_string(), value.to_string()));
     let subject = Subject {
         excluded: excluded(resource),
@@ -192,10 +171,6 @@ async fn namespace_labels(spaces: &Spaces, name: &str) -> Result<Option<Labels>,
     let found = namespaces.get_metadata_opt(name).await;
     let found = found.map_err(|e| from_kube(format!("reading the Namespace {name}"), &e))?;
     Ok(found.map(|it| labels(it.labels())))
-}
-
-fn labels(of: &BTreeMap<String, String>) -> Labels {
-    of.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect()
 }
 
 /// KS-031.

@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use apis::control::BindingPolicy;
+use apis::ocm::ManagedCluster;
 use controller_manager::binding::matching::{Labels, Miss, first_miss, selects};
 use controller_manager::binding::policy::{Clause, Policy};
 use controller_manager::identity::ObjectId;
+use kube::core::PartialObjectMeta;
+use kube::{Resource, ResourceExt};
 use serde::Serialize;
 
 use crate::commands::get::matrix::columns;
@@ -62,8 +66,48 @@ pub(crate) struct Explanation {
     pub(crate) policies: Vec<Opinion>,
 }
 
+/// What the policies have to do with an object, those that match it first; what became of it is not known yet. Policies and
+/// clusters that are on their way out count for nothing, as for the controllers.
+pub(crate) fn opinions(
+    policies: &[BindingPolicy],
+    clusters: &[PartialObjectMeta<ManagedCluster>],
+    id: &ObjectId,
+    of_object: &Labels,
+    of_namespace: Option<&Labels>,
+) -> Vec<Opinion> {
+    let clusters: BTreeMap<String, Labels> =
+        staying(clusters).map(|it| (it.name_any(), labels(it.labels()))).collect();
+    let opinion = |object: &BindingPolicy| {
+        let policy = Policy::new(object);
+        let clauses = judge_clauses(&policy, id, of_object, of_namespace);
+        let (selected, other_clusters) = split_clusters(&policy, &clusters);
+        Opinion {
+            policy: object.name_any(),
+            matches: clauses.iter().any(|it| it.matches),
+            clauses,
+            errors: object.status.as_ref().map(|it| it.errors.clone()).unwrap_or_default(),
+            bound: false,
+            clusters: selected,
+            other_clusters,
+            deliveries: Vec::new(),
+        }
+    };
+    let mut opinions: Vec<_> = staying(policies).map(opinion).collect();
+    opinions.sort_by(|a, b| (!a.matches, &a.policy).cmp(&(!b.matches, &b.policy)));
+    opinions
+}
+
+fn staying<T: Resource>(all: &[T]) -> impl Iterator<Item = &T> {
+    all.iter().filter(|it| it.meta().deletion_timestamp.is_none())
+}
+
+/// Labels as policies are matched against.
+pub(crate) fn labels(of: &BTreeMap<String, String>) -> Labels {
+    of.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect()
+}
+
 /// What the clauses of a policy say about an object.
-pub(crate) fn judge_clauses(
+fn judge_clauses(
     policy: &Policy,
     id: &ObjectId,
     labels: &Labels,
@@ -81,10 +125,7 @@ pub(crate) fn judge_clauses(
 }
 
 /// Which of the clusters a policy selects, and which it doesn't.
-pub(crate) fn split_clusters(
-    policy: &Policy,
-    clusters: &BTreeMap<String, Labels>,
-) -> (Vec<String>, Vec<String>) {
+fn split_clusters(policy: &Policy, clusters: &BTreeMap<String, Labels>) -> (Vec<String>, Vec<String>) {
     let chosen = |labels: &Labels| policy.cluster_selectors.iter().any(|it| selects(it, labels));
     let (yes, no): (Vec<_>, Vec<_>) = clusters.iter().partition(|(_, labels)| chosen(labels));
     let names = |list: Vec<(&String, &Labels)>| list.into_iter().map(|(name, _)| name.clone()).collect();
@@ -234,7 +275,6 @@ fn list(names: &[String]) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use apis::control::BindingPolicy;
     use controller_manager::identity::GroupResource;
     use serde_json::{Value, json};
 
@@ -246,7 +286,7 @@ mod tests {
         Policy::new(&object)
     }
 
-    fn labels(of: &[(&str, &str)]) -> Labels {
+    fn pairs(of: &[(&str, &str)]) -> Labels {
         of.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
     }
 
@@ -271,8 +311,8 @@ mod tests {
         ];
         for (clause, expected) in cases {
             let policy = policy(json!({"downsync": [clause]}));
-            let team = labels(&[("team", "a")]);
-            let said = judge_clauses(&policy, &id, &labels(&[("app", "a")]), Some(&team));
+            let team = pairs(&[("team", "a")]);
+            let said = judge_clauses(&policy, &id, &pairs(&[("app", "a")]), Some(&team));
             assert_eq!(said[0].reason.as_deref(), expected, "{clause}");
             assert_eq!(said[0].matches, expected.is_none());
         }
@@ -288,10 +328,31 @@ mod tests {
     fn sp_120_which_clusters() {
         let policy = policy(json!({"clusterSelectors": [{"matchLabels": {"site": "a"}}]}));
         let clusters = BTreeMap::from([
-            ("atlas".to_owned(), labels(&[("site", "a")])),
-            ("boreas".to_owned(), labels(&[("site", "b")])),
+            ("atlas".to_owned(), pairs(&[("site", "a")])),
+            ("boreas".to_owned(), pairs(&[("site", "b")])),
         ]);
         assert_eq!(split_clusters(&policy, &clusters), (vec!["atlas".to_owned()], vec!["boreas".to_owned()]));
+    }
+
+    /// SP-120: nothing new goes by a policy or to a cluster that is being deleted.
+    #[test]
+    fn sp_120_what_is_on_its_way_out_selects_nothing() {
+        let id = ObjectId::new(Arc::new(GroupResource::new("apps", "deployments")), "shop", "web");
+        let going = |name: &str, going: bool| json!({"name": name, "deletionTimestamp": going.then_some("2026-01-01T00:00:00Z")});
+        let spec = json!({"clusterSelectors": [{}], "downsync": [{"apiGroup": "apps"}]});
+        let policies: Vec<BindingPolicy> = [("other", false), ("old", true), ("new", false)]
+            .map(|(name, out)| {
+                let spec = if name == "other" { json!({"downsync": []}) } else { spec.clone() };
+                serde_json::from_value(json!({"metadata": going(name, out), "spec": spec})).unwrap()
+            })
+            .into();
+        let clusters: Vec<PartialObjectMeta<ManagedCluster>> = [("atlas", false), ("boreas", true)]
+            .map(|(name, out)| serde_json::from_value(json!({"metadata": going(name, out)})).unwrap())
+            .into();
+        let told = opinions(&policies, &clusters, &id, &Labels::new(), None);
+        let told: Vec<_> =
+            told.iter().map(|it| (it.policy.as_str(), it.matches, it.clusters.len())).collect();
+        assert_eq!(told, [("new", true, 1), ("other", false, 0)]);
     }
 
     fn opinion(matches: bool) -> Opinion {
