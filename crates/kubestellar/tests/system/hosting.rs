@@ -239,6 +239,8 @@ async fn ks_219_manifests_and_their_rights_are_enough() {
         );
         let planes = dynamic(&client, TENANCY, "ControlPlane", None);
         planes.get("wds1").await.unwrap();
+        refused(planes.get("wds2").await.map(drop));
+        refused(planes.list(&kube::api::ListParams::default()).await.map(drop));
         refused(planes.delete("wds1", &kube::api::DeleteParams::default()).await.map(drop));
     }
     for component in [manager, transport] {

@@ -116,11 +116,12 @@ fn description_space(values: &Values, wds: &Wds, its: &str, image: &str) -> Vec<
     for name in [MANAGER, TRANSPORT] {
         all.push(json!({"apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": name, "namespace": place, "labels": label(name)}}));
-        // To find the spaces, and the kubeconfigs that they refer to.
+        // To find its two spaces, and the kubeconfigs that they refer to.
         let account = json!([{"kind": "ServiceAccount", "name": name, "namespace": place}]);
         let everywhere = format!("{place}:{name}");
-        let planes = json!([rule(TENANCY, &["controlplanes"], &["get", "list", "watch"])]);
-        all.push(role("", &everywhere, label(name), planes));
+        let mut planes = rule(TENANCY, &["controlplanes"], &["get"]);
+        planes["resourceNames"] = json!([wds.name, its]);
+        all.push(role("", &everywhere, label(name), json!([planes])));
         all.push(binding("", &everywhere, label(name), ("ClusterRole", &everywhere), account.clone()));
         let mut secret = rule("", &["secrets"], &["get"]);
         secret["resourceNames"] = json!(["admin-kubeconfig", "vc-vcluster"]);
@@ -129,10 +130,9 @@ fn description_space(values: &Values, wds: &Wds, its: &str, image: &str) -> Vec<
             // Only its own Lease; a name can't be asked for when something is made.
             let lease = format!("controller-manager-{}", wds.name);
             own.push(rule("coordination.k8s.io", &["leases"], &["create"]));
-            let mut held = rule("coordination.k8s.io", &["leases"], &["get", "update", "patch"]);
+            let mut held = rule("coordination.k8s.io", &["leases"], &["get", "update"]);
             held["resourceNames"] = json!([lease]);
             own.push(held);
-            own.push(rule("", &["events"], &["create", "patch"]));
         }
         let its_place = format!("{its}-system");
         for (place, rules) in [(&place, json!(own)), (&its_place, json!([secret]))] {
@@ -207,7 +207,10 @@ fn transport(values: &Values, wds: &Wds, its: &str, image: &str, place: &str, la
         "containers": [container],
         "volumes": [{"name": "kubeconfig", "emptyDir": {"medium": "Memory"}}],
     });
-    deployment(TRANSPORT, place, labels, pod)
+    let mut deployment = deployment(TRANSPORT, place, labels, pod);
+    // Nobody leads: the old one ends before the new one begins.
+    deployment["spec"]["strategy"] = json!({"type": "Recreate"});
+    deployment
 }
 
 /// A container that needs nothing of its node.

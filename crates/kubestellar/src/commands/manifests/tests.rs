@@ -44,6 +44,46 @@ fn ks_219_names_of_deployments_containers_and_services() {
     assert_eq!(init.len(), 2, "the kubeconfigs of the WDS and the ITS");
 }
 
+/// KS-219: of a component that holds no Lease there is one at a time; each may read its two ControlPlanes and their kubeconfigs, and
+/// keep its own Lease.
+#[test]
+fn ks_219_one_transport_at_a_time_and_no_right_too_many() {
+    let all = made("ITSes: [{name: its1}, {name: its2}]\nWDSes: [{name: wds1, ITSName: its1}]\n");
+    let strategy = |name: &str| one(&all, "Deployment", name)["spec"]["strategy"]["type"].clone();
+    assert_eq!(strategy("transport-controller"), "Recreate");
+    assert_eq!(strategy("kubestellar-controller-manager"), Value::Null, "the next one waits for the Lease");
+    let rights = |name: &str| -> Vec<String> {
+        let roles = all.iter().filter(|it| {
+            let named = it["metadata"]["name"].as_str().is_some_and(|it| it.ends_with(&format!(":{name}")));
+            named && ["Role", "ClusterRole"].iter().any(|kind| it["kind"] == *kind)
+        });
+        let rule = |role: &Value, rule: &Value| {
+            let place = role["metadata"]["namespace"].as_str().unwrap_or("everywhere");
+            let names = rule.get("resourceNames").unwrap_or(&Value::Null);
+            format!("{place}: {} {} {names}", rule["verbs"], rule["resources"])
+        };
+        roles
+            .flat_map(|role| role["rules"].as_array().unwrap().iter().map(move |it| rule(role, it)))
+            .collect()
+    };
+    let planes = r#"everywhere: ["get"] ["controlplanes"] ["wds1","its1"]"#;
+    let secrets = |place: &str| format!(r#"{place}: ["get"] ["secrets"] ["admin-kubeconfig","vc-vcluster"]"#);
+    assert_eq!(
+        rights("transport-controller"),
+        [planes.to_owned(), secrets("wds1-system"), secrets("its1-system")]
+    );
+    assert_eq!(
+        rights("kubestellar-controller-manager"),
+        [
+            planes.to_owned(),
+            secrets("wds1-system"),
+            r#"wds1-system: ["create"] ["leases"] null"#.to_owned(),
+            r#"wds1-system: ["get","update"] ["leases"] ["controller-manager-wds1"]"#.to_owned(),
+            secrets("its1-system"),
+        ]
+    );
+}
+
 /// KS-227: what users write into the values of the core chart arrives where it did.
 #[test]
 fn ks_227_values_of_the_core_chart() {
