@@ -8,6 +8,7 @@
 //!
 //! The first two run in one process for one WDS and share what is known of the workload objects.
 
+mod belief;
 pub mod binding;
 pub mod identity;
 pub mod releases;

@@ -27,6 +27,14 @@ pub struct BindingSpec {
     pub destinations: Vec<Destination>,
 }
 
+impl BindingSpec {
+    /// The objects, those that are cluster-scoped first.
+    pub fn entries(&self) -> impl Iterator<Item = BindingEntry<'_>> {
+        let cluster = self.workload.cluster_scope.iter().map(BindingEntry::from);
+        cluster.chain(self.workload.namespace_scope.iter().map(BindingEntry::from))
+    }
+}
+
 /// The objects of a Binding.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -134,22 +142,92 @@ pub struct DownsyncModulation {
     pub want_multi_wec_reported_state: bool,
 }
 
-macro_rules! modulated {
-    ($($clause:ident),+) => {$(
-        impl $clause {
-            /// How the object is treated.
-            pub fn modulation(&self) -> DownsyncModulation {
-                DownsyncModulation {
-                    create_only: self.create_only,
-                    status_collectors: self.status_collectors.clone(),
-                    want_singleton_reported_state: self.want_singleton_reported_state,
-                    want_multi_wec_reported_state: self.want_multi_wec_reported_state,
+/// One object of a Binding, whichever list it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BindingEntry<'a> {
+    /// API group; empty is the core group.
+    pub group: &'a str,
+    /// API version.
+    pub version: &'a str,
+    /// Lowercase plural name of the resource.
+    pub resource: &'a str,
+    /// Namespace of the object; empty for a cluster-scoped one.
+    pub namespace: &'a str,
+    /// Name of the object.
+    pub name: &'a str,
+    /// The object's resourceVersion when it was evaluated.
+    pub resource_version: &'a str,
+    /// Create the object in the clusters if it is not there, and leave it alone afterwards.
+    pub create_only: bool,
+    /// Names of the StatusCollectors that summarise the reported state of the object.
+    pub status_collectors: &'a [String],
+    /// Bring the object's status back from the one cluster it is sent to.
+    pub want_singleton_reported_state: bool,
+    /// Bring the object's status back, aggregated over all clusters it is sent to.
+    pub want_multi_wec_reported_state: bool,
+}
+
+impl<'a> BindingEntry<'a> {
+    /// Group, resource, namespace and name: which object it is, in whatever version.
+    pub fn place(&self) -> [&'a str; 4] {
+        [self.group, self.resource, self.namespace, self.name]
+    }
+}
+
+macro_rules! entries {
+    ($($clause:ident: $namespace:expr),+) => {$(
+        impl<'a> From<&'a $clause> for BindingEntry<'a> {
+            fn from(clause: &'a $clause) -> Self {
+                let namespace: fn(&$clause) -> &str = $namespace;
+                Self {
+                    group: &clause.group,
+                    version: &clause.version,
+                    resource: &clause.resource,
+                    namespace: namespace(clause),
+                    name: &clause.name,
+                    resource_version: &clause.resource_version,
+                    create_only: clause.create_only,
+                    status_collectors: &clause.status_collectors,
+                    want_singleton_reported_state: clause.want_singleton_reported_state,
+                    want_multi_wec_reported_state: clause.want_multi_wec_reported_state,
                 }
             }
         }
     )+};
 }
-modulated!(ClusterScopeDownsyncClause, NamespaceScopeDownsyncClause);
+entries!(ClusterScopeDownsyncClause: |_| "", NamespaceScopeDownsyncClause: |clause| &clause.namespace);
+
+impl DownsyncObjectClauses {
+    /// Puts an entry into the list that it belongs to.
+    pub fn push(&mut self, entry: &BindingEntry<'_>) {
+        if entry.namespace.is_empty() {
+            self.cluster_scope.push(ClusterScopeDownsyncClause {
+                group: entry.group.to_owned(),
+                version: entry.version.to_owned(),
+                resource: entry.resource.to_owned(),
+                name: entry.name.to_owned(),
+                resource_version: entry.resource_version.to_owned(),
+                create_only: entry.create_only,
+                status_collectors: entry.status_collectors.to_vec(),
+                want_singleton_reported_state: entry.want_singleton_reported_state,
+                want_multi_wec_reported_state: entry.want_multi_wec_reported_state,
+            });
+        } else {
+            self.namespace_scope.push(NamespaceScopeDownsyncClause {
+                group: entry.group.to_owned(),
+                version: entry.version.to_owned(),
+                resource: entry.resource.to_owned(),
+                namespace: entry.namespace.to_owned(),
+                name: entry.name.to_owned(),
+                resource_version: entry.resource_version.to_owned(),
+                create_only: entry.create_only,
+                status_collectors: entry.status_collectors.to_vec(),
+                want_singleton_reported_state: entry.want_singleton_reported_state,
+                want_multi_wec_reported_state: entry.want_multi_wec_reported_state,
+            });
+        }
+    }
+}
 
 /// One cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -173,4 +251,38 @@ pub struct BindingStatus {
     /// What is wrong with the delivery.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// KS-060: every entry is told with all that it says, and goes back into the list that it came from.
+    #[test]
+    fn ks_060_entries_of_both_lists() {
+        let entry = |name: &str, more: serde_json::Value| {
+            let mut entry = json!({"group": "apps", "version": "v1", "resource": "things", "name": name,
+                "resourceVersion": "7"});
+            entry.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            entry
+        };
+        let told = json!({"createOnly": true, "statusCollectors": ["s"], "wantSingletonReportedState": true,
+            "wantMultiWECReportedState": true});
+        let mut inside = told.clone();
+        inside["namespace"] = json!("n");
+        let spec: BindingSpec = serde_json::from_value(json!({"workload": {
+            "clusterScope": [entry("a", json!({})), entry("b", told)],
+            "namespaceScope": [entry("a", json!({"namespace": "n"})), entry("c", inside)],
+        }}))
+        .unwrap();
+        let places: Vec<_> = spec.entries().map(|it| it.place().join("/")).collect();
+        assert_eq!(places, ["apps/things//a", "apps/things//b", "apps/things/n/a", "apps/things/n/c"]);
+        let mut again = DownsyncObjectClauses::default();
+        for entry in spec.entries() {
+            again.push(&entry);
+        }
+        assert_eq!(again, spec.workload);
+    }
 }

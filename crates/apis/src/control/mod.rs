@@ -8,8 +8,8 @@ mod status_collector;
 mod work_status;
 
 pub use binding::{
-    Binding, BindingSpec, BindingStatus, ClusterScopeDownsyncClause, Destination, DownsyncModulation,
-    DownsyncObjectClauses, NamespaceScopeDownsyncClause,
+    Binding, BindingEntry, BindingSpec, BindingStatus, ClusterScopeDownsyncClause, Destination,
+    DownsyncModulation, DownsyncObjectClauses, NamespaceScopeDownsyncClause,
 };
 pub use binding_policy::{BindingPolicy, BindingPolicySpec, BindingPolicyStatus, DownsyncPolicyClause};
 pub use combined_status::{

@@ -6,9 +6,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use apis::control::{
-    BindingSpec, ClusterScopeDownsyncClause, Destination, DownsyncObjectClauses, NamespaceScopeDownsyncClause,
-};
+use apis::control::{BindingEntry, BindingSpec, Destination, DownsyncObjectClauses};
 use runtime::Light;
 
 use super::modulation::Modulation;
@@ -54,11 +52,8 @@ impl SpecDigest {
     /// Digest of a Binding's spec.
     pub fn of(spec: &BindingSpec) -> Self {
         let mut digest = Self::default();
-        for clause in &spec.workload.cluster_scope {
-            digest.add(hash(&ClauseFacts::cluster(clause)));
-        }
-        for clause in &spec.workload.namespace_scope {
-            digest.add(hash(&ClauseFacts::namespaced(clause)));
+        for entry in spec.entries() {
+            digest.add(hash(&ClauseFacts::of(&entry)));
         }
         for destination in &spec.destinations {
             digest.add(hash(&destination.cluster_id.as_str()));
@@ -83,33 +78,18 @@ struct ClauseFacts<'a> {
 }
 
 impl<'a> ClauseFacts<'a> {
-    fn cluster(clause: &'a ClusterScopeDownsyncClause) -> Self {
+    fn of(entry: &BindingEntry<'a>) -> Self {
         Self {
-            group: &clause.group,
-            version: &clause.version,
-            resource: &clause.resource,
-            namespace: "",
-            name: &clause.name,
-            resource_version: &clause.resource_version,
-            create_only: clause.create_only,
-            singleton: clause.want_singleton_reported_state,
-            multi: clause.want_multi_wec_reported_state,
-            collectors: sorted(&clause.status_collectors),
-        }
-    }
-
-    fn namespaced(clause: &'a NamespaceScopeDownsyncClause) -> Self {
-        Self {
-            group: &clause.group,
-            version: &clause.version,
-            resource: &clause.resource,
-            namespace: &clause.namespace,
-            name: &clause.name,
-            resource_version: &clause.resource_version,
-            create_only: clause.create_only,
-            singleton: clause.want_singleton_reported_state,
-            multi: clause.want_multi_wec_reported_state,
-            collectors: sorted(&clause.status_collectors),
+            group: entry.group,
+            version: entry.version,
+            resource: entry.resource,
+            namespace: entry.namespace,
+            name: entry.name,
+            resource_version: entry.resource_version,
+            create_only: entry.create_only,
+            singleton: entry.want_singleton_reported_state,
+            multi: entry.want_multi_wec_reported_state,
+            collectors: sorted(entry.status_collectors),
         }
     }
 
@@ -228,46 +208,22 @@ impl Resolution {
         }
         let mut workload = DownsyncObjectClauses::default();
         for (id, entry) in by_resource.into_values().flatten() {
-            let version = version(id.resource());
-            if id.namespace().is_empty() {
-                workload.cluster_scope.push(cluster_clause(id, entry, version));
-            } else {
-                workload.namespace_scope.push(namespaced_clause(id, entry, version));
-            }
+            let modulation = entry.modulation.to_api();
+            workload.push(&BindingEntry {
+                group: &id.resource().group,
+                version: version(id.resource()),
+                resource: &id.resource().plural,
+                namespace: id.namespace(),
+                name: id.name(),
+                resource_version: &entry.object.metadata.resource_version,
+                create_only: modulation.create_only,
+                status_collectors: &modulation.status_collectors,
+                want_singleton_reported_state: modulation.want_singleton_reported_state,
+                want_multi_wec_reported_state: modulation.want_multi_wec_reported_state,
+            });
         }
         let destinations =
             self.destinations.iter().map(|name| Destination { cluster_id: name.to_string() }).collect();
         BindingSpec { workload, destinations }
-    }
-}
-
-fn cluster_clause(id: &ObjectId, entry: &Entry, version: &str) -> ClusterScopeDownsyncClause {
-    let modulation = entry.modulation.to_api();
-    ClusterScopeDownsyncClause {
-        group: id.resource().group.to_string(),
-        version: version.to_owned(),
-        resource: id.resource().plural.to_string(),
-        name: id.name().to_owned(),
-        resource_version: entry.object.metadata.resource_version.to_string(),
-        create_only: modulation.create_only,
-        status_collectors: modulation.status_collectors,
-        want_singleton_reported_state: modulation.want_singleton_reported_state,
-        want_multi_wec_reported_state: modulation.want_multi_wec_reported_state,
-    }
-}
-
-fn namespaced_clause(id: &ObjectId, entry: &Entry, version: &str) -> NamespaceScopeDownsyncClause {
-    let modulation = entry.modulation.to_api();
-    NamespaceScopeDownsyncClause {
-        group: id.resource().group.to_string(),
-        version: version.to_owned(),
-        resource: id.resource().plural.to_string(),
-        namespace: id.namespace().to_owned(),
-        name: id.name().to_owned(),
-        resource_version: entry.object.metadata.resource_version.to_string(),
-        create_only: modulation.create_only,
-        status_collectors: modulation.status_collectors,
-        want_singleton_reported_state: modulation.want_singleton_reported_state,
-        want_multi_wec_reported_state: modulation.want_multi_wec_reported_state,
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use apis::{
     constants::{CONTROL_GROUP, POLICY_FINALIZER},
-    control::{BindingPolicy, BindingPolicyStatus, BindingSpec, NamespaceScopeDownsyncClause},
+    control::{BindingPolicy, BindingPolicyStatus, BindingSpec},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::{Client, ResourceExt};
@@ -24,6 +24,7 @@ use super::{
     writes::{WriteError, Writes},
 };
 use crate::{
+    belief::{BELIEF, Belief},
     identity::{GroupResource, PolicyName},
     shared::{STATUS_LAG, Shared, StatusItem},
 };
@@ -40,10 +41,6 @@ pub(crate) enum Item {
     Status(PolicyName),
 }
 
-/// How long an own write is believed without the informer having seen it. It comes at once as a rule; if
-/// the Binding went while the watch was interrupted it never does.
-const BELIEF: Duration = Duration::from_secs(5);
-
 /// Writes policies and Bindings.
 pub(super) struct Syncer {
     shared: Arc<Shared>,
@@ -57,10 +54,7 @@ pub(super) struct Syncer {
 #[derive(Default)]
 struct State {
     coalescer: Coalescer,
-    /// What we wrote and when, until the informer has caught up.
-    written: Option<(Arc<BindingFacts>, Instant)>,
-    /// The latest version of the Binding that the informer saw, be it that of its deletion.
-    seen: u64,
+    belief: Belief<BindingFacts>,
     /// The status we wrote last, and of which incarnation of the policy.
     status: Option<(String, BindingPolicyStatus)>,
     /// The version of the policy that our last addition of the finalizer made.
@@ -124,11 +118,7 @@ impl Syncer {
 
     /// The informer saw a Binding.
     pub(super) fn seen(&self, name: &str, facts: &BindingFacts, gone: bool) {
-        let mut states = self.states.lock();
-        let state = states.entry(name.into()).or_default();
-        state.seen = state.seen.max(version(facts).unwrap_or(0));
-        let seen = state.seen;
-        state.written.take_if(|(written, _)| gone || version(written).is_none_or(|it| it <= seen));
+        self.states.lock().entry(name.into()).or_default().belief.saw(facts, gone);
     }
 
     /// What existing Bindings say about these objects is left as it is. True if some that were unknown are known now.
@@ -148,8 +138,7 @@ impl Syncer {
 
     /// The Binding as we know it, be it from the informer or from our own last write.
     fn current(&self, name: &str) -> Option<Arc<BindingFacts>> {
-        let written = self.states.lock().get(name).and_then(|state| state.written.clone());
-        let believed = written.filter(|(_, when)| when.elapsed() < BELIEF).map(|(facts, _)| facts);
+        let believed = self.states.lock().get(name).and_then(|state| state.belief.get(Instant::now()));
         believed.or_else(|| self.shared.bindings.get("", name))
     }
 
@@ -272,18 +261,18 @@ impl Syncer {
         state.failure = failure;
         match outcome {
             Ok(facts) => {
-                // The informer may have seen it, and even its end, before this answer came.
-                let seen = state.seen;
-                let news = facts.filter(|facts| version(facts).is_some_and(|it| it > seen));
-                state.written = news.map(|facts| (Arc::new(facts), Instant::now()));
-                let next = if state.written.is_some() { Next::After(BELIEF) } else { Next::OnChange };
+                match facts {
+                    Some(facts) => state.belief.wrote(Arc::new(facts), Instant::now()),
+                    None => state.belief.forget(),
+                }
+                let next = if state.belief.is_unseen() { Next::After(BELIEF) } else { Next::OnChange };
                 drop(states);
                 self.shared.tell_status(StatusItem::Binding(name.clone()));
                 Ok(next)
             }
             Err(error) => {
                 if error.is_missing() {
-                    state.written = None;
+                    state.belief.forget();
                 }
                 Err(error)
             }
@@ -386,40 +375,17 @@ fn owner(policy: &BindingPolicy) -> Option<OwnerReference> {
     })
 }
 
-/// Versions are numbers on every server we know of; where they are not, only the informer is believed.
-fn version(facts: &BindingFacts) -> Option<u64> {
-    facts.metadata.resource_version.parse().ok()
-}
-
 /// KS-030: leaves in what the Binding says about objects of which nothing is known. True if there are any.
 fn keep_unknown(spec: &mut BindingSpec, live: &BindingSpec, unknown: &Unknown) -> bool {
-    let entries =
-        |spec: &BindingSpec| spec.workload.cluster_scope.len() + spec.workload.namespace_scope.len();
-    let before = entries(spec);
-    let (wanted, has) = (&mut spec.workload, &live.workload);
-    let known: HashSet<_> = wanted
-        .cluster_scope
-        .iter()
-        .map(|it| (it.group.clone(), it.resource.clone(), it.name.clone()))
+    let wanted: HashSet<_> = spec.entries().map(|entry| entry.place()).collect();
+    let kept: Vec<_> = live
+        .entries()
+        .filter(|entry| unknown.has(entry.group, entry.resource) && !wanted.contains(&entry.place()))
         .collect();
-    wanted.cluster_scope.extend(
-        has.cluster_scope
-            .iter()
-            .filter(|it| unknown.has(&it.group, &it.resource))
-            .filter(|it| !known.contains(&(it.group.clone(), it.resource.clone(), it.name.clone())))
-            .cloned(),
-    );
-    let place = |it: &NamespaceScopeDownsyncClause| {
-        (it.group.clone(), it.resource.clone(), it.namespace.clone(), it.name.clone())
-    };
-    let known: HashSet<_> = wanted.namespace_scope.iter().map(place).collect();
-    wanted.namespace_scope.extend(
-        has.namespace_scope
-            .iter()
-            .filter(|it| unknown.has(&it.group, &it.resource) && !known.contains(&place(it)))
-            .cloned(),
-    );
-    entries(spec) > before
+    for entry in &kept {
+        spec.workload.push(entry);
+    }
+    !kept.is_empty()
 }
 
 #[cfg(test)]

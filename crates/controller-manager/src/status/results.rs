@@ -29,6 +29,7 @@ use super::{
     table::{Inputs, Table},
 };
 use crate::{
+    belief::{BELIEF, Belief},
     identity::ObjectId,
     shared::{Shared, StatusItem},
 };
@@ -63,22 +64,7 @@ struct Known {
     coalescer: Coalescer,
     /// The object without its status, and the version that it was read at.
     object: Option<(Box<str>, Arc<Value>)>,
-    /// What was written and when, until the informer has seen it.
-    written: Option<(Arc<CombinedStatus>, Instant)>,
-    /// The latest version that the informer saw, be it that of a deletion.
-    seen: Option<u64>,
-}
-
-/// How long an own write is believed without the informer having seen it. It comes at once as a rule; if the object went
-/// while the watch was interrupted it never does.
-const BELIEF: Duration = Duration::from_secs(5);
-
-impl Known {
-    /// The informer may have seen a write, and even the end of what was written, before the answer to it came.
-    fn settle(&mut self) {
-        let seen = self.seen;
-        self.written.take_if(|(own, _)| version(own) <= seen);
-    }
+    belief: Belief<CombinedStatus>,
 }
 
 impl Combiner {
@@ -141,13 +127,9 @@ impl Combiner {
         let mut state = self.state.lock();
         if let Some(pair) = state.names.get(&key).cloned()
             && let Some(known) = state.pairs.get_mut(&pair)
+            && known.belief.saw(object, matches!(event, Event::Deleted(_)))
         {
-            known.seen = known.seen.max(version(object));
-            let is_own = known.written.as_ref().is_some_and(|(own, _)| version(own) == version(object));
-            known.settle();
-            if is_own && !matches!(event, Event::Deleted(_)) {
-                return;
-            }
+            return;
         }
         drop(state);
         self.shared.tell_status(StatusItem::Published(key));
@@ -195,8 +177,7 @@ impl Combiner {
         let wanted = asked.render(pair, results);
         let current = {
             let state = self.state.lock();
-            let written = state.pairs.get(pair).and_then(|known| known.written.clone());
-            let believed = written.filter(|(_, when)| when.elapsed() < BELIEF).map(|(own, _)| own);
+            let believed = state.pairs.get(pair).and_then(|known| known.belief.get(Instant::now()));
             believed.or_else(|| self.published.get_key(&key))
         };
         let change = match &current {
@@ -213,9 +194,11 @@ impl Combiner {
         let unseen = self.with(pair, |known| {
             let now = Instant::now();
             known.coalescer.end(began, now);
-            known.written = wrote.as_ref().ok().map(|own| (Arc::new(own.clone()), now));
-            known.settle();
-            known.written.is_some()
+            match &wrote {
+                Ok(own) => known.belief.wrote(Arc::new(own.clone()), now),
+                Err(_) => known.belief.forget(),
+            }
+            known.belief.is_unseen()
         });
         wrote?;
         Ok(if unseen { Next::After(BELIEF) } else { Next::OnChange })
@@ -382,11 +365,6 @@ pub(super) async fn ensure_namespace(rest: &Rest) -> Result<(), kube::Error> {
 
 fn resource() -> Gvr {
     Gvr::new(CONTROL_GROUP, "v1alpha1", "combinedstatuses")
-}
-
-/// Versions are numbers on every server we know of; where they are not, only the informer is believed.
-fn version(object: &CombinedStatus) -> Option<u64> {
-    object.metadata.resource_version.as_ref()?.parse().ok()
 }
 
 fn is_same_but_for_version(old: &Value, new: &Value) -> bool {

@@ -149,18 +149,8 @@ async fn deliveries(spaces: &Spaces, object: &Object, opinion: &mut Opinion) -> 
 }
 
 fn lists(spec: &BindingSpec, object: &Object) -> bool {
-    let same = |group: &str, resource: &str, name: &str| {
-        group == object.group && resource == object.resource && name == object.name
-    };
-    spec.workload
-        .cluster_scope
-        .iter()
-        .any(|it| object.namespace.is_empty() && same(&it.group, &it.resource, &it.name))
-        || spec
-            .workload
-            .namespace_scope
-            .iter()
-            .any(|it| it.namespace == object.namespace && same(&it.group, &it.resource, &it.name))
+    let Object { group, resource, namespace, name, .. } = object;
+    spec.entries().any(|entry| entry.place() == [group, resource, namespace, name])
 }
 
 async fn namespace_labels(spaces: &Spaces, name: &str) -> Result<Option<Labels>, Failure> {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use apis::constants::{ORIGIN_BINDING_LABEL, ORIGIN_WDS_LABEL};
-use apis::control::{BindingSpec, WorkStatus};
+use apis::control::{BindingEntry, BindingSpec, WorkStatus};
 use apis::ocm::ManifestWork;
 use apis::ocm::work::{CONDITION_APPLIED, CONDITION_AVAILABLE, ManifestCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -215,23 +215,15 @@ pub(crate) fn summary(status: &Value) -> Option<String> {
 
 /// The objects of a Binding, sorted; `kind` gives the kind of a resource by group, version and plural.
 pub(crate) fn objects(spec: &BindingSpec, kind: impl Fn(&str, &str, &str) -> String) -> Vec<Object> {
-    let cluster = spec.workload.cluster_scope.iter().map(|it| Object {
-        group: it.group.clone(),
-        version: it.version.clone(),
-        resource: it.resource.clone(),
-        namespace: String::new(),
-        name: it.name.clone(),
-        kind: kind(&it.group, &it.version, &it.resource),
-    });
-    let namespaced = spec.workload.namespace_scope.iter().map(|it| Object {
-        group: it.group.clone(),
-        version: it.version.clone(),
-        resource: it.resource.clone(),
-        namespace: it.namespace.clone(),
-        name: it.name.clone(),
-        kind: kind(&it.group, &it.version, &it.resource),
-    });
-    let mut all: Vec<_> = cluster.chain(namespaced).collect();
+    let object = |it: BindingEntry<'_>| Object {
+        group: it.group.to_owned(),
+        version: it.version.to_owned(),
+        resource: it.resource.to_owned(),
+        namespace: it.namespace.to_owned(),
+        name: it.name.to_owned(),
+        kind: kind(it.group, it.version, it.resource),
+    };
+    let mut all: Vec<_> = spec.entries().map(object).collect();
     all.sort();
     all
 }
