@@ -1,16 +1,18 @@
-//! The one who decides: checks and numbers writes, and shows them to those who do not wait for the disk.
+//! Deciding: checks and numbers writes, and shows them to those who do not wait for the disk.
 //!
-//! Whatever waits when a batch begins goes into it, whatever space it is for; the journal makes it durable.
+//! There is no thread for it. Whoever brings a request decides what waits, his own and what others bring meanwhile, unless
+//! somebody is at it already, who then takes it along. So a write that need not wait for the disk wakes no other thread
+//! before its watchers. The journal makes durable what was decided.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::OwnedSemaphorePermit;
 
-use crate::hub::weight;
+use crate::hub::{Sleepers, weight};
 use crate::journal::{Answer, Batch, Journal, Part, Verdict};
 use crate::space::Shared;
 use crate::state::State;
@@ -23,33 +25,35 @@ const BATCH_BYTES: usize = 8 << 20;
 
 /// What the committer is asked to do.
 pub(crate) enum Request {
-    Write {
-        space: Arc<Shared>,
-        pace: Pace,
-        write: Write,
-        answer: Answer<Arc<Entry>>,
-        room: OwnedSemaphorePermit,
-    },
+    Write(Waiting),
+    Order(Order),
+}
+
+/// What is done in its turn, between writes.
+pub(crate) enum Order {
     /// Wait for all before it.
     Settle {
         answer: Answer<()>,
+        room: OwnedSemaphorePermit,
     },
     Remove {
         space: Arc<Shared>,
         answer: Answer<()>,
     },
+    /// Nothing after it is done.
     Stop {
-        answer: Option<oneshot::Sender<()>>,
+        answer: Answer<()>,
     },
 }
 
-struct Waiting {
-    space: Arc<Shared>,
-    pace: Pace,
-    write: Write,
-    answer: Answer<Arc<Entry>>,
+/// A write that is to be decided.
+pub(crate) struct Waiting {
+    pub(crate) space: Arc<Shared>,
+    pub(crate) pace: Pace,
+    pub(crate) write: Write,
+    pub(crate) answer: Answer<Arc<Entry>>,
     /// Its part of the backlog, given back when it is durable.
-    room: OwnedSemaphorePermit,
+    pub(crate) room: OwnedSemaphorePermit,
 }
 
 /// A space's part of a batch that is being decided.
@@ -61,82 +65,97 @@ struct Working {
 }
 
 pub(crate) struct Committer {
-    journal: Journal,
-    waiting: mpsc::Receiver<Request>,
-    stopping: Arc<AtomicBool>,
+    /// Bounded by the rooms of the backlog.
+    waiting: Mutex<VecDeque<Request>>,
+    /// Locked by the one who decides. `None` once the store has ended, or a decision has panicked.
+    journal: Mutex<Option<Journal>>,
     failure: Arc<Mutex<Option<StoreError>>>,
 }
 
 impl Committer {
-    pub(crate) fn new(
-        journal: Journal,
-        waiting: mpsc::Receiver<Request>,
-        stopping: Arc<AtomicBool>,
-        failure: Arc<Mutex<Option<StoreError>>>,
-    ) -> Self {
-        Self { journal, waiting, stopping, failure }
+    /// Without a journal everything is refused.
+    pub(crate) fn new(journal: Option<Journal>, failure: Arc<Mutex<Option<StoreError>>>) -> Self {
+        Self { waiting: Mutex::default(), journal: Mutex::new(journal), failure }
     }
 
-    pub(crate) fn run(mut self) {
-        let mut stop = None;
-        while let Some(request) = self.waiting.blocking_recv() {
-            if let Some(answer) = self.take(request) {
-                stop = answer;
-                break;
+    /// Has the request done, by this thread or by one that is at it. Waits neither for the disk nor for another thread.
+    /// What cannot be done any more is dropped with its answer.
+    pub(crate) fn ask(&self, request: Request) {
+        self.waiting.lock().push_back(request);
+        loop {
+            let _turn = Turn { committer: self };
+            // Whoever has the lock looks once more at what waits when he has let go of it.
+            let Some(mut journal) = self.journal.try_lock() else { return };
+            // Empty while a decision is on its way, so that none follows one that panicked half way.
+            *journal = journal.take().and_then(|journal| self.decide_all(journal));
+            if journal.is_none() {
+                self.give_up();
             }
-            if self.stopping.load(Ordering::Acquire) && self.waiting.is_empty() {
-                break;
+            drop(journal);
+            if self.waiting.lock().is_empty() {
+                return;
             }
-        }
-        self.waiting.close();
-        let mut stops = Vec::from_iter(stop);
-        while let Ok(request) = self.waiting.try_recv() {
-            stops.extend(self.take(request).flatten());
-        }
-        // Closes the file and releases the lock before anyone hears that we are done.
-        self.journal.finish();
-        for answer in stops {
-            let _ = answer.send(());
         }
     }
 
-    /// Handles a request and the writes queued behind it. `Some` when asked to stop.
-    #[expect(clippy::option_option, reason = "asked to stop, by someone who may wait for it")]
-    fn take(&mut self, request: Request) -> Option<Option<oneshot::Sender<()>>> {
-        let mut batch = Vec::new();
-        let mut bytes = 0;
-        let mut next = Some(request);
-        while let Some(request) = next.take() {
-            match request {
-                Request::Write { space, pace, write, answer, room } => {
-                    bytes += write.size();
-                    batch.push(Waiting { space, pace, write, answer, room });
-                    if batch.len() < BATCH && bytes < BATCH_BYTES {
-                        next = self.waiting.try_recv().ok();
-                    }
+    /// Whether nothing is decided any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.journal.try_lock().is_some_and(|journal| journal.is_none())
+    }
+
+    /// Whoever waits hears of it by the loss of his answer.
+    fn give_up(&self) {
+        let waiting = std::mem::take(&mut *self.waiting.lock());
+        drop(waiting);
+    }
+
+    /// Decides what waits. Gives the journal back unless it was told to stop.
+    fn decide_all(&self, journal: Journal) -> Option<Journal> {
+        loop {
+            let (writes, order) = self.gather();
+            if writes.is_empty() && order.is_none() {
+                return Some(journal);
+            }
+            self.decide(&journal, writes);
+            match order {
+                None => {}
+                Some(Order::Settle { answer, room }) => {
+                    let settled = Batch { settled: vec![answer], rooms: vec![room], ..Batch::default() };
+                    self.hand_on(&journal, settled);
                 }
-                Request::Settle { answer } => {
-                    self.commit(std::mem::take(&mut batch));
-                    self.hand_on(Batch { settled: vec![answer], ..Batch::default() });
-                }
-                Request::Remove { space, answer } => {
-                    self.commit(std::mem::take(&mut batch));
+                Some(Order::Remove { space, answer }) => {
                     space.removed.store(true, Ordering::Release);
-                    if !self.journal.remove(space, answer) {
+                    if !journal.remove(space, answer) {
                         self.lost();
                     }
                 }
-                Request::Stop { answer } => {
-                    self.commit(batch);
-                    return Some(answer);
+                Some(Order::Stop { answer }) => {
+                    journal.stop(answer);
+                    return None;
                 }
             }
         }
-        self.commit(batch);
-        None
     }
 
-    fn commit(&self, batch: Vec<Waiting>) {
+    /// The writes of one batch, and the order that follows them.
+    fn gather(&self) -> (Vec<Waiting>, Option<Order>) {
+        let mut waiting = self.waiting.lock();
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while batch.len() < BATCH && bytes < BATCH_BYTES {
+            match waiting.pop_front() {
+                Some(Request::Write(write)) => {
+                    bytes += write.write.size();
+                    batch.push(write);
+                }
+                Some(Request::Order(order)) => return (batch, Some(order)),
+                None => break,
+            }
+        }
+        (batch, None)
+    }
+
+    fn decide(&self, journal: &Journal, batch: Vec<Waiting>) {
         if batch.is_empty() {
             return;
         }
@@ -164,15 +183,16 @@ impl Committer {
         }
         let changed = parts.into_values().filter(|part| !part.events.is_empty());
         decided.parts = changed.map(Working::decided).collect();
-        for part in &decided.parts {
-            part.space.ahead.publish(part.state.clone(), part.events.iter().cloned(), 0);
-        }
+        let show = |part: &Part| part.space.ahead.publish(part.state.clone(), part.events.iter().cloned(), 0);
+        let sleepers: Vec<_> = decided.parts.iter().map(show).collect();
+        // The journal begins before those who are woken take the processors.
+        self.hand_on(journal, decided);
         early.into_iter().for_each(Verdict::tell);
-        self.hand_on(decided);
+        sleepers.into_iter().for_each(Sleepers::wake);
     }
 
-    fn hand_on(&self, batch: Batch) {
-        if !self.journal.batch(batch) {
+    fn hand_on(&self, journal: &Journal, batch: Batch) {
+        if !journal.batch(batch) {
             self.lost();
         }
     }
@@ -180,6 +200,20 @@ impl Committer {
     /// Nobody takes batches any more, which only a defect can bring about: nothing is accepted from now on.
     fn lost(&self) {
         self.failure.lock().get_or_insert(StoreError::Closed);
+    }
+}
+
+/// The time in which somebody may be deciding. Goes after the lock, so that whoever found it locked is told of a panic.
+struct Turn<'a> {
+    committer: &'a Committer,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.committer.lost();
+            self.committer.give_up();
+        }
     }
 }
 

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::committer::{Committer, Request};
+use crate::committer::{Committer, Order, Request};
 use crate::disk::{Disk, Loaded};
 use crate::hub::Ring;
-use crate::journal::Journal;
+use crate::journal::{Answer, Journal};
 use crate::space::{Shared, SpaceStore};
 use crate::state::State;
 use crate::{Pace, StoreError};
@@ -29,9 +29,9 @@ pub struct Limits {
     pub total_event_bytes: usize,
     /// Events queued per watcher; a slower one is served from the recent events.
     pub queue: usize,
-    /// Writes waiting for the committer.
+    /// Writes that are being committed; further ones wait with their callers.
     pub backlog: usize,
-    /// Bytes of the writes that wait for the committer or are being committed; further writes wait with their callers.
+    /// Bytes of the writes that are being committed; further ones wait with their callers.
     pub backlog_bytes: usize,
 }
 
@@ -56,19 +56,25 @@ fn units(limits: &Limits) -> usize {
     (limits.backlog_bytes / ROOM).clamp(1, u32::MAX as usize)
 }
 
-/// Many spaces over one journal. Cloning is cheap; the last handle (of engine or space) to go ends its thread.
+/// What the smallest write takes, so that there are no more than [`Limits::backlog`].
+fn least(limits: &Limits) -> usize {
+    (units(limits) / limits.backlog.max(1)).max(1)
+}
+
+/// Many spaces over one journal. Cloning is cheap; the last handle (of engine or space) to go ends its journal.
 #[derive(Clone, Debug)]
 pub struct Engine {
     inner: Arc<Inner>,
 }
 
 pub(crate) struct Inner {
-    requests: mpsc::Sender<Request>,
+    committer: Committer,
     /// What is left of [`Limits::backlog_bytes`], in units of [`ROOM`].
     room: Arc<Semaphore>,
-    stopping: Arc<AtomicBool>,
+    stopping: AtomicBool,
     failure: Arc<Mutex<Option<StoreError>>>,
     registry: Mutex<Registry>,
+    /// The journal's.
     thread: Mutex<Option<JoinHandle<()>>>,
     limits: Limits,
 }
@@ -109,14 +115,14 @@ impl Engine {
     }
 
     fn dead(error: StoreError, limits: Limits) -> Self {
-        let (requests, _) = mpsc::channel(1);
         let room = Semaphore::new(0);
         room.close();
+        let failure = Arc::new(Mutex::new(Some(error)));
         let inner = Inner {
-            requests,
+            committer: Committer::new(None, failure.clone()),
             room: Arc::new(room),
-            stopping: Arc::default(),
-            failure: Arc::new(Mutex::new(Some(error))),
+            stopping: AtomicBool::new(false),
+            failure,
             registry: Mutex::default(),
             thread: Mutex::default(),
             limits,
@@ -134,22 +140,15 @@ impl Engine {
             registry.next_id = registry.next_id.max(id + 1);
             registry.spaces.insert(shared.name.clone(), Arc::new(shared));
         }
-        let (requests, waiting) = mpsc::channel(limits.backlog);
-        let stopping = Arc::new(AtomicBool::new(false));
         let failure = Arc::new(Mutex::new(None));
         let path = disk.as_ref().map(|disk| disk.path().to_owned()).unwrap_or_default();
         let spaces = registry.spaces.len();
-        let failed = |source| StoreError::Access { path: path.clone(), source: Arc::new(source) };
-        let journal = Journal::start(disk, failure.clone(), limits.clone(), spaces, kept).map_err(failed)?;
-        let committer = Committer::new(journal, waiting, stopping.clone(), failure.clone());
-        let thread = std::thread::Builder::new()
-            .name("store-commit".into())
-            .spawn(move || committer.run())
-            .map_err(failed)?;
+        let (journal, thread) = Journal::start(disk, failure.clone(), limits.clone(), spaces, kept)
+            .map_err(|source| StoreError::Access { path, source: Arc::new(source) })?;
         let inner = Inner {
-            requests,
+            committer: Committer::new(Some(journal), failure.clone()),
             room: Arc::new(Semaphore::new(units(&limits))),
-            stopping,
+            stopping: AtomicBool::new(false),
             failure,
             registry: Mutex::new(registry),
             thread: Mutex::new(Some(thread)),
@@ -188,7 +187,7 @@ impl Engine {
     pub async fn remove_space(&self, name: &str) -> Result<(), StoreError> {
         let Some(space) = self.inner.registry.lock().spaces.remove(name) else { return Ok(()) };
         let (answer, answered) = oneshot::channel();
-        self.inner.send(Request::Remove { space, answer }).await?;
+        self.inner.send(Request::Order(Order::Remove { space, answer }))?;
         answered.await.unwrap_or_else(|_| Err(self.inner.why_closed()))
     }
 
@@ -197,14 +196,12 @@ impl Engine {
         self.inner.check()
     }
 
-    /// Commits what is waiting, releases the directory and ends the thread. Watches end; reads go on.
+    /// Commits what is waiting, releases the directory and ends the journal. Watches end; reads go on.
     pub async fn close(&self) -> Result<(), StoreError> {
         let (answer, answered) = oneshot::channel();
-        self.inner.stopping.store(true, Ordering::Release);
-        if self.inner.requests.send(Request::Stop { answer: Some(answer) }).await.is_ok() {
-            // An error means that the thread went away on its own: there is nothing left to wait for.
-            let _ = answered.await;
-        }
+        self.inner.stop(answer);
+        // An error means that it had ended before: there is nothing left to wait for.
+        let _ = answered.await;
         self.inner.end();
         match self.check() {
             Err(StoreError::Closed) | Ok(()) => Ok(()),
@@ -217,38 +214,45 @@ impl Inner {
     /// Waits for a write's place in the backlog. First come, first served, also for large ones; one that is larger
     /// than the whole backlog has it for itself.
     pub(crate) async fn room(&self, bytes: usize) -> Result<OwnedSemaphorePermit, StoreError> {
-        let units = bytes.div_ceil(ROOM).clamp(1, units(&self.limits));
+        let units = bytes.div_ceil(ROOM).clamp(least(&self.limits), units(&self.limits));
         let units = u32::try_from(units).unwrap_or(u32::MAX);
         self.room.clone().acquire_many_owned(units).await.map_err(|_| self.why_closed())
     }
 
-    /// Also notices a committer that went away on its own.
+    /// Also notices that a decision panicked.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         if let Some(failure) = &*self.failure.lock() {
             return Err(failure.clone());
         }
-        let ended = self.stopping.load(Ordering::Acquire) || self.requests.is_closed();
+        let ended = self.stopping.load(Ordering::Acquire) || self.committer.is_over();
         if ended { Err(StoreError::Closed) } else { Ok(()) }
     }
 
-    pub(crate) async fn send(&self, request: Request) -> Result<(), StoreError> {
+    pub(crate) fn send(&self, request: Request) -> Result<(), StoreError> {
         if self.stopping.load(Ordering::Acquire) {
             return Err(self.why_closed());
         }
-        self.requests.send(request).await.map_err(|_| self.why_closed())
+        self.committer.ask(request);
+        Ok(())
+    }
+
+    /// Lets nothing in any more, and has the journal end behind all that is.
+    fn stop(&self, answer: Answer<()>) {
+        self.stopping.store(true, Ordering::Release);
+        self.committer.ask(Request::Order(Order::Stop { answer }));
     }
 
     pub(crate) fn why_closed(&self) -> StoreError {
         self.failure.lock().clone().unwrap_or(StoreError::Closed)
     }
 
-    /// Waits for the thread, which has been told to stop, and tells the watchers.
+    /// Waits for the journal's thread, which has been told to stop, and tells the watchers.
     fn end(&self) {
         let thread = self.thread.lock().take();
         if let Some(thread) = thread
             && thread.join().is_err()
         {
-            tracing::error!("the store's committer panicked");
+            tracing::error!("the store's journal panicked");
         }
         let spaces: Vec<_> = self.registry.lock().spaces.values().cloned().collect();
         for space in spaces {
@@ -259,17 +263,16 @@ impl Inner {
 
 #[cfg(test)]
 impl Inner {
-    /// Requests in the channel.
-    pub(crate) fn queued(&self) -> usize {
-        self.requests.max_capacity() - self.requests.capacity()
+    /// Writes that are being committed, when each takes `size` bytes.
+    pub(crate) fn committing(&self, size: usize) -> usize {
+        (units(&self.limits) - self.room.available_permits()) / size.div_ceil(ROOM)
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.stopping.store(true, Ordering::Release);
-        // A full channel will do as well: the thread looks at the flag after each batch.
-        let _ = self.requests.try_send(Request::Stop { answer: None });
+        let (answer, _) = oneshot::channel();
+        self.stop(answer);
         self.end();
     }
 }

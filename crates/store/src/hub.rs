@@ -13,7 +13,7 @@ use crate::state::State;
 use crate::topics::Topics;
 use crate::{Collection, Event, Revision, Scope, StoreError};
 
-/// Most events looked at while the committer may be waiting for the hub.
+/// Most events looked at while a writer may be waiting for the hub.
 const STRIDE: usize = 512;
 
 /// Recent events, oldest first: all with revision above `floor`, none at or below.
@@ -139,23 +139,19 @@ impl Watcher {
         state.live && state.queue.is_empty() && state.end.is_none()
     }
 
-    /// Called for events in revision order, with the hub locked.
-    fn push(&self, event: &Arc<Event>, limit: usize) {
+    /// Called for events in revision order, with the hub locked. Gives who is to be woken.
+    fn push(&self, event: &Arc<Event>, limit: usize) -> Option<Waker> {
         let mut state = self.state.lock();
         if !state.live || event.entry.revision <= state.position {
-            return;
+            return None;
         }
         if state.queue.len() >= limit {
             state.live = false;
             state.position = Revision(event.entry.revision.0 - 1);
-            return;
+            return None;
         }
         state.queue.push_back(event.clone());
-        let waker = state.waker.take();
-        drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        state.waker.take()
     }
 
     fn end(&self, why: &StoreError) {
@@ -164,6 +160,17 @@ impl Watcher {
         if let Some(waker) = state.waker.take() {
             waker.wake();
         }
+    }
+}
+
+/// Readers of watches who wait for what was put into their queues.
+#[must_use = "they wait until they are woken"]
+#[derive(Debug, Default)]
+pub(crate) struct Sleepers(Vec<Waker>);
+
+impl Sleepers {
+    pub(crate) fn wake(self) {
+        self.0.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -184,12 +191,19 @@ impl Hub {
     }
 
     /// Takes the events of one batch. `state` shows all of them.
-    pub(crate) fn publish(&mut self, state: Arc<State>, events: impl IntoIterator<Item = Arc<Event>>) {
+    pub(crate) fn publish(
+        &mut self,
+        state: Arc<State>,
+        events: impl IntoIterator<Item = Arc<Event>>,
+    ) -> Sleepers {
         self.state = state;
+        let mut sleepers = Sleepers::default();
         for event in events {
-            self.topics.concerned(&event, |watcher| watcher.push(&event, self.queue_limit));
+            self.topics
+                .concerned(&event, |watcher| sleepers.0.extend(watcher.push(&event, self.queue_limit)));
             self.ring.push(event);
         }
+        sleepers
     }
 
     /// Ends all watches, now and in future.

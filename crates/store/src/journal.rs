@@ -1,13 +1,15 @@
 //! The way to the disk: makes batches durable in their order, then shows them.
 //!
 //! Whatever waits when a transaction begins goes into it, whatever space it is for: one `fsync` serves all. Meanwhile
-//! the committer goes on deciding.
+//! others go on deciding. In a rush of writes that nobody waits for, a transaction waits a little for more of them: a page
+//! that several of them touch is written once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -18,12 +20,14 @@ use crate::space::Shared;
 use crate::state::State;
 use crate::{Entry, Event, EventKind, StoreError};
 
-/// Batches on their way.
-const QUEUE: usize = 1024;
 /// Most events of one transaction (the last batch may go beyond).
 const EVENTS: usize = 2048;
 /// Most bytes of one transaction (the last batch may go beyond).
 const BYTES: usize = 8 << 20;
+/// A transaction of at least as many events tells of a rush; the next waits for company.
+const RUSH: usize = 16;
+/// How long it waits, when nobody waits for it.
+const COMPANY: Duration = Duration::from_millis(10);
 /// Recent events any space may keep, however many spaces there are.
 const SHARE_MIN: usize = 128 << 10;
 
@@ -68,12 +72,13 @@ pub(crate) struct Batch {
 enum Job {
     Batch(Batch),
     Remove(Arc<Shared>, Answer<()>),
+    Stop(Answer<()>),
 }
 
-/// The sending end. Dropped without [`Journal::finish`] the thread ends by itself, later.
+/// The sending end. When it is dropped the thread ends by itself, later.
 pub(crate) struct Journal {
-    jobs: mpsc::SyncSender<Job>,
-    thread: JoinHandle<()>,
+    /// Bounded by the rooms of the backlog, which what is sent holds.
+    jobs: mpsc::Sender<Job>,
 }
 
 impl Journal {
@@ -84,12 +89,12 @@ impl Journal {
         limits: Limits,
         spaces: usize,
         kept: usize,
-    ) -> std::io::Result<Self> {
-        let (jobs, waiting) = mpsc::sync_channel(QUEUE);
-        let writer = Writer { disk, failure, limits, spaces, kept };
+    ) -> std::io::Result<(Self, JoinHandle<()>)> {
+        let (jobs, waiting) = mpsc::channel();
+        let writer = Writer { disk, failure, limits, spaces, kept, rush: false };
         let thread =
             std::thread::Builder::new().name("store-journal".into()).spawn(move || writer.run(&waiting))?;
-        Ok(Self { jobs, thread })
+        Ok((Self { jobs }, thread))
     }
 
     /// Hands a batch on. `false` when nobody is there to take it.
@@ -102,12 +107,10 @@ impl Journal {
         self.jobs.send(Job::Remove(space, answer)).is_ok()
     }
 
-    /// Returns when everything is done and the file is closed.
-    pub(crate) fn finish(self) {
-        drop(self.jobs);
-        if self.thread.join().is_err() {
-            tracing::error!("the store's journal panicked");
-        }
+    /// Has everything done and the file closed before the answer.
+    pub(crate) fn stop(self, answer: Answer<()>) {
+        // An error means that the thread has ended: nobody is there to answer.
+        let _ = self.jobs.send(Job::Stop(answer));
     }
 }
 
@@ -119,6 +122,8 @@ struct Writer {
     spaces: usize,
     /// Bytes of recent events over all spaces.
     kept: usize,
+    /// The last transaction had many events.
+    rush: bool,
 }
 
 impl Writer {
@@ -129,6 +134,12 @@ impl Writer {
                 Job::Batch(batch) => next = self.gather(batch, waiting),
                 Job::Remove(space, answer) => {
                     let _ = answer.send(self.remove(&space));
+                }
+                Job::Stop(answer) => {
+                    // Closes the file and releases the lock before anyone hears that we are done.
+                    drop(self);
+                    let _ = answer.send(Ok(()));
+                    return;
                 }
             }
             if next.is_none() {
@@ -141,17 +152,19 @@ impl Writer {
     fn gather(&mut self, first: Batch, waiting: &mpsc::Receiver<Job>) -> Option<Job> {
         let mut group = Group::default();
         group.add(first);
+        let until = self.rush.then(|| Instant::now() + COMPANY);
         let mut next = None;
         while group.events < EVENTS && group.bytes < BYTES {
-            match waiting.try_recv() {
-                Ok(Job::Batch(batch)) => group.add(batch),
-                Ok(other) => {
+            match following(waiting, until.filter(|_| group.is_patient())) {
+                Some(Job::Batch(batch)) => group.add(batch),
+                Some(other) => {
                     next = Some(other);
                     break;
                 }
-                Err(_) => break,
+                None => break,
             }
         }
+        self.rush = group.events >= RUSH;
         self.commit(group);
         next
     }
@@ -229,6 +242,14 @@ impl Writer {
     }
 }
 
+/// The next job, if it is there already or comes until then.
+fn following(waiting: &mpsc::Receiver<Job>, until: Option<Instant>) -> Option<Job> {
+    waiting.try_recv().ok().or_else(|| {
+        let left = until?.checked_duration_since(Instant::now())?;
+        waiting.recv_timeout(left).ok()
+    })
+}
+
 /// Batches that become durable together.
 #[derive(Default)]
 struct Group {
@@ -241,6 +262,11 @@ struct Group {
 }
 
 impl Group {
+    /// Whether nobody waits for it.
+    fn is_patient(&self) -> bool {
+        self.answers.is_empty() && self.settled.is_empty()
+    }
+
     fn add(&mut self, batch: Batch) {
         for part in batch.parts {
             self.events += part.events.len();

@@ -3,9 +3,9 @@
 //! An [`Engine`] keeps many spaces in one journal; a [`SpaceStore`] is one of them. Current state is a
 //! persistent ordered map in memory, durability comes from an embedded database below it.
 //!
-//! A write goes: [`SpaceStore::commit`] → bounded channel → committer thread (check, number, show to those who do
-//! not wait for the disk: [`SpaceStore::ahead`]) → journal thread (one disk transaction for all that waits) →
-//! snapshot → watchers → answer. Reads touch none of this.
+//! A write goes: [`SpaceStore::commit`] → a place in the bounded backlog → decision (check, number, show to those who do
+//! not wait for the disk: [`SpaceStore::ahead`]) by whichever writer is at it → journal thread (one disk transaction for
+//! all that waits) → snapshot → watchers → answer. Reads touch none of this.
 
 mod committer;
 mod disk;

@@ -10,8 +10,8 @@ use crate::{Collection, Revision, StoreError};
 /// A collection on its way back to an older revision: a newer state, with the events since then undone one after
 /// the other, newest first.
 ///
-/// The events are taken from the hub a stride at a time: the committer, which needs the hub to show what it has
-/// written, never waits for a whole history. What is written meanwhile is newer than where this began.
+/// The events are taken from the hub a stride at a time: a writer, who needs the hub to show what has been
+/// decided, never waits for a whole history. What is written meanwhile is newer than where this began.
 pub(crate) struct Past<'a> {
     face: &'a Face,
     collection: &'a Collection,

@@ -7,9 +7,9 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::committer::Request;
+use crate::committer::{Order, Request, Waiting};
 use crate::engine::Inner;
-use crate::hub::{Hub, Ring};
+use crate::hub::{Hub, Ring, Sleepers};
 use crate::past::Past;
 use crate::state::{Snapshot, State, View};
 use crate::watch::Watch;
@@ -33,25 +33,26 @@ impl Face {
         }
     }
 
-    /// Shows a batch: first to readers, then to watchers. Drops the `pruned` oldest events.
+    /// Shows a batch: first to readers, then to watchers, who are to be woken then. Drops the `pruned` oldest events.
     pub(crate) fn publish(
         &self,
         state: Arc<State>,
         events: impl IntoIterator<Item = Arc<Event>>,
         pruned: usize,
-    ) {
+    ) -> Sleepers {
         let revision = state.revision;
         let mut hub = self.hub.lock();
         let gone = hub.ring.prune(pruned);
         let before = self.published.swap(state.clone());
-        hub.publish(state, events);
+        let sleepers = hub.publish(state, events);
         drop(hub);
         self.delivered.store(revision.0, Ordering::Release);
         drop((gone, before));
+        sleepers
     }
 }
 
-/// What readers, watchers and the committer share of a space.
+/// What readers, watchers and writers share of a space.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) id: u32,
@@ -87,7 +88,7 @@ impl Shared {
 
     /// Shows what is durable now, and forgets as much of the history on both faces.
     pub(crate) fn publish(&self, state: Arc<State>, events: Vec<Arc<Event>>, pruned: usize) {
-        self.durable.publish(state, events, pruned);
+        self.durable.publish(state, events, pruned).wake();
         if pruned > 0 {
             let floor = self.durable.hub.lock().ring.floor;
             let gone = self.ahead.hub.lock().ring.prune_through(floor);
@@ -147,7 +148,8 @@ impl SpaceStore {
             return Ok(());
         }
         let (answer, answered) = oneshot::channel();
-        self.engine.send(Request::Settle { answer }).await?;
+        let room = self.engine.room(0).await?;
+        self.engine.send(Request::Order(Order::Settle { answer, room }))?;
         answered.await.unwrap_or_else(|_| Err(self.engine.why_closed()))
     }
 
@@ -201,8 +203,8 @@ impl SpaceStore {
     pub async fn commit(&self, write: Write) -> Result<Arc<Entry>, StoreError> {
         let (answer, answered) = oneshot::channel();
         let room = self.engine.room(write.size()).await?;
-        let request = Request::Write { space: self.shared.clone(), pace: self.pace, write, answer, room };
-        self.engine.send(request).await?;
+        let waiting = Waiting { space: self.shared.clone(), pace: self.pace, write, answer, room };
+        self.engine.send(Request::Write(waiting))?;
         answered.await.unwrap_or_else(|_| Err(self.engine.why_closed()))
     }
 

@@ -71,7 +71,7 @@ fn the_past_is_restored_between_writes() {
         let mut past = Past::begin(&space.shared.durable, &x, Revision(100)).unwrap();
         let mut steps = 1;
         while !past.step().unwrap() {
-            // The hub is free for the committer, and what it shows meanwhile does no harm.
+            // The hub is free for writers, and what they show meanwhile does no harm.
             churn(&space, 10).await;
             space.commit(put(key("y", "n", &steps.to_string()), Expect::Absent, "v")).await.unwrap();
             steps += 1;

@@ -208,11 +208,12 @@ fn the_backlog_is_bounded_in_bytes() {
         let write = |index: usize| put(key("x", "n", &index.to_string()), Expect::Absent, &text);
         let mut all = Box::pin(futures::future::join_all((0..20).map(|index| space.commit(write(index)))));
         {
-            // The disk is busy: two are with the committer or before it, the others wait with their callers.
+            // The disk is busy: two are on their way to it, the others wait with their callers.
             let _busy = device.medium.lock();
             let mut idle = std::task::Context::from_waker(std::task::Waker::noop());
             assert!(all.as_mut().poll(&mut idle).is_pending());
-            assert!(space.engine.queued() <= 2, "{} are queued", space.engine.queued());
+            assert_eq!(space.engine.committing(text.len()), 2);
+            assert_eq!(space.ahead().revision(), Revision(2));
         }
         assert!(all.await.iter().all(Result::is_ok));
         // One that is larger than the backlog is written all the same.

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod behaviour;
+mod deciding;
 mod faults;
 mod model;
 
