@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use http::{HeaderValue, header::ACCEPT};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Client, Error,
@@ -92,6 +93,9 @@ fn checked<'t>(what: &str, text: &'t str) -> Result<&'t str, Error> {
 fn named(name: &str) -> Result<Cow<'_, str>, Error> {
     checked("resource name", name).map(part)
 }
+
+/// Asks for an object's metadata in place of the object.
+const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// How a DELETE is to be done.
 #[derive(Clone, Debug, Default)]
@@ -260,15 +264,36 @@ impl Rest {
         gvr: &Gvr,
         namespace: &str,
         name: &str,
-        patch: &Value,
+        patch: &impl Serialize,
     ) -> Result<T, Error> {
-        let request = gvr.request(namespace)?.patch_subresource(
-            "status",
-            &named(name)?,
-            &self.patch_params(),
-            &Patch::Merge(patch),
-        );
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        let request = self.status_patch(gvr, namespace, name, patch)?;
+        self.client.request(request).await
+    }
+
+    /// [`Rest::merge_status`] that is answered with the object's metadata only: what the rest is like is not read again.
+    pub async fn merge_status_metadata<T: DeserializeOwned>(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+        patch: &impl Serialize,
+    ) -> Result<T, Error> {
+        let mut request = self.status_patch(gvr, namespace, name, patch)?;
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static(METADATA_ONLY));
+        self.client.request(request).await
+    }
+
+    fn status_patch(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+        patch: &impl Serialize,
+    ) -> Result<http::Request<Vec<u8>>, Error> {
+        let patch = Patch::Merge(patch);
+        gvr.request(namespace)?
+            .patch_subresource("status", &named(name)?, &self.patch_params(), &patch)
+            .map_err(Error::BuildRequest)
     }
 
     /// JSON patch of the status subresource; `operations` is the list of operations.

@@ -134,7 +134,7 @@ fn required(wanted: &Wanted<'_>) -> Value {
 }
 
 async fn create(cluster: &Rest, wanted: &Wanted<'_>, required: &Value) -> Result<Live, Error> {
-    let body = merge::to_create(required).to_string().into_bytes();
+    let body = serde_json::to_vec(&merge::to_create(required)).map_err(Error::SerdeError)?;
     let object = cluster.create(wanted.gvr, wanted.namespace, body).await?;
     Ok(Live { object, wrote: Wrote::Content })
 }

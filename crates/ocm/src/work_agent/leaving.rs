@@ -18,11 +18,15 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time},
     jiff::Timestamp,
 };
-use kube::{Error, core::params::PropagationPolicy};
+use kube::{
+    Error,
+    core::params::{Preconditions, PropagationPolicy},
+};
 use runtime::{
     Next,
     rest::{Gvr, Removal, code_of, is_conflict, is_not_found, is_object_missing, message_of},
 };
+use serde::Serialize;
 use serde_json::json;
 
 use super::{
@@ -45,6 +49,19 @@ enum Left {
     Going,
     /// The cluster does not let us remove it.
     Refused(String),
+}
+
+/// A merge patch of what an AppliedManifestWork lists.
+#[derive(Serialize)]
+struct ListPatch<'a> {
+    metadata: Preconditions,
+    status: List<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct List<'a> {
+    applied_resources: &'a [AppliedResource],
 }
 
 impl Agent {
@@ -109,7 +126,8 @@ impl Agent {
     ) -> Result<Arc<AppliedManifestWork>, Error> {
         removal::sort(&mut list);
         let name = applied.metadata.name.clone().unwrap_or_default();
-        let patch = json!({"metadata": {"uid": applied.metadata.uid}, "status": {"appliedResources": list}});
+        let of = Preconditions { uid: applied.metadata.uid.clone(), resource_version: None };
+        let patch = ListPatch { metadata: of, status: List { applied_resources: &list } };
         let written: AppliedManifestWork =
             self.cluster.merge_status(&applied_manifest_works(), "", &name, &patch).await?;
         Ok(self.remember_applied(written))

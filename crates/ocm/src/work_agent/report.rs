@@ -4,10 +4,13 @@ use apis::ocm::{
     ManifestWork,
     work::{ManifestCondition, ManifestWorkStatus},
 };
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use kube::Error;
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
+use kube::{Error, core::params::Preconditions};
 use runtime::rest::{code_of, is_conflict, is_not_found, message_of};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
 use tokio::time::Instant;
 
 use super::{
@@ -74,11 +77,12 @@ impl Agent {
     ) -> Result<(), Error> {
         let gvr = manifest_works();
         let mut version = work.metadata.resource_version.clone();
-        let change = change(old, new);
+        let change = Change::new(old, new);
         for attempt in 0.. {
-            let patch =
-                json!({"metadata": {"uid": work.metadata.uid, "resourceVersion": version}, "status": change});
-            match self.hub.merge_status::<Meta>(&gvr, &self.config.cluster_name, name, &patch).await {
+            let of = Preconditions { uid: work.metadata.uid.clone(), resource_version: version };
+            let patch = StatusPatch { metadata: of, status: &change };
+            let cluster = &self.config.cluster_name;
+            match self.hub.merge_status_metadata::<Meta>(&gvr, cluster, name, &patch).await {
                 Ok(_) => return Ok(()),
                 Err(error) if is_conflict(&error) && attempt < 5 => {
                     let Some(live) = self.hub.find::<Meta>(&gvr, &self.config.cluster_name, name).await?
@@ -103,16 +107,37 @@ impl Agent {
     }
 }
 
+/// A merge patch of a work's status. Encoded as it is: a tree of thousands of conditions costs more than all else.
+#[derive(Serialize)]
+struct StatusPatch<'a> {
+    metadata: Preconditions,
+    status: &'a Change<'a>,
+}
+
 /// The part of the status that differs; lists go as a whole.
-fn change(old: &ManifestWorkStatus, new: &ManifestWorkStatus) -> Value {
-    let mut change = Map::new();
-    if old.conditions != new.conditions {
-        change.insert("conditions".into(), json!(new.conditions));
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Change<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conditions: Option<&'a [Condition]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_status: Option<Manifests<'a>>,
+}
+
+/// Also an empty list is written.
+#[derive(Serialize)]
+struct Manifests<'a> {
+    manifests: &'a [ManifestCondition],
+}
+
+impl<'a> Change<'a> {
+    fn new(old: &ManifestWorkStatus, new: &'a ManifestWorkStatus) -> Self {
+        let manifests = Manifests { manifests: &new.resource_status.manifests };
+        Self {
+            conditions: (old.conditions != new.conditions).then_some(&*new.conditions),
+            resource_status: (old.resource_status != new.resource_status).then_some(manifests),
+        }
     }
-    if old.resource_status != new.resource_status {
-        change.insert("resourceStatus".into(), json!({"manifests": new.resource_status.manifests}));
-    }
-    Value::Object(change)
 }
 
 /// What API servers and their stores say of objects beyond their limits.
@@ -194,6 +219,8 @@ fn next_entry(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
     use crate::work_agent::{
         completion::Ruled,
         conditions::{Applied, Feedback},
@@ -277,6 +304,7 @@ mod tests {
     fn ocm_004_only_what_changed_is_sent_and_what_is_too_large_is_cut() {
         let first = next_status(&ManifestWorkStatus::default(), &[there(&["a"])], 1, &at(1));
         let fed = next_status(&first, &[there(&["b"])], 1, &at(3));
+        let change = |old, new| serde_json::to_value(Change::new(old, new)).expect("plain JSON");
         let sent = change(&first, &fed);
         assert!(sent.get("conditions").is_none() && sent.get("resourceStatus").is_some(), "{sent}");
         let none = next_status(&fed, &[], 2, &at(4));
