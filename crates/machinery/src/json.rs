@@ -6,6 +6,10 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+/// How many objects and lists may be within each other in what is written, in whatever form it comes (JSON, YAML, protobuf,
+/// the result of a patch). Readers stop at 127 (serde_json), and what is stored comes to them with more around it: a list
+/// adds two, an event of a watch one, the list of its fields' managers five.
+pub const DEPTH_MAX: usize = 120;
 /// More duplicates than these are not told.
 const MAX_DUPLICATES: usize = 100;
 
@@ -37,7 +41,19 @@ fn parse(bytes: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
 #[derive(Default)]
 struct State {
     path: String,
+    depth: usize,
     duplicates: Vec<String>,
+}
+
+impl State {
+    /// An object or list begins, inside `depth` others.
+    fn enter<E: serde::de::Error>(&mut self) -> Result<(), E> {
+        if self.depth >= DEPTH_MAX {
+            return Err(E::custom(DEEP));
+        }
+        self.depth += 1;
+        Ok(())
+    }
 }
 
 enum Step<'k> {
@@ -120,16 +136,19 @@ impl<'de> Visitor<'de> for Read<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        self.state.borrow_mut().enter()?;
         let mut out = Vec::new();
         while let Some(value) =
             access.next_element_seed(Seed { state: self.state, step: Step::Index(out.len()) })?
         {
             out.push(value);
         }
+        self.state.borrow_mut().depth -= 1;
         Ok(Value::Array(out))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        self.state.borrow_mut().enter()?;
         let mut out = Map::new();
         while let Some(key) = access.next_key::<String>()? {
             if out.contains_key(&key) {
@@ -145,6 +164,7 @@ impl<'de> Visitor<'de> for Read<'_> {
             let value = access.next_value_seed(Seed { state: self.state, step: Step::Key(&key) })?;
             out.insert(key, value);
         }
+        self.state.borrow_mut().depth -= 1;
         Ok(Value::Object(out))
     }
 }
@@ -199,14 +219,13 @@ fn fault(bytes: &[u8], error: &serde_json::Error) -> String {
     });
     match found {
         Err(text) => text,
-        // Go would have taken it; we do not (nesting, number range).
+        // Go would have taken it; we do not (number range).
         Ok(()) => error.to_string(),
     }
 }
 
 const END: &str = "unexpected end of JSON input";
-/// Deeper is not scanned, and not parsed either.
-const MAX_DEPTH: usize = 200;
+const DEEP: &str = "exceeded max depth";
 
 struct Scanner<'b> {
     bytes: &'b [u8],
@@ -238,12 +257,11 @@ impl Scanner<'_> {
         }
     }
 
+    /// A value inside `depth` objects and lists.
     fn value(&mut self, depth: usize) -> Result<(), String> {
-        if depth > MAX_DEPTH {
-            return Err("exceeded max depth".to_owned());
-        }
         self.blanks();
         match self.peek().ok_or(END)? {
+            b'{' | b'[' if depth >= DEPTH_MAX => Err(DEEP.to_owned()),
             b'{' => self.object(depth),
             b'[' => self.array(depth),
             b'"' => self.string(),
@@ -429,6 +447,23 @@ mod tests {
 
     #[test]
     fn hostile_nesting_is_refused() {
-        assert!(parse_strict("[".repeat(100_000).as_bytes()).is_err());
+        assert_eq!(error(&"[".repeat(100_000)), DEEP);
+    }
+
+    /// AS-002: what is taken can be read back, also with what a list, a watch or a ManifestWork puts around it.
+    #[test]
+    fn as_002_nesting_is_bounded_below_what_readers_take() {
+        let lists = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        let objects = |depth: usize| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
+        for (inner, outer) in
+            [(lists(DEPTH_MAX), lists(DEPTH_MAX + 1)), (objects(DEPTH_MAX), objects(DEPTH_MAX + 1))]
+        {
+            assert!(parse_strict(inner.as_bytes()).is_ok(), "{inner}");
+            assert_eq!(error(&outer), DEEP);
+        }
+        let side_by_side = format!("[{},{0}]", lists(DEPTH_MAX - 1));
+        assert!(parse_strict(side_by_side.as_bytes()).is_ok(), "what has ended counts no more");
+        let wrapped = format!(r#"{{"items":[{}]}}"#, lists(DEPTH_MAX + 5));
+        assert!(serde_json::from_str::<Value>(&wrapped).is_ok());
     }
 }

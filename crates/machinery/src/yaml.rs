@@ -5,15 +5,14 @@
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
 
+use crate::json::DEPTH_MAX;
+
 /// Text that is no YAML.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct YamlError {
     message: String,
 }
-
-/// Deeper documents are refused; JSON that we read is bounded by 128.
-const DEPTH_MAX: usize = 120;
 
 fn options(duplicate_keys: DuplicateKeyPolicy) -> serde_saphyr::Options {
     serde_saphyr::options! {

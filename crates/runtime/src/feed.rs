@@ -1,7 +1,8 @@
 //! List and watch of one collection as a stream of changes, each item decoded to just what the reader needs.
 //!
-//! Cost: one list per start (or per lost watch), then one event per change. The feed remembers the keys it has
-//! reported, so that a reader hears of objects that vanished while no watch was open.
+//! Cost: one list per start, then one event per change; a watch that ends goes on from where it was. It is listed again where the
+//! server no longer knows that version (410, or refused as none), or did not serve the resource meanwhile (404, 405). The feed
+//! remembers the keys of what is there, so that a reader hears of objects that vanished while no watch was open.
 
 use std::{collections::BTreeSet, marker::PhantomData};
 
@@ -30,7 +31,7 @@ pub trait Keyed {
 pub enum Change<T> {
     /// It is there, in this form.
     Put(T),
-    /// It is gone.
+    /// It is gone. Also told of one that was never put, since it could not be read.
     Gone(Key),
     /// Everything that was there at some moment has been reported.
     Synced,
@@ -82,8 +83,8 @@ impl Source {
     }
 }
 
-/// Follows `source` until `stop`; errors are retried with back-off. `on` is called in order and must not block. How
-/// lists and watches go on is in `follow`.
+/// Follows `source` until `stop`; errors are retried with back-off. `on` is called in order and must not block. Of an object
+/// that can't be read as `T` nothing is told until it can, or until it is gone. How lists and watches go on is in `follow`.
 pub async fn follow<T, F>(client: &Client, source: &Source, stop: &CancellationToken, on: F)
 where
     T: DeserializeOwned + Clone + Keyed + Send,
@@ -101,7 +102,7 @@ where
     crate::follow::follow(client.clone(), target, keys, stop.clone()).await;
 }
 
-/// Remembers what it has reported.
+/// Remembers what is there.
 struct Keys<T, F> {
     known: BTreeSet<Key>,
     on: F,
@@ -120,6 +121,10 @@ where
         item.key()
     }
 
+    fn key_of(namespace: &str, name: &str) -> Key {
+        (namespace.to_owned(), name.to_owned())
+    }
+
     fn version(item: &T) -> &str {
         item.resource_version()
     }
@@ -129,8 +134,12 @@ where
         (self.on)(Change::Put(item));
     }
 
-    fn gone(&mut self, item: T) {
-        let key = item.key();
+    fn unreadable(&mut self, key: Key) {
+        // The reader may have heard of it from elsewhere, so its end is told in any case.
+        self.known.insert(key);
+    }
+
+    fn gone(&mut self, key: Key, _: Option<T>) {
         self.known.remove(&key);
         (self.on)(Change::Gone(key));
     }

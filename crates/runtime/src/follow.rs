@@ -1,17 +1,24 @@
 //! List and watch of one collection, for whoever keeps it: [`crate::informer`] as objects, [`crate::feed`] as keys.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    time::Duration,
+};
 
 use futures::{StreamExt, pin_mut};
-use kube::{
-    Client,
-    core::{Status, WatchEvent},
-};
+use kube::{Client, core::Status};
 use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Backoff, failure};
+use crate::{
+    Backoff, failure,
+    line::{Line, Mark, MarkMeta, What, is_end, lines},
+    page::{NoList, Page},
+    told::Told,
+};
 
 /// What is followed.
 pub(crate) struct Target {
@@ -27,17 +34,22 @@ pub(crate) struct Target {
 /// Takes in what is seen, on the follower's task.
 pub(crate) trait Sink: Send {
     /// An object, decoded to what the keeper needs.
-    type Item: DeserializeOwned + Clone + Send;
+    type Item: DeserializeOwned + Send;
     /// What tells objects apart.
-    type Key: Ord + Send;
+    type Key: Ord + Clone + Send;
 
     fn key(item: &Self::Item) -> Self::Key;
+    /// The key of the object of this name; the namespace of a cluster-scoped one is empty.
+    fn key_of(namespace: &str, name: &str) -> Self::Key;
     fn version(item: &Self::Item) -> &str;
     /// It is there, in this form.
     fn put(&mut self, item: Self::Item);
-    /// It was deleted.
-    fn gone(&mut self, item: Self::Item);
-    /// A list has ended; what was not in it is gone.
+    /// It is there, but can't be read, and the log says why. What is known of it stays as the last that is known, until it can
+    /// be read again or is gone.
+    fn unreadable(&mut self, _key: Self::Key) {}
+    /// It was deleted; `last` is how it was then, if that can be read.
+    fn gone(&mut self, key: Self::Key, last: Option<Self::Item>);
+    /// A list has ended; what was not in it is gone. What could not be read was in it.
     fn complete(&mut self, seen: BTreeSet<Self::Key>);
     /// Why the collection can't be followed at the moment; none once it can.
     fn trouble(&mut self, _why: Option<String>) {}
@@ -48,9 +60,17 @@ pub(crate) trait Sink: Send {
 /// Costs one watch. Starts with a streamed list where the server has that, else with a paged list; goes on
 /// from where it was when a watch ends, and lists again when the server no longer knows that version.
 /// An unreachable server is tried again with back-off, without end; so is one that forgets faster than it can be
-/// listed.
+/// listed. An object that can't be read keeps nothing else from being seen.
 pub(crate) async fn follow<S: Sink>(client: Client, target: Target, sink: S, stop: CancellationToken) {
-    let mut follower = Follower { client, target, sink, version: None, streaming: true, told: None };
+    let mut follower = Follower {
+        client,
+        target,
+        sink,
+        version: None,
+        streaming: true,
+        unread: BTreeMap::new(),
+        told: Told::default(),
+    };
     let mut backoff = Backoff::for_server();
     loop {
         let turn = tokio::select! {
@@ -67,7 +87,7 @@ pub(crate) async fn follow<S: Sink>(client: Client, target: Target, sink: S, sto
     }
 }
 
-struct Follower<S> {
+struct Follower<S: Sink> {
     client: Client,
     target: Target,
     sink: S,
@@ -75,8 +95,10 @@ struct Follower<S> {
     version: Option<String>,
     /// Whether the server is thought to have streaming lists.
     streaming: bool,
-    /// What was said last about trouble, and when.
-    told: Option<(String, Instant)>,
+    /// What can't be read, at the version that was told of.
+    unread: BTreeMap<S::Key, String>,
+    /// What the log was told last.
+    told: Told,
 }
 
 /// Why a turn ended badly.
@@ -84,55 +106,85 @@ struct Follower<S> {
 enum TurnError {
     #[error(transparent)]
     Kube(#[from] kube::Error),
+    #[error("the watch broke off: {0}")]
+    Broken(#[source] io::Error),
     #[error("the server ended the watch: {0}")]
     Ended(Box<Status>),
     #[error("the watch ended before the list was complete")]
     Short,
-    #[error("nothing came for longer than the watch should have lasted")]
+    #[error("nothing came for longer than the watch, or a pause of the list, should have lasted")]
     Silent,
     #[error("building a request: {0}")]
     Request(#[from] http::Error),
-    /// What is not in a list is taken for gone, so what is none must not pass for an empty one.
-    #[error("the answer is no list: it has no {0}")]
-    NoList(&'static str),
+    #[error(transparent)]
+    NoList(#[from] NoList),
+    /// What is not in a list is taken for gone, so it must not be passed over.
+    #[error("an object that can't be read, nor its name: {0}")]
+    Nameless(serde_json::Error),
+}
+
+/// What is read of an object that can't be read.
+#[derive(Deserialize)]
+struct Bare {
+    metadata: BareMeta,
 }
 
 #[derive(Deserialize)]
-#[serde(bound(deserialize = "T: Deserialize<'de>"))]
-struct List<T> {
-    #[serde(default)]
-    metadata: ListMeta,
-    /// None if the answer has no such field: it is no list then.
-    #[serde(default = "none", deserialize_with = "null_is_empty")]
-    items: Option<Vec<T>>,
+#[serde(rename_all = "camelCase")]
+struct BareMeta {
+    namespace: Option<String>,
+    name: String,
+    resource_version: Option<String>,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct ListMeta {
-    resource_version: String,
-    #[serde(rename = "continue")]
-    more: String,
+/// An object as it came.
+struct Found<S: Sink> {
+    key: S::Key,
+    version: String,
+    item: Result<S::Item, Unread>,
 }
 
-fn none<T>() -> Option<T> {
-    None
+struct Unread {
+    /// Namespace and name, for the log.
+    object: String,
+    why: serde_json::Error,
 }
 
-/// Servers written in Go write an empty list as null.
-fn null_is_empty<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(
-    d: D,
-) -> Result<Option<Vec<T>>, D::Error> {
-    Ok(Some(Option::deserialize(d)?.unwrap_or_default()))
+fn read<T: DeserializeOwned>(text: &RawValue) -> Result<T, kube::Error> {
+    serde_json::from_str(text.get()).map_err(kube::Error::SerdeError)
+}
+
+impl<S: Sink> Found<S> {
+    fn read(text: &RawValue) -> Result<Self, TurnError> {
+        let why = match serde_json::from_str::<S::Item>(text.get()) {
+            Ok(item) => {
+                return Ok(Self {
+                    key: S::key(&item),
+                    version: S::version(&item).to_owned(),
+                    item: Ok(item),
+                });
+            }
+            Err(why) => why,
+        };
+        let Ok(Bare { metadata }) = serde_json::from_str(text.get()) else {
+            return Err(TurnError::Nameless(why));
+        };
+        let (namespace, name) = (metadata.namespace.unwrap_or_default(), metadata.name);
+        let key = S::key_of(&namespace, &name);
+        let object = if namespace.is_empty() { name } else { format!("{namespace}/{name}") };
+        let version = metadata.resource_version.unwrap_or_default();
+        Ok(Self { key, version, item: Err(Unread { object, why }) })
+    }
 }
 
 const PAGE: u32 = 500;
 /// The client's connections give up after 295 s of silence; watches end before that.
 const WATCH_SECONDS: u64 = 270;
+/// A server that streams a list does so without pauses. One that takes the request for an ordinary watch has its objects
+/// sent soon, and then no more for as long as nothing changes.
+const STREAM_PAUSE: Duration = Duration::from_secs(30);
 /// A resource that isn't served yet is asked for this often: there is nothing that would tell.
 const UNSERVED: Duration = Duration::from_secs(1);
-/// The same trouble with the same resource is told this often.
-const AGAIN: Duration = Duration::from_secs(600);
 const END_OF_LIST: &str = "k8s.io/initial-events-end";
 
 impl<S: Sink> Follower<S> {
@@ -154,6 +206,10 @@ impl<S: Sink> Follower<S> {
         if !matches!(error, TurnError::Short | TurnError::Silent) && !matches!(code, Some(400 | 410 | 422)) {
             self.sink.trouble(Some(error.to_string()));
         }
+        if matches!(error, TurnError::Short | TurnError::Silent) && self.version.is_none() {
+            // It does not know streamed lists and takes the request for a watch.
+            self.streaming = false;
+        }
         let resource = &self.target.resource;
         match code {
             Some(410) => self.version = None,
@@ -169,12 +225,10 @@ impl<S: Sink> Follower<S> {
                     self.version = None;
                 }
                 let text = error.to_string();
-                let known = |(told, at): &(String, Instant)| *told == text && at.elapsed() < AGAIN;
-                if self.told.as_ref().is_some_and(known) {
-                    tracing::debug!(resource, error = text, "watching; will be tried again");
-                } else {
+                if self.told.is_news(&text) {
                     tracing::warn!(resource, error = text, "watching; will be tried again");
-                    self.told = Some((text, Instant::now()));
+                } else {
+                    tracing::debug!(resource, error = text, "watching; will be tried again");
                 }
             }
         }
@@ -190,7 +244,7 @@ impl<S: Sink> Follower<S> {
                 query.push(("continue", more.clone()));
             }
             let request = self.request(&query, true)?;
-            let page: List<S::Item> = match self.client.request(request).await {
+            let page: Page = match self.client.request(request).await {
                 Err(error) if failure::is_gone(&error) && limit.is_some() => {
                     // The list took longer than the server remembers: all in one piece then.
                     (more, limit) = (String::new(), None);
@@ -199,18 +253,15 @@ impl<S: Sink> Follower<S> {
                 }
                 page => page?,
             };
-            let items = page.items.ok_or(TurnError::NoList("items"))?;
-            if page.metadata.resource_version.is_empty() {
-                return Err(TurnError::NoList("resourceVersion"));
+            for item in page.items {
+                let found = Found::<S>::read(&item)?;
+                seen.insert(found.key.clone());
+                self.put(found);
             }
-            for item in items {
-                seen.insert(S::key(&item));
-                self.sink.put(item);
-            }
-            more = page.metadata.more;
+            more = page.more;
             if more.is_empty() {
-                self.version = Some(page.metadata.resource_version);
-                self.sink.complete(seen);
+                self.version = Some(page.version);
+                self.complete(seen);
                 return Ok(());
             }
         }
@@ -233,27 +284,30 @@ impl<S: Sink> Follower<S> {
             }
         }
         let request = self.request(&query, false)?;
-        let events = self.client.request_events::<S::Item>(request).await?;
+        let lines = lines(&self.client, request).await?;
         if listing.is_none() {
             self.sink.trouble(None);
         }
-        pin_mut!(events);
+        pin_mut!(lines);
         loop {
-            let next = tokio::time::timeout(Duration::from_secs(WATCH_SECONDS + 15), events.next());
+            let patience =
+                if listing.is_some() { STREAM_PAUSE } else { Duration::from_secs(WATCH_SECONDS + 15) };
+            let next = tokio::time::timeout(patience, lines.next());
             match next.await.map_err(|_| TurnError::Silent)? {
-                Some(event) => {
-                    let event = event?;
+                Some(Ok(text)) => {
+                    let Some(line) = Line::read(&text)? else { continue };
                     // A list is no sign of health yet: its version may be forgotten before it can be watched from.
-                    if listing.is_none() && !matches!(event, WatchEvent::Error(_)) {
+                    if listing.is_none() && line.what != What::Error {
                         backoff.reset();
-                        self.told = None;
+                        self.told.clear();
                     }
-                    self.apply(event, &mut listing)?;
+                    self.apply(&line, &mut listing)?;
                 }
-                None if listing.is_some() => return Err(TurnError::Short),
+                Some(Err(error)) if !is_end(&error) => return Err(TurnError::Broken(error)),
+                _ if listing.is_some() => return Err(TurnError::Short),
                 // A server that ends watches at once must not be asked again at once.
-                None if started.elapsed() < Duration::from_secs(1) => return Err(TurnError::Short),
-                None => {
+                _ if started.elapsed() < Duration::from_secs(1) => return Err(TurnError::Short),
+                _ => {
                     backoff.reset();
                     return Ok(());
                 }
@@ -261,44 +315,79 @@ impl<S: Sink> Follower<S> {
         }
     }
 
-    fn apply(
-        &mut self,
-        event: WatchEvent<S::Item>,
-        listing: &mut Option<BTreeSet<S::Key>>,
-    ) -> Result<(), TurnError> {
-        match event {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                if let Some(seen) = listing {
-                    seen.insert(S::key(&object));
-                } else {
-                    self.version = Some(S::version(&object).to_owned());
-                }
-                self.sink.put(object);
-            }
-            WatchEvent::Deleted(object) => {
-                if let Some(seen) = listing {
-                    seen.remove(&S::key(&object));
-                } else {
-                    self.version = Some(S::version(&object).to_owned());
-                }
-                self.sink.gone(object);
-            }
-            WatchEvent::Bookmark(mark) => {
-                if listing.is_none() {
-                    self.version = Some(mark.metadata.resource_version);
-                } else if mark.metadata.annotations.get(END_OF_LIST).is_some_and(|end| end == "true") {
-                    if mark.metadata.resource_version.is_empty() {
-                        return Err(TurnError::NoList("resourceVersion"));
+    fn apply(&mut self, line: &Line<'_>, listing: &mut Option<BTreeSet<S::Key>>) -> Result<(), TurnError> {
+        match line.what {
+            What::Added | What::Modified => {
+                let found = Found::<S>::read(line.object)?;
+                match listing {
+                    Some(seen) => {
+                        seen.insert(found.key.clone());
                     }
-                    self.version = Some(mark.metadata.resource_version);
-                    if let Some(seen) = listing.take() {
-                        self.sink.complete(seen);
-                    }
+                    None => self.advance(&found.version),
                 }
+                self.put(found);
             }
-            WatchEvent::Error(status) => return Err(TurnError::Ended(status)),
+            What::Deleted => {
+                let found = Found::<S>::read(line.object)?;
+                match listing {
+                    Some(seen) => {
+                        seen.remove(&found.key);
+                    }
+                    None => self.advance(&found.version),
+                }
+                self.unread.remove(&found.key);
+                self.sink.gone(found.key, found.item.ok());
+            }
+            What::Bookmark => self.mark(read(line.object)?, listing)?,
+            What::Error => return Err(TurnError::Ended(read(line.object)?)),
         }
         Ok(())
+    }
+
+    fn mark(&mut self, mark: Mark, listing: &mut Option<BTreeSet<S::Key>>) -> Result<(), TurnError> {
+        let MarkMeta { resource_version: version, annotations } = mark.metadata;
+        if listing.is_some() {
+            if annotations.get(END_OF_LIST).is_none_or(|end| end != "true") {
+                return Ok(());
+            }
+            if version.is_empty() {
+                return Err(NoList("resourceVersion").into());
+            }
+        }
+        self.version = Some(version);
+        if let Some(seen) = listing.take() {
+            self.complete(seen);
+        }
+        Ok(())
+    }
+
+    /// The next watch begins here. An object that can't be read may also be without version.
+    fn advance(&mut self, version: &str) {
+        if !version.is_empty() {
+            self.version = Some(version.to_owned());
+        }
+    }
+
+    fn put(&mut self, found: Found<S>) {
+        match found.item {
+            Ok(item) => {
+                self.unread.remove(&found.key);
+                self.sink.put(item);
+            }
+            Err(Unread { object, why }) => {
+                if self.unread.get(&found.key) != Some(&found.version) {
+                    let (resource, version) = (&self.target.resource, &found.version);
+                    tracing::warn!(resource, object, version, error = %why, "an object can't be read; what was known of it stays");
+                    self.unread.insert(found.key.clone(), found.version);
+                }
+                self.sink.unreadable(found.key);
+            }
+        }
+    }
+
+    fn complete(&mut self, seen: BTreeSet<S::Key>) {
+        self.unread.retain(|key, _| seen.contains(key));
+        self.sink.complete(seen);
     }
 
     fn selectors(&self) -> Vec<(&'static str, String)> {

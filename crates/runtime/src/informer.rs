@@ -166,7 +166,8 @@ impl Source {
 }
 
 /// Follows `source` until `stop` is cancelled. Each delta is in `store` when `handler` is told of it, in the
-/// order of the server's events. The handler runs on the informer's task and must not block.
+/// order of the server's events. The handler runs on the informer's task and must not block. An object that can't be read as
+/// `T` stays in the store as it was when it could, until it can again or is deleted; the rest goes on.
 ///
 /// Costs one watch; see [`crate::feed`] for the form that keeps no objects. How lists and watches go on is in `follow`.
 pub async fn run<T: Watched>(
@@ -201,6 +202,10 @@ impl<T: Watched, H: FnMut(Event<T>) + Send> Sink for Cache<T, H> {
         item.key()
     }
 
+    fn key_of(namespace: &str, name: &str) -> ObjectKey {
+        ObjectKey::new(namespace, name)
+    }
+
     fn version(item: &T) -> &str {
         item.version()
     }
@@ -215,9 +220,9 @@ impl<T: Watched, H: FnMut(Event<T>) + Send> Sink for Cache<T, H> {
         }
     }
 
-    fn gone(&mut self, object: T) {
-        if self.store.remove(&object.key()).is_some() {
-            (self.handler)(Event::Deleted(Arc::new(object)));
+    fn gone(&mut self, key: ObjectKey, last: Option<T>) {
+        if let Some(known) = self.store.remove(&key) {
+            (self.handler)(Event::Deleted(last.map_or(known, Arc::new)));
         }
     }
 
@@ -227,12 +232,8 @@ impl<T: Watched, H: FnMut(Event<T>) + Send> Sink for Cache<T, H> {
 
     fn complete(&mut self, seen: BTreeSet<ObjectKey>) {
         self.store.set_trouble(None);
-        if self.store.len() != seen.len() {
-            for key in self.store.keys().into_iter().filter(|key| !seen.contains(key)) {
-                if let Some(last) = self.store.remove(&key) {
-                    (self.handler)(Event::Deleted(last));
-                }
-            }
+        for key in self.store.keys_beyond(&seen) {
+            self.gone(key, None);
         }
         if !self.store.is_synced() {
             // First, so that who is told finds it so: what was looked up as unsynced is corrected by the event.

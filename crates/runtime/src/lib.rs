@@ -12,7 +12,8 @@
 //! * [`rest`], [`mapper`], [`feed`]: any resource as plain JSON, for components that learn at run time what they
 //!   handle: requests, discovery, projected watches.
 //!
-//! Nothing here polls: an idle controller does nothing.
+//! What a watch tells is not polled for: an idle controller does nothing. Two things have no watch and are asked for: a
+//! resource that is not served yet, every second, and the Lease of an election.
 
 pub mod backoff;
 pub mod calls;
@@ -27,18 +28,22 @@ pub mod informer;
 mod informers;
 pub mod install;
 pub mod limiter;
+mod line;
 pub mod mapper;
 pub mod metrics;
+mod page;
 pub mod queue;
 pub mod rest;
 mod store;
 mod tasks;
+mod told;
 
 pub use backoff::Backoff;
 pub use coalesce::Coalescer;
 pub use informer::{Event, Light, Source, Watched};
 pub use informers::{Handler, InformerSet};
 pub use install::install;
+pub use page::Page;
 pub use queue::{Next, Queue, work};
 pub use store::{ObjectKey, Store};
 pub use tasks::{TaskError, Tasks, guarded, panic_text};

@@ -1,6 +1,11 @@
 //! What an informer knows.
 
-use std::{borrow::Borrow, collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    borrow::Borrow,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
 
 use parking_lot::RwLock;
 use tokio::sync::watch;
@@ -130,6 +135,11 @@ impl<T> Store<T> {
     /// Keys of all objects.
     pub fn keys(&self) -> Vec<ObjectKey> {
         self.0.objects.read().keys().cloned().collect()
+    }
+
+    /// Keys of the objects that are not among `these`.
+    pub(crate) fn keys_beyond(&self, these: &BTreeSet<ObjectKey>) -> Vec<ObjectKey> {
+        self.0.objects.read().keys().filter(|key| !these.contains(*key)).cloned().collect()
     }
 
     /// Number of objects.

@@ -11,7 +11,7 @@ use std::{
 use http::{Request, Response};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, client::Body};
-use kubestellar_runtime::{Event, Light, Source, Store, feed, informer};
+use kubestellar_runtime::{Event, Light, Source, Store, feed, informer, informer::LightMeta};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -47,12 +47,15 @@ fn short(uri: &http::Uri) -> String {
 struct Script {
     events: mpsc::UnboundedReceiver<String>,
     store: Store<Light>,
-    left: Arc<Mutex<VecDeque<Exchange>>>,
+    left: Left,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
 }
 
-fn play(source: Source, script: Vec<Exchange>) -> Script {
+type Left = Arc<Mutex<VecDeque<Exchange>>>;
+
+/// A client of a server that answers so; what is asked beyond that is never answered.
+fn serve(script: Vec<Exchange>) -> (Client, Left) {
     let left = Arc::new(Mutex::new(VecDeque::from(script)));
     let todo = left.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -73,6 +76,11 @@ fn play(source: Source, script: Vec<Exchange>) -> Script {
             Ok::<_, Infallible>(Response::builder().status(next.code).body(body).unwrap())
         }
     });
+    (Client::new(service, "default"), left)
+}
+
+fn play(source: Source, script: Vec<Exchange>) -> Script {
+    let (client, left) = serve(script);
     let (store, stop, (sender, events)) =
         (Store::default(), CancellationToken::new(), mpsc::unbounded_channel());
     let told = store.clone();
@@ -89,7 +97,6 @@ fn play(source: Source, script: Vec<Exchange>) -> Script {
         };
         sender.send(text).unwrap();
     };
-    let client = Client::new(service, "default");
     let task = tokio::spawn(informer::run(client, source, store.clone(), tell, stop.clone()));
     Script { events, store, left, stop, task }
 }
@@ -124,6 +131,21 @@ fn bookmark(version: u32, end: bool) -> Value {
 
 fn maps() -> Source {
     Source::of::<ConfigMap>().metadata()
+}
+
+fn feed_of_maps() -> feed::Source {
+    feed::Source::all(kubestellar_runtime::rest::Gvr::new("", "v1", "configmaps"))
+}
+
+/// No reader takes these labels.
+fn bad(name: &str, version: u32) -> Value {
+    let mut map = map(name, version);
+    map["metadata"]["labels"] = json!({"a": 5});
+    map
+}
+
+fn list(version: u32, items: &[Value]) -> Value {
+    json!({"metadata": {"resourceVersion": version.to_string()}, "items": items})
 }
 
 const STREAM: &str = "watch=true&sendInitialEvents=true&resourceVersion=";
@@ -273,20 +295,36 @@ async fn an_answer_that_is_no_list_deletes_nothing() {
     script.end().await;
 }
 
+/// What feeds are read as here.
+#[derive(Clone, serde::Deserialize)]
+struct Whole {
+    metadata: LightMeta,
+    #[serde(default, rename = "data")]
+    _data: Value,
+}
+
+impl feed::Keyed for Whole {
+    fn key(&self) -> feed::Key {
+        (self.metadata.namespace.to_string(), self.metadata.name.to_string())
+    }
+
+    fn resource_version(&self) -> &str {
+        &self.metadata.resource_version
+    }
+}
+
+fn told(change: feed::Change<Whole>) -> String {
+    match change {
+        feed::Change::Put(item) => item.metadata.name.to_string(),
+        feed::Change::Gone((_, name)) => format!("-{name}"),
+        feed::Change::Synced => "synced".to_owned(),
+    }
+}
+
 /// A server that forgets at once is not listed without pause, neither for an informer nor for a feed: both follow in
 /// the same way.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_forgets_at_once_is_given_time() {
-    #[derive(Clone, serde::Deserialize)]
-    struct Named(Light);
-    impl feed::Keyed for Named {
-        fn key(&self) -> feed::Key {
-            (self.0.metadata.namespace.to_string(), self.0.metadata.name.to_string())
-        }
-        fn resource_version(&self) -> &str {
-            &self.0.metadata.resource_version
-        }
-    }
     let asked = Arc::new(Mutex::new(Vec::new()));
     let list = json!({"metadata": {"resourceVersion": "5"}, "items": [map("a", 1)]}).to_string();
     let counted = asked.clone();
@@ -307,15 +345,9 @@ async fn a_server_that_forgets_at_once_is_given_time() {
         }
     });
     let (stop, mut heard) = (CancellationToken::new(), Vec::new());
-    let source = feed::Source::all(kubestellar_runtime::rest::Gvr::new("", "v1", "configmaps"));
     let client = Client::new(service, "default");
-    let following = feed::follow(&client, &source, &stop, |change: feed::Change<Named>| {
-        heard.push(match change {
-            feed::Change::Put(item) => item.0.metadata.name.to_string(),
-            feed::Change::Gone((_, name)) => format!("-{name}"),
-            feed::Change::Synced => "synced".to_owned(),
-        });
-    });
+    let source = feed_of_maps();
+    let following = feed::follow(&client, &source, &stop, |change| heard.push(told(change)));
     let end = async {
         tokio::time::sleep(std::time::Duration::from_secs(60)).await;
         stop.cancel();
@@ -325,4 +357,107 @@ async fn a_server_that_forgets_at_once_is_given_time() {
     assert!((2..200).contains(&lists), "{lists} lists in a minute");
     assert_eq!(heard[..2], ["a", "synced"]);
     assert!(!heard.contains(&"-a".to_owned()));
+}
+
+/// Before it knew streamed lists a server took such a request for a watch: it sends what is there, and never that this is all.
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_that_never_ends_is_followed_by_a_paged_one() {
+    for open in [false, true] {
+        let endless = Exchange { open, ..exchange(STREAM, vec![event("ADDED", map("a", 1))]) };
+        let watch = Exchange { open: true, ..exchange("watch=true&resourceVersion=5", vec![]) };
+        let mut script = play(maps(), vec![endless, exchange("", vec![list(5, &[map("a", 1)])]), watch]);
+        script.tells(&["+a@1", "synced"]).await;
+        while !script.left.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        script.end().await;
+    }
+}
+
+/// An object that can't be read stays as it was when it could, and neither the rest of the list nor of the watch waits for
+/// it; its end is told as that of any other.
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_object_keeps_nothing_else_from_an_informer() {
+    let first = vec![
+        event("ADDED", bad("never", 1)),
+        event("ADDED", map("a", 2)),
+        event("ADDED", map("b", 3)),
+        bookmark(5, true),
+        event("MODIFIED", bad("a", 6)),
+    ];
+    let second = vec![
+        event("DELETED", bad("a", 7)),
+        event("MODIFIED", bad("b", 8)),
+        event("DELETED", bad("never", 9)),
+        event("ADDED", bad("c", 10)),
+        event("MODIFIED", map("c", 11)),
+        event("MODIFIED", map("b", 12)),
+    ];
+    // That the first ends early counts as trouble, but it goes on where it was.
+    let open = Exchange { open: true, ..exchange("watch=true&resourceVersion=6", second) };
+    let mut script = play(maps(), vec![exchange(STREAM, first), open]);
+    script.tells(&["+a@2", "+b@3", "synced", "-a@2", "+c@11", "b@3 to b@12"]).await;
+    script.end().await;
+}
+
+/// What can't be read is in the list all the same: it is not taken for gone, nor does it hide that others are.
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_object_of_a_list_is_not_gone() {
+    let gone = |version: &'static str| refusal(version, 410);
+    let mut script = play(
+        maps(),
+        vec![
+            refusal(STREAM, 422),
+            exchange("", vec![list(5, &[map("a", 1), map("b", 2), bad("c", 3)])]),
+            gone("watch=true&resourceVersion=5"),
+            // As many as before, and as many as are held.
+            exchange("", vec![list(9, &[bad("a", 6), bad("c", 3)])]),
+            gone("watch=true&resourceVersion=9"),
+            exchange("", vec![list(12, &[map("c", 11)])]),
+            Exchange { open: true, ..exchange("watch=true&resourceVersion=12", vec![]) },
+        ],
+    );
+    script.tells(&["+a@1", "+b@2", "synced", "-b@2", "+c@11", "-a@1"]).await;
+    while !script.left.lock().unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    script.end().await;
+}
+
+/// The same for a feed. What is nested as deeply as JSON is read (127) is no more than that within an event or a list.
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_object_keeps_nothing_else_from_a_feed() {
+    let deep = |name: &str, version: u32, depth: usize| {
+        let mut map = map(name, version);
+        map["data"] = (1..depth).fold(json!(1), |inner, _| json!([inner]));
+        map
+    };
+    let first = vec![
+        event("ADDED", deep("deepest", 1, 127)),
+        event("ADDED", deep("deeper", 2, 128)),
+        event("ADDED", map("a", 3)),
+        bookmark(5, true),
+        event("MODIFIED", deep("a", 6, 128)),
+        event("ERROR", json!({"kind": "Status", "status": "Failure", "code": 410, "message": "too old"})),
+    ];
+    let items = [deep("deepest", 1, 127), deep("a", 6, 128), map("b", 8)];
+    let second = vec![event("DELETED", deep("a", 10, 128)), event("ADDED", map("c", 11))];
+    let (client, left) = serve(vec![
+        exchange(STREAM, first),
+        refusal(STREAM, 422),
+        exchange("", vec![list(9, &items)]),
+        Exchange { open: true, ..exchange("watch=true&resourceVersion=9", second) },
+    ]);
+    let (stop, (sender, mut events)) = (CancellationToken::new(), mpsc::unbounded_channel());
+    let token = stop.clone();
+    let task = tokio::spawn(async move {
+        let tell = move |change| sender.send(told(change)).unwrap();
+        feed::follow(&client, &feed_of_maps(), &token, tell).await;
+    });
+    for expected in ["deepest", "a", "synced", "deepest", "b", "-deeper", "synced", "-a", "c"] {
+        assert_eq!(events.recv().await.unwrap(), expected);
+    }
+    stop.cancel();
+    task.await.unwrap();
+    assert!(left.lock().unwrap().is_empty(), "not everything was asked");
 }

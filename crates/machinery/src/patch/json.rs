@@ -4,13 +4,12 @@ use json_patch::{PatchOperation, jsonptr::PointerBuf};
 use serde_json::Value;
 
 use super::{PatchError, depth};
+use crate::json::DEPTH_MAX;
 
 /// The most operations one patch may have.
 pub const JSON_OPERATIONS_MAX: usize = 10_000;
 /// The most bytes that the copies of one patch may add.
 const COPIED_MAX: usize = 3 * 1024 * 1024;
-/// Deeper results could not be read back.
-const DEPTH_MAX: usize = 120;
 
 /// Applies a JSON patch. The document is not changed when an operation fails.
 pub fn json(doc: &Value, ops: &Value) -> Result<Value, PatchError> {

@@ -3,14 +3,13 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::{SignedDuration, Timestamp};
+use machinery::json::DEPTH_MAX;
 use serde_json::{Map, Number, Value};
 
 use super::Fault;
 use super::table::{Field, Id, Repeat, Table, Type};
 use super::wire::{Payload, Reader};
 
-/// Deepest nesting of objects and lists. Stored text must stay readable for a JSON parser that stops at 128.
-const MAX_DEPTH: usize = 120;
 /// Seconds of Go's zero time, 0001-01-01T00:00:00Z.
 pub(super) const GO_ZERO: i64 = -62_135_596_800;
 /// The years that RFC 3339 can say.
@@ -36,7 +35,7 @@ impl Decoder {
 
     /// Adds a message's fields to an object at that depth of the document.
     fn message(&self, id: Id, bytes: &[u8], object: &mut Object, depth: usize) -> Result<(), Fault> {
-        if depth > MAX_DEPTH {
+        if depth > DEPTH_MAX {
             return Err(Fault::Deep);
         }
         let mut reader = Reader::new(bytes);
@@ -283,7 +282,7 @@ fn json(raw: &[u8], depth: usize) -> Result<Value, Fault> {
         return Ok(Value::Null);
     }
     let value: Value = serde_json::from_slice(raw).map_err(|error| Fault::Json(error.to_string()))?;
-    if depth + nesting(&value) > MAX_DEPTH { Err(Fault::Deep) } else { Ok(value) }
+    if depth + nesting(&value) > DEPTH_MAX { Err(Fault::Deep) } else { Ok(value) }
 }
 
 /// How many objects and lists are around the innermost value. The parser has bounded it.
