@@ -21,8 +21,17 @@ pub enum InstallError {
     #[error("installing {crd}")]
     Refused { crd: String, source: kube::Error },
     /// It is installed, but not served in time.
-    #[error("{crd} was not established within {seconds} s")]
-    Late { crd: String, seconds: u64 },
+    #[error("{crd} was not established within {seconds} s{}", because(.source.as_ref()))]
+    Late {
+        crd: String,
+        seconds: u64,
+        /// What the last request failed with, if one did.
+        source: Option<kube::Error>,
+    },
+}
+
+fn because(last: Option<&kube::Error>) -> &'static str {
+    if last.is_some() { "; the last try failed" } else { "" }
 }
 
 const BUDGET: Duration = Duration::from_secs(60);
@@ -45,30 +54,37 @@ async fn install_one(
     manager: &str,
 ) -> Result<(), InstallError> {
     let name = crd.name_any();
+    let mut last = None;
     let all = async {
-        let live = put(api, crd, manager).await?;
-        if is_established(&live) { Ok(()) } else { wait(api, live).await }
+        let live = put(api, crd, manager, &mut last).await?;
+        if is_established(&live) { Ok(()) } else { wait(api, live, &mut last).await }
     };
     match tokio::time::timeout(BUDGET, all).await {
         Ok(done) => done.map_err(|source| InstallError::Refused { crd: name, source }),
-        Err(_) => Err(InstallError::Late { crd: name, seconds: BUDGET.as_secs() }),
+        Err(_) => Err(InstallError::Late { crd: name, seconds: BUDGET.as_secs(), source: last }),
     }
 }
 
-/// Sees to it that the spec is as wanted; an unreachable server is tried again.
+/// Sees to it that the spec is as wanted; an unreachable server is tried again. `last` is the last failure.
 async fn put(
     api: &Api<CustomResourceDefinition>,
     crd: &CustomResourceDefinition,
     manager: &str,
+    last: &mut Option<kube::Error>,
 ) -> Result<CustomResourceDefinition, kube::Error> {
     let mut backoff = Backoff::for_server();
     loop {
         match put_once(api, crd, manager).await {
             Err(error) if is_passing(&error) => {
                 tracing::debug!(crd = crd.name_any(), %error, "installing; will be tried again");
+                *last = Some(error);
                 tokio::time::sleep(backoff.pause()).await;
             }
-            done => return done,
+            Ok(live) => {
+                *last = None;
+                return Ok(live);
+            }
+            Err(error) => return Err(error),
         }
     }
 }
@@ -85,9 +101,22 @@ async fn put_once(
     if same_spec(&live, crd) {
         return Ok(live);
     }
-    let mut wanted = crd.clone();
-    wanted.metadata.resource_version = live.resource_version();
-    api.replace(&crd.name_any(), &params, &wanted).await
+    api.replace(&crd.name_any(), &params, &updated(live, crd)).await
+}
+
+/// What is there with the wanted spec; labels, annotations and finalizers of others stay.
+fn updated(
+    mut live: CustomResourceDefinition,
+    wanted: &CustomResourceDefinition,
+) -> CustomResourceDefinition {
+    for (key, value) in wanted.metadata.labels.iter().flatten() {
+        live.labels_mut().insert(key.clone(), value.clone());
+    }
+    for (key, value) in wanted.metadata.annotations.iter().flatten() {
+        live.annotations_mut().insert(key.clone(), value.clone());
+    }
+    live.spec = wanted.spec.clone();
+    live
 }
 
 /// Equality but for what the server fills in.
@@ -119,29 +148,153 @@ pub fn is_established(crd: &CustomResourceDefinition) -> bool {
         .any(|condition| condition.type_ == "Established" && condition.status == "True")
 }
 
+/// Until it is served; a server that can't be reached meanwhile is tried again. `last` is the last failure.
 async fn wait(
     api: &Api<CustomResourceDefinition>,
     mut live: CustomResourceDefinition,
+    last: &mut Option<kube::Error>,
 ) -> Result<(), kube::Error> {
     let name = live.name_any();
-    let params = WatchParams::default().fields(&format!("metadata.name={name}"));
     let mut backoff = Backoff::for_server();
     loop {
-        let events = api.watch(&params, &live.resource_version().unwrap_or_default()).await?;
-        pin_mut!(events);
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(WatchEvent::Added(crd) | WatchEvent::Modified(crd)) if is_established(&crd) => {
-                    return Ok(());
-                }
-                Ok(WatchEvent::Error(_)) | Err(_) => break,
-                Ok(_) => {}
-            }
+        match watch(api, &live).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(error) if is_passing(&error) => *last = Some(error),
+            Err(error) => return Err(error),
         }
         tokio::time::sleep(backoff.pause()).await;
-        live = api.get(&name).await?;
-        if is_established(&live) {
-            return Ok(());
+        match api.get(&name).await {
+            Ok(now) if is_established(&now) => return Ok(()),
+            Ok(now) => {
+                *last = None;
+                live = now;
+            }
+            Err(error) if is_passing(&error) => *last = Some(error),
+            Err(error) => return Err(error),
         }
+    }
+}
+
+/// Watches for as long as the server lets; true once it is served.
+async fn watch(
+    api: &Api<CustomResourceDefinition>,
+    live: &CustomResourceDefinition,
+) -> Result<bool, kube::Error> {
+    let params = WatchParams::default().fields(&format!("metadata.name={}", live.name_any()));
+    let events = match api.watch(&params, &live.resource_version().unwrap_or_default()).await {
+        // What it is now is asked next.
+        Err(error) if failure::is_gone(&error) => return Ok(false),
+        events => events?,
+    };
+    pin_mut!(events);
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(WatchEvent::Added(crd) | WatchEvent::Modified(crd)) if is_established(&crd) => {
+                return Ok(true);
+            }
+            Ok(WatchEvent::Error(_)) | Err(_) => break,
+            Ok(_) => {}
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, error::Error as _, sync::Arc};
+
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn crd(version: &str) -> CustomResourceDefinition {
+        let schema = json!({"openAPIV3Schema": {"type": "object"}});
+        let version = json!({"name": version, "served": true, "storage": true, "schema": schema});
+        let names = json!({"kind": "Rocket", "plural": "rockets"});
+        serde_json::from_value(
+            json!({"metadata": {"name": "rockets.space.example", "annotations": {"ours": "1"}},
+            "spec": {"group": "space.example", "scope": "Cluster", "names": names, "versions": [version]}}),
+        )
+        .unwrap()
+    }
+
+    /// A server that answers so, and what it was sent.
+    fn server(
+        answer: impl Fn(&str) -> (u16, Value) + Clone + Send + 'static,
+    ) -> (Client, Arc<Mutex<Vec<Value>>>) {
+        let sent: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let notes = sent.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (code, body) = answer(request.method().as_str());
+            let notes = notes.clone();
+            async move {
+                let sent = request.into_body().collect_bytes().await.unwrap();
+                if let Ok(object) = serde_json::from_slice(&sent) {
+                    notes.lock().push(object);
+                }
+                let answer = http::Response::builder().status(code);
+                Ok::<_, Infallible>(answer.body(Body::from(body.to_string().into_bytes())).unwrap())
+            }
+        });
+        (Client::new(service, "default"), sent)
+    }
+
+    /// KS-002: whoever waited in vain is told what for.
+    #[tokio::test(start_paused = true)]
+    async fn ks_002_a_server_that_fails_all_the_time_is_the_reason() {
+        let status = json!({"kind": "Status", "status": "Failure", "code": 503, "reason": "x", "message": "out of order"});
+        let live = serde_json::to_value(crd("v1")).unwrap();
+        let never = server({
+            let status = status.clone();
+            move |_| (503, status.clone())
+        });
+        // It takes the definition, and is away from then on.
+        let soon =
+            server(move |method| if method == "POST" { (201, live.clone()) } else { (503, status.clone()) });
+        let gone = json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "no"});
+        let slow = server(move |method| {
+            if method == "POST" {
+                (201, serde_json::to_value(crd("v1")).unwrap())
+            } else {
+                (404, gone.clone())
+            }
+        });
+        for (client, _) in [never, soon] {
+            let error = install(&client, &[crd("v1")], "test").await.unwrap_err();
+            assert!(matches!(error, InstallError::Late { .. }), "{error:?}");
+            assert!(error.to_string().contains("the last try failed"), "{error}");
+            assert!(
+                error.source().is_some_and(|source| source.to_string().contains("out of order")),
+                "{error:?}"
+            );
+        }
+        let refused = install(&slow.0, &[crd("v1")], "test").await;
+        assert!(matches!(refused, Err(InstallError::Refused { .. })), "somebody removed it: {refused:?}");
+    }
+
+    /// KS-002: a definition that is brought up to date keeps what others put on it.
+    #[tokio::test(start_paused = true)]
+    async fn ks_002_an_update_keeps_what_others_wrote() {
+        let mut live = serde_json::to_value(crd("v1alpha1")).unwrap();
+        live["metadata"]["resourceVersion"] = json!("7");
+        live["metadata"]["labels"] = json!({"theirs": "1"});
+        live["metadata"]["annotations"] = json!({"theirs": "1", "ours": "0"});
+        live["metadata"]["finalizers"] = json!(["theirs.example/keep"]);
+        let mut served = serde_json::to_value(crd("v1")).unwrap();
+        served["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
+        let (client, sent) =
+            server(move |method| (200, if method == "PUT" { served.clone() } else { live.clone() }));
+        install(&client, &[crd("v1")], "test").await.unwrap();
+        let sent = sent.lock();
+        assert_eq!(sent.len(), 1);
+        assert_eq!(sent[0]["spec"]["versions"][0]["name"], "v1");
+        assert_eq!(
+            sent[0]["metadata"],
+            json!({"name": "rockets.space.example", "resourceVersion": "7", "labels": {"theirs": "1"},
+                "annotations": {"theirs": "1", "ours": "1"}, "finalizers": ["theirs.example/keep"]})
+        );
     }
 }
