@@ -1,6 +1,10 @@
 //! Identities, digests and the encoded form of one workload object.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use apis::control::generation_key;
 use serde_json::Value;
@@ -53,6 +57,11 @@ impl fmt::Display for Identity {
 }
 
 impl Content {
+    /// Bytes of the JSON inside a JSON string. Counted once, and only if somebody asks.
+    pub fn quoted_length(&self) -> usize {
+        *self.quoted.get_or_init(|| quoted_length(&self.json))
+    }
+
     /// This content as it is in one destination: `object` is what expansion made of it.
     pub fn customised(&self, object: &Value) -> Option<Self> {
         let identity = Identity::of(object).filter(|identity| !identity.name.is_empty())?;
@@ -65,8 +74,20 @@ impl Content {
             json: object.to_string().into(),
             digest: digest(object),
             templated: None,
+            quoted: OnceLock::new(),
         })
     }
+}
+
+/// Bytes of `text` inside a JSON string.
+pub(crate) fn quoted_length(text: &str) -> usize {
+    text.bytes()
+        .map(|byte| match byte {
+            b'"' | b'\\' => 2,
+            0..=0x1f => 6,
+            _ => 1,
+        })
+        .sum()
 }
 
 /// One transformed workload object, encoded once for every envelope that will hold it.
@@ -88,6 +109,8 @@ pub struct Content {
     pub digest: Digest,
     /// The object's templates, when it wants customisation (KS-124).
     pub templated: Option<Arc<Templated>>,
+    /// See [`Content::quoted_length`].
+    pub quoted: OnceLock<usize>,
 }
 
 /// A content together with how a Binding wants it delivered.
@@ -225,6 +248,7 @@ mod tests {
                 json: "".into(),
                 digest: digest(&object),
                 templated: None,
+                quoted: OnceLock::new(),
             };
             Wrapee { content: Arc::new(content), create_only: false }
         };

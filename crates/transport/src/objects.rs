@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use apis::control::BindingSpec;
@@ -189,6 +189,7 @@ fn make(gvr: &Gvr, mut object: Value, rule: &Instructions) -> Option<Arc<Content
         json: object.to_string().into(),
         digest: content::digest(&object),
         templated: Templated::of(&object).map(Arc::new),
+        quoted: OnceLock::new(),
     }))
 }
 

@@ -227,6 +227,8 @@ impl CloneWithoutManifests for serde_json::Map<String, Value> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::sync::OnceLock;
+
     use super::*;
     use crate::content::Content;
 
@@ -241,6 +243,7 @@ pub(crate) mod tests {
             json: object.to_string().into(),
             digest: content::digest(&object),
             templated: None,
+            quoted: OnceLock::new(),
         };
         Wrapee { content: Arc::new(content), create_only }
     }

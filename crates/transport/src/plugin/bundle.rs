@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use super::{Envelope, EnvelopeKind, Item, Transport, UnwrapError, Unwrapped, fingerprint};
-use crate::content::{self, Digest, Identity, Wrapee};
+use crate::content::{self, Digest, Identity, Wrapee, quoted_length};
 
 /// Envelopes are ConfigMaps.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,17 +27,6 @@ fn reference(wrapee: &Wrapee) -> Option<Value> {
 
 fn references(wrapees: &[&Wrapee]) -> Value {
     Value::Array(wrapees.iter().filter_map(|wrapee| reference(wrapee)).collect())
-}
-
-/// Bytes of `text` inside a JSON string.
-fn quoted_length(text: &str) -> usize {
-    text.bytes()
-        .map(|byte| match byte {
-            b'"' | b'\\' => 2,
-            0..=0x1f => 6,
-            _ => 1,
-        })
-        .sum()
 }
 
 fn parsed(data: &serde_json::Map<String, Value>, key: &str) -> Result<Option<Value>, UnwrapError> {
@@ -107,9 +96,9 @@ impl Transport for Bundle {
     }
 
     fn extra_size(&self, wrapee: &Wrapee) -> usize {
-        let json = &wrapee.content.json;
+        let content = &wrapee.content;
         let reference = reference(wrapee).map_or(0, |config| quoted_length(&config.to_string()) + 1);
-        1 + quoted_length(json) - json.len() + reference
+        1 + content.quoted_length() - content.json.len() + reference
     }
 }
 
@@ -162,5 +151,7 @@ mod tests {
             + all.iter().map(|w| w.content.json.len() + Bundle.extra_size(w)).sum::<usize>();
         let real = Bundle.wrap(&all.iter().collect::<Vec<_>>()).payload.len();
         assert!(sum >= real && sum - real <= 8, "{sum} {real}");
+        let counted = all.iter().map(|w| w.content.quoted.get().copied());
+        assert!(counted.eq(all.iter().map(|w| Some(quoted_length(&w.content.json)))), "counted once");
     }
 }
