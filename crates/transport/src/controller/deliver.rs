@@ -205,22 +205,12 @@ impl Controller {
         let (mut troubled, mut oversized, mut failed) = (HashSet::new(), HashSet::new(), false);
         let mut each = BTreeMap::new();
         for destination in destinations {
-            let results = expansions.0.get(*destination);
-            let mut own = Vec::with_capacity(wrapees.len());
-            for wrapee in wrapees {
-                let identity = &wrapee.content.identity;
-                match results.and_then(|results| results.get(identity)).map(|expansion| &expansion.result) {
-                    None => own.push(wrapee.clone()),
-                    Some(Ok(content)) => {
-                        own.push(Wrapee { content: content.clone(), create_only: wrapee.create_only });
-                    }
-                    Some(Err(problems)) => {
-                        failed = true;
-                        // KS-097: one destination is enough to say what is wrong with an object.
-                        if troubled.insert(identity.clone()) {
-                            errors.extend(problems.iter().cloned());
-                        }
-                    }
+            let (own, problems) = tailored(destination, wrapees, expansions.0.get(*destination));
+            failed |= !problems.is_empty();
+            for (identity, lines) in problems {
+                // KS-097: one destination is enough to say what is wrong with an object.
+                if troubled.insert(identity) {
+                    errors.extend(lines);
                 }
             }
             let own = self.without_oversized(own, &mut oversized, errors);
@@ -466,6 +456,42 @@ fn expand_all(
         (destination.clone(), all)
     });
     Expansions(each.collect())
+}
+
+/// An object that can't go to a destination, and lines that say why.
+type Problem = (Arc<Identity>, Vec<String>);
+
+/// What goes to one destination, and lines about the objects that can't (KS-126): their expansion failed, or made them into
+/// an object that is there already. Two would fight over it, and neither Binding nor cluster would show why.
+fn tailored(
+    destination: &str,
+    wrapees: &[Wrapee],
+    results: Option<&HashMap<Arc<Identity>, Expansion>>,
+) -> (Vec<Wrapee>, Vec<Problem>) {
+    let (mut own, mut problems) = (Vec::with_capacity(wrapees.len()), Vec::new());
+    let mut origins: HashMap<Arc<Identity>, &Wrapee> = HashMap::with_capacity(wrapees.len());
+    for wrapee in wrapees {
+        let original = &wrapee.content.identity;
+        let content = match results.and_then(|results| results.get(original)).map(|it| &it.result) {
+            None => &wrapee.content,
+            Some(Ok(content)) => content,
+            Some(Err(lines)) => {
+                problems.push((original.clone(), lines.clone()));
+                continue;
+            }
+        };
+        let first = *origins.entry(content.identity.clone()).or_insert(wrapee);
+        // One that is listed twice is no matter of templates.
+        if first.content.identity != *original {
+            let (first, both) = (&first.content.identity, &content.identity);
+            let line =
+                format!("template: {destination}/{original}: it and {first} would both be {both} there");
+            problems.push((original.clone(), vec![line]));
+            continue;
+        }
+        own.push(Wrapee { content: content.clone(), create_only: wrapee.create_only });
+    }
+    (own, problems)
 }
 
 fn expand(

@@ -143,3 +143,60 @@ async fn ks_098_deleting_means_one_incarnation() {
     assert!(controller.writer.delete("wec", "a-b-c-0", "u0").await.is_ok(), "ours is gone already");
     assert!(controller.writer.delete("wec", "a-b-c-0", "u1").await.is_err(), "it is still there");
 }
+
+/// An object of this name that wants customisation.
+fn templated(name: &str) -> Wrapee {
+    let object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": {"name": name, "namespace": "n", "annotations": {"control.kubestellar.io/expand-templates": "true"}}});
+    let content = Content {
+        identity: Arc::new(Identity::of(&object).expect("complete")),
+        resource: "roles".into(),
+        uid: name.into(),
+        resource_version: "1".into(),
+        generation: 0,
+        json: object.to_string().into(),
+        digest: crate::content::digest(&object),
+        templated: crate::customize::expand::Templated::of(&object).map(Arc::new),
+        quoted: OnceLock::new(),
+    };
+    Wrapee { content: Arc::new(content), create_only: false }
+}
+
+/// KS-126, KS-097: objects whose templates make them one and the same object of a cluster would fight over it there; the second
+/// is told, with the first destination where it is so.
+#[tokio::test]
+async fn ks_126_two_objects_that_expand_to_one_are_told() {
+    let its = its_with(json!({})).await;
+    let controller = Controller::new(&its.client, &its.client, Config::new("c"));
+    for (cluster, a, b) in [("atlas", "x", "y"), ("boreas", "x", "x"), ("cygnus", "y", "x")] {
+        let properties = [("a".to_owned(), a.to_owned()), ("b".to_owned(), b.to_owned())];
+        controller.adaptation.lock().properties.put_map(cluster, Some(properties.into()));
+    }
+    let names = Names { binding: "b", binding_uid: "u", wds: "c" };
+    let none = BTreeMap::new();
+    let all = [templated("{{.a}}"), templated("plain"), templated("{{.b}}"), templated("{{.b}}")];
+    let (plain_last, plain_first) =
+        ([templated("{{.b}}"), templated("y")], [templated("x"), templated("{{.a}}")]);
+    for (wrapees, places, told) in [
+        (&all[..3], vec!["atlas"], vec![]),
+        (&all[..3], vec!["atlas", "boreas"], vec!["boreas/Role.rbac.authorization.k8s.io(n/{{.b}}): it and"]),
+        (&all[2..], vec!["boreas"], vec![]),
+        (&plain_last[..], vec!["atlas"], vec!["atlas/Role.rbac.authorization.k8s.io(n/y): it and"]),
+        (
+            &plain_first[..],
+            vec!["atlas", "boreas", "cygnus"],
+            vec!["atlas/Role.rbac.authorization.k8s.io(n/{{.a}}): it and"],
+        ),
+    ] {
+        let (mut memory, mut errors) = (Memory::default(), Vec::new());
+        let destinations = places.iter().copied().collect();
+        let done =
+            controller.shards_each(&names, &destinations, wrapees, &none, &mut memory, &mut errors).await;
+        let (_, frozen) = done.expect("expanded");
+        assert_eq!(frozen, !told.is_empty(), "KS-127: nothing new is propagated then");
+        assert_eq!(errors.len(), told.len(), "{errors:?}");
+        for (line, about) in errors.iter().zip(told) {
+            assert!(line.starts_with(&format!("template: {about}")), "{line}");
+        }
+    }
+}
