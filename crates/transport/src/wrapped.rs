@@ -131,6 +131,9 @@ pub(crate) struct Index {
     holders: HashMap<Place, Vec<Holder>>,
     contested: BTreeMap<Origin, BTreeSet<Place>>,
     writing: HashMap<Key, Writing>,
+    /// The versions that our own writes were answered with, until the watch tells of them. What it tells until then may be
+    /// of before; in itself its order is true, also where a server that was restored from a backup counts anew.
+    unechoed: HashMap<Key, String>,
 }
 
 /// Writes of one name that are under way.
@@ -192,16 +195,33 @@ impl Index {
         self.disturbed.remove(origin);
     }
 
-    /// It is known at a later version already.
+    /// What the watch tells in this version is of before our own last write.
     pub(crate) fn is_stale(&self, key: &Key, resource_version: &str) -> bool {
-        self.seen.get(key).is_some_and(|known| older(resource_version, &known.resource_version))
+        self.unechoed.get(key).is_some_and(|ours| older(resource_version, ours))
     }
 
-    /// Remembers a wrapped object. Gives the origins whose double deliveries changed.
+    /// Remembers a wrapped object as the watch tells of it. Gives the origins whose double deliveries changed.
     pub(crate) fn put(&mut self, key: Key, seen: Seen) -> BTreeSet<Origin> {
         if self.is_stale(&key, &seen.resource_version) {
             return BTreeSet::new();
         }
+        self.unechoed.remove(&key);
+        self.replace(key, seen)
+    }
+
+    /// The same of one that we have written, as the write was answered; the watch may be ahead of that.
+    pub(crate) fn wrote(&mut self, key: Key, seen: Seen) -> BTreeSet<Origin> {
+        match self.seen.get(&key).map(|known| known.resource_version.as_str()) {
+            Some(known) if older(&seen.resource_version, known) => return BTreeSet::new(),
+            Some(known) if known == seen.resource_version => {}
+            _ => {
+                self.unechoed.insert(key.clone(), seen.resource_version.clone());
+            }
+        }
+        self.replace(key, seen)
+    }
+
+    fn replace(&mut self, key: Key, seen: Seen) -> BTreeSet<Origin> {
         let seen = Arc::new(seen);
         let old = self.seen.insert(key.clone(), seen.clone());
         let mut touched = BTreeSet::new();
@@ -226,6 +246,7 @@ impl Index {
         if let Some(writing) = self.writing.get_mut(key) {
             writing.gone = true;
         }
+        self.unechoed.remove(key);
         let old = self.seen.remove(key)?;
         let mut touched = BTreeSet::new();
         self.leave(key, &old);
@@ -444,8 +465,35 @@ mod tests {
     #[test]
     fn late_echoes_do_not_undo_newer_knowledge() {
         let mut index = Index::default();
-        index.put(key("a"), seen("w", "a", "10", &[("x", 1, false)]));
+        let held =
+            |index: &Index| index.get(&key("a")).map(|s| s.resource_version.clone()).unwrap_or_default();
+        index.wrote(key("a"), seen("w", "a", "10", &[("x", 1, false)]));
         index.put(key("a"), seen("w", "a", "9", &[]));
-        assert_eq!(index.get(&key("a")).map(|s| s.contents.len()), Some(1));
+        assert_eq!(held(&index), "10");
+        index.put(key("a"), seen("w", "a", "12", &[]));
+        index.wrote(key("a"), seen("w", "a", "11", &[]));
+        assert_eq!(held(&index), "12", "nor does a late answer");
+    }
+
+    /// KS-084: what a server lists after it was restored from a backup is believed, though its versions are smaller.
+    #[test]
+    fn ks_084_versions_may_go_back() {
+        let mut index = Index::default();
+        index.wrote(key("a"), seen("w", "a", "10", &[("x", 1, false)]));
+        index.put(key("a"), seen("w", "a", "10", &[("x", 1, false)]));
+        index.put(key("b"), seen("w", "a", "11", &[]));
+        index.wrote(key("b"), seen("w", "a", "11", &[]));
+        for name in ["a", "b"] {
+            index.put(key(name), seen("w", "a", "5", &[]));
+            assert_eq!(
+                index.get(&key(name)).map(|s| s.resource_version.clone()).as_deref(),
+                Some("5"),
+                "{name}"
+            );
+        }
+        index.wrote(key("c"), seen("w", "a", "12", &[]));
+        index.remove(&key("c"));
+        index.put(key("c"), seen("w", "a", "6", &[]));
+        assert!(index.get(&key("c")).is_some(), "what is gone leaves nothing behind");
     }
 }

@@ -422,7 +422,7 @@ impl Controller {
                 let mut index = self.index.lock();
                 if !index.went(key) {
                     let items = planned.wanted.items.clone();
-                    break index.put(key.clone(), Seen::new(written, fingerprint, contents.clone(), items));
+                    break index.wrote(key.clone(), Seen::new(written, fingerprint, contents.clone(), items));
                 }
             }
             // Something of that name went meanwhile: what was written, or what was there before it.
