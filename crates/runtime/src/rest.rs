@@ -19,6 +19,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
+use crate::Page;
+
 /// Group, version and plural of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Gvr {
@@ -171,6 +173,23 @@ impl Rest {
         if !labels.is_empty() {
             params = params.labels(labels);
         }
+        let request = gvr.request(namespace)?.list(&params);
+        self.client.request(request.map_err(Error::BuildRequest)?).await
+    }
+
+    /// One page of a collection: at most `limit` objects, or all; `more` is what the page before said, empty for the first.
+    ///
+    /// # Errors
+    /// Also when the answer is no list (KS-089).
+    pub async fn page(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        limit: Option<u32>,
+        more: &str,
+    ) -> Result<Page, Error> {
+        let continue_token = (!more.is_empty()).then(|| more.to_owned());
+        let params = ListParams { limit, continue_token, ..ListParams::default() };
         let request = gvr.request(namespace)?.list(&params);
         self.client.request(request.map_err(Error::BuildRequest)?).await
     }

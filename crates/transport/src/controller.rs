@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     content::Digest,
-    objects::Known,
+    objects::{Known, Unread},
     plan::Items,
     plugin::{Item, Ocm, Transport},
     shard::Limits,
@@ -253,7 +253,7 @@ struct Controller {
 #[derive(Debug, thiserror::Error)]
 enum SyncError {
     #[error("reading the workload: {0}")]
-    Workload(#[source] kube::Error),
+    Workload(#[from] Unread),
     #[error("writing the Binding: {0}")]
     Binding(#[source] kube::Error),
     #[error("writing wrapped objects: {0}")]

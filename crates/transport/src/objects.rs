@@ -1,16 +1,21 @@
 //! The workload objects of a Binding, read from the WDS, cleaned and encoded once.
 //!
 //! The Binding names the resourceVersion of each object, so what is known at that version (or later) is not read
-//! again: one changed object costs one GET. Many unknown objects of one kind and namespace cost one LIST.
+//! again: one changed object costs one GET. Many unknown objects of one kind and namespace cost a LIST of them, by pages.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::{Arc, OnceLock},
 };
 
 use apis::control::BindingSpec;
 use futures::{StreamExt, TryStreamExt, stream};
-use runtime::rest::{Gvr, Rest, items};
+use runtime::{
+    Page,
+    failure::is_gone,
+    rest::{Gvr, Rest, message_of},
+};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
@@ -25,6 +30,8 @@ use crate::{
 
 /// From how many unknown objects on a collection is listed instead of asked for one by one.
 const LIST_FROM: usize = 48;
+/// Objects of a page.
+const PAGE: u32 = 500;
 /// GETs at a time.
 const CONCURRENT: usize = 32;
 
@@ -42,8 +49,50 @@ struct Entry {
     create_only: bool,
 }
 
-/// Contents known from earlier, by reference, with the instructions they were made under.
-pub(crate) type Known = HashMap<Reference, (Arc<Instructions>, Arc<Content>)>;
+/// Contents known from earlier, by reference.
+pub(crate) type Known = HashMap<Reference, Held>;
+
+/// A content, and what it was made of.
+#[derive(Clone)]
+pub(crate) struct Held {
+    rule: Arc<Instructions>,
+    content: Arc<Content>,
+    /// The version that the Binding listed when it was last used.
+    listed: String,
+}
+
+impl Held {
+    /// What is known is the listed version or a later one (KS-089). Where the Binding lists an earlier version than it did,
+    /// the WDS was restored from a backup, and what was later is no more.
+    fn is_recent(&self, listed: &str) -> bool {
+        let known = self.content.resource_version.as_str();
+        known == listed || (older(listed, known) && !older(listed, &self.listed))
+    }
+}
+
+/// Why the workload could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {}", message_of(source))]
+pub(crate) struct Unread {
+    /// Resource, namespace and name of what was asked for; a list has no name.
+    what: String,
+    pub(crate) source: kube::Error,
+}
+
+impl Unread {
+    fn new(gvr: &Gvr, namespace: &str, name: &str, source: kube::Error) -> Self {
+        let mut what = gvr.plural.clone();
+        if !gvr.group.is_empty() {
+            what = format!("{what}.{}", gvr.group);
+        }
+        for (between, part) in [(" in ", namespace), (" ", name)] {
+            if !part.is_empty() {
+                what = format!("{what}{between}{part}");
+            }
+        }
+        Self { what, source }
+    }
+}
 
 /// Instructions of CustomTransforms, for each resource of a Binding.
 pub(crate) type Rules = BTreeMap<GroupResource, Arc<Instructions>>;
@@ -62,72 +111,65 @@ pub(crate) async fn collect(
     spec: &BindingSpec,
     rules: &Rules,
     known: &mut Known,
-) -> Result<Vec<Wrapee>, kube::Error> {
+) -> Result<Vec<Wrapee>, Unread> {
     let entries = entries(spec);
     let none = Arc::new(Instructions::new());
     let rules: BTreeMap<(&str, &str), &Arc<Instructions>> =
         rules.iter().map(|(of, rule)| ((of.group.as_str(), of.resource.as_str()), rule)).collect();
     let rule = |gvr: &Gvr| rules.get(&(gvr.group.as_str(), gvr.plural.as_str())).copied().unwrap_or(&none);
-    let mut unknown: BTreeMap<(Gvr, String), Vec<&Reference>> = BTreeMap::new();
+    let mut unknown: BTreeMap<(Gvr, String), Vec<&Entry>> = BTreeMap::new();
     let mut fresh = Known::with_capacity(entries.len());
     for entry in &entries {
         let gvr = &entry.reference.gvr;
         let rule = rule(gvr);
         match known.get(&entry.reference) {
-            Some((made_under, content))
-                if (Arc::ptr_eq(made_under, rule) || made_under == rule)
-                    && recent(&content.resource_version, &entry.resource_version) =>
+            Some(held)
+                if (Arc::ptr_eq(&held.rule, rule) || held.rule == *rule)
+                    && held.is_recent(&entry.resource_version) =>
             {
-                fresh.insert(entry.reference.clone(), (rule.clone(), content.clone()));
+                let listed = entry.resource_version.clone();
+                let held = Held { rule: rule.clone(), content: held.content.clone(), listed };
+                fresh.insert(entry.reference.clone(), held);
             }
-            _ => unknown
-                .entry((gvr.clone(), entry.reference.namespace.clone()))
-                .or_default()
-                .push(&entry.reference),
+            _ => unknown.entry((gvr.clone(), entry.reference.namespace.clone())).or_default().push(entry),
         }
     }
-    let mut single = Vec::new();
+    let (mut single, mut got) = (Vec::new(), Vec::new());
     for ((gvr, namespace), wanted) in unknown {
         if wanted.len() < LIST_FROM {
-            single.extend(wanted.into_iter().cloned());
+            single.extend(wanted);
             continue;
         }
-        let rule = rule(&gvr);
-        let mut listed = list(wds, &gvr, &namespace).await?;
-        for reference in wanted {
-            let object = listed.remove(&reference.name);
-            if let Some(content) = object.and_then(|object| make(&gvr, object, rule)) {
-                fresh.insert(reference.clone(), (rule.clone(), content));
-            }
-        }
+        let names = wanted.iter().map(|entry| entry.reference.name.as_str()).collect();
+        let listed = list(wds, &gvr, &namespace, &names).await;
+        let mut listed = listed.map_err(|source| Unread::new(&gvr, &namespace, "", source))?;
+        got.extend(wanted.into_iter().map(|entry| (entry, listed.remove(&entry.reference.name))));
     }
-    let got: Vec<(Reference, Option<Value>)> = stream::iter(single)
-        .map(|reference| async move {
-            let object = wds.find(&reference.gvr, &reference.namespace, &reference.name).await?;
-            Ok::<_, kube::Error>((reference, object))
-        })
-        .buffer_unordered(CONCURRENT)
-        .try_collect()
-        .await?;
-    for (reference, object) in got {
-        let rule = rule(&reference.gvr).clone();
-        if let Some(content) = object.and_then(|object| make(&reference.gvr, object, &rule)) {
-            fresh.insert(reference, (rule, content));
+    let looks = single.into_iter().map(|entry| async move {
+        let Reference { gvr, namespace, name } = &entry.reference;
+        let object = wds.find(gvr, namespace, name).await;
+        object.map(|object| (entry, object)).map_err(|source| Unread::new(gvr, namespace, name, source))
+    });
+    let looks: Vec<_> = looks.collect();
+    let looked: Vec<(&Entry, Option<Value>)> =
+        stream::iter(looks).buffer_unordered(CONCURRENT).try_collect().await?;
+    got.extend(looked);
+    for (entry, object) in got {
+        let gvr = &entry.reference.gvr;
+        let rule = rule(gvr).clone();
+        if let Some(content) = object.and_then(|object| make(gvr, object, &rule)) {
+            let listed = entry.resource_version.clone();
+            fresh.insert(entry.reference.clone(), Held { rule, content, listed });
         }
     }
     *known = fresh;
     Ok(entries
         .into_iter()
         .filter_map(|entry| {
-            let (_, content) = known.get(&entry.reference)?;
-            Some(Wrapee { content: content.clone(), create_only: entry.create_only })
+            let content = known.get(&entry.reference)?.content.clone();
+            Some(Wrapee { content, create_only: entry.create_only })
         })
         .collect())
-}
-
-/// What is known is the listed version or a later one (KS-089).
-fn recent(known: &str, listed: &str) -> bool {
-    known == listed || older(listed, known)
 }
 
 fn entries(spec: &BindingSpec) -> Vec<Entry> {
@@ -152,22 +194,63 @@ fn entries(spec: &BindingSpec) -> Vec<Entry> {
     cluster.chain(namespaced).collect()
 }
 
-/// Objects of a collection by name. Items of a list of built-in kinds come without their types.
-async fn list(wds: &Rest, gvr: &Gvr, namespace: &str) -> Result<HashMap<String, Value>, kube::Error> {
-    let mut list: Value = wds.list(gvr, namespace, "").await?;
-    let kind =
-        list.get("kind").and_then(Value::as_str).and_then(|k| k.strip_suffix("List")).map(str::to_owned);
-    let items = items(&mut list, gvr)?;
-    let named = items.into_iter().filter_map(|mut item| {
-        let top = item.as_object_mut()?;
-        top.entry("apiVersion").or_insert_with(|| gvr.api_version().into());
-        if let Some(kind) = &kind {
-            top.entry("kind").or_insert_with(|| kind.as_str().into());
+/// Objects of a collection by name, those that are wanted; of the others only the name is read, and a page is all that is
+/// held at a time.
+async fn list(
+    wds: &Rest,
+    gvr: &Gvr,
+    namespace: &str,
+    wanted: &HashSet<&str>,
+) -> Result<HashMap<String, Value>, kube::Error> {
+    let (mut found, mut more, mut limit) = (HashMap::new(), String::new(), Some(PAGE));
+    loop {
+        let page = match wds.page(gvr, namespace, limit, &more).await {
+            Err(error) if is_gone(&error) && limit.is_some() => {
+                // It took longer than the server remembers: all in one piece then.
+                (more, limit) = (String::new(), None);
+                continue;
+            }
+            page => page?,
+        };
+        take(&page, gvr, wanted, &mut found).map_err(kube::Error::SerdeError)?;
+        more = page.more;
+        if more.is_empty() || found.len() == wanted.len() {
+            return Ok(found);
         }
-        let name = item.get("metadata")?.get("name")?.as_str()?.to_owned();
-        Some((name, item))
-    });
-    Ok(named.collect())
+    }
+}
+
+/// Items of a list of built-in kinds come without their types.
+fn take(
+    page: &Page,
+    gvr: &Gvr,
+    wanted: &HashSet<&str>,
+    found: &mut HashMap<String, Value>,
+) -> Result<(), serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Named {
+        metadata: Name,
+    }
+    #[derive(Deserialize)]
+    struct Name {
+        name: String,
+    }
+    let kind = page.kind.as_ref().and_then(|kind| kind.strip_suffix("List"));
+    for item in &page.items {
+        let Named { metadata: Name { name } } = serde_json::from_str(item.get())?;
+        if !wanted.contains(name.as_str()) {
+            continue;
+        }
+        let mut object: Value = serde_json::from_str(item.get())?;
+        if let Some(top) = object.as_object_mut() {
+            top.entry("apiVersion").or_insert_with(|| gvr.api_version().into());
+            if let Some(kind) = kind {
+                top.entry("kind").or_insert_with(|| kind.into());
+            }
+        }
+        found.insert(name, object);
+    }
+    Ok(())
 }
 
 /// Cleans, transforms and encodes (KS-100 … KS-107); the object read is ours, nothing in the WDS changes.
@@ -197,6 +280,7 @@ fn make(gvr: &Gvr, mut object: Value, rule: &Instructions) -> Option<Arc<Content
 mod tests {
     use super::*;
     use crate::customize::path::Path;
+    use parking_lot::Mutex;
     use serde_json::json;
 
     /// KS-104: the built-in removals come first, then those of CustomTransforms, and what is expanded is what is left.
@@ -218,5 +302,102 @@ mod tests {
         assert_eq!((plain.uid.as_str(), plain.resource_version.as_str()), ("u", "7"));
         let annotation = r#"$.metadata.annotations["control.kubestellar.io/expand-templates"]"#;
         assert!(make(&gvr, object, &rule(&[annotation])).expect("complete").templated.is_none());
+    }
+
+    /// A WDS with ConfigMaps of these names in pages of two, and what it was asked. It forgets the past after so many pages.
+    fn paged(names: &[&str], forgets_after: usize) -> (Rest, Arc<Mutex<Vec<String>>>) {
+        let deep = "[".repeat(200) + &"]".repeat(200);
+        let one = |name: &str| {
+            format!(
+                r#"{{"metadata":{{"name":"{name}"}},"data":{}}}"#,
+                if name == "deep" { &deep } else { "{}" }
+            )
+        };
+        let all: Vec<String> = names.iter().map(|name| one(name)).collect();
+        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+        let notes = asked.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let query = request.uri().query().unwrap_or_default().trim_start_matches('&').to_owned();
+            let at: usize = query.split("continue=").nth(1).map_or(0, |at| at.parse().unwrap());
+            let (code, text) = if at / 2 >= forgets_after {
+                (
+                    410,
+                    r#"{"kind":"Status","status":"Failure","code":410,"message":"","reason":"Expired"}"#
+                        .to_owned(),
+                )
+            } else {
+                let end = if query.contains("limit=500") { all.len().min(at + 2) } else { all.len() };
+                let more = if end < all.len() { end.to_string() } else { String::new() };
+                let items = all[at..end].join(",");
+                (
+                    200,
+                    format!(
+                        r#"{{"kind":"ConfigMapList","metadata":{{"resourceVersion":"9","continue":"{more}"}},"items":[{items}]}}"#
+                    ),
+                )
+            };
+            notes.lock().push(query);
+            let answer =
+                http::Response::builder().status(code).body(kube::client::Body::from(text.into_bytes()));
+            async move { Ok::<_, std::convert::Infallible>(answer.unwrap()) }
+        });
+        (Rest::new(kube::Client::new(service, "default")), asked)
+    }
+
+    /// KS-085: a large collection is read by pages, for as long as something is missing, and what is not wanted is not read.
+    #[tokio::test]
+    async fn ks_085_collections_are_read_by_pages() {
+        let gvr = Gvr::new("", "v1", "configmaps");
+        for (names, wanted, forgets_after, found, queries) in [
+            (
+                vec!["a", "deep", "b", "c"],
+                vec!["a", "c"],
+                9,
+                vec!["a", "c"],
+                vec!["limit=500", "limit=500&continue=2"],
+            ),
+            (vec!["a", "b", "c", "d"], vec!["b"], 9, vec!["b"], vec!["limit=500"]),
+            (vec!["a", "b", "c"], vec!["b", "x"], 9, vec!["b"], vec!["limit=500", "limit=500&continue=2"]),
+            (vec!["a", "b", "c"], vec!["c"], 1, vec!["c"], vec!["limit=500", "limit=500&continue=2", ""]),
+        ] {
+            let (wds, asked) = paged(&names, forgets_after);
+            let listed = list(&wds, &gvr, "n", &wanted.into_iter().collect()).await.expect("listed");
+            assert_eq!(
+                listed.keys().map(String::as_str).collect::<BTreeSet<_>>(),
+                found.into_iter().collect()
+            );
+            assert!(
+                listed.values().all(|it| it["kind"] == "ConfigMap" && it["apiVersion"] == "v1"),
+                "{listed:?}"
+            );
+            assert_eq!(*asked.lock(), queries);
+        }
+        let (wds, _) = paged(&["a", "deep"], 9);
+        let error = list(&wds, &gvr, "n", &HashSet::from(["deep"])).await.expect_err("nobody can read it");
+        assert!(runtime::failure::is_lasting(&error), "{error}");
+        let told = Unread::new(&Gvr::new("apps", "v1", "deployments"), "n", "deep", error).to_string();
+        assert!(told.starts_with("deployments.apps in n deep: "), "{told}");
+    }
+
+    /// KS-089: what is held is good while the Binding catches up with it, not once the Binding goes back.
+    #[test]
+    fn ks_089_what_is_held_is_not_believed_after_the_versions_went_back() {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "m", "namespace": "n", "uid": "u", "resourceVersion": "10"}});
+        let rule = Arc::new(Instructions::new());
+        let content = make(&Gvr::new("", "v1", "configmaps"), object, &rule).expect("complete");
+        let held =
+            |listed: &str| Held { rule: rule.clone(), content: content.clone(), listed: listed.into() };
+        for (used_for, listed, recent) in [
+            ("10", "10", true),
+            ("8", "8", true),
+            ("8", "9", true),
+            ("8", "10", true),
+            ("8", "11", false),
+            ("8", "7", false),
+            ("10", "9", false),
+        ] {
+            assert_eq!(held(used_for).is_recent(listed), recent, "{used_for} {listed}");
+        }
     }
 }

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use apis::{constants::BINDING_FINALIZER, control::Binding};
 use futures::{StreamExt, stream};
-use runtime::rest::{is_not_found, message_of};
+use runtime::{
+    failure::is_lasting,
+    rest::{is_not_found, message_of},
+};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
@@ -42,13 +45,13 @@ impl Controller {
         let wrapees = match objects::collect(&self.wds, &binding.spec, &rules, &mut memory.known).await {
             Ok(wrapees) => wrapees,
             Err(error) => {
-                // A kind that is not served (any more) may stay away for long: whoever waits is told why (KS-088).
-                if is_not_found(&error) {
-                    let line =
-                        format!("the workload can't be read, so nothing is changed: {}", message_of(&error));
+                // A kind that is not served (any more), or may not be read, may stay so for long: whoever waits is told why
+                // (KS-088).
+                if is_lasting(&error.source) {
+                    let line = format!("the workload can't be read, so nothing is changed: {error}");
                     self.report(&binding, vec![line], &mut memory).await.map_err(SyncError::Binding)?;
                 }
-                return Err(SyncError::Workload(error));
+                return Err(error.into());
             }
         };
         let generation = binding.metadata.generation.unwrap_or_default();

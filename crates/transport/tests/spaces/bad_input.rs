@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::scene::*;
+use crate::{faults::Fault, scene::*};
 
 fn transform(name: &str, remove: Value) -> Value {
     json!({"apiVersion": "control.kubestellar.io/v1alpha1", "kind": "CustomTransform", "metadata": {"name": name},
@@ -100,5 +100,29 @@ async fn ks_088_a_kind_that_is_not_served_is_told() {
         all.mailbox("atlas", |it| value(it, "b.k") == Some("1") && value(it, "a.k").is_none()).await;
     assert_eq!(objects(&mailbox), ["b"]);
     assert!(all.errors(<[String]>::is_empty).await.is_empty());
+    all.end().await;
+}
+
+/// KS-088: the same of what may not be read, object by object or as a list, with the name of the resource.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_088_what_may_not_be_read_is_told() {
+    let all = Running::start().await;
+    all.map("a", json!({}), json!({"k": "1"})).await;
+    all.wds_faults.always("GET /api/v1/namespaces/shop/configmaps", "", Fault::Refuse(403));
+    all.bind(&["a"], &["atlas"]).await;
+    let line = |what: &str| {
+        vec![format!("the workload can't be read, so nothing is changed: {what}: refused by the test")]
+    };
+    assert_eq!(all.errors(|errors| !errors.is_empty()).await, line("configmaps in shop a"));
+    let entries: Vec<Value> = (0..60)
+        .map(|n| {
+            json!({"group": "", "version": "v1", "resource": "configmaps", "namespace": "shop",
+                "name": format!("m{n}"), "resourceVersion": "1"})
+        })
+        .collect();
+    let spec = json!({"spec": {"workload": {"namespaceScope": entries}}});
+    all.wds.patch(&format!("{BINDINGS}/b"), spec).await;
+    let told = line("configmaps in shop");
+    all.errors(|errors| *errors == told).await;
     all.end().await;
 }
