@@ -8,6 +8,7 @@
 //! * [`install`]: CustomResourceDefinitions, until they are served.
 //! * [`election`]: one leader among several processes, by a Lease.
 //! * [`metrics`], [`endpoints`], [`calls`], [`limiter`]: what a process counts and serves, and how hard it may ask.
+//! * [`persist()`]: small things that have to be done sooner or later.
 //! * [`events`]: Events on objects, counted and within bounds.
 //! * [`rest`], [`mapper`], [`feed`]: any resource as plain JSON, for components that learn at run time what they
 //!   handle: requests, discovery, projected watches.
@@ -32,6 +33,7 @@ mod line;
 pub mod mapper;
 pub mod metrics;
 mod page;
+mod persist;
 pub mod queue;
 pub mod rest;
 mod store;
@@ -44,6 +46,7 @@ pub use informer::{Event, Light, Source, Watched};
 pub use informers::{Handler, InformerSet};
 pub use install::install;
 pub use page::Page;
+pub use persist::persist;
 pub use queue::{Next, Queue, work};
 pub use store::{ObjectKey, Store};
 pub use tasks::{TaskError, Tasks, guarded, panic_text};

@@ -16,7 +16,10 @@ use kube::{
     },
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{
+    Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use serde_json::Value;
 
 use crate::Page;
@@ -224,6 +227,29 @@ impl Rest {
     ) -> Result<T, Error> {
         let request = gvr.request(namespace)?.create(&self.post_params(), body);
         self.client.request(request.map_err(Error::BuildRequest)?).await
+    }
+
+    /// POST of an object. False if there is one of its name already.
+    pub async fn create_missing(&self, gvr: &Gvr, namespace: &str, object: &Value) -> Result<bool, Error> {
+        match self.create::<IgnoredAny>(gvr, namespace, object.to_string().into_bytes()).await {
+            Ok(_) => Ok(true),
+            Err(error) if is_conflict(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same for what is there most of the time: looks first, which needs less of a right and of the server.
+    pub async fn ensure(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+        object: &Value,
+    ) -> Result<bool, Error> {
+        if self.find::<IgnoredAny>(gvr, namespace, name).await?.is_some() {
+            return Ok(false);
+        }
+        self.create_missing(gvr, namespace, object).await
     }
 
     /// PUT of an encoded object.

@@ -24,7 +24,8 @@ use runtime::{
     feed::{Change, Key, Keyed, Source, follow},
     limiter::Rate,
     metrics::Metrics,
-    rest::{Gvr, Rest, is_conflict},
+    persist,
+    rest::{Gvr, Rest},
     work,
 };
 use serde_json::{Value, json};
@@ -142,23 +143,8 @@ pub async fn run(wds: Client, its: Client, config: Config, stop: CancellationTok
 async fn ensure_properties_namespace(its: &Rest, stop: &CancellationToken) {
     let gvr = Gvr::new("", "v1", "namespaces");
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PROPERTIES_NAMESPACE}});
-    loop {
-        let done = match its.find::<Value>(&gvr, "", PROPERTIES_NAMESPACE).await {
-            Ok(Some(_)) => true,
-            Ok(None) => match its.create::<Value>(&gvr, "", body.to_string().into_bytes()).await {
-                Ok(_) => true,
-                Err(error) => is_conflict(&error),
-            },
-            Err(_) => false,
-        };
-        if done {
-            return;
-        }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(Duration::from_secs(10)) => {}
-        }
-    }
+    let make = || its.ensure(&gvr, "", PROPERTIES_NAMESPACE, &body);
+    persist("the namespace of property ConfigMaps", stop, make).await;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
