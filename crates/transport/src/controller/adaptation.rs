@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Controller, SyncError, Work,
+    Controller, Input, SyncError, Work,
     gauges::count,
     watched::{Facts, Watched, clusters, config_maps, transforms},
 };
@@ -43,7 +43,7 @@ impl Controller {
                 self.note_transform(&name, Some(Entry::new(transform)));
             }
             Change::Gone((_, name)) => self.note_transform(&name, None),
-            Change::Synced => self.mark_synced(2),
+            Change::Synced => self.mark_synced(Input::Transforms),
         })
         .await;
     }
@@ -93,7 +93,7 @@ impl Controller {
                 self.note_cluster(&name, Some(inventory));
             }
             Change::Gone((_, name)) => self.note_cluster(&name, None),
-            Change::Synced => self.mark_synced(3),
+            Change::Synced => self.mark_synced(Input::Clusters),
         })
         .await;
     }
@@ -127,7 +127,7 @@ impl Controller {
                     (facts.metadata.name.clone().unwrap_or_default(), Some(facts.properties()))
                 }
                 Change::Gone((_, name)) => (name, None),
-                Change::Synced => return self.mark_synced(4),
+                Change::Synced => return self.mark_synced(Input::Properties),
             };
             let affected = {
                 let all = &mut self.adaptation.lock().properties;

@@ -5,6 +5,9 @@ use std::sync::{Arc, Mutex};
 use http::{Request, Response, StatusCode, header};
 use kube::{Client, client::Body};
 use serde_json::json;
+use tokio::sync::watch;
+
+use crate::scene::DEADLINE;
 
 /// What happens to a request instead of what it asks for.
 #[derive(Clone, Copy)]
@@ -30,7 +33,7 @@ struct Rule {
 pub(crate) struct Faults {
     rules: Mutex<Vec<Rule>>,
     /// `METHOD path?query` of all requests.
-    asked: Mutex<Vec<String>>,
+    asked: watch::Sender<Vec<String>>,
 }
 
 impl Faults {
@@ -51,8 +54,14 @@ impl Faults {
 
     /// How many requests began like this and had `part` in them.
     pub(crate) fn asked(&self, start: &str, part: &str) -> usize {
-        let asked = self.asked.lock().unwrap();
-        asked.iter().filter(|it| it.starts_with(start) && it.contains(part)).count()
+        self.asked.borrow().iter().filter(|it| it.starts_with(start) && it.contains(part)).count()
+    }
+
+    /// Waits until at least so many requests have begun like this.
+    pub(crate) async fn until_asked(&self, times: usize, start: &str) {
+        let mut asked = self.asked.subscribe();
+        let enough = |all: &Vec<String>| all.iter().filter(|it| it.starts_with(start)).count() >= times;
+        tokio::time::timeout(DEADLINE, asked.wait_for(enough)).await.unwrap().unwrap();
     }
 
     /// A client that goes through these faults to `client`.
@@ -68,7 +77,7 @@ impl Faults {
     async fn pass(&self, client: Client, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
         let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
         let asked = format!("{} {path}", request.method());
-        self.asked.lock().unwrap().push(asked.clone());
+        self.asked.send_modify(|all| all.push(asked.clone()));
         match self.due(&asked) {
             None => client.send(request).await,
             Some(Fault::Refuse(code)) => Ok(refusal(code)),
