@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use apis::control::BindingSpec;
+use apis::control::{BindingEntry, BindingSpec};
 use futures::{StreamExt, TryStreamExt, stream};
 use runtime::{
     Page,
@@ -99,9 +99,7 @@ pub(crate) type Rules = BTreeMap<GroupResource, Arc<Instructions>>;
 
 /// The resources whose objects a Binding lists.
 pub(crate) fn resources(spec: &BindingSpec) -> BTreeSet<GroupResource> {
-    let cluster = spec.workload.cluster_scope.iter().map(|c| (c.group.as_str(), c.resource.as_str()));
-    let namespaced = spec.workload.namespace_scope.iter().map(|c| (c.group.as_str(), c.resource.as_str()));
-    let distinct: BTreeSet<(&str, &str)> = cluster.chain(namespaced).collect();
+    let distinct: BTreeSet<_> = spec.entries().map(|entry| (entry.group, entry.resource)).collect();
     distinct.into_iter().map(|(group, resource)| GroupResource::new(group, resource)).collect()
 }
 
@@ -112,7 +110,7 @@ pub(crate) async fn collect(
     rules: &Rules,
     known: &mut Known,
 ) -> Result<Vec<Wrapee>, Unread> {
-    let entries = entries(spec);
+    let entries: Vec<Entry> = spec.entries().map(Entry::from).collect();
     let none = Arc::new(Instructions::new());
     let rules: BTreeMap<(&str, &str), &Arc<Instructions>> =
         rules.iter().map(|(of, rule)| ((of.group.as_str(), of.resource.as_str()), rule)).collect();
@@ -172,26 +170,18 @@ pub(crate) async fn collect(
         .collect())
 }
 
-fn entries(spec: &BindingSpec) -> Vec<Entry> {
-    let cluster = spec.workload.cluster_scope.iter().map(|c| Entry {
-        reference: Reference {
-            gvr: Gvr::new(&c.group, &c.version, &c.resource),
-            namespace: String::new(),
-            name: c.name.clone(),
-        },
-        resource_version: c.resource_version.clone(),
-        create_only: c.create_only,
-    });
-    let namespaced = spec.workload.namespace_scope.iter().map(|c| Entry {
-        reference: Reference {
-            gvr: Gvr::new(&c.group, &c.version, &c.resource),
-            namespace: c.namespace.clone(),
-            name: c.name.clone(),
-        },
-        resource_version: c.resource_version.clone(),
-        create_only: c.create_only,
-    });
-    cluster.chain(namespaced).collect()
+impl From<BindingEntry<'_>> for Entry {
+    fn from(entry: BindingEntry<'_>) -> Self {
+        Self {
+            reference: Reference {
+                gvr: Gvr::new(entry.group, entry.version, entry.resource),
+                namespace: entry.namespace.to_owned(),
+                name: entry.name.to_owned(),
+            },
+            resource_version: entry.resource_version.to_owned(),
+            create_only: entry.create_only,
+        }
+    }
 }
 
 /// Objects of a collection by name, those that are wanted; of the others only the name is read, and a page is all that is
