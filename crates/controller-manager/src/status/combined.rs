@@ -77,7 +77,7 @@ impl Asked {
         ObjectKey::new(namespace, &format!("{}.{}", self.uid, self.policy_uid))
     }
 
-    /// The whole CombinedStatus.
+    /// The whole CombinedStatus; without results if all collectors are missing (KS-190).
     pub fn render(&self, pair: &Pair, results: Vec<NamedStatusCombination>) -> CombinedStatus {
         let key = self.key(pair);
         let (labels, annotations) = labels(pair);
@@ -98,7 +98,7 @@ impl Asked {
                 owner_references: Some(vec![owner]),
                 ..ObjectMeta::default()
             },
-            results: Some(results),
+            results: (!results.is_empty()).then_some(results),
         }
     }
 }
@@ -168,7 +168,7 @@ pub fn patch(live: &CombinedStatus, wanted: &CombinedStatus) -> Option<Value> {
     }
     let results = |object: &CombinedStatus| object.results.clone().unwrap_or_default();
     if !same(&results(live), &results(wanted)) {
-        patch.insert("results".to_owned(), json!(results(wanted)));
+        patch.insert("results".to_owned(), json!(wanted.results));
     }
     (!patch.is_empty()).then(|| patch.into())
 }
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn ks_015_name_place_labels_and_owner() {
+    fn ks_015_ks_190_name_place_labels_and_owner() {
         let rendered = json!(asked().render(&pair("apps", "deployments", "shop", "web"), vec![]));
         assert_eq!(
             rendered,
@@ -213,8 +213,8 @@ mod tests {
                     },
                     "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d1"}],
                 },
-                "results": [],
-            })
+            }),
+            "KS-190: results that are empty are left out"
         );
         let rendered = json!(asked().render(&pair("", "namespaces", "", "shop"), vec![]));
         assert_eq!(rendered["metadata"]["namespace"], json!("kubestellar-report"));
@@ -266,6 +266,8 @@ mod tests {
         assert!(change(&|it| it.column_names = vec!["b".into()]));
         assert!(change(&|it| it.row_errors = vec![apis::control::RowError::default()]));
         assert!(change(&|it| it.aggregation_errors = vec![apis::control::AggregationError::default()]));
+        let none = asked().render(&pair, vec![]);
+        assert_eq!(patch(&wanted, &none).unwrap()["results"], Value::Null, "KS-190: the list goes");
         let mut live = wanted.clone();
         live.metadata.owner_references = None;
         assert!(patch(&live, &wanted).unwrap()["metadata"].get("ownerReferences").is_some());

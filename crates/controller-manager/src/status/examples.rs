@@ -100,7 +100,8 @@ fn ks_198_e3_a_filter_that_fails() {
     assert_eq!(
         shown(&[("short", listing(SHORT))]),
         json!([{"name": "short", "columnNames": ["place", "have"], "rows": [row(&[string("boreas"), number("1")])],
-            "rowErrors": [{"wec": {"clusterId": "cygnus"}, "columnName": "", "error": "no such key: availableReplicas"}]}])
+            "rowErrors": [{"wec": {"clusterId": "cygnus"}, "columnName": "",
+                "error": "failed to evaluate expression: no such key: availableReplicas"}]}])
     );
 }
 
@@ -159,7 +160,7 @@ fn ks_198_e8_bad_subject() {
     let spec = json!({"limit": 10, "combinedFields": [one("s", "SUM", subject), one("a", "AVG", subject)]});
     let error = |column: &str| {
         json!({"columnName": column, "error":
-            "for WEC atlas, failed to parse combinedField subject as a float: parsing \"Green\": invalid syntax"})
+            "for WEC atlas, failed to parse combinedField subject as a float: strconv.ParseFloat: parsing \"Green\": invalid syntax"})
     };
     assert_eq!(
         shown(&[("x", spec)]),
@@ -375,7 +376,10 @@ fn ks_185_errors_of_rows() {
     let bad = json!({"limit": 9, "select": [{"name": "a", "def": "returned.status.replicas"},
         {"name": "b", "def": "returned.status.nothing"}]});
     let good = json!({"limit": 9, "combinedFields": [{"name": "n", "type": "COUNT"}]});
-    let error = |wec: &str, column: &str, key: &str| json!({"wec": {"clusterId": wec}, "columnName": column, "error": format!("no such key: {key}")});
+    let error = |wec: &str, column: &str, key: &str| {
+        let error = format!("failed to evaluate expression: no such key: {key}");
+        json!({"wec": {"clusterId": wec}, "columnName": column, "error": error})
+    };
     let empty = json!({"type": "Null"});
     let found = shown(&[("good", good), ("bad", bad)]);
     assert_eq!(found[0]["name"], json!("bad"), "KS-184: by name");
@@ -394,7 +398,10 @@ fn ks_199_runaway_collectors_are_errors() {
     let spec = json!({"limit": 1, "select":
         [{"name": "a", "def": format!("{range}.all(a, {range}.all(b, {range}.all(c, a + b + c >= 0)))")}]});
     let error = &shown(&[("x", spec)])[0]["rowErrors"][0]["error"];
-    assert_eq!(*error, json!("operation cancelled: actual cost limit exceeded"));
+    assert_eq!(
+        *error,
+        json!("failed to evaluate expression: operation cancelled: actual cost limit exceeded")
+    );
 }
 
 /// KS-199: what doesn't fit into an object is left out, and said to be.

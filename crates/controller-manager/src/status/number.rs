@@ -19,9 +19,9 @@ pub(super) fn text(value: f64) -> String {
     format!("{digits}e{sign}{:02}", exponent.unsigned_abs())
 }
 
-/// Reads a number that someone else wrote (KS-180).
+/// Reads a number that someone else wrote (KS-180); an error is in the words of Go.
 pub(super) fn parse(text: &str) -> Result<f64, String> {
-    let refused = |why: &str| Err(format!("parsing {text:?}: {why}"));
+    let refused = |why: &str| Err(format!("strconv.ParseFloat: parsing {text:?}: {why}"));
     match text.parse::<f64>() {
         Ok(value) if value.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
             refused("value out of range")
@@ -65,8 +65,9 @@ mod tests {
         for (text, expected) in [("7", 7.0), ("-1.5e3", -1500.0), ("+Inf", f64::INFINITY), (".5", 0.5)] {
             assert_eq!(parse(text), Ok(expected));
         }
-        assert_eq!(parse("Green"), Err("parsing \"Green\": invalid syntax".into()));
-        assert_eq!(parse("1e999"), Err("parsing \"1e999\": value out of range".into()));
+        let refused = |why: &str| Err(format!("strconv.ParseFloat: parsing {why}"));
+        assert_eq!(parse("Green"), refused("\"Green\": invalid syntax"));
+        assert_eq!(parse("1e999"), refused("\"1e999\": value out of range"));
         assert!(parse(" 1").is_err() && parse("").is_err());
     }
 }

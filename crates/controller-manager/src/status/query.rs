@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use apis::control::{NamedAggregator, NamedExpression, StatusCollectorSpec};
-use machinery::cel::{CompileError, Expression, Scope, Value, Variable};
+use machinery::cel::{CompileError, EvalError, Expression, Scope, Value, Variable};
 use serde_json::{Value as Json, json};
 
 /// Variables of expressions (KS-176).
@@ -170,7 +170,7 @@ impl Query {
                     "filter expression has type {type_name} but expected bool or null"
                 ));
             }
-            Some(Err(error)) => return Row::broken(error.to_string()),
+            Some(Err(error)) => return Row::broken(unevaluated(&error)),
         }
         match &self.columns {
             Columns::Select(columns) => {
@@ -198,6 +198,11 @@ impl Row {
     }
 }
 
+/// What KubeStellar says of an expression that has no value.
+fn unevaluated(error: &EvalError) -> String {
+    format!("failed to evaluate expression: {error}")
+}
+
 fn cells<'e>(
     columns: impl Iterator<Item = Option<&'e Expression>>,
     scope: &Scope,
@@ -205,7 +210,7 @@ fn cells<'e>(
     let mut errors = Vec::new();
     let mut cell = |(column, expression): (usize, Option<&Expression>)| {
         expression.map_or(Ok(Value::Null), |it| it.evaluate(scope)).unwrap_or_else(|error| {
-            errors.push(CellError { column: Some(column), error: error.to_string() });
+            errors.push(CellError { column: Some(column), error: unevaluated(&error) });
             Value::Null
         })
     };
@@ -394,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn ks_177_what_filters_say() {
+    fn ks_177_ks_185_what_filters_say() {
         let kept = Row::Kept { cells: vec![Value::String("atlas".into())], errors: vec![] };
         assert_eq!(filtered("returned.status.n < obj.spec.replicas"), kept);
         assert_eq!(filtered("false"), Row::Dropped);
@@ -405,8 +410,9 @@ mod tests {
             filtered("returned.status.n"),
             broken("filter expression has type int but expected bool or null")
         );
-        assert_eq!(filtered("returned.status.none"), broken("no such key: none"));
-        assert_eq!(filtered("inventory.foo == ''"), broken("no such key: foo"));
+        let missing = |key: &str| broken(&format!("failed to evaluate expression: no such key: {key}"));
+        assert_eq!(filtered("returned.status.none"), missing("none"));
+        assert_eq!(filtered("inventory.foo == ''"), missing("foo"));
     }
 
     #[test]
@@ -435,7 +441,8 @@ mod tests {
         let found = row(
             json!({"select": [{"name": "a", "def": "returned.status.none"}, {"name": "b", "def": "1"}], "limit": 1}),
         );
-        let errors = vec![CellError { column: Some(0), error: "no such key: none".into() }];
+        let error = "failed to evaluate expression: no such key: none".to_owned();
+        let errors = vec![CellError { column: Some(0), error }];
         assert_eq!(found, Row::Kept { cells: vec![Value::Null, Value::Int(1)], errors });
     }
 
@@ -449,7 +456,7 @@ mod tests {
         assert_eq!(by("inventory.name", "returned.status.n"), Row::Kept { cells, errors: vec![] });
         let error = "groupBy expression must evaluate to an atomic value".to_owned();
         assert_eq!(by("returned.status.l", "1"), Row::Broken(vec![CellError { column: Some(0), error }]));
-        let error = "no such key: none".to_owned();
+        let error = "failed to evaluate expression: no such key: none".to_owned();
         assert_eq!(by("1", "returned.status.none"), Row::Broken(vec![CellError { column: Some(2), error }]));
     }
 }
