@@ -329,7 +329,7 @@ fn ks_182_values_as_they_are_shown() {
 #[test]
 fn ks_180_subjects_that_are_no_numbers() {
     let spec = json!({"limit": 9, "combinedFields": [one("lo", "MIN", "returned.status == {} ? null : returned.status.n"),
-        one("n", "SUM", "inventory.name == 'atlas' ? [1] : 2")]});
+        one("n", "SUM", "inventory.name == 'atlas' ? [[1], 2][0] : 2")]});
     let mut inputs = situation(&[("x", spec)]);
     inputs.reports.insert("atlas".into(), report(json!({"n": "1e2"})));
     inputs.reports.insert("boreas".into(), report(json!({"n": 2.5})));

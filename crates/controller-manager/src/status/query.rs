@@ -203,6 +203,15 @@ fn unevaluated(error: &EvalError) -> String {
     format!("failed to evaluate expression: {error}")
 }
 
+/// What KubeStellar says of a text that is no expression.
+fn uncompiled(error: &CompileError) -> String {
+    let step = match error {
+        CompileError::Unread(_) => "parse",
+        CompileError::Unfit(_) => "check",
+    };
+    format!("failed to {step} expression: {error}")
+}
+
 fn cells<'e>(
     columns: impl Iterator<Item = Option<&'e Expression>>,
     scope: &Scope,
@@ -240,14 +249,15 @@ struct Compiler {
 }
 
 impl Compiler {
-    fn expression(&mut self, source: &str, fault: impl Fn(CompileError) -> String) -> Option<Expression> {
+    /// Compiles; `fault` puts what is wrong into words.
+    fn expression(&mut self, source: &str, fault: impl Fn(String) -> String) -> Option<Expression> {
         match Expression::compile(source, &VARIABLES) {
             Ok(compiled) => {
                 self.uses_object |= compiled.mentions("obj");
                 Some(compiled)
             }
             Err(error) => {
-                self.errors.push(fault(error));
+                self.errors.push(fault(uncompiled(&error)));
                 None
             }
         }
@@ -349,17 +359,22 @@ mod tests {
         );
         let found =
             errors(json!({"filter": "returned. ==", "select": [column("a", "nobody.x")], "limit": 1}));
-        assert!(found[0].starts_with("filter expression invalid: ERROR: <input>:1:"), "{found:?}");
+        let start =
+            "filter expression invalid: failed to parse expression: ERROR: <input>:1:11: Syntax error: ";
+        assert!(found[0].starts_with(start), "{found:?}");
         assert_eq!(
             found[1..],
-            ["select expression (a) invalid: undeclared reference to 'nobody' (in container '')"]
+            [
+                "select expression (a) invalid: failed to check expression: ERROR: <input>:1:1: undeclared reference to \
+              'nobody' (in container '')\n | nobody.x\n | ^"
+            ]
         );
         let found = errors(json!({"groupBy": [column("g", "(")], "combinedFields": [
             {"name": "a", "type": "SUM", "subject": "*"}, {"name": "b", "type": "COUNT", "subject": "1"},
             {"name": "c", "type": "MAX"}, {"name": "d", "type": "MEDIAN", "subject": "1"}], "limit": 1}));
         let starts = [
-            "groupBy expression (g) invalid: ERROR",
-            "combinedField expression (a) subject invalid: ERROR",
+            "groupBy expression (g) invalid: failed to parse expression: ERROR",
+            "combinedField expression (a) subject invalid: failed to parse expression: ERROR",
             "combinedField expression (b) invalid: subject must be nil for COUNT type",
             "combinedField expression (c) invalid: subject must be set",
             "combinedField expression (d) invalid: unsupported aggregation type MEDIAN",

@@ -6,10 +6,14 @@
 //!
 //! Evaluation is synchronous and takes a second at the worst; callers keep it off threads that others wait for.
 
+mod check;
+mod fault;
 mod meter;
+mod names;
 mod source;
 #[cfg(test)]
 mod tests;
+mod types;
 mod value;
 
 use std::collections::BTreeSet;
@@ -18,15 +22,22 @@ use std::panic::AssertUnwindSafe;
 use kube_cel::cel::common::ast::IdedExpr;
 use kube_cel::cel::{Context, ExecutionError, Value as Cel};
 
+pub(crate) use fault::{Fault, show, unread};
 pub(crate) use meter::{BUDGET, Spent, environment, own_environment};
 pub use value::Value;
 
 use crate::rules;
 
-/// Why an expression is none.
+/// Why an expression is none. The text has all that is wrong, each with its place and line, as cel-go shows it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct CompileError(String);
+pub enum CompileError {
+    /// It can't be read.
+    #[error("{0}")]
+    Unread(String),
+    /// It uses what nobody declared, or operators where they don't fit.
+    #[error("{0}")]
+    Unfit(String),
+}
 
 /// Why an expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -107,7 +118,7 @@ impl Expression {
     /// Parses an expression and checks that it uses `variables` and known functions only, and that operators fit what
     /// is known of the types of their operands.
     pub fn compile(source: &str, variables: &[Variable]) -> Result<Self, CompileError> {
-        let (root, facts) = source::parse(source, variables).map_err(CompileError)?;
+        let (root, facts) = source::parse(source, variables)?;
         Ok(Self { metered: Metered::new(root, facts.depth), variables: facts.used })
     }
 

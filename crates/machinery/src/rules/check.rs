@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::program::Expression;
 use super::steps;
+use crate::cel::{Fault, show};
 use crate::field::{Error, Path};
 use crate::schema::Schema;
 use crate::schema::graph::rules;
@@ -112,13 +113,10 @@ fn one(
             if let Some(schema) = schema.filter(|_| !rule.optional_old_self)
                 && let Some(name) = expression.undefined_field(schema.graph(), schema.id())
             {
-                let column = rule.expression.find(&format!(".{name}")).unwrap_or_default();
-                let why = format!(
-                    "compilation failed: ERROR: <input>:1:{}: undefined field '{name}'\n | {}\n | {}^",
-                    column + 1,
-                    rule.expression,
-                    ".".repeat(column)
-                );
+                let source = rule.expression.as_str();
+                let place = source.find(&format!(".{name}")).unwrap_or_default();
+                let fault = Fault::at(source, place, format!("undefined field '{name}'"));
+                let why = format!("compilation failed: {}", show(source, vec![fault]));
                 errors.push(Error::invalid_str(&at.child("rule"), &rule.expression, &why));
             }
         }

@@ -5,7 +5,7 @@ use kube_cel::cel::{Context, Program};
 
 use super::unary::without_pairs;
 use super::value::escape;
-use crate::cel::{Metered, Outcome};
+use crate::cel::{Fault, Metered, Outcome, show, unread};
 use crate::schema::graph::{Graph, Id, Type};
 
 /// Longer rules are refused.
@@ -67,7 +67,7 @@ impl Expression {
     pub(super) fn compile_over(source: &str, variables: &[&str]) -> Result<Self, String> {
         // All that goes through it calls itself as deep as it is nested.
         let read = |source: &str| {
-            let program = Program::compile(source).map_err(|e| e.to_string())?;
+            let program = Program::compile(source).map_err(|e| unread(source, e))?;
             let mut facts = Facts::default();
             let mut scope = variables.iter().map(|name| (*name).to_owned()).collect();
             let unknown = facts.scan(&program.expression().expr, &mut scope);
@@ -77,9 +77,8 @@ impl Expression {
         };
         let (this, unknown) = guarded(source, read).map_err(|e| format!("compilation failed: {e}"))?;
         if let Some(name) = unknown {
-            return Err(format!(
-                "compilation failed: ERROR: <input>:1:1: undeclared reference to '{name}' (in container '')\n | {source}\n | ^"
-            ));
+            let why = format!("undeclared reference to '{name}' (in container '')");
+            return Err(format!("compilation failed: {}", show(source, vec![Fault::new(1, 1, why)])));
         }
         Ok(this)
     }
