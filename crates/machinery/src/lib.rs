@@ -4,7 +4,7 @@
 //! * [`managed`]: who owns which field; server-side apply. [`patch`]: JSON, merge and strategic merge patches.
 //! * [`rules`]: CEL rules of custom resources, compiled once, bounded in cost.
 //! * [`cel`]: CEL expressions of users elsewhere, stopped when they need too much.
-//! * [`selector`], [`quantity`], [`jsonpath`], [`names`], [`metadata`], [`time`], [`duration`]: the small
+//! * [`selector`], [`quantity`], [`jsonpath`], [`names`], [`metadata`], [`time`], [`duration`], [`number`]: the small
 //!   languages and checks.
 //! * [`template`]: Go templates over a map of texts, bounded in cost.
 //! * [`field`]: paths and errors. [`json`], [`yaml`]: texts in, texts out.
@@ -21,6 +21,7 @@ pub mod jsonpath;
 pub mod managed;
 pub mod metadata;
 pub mod names;
+pub mod number;
 pub mod patch;
 pub mod quantity;
 pub mod rules;

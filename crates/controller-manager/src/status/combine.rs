@@ -9,12 +9,9 @@ use apis::control::{
     AggregationError, Destination, NamedStatusCombination, RowError, StatusCombinationRow, Value as ApiValue,
     ValueType,
 };
-use machinery::cel::Value;
+use machinery::{cel::Value, number};
 
-use super::{
-    number,
-    query::{Aggregator, Query, Row},
-};
+use super::query::{Aggregator, Query, Row};
 use crate::identity::ClusterName;
 
 /// The answer of a query, given the row of each WEC. Costs a walk over the rows: sums of floating-point numbers go by

@@ -21,7 +21,6 @@ pub mod combined;
 pub mod decision;
 #[cfg(test)]
 mod examples;
-mod number;
 mod objects;
 pub mod query;
 mod reports;

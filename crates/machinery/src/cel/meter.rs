@@ -3,16 +3,21 @@
 //! The evaluator has no cost limit of its own. So before an expression runs, calls of functions that do nothing but pay are
 //! put around whatever can take long or grow: one step of a loop pays for its element and for what it has gathered
 //! so far (both are copied), functions pay for what they are given, and those whose answer can be larger than that
-//! for the answer. Payment comes before the work. The one thing that is changed besides: `==` and `!=` compare numbers
-//! of different types by their value, as the language has it.
+//! for the answer. Payment comes before the work. Besides, what the evaluator does otherwise than the language is done by
+//! functions of our own: `==` and `!=` compare numbers of different types by their value; paths ([`access`]), `&&`, `||`,
+//! `all` and `exists` ([`logic`]).
 
 use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
 
-use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
+use kube_cel::cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators,
+};
 use kube_cel::cel::extractors::{Arguments, This};
 use kube_cel::cel::objects::Key;
 use kube_cel::cel::{Context, ExecutionError, Value as Cel};
+
+use super::{access, logic, names, standard, times};
 
 /// Work that one evaluation may need, in values walked over (16 bytes of text are one): Kubernetes' limit for one
 /// expression.
@@ -43,7 +48,17 @@ pub(super) fn with_budget<T>(budget: u64, run: impl FnOnce() -> T) -> (T, Spent)
     (done, Spent { cost: budget - LEFT.get(), exhausted: EXHAUSTED.get() })
 }
 
-fn pay(cost: u64) -> Result<(), ExecutionError> {
+/// Whether all has been spent: then nothing may go on, whatever errors are else good for.
+pub(super) fn is_exhausted() -> bool {
+    EXHAUSTED.get()
+}
+
+/// Pays for what walks over a value or copies it.
+pub(super) fn pay_for(value: &Cel) -> Result<(), ExecutionError> {
+    pay(size(value))
+}
+
+pub(super) fn pay(cost: u64) -> Result<(), ExecutionError> {
     match LEFT.get().checked_sub(cost) {
         Some(left) => {
             LEFT.set(left);
@@ -135,6 +150,9 @@ pub(crate) fn own_environment() -> Context<'static> {
     });
     context.add_function("replace", replace);
     context.add_function("join", join);
+    for register in [access::register, logic::register, standard::register, times::register] {
+        register(&mut context);
+    }
     context
 }
 
@@ -170,11 +188,18 @@ fn join(This(this): This<Arc<Vec<Cel>>>, Arguments(args): Arguments) -> Result<C
     Ok(Cel::String(Arc::new(parts.join(separator))))
 }
 
-/// Puts the payments in.
+/// Puts the payments in, and our own functions in the place of what the evaluator does otherwise than the language.
 pub(super) fn rewrite(expr: &mut IdedExpr) {
+    if let Some(name) = names::type_name(&expr.expr) {
+        expr.expr = Expr::Ident(name.to_owned());
+    }
+    if access::operand(&mut expr.expr).is_some() {
+        rewrite_path(expr);
+        wrap(access::PATH, expr);
+        return;
+    }
     match &mut expr.expr {
-        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) | Expr::Struct(_) => {}
-        Expr::Select(select) => rewrite(&mut select.operand),
+        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) | Expr::Struct(_) | Expr::Select(_) => {}
         Expr::List(list) => list.elements.iter_mut().for_each(rewrite),
         Expr::Map(map) => {
             for entry in &mut map.entries {
@@ -185,23 +210,44 @@ pub(super) fn rewrite(expr: &mut IdedExpr) {
             }
         }
         Expr::Comprehension(inner) => {
-            let weight = nodes(&inner.loop_step) + nodes(&inner.loop_cond);
-            for part in [
-                &mut inner.iter_range,
-                &mut inner.accu_init,
-                &mut inner.loop_cond,
-                &mut inner.loop_step,
-                &mut inner.result,
-            ] {
-                rewrite(part);
+            if let Some(quantifier) = rewrite_loop(inner) {
+                *expr = quantifier;
             }
-            let weight = Expr::Literal(LiteralValue::Int(weight.into()));
-            let item = Expr::Ident(inner.iter_var.clone());
-            let step = std::mem::take(&mut inner.loop_step);
-            inner.loop_step = call("@step", vec![ided(weight), ided(item), step]);
         }
         Expr::Call(inner) => rewrite_call(inner),
     }
+}
+
+/// What a path begins with, and the indexes on its way.
+fn rewrite_path(path: &mut IdedExpr) {
+    if access::operand(&mut path.expr).is_none() {
+        return rewrite(path);
+    }
+    if let Expr::Call(index) = &mut path.expr {
+        index.args.iter_mut().skip(1).for_each(rewrite);
+    }
+    if let Some(operand) = access::operand(&mut path.expr) {
+        rewrite_path(operand);
+    }
+}
+
+/// A loop, or what does its work instead.
+fn rewrite_loop(inner: &mut ComprehensionExpr) -> Option<IdedExpr> {
+    let weight =
+        ided(Expr::Literal(LiteralValue::Int((nodes(&inner.loop_step) + nodes(&inner.loop_cond)).into())));
+    rewrite(&mut inner.iter_range);
+    let item = ided(Expr::Ident(inner.iter_var.clone()));
+    if let Some((function, mut body)) = logic::quantifier(inner) {
+        rewrite(&mut body);
+        return Some(call(function, vec![std::mem::take(&mut inner.iter_range), item, body, weight]));
+    }
+    wrap(logic::RANGE, &mut inner.iter_range);
+    for part in [&mut inner.accu_init, &mut inner.loop_cond, &mut inner.loop_step, &mut inner.result] {
+        rewrite(part);
+    }
+    let step = std::mem::take(&mut inner.loop_step);
+    inner.loop_step = call("@step", vec![weight, item, step]);
+    None
 }
 
 fn rewrite_call(inner: &mut CallExpr) {
@@ -214,6 +260,8 @@ fn rewrite_call(inner: &mut CallExpr) {
     }
     inner.args.iter_mut().for_each(rewrite);
     match inner.func_name.as_str() {
+        operators::LOGICAL_AND => logic::AND.clone_into(&mut inner.func_name),
+        operators::LOGICAL_OR => logic::OR.clone_into(&mut inner.func_name),
         operators::EQUALS => "@equals".clone_into(&mut inner.func_name),
         operators::NOT_EQUALS => "@differs".clone_into(&mut inner.func_name),
         operators::ADD => inner.args.iter_mut().for_each(|arg| wrap("@pay", arg)),
@@ -246,11 +294,11 @@ fn wrap(function: &str, expr: &mut IdedExpr) {
     *expr = call(function, vec![inner]);
 }
 
-fn call(function: &str, args: Vec<IdedExpr>) -> IdedExpr {
+pub(super) fn call(function: &str, args: Vec<IdedExpr>) -> IdedExpr {
     ided(Expr::Call(CallExpr { func_name: function.to_owned(), target: None, args }))
 }
 
-fn ided(expr: Expr) -> IdedExpr {
+pub(super) fn ided(expr: Expr) -> IdedExpr {
     IdedExpr { id: 0, expr }
 }
 

@@ -6,13 +6,17 @@
 //!
 //! Evaluation is synchronous and takes a second at the worst; callers keep it off threads that others wait for.
 
+mod access;
 mod check;
 mod fault;
+mod logic;
 mod meter;
 mod names;
 mod source;
+mod standard;
 #[cfg(test)]
 mod tests;
+mod times;
 mod types;
 mod value;
 

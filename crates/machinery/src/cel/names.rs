@@ -55,10 +55,11 @@ pub(super) const TYPES: [&str; 12] = [
 ];
 
 /// Functions and methods.
-const FUNCTIONS: [&str; 89] = [
+const FUNCTIONS: [&str; 92] = [
     "add",
     "asApproximateFloat",
     "asInteger",
+    "bool",
     "bytes",
     "charAt",
     "cidr",
@@ -69,6 +70,7 @@ const FUNCTIONS: [&str; 89] = [
     "distinct",
     "double",
     "duration",
+    "dyn",
     "endsWith",
     "family",
     "find",
@@ -140,6 +142,7 @@ const FUNCTIONS: [&str; 89] = [
     "sum",
     "timestamp",
     "trim",
+    "type",
     "uint",
     "upperAscii",
     "url",

@@ -119,6 +119,7 @@ fn ks_170_operands_that_no_operator_takes() {
         ("[1]['a']", 3, overload("_[_]", "list(int), string")),
         ("obj.all(k, k == 1)", 13, overload("_==_", "string, int")),
         ("int(obj)", 3, overload("int", "map(string, dyn)")),
+        ("type(1) == 1", 8, overload("_==_", "type(int), int")),
         (
             "'a'.all(x, x)",
             0,
@@ -131,7 +132,7 @@ fn ks_170_operands_that_no_operator_takes() {
     }
     for fine in [
         "obj.a + 1 > inventory.name.size()",
-        "obj.a < 2.5 && obj.a == 1.0",
+        "dyn(1) < 2.5 && dyn(1) == 1.0",
         "obj.a == 'x' || obj.a == 3",
         "obj.a ? 1 : obj.b",
         "obj.l.exists_one(x, x == 1) == true",
@@ -144,9 +145,130 @@ fn ks_170_operands_that_no_operator_takes() {
         "inventory == {'name': 'a'}",
         "-obj.n < 0 && -1 < 0",
         "'a' in inventory && 'a' in obj.l && 1 in [1]",
+        "type(obj.a) == google.protobuf.Timestamp || type(obj.a) == int",
     ] {
         assert_eq!(fault(fine), "nothing", "{fine}");
     }
+}
+
+fn report() -> Json {
+    json!({"s": {"n": 1, "l": [1, 2], "text": "Green", "flag": true, "off": false, "nothing": null, "m": {"a": "b"},
+        "conditions": [{"type": "A"}, {"type": "B", "reason": "X"}]}})
+}
+
+/// KS-176: what decides outweighs errors, wherever it stands; of several errors the first is told.
+#[test]
+fn ks_176_macros_and_operators_absorb_errors() {
+    let vars = report();
+    for (source, found) in [
+        ("s.conditions.exists(c, c.reason == 'X')", Ok(true)),
+        ("s.conditions.all(c, c.reason == 'Y')", Ok(false)),
+        ("s.conditions.all(c, c.reason == 'X')", Err("no such key: reason")),
+        ("s.conditions.exists(c, c.reason == 'Y')", Err("no such key: reason")),
+        ("s.conditions.exists_one(c, c.reason == 'X')", Err("no such key: reason")),
+        ("[7, 8].exists(x, [1][x] == 1)", Err("index out of bounds: 7")),
+        ("s.l.all(x, x)", Err("no such overload")),
+        ("s.m.exists(k, k == 'a')", Ok(true)),
+        ("[].exists(x, x) || [].all(x, x)", Ok(true)),
+        ("s.text.all(x, true)", Err("got 'types.String', expected iterable type")),
+        ("s.nothing.filter(x, true) == []", Err("got 'types.Null', expected iterable type")),
+        ("s.none || s.other", Err("no such key: none")),
+        ("s.none && s.other", Err("no such key: none")),
+        ("s.none || true", Ok(true)),
+        ("s.none && false", Ok(false)),
+        ("s.text || s.flag", Ok(true)),
+        ("s.text || s.none", Err("no such overload")),
+        ("s.flag && s.n", Err("no such overload")),
+    ] {
+        assert_eq!(run(source, &vars), found.map(Value::Bool).map_err(Into::into), "{source}");
+    }
+    let keys = || run("{'c': 1, 'a': 2, 'b': 3}.map(k, k)", &json!({}));
+    assert_eq!(keys(), Ok(Value::List(json!(["a", "b", "c"]))), "in order, whatever the map");
+}
+
+/// KS-176, KS-178: what has no fields has none, rather than false ones.
+#[test]
+fn ks_178_fields_of_what_is_no_map() {
+    let vars = report();
+    for (source, error) in [
+        ("s.text.x", "no such key: x"),
+        ("s.text.x.y", "no such key: x"),
+        ("s.nothing.x", "no such key: x"),
+        ("s.flag.x", "no such key: x"),
+        ("s.off.x", "no such key: x"),
+        ("s.none.x", "no such key: none"),
+        ("s.conditions.type", "unsupported index type 'string' in list"),
+        ("has(s.conditions.type)", "unsupported index type 'string' in list"),
+        ("has(s.text.x.y)", "no such key: x"),
+        ("s.l['a']", "unsupported index type 'string' in list"),
+        ("s.l[s.flag]", "unsupported index type 'bool' in list"),
+        ("s.l[1.5]", "unsupported index value 1.5 in list"),
+        ("s.l[2]", "index out of bounds: 2"),
+        ("s.l[-1]", "index out of bounds: -1"),
+        ("s.m['c']", "no such key: c"),
+        ("s.m[1]", "no such key: 1"),
+        ("s.text['a']", "no such key: a"),
+        ("s.n[0]", "no such key: 0"),
+        ("[s.conditions][0][1].other", "no such key: other"),
+    ] {
+        assert_eq!(run(source, &vars), Err(error.into()), "{source}");
+    }
+    for source in [
+        "!s.off && s.m.a == 'b' && s.l[1.0] == 2 && s.l[0u] == 1 && [s.m][0].a == 'b'",
+        "!has(s.text.x) && !has(s.nothing.x) && has(s.conditions[1].reason) && s.m[s.m.a == 'b' ? 'a' : 'c'] == 'b'",
+    ] {
+        yes(source, &vars);
+    }
+}
+
+/// KS-176: the standard functions, as cel-go has them.
+#[test]
+fn ks_176_standard_functions() {
+    let vars = report();
+    for source in [
+        "bool('true') && bool('T') && !bool('0') && bool(s.flag) && dyn(1) == 1.0",
+        "type(s.n) == int && type(s.nothing) == null_type && type(s.l) == list && type(type(1)) == type",
+        "type(timestamp('2026-01-01T00:00:00Z')) == google.protobuf.Timestamp && type(s.text) != type(s.m)",
+        "string(true) == 'true' && string(s.off) == 'false' && string(1234567.5) == '1.2345675e+06'",
+        "string(1e20) == '1e+20' && string(b'abc') == 'abc' && string(3u) == '3' && string(-0.0) == '-0'",
+        "string(timestamp('2026-01-02T03:04:05Z')) == '2026-01-02T03:04:05Z'",
+        "string(timestamp('2026-01-02T03:04:05.120+01:00')) == '2026-01-02T03:04:05.12+01:00'",
+        "string(duration('90m')) == '5400s' && string(duration('-1.5s')) == '-1.5s'",
+        "size('né') == 2 && 'né'.size() == 2 && size(b'né') == 3 && size(s.m) == 1",
+        "int(timestamp('2026-01-02T03:04:05.9Z')) == 1767323045 && int(duration('1s')) == 1000000000",
+        "int('+1') == 1 && int(-1.9) == -1 && uint(1.9) == 1u && double('1e5') == 100000.0 && bytes(b'a') == b'a'",
+        "timestamp(1) == timestamp('1970-01-01T00:00:01Z') && duration(duration('1s')) == duration('1s')",
+        "timestamp('2026-01-02T03:04:05Z').getHours('+02:00') == 5",
+        "timestamp('2026-01-02T03:04:05+05:00').getHours() == 22",
+        "timestamp('2026-01-02T03:04:05Z').getMinutes('-02:30') == 34",
+        "timestamp('2026-12-31T23:04:05Z').getFullYear('2:00') == 2027",
+        "timestamp('2026-12-31T23:04:05Z').getDayOfYear() == 364",
+        "timestamp('2026-01-02T23:04:05Z').getDayOfWeek('+02:00') == 6",
+        "duration('-90s').getMinutes() == -1 && duration('5400.123s').getMilliseconds() == 5400123",
+    ] {
+        yes(source, &vars);
+    }
+    for (source, error) in [
+        ("int('x')", "type conversion error from 'string' to 'int'"),
+        ("int(s.flag)", "no such overload: int(bool)"),
+        ("int(1e30)", "integer overflow"),
+        ("int(9223372036854775807.0)", "integer overflow"),
+        ("uint('+1')", "type conversion error from 'string' to 'uint'"),
+        ("uint(-1)", "unsigned integer overflow"),
+        ("bool('yes')", "type conversion error from 'string' to 'bool'"),
+        ("bool(s.n)", "no such overload: bool(int)"),
+        ("string(s.l)", "no such overload: string(list)"),
+        ("string(b'\\xff')", "invalid UTF-8 in bytes, cannot convert to string"),
+        ("size(s.n)", "no such overload: size"),
+        ("timestamp('x')", "type conversion error from 'string' to 'google.protobuf.Timestamp'"),
+        ("duration('1d')", "type conversion error from 'string' to 'google.protobuf.Duration'"),
+        ("timestamp('2026-01-02T03:04:05Z').getHours('Nowhere')", "unknown time zone Nowhere"),
+        ("s.n.getHours()", "no such overload: getHours(int)"),
+        ("s.text.contains(s.n)", "no such overload"),
+    ] {
+        assert_eq!(run(source, &vars), Err(error.into()), "{source}");
+    }
+    assert_eq!(run("type(s.n)", &vars), Ok(Value::String("int".into())));
 }
 
 /// KS-199: neither time nor memory nor stack runs out.
@@ -202,10 +324,22 @@ fn ks_199_the_stack_is_enough() {
     ];
     let small = std::thread::Builder::new().stack_size(2 << 20);
     let ran = small.spawn(move || {
-        for source in deepest {
+        let shallow = |n: usize| {
+            [
+                format!("obj{}.a", "['a']".repeat(n)),
+                format!("1{}", " + 1".repeat(n)),
+                format!("{}1{}", "[".repeat(n), "]".repeat(n)),
+                format!("{}true{}", "obj.all(a, ".repeat(n), ")".repeat(n)),
+                format!("{}true{}", "(obj.b || obj.a && ".repeat(n), ")".repeat(n)),
+                format!("obj.a{}0{}", "[size(obj.a) + obj.a".repeat(n), "]".repeat(n)),
+            ]
+        };
+        for source in deepest.into_iter().chain((1..=16).flat_map(shallow)) {
             let mut scope = Scope::root();
             scope.bind("obj", &json!({"a": [1]}));
-            let _ = Expression::compile(&source, &[OBJ]).unwrap().evaluate(&scope);
+            if let Ok(expression) = Expression::compile(&source, &[OBJ]) {
+                let _ = expression.evaluate(&scope);
+            }
         }
     });
     ran.unwrap().join().unwrap();

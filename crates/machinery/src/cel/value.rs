@@ -5,6 +5,8 @@ use base64::prelude::BASE64_STANDARD;
 use kube_cel::cel::Value as Cel;
 use serde_json::Value as Json;
 
+use super::standard::TypeName;
+
 /// The value of an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
@@ -27,7 +29,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// None for what has no JSON, such as optional values.
+    /// None for what has no JSON, such as optional values. Types are their names.
     pub(super) fn of(cel: Cel) -> Option<Self> {
         Some(match cel {
             Cel::Null => Self::Null,
@@ -53,7 +55,8 @@ impl Value {
                 });
                 Self::Map(Json::Object(entries.collect::<Option<_>>()?))
             }
-            Cel::Opaque(_) | Cel::Function(..) => return None,
+            Cel::Opaque(other) => Self::String(other.downcast_ref::<TypeName>()?.0.clone()),
+            Cel::Function(..) => return None,
         })
     }
 
@@ -90,7 +93,8 @@ impl Value {
     }
 }
 
-fn seconds(whole: i64, nanos: i32) -> String {
+/// A duration as text.
+pub(super) fn seconds(whole: i64, nanos: i32) -> String {
     if nanos == 0 {
         return format!("{whole}s");
     }

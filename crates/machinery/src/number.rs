@@ -1,8 +1,8 @@
-//! Numbers as texts (KS-016, KS-181).
+//! Numbers as texts, as Go writes and reads them.
 
 /// The shortest decimal digits that give the same number; an exponent below 1e-4 and from 1e6 on, with a sign and at
 /// least two digits.
-pub(super) fn text(value: f64) -> String {
+pub fn text(value: f64) -> String {
     if value.is_nan() {
         return "NaN".into();
     }
@@ -19,8 +19,8 @@ pub(super) fn text(value: f64) -> String {
     format!("{digits}e{sign}{:02}", exponent.unsigned_abs())
 }
 
-/// Reads a number that someone else wrote (KS-180); an error is in the words of Go.
-pub(super) fn parse(text: &str) -> Result<f64, String> {
+/// Reads a number; an error is in the words of Go.
+pub fn parse(text: &str) -> Result<f64, String> {
     let refused = |why: &str| Err(format!("strconv.ParseFloat: parsing {text:?}: {why}"));
     match text.parse::<f64>() {
         Ok(value) if value.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {

@@ -1,0 +1,135 @@
+//! `&&`, `||`, `all` and `exists`: operands that decide outweigh the errors of others, wherever they stand (KS-176).
+
+use std::sync::Arc;
+
+use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, Expr, IdedExpr, operators};
+use kube_cel::cel::objects::Key;
+use kube_cel::cel::{Context, ExecutionError, FunctionContext, ResolveResult, Value as Cel};
+
+use super::{meter, standard};
+
+/// What other macros loop over.
+pub(super) const RANGE: &str = "@range";
+/// `a && b`
+pub(super) const AND: &str = "@and";
+/// `a || b`
+pub(super) const OR: &str = "@or";
+/// `range.all(name, body)`, as `@all(range, name, body, weight)`
+pub(super) const ALL: &str = "@all";
+/// `range.exists(name, body)`, likewise
+pub(super) const EXISTS: &str = "@exists";
+
+pub(super) fn register(context: &mut Context) {
+    context.add_function(RANGE, |range: Cel| iterate(&range).map(|elements| Cel::List(Arc::new(elements))));
+    context.add_function(AND, |ftx: &FunctionContext| -> ResolveResult { operands(ftx, false) });
+    context.add_function(OR, |ftx: &FunctionContext| -> ResolveResult { operands(ftx, true) });
+    context.add_function(ALL, |ftx: &FunctionContext| -> ResolveResult { elements(ftx, false) });
+    context.add_function(EXISTS, |ftx: &FunctionContext| -> ResolveResult { elements(ftx, true) });
+}
+
+/// Which function does the work of a macro, if one does, and what is evaluated for each element.
+pub(super) fn quantifier(inner: &mut ComprehensionExpr) -> Option<(&'static str, IdedExpr)> {
+    let gathered = |expr: &IdedExpr| matches!(&expr.expr, Expr::Ident(name) if *name == inner.accu_var);
+    let Expr::Call(CallExpr { func_name, target: None, args }) = &inner.loop_step.expr else { return None };
+    let function = match func_name.as_str() {
+        operators::LOGICAL_AND => ALL,
+        operators::LOGICAL_OR => EXISTS,
+        _ => return None,
+    };
+    if inner.iter_var2.is_some()
+        || args.len() != 2
+        || !gathered(&inner.result)
+        || !args.first().is_some_and(gathered)
+    {
+        return None;
+    }
+    let Expr::Call(step) = std::mem::take(&mut inner.loop_step.expr) else { return None };
+    step.args.into_iter().next_back().map(|body| (function, body))
+}
+
+/// What a loop sees of a value: the keys of maps are in order.
+fn iterate(range: &Cel) -> Result<Vec<Cel>, ExecutionError> {
+    match range {
+        Cel::List(items) => Ok(items.to_vec()),
+        Cel::Map(map) => {
+            let mut keys: Vec<&Key> = map.map.keys().collect();
+            keys.sort();
+            Ok(keys.into_iter().map(value_of).collect())
+        }
+        other => {
+            let mut name = standard::kind(other);
+            name = name.trim_start_matches("google.protobuf.").trim_end_matches("_type").to_owned();
+            if let Some(first) = name.get_mut(..1) {
+                first.make_ascii_uppercase();
+            }
+            Err(ExecutionError::function_error("", format!("got 'types.{name}', expected iterable type")))
+        }
+    }
+}
+
+fn value_of(key: &Key) -> Cel {
+    match key {
+        Key::Int(value) => Cel::Int(*value),
+        Key::Uint(value) => Cel::UInt(*value),
+        Key::Bool(value) => Cel::Bool(*value),
+        Key::String(text) => Cel::String(text.clone()),
+    }
+}
+
+/// What is `decisive`, or the first error, or the other value.
+struct Verdict {
+    decisive: bool,
+    error: Option<ExecutionError>,
+}
+
+impl Verdict {
+    /// Takes one operand in; an end if it decides, or nothing that follows could be paid for.
+    fn take(&mut self, operand: ResolveResult) -> Option<ResolveResult> {
+        match operand {
+            Ok(Cel::Bool(found)) if found == self.decisive => return Some(Ok(Cel::Bool(found))),
+            Ok(Cel::Bool(_)) => {}
+            Err(error) if meter::is_exhausted() => return Some(Err(error)),
+            Err(error) => {
+                self.error.get_or_insert(error);
+            }
+            Ok(_) => {
+                self.error.get_or_insert(ExecutionError::NoSuchOverload);
+            }
+        }
+        None
+    }
+
+    fn end(self) -> ResolveResult {
+        self.error.map_or(Ok(Cel::Bool(!self.decisive)), Err)
+    }
+}
+
+fn operands(ftx: &FunctionContext, decisive: bool) -> ResolveResult {
+    let mut verdict = Verdict { decisive, error: None };
+    for operand in ftx.args {
+        if let Some(end) = verdict.take(Cel::resolve(operand, ftx.ptx)) {
+            return end;
+        }
+    }
+    verdict.end()
+}
+
+fn elements(ftx: &FunctionContext, decisive: bool) -> ResolveResult {
+    let [range, variable, body, weight] = ftx.args else { return Err(ExecutionError::NoSuchOverload) };
+    let (Expr::Ident(variable), Cel::Int(weight)) = (&variable.expr, Cel::resolve(weight, ftx.ptx)?) else {
+        return Err(ExecutionError::NoSuchOverload);
+    };
+    let range = Cel::resolve(range, ftx.ptx)?;
+    // For the copies of all elements that have been made by now.
+    meter::pay_for(&range)?;
+    let mut verdict = Verdict { decisive, error: None };
+    for element in iterate(&range)? {
+        meter::pay(weight.unsigned_abs() + 1)?;
+        let mut scope = ftx.ptx.new_inner_scope();
+        scope.add_variable_from_value(variable.as_str(), element);
+        if let Some(end) = verdict.take(Cel::resolve(body, &scope)) {
+            return end;
+        }
+    }
+    verdict.end()
+}

@@ -1,0 +1,242 @@
+//! Standard functions as cel-go has them, where the evaluator's own differ or are missing (KS-176).
+
+use std::sync::{Arc, OnceLock};
+
+use kube_cel::cel::extractors::This;
+use kube_cel::cel::objects::Opaque;
+use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
+
+use super::names::TYPES;
+use super::value::seconds;
+
+/// A type as a value.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TypeName(pub(super) String);
+
+impl Opaque for TypeName {
+    fn runtime_type_name(&self) -> &'static str {
+        "type"
+    }
+}
+
+pub(super) fn register(context: &mut Context) {
+    for name in TYPES {
+        context.add_variable_from_value(name, type_of(name.to_owned()));
+    }
+    context.add_function("type", |value: Cel| -> ResolveResult { Ok(type_of(kind(&value))) });
+    context.add_function("dyn", |value: Cel| -> ResolveResult { Ok(value) });
+    context.add_function("size", size);
+    context.add_function("bool", |value: Cel| converted(&value, "bool", bool));
+    context.add_function("int", |This(value): This<Cel>| converted(&value, "int", int));
+    context.add_function("uint", |This(value): This<Cel>| converted(&value, "uint", uint));
+    context.add_function("double", |This(value): This<Cel>| converted(&value, "double", double));
+    context.add_function("bytes", |value: Cel| converted(&value, "bytes", bytes));
+    context.add_function("string", |This(value): This<Cel>| converted(&value, "string", string));
+    context.add_function("timestamp", |value: Cel| converted(&value, "timestamp", timestamp));
+    context.add_function("duration", |value: Cel| converted(&value, "duration", duration));
+    context.add_function("contains", contains);
+}
+
+fn type_of(name: String) -> Cel {
+    Cel::Opaque(Arc::new(TypeName(name)))
+}
+
+/// The language's name for the type of a value.
+pub(super) fn kind(value: &Cel) -> String {
+    let name = match value {
+        Cel::Null => "null_type",
+        Cel::Bool(_) => "bool",
+        Cel::Int(_) => "int",
+        Cel::UInt(_) => "uint",
+        Cel::Float(_) => "double",
+        Cel::String(_) => "string",
+        Cel::Bytes(_) => "bytes",
+        Cel::List(_) => "list",
+        Cel::Map(_) => "map",
+        Cel::Timestamp(_) => "google.protobuf.Timestamp",
+        Cel::Duration(_) => "google.protobuf.Duration",
+        Cel::Opaque(other) => other.runtime_type_name(),
+        Cel::Function(..) => "function",
+    };
+    name.to_owned()
+}
+
+/// Nothing that takes such a value.
+pub(super) fn no_overload(function: &str, value: &Cel) -> ExecutionError {
+    ExecutionError::function_error(function, format!("no such overload: {function}({})", kind(value)))
+}
+
+/// Why a conversion has no result.
+enum Refused {
+    /// Nothing of this type is converted.
+    Type,
+    /// The value is none of the wanted type.
+    Value,
+    /// Other reasons.
+    Because(&'static str),
+}
+
+fn converted(value: &Cel, function: &str, convert: fn(&Cel) -> Result<Cel, Refused>) -> ResolveResult {
+    convert(value).map_err(|why| match why {
+        Refused::Type => no_overload(function, value),
+        Refused::Value => {
+            let to = match function {
+                "timestamp" => "google.protobuf.Timestamp",
+                "duration" => "google.protobuf.Duration",
+                other => other,
+            };
+            let why = format!("type conversion error from '{}' to '{to}'", kind(value));
+            ExecutionError::function_error(function, why)
+        }
+        Refused::Because(why) => ExecutionError::function_error(function, why),
+    })
+}
+
+fn size(This(value): This<Cel>) -> Result<i64, ExecutionError> {
+    let size = match &value {
+        Cel::List(items) => items.len(),
+        Cel::Map(map) => map.map.len(),
+        Cel::String(text) => text.chars().count(),
+        Cel::Bytes(bytes) => bytes.len(),
+        _ => return Err(ExecutionError::function_error("size", "no such overload: size")),
+    };
+    Ok(i64::try_from(size).unwrap_or(i64::MAX))
+}
+
+fn bool(value: &Cel) -> Result<Cel, Refused> {
+    match value {
+        Cel::Bool(_) => Ok(value.clone()),
+        Cel::String(text) => match text.as_str() {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Cel::Bool(true)),
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Cel::Bool(false)),
+            _ => Err(Refused::Value),
+        },
+        _ => Err(Refused::Type),
+    }
+}
+
+const INT_OVERFLOW: Refused = Refused::Because("integer overflow");
+const UINT_OVERFLOW: Refused = Refused::Because("unsigned integer overflow");
+
+fn int(value: &Cel) -> Result<Cel, Refused> {
+    let int = match value {
+        Cel::Int(value) => *value,
+        Cel::UInt(value) => i64::try_from(*value).map_err(|_| INT_OVERFLOW)?,
+        // The bounds themselves are 2^63, which is one too many for one of them and refused for both.
+        Cel::Float(value) if value.abs() < 9_223_372_036_854_775_808.0 => *value as i64,
+        Cel::Float(_) => return Err(INT_OVERFLOW),
+        Cel::String(text) => text.parse().map_err(|_| Refused::Value)?,
+        Cel::Timestamp(time) => time.timestamp(),
+        Cel::Duration(duration) => duration.num_nanoseconds().ok_or(INT_OVERFLOW)?,
+        _ => return Err(Refused::Type),
+    };
+    Ok(Cel::Int(int))
+}
+
+fn uint(value: &Cel) -> Result<Cel, Refused> {
+    let uint = match value {
+        Cel::UInt(value) => *value,
+        Cel::Int(value) => u64::try_from(*value).map_err(|_| UINT_OVERFLOW)?,
+        Cel::Float(value) if (0.0..18_446_744_073_709_551_616.0).contains(value) => *value as u64,
+        Cel::Float(_) => return Err(UINT_OVERFLOW),
+        // A sign makes it no text of such a number.
+        Cel::String(text) if text.starts_with('+') => return Err(Refused::Value),
+        Cel::String(text) => text.parse().map_err(|_| Refused::Value)?,
+        _ => return Err(Refused::Type),
+    };
+    Ok(Cel::UInt(uint))
+}
+
+fn double(value: &Cel) -> Result<Cel, Refused> {
+    let double = match value {
+        Cel::Float(value) => *value,
+        Cel::Int(value) => *value as f64,
+        Cel::UInt(value) => *value as f64,
+        Cel::String(text) => crate::number::parse(text).map_err(|_| Refused::Value)?,
+        _ => return Err(Refused::Type),
+    };
+    Ok(Cel::Float(double))
+}
+
+fn bytes(value: &Cel) -> Result<Cel, Refused> {
+    match value {
+        Cel::Bytes(_) => Ok(value.clone()),
+        Cel::String(text) => Ok(Cel::Bytes(Arc::new(text.as_bytes().to_vec()))),
+        _ => Err(Refused::Type),
+    }
+}
+
+/// A value as text, where the language has one; bytes that are no text have none.
+pub(super) fn text(value: &Cel) -> Option<String> {
+    Some(match value {
+        Cel::String(text) => text.to_string(),
+        Cel::Bool(value) => value.to_string(),
+        Cel::Int(value) => value.to_string(),
+        Cel::UInt(value) => value.to_string(),
+        Cel::Float(value) => crate::number::text(*value),
+        Cel::Bytes(bytes) => String::from_utf8(bytes.to_vec()).ok()?,
+        Cel::Timestamp(time) => {
+            let fraction = fraction(time.timestamp_subsec_nanos());
+            let zone = time.format("%:z").to_string().replace("+00:00", "Z");
+            format!("{}{fraction}{zone}", time.format("%Y-%m-%dT%H:%M:%S"))
+        }
+        Cel::Duration(duration) => seconds(duration.num_seconds(), duration.subsec_nanos()),
+        _ => return None,
+    })
+}
+
+/// Nanoseconds with a point before them, and without what zeros end them.
+fn fraction(nanos: u32) -> String {
+    format!(".{nanos:09}").trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn string(value: &Cel) -> Result<Cel, Refused> {
+    if let Some(text) = text(value) {
+        return Ok(Cel::String(Arc::new(text)));
+    }
+    match value {
+        Cel::Bytes(_) => Err(Refused::Because("invalid UTF-8 in bytes, cannot convert to string")),
+        // Addresses and the like.
+        Cel::Opaque(_) => original("string", value).ok_or(Refused::Type),
+        _ => Err(Refused::Type),
+    }
+}
+
+fn timestamp(value: &Cel) -> Result<Cel, Refused> {
+    match value {
+        Cel::Timestamp(_) => Ok(value.clone()),
+        Cel::String(text) => crate::rules::timestamp(text).ok_or(Refused::Value),
+        Cel::Int(seconds) => {
+            let time =
+                jiff::Timestamp::from_second(*seconds).map_err(|_| Refused::Because("timestamp overflow"))?;
+            crate::rules::timestamp(&time.to_string()).ok_or(Refused::Because("timestamp overflow"))
+        }
+        _ => Err(Refused::Type),
+    }
+}
+
+fn duration(value: &Cel) -> Result<Cel, Refused> {
+    match value {
+        Cel::Duration(_) => Ok(value.clone()),
+        Cel::String(_) => original("duration", value).ok_or(Refused::Value),
+        Cel::Int(nanos) => {
+            let text = Cel::String(Arc::new(format!("{nanos}ns")));
+            original("duration", &text).ok_or(Refused::Value)
+        }
+        _ => Err(Refused::Type),
+    }
+}
+
+/// What the evaluator's own function makes of a value.
+fn original(function: &str, value: &Cel) -> Option<Cel> {
+    static ORIGINALS: OnceLock<Context<'static>> = OnceLock::new();
+    let mut context = ORIGINALS.get_or_init(crate::rules::functions).new_inner_scope();
+    context.add_variable_from_value("x", value.clone());
+    let x = super::meter::ided(kube_cel::cel::common::ast::Expr::Ident("x".to_owned()));
+    Cel::resolve(&super::meter::call(function, vec![x]), &context).ok()
+}
+
+/// The evaluator's own says no to what is no text, where there is nothing to be said.
+fn contains(This(text): This<Arc<String>>, part: Arc<String>) -> bool {
+    text.contains(part.as_str())
+}
