@@ -36,6 +36,7 @@ pub(super) fn execute(
         variables: vec![("$".into(), root.clone())],
         templates: 0,
         nesting: 0,
+        last: None,
         steps: limits.steps,
         out: String::new(),
     };
@@ -59,14 +60,33 @@ struct Executor<'a> {
     variables: Vec<(Arc<str>, Value)>,
     templates: usize,
     nesting: usize,
+    /// What was evaluated last.
+    last: Option<Last<'a>>,
     steps: usize,
     out: String,
 }
 
+/// What Go calls the place of faults that are found after evaluating something.
+#[derive(Clone, Copy)]
+enum Last<'a> {
+    Expr(&'a Expr),
+    Function(usize, &'static str),
+}
+
 impl<'a> Executor<'a> {
+    /// A fault of what was evaluated last.
+    fn fault_of_last(&self, message: impl Into<String>) -> Flow {
+        match self.last {
+            Some(Last::Expr(expr)) => self.fault(expr.at, &expr.to_string(), message),
+            Some(Last::Function(at, name)) => self.fault(at, name, message),
+            None => self.fault(0, "", message),
+        }
+    }
+
     fn fault(&self, at: usize, context: &str, message: impl Into<String>) -> Flow {
         Flow::Fault(Box::new(Fault {
             at,
+            action: None,
             stage: self.current.map_or(Stage::Body, |name| Stage::Defined(name.to_owned())),
             context: context.to_owned(),
             message: message.into(),
@@ -168,7 +188,7 @@ impl<'a> Executor<'a> {
             Value::Int(_) | Value::Byte(_) if pipe.variables.len() > 1 => {
                 let value = plain(&value);
                 let message = format!("can't use {value} to iterate over more than one variable");
-                return Err(self.fault(at, &pipe.to_string(), message));
+                return Err(self.fault_of_last(message));
             }
             Value::Int(_) | Value::Byte(_) => {
                 for number in 0..value.integer().unwrap_or_default() {
@@ -181,7 +201,7 @@ impl<'a> Executor<'a> {
             Value::Nil => {}
             other => {
                 let message = format!("range can't iterate over {}", plain(other));
-                return Err(self.fault(at, &pipe.to_string(), message));
+                return Err(self.fault_of_last(message));
             }
         }
         let walked = match &branch.otherwise {
@@ -230,7 +250,8 @@ impl<'a> Executor<'a> {
     }
 
     fn template(&mut self, dot: &Value, at: usize, name: &'a str, argument: Option<&'a Pipe>) -> Walked {
-        let context = format!("{{{{template {name:?}}}}}");
+        let shown = argument.map_or_else(String::new, |pipe| format!(" {pipe}"));
+        let context = format!("{{{{template {name:?}{shown}}}}}");
         self.spend(at, &context, 0)?;
         let body = match self.parsed.defined.get(name) {
             Some(body) => body,
@@ -263,7 +284,7 @@ impl<'a> Executor<'a> {
                 *slot = value;
                 Ok(())
             }
-            None => Err(self.fault(pipe.at, &pipe.to_string(), format!("undefined variable: {name}"))),
+            None => Err(self.fault_of_last(format!("undefined variable: {name}"))),
         }
     }
 
@@ -309,6 +330,7 @@ impl<'a> Executor<'a> {
     }
 
     fn expression(&mut self, dot: &Value, expr: &'a Expr) -> Result<Value, Flow> {
+        self.last = Some(Last::Expr(expr));
         match &expr.term {
             Term::Dot => Ok(dot.clone()),
             Term::Nil => Ok(Value::Nil),
@@ -319,11 +341,11 @@ impl<'a> Executor<'a> {
                 Err(self.fault(expr.at, text, format!("{text} overflows int")))
             }
             Term::Text(text, _) => Ok(Value::Text(text.clone())),
-            Term::Field(names) => self.fields(expr, dot.clone(), names),
+            Term::Field(names) => self.fields(dot.clone(), names),
             Term::Variable(name, names) => {
                 let found = self.variables.iter().rev().find(|(known, _)| known == name);
                 match found.map(|(_, value)| value.clone()) {
-                    Some(value) => self.fields(expr, value, names),
+                    Some(value) => self.fields(value, names),
                     None => {
                         Err(self.fault(expr.at, &expr.to_string(), format!("undefined variable: {name}")))
                     }
@@ -338,12 +360,12 @@ impl<'a> Executor<'a> {
             }
             Term::Chain(inner, names) => {
                 let value = self.expression(dot, inner)?;
-                self.fields(expr, value, names)
+                self.fields(value, names)
             }
         }
     }
 
-    fn fields(&self, expr: &Expr, mut value: Value, names: &[String]) -> Result<Value, Flow> {
+    fn fields(&self, mut value: Value, names: &[String]) -> Result<Value, Flow> {
         for name in names {
             let problem = match &value {
                 Value::Map(map) => match map.get(name) {
@@ -356,7 +378,7 @@ impl<'a> Executor<'a> {
                 Value::Nil => format!("nil data; no entry for key {name:?}"),
                 other => format!("can't evaluate field {name} in type {}", other.type_name()),
             };
-            return Err(self.fault(expr.at, &expr.to_string(), problem));
+            return Err(self.fault_of_last(problem));
         }
         Ok(value)
     }
@@ -384,6 +406,7 @@ impl<'a> Executor<'a> {
         let Some(function) = Function::named(name) else {
             return Err(self.fault(at, name, format!("{name:?} is not a defined function")));
         };
+        self.last = Some(Last::Function(at, name));
         let given = args.len() + usize::from(last.is_some());
         if let Some(problem) = function.wrong_number(given) {
             return Err(self.fault(at, name, problem));
@@ -401,18 +424,46 @@ impl<'a> Executor<'a> {
         }
         let mut values = Vec::with_capacity(given);
         for arg in args {
-            values.push(self.expression(dot, arg)?);
+            let value = self.expression(dot, arg)?;
+            if name == "printf" && values.is_empty() {
+                self.check_format(&value, Some(arg))?;
+            }
+            values.push(value);
         }
-        values.extend(last);
+        if let Some(last) = last {
+            if name == "printf" && values.is_empty() {
+                self.check_format(&last, None)?;
+            }
+            values.push(last);
+        }
         let size = values.iter().map(|v| if let Value::Text(text) = v { text.len() } else { 0 }).sum();
         self.spend(at, name, size)?;
         let mut printer = Printer::new(self.limits.output);
-        let value = functions::apply(function, &values, &mut printer).map_err(|problem| {
+        let applied = match values.first() {
+            Some(callee) if name == "call" => {
+                let shown = args.first().map(ToString::to_string);
+                Err(functions::not_callable(callee, shown))
+            }
+            _ => functions::apply(function, &values, &mut printer),
+        };
+        let value = applied.map_err(|problem| {
             self.fault(at, &context.to_string(), format!("error calling {name}: {problem}"))
         })?;
         if let Value::Text(text) = &value {
             self.spend(at, name, text.len())?;
         }
         Ok(value)
+    }
+
+    /// Formats are texts; of constants Go says so in other words.
+    fn check_format(&self, format: &Value, arg: Option<&Expr>) -> Walked {
+        let constant = arg.filter(|arg| matches!(arg.term, Term::Bool(_) | Term::Number(..) | Term::Nil));
+        Err(self.fault_of_last(match (format, constant) {
+            (Value::Text(_), _) => return Ok(()),
+            (Value::Nil, Some(_)) => "cannot assign nil to string".to_owned(),
+            (_, Some(constant)) => format!("expected string; found {constant}"),
+            (Value::Nil, None) => "invalid value; expected string".to_owned(),
+            (other, None) => format!("wrong type for value; expected string; got {}", other.type_name()),
+        }))
     }
 }

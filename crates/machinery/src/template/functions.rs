@@ -79,6 +79,19 @@ impl Function {
     }
 }
 
+/// What `call` says of what it is to call, which is never a function. `shown` is what it was written as, unless it came
+/// out of a pipeline.
+pub(super) fn not_callable(callee: &Value, shown: Option<String>) -> String {
+    let name = shown.unwrap_or_else(|| match callee {
+        Value::Text(text) => text.to_string(),
+        other => format!("<{} Value>", other.type_name()),
+    });
+    match callee {
+        Value::Nil => "call of nil".to_owned(),
+        other => format!("non-function {name} of type {}", other.type_name()),
+    }
+}
+
 /// Applies a function to as many arguments as it takes.
 pub(super) fn apply(function: Function, args: &[Value], printer: &mut Printer) -> Result<Value, String> {
     let (first, rest) = match args.split_first() {
@@ -92,10 +105,6 @@ pub(super) fn apply(function: Function, args: &[Value], printer: &mut Printer) -
         "index" if matches!(first, Value::Nil) => Err("index of untyped nil".into()),
         "index" => rest.iter().try_fold(first.clone(), |item, index| element(&item, index)),
         "slice" => slice(first, rest),
-        "call" => Err(match first {
-            Value::Nil => "call of nil".to_owned(),
-            value => format!("non-function of type {}", value.type_name()),
-        }),
         "eq" => equal_to_any(first, rest).map(Value::Bool),
         "ne" => equal(first, other).map(|equal| Value::Bool(!equal)),
         "lt" => compare(first, other).map(|order| Value::Bool(order == Some(Ordering::Less))),

@@ -1,5 +1,7 @@
 //! Source text to tokens.
 
+use super::format::is_printable;
+
 /// What a token is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -133,7 +135,7 @@ impl Lexer<'_> {
             self.push(Kind::Left, left);
             self.at = body;
             self.parens = 0;
-            trim = self.action(left)?;
+            trim = self.action()?;
         }
     }
 
@@ -165,7 +167,7 @@ impl Lexer<'_> {
     }
 
     /// Tokens up to and with the closing delimiter; tells whether text after it is trimmed.
-    fn action(&mut self, left: usize) -> Outcome<bool> {
+    fn action(&mut self) -> Outcome<bool> {
         loop {
             let start = self.at;
             if let Some(trims) = self.right() {
@@ -173,10 +175,10 @@ impl Lexer<'_> {
                     return fail(start, "unclosed left paren");
                 }
                 self.at += if trims { 2 } else { 0 } + RIGHT.len();
-                self.push(Kind::Right, start);
+                self.push(Kind::Right, self.at - RIGHT.len());
                 return Ok(trims);
             }
-            let Some(c) = self.bump() else { return fail(left, "unclosed action") };
+            let Some(c) = self.bump() else { return fail(start, "unclosed action") };
             match c {
                 c if is_space(c) => {
                     while self.right().is_none() && self.peek().is_some_and(is_space) {
@@ -315,5 +317,6 @@ fn is_word(c: char) -> bool {
 
 /// `U+0041 'A'`
 fn code(c: char) -> String {
-    format!("U+{:04X} {c:?}", u32::from(c))
+    let shown = if is_printable(c) { format!(" '{c}'") } else { String::new() };
+    format!("U+{:04X}{shown}", u32::from(c))
 }

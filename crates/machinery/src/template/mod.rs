@@ -46,6 +46,8 @@ impl Default for Limits {
 pub struct Fault {
     /// Offset in the source.
     at: usize,
+    /// Offset of the action that it ends before its time, if there is one.
+    action: Option<usize>,
     stage: Stage,
     context: String,
     message: String,
@@ -61,7 +63,7 @@ enum Stage {
 
 impl Fault {
     fn parse(at: usize, message: impl Into<String>) -> Self {
-        Self { at, stage: Stage::Parsing, context: String::new(), message: message.into() }
+        Self { at, action: None, stage: Stage::Parsing, context: String::new(), message: message.into() }
     }
 }
 
@@ -71,20 +73,28 @@ pub struct Error {
     name: String,
     line: usize,
     column: usize,
-    fault: Fault,
+    /// Line of the action that the fault is in, if that is another.
+    action: Option<usize>,
+    fault: Box<Fault>,
 }
 
 impl fmt::Display for Error {
     /// One line, whatever the template holds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, line, column, fault } = self;
+        let Self { name, line, column, action, fault } = self;
         let of = match &fault.stage {
             Stage::Parsing => None,
             Stage::Body => Some(name),
             Stage::Defined(inner) => Some(inner),
         };
         let text = match of {
-            None => format!("template: {name}:{line}: {}", fault.message),
+            None => {
+                let started = action.map_or_else(String::new, |action| {
+                    let of = if fault.message.ends_with(" action") { "" } else { " in action" };
+                    format!("{of} started at {name}:{action}")
+                });
+                format!("template: {name}:{line}: {}{started}", fault.message)
+            }
             Some(of) => {
                 let at = shortened(&fault.context);
                 let at = if at.is_empty() { at } else { format!(" at <{at}>") };
@@ -154,9 +164,12 @@ impl Template {
 
     fn error(&self, name: &str, fault: Fault) -> Error {
         let before = self.source.get(..fault.at).unwrap_or_default();
-        let line = 1 + before.matches('\n').count();
+        let line_of = |text: &str| 1 + text.matches('\n').count();
+        let line = line_of(before);
+        let action =
+            fault.action.and_then(|at| self.source.get(..at)).map(line_of).filter(|action| *action != line);
         let column = before.len() - before.rfind('\n').map_or(0, |newline| newline + 1);
-        Error { name: name.to_owned(), line, column, fault }
+        Error { name: name.to_owned(), line, column, action, fault: Box::new(fault) }
     }
 }
 

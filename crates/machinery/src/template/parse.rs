@@ -1,6 +1,6 @@
 //! Tokens to trees.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{cell::Cell, collections::BTreeMap, sync::Arc};
 
 use super::{
     Fault,
@@ -24,37 +24,26 @@ pub(super) fn parse(source: &str) -> Result<Parsed, Fault> {
     let mut parser = Parser {
         tokens: tokens(source),
         next: 0,
+        seen: Cell::new(0),
+        action: None,
         variables: vec!["$".into()],
         ranges: 0,
         nesting: 0,
         defined: BTreeMap::new(),
     };
-    let mut body = List::new();
-    loop {
-        if parser.peek().kind == Kind::End {
-            return Ok(Parsed { body, defined: parser.defined });
-        }
-        if parser.peek().kind == Kind::Left {
-            let mark = parser.next;
-            parser.take();
-            let token = parser.take_solid();
-            if token.kind == Kind::Keyword && token.text == "define" {
-                parser.definition()?;
-                continue;
-            }
-            parser.next = mark;
-        }
-        match parser.item()? {
-            Item::Node(node) => body.push(node),
-            Item::End(at) => return Err(Fault::parse(at, "unexpected {{end}}")),
-            Item::Else(at) => return Err(Fault::parse(at, "unexpected {{else}}")),
-        }
+    match parser.source() {
+        Ok(body) => Ok(Parsed { body, defined: parser.defined }),
+        Err(fault) => Err(parser.placed(fault)),
     }
 }
 
 struct Parser {
     tokens: Vec<Token>,
     next: usize,
+    /// The last token that was looked at: Go says that a fault is there.
+    seen: Cell<usize>,
+    /// Where the action begins that is being read.
+    action: Option<usize>,
     variables: Vec<Arc<str>>,
     ranges: usize,
     nesting: usize,
@@ -93,8 +82,42 @@ impl Control {
 }
 
 impl Parser {
+    fn source(&mut self) -> Result<List, Fault> {
+        let mut body = List::new();
+        loop {
+            if self.peek().kind == Kind::End {
+                return Ok(body);
+            }
+            if self.peek().kind == Kind::Left {
+                let mark = self.next;
+                self.take();
+                let token = self.take_solid();
+                if token.kind == Kind::Keyword && token.text == "define" {
+                    self.definition()?;
+                    continue;
+                }
+                self.next = mark;
+            }
+            match self.item()? {
+                Item::Node(node) => body.push(node),
+                Item::End(at) => return Err(Fault::parse(at, "unexpected {{end}}")),
+                Item::Else(at) => return Err(Fault::parse(at, "unexpected {{else}}")),
+            }
+        }
+    }
+
+    /// The fault where Go says that it is.
+    fn placed(&self, fault: Fault) -> Fault {
+        match self.tokens.get(self.seen.get()).or(self.tokens.last()) {
+            Some(last) if last.kind == Kind::Error => Fault { at: last.at, action: self.action, ..fault },
+            Some(last) => Fault { at: last.at, ..fault },
+            None => fault,
+        }
+    }
+
     /// The next token; past the last one, the last one again.
     fn peek(&self) -> Token {
+        self.seen.set(self.seen.get().max(self.next));
         self.tokens.get(self.next).or(self.tokens.last()).cloned().unwrap_or(Token {
             kind: Kind::End,
             text: String::new(),
@@ -141,7 +164,12 @@ impl Parser {
         let token = self.take();
         match token.kind {
             Kind::Text => Ok(Item::Node(Node::Text(token.text))),
-            Kind::Left => self.action(),
+            Kind::Left => {
+                self.action = Some(token.at);
+                let item = self.action()?;
+                self.action = None;
+                Ok(item)
+            }
             _ => Err(unexpected(&token, "input")),
         }
     }
@@ -167,8 +195,8 @@ impl Parser {
                 "range" => self.control(Control::Range, token.at)?,
                 "break" => self.leave_range(&token, Node::Break)?,
                 "continue" => self.leave_range(&token, Node::Continue)?,
-                "template" => self.template(&token)?,
-                "block" => self.block(&token)?,
+                "template" => self.template()?,
+                "block" => self.block()?,
                 _ => return Err(unexpected(&token, "command")),
             };
             return Ok(Item::Node(node));
@@ -236,32 +264,33 @@ impl Parser {
         Ok(control.node(Branch { pipe, body, otherwise }))
     }
 
-    fn name(&mut self, context: &str) -> Result<String, Fault> {
+    /// A name, and where it is.
+    fn name(&mut self, context: &str) -> Result<(usize, String), Fault> {
         let token = self.expect(&[Kind::Quoted, Kind::Raw], context)?;
-        literal::text(&token.text).ok_or_else(|| Fault::parse(token.at, "invalid syntax"))
+        let name = literal::text(&token.text).ok_or_else(|| Fault::parse(token.at, "invalid syntax"))?;
+        Ok((token.at, name))
     }
 
-    fn template(&mut self, token: &Token) -> Result<Node, Fault> {
-        let name = self.name("template clause")?;
+    fn template(&mut self) -> Result<Node, Fault> {
+        let (at, name) = self.name("template clause")?;
         let mut argument = None;
         if self.peek_solid().kind == Kind::Right {
             self.take_solid();
         } else {
             argument = Some(self.pipeline("template clause", &Kind::Right)?);
         }
-        Ok(Node::Template { at: token.at, name, argument })
+        Ok(Node::Template { at, name, argument })
     }
 
-    fn block(&mut self, token: &Token) -> Result<Node, Fault> {
-        let name = self.name("block clause")?;
+    fn block(&mut self) -> Result<Node, Fault> {
+        let (at, name) = self.name("block clause")?;
         let argument = self.pipeline("block clause", &Kind::Right)?;
-        self.body_of(&name, token.at, "block clause")?;
-        Ok(Node::Template { at: token.at, name, argument: Some(argument) })
+        self.body_of(&name, at, "block clause")?;
+        Ok(Node::Template { at, name, argument: Some(argument) })
     }
 
     fn definition(&mut self) -> Result<(), Fault> {
-        let at = self.peek().at;
-        let name = self.name("define clause")?;
+        let (at, name) = self.name("define clause")?;
         self.expect(&[Kind::Right], "define clause")?;
         self.body_of(&name, at, "define clause")
     }
@@ -280,7 +309,10 @@ impl Parser {
         match self.defined.get(name) {
             Some(old) if !is_blank(old) => {
                 if !is_blank(&list) {
-                    return Err(Fault::parse(at, format!("multiple definition of template {name:?}")));
+                    return Err(Fault::parse(
+                        at,
+                        format!("template: multiple definition of template {name:?}"),
+                    ));
                 }
             }
             _ => {
@@ -473,16 +505,14 @@ fn field_name(token: &Token) -> String {
 }
 
 fn unexpected(token: &Token, context: &str) -> Fault {
-    match token.kind {
-        Kind::Error => Fault::parse(token.at, token.text.clone()),
-        Kind::End => Fault::parse(token.at, "unexpected EOF"),
-        Kind::Keyword => Fault::parse(token.at, format!("unexpected <{}> in {context}", token.text)),
-        _ => Fault::parse(token.at, format!("unexpected {:?} in {context}", shortened(&token.text))),
-    }
-}
-
-fn shortened(text: &str) -> String {
-    if text.chars().count() > 10 { text.chars().take(10).chain("...".chars()).collect() } else { text.into() }
+    let shown = match token.kind {
+        Kind::Error => return Fault::parse(token.at, token.text.clone()),
+        Kind::End => return Fault::parse(token.at, "unexpected EOF"),
+        Kind::Keyword | Kind::Dot | Kind::Nil => format!("<{}>", token.text),
+        _ if token.text.len() > 10 => format!("{:?}...", token.text.chars().take(10).collect::<String>()),
+        _ => format!("{:?}", token.text),
+    };
+    Fault::parse(token.at, format!("unexpected {shown} in {context}"))
 }
 
 /// Defining a template again is fine as long as one of both is only white space.
