@@ -18,16 +18,14 @@ use apis::{
         cluster::{CONDITION_AVAILABLE, CONDITION_HUB_ACCEPTED},
     },
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use runtime::{
     Next, Queue,
-    feed::{Change, Key, Keyed, Source, follow},
+    feed::{Change, Lean, Source, follow},
     install::{InstallError, install},
     rest::{Gvr, Rest, is_conflict},
     work,
 };
-use serde::Deserialize;
 use serde_json::json;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -126,22 +124,6 @@ pub async fn prepare(cluster: &Client, name: &str) -> Result<(), Error> {
     rbac::create_missing(&rest, &rbac::in_cluster()).await.map_err(request)
 }
 
-#[derive(Clone, Deserialize)]
-struct Named {
-    #[serde(default)]
-    metadata: ObjectMeta,
-}
-
-impl Keyed for Named {
-    fn key(&self) -> Key {
-        (self.metadata.namespace.clone().unwrap_or_default(), self.metadata.name.clone().unwrap_or_default())
-    }
-
-    fn resource_version(&self) -> &str {
-        self.metadata.resource_version.as_deref().unwrap_or_default()
-    }
-}
-
 struct Member {
     hub: Rest,
     cluster: Client,
@@ -165,11 +147,18 @@ impl Member {
             "metadata": {"name": self.config.name, "labels": labels, "annotations": annotations},
             "spec": {"hubAcceptsClient": true, "leaseDurationSeconds": 60,
                 "managedClusterClientConfigs": client_configs}});
-        match self.hub.create::<Named>(&managed_clusters(), "", body.to_string().into_bytes()).await {
+        match self
+            .hub
+            .create::<Lean<ManagedCluster>>(&managed_clusters(), "", body.to_string().into_bytes())
+            .await
+        {
             Err(error) if is_conflict(&error) => {
                 let patch = json!({"metadata": {"labels": self.config.labels,
                     "annotations": {BUILT_IN_ADDONS_ANNOTATION: built_in}}});
-                self.hub.merge::<Named>(&managed_clusters(), "", &self.config.name, &patch).await.map(drop)
+                self.hub
+                    .merge::<Lean<ManagedCluster>>(&managed_clusters(), "", &self.config.name, &patch)
+                    .await
+                    .map(drop)
             }
             other => other.map(drop),
         }
@@ -178,7 +167,7 @@ impl Member {
     async fn follow_cluster(&self, stop: &CancellationToken) {
         let mut source = Source::all(managed_clusters());
         source.fields = format!("metadata.name={}", self.config.name);
-        follow(self.hub.client(), &source, stop, |_: Change<Named>| self.queue.add(())).await;
+        follow(self.hub.client(), &source, stop, |_: Change<Lean<ManagedCluster>>| self.queue.add(())).await;
     }
 
     async fn work(self: &Arc<Self>, stop: &CancellationToken) {
@@ -232,14 +221,14 @@ impl Member {
 /// Creates a namespace unless it is there.
 async fn ensure_namespace(rest: &Rest, name: &str) -> Result<(), kube::Error> {
     let gvr = Gvr::new("", "v1", "namespaces");
-    if rest.find::<Named>(&gvr, "", name).await?.is_some() {
+    if rest.find::<Lean<ManagedCluster>>(&gvr, "", name).await?.is_some() {
         return Ok(());
     }
     let mut body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     if name == OCM_ADDON_NAMESPACE {
         body["metadata"]["labels"] = json!({"addon.open-cluster-management.io/namespace": "true"});
     }
-    match rest.create::<Named>(&gvr, "", body.to_string().into_bytes()).await {
+    match rest.create::<Lean<ManagedCluster>>(&gvr, "", body.to_string().into_bytes()).await {
         Err(error) if is_conflict(&error) => Ok(()),
         other => other.map(|_| ()),
     }

@@ -6,13 +6,14 @@
 
 use std::{collections::BTreeSet, marker::PhantomData};
 
-use kube::Client;
-use serde::de::DeserializeOwned;
+use kube::{Client, Resource};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     follow::{Sink, Target},
     rest::Gvr,
+    unmanaged,
 };
 
 /// Namespace (empty for cluster-scoped objects) and name.
@@ -24,6 +25,27 @@ pub trait Keyed {
     fn key(&self) -> Key;
     /// Its resourceVersion.
     fn resource_version(&self) -> &str;
+}
+
+/// An object of a kind with a type, read without its `managedFields`.
+#[derive(Clone, Debug)]
+pub struct Lean<K>(pub K);
+
+impl<'de, K: Deserialize<'de>> Deserialize<'de> for Lean<K> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        unmanaged::read(from).map(Self)
+    }
+}
+
+impl<K: Resource> Keyed for Lean<K> {
+    fn key(&self) -> Key {
+        let metadata = self.0.meta();
+        (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+    }
+
+    fn resource_version(&self) -> &str {
+        self.0.meta().resource_version.as_deref().unwrap_or_default()
+    }
 }
 
 /// What happened to a collection.

@@ -10,12 +10,13 @@ use kube::{
     Client, Resource,
     api::{ApiResource, DynamicObject, TypeMeta},
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     ObjectKey, Store,
     follow::{Sink, Target, follow},
+    unmanaged,
 };
 
 /// What an informer can hold.
@@ -24,8 +25,11 @@ pub trait Watched: DeserializeOwned + Clone + Send + Sync + 'static {
     fn key(&self) -> ObjectKey;
     /// `metadata.resourceVersion`.
     fn version(&self) -> &str;
-    /// Called before it is kept, with its kind, which lists don't repeat for each object: the place to fill that in, and to let
-    /// go of what nobody will ask for.
+    /// Reads it as it arrives: the place to pass over what nobody will ask for.
+    fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::deserialize(from)
+    }
+    /// Called before it is kept, with its kind, which lists don't repeat for each object: the place to fill that in.
     fn received(&mut self, _: &ApiResource) {}
 }
 
@@ -40,8 +44,11 @@ impl<K: Resource + DeserializeOwned + Clone + Send + Sync + 'static> Watched for
     }
 
     /// Who manages which fields nobody asks an informer; it would be the larger part of what is kept.
+    fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        unmanaged::read(from)
+    }
+
     fn received(&mut self, resource: &ApiResource) {
-        self.meta_mut().managed_fields = None;
         if let Some(object) = (self as &mut dyn Any).downcast_mut::<DynamicObject>()
             && object.types.is_none()
         {
@@ -187,6 +194,16 @@ pub async fn run<T: Watched>(
     follow(client, target, Cache { resource: source.resource, store, handler }, stop).await;
 }
 
+/// An object as it arrives.
+#[derive(Clone)]
+struct Arrived<T>(T);
+
+impl<'de, T: Watched> Deserialize<'de> for Arrived<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        T::read(from).map(Self)
+    }
+}
+
 /// Keeps the store, and tells the handler what differs.
 struct Cache<T, H> {
     resource: ApiResource,
@@ -195,22 +212,22 @@ struct Cache<T, H> {
 }
 
 impl<T: Watched, H: FnMut(Event<T>) + Send> Sink for Cache<T, H> {
-    type Item = T;
+    type Item = Arrived<T>;
     type Key = ObjectKey;
 
-    fn key(item: &T) -> ObjectKey {
-        item.key()
+    fn key(Arrived(object): &Arrived<T>) -> ObjectKey {
+        object.key()
     }
 
     fn key_of(namespace: &str, name: &str) -> ObjectKey {
         ObjectKey::new(namespace, name)
     }
 
-    fn version(item: &T) -> &str {
-        item.version()
+    fn version(Arrived(object): &Arrived<T>) -> &str {
+        object.version()
     }
 
-    fn put(&mut self, mut object: T) {
+    fn put(&mut self, Arrived(mut object): Arrived<T>) {
         object.received(&self.resource);
         let new = Arc::new(object);
         match self.store.put(new.clone()) {
@@ -220,9 +237,9 @@ impl<T: Watched, H: FnMut(Event<T>) + Send> Sink for Cache<T, H> {
         }
     }
 
-    fn gone(&mut self, key: ObjectKey, last: Option<T>) {
+    fn gone(&mut self, key: ObjectKey, last: Option<Arrived<T>>) {
         if let Some(known) = self.store.remove(&key) {
-            (self.handler)(Event::Deleted(last.map_or(known, Arc::new)));
+            (self.handler)(Event::Deleted(last.map_or(known, |Arrived(object)| Arc::new(object))));
         }
     }
 

@@ -39,6 +39,7 @@ pub mod rest;
 mod store;
 mod tasks;
 mod told;
+mod unmanaged;
 
 pub use backoff::Backoff;
 pub use coalesce::Coalescer;

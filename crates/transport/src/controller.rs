@@ -21,7 +21,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use runtime::{
     Next, Queue,
-    feed::{Change, Key, Keyed, Source, follow},
+    feed::{Change, Key, Keyed, Lean, Source, follow},
     limiter::Rate,
     metrics::Metrics,
     persist,
@@ -45,7 +45,7 @@ use adaptation::Adaptation;
 use deliver::Expansions;
 use gauges::{Gauges, count};
 use layout::Layout;
-use watched::{Watched, bindings};
+use watched::bindings;
 
 mod adaptation;
 mod deliver;
@@ -299,8 +299,8 @@ impl Controller {
 
     async fn follow_bindings(&self, stop: &CancellationToken) {
         let source = Source::all(bindings());
-        follow(self.wds.client(), &source, stop, |change: Change<Watched<Binding>>| match change {
-            Change::Put(Watched(binding)) => self.note_binding(binding),
+        follow(self.wds.client(), &source, stop, |change: Change<Lean<Binding>>| match change {
+            Change::Put(Lean(binding)) => self.note_binding(binding),
             Change::Gone((_, name)) => {
                 self.bindings.lock().remove(&name);
                 self.gauges.bindings.set(count(self.bindings.lock().len()));
@@ -312,9 +312,7 @@ impl Controller {
     }
 
     /// Enqueues unless only what we or the status controller write has changed.
-    fn note_binding(&self, mut binding: Binding) {
-        // As large as the Binding itself, and of no use here.
-        binding.metadata.managed_fields = None;
+    fn note_binding(&self, binding: Binding) {
         let name = binding.metadata.name.clone().unwrap_or_default();
         let essence = |b: &Binding| {
             let m = &b.metadata;

@@ -24,13 +24,12 @@ use parking_lot::Mutex;
 use runtime::{
     Next, Queue,
     backoff::jittered,
-    feed::{Change, Key, Keyed, Source, follow},
+    feed::{Change, Lean, Source, follow},
     mapper::Mapper,
     metrics::Metrics,
     rest::{Gvr, Rest},
     work,
 };
-use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -152,32 +151,6 @@ pub async fn run(hub: Client, cluster: Client, config: Config, stop: Cancellatio
     outcome
 }
 
-macro_rules! watched {
-    ($name:ident, $inner:ty) => {
-        #[derive(Clone)]
-        struct $name($inner);
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                <$inner>::deserialize(deserializer).map(Self)
-            }
-        }
-
-        impl Keyed for $name {
-            fn key(&self) -> Key {
-                let metadata = &self.0.metadata;
-                (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
-            }
-
-            fn resource_version(&self) -> &str {
-                self.0.metadata.resource_version.as_deref().unwrap_or_default()
-            }
-        }
-    };
-}
-watched!(WatchedWork, ManifestWork);
-watched!(WatchedApplied, AppliedManifestWork);
-
 /// What a worker handles.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Item {
@@ -269,8 +242,8 @@ impl Agent {
 
     async fn follow_works(&self) {
         let source = Source::all(manifest_works()).within(&self.config.cluster_name);
-        follow(self.hub.client(), &source, &self.stop, |change: Change<WatchedWork>| match change {
-            Change::Put(WatchedWork(work)) => self.note_work(work),
+        follow(self.hub.client(), &source, &self.stop, |change: Change<Lean<ManifestWork>>| match change {
+            Change::Put(Lean(work)) => self.note_work(work),
             Change::Gone((_, name)) => {
                 self.wanted.lock().remove(&name);
                 self.works.lock().remove(&name);
@@ -282,9 +255,7 @@ impl Agent {
     }
 
     /// OCM-073: a change of spec or labels, the start of a deletion, a lost finalizer, completion. Nothing else is work.
-    fn note_work(&self, mut work: ManifestWork) {
-        // As large as the work itself, and of no use here.
-        work.metadata.managed_fields = None;
+    fn note_work(&self, work: ManifestWork) {
         let name = work.metadata.name.clone().unwrap_or_default();
         let essence = |w: &ManifestWork| {
             let m = &w.metadata;
@@ -331,24 +302,25 @@ impl Agent {
 
     async fn follow_applied_works(&self) {
         let source = Source::all(applied_manifest_works());
-        follow(self.cluster.client(), &source, &self.stop, |change: Change<WatchedApplied>| match change {
-            Change::Put(WatchedApplied(applied)) => self.note_applied(applied),
-            Change::Gone((_, name)) => {
-                let gone = self.drop_applied(&name);
-                if let Some(applied) = gone
-                    && self.is_of_this_hub(&applied)
-                {
-                    self.wake(&applied.spec.manifest_work_name);
+        follow(self.cluster.client(), &source, &self.stop, |change: Change<Lean<AppliedManifestWork>>| {
+            match change {
+                Change::Put(Lean(applied)) => self.note_applied(applied),
+                Change::Gone((_, name)) => {
+                    let gone = self.drop_applied(&name);
+                    if let Some(applied) = gone
+                        && self.is_of_this_hub(&applied)
+                    {
+                        self.wake(&applied.spec.manifest_work_name);
+                    }
                 }
+                Change::Synced => self.mark_synced(1),
             }
-            Change::Synced => self.mark_synced(1),
         })
         .await;
     }
 
     /// A deletion by an admin, or one that an earlier life left behind (OCM-095, OCM-096).
-    fn note_applied(&self, mut applied: AppliedManifestWork) {
-        applied.metadata.managed_fields = None;
+    fn note_applied(&self, applied: AppliedManifestWork) {
         let name = applied.metadata.name.clone().unwrap_or_default();
         let deleting = applied.metadata.deletion_timestamp.is_some();
         let of_this_hub = self.is_of_this_hub(&applied);
@@ -514,8 +486,11 @@ impl Agent {
         format!("{}-{name}", self.hash)
     }
 
-    pub(crate) fn remember_applied(&self, mut applied: AppliedManifestWork) -> Arc<AppliedManifestWork> {
-        applied.metadata.managed_fields = None;
+    /// Takes in what a request answered.
+    pub(crate) fn remember_applied(
+        &self,
+        Lean(applied): Lean<AppliedManifestWork>,
+    ) -> Arc<AppliedManifestWork> {
         let applied = Arc::new(applied);
         let name = applied.metadata.name.clone().unwrap_or_default();
         let old = self.applied.lock().insert(name, applied.clone());

@@ -128,8 +128,7 @@ impl Agent {
         let name = applied.metadata.name.clone().unwrap_or_default();
         let of = Preconditions { uid: applied.metadata.uid.clone(), resource_version: None };
         let patch = ListPatch { metadata: of, status: List { applied_resources: &list } };
-        let written: AppliedManifestWork =
-            self.cluster.merge_status(&applied_manifest_works(), "", &name, &patch).await?;
+        let written = self.cluster.merge_status(&applied_manifest_works(), "", &name, &patch).await?;
         Ok(self.remember_applied(written))
     }
 
@@ -319,8 +318,7 @@ impl Agent {
                     Err(error) if is_not_found(&error) => {}
                     Err(error) => return Err(error),
                 }
-                let live: Option<AppliedManifestWork> = self.cluster.find(&gvr, "", &applied_name).await?;
-                if let Some(live) = live {
+                if let Some(live) = self.cluster.find(&gvr, "", &applied_name).await? {
                     applied = self.remember_applied(live);
                 }
             }

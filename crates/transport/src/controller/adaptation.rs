@@ -5,7 +5,7 @@ use apis::{
     control::{Binding, CustomTransform},
 };
 use runtime::{
-    feed::{Change, Source, follow},
+    feed::{Change, Lean, Source, follow},
     rest::is_not_found,
 };
 use serde::de::IgnoredAny;
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Controller, Input, SyncError, Work,
     gauges::count,
-    watched::{Facts, Watched, clusters, config_maps, transforms},
+    watched::{Facts, clusters, config_maps, transforms},
 };
 use crate::{
     customize::{
@@ -37,8 +37,8 @@ pub(super) struct Adaptation {
 impl Controller {
     pub(super) async fn follow_transforms(&self, stop: &CancellationToken) {
         let source = Source::all(transforms());
-        follow(self.wds.client(), &source, stop, |change: Change<Watched<CustomTransform>>| match change {
-            Change::Put(Watched(transform)) => {
+        follow(self.wds.client(), &source, stop, |change: Change<Lean<CustomTransform>>| match change {
+            Change::Put(Lean(transform)) => {
                 let name = transform.metadata.name.clone().unwrap_or_default();
                 self.note_transform(&name, Some(Entry::new(transform)));
             }

@@ -5,33 +5,11 @@ use std::collections::BTreeMap;
 use apis::constants::{CLUSTER_GROUP, CONTROL_GROUP};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use runtime::{
     feed::{Key, Keyed},
     rest::Gvr,
 };
-use serde::{Deserialize, de::DeserializeOwned};
-
-/// A typed object as it arrives.
-#[derive(Clone)]
-pub(super) struct Watched<T>(pub(super) T);
-
-impl<'de, T: DeserializeOwned> Deserialize<'de> for Watched<T> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        T::deserialize(deserializer).map(Self)
-    }
-}
-
-impl<T: Resource> Keyed for Watched<T> {
-    fn key(&self) -> Key {
-        let metadata = self.0.meta();
-        (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
-    }
-
-    fn resource_version(&self) -> &str {
-        self.0.meta().resource_version.as_deref().unwrap_or_default()
-    }
-}
+use serde::Deserialize;
 
 /// An inventory object or a property ConfigMap.
 #[derive(Clone, Debug, Default, Deserialize)]
