@@ -2,13 +2,12 @@
 
 use std::{future::Future, time::Duration};
 
-use kube::Client;
+use kube::{Client, core::PartialObjectMeta};
 use kubestellar_ocm::{enroll, hub, rbac::Subject, work_agent};
 use runtime::{
-    feed::{Change, Key, Keyed, Source, follow},
+    feed::{Change, Lean, Source, follow},
     rest::{Gvr, Removal, Rest},
 };
-use serde::Deserialize;
 use serde_json::{Value, json};
 use space::{Identity, Space, SpaceConfig};
 use tokio::{sync::Notify, task::JoinSet};
@@ -39,30 +38,6 @@ fn works() -> Gvr {
     gvr("work.open-cluster-management.io/v1/manifestworks")
 }
 
-/// Anything, of which only its name is read.
-#[derive(Clone, Deserialize)]
-struct Named {
-    metadata: Metadata,
-}
-
-#[derive(Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Metadata {
-    namespace: String,
-    name: String,
-    resource_version: String,
-}
-
-impl Keyed for Named {
-    fn key(&self) -> Key {
-        (self.metadata.namespace.clone(), self.metadata.name.clone())
-    }
-
-    fn resource_version(&self) -> &str {
-        &self.metadata.resource_version
-    }
-}
-
 /// Waits for an answer, asking anew whenever something of these resources changes.
 async fn until<T, F: Future<Output = Option<T>>>(
     what: &str,
@@ -72,9 +47,9 @@ async fn until<T, F: Future<Output = Option<T>>>(
     let (stop, changed) = (CancellationToken::new(), Notify::new());
     let sources: Vec<_> =
         watched.iter().map(|(rest, gvr)| (rest, Source::all((*gvr).clone()).metadata())).collect();
-    let feeds = sources
-        .iter()
-        .map(|(rest, source)| follow(rest.client(), source, &stop, |_: Change<Named>| changed.notify_one()));
+    let feeds = sources.iter().map(|(rest, source)| {
+        follow(rest.client(), source, &stop, |_: Change<Lean<PartialObjectMeta>>| changed.notify_one())
+    });
     let wait = async {
         loop {
             if let Some(found) = ask().await {

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use kube::{Client, client::Body};
+use kube::{Client, client::Body, core::PartialObjectMeta};
 use kubestellar_ocm::{
     rbac::Subject,
     registration::{self, Endpoint},
@@ -17,17 +17,16 @@ use kubestellar_ocm::{
 };
 use parking_lot::Mutex;
 use runtime::{
-    feed::{Change, Key, Keyed, Source, follow},
+    feed::{Change, Lean, Source, follow},
     rest::{Removal, Rest},
 };
-use serde::Deserialize;
 use serde_json::{Value, json};
 use space::Identity;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    killing::{Dice, setting, standing},
+    killing::{Dice, contents, setting, standing},
     world::*,
 };
 
@@ -186,21 +185,6 @@ async fn check(w: &World) {
     }
 }
 
-#[derive(Clone, Deserialize)]
-struct Named {
-    metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-}
-
-impl Keyed for Named {
-    fn key(&self) -> Key {
-        (String::new(), self.metadata.name.clone().unwrap_or_default())
-    }
-
-    fn resource_version(&self) -> &str {
-        self.metadata.resource_version.as_deref().unwrap_or_default()
-    }
-}
-
 /// OCM-057, OCM-093, OCM-015, OCM-A-36: the whole agent of a cluster is killed again and again, while it joins, while it renews
 /// its certificate, which it does all the time, and while works come, change and go. It joins once; nothing is left behind,
 /// nothing that is wanted is made anew, and whatever it made it lists. No garbage collector helps.
@@ -214,8 +198,8 @@ async fn ocm_057_a_killed_agent_joins_once_and_orphans_nothing() {
     let token = stop.clone();
     let observer = tokio::spawn(async move {
         let source = Source::all(gvr("configmaps")).within("default").metadata();
-        follow(client.client(), &source, &token, |change: Change<Named>| {
-            if let Change::Put(Named { metadata }) = change {
+        follow(client.client(), &source, &token, |change: Change<Lean<PartialObjectMeta>>| {
+            if let Change::Put(Lean(PartialObjectMeta { metadata, .. })) = change {
                 let (name, uid) = (metadata.name.unwrap_or_default(), metadata.uid.unwrap_or_default());
                 seen.lock().entry(name).or_default().insert(uid);
             }
@@ -255,12 +239,7 @@ async fn ocm_057_a_killed_agent_joins_once_and_orphans_nothing() {
     }
 
     let process = Process::start(&w);
-    let expected: BTreeMap<String, Value> = wanted
-        .works
-        .values()
-        .flatten()
-        .map(|(name, value)| (name.clone(), json!({"a": value.to_string()})))
-        .collect();
+    let expected = contents(&wanted.works);
     until("what is wanted and nothing else", || async {
         let have = all(&w.admin(1), "configmaps", "default").await;
         let have: BTreeMap<String, Value> = have

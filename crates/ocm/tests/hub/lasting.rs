@@ -3,44 +3,24 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use kubestellar_ocm::{rbac::Subject, work_agent};
 use parking_lot::Mutex;
 use runtime::{
-    feed::{Change, Key, Keyed, Source, follow},
+    feed::{Change, Lean, Source, follow},
     rest::Removal,
 };
-use serde::Deserialize;
 use serde_json::{Value, json};
 use space::Identity;
 use tokio_util::sync::CancellationToken;
 
 use crate::world::*;
 
-/// A lease as it was at some time.
-#[derive(Clone, Deserialize)]
-struct Seen {
-    metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-    #[serde(default)]
-    spec: Value,
-}
-
-impl Keyed for Seen {
-    fn key(&self) -> Key {
-        (String::new(), self.metadata.name.clone().unwrap_or_default())
-    }
-
-    fn resource_version(&self) -> &str {
-        self.metadata.resource_version.as_deref().unwrap_or_default()
-    }
-}
-
 /// OCM-A-17, OCM-047, OCM-048: a lease of a second is renewed, never twice within it, for longer than it takes to be given up
 /// twice; the cluster is available all the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_17_a_lease_keeps_alive() {
-    let w = World::start(trusting).await;
-    let agent = w.agent(1, "c1", |_| ());
-    w.until_condition("c1", AVAILABLE, "True").await;
+    let (w, agent) = World::joined().await;
     let before = condition(&w.cluster("c1").await.expect("c1"), AVAILABLE);
     let short = json!({"spec": {"leaseDurationSeconds": 1}});
     w.hub().merge::<Value>(&gvr("managedclusters"), "", "c1", &short).await.expect("shorter");
@@ -49,11 +29,11 @@ async fn ocm_a_17_a_lease_keeps_alive() {
     let token = stop.clone();
     let following = tokio::spawn(async move {
         let source = Source::all(gvr("leases")).within("c1");
-        follow(hub.client(), &source, &token, |change: Change<Seen>| {
-            if let Change::Put(lease) = change
-                && let Some(at) = lease.spec["renewTime"].as_str().and_then(|text| text.parse().ok())
+        follow(hub.client(), &source, &token, |change: Change<Lean<Lease>>| {
+            if let Change::Put(Lean(lease)) = change
+                && let Some(at) = lease.spec.and_then(|spec| spec.renew_time)
             {
-                seen.lock().push(at);
+                seen.lock().push(at.0);
             }
         })
         .await;
@@ -114,9 +94,7 @@ async fn ocm_a_36_a_request_outlives_its_agent() {
 /// its works, and says what is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_28_a_silent_cluster_is_deleted() {
-    let w = World::start(trusting).await;
-    let agent = w.agent(1, "c1", |_| ());
-    w.until_condition("c1", AVAILABLE, "True").await;
+    let (w, agent) = World::joined().await;
     let finalizer = "cluster.open-cluster-management.io/manifest-work-cleanup";
     create(&w.hub(), &gvr("manifestworks"), "c1", work("reef", &[finalizer], "")).await.expect("a work");
     agent.end().await;

@@ -7,17 +7,13 @@ use kubestellar_ocm::{
 use runtime::rest::{Removal, code_of};
 use serde_json::{Value, json};
 
-use crate::world::{
-    ACCEPTED, AVAILABLE, HUB, JOINED, RIGHTS, World, condition, create, gvr, trusting, until, work,
-};
+use crate::world::{ACCEPTED, HUB, JOINED, RIGHTS, World, condition, create, gvr, until, work};
 
 /// OCM-A-04, OCM-A-25, OCM-043, OCM-058: joined without a human; denied, it stays denied and sees only that; accepted
 /// again, everything comes back without a restart of the agent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_25_denied_and_accepted_again() {
-    let w = World::start(trusting).await;
-    let agent = w.agent(1, "c1", |_| ());
-    w.until_condition("c1", AVAILABLE, "True").await;
+    let (w, agent) = World::joined().await;
     let request = w.requests("c1").await.remove(0);
     assert_eq!(request["status"]["conditions"][0]["reason"], "AutoApprovedByHubCSRApprovingController");
     let cluster = w.cluster("c1").await.expect("c1");
@@ -57,22 +53,25 @@ async fn ocm_a_25_denied_and_accepted_again() {
     w.end().await;
 }
 
-/// OCM-A-26, OCM-A-27, OCM-059: denial waits for works, deletion goes in order, and nothing of a deleted cluster's rights is left.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ocm_a_27_departure_in_order() {
-    let w = World::start(trusting).await;
-    let agent = w.agent(1, "c1", |_| ());
-    w.until_condition("c1", AVAILABLE, "True").await;
-    let hub = w.hub();
-    let hold = "example.com/hold";
-    create(&hub, &gvr("manifestworks"), "c1", work("w0", &[hold], "")).await.expect("a work");
+/// Denies the cluster, which has works: its agent's right to them is on its way out.
+async fn denied_for_now(w: &World) {
     w.accept("c1", false).await;
     until("the binding to be on its way", || async {
         let found: Option<Value> =
-            hub.find(&gvr("rolebindings"), "c1", RIGHTS[5].2).await.expect("an answer");
+            w.hub().find(&gvr("rolebindings"), "c1", RIGHTS[5].2).await.expect("an answer");
         found.is_some_and(|b| b.pointer("/metadata/deletionTimestamp").is_some())
     })
     .await;
+}
+
+/// OCM-A-26, OCM-A-27, OCM-059: denial waits for works, deletion goes in order, and nothing of a deleted cluster's rights is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_a_27_departure_in_order() {
+    let (w, agent) = World::joined().await;
+    let hub = w.hub();
+    let hold = "example.com/hold";
+    create(&hub, &gvr("manifestworks"), "c1", work("w0", &[hold], "")).await.expect("a work");
+    denied_for_now(&w).await;
     assert_eq!(condition(&w.cluster("c1").await.expect("c1"), ACCEPTED)["status"], "True");
     agent
         .rest()
@@ -136,22 +135,14 @@ async fn ocm_a_27_departure_in_order() {
 /// them, not at every look; the last work that goes ends it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_058_rights_are_taken_away_once() {
-    let w = World::start(trusting).await;
-    let agent = w.agent(1, "c1", |_| ());
-    w.until_condition("c1", AVAILABLE, "True").await;
+    let (w, agent) = World::joined().await;
     agent.end().await;
     let hub = w.hub();
     for name in ["w0", "w1"] {
         create(&hub, &gvr("manifestworks"), "c1", work(name, &[], "")).await.expect("a work");
     }
     let mark = w.requests.mark();
-    w.accept("c1", false).await;
-    until("the binding to be on its way", || async {
-        let found: Option<Value> =
-            hub.find(&gvr("rolebindings"), "c1", RIGHTS[5].2).await.expect("an answer");
-        found.is_some_and(|b| b.pointer("/metadata/deletionTimestamp").is_some())
-    })
-    .await;
+    denied_for_now(&w).await;
     // Each is a reason to look at the cluster, which the hub does while they come.
     for round in 0..200 {
         let label = json!({"metadata": {"labels": {"round": round.to_string()}}});
@@ -189,9 +180,7 @@ async fn ocm_058_rights_are_taken_away_once() {
 /// well stays; another hub's agent keeps what it needs; at last nothing of the agents is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_060_a_cluster_leaves_by_itself() {
-    let w = World::start(trusting).await;
-    let agent = w.agent(1, "c1", |_| ());
-    w.until_condition("c1", AVAILABLE, "True").await;
+    let (w, agent) = World::joined().await;
     agent.end().await;
     let spoke = w.admin(1);
     let kept = w.secret(1).await.expect("a secret");

@@ -3,7 +3,7 @@
 use runtime::rest::Removal;
 use serde_json::{Value, json};
 
-use crate::world::{AVAILABLE, World, condition, create, gvr, trusting, until};
+use crate::world::{World, condition, create, gvr, until};
 
 /// OCM-A-30, OCM-011, OCM-012: the built-in sets are there, come back, and keep what users add.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -53,9 +53,7 @@ async fn ocm_a_30_sets() {
 /// the mark says so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_056_managed_namespaces() {
-    let w = World::start(trusting).await;
-    let agent = w.agent(1, "c1", |_| ());
-    w.until_condition("c1", AVAILABLE, "True").await;
+    let (w, agent) = World::joined().await;
     let sets = gvr("managedclustersets");
     let want = |names: &'static [&'static str]| {
         let names: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();

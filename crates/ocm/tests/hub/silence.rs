@@ -11,9 +11,7 @@ use crate::world::{AVAILABLE, CLOCK, UNREACHABLE, World, condition, create, gvr,
 /// A deleted lease is made again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_18_silence_and_return() {
-    let w = World::start(trusting).await;
-    let agent = w.agent(1, "c1", |_| ());
-    w.until_condition("c1", AVAILABLE, "True").await;
+    let (w, agent) = World::joined().await;
     let hub = w.hub();
     let lease = gvr("leases");
     let old: Value = hub.get(&lease, "c1", "managed-cluster-lease").await.expect("a lease");

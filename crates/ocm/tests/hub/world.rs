@@ -80,6 +80,14 @@ impl World {
         Self::start_as(Setting::default(), configure).await
     }
 
+    /// One that trusts its clusters, of which the first has joined.
+    pub(crate) async fn joined() -> (Self, Agent) {
+        let world = Self::start(trusting).await;
+        let agent = world.agent(1, "c1", |_| ());
+        world.until_condition("c1", AVAILABLE, "True").await;
+        (world, agent)
+    }
+
     pub(crate) async fn start_as(setting: Setting, configure: impl FnOnce(&mut hub::Config)) -> Self {
         let data = tempfile::tempdir().expect("a directory");
         let engine = store::Engine::in_memory();

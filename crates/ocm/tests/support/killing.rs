@@ -1,6 +1,8 @@
 //! What the tests share in which agents are killed: sizes, seeds, and what may be said of objects while all is moving.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
 
 /// A number from the environment.
 pub(crate) fn setting(name: &str, default: usize) -> usize {
@@ -17,6 +19,12 @@ impl Dice {
         self.0 ^= self.0 << 17;
         self.0 % below
     }
+}
+
+/// What the ConfigMaps of works are to hold, by name. Given are the works, with their ConfigMaps and the value of each.
+pub(crate) fn contents(works: &BTreeMap<&str, BTreeMap<String, u64>>) -> BTreeMap<String, Value> {
+    let all = works.values().flatten();
+    all.map(|(name, value)| (name.clone(), json!({"a": value.to_string()}))).collect()
 }
 
 /// Whether an object read twice was the same one with the same owners all the while. What was listed between the two

@@ -5,7 +5,7 @@ use tokio::sync::watch;
 
 /// The requests that somebody made, in order: `who PUT /api/v1/...`.
 #[derive(Clone)]
-pub(crate) struct Requests(watch::Sender<Vec<String>>);
+pub(crate) struct Requests(pub(crate) watch::Sender<Vec<String>>);
 
 impl Requests {
     pub(crate) fn new() -> Self {

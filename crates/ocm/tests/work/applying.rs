@@ -254,7 +254,7 @@ async fn ocm_080_no_spurious_writes() {
         before.push((resource, name, w.cluster.get(resource, "sea", name).await));
     }
     let work = w.hub.get(WORKS, CLUSTER, "reef").await;
-    let looks = |line: &str| line.starts_with("GET") && line.contains("/configmaps/a");
+    let looks = |line: &str| line.starts_with("agent GET") && line.contains("/configmaps/a");
     w.at_cluster.more(3, looks).await;
     for (resource, name, object) in before {
         assert_eq!(w.cluster.get(resource, "sea", name).await, object, "{name}");
@@ -273,7 +273,7 @@ async fn ocm_079_a_status_without_subresource_survives() {
     w.work("reef", holding(&[buoy("b", Some("sea"), 3)])).await;
     w.settled("reef").await;
     w.cluster.merge("sea.example/v1/buoys", "sea", "b", json!({"status": {"lit": true}})).await;
-    w.at_cluster.more(4, |line| line.starts_with("GET") && line.contains("/buoys/b")).await;
+    w.at_cluster.more(4, |line| line.starts_with("agent GET") && line.contains("/buoys/b")).await;
     w.edit("reef", holding(&[buoy("b", Some("sea"), 5)])).await;
     let live = w
         .cluster

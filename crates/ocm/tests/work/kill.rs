@@ -6,14 +6,14 @@ use std::{
     time::Duration,
 };
 
+use kube::core::PartialObjectMeta;
 use parking_lot::Mutex;
-use runtime::feed::{Change, Source, follow};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use runtime::feed::{Change, Lean, Source, follow};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    killing::{Dice, setting, standing},
+    killing::{Dice, contents, setting, standing},
     world::*,
 };
 
@@ -80,29 +80,6 @@ impl Wanted {
     }
 }
 
-#[derive(Clone, Deserialize)]
-struct Named {
-    metadata: Meta,
-}
-
-#[derive(Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Meta {
-    name: String,
-    uid: String,
-    resource_version: String,
-}
-
-impl runtime::feed::Keyed for Named {
-    fn key(&self) -> runtime::feed::Key {
-        (String::new(), self.metadata.name.clone())
-    }
-
-    fn resource_version(&self) -> &str {
-        &self.metadata.resource_version
-    }
-}
-
 /// Whatever an AppliedManifestWork owns it lists; what has gone owns nothing.
 async fn check(w: &World) {
     let objects = w.cluster.until_all(MAPS, "sea", "a list", |all| Some(all.clone())).await;
@@ -136,9 +113,10 @@ async fn ocm_093_a_killed_agent_orphans_nothing() {
     let token = stop.clone();
     let observer = tokio::spawn(async move {
         let source = Source::all(gvr(MAPS)).within("sea").metadata();
-        follow(&client, &source, &token, |change: Change<Named>| {
-            if let Change::Put(Named { metadata }) = change {
-                seen.lock().entry(metadata.name).or_default().insert(metadata.uid);
+        follow(&client, &source, &token, |change: Change<Lean<PartialObjectMeta>>| {
+            if let Change::Put(Lean(PartialObjectMeta { metadata, .. })) = change {
+                let (name, uid) = (metadata.name.unwrap_or_default(), metadata.uid.unwrap_or_default());
+                seen.lock().entry(name).or_default().insert(uid);
             }
         })
         .await;
@@ -168,12 +146,7 @@ async fn ocm_093_a_killed_agent_orphans_nothing() {
     for name in wanted.works.keys() {
         w.settled(name).await;
     }
-    let expected: BTreeMap<String, Value> = wanted
-        .works
-        .values()
-        .flatten()
-        .map(|(name, value)| (name.clone(), json!({"a": value.to_string()})))
-        .collect();
+    let expected = contents(&wanted.works);
     let same = |all: &Objects| {
         let have: BTreeMap<String, Value> =
             all.iter().map(|((_, name), object)| (name.clone(), object["data"].clone())).collect();

@@ -10,6 +10,8 @@ mod kill;
 mod killing;
 mod leaving;
 mod measures;
+#[path = "../support/recorded.rs"]
+mod recorded;
 mod reports;
 mod sharing;
 mod status;

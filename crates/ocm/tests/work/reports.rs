@@ -229,7 +229,7 @@ async fn ocm_137_many_reports_and_a_restart() {
         let key = (CLUSTER.to_owned(), one["metadata"]["name"].as_str().expect("a name").to_owned());
         assert_eq!(uid(&one), uid(&before[&key]));
     }
-    let writes = w.at_hub.count(|line| line.starts_with("PATCH") && line.contains("/workstatuses/"));
+    let writes = w.at_hub.count(|line| line.starts_with("agent PATCH") && line.contains("/workstatuses/"));
     assert!(writes <= 20 + 20 + 1 + 20, "{writes} writes: first statuses, 1, web7, 3");
     reporter.end().await;
     agent.end().await;
@@ -356,11 +356,11 @@ async fn ocm_135_two_objects_and_one_name() {
         assert_eq!(report["spec"], first["spec"]);
     }
     // The two first looks may be at the same time.
-    let tries = w.at_hub.count(|line| line.starts_with("POST") && line.contains("/workstatuses"));
+    let tries = w.at_hub.count(|line| line.starts_with("agent POST") && line.contains("/workstatuses"));
     assert!(tries <= 2, "{tries}");
     let events = |line: &str| line.contains("/events");
-    assert_eq!(w.at_hub.count(|line| line.starts_with("POST") && events(line)), 1, "told once");
-    assert_eq!(w.at_hub.count(|line| line.starts_with("PATCH") && events(line)), 0, "told once");
+    assert_eq!(w.at_hub.count(|line| line.starts_with("agent POST") && events(line)), 1, "told once");
+    assert_eq!(w.at_hub.count(|line| line.starts_with("agent PATCH") && events(line)), 0, "told once");
 
     w.edit("mine", holding(&[objects[1 - holder].clone()])).await;
     let other = |all: &Objects| {

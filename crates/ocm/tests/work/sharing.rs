@@ -40,7 +40,7 @@ async fn ocm_085_works_that_disagree_say_so() {
         assert!(message.as_str().expect("text").ends_with(other), "{message}");
         assert!(is(manifest(&said, 0), "Applied", "True"));
     }
-    let writes = |line: &str| line.starts_with("PUT") && line.contains("/configmaps/cm");
+    let writes = |line: &str| line.starts_with("agent PUT") && line.contains("/configmaps/cm");
     let before = w.at_cluster.count(writes);
     w.edit("two", holding(&[map("cm", "1")])).await;
     for name in ["one", "two"] {
@@ -77,7 +77,7 @@ async fn ocm_161_sharing_costs_what_it_changes() {
     let w = World::start().await;
     let agent = w.agent(World::config()).await;
     let about = |line: &str| {
-        line.contains("/configmaps/cm") || line.starts_with("POST /api/v1/namespaces/sea/configmaps")
+        line.contains("/configmaps/cm") || line.starts_with("agent POST /api/v1/namespaces/sea/configmaps")
     };
     let names: Vec<String> = (0..SHARERS).map(|i| format!("w{i}")).collect();
     for name in &names {

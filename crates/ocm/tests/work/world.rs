@@ -23,6 +23,8 @@ use store::Engine;
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
+use crate::recorded::Requests;
+
 /// Name of the cluster and of its mailbox.
 pub(crate) const CLUSTER: &str = "cluster1";
 /// Address of the hub, of which the names of AppliedManifestWorks are made.
@@ -152,28 +154,15 @@ impl Side {
     }
 }
 
-/// The requests that somebody made: `PUT /api/v1/...`.
-#[derive(Clone)]
-pub(crate) struct Requests(watch::Sender<Vec<String>>);
-
 impl Requests {
-    fn new() -> Self {
-        Self(watch::Sender::new(Vec::new()))
-    }
-
-    fn note(&self, line: String) {
-        self.0.send_modify(|all| all.push(line));
-    }
-
     pub(crate) fn count(&self, such: impl Fn(&str) -> bool) -> usize {
-        self.0.borrow().iter().filter(|line| such(line)).count()
+        self.since(0).iter().filter(|line| such(line)).count()
     }
 
     /// Waits for so many more requests of a sort.
     pub(crate) async fn more(&self, number: usize, such: impl Fn(&str) -> bool) {
-        let before = self.count(&such);
-        let mut news = self.0.subscribe();
-        let enough = news.wait_for(|all| all.iter().filter(|line| such(line)).count() >= before + number);
+        let (mark, mut news) = (self.mark(), self.0.subscribe());
+        let enough = news.wait_for(|all| all[mark..].iter().filter(|line| such(line)).count() >= number);
         tokio::time::timeout(DEADLINE, enough).await.expect("requests").expect("a sender").len();
     }
 }
@@ -187,19 +176,17 @@ struct Line {
 
 impl Line {
     fn client(&self) -> Client {
-        let line = self.clone();
+        let hub = self.hub.clone();
         let service = tower::service_fn(move |request: http::Request<Body>| {
-            let line = line.clone();
+            let hub = hub.lock().clone();
             async move {
-                line.requests.note(format!("{} {}", request.method(), request.uri()));
-                let hub = line.hub.lock().clone();
                 match hub {
                     Some(hub) => hub.send(request).await.map_err(tower::BoxError::from),
                     None => Err("the hub does not answer".into()),
                 }
             }
         });
-        Client::new(service, "default")
+        self.requests.of("agent", Client::new(service, "default"))
     }
 }
 
@@ -312,13 +299,7 @@ impl World {
 
     /// Requests of agents in the cluster pass here, and are noted.
     pub(crate) fn cluster_client(&self, who: &Identity) -> Client {
-        let (client, requests) = (self.spaces.lock()[1].client(who), self.at_cluster.clone());
-        let service = tower::service_fn(move |request: http::Request<Body>| {
-            requests.note(format!("{} {}", request.method(), request.uri()));
-            let client = client.clone();
-            async move { client.send(request).await.map_err(tower::BoxError::from) }
-        });
-        Client::new(service, "default")
+        self.at_cluster.of("agent", self.spaces.lock()[1].client(who))
     }
 
     /// A client of the hub.
