@@ -3,10 +3,12 @@
 
 mod installation;
 mod objects;
+mod random;
 mod wait;
 
 pub use installation::{Installation, Server, client_of, gone};
 pub use objects::{
     apply_status, config_map, create, deployment, dynamic, names, namespace, policy, resource_version, uid,
 };
+pub use random::Random;
 pub use wait::{until, until_one, within};

@@ -13,7 +13,9 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::support::{Installation, config_map, create, namespace, policy, resource_version, until, within};
+use crate::support::{
+    Installation, Random, config_map, create, namespace, policy, resource_version, until, within,
+};
 
 /// Objects a round would write if nobody killed the server.
 const OBJECTS: u64 = 2000;
@@ -339,16 +341,4 @@ impl Watcher {
 
 fn clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |t| t.as_nanos() as u64)
-}
-
-/// SplitMix64: enough to choose when to kill.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
 }

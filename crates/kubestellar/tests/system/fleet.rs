@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{create, dynamic, uid, until, within};
+use crate::support::{Random, create, dynamic, uid, until, within};
 
 const CLUSTERS: [&str; 4] = ["wec0", "wec1", "wec2", "wec3"];
 const NAMESPACES: [&str; 3] = ["n0", "n1", "n2"];
@@ -307,18 +307,7 @@ async fn guard(cluster: &'static str, client: Client, broken: Arc<Mutex<Vec<Stri
     }
 }
 
-/// SplitMix64.
-#[derive(Clone)]
-struct Random(u64);
-
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-
     fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize]
     }

@@ -34,6 +34,20 @@ fn release(version: u32, status: &str) -> Value {
     })
 }
 
+/// The labels of what belongs to the release.
+fn of_release() -> Value {
+    json!({"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/instance": "ledger"})
+}
+
+/// A policy that delivers the release by its labels, and the namespace that it goes into.
+async fn delivered(all: &Spaces) {
+    let clause = json!({"objectSelectors": [{"matchLabels": of_release()}]});
+    create(&all.wds, policy("ledger", &of(EDGE.0, EDGE.1), clause)).await;
+    let mut place = namespace("ledger");
+    place["metadata"]["labels"] = of_release();
+    create(&all.wds, place).await;
+}
+
 /// KS-A-12: a Helm release by the labels of its objects. What a chart makes arrives with the labels and annotations by which
 /// Helm knows it again; the release's Secret stays behind until it is labelled, and then `helm list` finds it in each
 /// cluster; an upgrade follows, and uninstalling takes everything away.
@@ -42,12 +56,7 @@ async fn ks_a_12_a_helm_release() {
     let ks = Installation::new();
     let server = ks.serve(&["--listen", "127.0.0.1:0"]).await;
     let all = Spaces::of(&ks).await;
-    let labels = json!({"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/instance": "ledger"});
-    let clause = json!({"objectSelectors": [{"matchLabels": labels}]});
-    create(&all.wds, policy("ledger", &of(EDGE.0, EDGE.1), clause)).await;
-    let mut place = namespace("ledger");
-    place["metadata"]["labels"] = labels.clone();
-    create(&all.wds, place).await;
+    delivered(&all).await;
 
     // helm install: the release first, then the objects in Helm's order.
     create(&all.wds, release(1, "deployed")).await;
@@ -70,7 +79,7 @@ async fn ks_a_12_a_helm_release() {
         );
     }
 
-    let taken = json!({"metadata": {"labels": labels}});
+    let taken = json!({"metadata": {"labels": of_release()}});
     patch(&all.wds, SECRET, Some("ledger"), "sh.helm.release.v1.ledger.v1", taken.clone()).await;
     let releases = |names: &'static [&'static str]| all.arrive(&WECS, SECRET, "owner=helm", names);
     releases(&["ledger/sh.helm.release.v1.ledger.v1"]).await;
@@ -128,12 +137,7 @@ async fn ks_a_12_releases_are_labelled_where_that_is_asked_for() {
     let ks = Installation::new();
     ks.must(&["up", "--listen", "127.0.0.1:0"]).await;
     let all = Spaces::of(&ks).await;
-    let labels = json!({"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/instance": "ledger"});
-    let clause = json!({"objectSelectors": [{"matchLabels": labels}]});
-    create(&all.wds, policy("ledger", &of(EDGE.0, EDGE.1), clause)).await;
-    let mut place = namespace("ledger");
-    place["metadata"]["labels"] = labels.clone();
-    create(&all.wds, place).await;
+    delivered(&all).await;
     create(&all.wds, release(1, "deployed")).await;
     create(&all.wds, released(config_map("ledger", "settings", "1"))).await;
     all.arrive(&WECS, ("v1", "ConfigMap"), HELM, &["ledger/settings"]).await;
