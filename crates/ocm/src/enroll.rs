@@ -220,18 +220,11 @@ impl Member {
 
 /// Creates a namespace unless it is there.
 async fn ensure_namespace(rest: &Rest, name: &str) -> Result<(), kube::Error> {
-    let gvr = Gvr::new("", "v1", "namespaces");
-    if rest.find::<Lean<ManagedCluster>>(&gvr, "", name).await?.is_some() {
-        return Ok(());
-    }
     let mut body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     if name == OCM_ADDON_NAMESPACE {
         body["metadata"]["labels"] = json!({"addon.open-cluster-management.io/namespace": "true"});
     }
-    match rest.create::<Lean<ManagedCluster>>(&gvr, "", body.to_string().into_bytes()).await {
-        Err(error) if is_conflict(&error) => Ok(()),
-        other => other.map(|_| ()),
-    }
+    rest.ensure(&Gvr::new("", "v1", "namespaces"), "", name, &body).await.map(drop)
 }
 
 fn managed_clusters() -> Gvr {

@@ -311,10 +311,7 @@ fn registration_in_cluster_rules() -> Value {
 pub async fn create_missing(rest: &Rest, objects: &[Value]) -> Result<(), kube::Error> {
     for object in objects {
         let at = Place::of(object);
-        match rest.create::<Value>(&at.gvr, at.namespace, object.to_string().into_bytes()).await {
-            Err(error) if is_conflict(&error) => {}
-            other => drop(other?),
-        }
+        rest.create_missing(&at.gvr, at.namespace, object).await?;
     }
     Ok(())
 }

@@ -242,20 +242,13 @@ async fn define(rest: &Rest, objects: &[(&str, &str, Value)]) -> Result<(), kube
     for (namespace, plural, object) in objects {
         if !namespace.is_empty() {
             let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-            make(rest, &Gvr::new("", "v1", "namespaces"), "", &body).await?;
+            rest.create_missing(&Gvr::new("", "v1", "namespaces"), "", &body).await?;
         }
         let version = object["apiVersion"].as_str().unwrap_or_default();
         let (group, version) = version.split_once('/').unwrap_or(("", version));
-        make(rest, &Gvr::new(group, version, plural), namespace, object).await?;
+        rest.create_missing(&Gvr::new(group, version, plural), namespace, object).await?;
     }
     Ok(())
-}
-
-async fn make(rest: &Rest, gvr: &Gvr, namespace: &str, object: &Value) -> Result<(), kube::Error> {
-    match rest.create::<Value>(gvr, namespace, object.to_string().into_bytes()).await {
-        Err(error) if is_conflict(&error) => Ok(()),
-        other => other.map(drop),
-    }
 }
 
 impl Stores {

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use super::{
     Manager, addons, config, decisions,
     framework::inherited,
-    identity, install, make, name_of, namespace_of,
+    identity, install, name_of, namespace_of,
     placement::{self, Offer, page_name, page_number, pages},
     placements,
 };
@@ -124,7 +124,7 @@ impl Manager {
                     "ownerReferences": [{"apiVersion": format!("{CLUSTER_GROUP}/v1beta1"), "kind": "Placement",
                         "name": name_of(placement), "uid": placement.metadata.uid,
                         "controller": true, "blockOwnerDeletion": true}]}});
-            make(&self.rest, &decisions(), namespace, &body).await?;
+            self.rest.create_missing(&decisions(), namespace, &body).await?;
         }
         let list: Vec<Value> =
             page.iter().map(|cluster| json!({"clusterName": cluster, "reason": ""})).collect();
@@ -229,13 +229,13 @@ impl Manager {
             "metadata": {"name": name_of(owner), "namespace": name_of(cluster), "annotations": annotations,
                 "ownerReferences": [owner_reference(owner)]},
             "spec": {}});
-        match make(&self.rest, &addons(), name_of(cluster), &body).await {
+        match self.rest.create_missing(&addons(), name_of(cluster), &body).await {
             // The mailbox is about to go, or not there yet: its cluster's next event brings us back.
             Err(error) if is_not_found(&error) || runtime::rest::code_of(&error) == 403 => {
                 tracing::debug!(%error, cluster = name_of(cluster), "no mailbox for the add-on");
                 Ok(())
             }
-            other => other,
+            other => other.map(drop),
         }
     }
 

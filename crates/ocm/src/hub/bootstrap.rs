@@ -8,7 +8,7 @@ use kube::core::{
     params::{Patch, PatchParams},
     request::Request,
 };
-use runtime::rest::{Gvr, Rest, is_conflict};
+use runtime::rest::{Gvr, Rest};
 use serde_json::{Value, json};
 
 use crate::rbac::{self, binding, role, rule, subject};
@@ -54,18 +54,11 @@ pub fn rights() -> Vec<Value> {
 pub async fn prepare(hub: &Rest) -> Result<(), kube::Error> {
     for name in [OCM_NAMESPACE, OCM_HUB_NAMESPACE] {
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        create(hub, &Gvr::new("", "v1", "namespaces"), "", &body).await?;
+        hub.create_missing(&Gvr::new("", "v1", "namespaces"), "", &body).await?;
     }
     let body = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": OCM_NAMESPACE}});
-    create(hub, &Gvr::new("", "v1", "serviceaccounts"), OCM_NAMESPACE, &body).await?;
+    hub.create_missing(&Gvr::new("", "v1", "serviceaccounts"), OCM_NAMESPACE, &body).await?;
     rbac::reconcile(hub, &rights()).await
-}
-
-async fn create(hub: &Rest, gvr: &Gvr, namespace: &str, body: &Value) -> Result<(), kube::Error> {
-    match hub.create::<Value>(gvr, namespace, body.to_string().into_bytes()).await {
-        Err(error) if is_conflict(&error) => Ok(()),
-        other => other.map(drop),
-    }
 }
 
 /// The Secret of a bootstrap token that is good for `ttl` from `now`. `secret` is 16 lower-case letters and digits.

@@ -10,10 +10,7 @@ use apis::{
     },
 };
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
-use runtime::{
-    Next,
-    rest::{Gvr, is_conflict},
-};
+use runtime::{Next, rest::Gvr};
 use serde_json::{Value, json};
 
 use super::{
@@ -63,10 +60,7 @@ impl Hub {
             "metadata": {"name": CLUSTER_LEASE, "namespace": cluster, "labels": {CLUSTER_NAME_LABEL: cluster}},
             "spec": {"holderIdentity": CLUSTER_LEASE, "renewTime": micro(self.now())}});
         let gvr = Gvr::new("coordination.k8s.io", "v1", "leases");
-        match self.rest.create::<Value>(&gvr, cluster, body.to_string().into_bytes()).await {
-            Err(error) if is_conflict(&error) => Ok(()),
-            other => other.map(drop),
-        }
+        self.rest.create_missing(&gvr, cluster, &body).await.map(drop)
     }
 
     /// An event for whoever looks at the mailbox; its loss loses nothing.

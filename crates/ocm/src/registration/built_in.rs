@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use runtime::{
     backoff::jittered,
-    rest::{Gvr, Rest, is_conflict},
+    rest::{Gvr, Rest},
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -140,8 +140,5 @@ async fn renew(cluster: &Rest, namespace: &str, name: &str) -> Result<(), kube::
     }
     let body = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": name, "namespace": namespace}, "spec": spec});
-    match cluster.create::<Value>(&gvr, namespace, body.to_string().into_bytes()).await {
-        Err(error) if is_conflict(&error) => Ok(()),
-        other => other.map(drop),
-    }
+    cluster.create_missing(&gvr, namespace, &body).await.map(drop)
 }
