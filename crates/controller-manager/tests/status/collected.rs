@@ -307,7 +307,10 @@ async fn ks_199_bad_expressions_stop_nobody() {
     let path = path_of(&tide, &web);
     let it = scene.wds.until(&path, |it| first(it, "n") == json!([number("2")])).await;
     let error = &result(&it, "runaway")["rowErrors"][0];
-    assert_eq!(error["error"], json!("operation cancelled: actual cost limit exceeded"));
+    assert_eq!(
+        error["error"],
+        json!("failed to evaluate expression: operation cancelled: actual cost limit exceeded")
+    );
     assert!(result(&it, "missing")["rowErrors"][0]["error"].as_str().unwrap().contains("no such key"));
     assert!(result(&it, "odd").is_null());
     let faulty = |it: &Value| it["status"]["errors"].as_array().is_some_and(|all| all.len() == 1);
