@@ -174,16 +174,16 @@ impl<'a> BindingEntry<'a> {
     }
 }
 
+/// Between a clause and its entry; both have all fields in common but perhaps the namespace.
 macro_rules! entries {
-    ($($clause:ident: $namespace:expr),+) => {$(
+    ($clause:ident $(, $namespace:ident)?) => {
         impl<'a> From<&'a $clause> for BindingEntry<'a> {
             fn from(clause: &'a $clause) -> Self {
-                let namespace: fn(&$clause) -> &str = $namespace;
                 Self {
                     group: &clause.group,
                     version: &clause.version,
                     resource: &clause.resource,
-                    namespace: namespace(clause),
+                    namespace: entries!(@ clause $($namespace)?),
                     name: &clause.name,
                     resource_version: &clause.resource_version,
                     create_only: clause.create_only,
@@ -193,38 +193,37 @@ macro_rules! entries {
                 }
             }
         }
-    )+};
+
+        impl From<&BindingEntry<'_>> for $clause {
+            fn from(entry: &BindingEntry<'_>) -> Self {
+                Self {
+                    group: entry.group.to_owned(),
+                    version: entry.version.to_owned(),
+                    resource: entry.resource.to_owned(),
+                    $($namespace: entry.$namespace.to_owned(),)?
+                    name: entry.name.to_owned(),
+                    resource_version: entry.resource_version.to_owned(),
+                    create_only: entry.create_only,
+                    status_collectors: entry.status_collectors.to_vec(),
+                    want_singleton_reported_state: entry.want_singleton_reported_state,
+                    want_multi_wec_reported_state: entry.want_multi_wec_reported_state,
+                }
+            }
+        }
+    };
+    (@ $clause:ident) => { "" };
+    (@ $clause:ident $namespace:ident) => { &$clause.$namespace };
 }
-entries!(ClusterScopeDownsyncClause: |_| "", NamespaceScopeDownsyncClause: |clause| &clause.namespace);
+entries!(ClusterScopeDownsyncClause);
+entries!(NamespaceScopeDownsyncClause, namespace);
 
 impl DownsyncObjectClauses {
     /// Puts an entry into the list that it belongs to.
     pub fn push(&mut self, entry: &BindingEntry<'_>) {
         if entry.namespace.is_empty() {
-            self.cluster_scope.push(ClusterScopeDownsyncClause {
-                group: entry.group.to_owned(),
-                version: entry.version.to_owned(),
-                resource: entry.resource.to_owned(),
-                name: entry.name.to_owned(),
-                resource_version: entry.resource_version.to_owned(),
-                create_only: entry.create_only,
-                status_collectors: entry.status_collectors.to_vec(),
-                want_singleton_reported_state: entry.want_singleton_reported_state,
-                want_multi_wec_reported_state: entry.want_multi_wec_reported_state,
-            });
+            self.cluster_scope.push(entry.into());
         } else {
-            self.namespace_scope.push(NamespaceScopeDownsyncClause {
-                group: entry.group.to_owned(),
-                version: entry.version.to_owned(),
-                resource: entry.resource.to_owned(),
-                namespace: entry.namespace.to_owned(),
-                name: entry.name.to_owned(),
-                resource_version: entry.resource_version.to_owned(),
-                create_only: entry.create_only,
-                status_collectors: entry.status_collectors.to_vec(),
-                want_singleton_reported_state: entry.want_singleton_reported_state,
-                want_multi_wec_reported_state: entry.want_multi_wec_reported_state,
-            });
+            self.namespace_scope.push(entry.into());
         }
     }
 }
