@@ -38,6 +38,7 @@ use super::{
     pass::{PENDING, REFUSED},
     records::{Meta, Write},
     removal::{self, Fate, Heir, Remains},
+    report::StatusPatch,
     rules::{self, Target},
 };
 
@@ -51,13 +52,7 @@ enum Left {
     Refused(String),
 }
 
-/// A merge patch of what an AppliedManifestWork lists.
-#[derive(Serialize)]
-struct ListPatch<'a> {
-    metadata: Preconditions,
-    status: List<'a>,
-}
-
+/// What an AppliedManifestWork lists.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct List<'a> {
@@ -127,7 +122,7 @@ impl Agent {
         removal::sort(&mut list);
         let name = applied.metadata.name.clone().unwrap_or_default();
         let of = Preconditions { uid: applied.metadata.uid.clone(), resource_version: None };
-        let patch = ListPatch { metadata: of, status: List { applied_resources: &list } };
+        let patch = StatusPatch { metadata: of, status: List { applied_resources: &list } };
         let written = self.cluster.merge_status(&applied_manifest_works(), "", &name, &patch).await?;
         Ok(self.remember_applied(written))
     }

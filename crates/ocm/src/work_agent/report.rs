@@ -107,11 +107,11 @@ impl Agent {
     }
 }
 
-/// A merge patch of a work's status. Encoded as it is: a tree of thousands of conditions costs more than all else.
+/// A merge patch of a status. Encoded as it is: a tree of thousands of conditions costs more than all else.
 #[derive(Serialize)]
-struct StatusPatch<'a> {
-    metadata: Preconditions,
-    status: &'a Change<'a>,
+pub(super) struct StatusPatch<S> {
+    pub(super) metadata: Preconditions,
+    pub(super) status: S,
 }
 
 /// The part of the status that differs; lists go as a whole.
