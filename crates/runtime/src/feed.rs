@@ -109,7 +109,7 @@ impl Source {
 /// that can't be read as `T` nothing is told until it can, or until it is gone. How lists and watches go on is in `follow`.
 pub async fn follow<T, F>(client: &Client, source: &Source, stop: &CancellationToken, on: F)
 where
-    T: DeserializeOwned + Clone + Keyed + Send,
+    T: DeserializeOwned + Keyed + Send,
     F: FnMut(Change<T>) + Send,
 {
     let some = |selector: &String| (!selector.is_empty()).then(|| selector.clone());
@@ -133,7 +133,7 @@ struct Keys<T, F> {
 
 impl<T, F> Sink for Keys<T, F>
 where
-    T: DeserializeOwned + Clone + Keyed + Send,
+    T: DeserializeOwned + Keyed + Send,
     F: FnMut(Change<T>) + Send,
 {
     type Item = T;

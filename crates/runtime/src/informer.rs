@@ -195,7 +195,6 @@ pub async fn run<T: Watched>(
 }
 
 /// An object as it arrives.
-#[derive(Clone)]
 struct Arrived<T>(T);
 
 impl<'de, T: Watched> Deserialize<'de> for Arrived<T> {
