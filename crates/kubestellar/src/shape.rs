@@ -86,6 +86,11 @@ pub(crate) struct Shape {
     pub(crate) wds: Vec<Wds>,
     pub(crate) clusters: Vec<Cluster>,
     pub(crate) listen: SocketAddr,
+    /// Where the installation listened when it first served. Agents of embedded clusters name what they own after this
+    /// address of their hub (OCM-015), wherever it listens now: under another name they would own it a second time,
+    /// and the first ownership would outlive the work.
+    #[serde(default)]
+    pub(crate) first_listen: Option<SocketAddr>,
     pub(crate) simulate_workloads: bool,
     /// Metacontroller runs in every WDS.
     #[serde(default)]
@@ -147,6 +152,8 @@ impl Shape {
             })?;
             found.labels.extend(labels.clone());
         }
+        // One of an earlier version: what its agents own is named after where it listened last.
+        shape.first_listen = shape.first_listen.or(known.map(|known| known.listen));
         shape.listen = wish.listen.unwrap_or(shape.listen);
         shape.simulate_workloads = wish.simulate_workloads.unwrap_or(shape.simulate_workloads);
         shape.metacontroller |= wish.metacontroller.unwrap_or_default();
@@ -162,6 +169,17 @@ impl Shape {
         its.chain(wds).chain(self.clusters.iter().map(|c| (&c.name, "wec"))).collect()
     }
 
+    /// It listens at this address now.
+    pub(crate) fn listens(&mut self, address: SocketAddr) {
+        self.listen = address;
+        self.first_listen.get_or_insert(address);
+    }
+
+    /// URL by which agents of embedded clusters know an ITS, the same wherever the installation listens.
+    pub(crate) fn lasting_url(&self, its: &SpaceName) -> String {
+        space_url(self.first_listen.unwrap_or(self.listen), its.as_str())
+    }
+
     fn bare(id: &str) -> Self {
         Self {
             installation: id.to_owned(),
@@ -169,6 +187,7 @@ impl Shape {
             wds: vec![],
             clusters: vec![],
             listen: DEFAULT_LISTEN,
+            first_listen: None,
             simulate_workloads: true,
             metacontroller: false,
             label_helm_releases: false,
@@ -223,6 +242,11 @@ impl Shape {
             None => Ok(()),
         }
     }
+}
+
+/// URL of a space of an installation that listens at `address`.
+pub(crate) fn space_url(address: SocketAddr, space: &str) -> String {
+    format!("https://{address}/spaces/{space}")
 }
 
 fn add_all(names: &mut Vec<SpaceName>, more: &[SpaceName]) {
@@ -282,6 +306,27 @@ mod tests {
         fields.retain(|key, _| key != "metacontroller" && key != "label_helm_releases");
         let old: Shape = serde_json::from_value(old).unwrap();
         assert!(!old.metacontroller && !old.label_helm_releases);
+    }
+
+    /// OCM-015: agents know their hub by the address it had first, whatever it is asked to listen at later; a shape of an
+    /// earlier version tells where it listened last.
+    #[test]
+    fn ocm_015_the_lasting_url_outlives_a_change_of_address() {
+        let its: SpaceName = "its1".parse().unwrap();
+        let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+        let mut shape = Shape::fulfil(None, &Wish::default(), "id").unwrap();
+        shape.listens(at(4001));
+        assert_eq!(shape.lasting_url(&its), "https://127.0.0.1:4001/spaces/its1");
+        let elsewhere = Wish { listen: Some(at(4002)), ..Wish::default() };
+        let mut moved = Shape::fulfil(Some(&shape), &elsewhere, "id").unwrap();
+        moved.listens(at(4002));
+        assert_eq!(moved.lasting_url(&its), "https://127.0.0.1:4001/spaces/its1");
+        let mut old = serde_json::to_value(&moved).unwrap();
+        old.as_object_mut().unwrap().remove("first_listen");
+        let old: Shape = serde_json::from_value(old).unwrap();
+        let upgraded =
+            Shape::fulfil(Some(&old), &Wish { listen: Some(at(4003)), ..Wish::default() }, "id").unwrap();
+        assert_eq!(upgraded.lasting_url(&its), "https://127.0.0.1:4002/spaces/its1");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::datadir::{DataDir, write_atomically};
 use crate::exit::{Exit, Failure, OrFail};
 use crate::kubeconfig::{Entry, Kubeconfig};
-use crate::shape::{Cluster, Shape, SpaceName};
+use crate::shape::{Cluster, Shape, SpaceName, space_url};
 
 use super::control_socket::{Ask, ControlSocket};
 use super::overview::Overview;
@@ -55,7 +55,7 @@ pub(crate) async fn run(
     let begun = Instant::now();
     let listener = bind(&shape).await?;
     let mut shape = shape;
-    shape.listen = listener.address();
+    shape.listens(listener.address());
     shape.save(data)?;
     let engine = open(data).await?;
     let serving = pki::serving(data.path(), &[], SystemTime::now()).or_fail("preparing the certificates")?;
@@ -255,7 +255,8 @@ impl Installation {
         }
         wait_ready(&self.components, ready).await?;
         report.step("controllers and agents are ready", begun.elapsed());
-        self.shape = wanted;
+        // Where it listened first is the server's to say.
+        self.shape = Shape { first_listen: self.shape.first_listen, ..wanted };
         self.shape.save(&self.data)
     }
 
@@ -275,7 +276,7 @@ impl Installation {
                 let config = SpaceConfig {
                     name: &name,
                     data: data.path(),
-                    url: format!("https://{address}/spaces/{name}"),
+                    url: space_url(address, &name),
                     advertise: address.to_string(),
                 };
                 let started = Space::start_with(&engine, config, admission::of_role(role)).await;

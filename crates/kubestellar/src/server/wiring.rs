@@ -278,10 +278,12 @@ fn execution_cluster(
     });
     let enrolled = running.components().start("enrolment", &name, run);
 
+    let known_as = running.running().lasting_url(&cluster.its);
     let connection = Connection::default();
     let joined = watch::Sender::new(false);
     let (hub, spoke, of, first) = (its.clone(), wec.clone(), name.clone(), gate.clone());
     let (to_hub, has_joined, ca) = (connection.clone(), joined.clone(), running.ca_pem().to_owned());
+    let hub_url = known_as.clone();
     let run: Run = Box::new(move |stop, ready| {
         let asking = Identity::component(&format!("{VOUCHED}{of}"), &[ocm::hub::bootstrap::GROUP]);
         let bootstrap = hub.client(&asking);
@@ -300,6 +302,7 @@ fn execution_cluster(
             joined: has_joined.clone(),
             built_in: built_in.clone(),
             ready,
+            hub_url: hub_url.clone(),
             ..registration::Config::new(registration::Endpoint::new(hub.url(), &ca))
         };
         let first = first.clone();
@@ -314,13 +317,13 @@ fn execution_cluster(
     ready.push((format!("registration agent of {name}"), registered));
     ready.push((format!("enrolment of {name}"), enrolled.clone()));
 
-    let (hub, spoke, of, first) = (its.clone(), wec.clone(), name.clone(), gate.clone());
+    let (spoke, of, first) = (wec.clone(), name.clone(), gate.clone());
     let known = enrolled.clone();
     let run: Run = Box::new(move |stop, ready| {
         let (hub_client, mut joined) = (connection.client(), joined.subscribe());
         let client = spoke.client_ahead(&rbac::enrolled(&Subject::work_agent_account()));
         let config =
-            ocm::work_agent::Config { ready: ready.clone(), ..ocm::work_agent::Config::new(&of, hub.url()) };
+            ocm::work_agent::Config { ready: ready.clone(), ..ocm::work_agent::Config::new(&of, &known_as) };
         let (first, known) = (first.clone(), known.clone());
         Box::pin(async move {
             let ready_to_go = async {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{DynamicObject, WatchParams};
+use kube::api::{DeleteParams, DynamicObject, WatchParams};
 use kube::core::WatchEvent;
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -32,8 +32,10 @@ async fn traces(ks: &Installation) -> Traces {
     all
 }
 
+const POLICY: (&str, &str) = ("control.kubestellar.io/v1alpha1", "BindingPolicy");
+
 const TRACES: [(&str, &str, &str); 16] = [
-    ("wds1", "control.kubestellar.io/v1alpha1", "BindingPolicy"),
+    ("wds1", POLICY.0, POLICY.1),
     ("wds1", "control.kubestellar.io/v1alpha1", "Binding"),
     ("wds1", "v1", "ConfigMap"),
     ("wds1", "apps/v1", "Deployment"),
@@ -51,8 +53,9 @@ const TRACES: [(&str, &str, &str); 16] = [
     ("cluster2", "work.open-cluster-management.io/v1", "AppliedManifestWork"),
 ];
 
-/// Design "restart of any component: nothing deleted, nothing rewritten", SP-042: after a stop, and after a
-/// kill -9, all that was delivered, and all on the way there, has the same UIDs and resourceVersions.
+/// Design "restart of any component: nothing deleted, nothing rewritten", SP-042: after a stop, after a kill -9, and after
+/// a move to another port, all that was delivered, and all on the way there, has the same UIDs and resourceVersions.
+/// OCM-015, OCM-095: what was delivered before the moves goes with its policy.
 #[tokio::test(flavor = "multi_thread")]
 async fn sp_042_restart_rewrites_nothing() {
     let ks = Installation::new();
@@ -66,18 +69,19 @@ async fn sp_042_restart_rewrites_nothing() {
         create(&wds, config_map("tide", &format!("settings-{n}"), "one")).await;
     }
     create(&wds, deployment("tide", "web")).await;
-    for kill in [false, true] {
-        let how = if kill { "a kill" } else { "a stop" };
+    let (same, other): (&[&str], &[&str]) = (&[], &["--listen", "127.0.0.1:0"]);
+    for (how, listen) in [("a stop", same), ("a kill", same), ("a move", other), ("a kill and a move", other)]
+    {
         for cluster in ["cluster1", "cluster2"] {
             settled(&ks, cluster, &format!("the delivery to {cluster} before {how}")).await;
         }
         let before = quiet(&ks, &format!("before-{}", how.replace(' ', "-"))).await;
-        if kill {
+        if how.contains("kill") {
             server.kill().await;
         } else {
             server.stop().await;
         }
-        server = ks.serve(&[]).await;
+        server = ks.serve(listen).await;
         // Something new goes all the way: whatever wanted to be done about the old had its turn.
         probe(&ks, &format!("after-{}", how.replace(' ', "-"))).await;
         let after = traces(&ks).await;
@@ -89,6 +93,16 @@ async fn sp_042_restart_rewrites_nothing() {
         };
         let (was, is) = (differs(&before, &after), differs(&after, &before));
         assert!(was.is_empty() && is.is_empty(), "{how} changed\n{was:#?}\nto\n{is:#?}");
+    }
+    let policies = dynamic(&ks.client("wds1").await, POLICY.0, POLICY.1, None);
+    policies.delete("tide", &DeleteParams::default()).await.expect("the policy goes");
+    for cluster in ["cluster1", "cluster2"] {
+        let cluster = ks.client(cluster).await;
+        for (version, kind) in [("v1", "ConfigMap"), ("apps/v1", "Deployment")] {
+            let all = dynamic(&cluster, version, kind, Some("tide"));
+            let left = |name: &String| name.starts_with("tide/settings-") || name.ends_with("/web");
+            until(&all, "what the policy sent goes", |all| !all.keys().any(left)).await;
+        }
     }
     server.stop().await;
 }

@@ -102,6 +102,9 @@ pub struct Config {
     pub agent_name: Option<String>,
     /// How to reach the hub.
     pub endpoint: Endpoint,
+    /// URL of the hub whose hash marks what is the hub's in the cluster (OCM-056): where it is reached, unless it is
+    /// known by another.
+    pub hub_url: String,
     /// Makes clients from certificates.
     pub connect: Connect,
     /// Addresses of the cluster's API server (`--spoke-external-server-urls`).
@@ -144,6 +147,7 @@ impl Config {
             cluster_name: None,
             agent_name: None,
             connect: over_tls(endpoint.clone()),
+            hub_url: endpoint.server().to_owned(),
             endpoint,
             external_urls: Vec::new(),
             annotations: BTreeMap::new(),

@@ -68,7 +68,7 @@ impl Agent {
         if asked.is_empty() && *self.no_namespaces.lock() {
             return Ok(None);
         }
-        let label = label(self.config.endpoint.server());
+        let label = label(&self.config.hub_url);
         let marked = match marked(&self.cluster, &label).await {
             Ok(marked) => marked,
             // Nothing is asked for, and nothing was, as far as anyone can see.

@@ -16,7 +16,7 @@ use apis::{
     constants::{MANIFEST_WORK_FINALIZER, WORK_GROUP},
     ocm::{
         AppliedManifestWork, ManifestWork,
-        work::{AppliedResource, ManifestWorkStatus},
+        work::{AppliedManifestWorkSpec, AppliedResource, ManifestWorkStatus},
     },
 };
 use kube::Client;
@@ -52,7 +52,8 @@ use super::{
 pub struct Config {
     /// Name of the managed cluster, that is, of the mailbox namespace.
     pub cluster_name: String,
-    /// URL of the hub exactly as in the agent's kubeconfig; its hash names AppliedManifestWorks (OCM-071).
+    /// URL of the hub exactly as in the agent's kubeconfig; its hash names AppliedManifestWorks (OCM-071). Whoever moves a
+    /// hub gives the URL that it had: under another name everything would be owned a second time.
     pub hub_url: String,
     /// `--agent-id`; the hub's hash when empty.
     pub agent_id: String,
@@ -324,7 +325,7 @@ impl Agent {
         let name = applied.metadata.name.clone().unwrap_or_default();
         let deleting = applied.metadata.deletion_timestamp.is_some();
         let of_this_hub = self.is_of_this_hub(&applied);
-        let ours = applied.spec.agent_id == self.config.agent_id;
+        let ours = self.is_own(&applied.spec);
         let work = applied.spec.manifest_work_name.clone();
         let known = {
             let mut all = self.applied.lock();
@@ -482,6 +483,11 @@ impl Agent {
         self.applied.lock().get(&self.applied_name(name)).cloned()
     }
 
+    /// Whether this agent made it, or one of this hub that had no name of its own (OCM-071).
+    pub(crate) fn is_own(&self, spec: &AppliedManifestWorkSpec) -> bool {
+        spec.agent_id == self.config.agent_id || spec.hub_hash == self.hash && spec.agent_id == self.hash
+    }
+
     pub(crate) fn applied_name(&self, name: &str) -> String {
         format!("{}-{name}", self.hash)
     }
@@ -570,6 +576,33 @@ mod tests {
         agent.note_work(work("a", complete));
         for _ in 0..2 {
             assert_eq!(agent.handle("w").await.unwrap(), Next::OnChange);
+        }
+    }
+
+    /// OCM-071, OCM-096: an agent that got a name of its own goes on with what it made of this hub's works without one, and
+    /// leaves alone what is of others.
+    #[tokio::test]
+    async fn ocm_071_whose_an_applied_work_is() {
+        let nowhere = Connection::default().client();
+        let named = |id: &str| {
+            let config = Config { agent_id: id.into(), ..Config::new("c1", "https://hub") };
+            Agent::new(&nowhere, &nowhere, config, CancellationToken::new())
+        };
+        let (this, other) = (hub_hash("https://hub"), hub_hash("https://other"));
+        for (hub, agent, own) in [
+            (&this, "ship", true),
+            (&other, "ship", true),
+            (&this, this.as_str(), true),
+            (&other, other.as_str(), false),
+            (&other, this.as_str(), false),
+            (&this, "boat", false),
+        ] {
+            let spec = AppliedManifestWorkSpec {
+                hub_hash: hub.clone(),
+                manifest_work_name: "w".into(),
+                agent_id: agent.into(),
+            };
+            assert_eq!(named("ship").is_own(&spec), own, "{hub} {agent}");
         }
     }
 

@@ -354,7 +354,7 @@ impl Agent {
         work: &str,
         applied: &AppliedManifestWork,
     ) -> Result<Option<Remains>, Error> {
-        if applied.spec.agent_id != self.config.agent_id {
+        if !self.is_own(&applied.spec) {
             return Ok(Some(Remains { going: listed(applied).to_vec(), ..Remains::default() }));
         }
         let uid = applied.metadata.uid.clone().unwrap_or_default();

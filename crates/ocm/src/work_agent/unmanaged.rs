@@ -46,7 +46,7 @@ impl Agent {
 
     /// One that no work of the hub stands behind: removed after the grace period, or as somebody deleted it.
     async fn clear_up(&self, work: &str, applied: &AppliedManifestWork) -> Result<Next, Error> {
-        if applied.spec.agent_id != self.config.agent_id {
+        if !self.is_own(&applied.spec) {
             return Ok(Next::OnChange);
         }
         if applied.metadata.deletion_timestamp.is_some() {

@@ -334,13 +334,15 @@ pub(crate) async fn agent(
     let names = registration::resolve(&spoke, &config).await.or_fail("finding out the cluster's name")?;
     let config = registration::Config {
         cluster_name: Some(names.cluster.clone()),
-        agent_name: Some(names.agent),
+        agent_name: Some(names.agent.clone()),
         built_in: vec![status.clone()],
         ..config
     };
     let (mut accepted, hub) = (config.accepted.subscribe(), (work.hub)(config.connection.client()));
     let (working, configure) = (work.cluster, work.configure);
-    let work = configure(work_agent::Config::new(&names.cluster, config.endpoint.server()));
+    let work = work_agent::Config::new(&names.cluster, config.endpoint.server());
+    // A hub that moved finds the agent by its name, which is kept: what it had from the old address is let go (OCM-096).
+    let work = configure(work_agent::Config { agent_id: names.agent, ..work });
     let stop = stop.child_token();
     let (reporting, until) = (spoke.clone(), stop.clone());
     let (registering, token) = (stop.clone(), stop.clone());
