@@ -13,6 +13,15 @@ pub const DEPTH_MAX: usize = 120;
 /// More duplicates than these are not told.
 const MAX_DUPLICATES: usize = 100;
 
+/// How many objects and lists are within each other in a value; none in a scalar.
+pub fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
 /// Broken JSON; the text is Go's (`unexpected end of JSON input`).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]

@@ -7,6 +7,7 @@ use std::{
 };
 
 use apis::control::generation_key;
+use machinery::json::depth;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -56,7 +57,33 @@ impl fmt::Display for Identity {
     }
 }
 
+/// What is known of the object in the WDS that a content was made of.
+#[derive(Clone, Debug, Default)]
+pub struct Original {
+    /// Plural resource name, lower case.
+    pub resource: String,
+    /// UID; names the envelope when each object has its own (KS-098).
+    pub uid: String,
+    /// resourceVersion at the time of reading.
+    pub resource_version: String,
+    /// Generation at the time of reading, 0 if its kind counts none.
+    pub generation: i64,
+}
+
 impl Content {
+    /// Encodes an object as it is to be delivered; none if it has no name or kind. O(its size).
+    pub fn new(object: &Value, original: Original) -> Option<Self> {
+        Some(Self {
+            identity: Arc::new(Identity::of(object)?),
+            original,
+            depth: depth(object),
+            json: object.to_string().into(),
+            digest: digest(object),
+            templated: None,
+            quoted: OnceLock::new(),
+        })
+    }
+
     /// Bytes of the JSON inside a JSON string. Counted once, and only if somebody asks.
     pub fn quoted_length(&self) -> usize {
         *self.quoted.get_or_init(|| quoted_length(&self.json))
@@ -64,18 +91,7 @@ impl Content {
 
     /// This content as it is in one destination: `object` is what expansion made of it.
     pub fn customised(&self, object: &Value) -> Option<Self> {
-        let identity = Identity::of(object).filter(|identity| !identity.name.is_empty())?;
-        Some(Self {
-            identity: Arc::new(identity),
-            resource: self.resource.clone(),
-            uid: self.uid.clone(),
-            resource_version: self.resource_version.clone(),
-            generation: self.generation,
-            json: object.to_string().into(),
-            digest: digest(object),
-            templated: None,
-            quoted: OnceLock::new(),
-        })
+        Self::new(object, self.original.clone()).filter(|content| !content.identity.name.is_empty())
     }
 }
 
@@ -95,16 +111,12 @@ pub(crate) fn quoted_length(text: &str) -> usize {
 pub struct Content {
     /// Who it is.
     pub identity: Arc<Identity>,
-    /// Plural resource name, lower case.
-    pub resource: String,
-    /// UID of the original in the WDS; names the envelope when each object has its own (KS-098).
-    pub uid: String,
-    /// resourceVersion of the original at the time of reading.
-    pub resource_version: String,
-    /// Generation of the original at the time of reading, 0 if its kind counts none.
-    pub generation: i64,
+    /// What it was made of.
+    pub original: Original,
     /// The object as JSON.
     pub json: Arc<str>,
+    /// How many objects and lists are within each other in it.
+    pub depth: usize,
     /// Digest of the object.
     pub digest: Digest,
     /// The object's templates, when it wants customisation (KS-124).
@@ -128,11 +140,12 @@ const TOLD: usize = 200 * 1024;
 /// The generations of the objects of an envelope, as the annotation has them (OCM-139); none if there are none, or too many
 /// to be told.
 pub fn generations(members: &[Wrapee]) -> Option<String> {
-    let counted = members.iter().map(|member| &member.content).filter(|content| content.generation > 0);
+    let counted =
+        members.iter().map(|member| &member.content).filter(|content| content.original.generation > 0);
     let told: BTreeMap<String, i64> = counted
         .map(|content| {
             let Identity { group, kind, namespace, name } = &*content.identity;
-            (generation_key(group, kind, namespace, name), content.generation)
+            (generation_key(group, kind, namespace, name), content.original.generation)
         })
         .collect();
     let text = serde_json::to_string(&told).ok()?;
@@ -239,17 +252,8 @@ mod tests {
     fn ocm_139_generations_of_an_envelope() {
         let wrapee = |kind: &str, name: &str, generation: i64| {
             let object = serde_json::json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": "n"}});
-            let content = Content {
-                identity: Arc::new(Identity::of(&object).expect("complete")),
-                resource: String::new(),
-                uid: String::new(),
-                resource_version: String::new(),
-                generation,
-                json: "".into(),
-                digest: digest(&object),
-                templated: None,
-                quoted: OnceLock::new(),
-            };
+            let content =
+                Content::new(&object, Original { generation, ..Original::default() }).expect("complete");
             Wrapee { content: Arc::new(content), create_only: false }
         };
         let two = [wrapee("Deployment", "a", 3), wrapee("Plain", "b", 0)];

@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    sync::{Arc, OnceLock},
+    sync::Arc,
 };
 
 use apis::control::{BindingEntry, BindingSpec};
@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::{
     clean,
-    content::{self, Content, Identity, Wrapee},
+    content::{Content, Original, Wrapee},
     customize::{
         expand::Templated,
         transforms::{GroupResource, Instructions},
@@ -65,7 +65,7 @@ impl Held {
     /// What is known is the listed version or a later one (KS-089). Where the Binding lists an earlier version than it did,
     /// the WDS was restored from a backup, and what was later is no more.
     fn is_recent(&self, listed: &str) -> bool {
-        let known = self.content.resource_version.as_str();
+        let known = self.content.original.resource_version.as_str();
         known == listed || (older(listed, known) && !older(listed, &self.listed))
     }
 }
@@ -246,24 +246,18 @@ fn take(
 /// Cleans, transforms and encodes (KS-100 … KS-107); the object read is ours, nothing in the WDS changes.
 fn make(gvr: &Gvr, mut object: Value, rule: &Instructions) -> Option<Arc<Content>> {
     let text = |key: &str| object.get("metadata")?.get(key)?.as_str().map(str::to_owned);
-    let (uid, resource_version) =
-        (text("uid").unwrap_or_default(), text("resourceVersion").unwrap_or_default());
-    let generation = object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
+    let original = Original {
+        resource: gvr.plural.clone(),
+        uid: text("uid").unwrap_or_default(),
+        resource_version: text("resourceVersion").unwrap_or_default(),
+        generation: object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default(),
+    };
     clean::clean(&mut object);
     for path in rule {
         path.remove_from(&mut object);
     }
-    Some(Arc::new(Content {
-        identity: Arc::new(Identity::of(&object)?),
-        resource: gvr.plural.clone(),
-        uid,
-        resource_version,
-        generation,
-        json: object.to_string().into(),
-        digest: content::digest(&object),
-        templated: Templated::of(&object).map(Arc::new),
-        quoted: OnceLock::new(),
-    }))
+    let content = Content::new(&object, original)?;
+    Some(Arc::new(Content { templated: Templated::of(&object).map(Arc::new), ..content }))
 }
 
 #[cfg(test)]
@@ -289,7 +283,7 @@ mod tests {
             .to_string()
         );
         assert!(plain.templated.is_some());
-        assert_eq!((plain.uid.as_str(), plain.resource_version.as_str()), ("u", "7"));
+        assert_eq!((plain.original.uid.as_str(), plain.original.resource_version.as_str()), ("u", "7"));
         let annotation = r#"$.metadata.annotations["control.kubestellar.io/expand-templates"]"#;
         assert!(make(&gvr, object, &rule(&[annotation])).expect("complete").templated.is_none());
     }

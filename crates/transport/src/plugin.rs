@@ -55,6 +55,8 @@ pub trait Transport: Send + Sync + 'static {
     fn unwrap(&self, wrapped: &Value) -> Result<Unwrapped, UnwrapError>;
     /// Bytes of an envelope's payload that belong to no object (KS-145).
     fn base_size(&self) -> usize;
+    /// How many objects and lists are around each object in an envelope that is read.
+    fn nesting(&self) -> usize;
     /// Bytes that `wrapee` adds to an envelope beyond its own JSON (KS-145).
     fn extra_size(&self, wrapee: &Wrapee) -> usize;
 }
@@ -82,7 +84,7 @@ impl Ocm {
     fn config(wrapee: &Wrapee) -> Option<Value> {
         let content = &wrapee.content;
         wrapee.create_only.then(|| {
-            json!({"resourceIdentifier": {"group": content.identity.group, "resource": content.resource,
+            json!({"resourceIdentifier": {"group": content.identity.group, "resource": content.original.resource,
                     "namespace": content.identity.namespace, "name": content.identity.name},
                 "updateStrategy": {"type": "CreateOnly"}})
         })
@@ -176,6 +178,11 @@ impl Transport for Ocm {
         r#"{"manifestConfigs":[],"workload":{"manifests":[]}}"#.len()
     }
 
+    fn nesting(&self) -> usize {
+        // The ManifestWork, its spec, the workload, the list of manifests.
+        4
+    }
+
     fn extra_size(&self, wrapee: &Wrapee) -> usize {
         1 + Self::config(wrapee).map_or(0, |config| config.to_string().len() + 1)
     }
@@ -227,24 +234,17 @@ impl CloneWithoutManifests for serde_json::Map<String, Value> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::sync::OnceLock;
-
     use super::*;
-    use crate::content::Content;
+    use crate::content::{Content, Original};
 
     pub(super) fn wrapee(kind: &str, name: &str, create_only: bool) -> Wrapee {
         let object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "n"}});
-        let content = Content {
-            identity: Arc::new(Identity::of(&object).expect("complete")),
+        let original = Original {
             resource: format!("{}s", kind.to_lowercase()),
             uid: name.into(),
-            resource_version: "1".into(),
-            generation: 0,
-            json: object.to_string().into(),
-            digest: content::digest(&object),
-            templated: None,
-            quoted: OnceLock::new(),
+            ..Original::default()
         };
+        let content = Content::new(&object, original).expect("complete");
         Wrapee { content: Arc::new(content), create_only }
     }
 

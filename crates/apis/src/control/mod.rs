@@ -4,6 +4,7 @@ mod binding;
 mod binding_policy;
 mod combined_status;
 mod custom_transform;
+mod errors;
 mod status_collector;
 mod work_status;
 
@@ -17,6 +18,7 @@ pub use combined_status::{
     ValueType,
 };
 pub use custom_transform::{CustomTransform, CustomTransformSpec, CustomTransformStatus};
+pub use errors::bounded;
 pub use status_collector::{
     NamedAggregator, NamedExpression, StatusCollector, StatusCollectorSpec, StatusCollectorStatus,
 };

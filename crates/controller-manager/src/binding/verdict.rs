@@ -2,7 +2,7 @@
 
 use apis::{
     Condition, condition,
-    control::{BindingPolicyStatus, BindingStatus},
+    control::{BindingPolicyStatus, BindingStatus, bounded},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
@@ -34,7 +34,9 @@ pub(super) fn policy_status(
 ) -> BindingPolicyStatus {
     let mut errors = own_errors(world, policy);
     errors.extend(progress.failure.clone());
-    errors.extend(progress.status.errors.iter().cloned());
+    errors = bounded(errors);
+    // A transport may tell more than a status can hold.
+    errors.extend(bounded(progress.status.errors.clone()));
     let mut conditions = old.map(|old| old.conditions.clone()).unwrap_or_default();
     conditions.retain(|old| {
         let ours = [condition::SYNCED, condition::READY].contains(&old.type_.as_str());

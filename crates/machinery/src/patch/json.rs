@@ -3,8 +3,8 @@
 use json_patch::{PatchOperation, jsonptr::PointerBuf};
 use serde_json::Value;
 
-use super::{PatchError, depth};
-use crate::json::DEPTH_MAX;
+use super::PatchError;
+use crate::json::{DEPTH_MAX, depth};
 
 /// The most operations one patch may have.
 pub const JSON_OPERATIONS_MAX: usize = 10_000;

@@ -52,15 +52,6 @@ pub fn diff(from: &Value, to: &Value) -> Value {
     Value::Object(patch)
 }
 
-/// How deep a value is nested; a scalar has depth 0.
-fn depth(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
-        _ => 0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -11,6 +11,7 @@ use std::{
 use apis::control::Binding;
 use futures::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use machinery::json::DEPTH_MAX;
 
 use super::{
     Controller, Memory, SyncError,
@@ -115,7 +116,7 @@ impl Controller {
         } else {
             memory.expansions = Expansions::default();
             self.adaptation.lock().properties.set_sensitive(&origin.binding, BTreeSet::new());
-            let wrapees = self.without_oversized(wrapees, &mut HashSet::new(), errors);
+            let wrapees = self.without_unwrappable(wrapees, &mut HashSet::new(), errors);
             let placement = layout.as_ref().map(|layout| &layout.placement);
             (Shards::Same(self.shard(&names, wrapees, placement, there.values())), false)
         };
@@ -157,20 +158,29 @@ impl Controller {
         Ok(outcomes)
     }
 
-    /// KS-141; an object is reported once (KS-097).
-    fn without_oversized(
+    /// KS-141, and the same for what no envelope could hold and be read again; an object is reported once (KS-097).
+    fn without_unwrappable(
         &self,
         mut wrapees: Vec<Wrapee>,
         troubled: &mut HashSet<Arc<Identity>>,
         errors: &mut Vec<String>,
     ) -> Vec<Wrapee> {
-        let max = self.config.limits.max_size;
+        let max_size = self.config.limits.max_size;
+        let max_depth = DEPTH_MAX - self.config.transport.nesting();
         wrapees.retain(|wrapee| {
-            let (size, identity) = (wrapee.content.json.len(), &wrapee.content.identity);
-            if size > max && troubled.insert(identity.clone()) {
-                errors.push(format!("{identity}: size {size} exceeds the maximum {max}"));
+            let Content { identity, json, depth, .. } = &*wrapee.content;
+            let (size, depth) = (json.len(), *depth);
+            let problem = if size > max_size {
+                format!("{identity}: size {size} exceeds the maximum {max_size}")
+            } else if depth > max_depth {
+                format!("{identity}: nesting of {depth} levels exceeds the maximum {max_depth}")
+            } else {
+                return true;
+            };
+            if troubled.insert(identity.clone()) {
+                errors.push(problem);
             }
-            size <= max
+            false
         });
         wrapees
     }
@@ -213,7 +223,7 @@ impl Controller {
                     errors.extend(lines);
                 }
             }
-            let own = self.without_oversized(own, &mut oversized, errors);
+            let own = self.without_unwrappable(own, &mut oversized, errors);
             let shards = self.shard(names, own, None, there.get(*destination));
             each.insert((*destination).to_owned(), shards);
         }
@@ -243,7 +253,7 @@ impl Controller {
             .iter()
             .map(|w| Piece {
                 identity: w.content.identity.clone(),
-                uid: w.content.uid.clone(),
+                uid: w.content.original.uid.clone(),
                 size: w.content.json.len() + transport.extra_size(w),
             })
             .collect();

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use apis::{constants::BINDING_FINALIZER, control::Binding};
+use apis::{
+    constants::BINDING_FINALIZER,
+    control::{Binding, bounded},
+};
 use futures::{StreamExt, stream};
 use runtime::{
     failure::is_lasting,
@@ -200,7 +203,7 @@ impl Controller {
     ) -> Result<(), kube::Error> {
         let generation = binding.metadata.generation.unwrap_or_default();
         let uid = binding.metadata.uid.clone().unwrap_or_default();
-        let wanted = Reported { uid, generation, errors };
+        let wanted = Reported { uid, generation, errors: bounded(errors) };
         if memory.reported_for(binding) == Some(&wanted) {
             return Ok(());
         }

@@ -14,6 +14,8 @@ use std::{
     sync::Arc,
 };
 
+use apis::control::bounded;
+
 use super::path::Path;
 
 /// Group and lower-case plural.
@@ -189,8 +191,8 @@ pub struct Verdict {
 
 /// KS-115.
 pub fn verdict(spec: &Spec, sharing: &BTreeMap<&str, &Spec>) -> Verdict {
-    let errors =
-        spec.remove.iter().enumerate().filter_map(|(index, text)| parse_removal(index, text).err()).collect();
+    let faults = spec.remove.iter().enumerate().filter_map(|(index, text)| parse_removal(index, text).err());
+    let errors = bounded(faults.collect());
     let names = || sharing.keys().copied().collect::<Vec<_>>().join(", ");
     let warnings = (sharing.len() > 1).then(|| {
         format!(

@@ -20,7 +20,7 @@ const HEAD: &str = r#"{"apiVersion":"v1","kind":"List","items":["#;
 fn reference(wrapee: &Wrapee) -> Option<Value> {
     let content = &wrapee.content;
     wrapee.create_only.then(|| {
-        json!({"group": content.identity.group, "resource": content.resource,
+        json!({"group": content.identity.group, "resource": content.original.resource,
             "namespace": content.identity.namespace, "name": content.identity.name})
     })
 }
@@ -93,6 +93,11 @@ impl Transport for Bundle {
 
     fn base_size(&self) -> usize {
         json!({OBJECTS: format!("{HEAD}]}}"), CREATE_ONLY: "[]"}).to_string().len()
+    }
+
+    fn nesting(&self) -> usize {
+        // The List, and its items: in the ConfigMap they are one text.
+        2
     }
 
     fn extra_size(&self, wrapee: &Wrapee) -> usize {

@@ -126,3 +126,58 @@ async fn ks_088_what_may_not_be_read_is_told() {
     all.errors(|errors| *errors == told).await;
     all.end().await;
 }
+
+/// KS-141: what is nested so deeply that nobody could read an envelope with it is reported by its name, and the rest is
+/// delivered, up to the deepest that there is room for.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_141_an_object_that_is_nested_too_deeply_is_told() {
+    let all = Running::start().await;
+    for depth in [116, 117, 119] {
+        let data = (2..depth).fold(json!({}), |inner, _| json!({"a": inner}));
+        let revision = json!({"metadata": {"name": format!("deep-{depth}")}, "revision": 1, "data": data});
+        all.wds.post("/apis/apps/v1/namespaces/shop/controllerrevisions", revision).await;
+    }
+    all.map("plain", json!({}), json!({"k": "1"})).await;
+    let entry = |group: &str, resource: &str, name: &str| {
+        json!({"group": group, "version": "v1", "resource": resource, "namespace": "shop", "name": name,
+            "resourceVersion": "1"})
+    };
+    let deep = ["deep-116", "deep-117", "deep-119"].map(|name| entry("apps", "controllerrevisions", name));
+    let entries = [&deep[..], &[entry("", "configmaps", "plain")]].concat();
+    all.bind(&[], &["atlas"]).await;
+    all.wds.patch(&format!("{BINDINGS}/b"), json!({"spec": {"workload": {"namespaceScope": entries}}})).await;
+    let lines = all.errors(|errors| !errors.is_empty()).await;
+    let line = |depth: usize| {
+        format!(
+            "ControllerRevision.apps(shop/deep-{depth}): nesting of {depth} levels exceeds the maximum 116"
+        )
+    };
+    assert_eq!(lines, [line(117), line(119)]);
+    let work = "/apis/work.open-cluster-management.io/v1/namespaces/atlas/manifestworks/b-wds1-0";
+    let whole = |work: &Value| {
+        let manifests = work["spec"]["workload"]["manifests"].as_array();
+        manifests.is_some_and(|all| {
+            all.iter().filter_map(|it| it["metadata"]["name"].as_str()).eq(["deep-116", "plain"])
+        })
+    };
+    all.its.until(work, |it| it.is_some_and(whole)).await;
+    all.end().await;
+}
+
+/// KS-126: more errors than a status can hold are told as far as it can, and how many more there are.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_126_a_flood_of_errors_is_told() {
+    const TEXTS: usize = 20_000;
+    let all = Running::start().await;
+    let texts: serde_json::Map<String, Value> =
+        (0..TEXTS).map(|n| (format!("text-{n:05}"), json!("{{.nothing}}"))).collect();
+    all.map("flood", json!({TEMPLATED: "true"}), Value::Object(texts)).await;
+    all.bind(&["flood"], &["atlas"]).await;
+    let lines = all.errors(|errors| !errors.is_empty()).await;
+    assert!(lines[0].starts_with("template: atlas/ConfigMap(shop/flood).data.text-00000"), "{}", lines[0]);
+    let more = format!("and {} more errors", TEXTS + 1 - lines.len());
+    assert_eq!(lines.last(), Some(&more));
+    all.bind(&[], &["atlas"]).await;
+    assert!(all.errors(<[String]>::is_empty).await.is_empty());
+    all.end().await;
+}

@@ -10,7 +10,7 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
-use crate::controller::Config;
+use crate::{content::Original, controller::Config};
 
 /// An API server with one wrapped object; tells the methods it was asked with.
 pub(in crate::controller) struct Its {
@@ -148,16 +148,10 @@ async fn ks_098_deleting_means_one_incarnation() {
 fn templated(name: &str) -> Wrapee {
     let object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
         "metadata": {"name": name, "namespace": "n", "annotations": {"control.kubestellar.io/expand-templates": "true"}}});
+    let original = Original { resource: "roles".into(), uid: name.into(), ..Original::default() };
     let content = Content {
-        identity: Arc::new(Identity::of(&object).expect("complete")),
-        resource: "roles".into(),
-        uid: name.into(),
-        resource_version: "1".into(),
-        generation: 0,
-        json: object.to_string().into(),
-        digest: crate::content::digest(&object),
         templated: crate::customize::expand::Templated::of(&object).map(Arc::new),
-        quoted: OnceLock::new(),
+        ..Content::new(&object, original).expect("complete")
     };
     Wrapee { content: Arc::new(content), create_only: false }
 }

@@ -1,0 +1,78 @@
+//! Errors of a status, as many as a status can hold.
+
+/// So many are told.
+const ERRORS_MAX: usize = 1000;
+/// Bytes of all of them: conditions, and what else is in the object, have to fit beside them.
+const BYTES_MAX: usize = 256 * 1024;
+/// Bytes of one: the first stands in a condition's message as well, which takes 32 KiB.
+const LINE_MAX: usize = 8 * 1024;
+/// Bytes that the last line may take, which counts the others.
+const REST: usize = 64;
+
+/// The first of `errors` as they are, long ones cut; when not all can be told, the last line says how many more there are. What
+/// comes back goes through a second time unchanged. O(what is told).
+pub fn bounded(mut errors: Vec<String>) -> Vec<String> {
+    let (mut bytes, mut kept) = (0, 0);
+    for error in errors.iter_mut().take(ERRORS_MAX) {
+        cut(error);
+        if bytes + error.len() > BYTES_MAX {
+            break;
+        }
+        (bytes, kept) = (bytes + error.len(), kept + 1);
+    }
+    if kept == errors.len() {
+        return errors;
+    }
+    // Makes room for the line that counts the rest.
+    while kept == ERRORS_MAX || bytes + REST > BYTES_MAX {
+        kept -= 1;
+        bytes -= errors.get(kept).map_or(0, String::len);
+    }
+    let more = errors.len() - kept;
+    errors.truncate(kept);
+    errors.push(format!("and {more} more errors"));
+    errors
+}
+
+fn cut(line: &mut String) {
+    const ELLIPSIS: &str = "...";
+    if line.len() > LINE_MAX {
+        line.truncate(line.floor_char_boundary(LINE_MAX - ELLIPSIS.len()));
+        line.push_str(ELLIPSIS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(count: usize, length: usize) -> Vec<String> {
+        (0..count).map(|n| format!("{n:06}{}", "ü".repeat(length / 2))).collect()
+    }
+
+    /// KS-013: few errors are told as they are; of many, or of long ones, as much as a status can hold, and how many more.
+    #[test]
+    fn ks_013_errors_are_bounded() {
+        for (count, length, told, last) in [
+            (0, 10, 0, None),
+            (ERRORS_MAX, 10, ERRORS_MAX, None),
+            (ERRORS_MAX + 1, 10, ERRORS_MAX, Some("and 2 more errors")),
+            (20_000, 100, ERRORS_MAX, Some("and 19001 more errors")),
+            (3, 9000, 3, None),
+            (100, 9000, 32, Some("and 69 more errors")),
+        ] {
+            let all = lines(count, length);
+            let bounded = bounded(all.clone());
+            assert_eq!(bounded.len(), told, "{count} of {length}");
+            assert!(bounded.iter().map(String::len).sum::<usize>() <= BYTES_MAX);
+            assert!(bounded.iter().all(|line| line.len() <= LINE_MAX));
+            match last {
+                None => assert!(
+                    bounded.iter().zip(&all).all(|(told, line)| line.starts_with(told.trim_end_matches('.')))
+                ),
+                Some(last) => assert_eq!(bounded.last().map(String::as_str), Some(last)),
+            }
+            assert_eq!(super::bounded(bounded.clone()), bounded, "a second time");
+        }
+    }
+}
