@@ -42,7 +42,7 @@ use crate::{
     write::Writer,
 };
 use adaptation::Adaptation;
-use deliver::Expansions;
+use deliver::{Expansions, Kept};
 use gauges::{Gauges, count};
 use layout::Layout;
 use watched::bindings;
@@ -179,6 +179,8 @@ struct Memory {
     layout: Option<Layout>,
     /// What became of objects that want customisation.
     expansions: Expansions,
+    /// What stays of objects that can't be delivered as they are now.
+    kept: Kept,
 }
 
 /// Our part of a Binding's status. A Binding made anew under an old name starts without (KS-013).

@@ -51,6 +51,8 @@ pub trait Transport: Send + Sync + 'static {
     fn wrap(&self, wrapees: &[&Wrapee]) -> Envelope;
     /// The fingerprint that [`Transport::wrap`] would give, without encoding anything.
     fn fingerprint(&self, wrapees: &[&Wrapee]) -> Digest;
+    /// The objects in an envelope, in order; none where it can't be understood.
+    fn objects(&self, wrapped: &Value) -> Vec<Value>;
     /// Reads an envelope of this kind, also one that came back from a server.
     fn unwrap(&self, wrapped: &Value) -> Result<Unwrapped, UnwrapError>;
     /// Bytes of an envelope's payload that belong to no object (KS-145).
@@ -138,17 +140,17 @@ impl Transport for Ocm {
         fingerprint(&Self::rest(wrapees), wrapees.iter().map(|w| &w.content.digest))
     }
 
+    fn objects(&self, wrapped: &Value) -> Vec<Value> {
+        wrapped.get("spec").map(|spec| manifests(spec).to_vec()).unwrap_or_default()
+    }
+
     fn unwrap(&self, wrapped: &Value) -> Result<Unwrapped, UnwrapError> {
-        let Some(spec) = wrapped.get("spec").and_then(Value::as_object) else {
+        let Some(spec) = wrapped.get("spec").filter(|spec| spec.is_object()) else {
             return Err(UnwrapError("spec is missing".into()));
         };
         let nothing = Vec::new();
-        let manifests = spec
-            .get("workload")
-            .and_then(|w| w.get("manifests"))
-            .and_then(Value::as_array)
-            .unwrap_or(&nothing);
-        let mut rest = spec.clone_without_manifests();
+        let manifests = manifests(spec);
+        let mut rest = without_manifests(spec);
         strip_defaults(&mut rest);
         let configs = rest.get("manifestConfigs").and_then(Value::as_array).unwrap_or(&nothing);
         let once = |identity: &Identity| {
@@ -207,29 +209,28 @@ fn strip_defaults(rest: &mut serde_json::Map<String, Value>) {
     }
 }
 
-trait CloneWithoutManifests {
-    fn clone_without_manifests(&self) -> serde_json::Map<String, Value>;
+fn manifests(spec: &Value) -> &[Value] {
+    spec.pointer("/workload/manifests").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-impl CloneWithoutManifests for serde_json::Map<String, Value> {
-    fn clone_without_manifests(&self) -> serde_json::Map<String, Value> {
-        let mut copy = serde_json::Map::new();
-        for (key, value) in self {
-            if key != "workload" {
-                copy.insert(key.clone(), value.clone());
-            } else if let Some(workload) = value.as_object() {
-                let others: serde_json::Map<String, Value> = workload
-                    .iter()
-                    .filter(|(k, _)| *k != "manifests")
-                    .map(|(k, v)| (k.clone(), v.clone()))
-                    .collect();
-                if !others.is_empty() {
-                    copy.insert(key.clone(), Value::Object(others));
-                }
+/// What a ManifestWork's spec says beside the manifests.
+fn without_manifests(spec: &Value) -> serde_json::Map<String, Value> {
+    let mut copy = serde_json::Map::new();
+    for (key, value) in spec.as_object().into_iter().flatten() {
+        if key != "workload" {
+            copy.insert(key.clone(), value.clone());
+        } else if let Some(workload) = value.as_object() {
+            let others: serde_json::Map<String, Value> = workload
+                .iter()
+                .filter(|(k, _)| *k != "manifests")
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect();
+            if !others.is_empty() {
+                copy.insert(key.clone(), Value::Object(others));
             }
         }
-        copy
     }
+    copy
 }
 
 #[cfg(test)]

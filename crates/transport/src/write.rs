@@ -9,7 +9,7 @@ use apis::constants::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use runtime::rest::{Gvr, Removal, Rest, is_conflict, is_not_found, message_of};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{plugin::EnvelopeKind, wrapped::Origin};
 
@@ -154,6 +154,11 @@ impl Writer {
             }
             other => other,
         }
+    }
+
+    /// The whole of it as the server has it; none if it is not there.
+    pub(crate) async fn read(&self, namespace: &str, name: &str) -> Result<Option<Value>, kube::Error> {
+        self.its.find(&self.gvr, namespace, name).await
     }
 
     /// Whether this incarnation is there.

@@ -11,8 +11,9 @@ use std::{
 use apis::control::Binding;
 use futures::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use machinery::json::DEPTH_MAX;
 
+use self::kept::Fitting;
+pub(super) use self::kept::Kept;
 use super::{
     Controller, Memory, SyncError,
     layout::{Layout, Scope},
@@ -26,6 +27,8 @@ use crate::{
     wrapped::{Mailbox, Origin, Seen},
     write::{Target, WriteError},
 };
+
+mod kept;
 
 /// An envelope to be, for one or all destinations.
 struct Planned {
@@ -111,12 +114,17 @@ impl Controller {
             .collect();
         // Taken, so that it is not believed in should this come to a sudden end.
         let layout = memory.layout.take();
-        let (shards, frozen) = if wrapees.iter().any(|w| w.content.templated.is_some()) {
+        let differ =
+            wrapees.iter().any(|w| w.content.templated.is_some()) || self.has_older(&wrapees, &there);
+        let (shards, frozen) = if differ {
             self.shards_each(&names, &destinations, &wrapees, &there, memory, errors).await?
         } else {
             memory.expansions = Expansions::default();
             self.adaptation.lock().properties.set_sensitive(&origin.binding, BTreeSet::new());
-            let wrapees = self.without_unwrappable(wrapees, &mut HashSet::new(), errors);
+            memory.kept = Kept::default();
+            let mut fitting = Fitting::new(self, &memory.kept);
+            let wrapees = fitting.fit("", wrapees, None).await?;
+            errors.append(&mut fitting.errors);
             let placement = layout.as_ref().map(|layout| &layout.placement);
             (Shards::Same(self.shard(&names, wrapees, placement, there.values())), false)
         };
@@ -158,33 +166,6 @@ impl Controller {
         Ok(outcomes)
     }
 
-    /// KS-141, and the same for what no envelope could hold and be read again; an object is reported once (KS-097).
-    fn without_unwrappable(
-        &self,
-        mut wrapees: Vec<Wrapee>,
-        troubled: &mut HashSet<Arc<Identity>>,
-        errors: &mut Vec<String>,
-    ) -> Vec<Wrapee> {
-        let max_size = self.config.limits.max_size;
-        let max_depth = DEPTH_MAX - self.config.transport.nesting();
-        wrapees.retain(|wrapee| {
-            let Content { identity, json, depth, .. } = &*wrapee.content;
-            let (size, depth) = (json.len(), *depth);
-            let problem = if size > max_size {
-                format!("{identity}: size {size} exceeds the maximum {max_size}")
-            } else if depth > max_depth {
-                format!("{identity}: nesting of {depth} levels exceeds the maximum {max_depth}")
-            } else {
-                return true;
-            };
-            if troubled.insert(identity.clone()) {
-                errors.push(problem);
-            }
-            false
-        });
-        wrapees
-    }
-
     /// One set of shards for each destination (KS-125). True if an object could not be expanded: then nothing new is
     /// propagated (KS-096, KS-127).
     async fn shards_each(
@@ -212,8 +193,8 @@ impl Controller {
             move || expand_all(&known, &templated, &properties)
         });
         let expansions = expanded.await?;
-        let (mut troubled, mut oversized, mut failed) = (HashSet::new(), HashSet::new(), false);
-        let mut each = BTreeMap::new();
+        let (mut troubled, mut failed) = (HashSet::new(), false);
+        let (mut each, mut fitting) = (BTreeMap::new(), Fitting::new(self, &memory.kept));
         for destination in destinations {
             let (own, problems) = tailored(destination, wrapees, expansions.0.get(*destination));
             failed |= !problems.is_empty();
@@ -223,11 +204,13 @@ impl Controller {
                     errors.extend(lines);
                 }
             }
-            let own = self.without_unwrappable(own, &mut oversized, errors);
-            let shards = self.shard(names, own, None, there.get(*destination));
+            let mailbox = there.get(*destination);
+            let own = fitting.fit(destination, own, mailbox).await?;
+            let shards = self.shard(names, own, None, mailbox);
             each.insert((*destination).to_owned(), shards);
         }
-        memory.expansions = expansions;
+        errors.append(&mut fitting.errors);
+        (memory.expansions, memory.kept) = (expansions, fitting.kept);
         Ok((Shards::Each(each), failed))
     }
 

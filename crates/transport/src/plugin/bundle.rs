@@ -62,6 +62,15 @@ impl Transport for Bundle {
         fingerprint(&references(wrapees), wrapees.iter().map(|wrapee| &wrapee.content.digest))
     }
 
+    fn objects(&self, wrapped: &Value) -> Vec<Value> {
+        let data = wrapped.get("data").and_then(Value::as_object);
+        let list = data.and_then(|data| parsed(data, OBJECTS).ok().flatten());
+        match list.and_then(|mut list| Some(list.get_mut("items")?.take())) {
+            Some(Value::Array(items)) => items,
+            _ => Vec::new(),
+        }
+    }
+
     fn unwrap(&self, wrapped: &Value) -> Result<Unwrapped, UnwrapError> {
         let Some(data) = wrapped.get("data").and_then(Value::as_object) else {
             return Err(UnwrapError("data is missing".into()));

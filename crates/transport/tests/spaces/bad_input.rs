@@ -1,5 +1,6 @@
 //! What users write that can't be done: it is told on the Binding, and costs no more than it must.
 
+use kubestellar_transport::{Config, shard::Limits};
 use serde_json::{Value, json};
 
 use crate::{faults::Fault, scene::*};
@@ -179,5 +180,50 @@ async fn ks_126_a_flood_of_errors_is_told() {
     assert_eq!(lines.last(), Some(&more));
     all.bind(&[], &["atlas"]).await;
     assert!(all.errors(<[String]>::is_empty).await.is_empty());
+    all.end().await;
+}
+
+/// KS-141: an object that was delivered and grows too large stays as it was where it is, also for a controller that starts anew;
+/// the others change, a cluster that has no older form gets none, and what is no longer listed goes.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_141_an_object_that_grows_too_large_stays_as_it_was() {
+    let small = |config| Config { limits: Limits::hard(100, 5000), ..config };
+    let mut all = Running::with(small).await;
+    for name in ["a", "b"] {
+        all.map(name, json!({}), json!({"k": "1"})).await;
+    }
+    all.bind(&["a", "b"], &["atlas"]).await;
+    all.mailbox("atlas", |it| value(it, "b.k") == Some("1")).await;
+    let change = |name: &str, text: String| (format!("{MAPS}/{name}"), json!({"data": {"k": text}}));
+    let (path, large) = change("b", "x".repeat(6000));
+    all.wds.patch(&path, large).await;
+    all.bind(&["a", "b"], &["atlas", "boreas"]).await;
+    let errors = all.errors(|errors| !errors.is_empty()).await;
+    assert!(errors.len() == 1 && errors[0].starts_with("ConfigMap(shop/b): size "), "{errors:?}");
+    assert_eq!(objects(&all.mailbox("boreas", |it| !it.is_empty()).await), ["a"]);
+    for (round, text) in ["2", "3"].into_iter().enumerate() {
+        if round == 1 {
+            all.restart(small).await;
+        }
+        let (path, other) = change("a", text.to_owned());
+        all.wds.patch(&path, other).await;
+        all.bind(&["a", "b"], &["atlas", "boreas"]).await;
+        let mailbox = all.mailbox("atlas", |it| value(it, "a.k") == Some(text)).await;
+        assert_eq!(value(&mailbox, "b.k"), Some("1"), "{round}");
+    }
+    let (path, fits) = change("b", "4".to_owned());
+    all.wds.patch(&path, fits).await;
+    all.bind(&["a", "b"], &["atlas", "boreas"]).await;
+    for cluster in ["atlas", "boreas"] {
+        all.mailbox(cluster, |it| value(it, "b.k") == Some("4")).await;
+    }
+    assert!(all.errors(<[String]>::is_empty).await.is_empty());
+    let (path, large) = change("b", "x".repeat(6000));
+    all.wds.patch(&path, large).await;
+    all.bind(&["a", "b"], &["atlas"]).await;
+    all.errors(|errors| !errors.is_empty()).await;
+    all.bind(&["a"], &["atlas"]).await;
+    let mailbox = all.mailbox("atlas", |it| value(it, "b.k").is_none()).await;
+    assert_eq!(objects(&mailbox), ["a"]);
     all.end().await;
 }
