@@ -118,10 +118,17 @@ impl Shape {
     pub(crate) fn load(data: &DataDir) -> Result<Option<Self>, Failure> {
         let what = || format!("reading {}", data.shape().display());
         match fs::read(data.shape()) {
-            Ok(text) => serde_json::from_slice(&text).map(Some).or_fail(what()),
+            Ok(text) => Self::read(&text).map(Some).or_fail(what()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Failure::new(Exit::Failed, what(), error)),
         }
+    }
+
+    fn read(text: &[u8]) -> Result<Self, serde_json::Error> {
+        let mut shape: Self = serde_json::from_slice(text)?;
+        // One of an earlier version: what its agents own is named after where it listened last.
+        shape.first_listen.get_or_insert(shape.listen);
+        Ok(shape)
     }
 
     pub(crate) fn save(&self, data: &DataDir) -> Result<(), Failure> {
@@ -152,8 +159,6 @@ impl Shape {
             })?;
             found.labels.extend(labels.clone());
         }
-        // One of an earlier version: what its agents own is named after where it listened last.
-        shape.first_listen = shape.first_listen.or(known.map(|known| known.listen));
         shape.listen = wish.listen.unwrap_or(shape.listen);
         shape.simulate_workloads = wish.simulate_workloads.unwrap_or(shape.simulate_workloads);
         shape.metacontroller |= wish.metacontroller.unwrap_or_default();
@@ -323,7 +328,7 @@ mod tests {
         assert_eq!(moved.lasting_url(&its), "https://127.0.0.1:4001/spaces/its1");
         let mut old = serde_json::to_value(&moved).unwrap();
         old.as_object_mut().unwrap().remove("first_listen");
-        let old: Shape = serde_json::from_value(old).unwrap();
+        let old = Shape::read(old.to_string().as_bytes()).unwrap();
         let upgraded =
             Shape::fulfil(Some(&old), &Wish { listen: Some(at(4003)), ..Wish::default() }, "id").unwrap();
         assert_eq!(upgraded.lasting_url(&its), "https://127.0.0.1:4002/spaces/its1");

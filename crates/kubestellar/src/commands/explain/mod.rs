@@ -143,7 +143,12 @@ async fn deliveries(spaces: &Spaces, object: &Object, opinion: &mut Opinion) -> 
     let binding = binding.map_err(|e| from_kube(format!("reading the Binding {}", opinion.policy), &e))?;
     opinion.bound = binding.as_ref().is_some_and(|it| lists(&it.spec, object));
     let (works, reports) = mailboxes(spaces, &opinion.policy).await?;
-    let picture = Picture::new(&works, &reports);
+    let status = binding.as_ref().and_then(|it| it.status.as_ref());
+    opinion.current = binding
+        .as_ref()
+        .is_none_or(|binding| status.map(|status| status.observed_generation) == binding.metadata.generation);
+    let errors = status.map(|it| it.errors.as_slice()).unwrap_or_default();
+    let picture = Picture::new(&works, &reports, errors);
     opinion.deliveries = opinion.clusters.iter().map(|cluster| picture.cell(object, cluster)).collect();
     Ok(())
 }

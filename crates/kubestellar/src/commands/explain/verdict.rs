@@ -1,6 +1,6 @@
 //! Why an object is where it is. Pure: policies, labels and cells in, text out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use apis::control::BindingPolicy;
 use apis::ocm::ManagedCluster;
@@ -40,6 +40,8 @@ pub(crate) struct Opinion {
     pub(crate) errors: Vec<String>,
     /// Whether the policy's Binding lists the object.
     pub(crate) bound: bool,
+    /// Whether the transport has acted on the Binding in its present form.
+    pub(crate) current: bool,
     /// Clusters that the policy selects.
     pub(crate) clusters: Vec<String>,
     /// Clusters that it does not select.
@@ -87,6 +89,7 @@ pub(crate) fn opinions(
             clauses,
             errors: object.status.as_ref().map(|it| it.errors.clone()).unwrap_or_default(),
             bound: false,
+            current: false,
             clusters: selected,
             other_clusters,
             deliveries: Vec::new(),
@@ -160,7 +163,8 @@ impl Explanation {
     /// It is applied in every cluster where a policy wants it.
     pub(crate) fn is_delivered(&self) -> bool {
         let mut matching = self.policies.iter().filter(|it| it.matches);
-        matching.all(|it| it.bound && it.deliveries.iter().all(|cell| cell.state == State::Applied))
+        matching
+            .all(|it| it.bound && it.current && it.deliveries.iter().all(|cell| cell.state == State::Applied))
     }
 
     /// The answer in one sentence.
@@ -179,23 +183,32 @@ impl Explanation {
         if let Some(unbound) = matching.iter().find(|it| !it.bound) {
             return format!("The Binding of policy {} does not list it yet.", unbound.policy);
         }
+        if let Some(late) = matching.iter().find(|it| !it.current) {
+            return format!(
+                "The transport has not acted on the Binding of policy {} in its present form.",
+                late.policy
+            );
+        }
         if clusters.is_empty() {
             return "It is delivered nowhere: the policies that match it select no cluster.".to_owned();
         }
-        let mut late: Vec<_> = clusters
-            .iter()
-            .filter(|cell| cell.state != State::Applied)
-            .map(|cell| cell.cluster.as_str())
-            .collect();
-        late.sort_unstable();
-        late.dedup();
-        if late.is_empty() {
-            let mut names: Vec<_> = clusters.iter().map(|cell| cell.cluster.as_str()).collect();
-            names.sort_unstable();
-            names.dedup();
-            return format!("It is applied in {}.", names.join(", "));
+        let of = |wanted: &dyn Fn(State) -> bool| {
+            let names = clusters.iter().filter(|cell| wanted(cell.state)).map(|cell| cell.cluster.as_str());
+            names.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
+        };
+        let absent = of(&|state| !matches!(state, State::Applied | State::Behind));
+        let behind = of(&|state| state == State::Behind);
+        let mut sentences = Vec::new();
+        if !absent.is_empty() {
+            sentences.push(format!("It is not applied in {absent}."));
         }
-        format!("It is not applied in {}.", late.join(", "))
+        if !behind.is_empty() {
+            sentences.push(format!("It is there in an older form in {behind}."));
+        }
+        if sentences.is_empty() {
+            sentences.push(format!("It is applied in {}.", of(&|state| state == State::Applied)));
+        }
+        sentences.join(" ")
     }
 
     /// For eyes; `now` in seconds since 1970.
@@ -363,6 +376,7 @@ mod tests {
             clauses: vec![ClauseOpinion { clause: "downsync[0]".into(), matches, reason }],
             errors: Vec::new(),
             bound: matches,
+            current: matches,
             clusters: vec!["atlas".into()],
             other_clusters: vec!["boreas".into()],
             deliveries: Vec::new(),
@@ -419,8 +433,16 @@ It is not applied in atlas.";
 
         let mut done = opinion(true);
         done.deliveries.push(cell(State::Applied));
+        let mut behind = opinion(true);
+        behind.deliveries.push(cell(State::Behind));
+        let mut both = opinion(true);
+        both.deliveries =
+            vec![cell(State::Waiting), Cell { cluster: "boreas".into(), ..cell(State::Behind) }];
         let mut unbound = opinion(true);
         unbound.bound = false;
+        let mut late = opinion(true);
+        late.deliveries.push(cell(State::Applied));
+        late.current = false;
         let cases = [
             (vec![], "It is delivered nowhere: there is no BindingPolicy.", true),
             (vec![opinion(false)], "It is delivered nowhere: no policy matches it.", true),
@@ -430,7 +452,14 @@ It is not applied in atlas.";
                 true,
             ),
             (vec![unbound], "The Binding of policy shop does not list it yet.", false),
+            (
+                vec![late],
+                "The transport has not acted on the Binding of policy shop in its present form.",
+                false,
+            ),
             (vec![done], "It is applied in atlas.", true),
+            (vec![behind], "It is there in an older form in atlas.", false),
+            (vec![both], "It is not applied in atlas. It is there in an older form in boreas.", false),
         ];
         for (policies, verdict, delivered) in cases {
             let told = explanation(policies);

@@ -19,6 +19,9 @@ pub(crate) struct Delivery {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ready: Option<String>,
     pub(crate) errors: Vec<String>,
+    /// What other conditions of the policy complain of: its StatusCollectors (KS-171).
+    #[serde(skip)]
+    complaints: Vec<String>,
     pub(crate) clusters: Vec<String>,
     pub(crate) objects: Vec<Row>,
     /// Whether the policy's status is about the policy as it is now; None where there is no policy.
@@ -48,12 +51,17 @@ impl Delivery {
             Some(found.status.clone())
         };
         let errors = status.map(|it| &it.errors).or(binding.map(|it| &it.errors));
+        let others = status.into_iter().flat_map(|status| &status.conditions).filter(|it| {
+            it.status == "False"
+                && ![apis::condition::SYNCED, apis::condition::READY].contains(&it.type_.as_str())
+        });
         Self {
             policy: name.to_owned(),
             wds: wds.to_owned(),
             synced: condition(apis::condition::SYNCED),
             ready: condition(apis::condition::READY),
             errors: errors.cloned().unwrap_or_default(),
+            complaints: others.map(|it| format!("{} is False: {}", it.type_, it.message)).collect(),
             clusters: Vec::new(),
             objects: Vec::new(),
             current: policy.map(|policy| {
@@ -89,6 +97,7 @@ impl Delivery {
         if !self.is_ready() && self.errors.is_empty() {
             say("what it amounts to is not on its way to all clusters yet");
         }
+        self.complaints.iter().for_each(|complaint| say(complaint));
         if self.clusters.is_empty() {
             say("no cluster matches");
         }
@@ -261,6 +270,12 @@ Namespace shop        boreas    Waiting   <none>      <none>      <none>   <none
                 "lastTransitionTime": "2026-01-01T00:00:00Z"});
             serde_json::json!({"observedGeneration": observed, "conditions": [ready]})
         };
+        let mut uncollected = status(2, "True");
+        let missing = serde_json::json!({"type": "StatusCollectorsAvailable", "status": "False", "reason": "Error",
+            "message": "Missing StatusCollector(s) [count]", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        uncollected["conditions"].as_array_mut().unwrap().push(missing);
+        let uncollectable =
+            "policy shop: StatusCollectorsAvailable is False: Missing StatusCollector(s) [count]";
         let unseen = "policy shop: the controllers have not acted on it in its present form";
         let unready = "policy shop: what it amounts to is not on its way to all clusters yet";
         let empty = ["policy shop: no cluster matches", "policy shop: no object matches"];
@@ -269,6 +284,7 @@ Namespace shop        boreas    Waiting   <none>      <none>      <none>   <none
             ("changed since", policy(2, status(1, "True")), false, vec![unseen]),
             ("on its way", policy(2, status(2, "False")), false, vec![unready, empty[0], empty[1]]),
             ("done", policy(2, status(2, "True")), true, empty.to_vec()),
+            ("nothing is collected", policy(2, uncollected), true, vec![uncollectable, empty[0], empty[1]]),
         ];
         for (why, policy, done, remarks) in cases {
             let shown = Delivery::of("shop", "wds1", Some(&policy), None);

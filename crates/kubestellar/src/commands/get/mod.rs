@@ -1,5 +1,6 @@
 //! `kubestellar get` (SP-119).
 
+pub(crate) mod hindrance;
 pub(crate) mod matrix;
 pub(crate) mod picture;
 pub(crate) mod spaces;
@@ -141,7 +142,8 @@ async fn delivery(spaces: &Spaces, name: &str) -> Result<Delivery, Failure> {
     let Some(binding) = binding else { return Ok(delivery) };
     let kinds = Kinds::of(&spaces.wds, &binding).await?;
     let (works, reports) = mailboxes(spaces, name).await?;
-    let picture = Picture::new(&works, &reports);
+    let errors = binding.status.as_ref().map(|it| it.errors.as_slice()).unwrap_or_default();
+    let picture = Picture::new(&works, &reports, errors);
     delivery.clusters = binding.spec.destinations.iter().map(|it| it.cluster_id.clone()).collect();
     delivery.clusters.sort();
     delivery.objects = objects(&binding.spec, |group, version, resource| kinds.get(group, version, resource))

@@ -9,6 +9,9 @@ use apis::ocm::work::{CONDITION_APPLIED, CONDITION_AVAILABLE, ManifestCondition}
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::Serialize;
 use serde_json::Value;
+use transport::content::Identity;
+
+use super::hindrance::Hindrances;
 
 /// One object of a Binding.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -35,6 +38,12 @@ impl Object {
         }
     }
 
+    /// `Deployment.apps(shop/web)`, as transports name it in a Binding's errors.
+    fn identity(&self) -> String {
+        let Self { group, kind, namespace, name, .. } = self.clone();
+        Identity { group, kind, namespace, name }.to_string()
+    }
+
     /// `deployments.apps/web`, as kubectl takes it.
     pub(crate) fn argument(&self) -> String {
         if self.group.is_empty() {
@@ -52,6 +61,8 @@ pub(crate) enum State {
     Waiting,
     /// In a ManifestWork that the cluster's agent has not acted on in its present form.
     Pending,
+    /// The agent has an older form of it; the present one can't be delivered.
+    Behind,
     /// The agent could not apply it.
     Failed,
     /// The agent has applied it.
@@ -63,6 +74,7 @@ impl State {
         match self {
             Self::Waiting => "Waiting",
             Self::Pending => "Pending",
+            Self::Behind => "Behind",
             Self::Failed => "Failed",
             Self::Applied => "Applied",
         }
@@ -105,12 +117,14 @@ struct Place<'a> {
 pub(crate) struct Picture<'a> {
     works: HashMap<Place<'a>, &'a ManifestWork>,
     reports: HashMap<Place<'a>, &'a WorkStatus>,
+    hindrances: Hindrances<'a>,
 }
 
 impl<'a> Picture<'a> {
-    /// Costs a look at each manifest and each report.
-    pub(crate) fn new(works: &'a [ManifestWork], reports: &'a [WorkStatus]) -> Self {
-        let mut all = Self { works: HashMap::new(), reports: HashMap::new() };
+    /// Costs a look at each manifest, each report and each of the Binding's errors.
+    pub(crate) fn new(works: &'a [ManifestWork], reports: &'a [WorkStatus], errors: &'a [String]) -> Self {
+        let hindrances = Hindrances::new(errors);
+        let mut all = Self { works: HashMap::new(), reports: HashMap::new(), hindrances };
         for work in works {
             let cluster = work.metadata.namespace.as_deref().unwrap_or_default();
             for manifest in &work.spec.workload.manifests {
@@ -144,12 +158,20 @@ impl<'a> Picture<'a> {
             message: String::new(),
             since: None,
         };
+        let hindrance = self.hindrances.of_object(&object.identity());
         let Some(work) = self.works.get(&place) else {
-            "the transport has not put it into a ManifestWork".clone_into(&mut cell.message);
+            let why = hindrance.or_else(|| self.hindrances.of_cluster(cluster));
+            why.unwrap_or("the transport has not put it into a ManifestWork").clone_into(&mut cell.message);
             return cell;
         };
         cell.manifest_work.clone_from(&work.metadata.name);
         judge(&mut cell, work, applied_of(work, object));
+        if let Some(why) = hindrance
+            && cell.state != State::Failed
+        {
+            cell.state = State::Behind;
+            why.clone_into(&mut cell.message);
+        }
         cell
     }
 }
@@ -295,12 +317,38 @@ mod tests {
         ];
         for (why, work, cluster, state, message) in cases {
             let works = [work];
-            let cell = Picture::new(&works, &[]).cell(&web(), cluster);
+            let cell = Picture::new(&works, &[], &[]).cell(&web(), cluster);
             assert_eq!(cell.state, state, "{why}: {cell:?}");
             assert!(
                 cell.message.contains(message) && cell.message.is_empty() == message.is_empty(),
                 "{why}: {cell:?}"
             );
+        }
+    }
+
+    /// SP-119, KS-141: of what can't be delivered as it is now, the older form that is there is not shown as if it were current.
+    #[test]
+    fn sp_119_what_can_not_be_delivered_is_behind() {
+        let applied = work(1, json!([condition("Applied", "True", 1)]));
+        let failed = work(1, json!([condition("Applied", "False", 1)]));
+        let large = "Deployment.apps(shop/web): size 600000 exceeds the maximum 512000";
+        let frozen = "template: atlas/ConfigMap(shop/site).data.url:1:9: no siteId";
+        for (works, error, state, message) in [
+            (vec![applied.clone()], large, State::Behind, large),
+            (vec![failed], large, State::Failed, "Applied is False"),
+            (vec![], large, State::Waiting, large),
+            (vec![applied], frozen, State::Applied, ""),
+            (vec![], frozen, State::Waiting, frozen),
+            (
+                vec![],
+                "destination atlas: no such namespace",
+                State::Waiting,
+                "destination atlas: no such namespace",
+            ),
+        ] {
+            let errors = [error.to_owned()];
+            let cell = Picture::new(&works, &[], &errors).cell(&web(), "atlas");
+            assert_eq!((cell.state, cell.message.as_str()), (state, message));
         }
     }
 

@@ -1,0 +1,103 @@
+//! What a Binding's errors say about single objects and clusters (KS-094). Pure.
+
+use std::collections::HashMap;
+
+/// The lines of a Binding's errors, by what they keep from being delivered.
+#[derive(Default)]
+pub(crate) struct Hindrances<'a> {
+    objects: HashMap<&'a str, &'a str>,
+    clusters: HashMap<&'a str, &'a str>,
+    everything: Option<&'a str>,
+}
+
+impl<'a> Hindrances<'a> {
+    /// One look at each line; of several about one object the first counts.
+    pub(crate) fn new(errors: &'a [String]) -> Self {
+        let mut all = Self::default();
+        for line in errors {
+            let template = line.strip_prefix("template: ").and_then(|rest| rest.split_once('/'));
+            if let Some((_, rest)) = template {
+                // Nothing new goes anywhere while a template fails (KS-096).
+                all.everything.get_or_insert(line);
+                if let Some((object, _)) = named(rest) {
+                    all.objects.entry(object).or_insert(line);
+                }
+            } else if let Some((cluster, _)) =
+                line.strip_prefix("destination ").and_then(|rest| rest.split_once(": "))
+            {
+                all.clusters.entry(cluster).or_insert(line);
+            } else if line.starts_with("the workload can't be read") {
+                all.everything.get_or_insert(line);
+            } else if let Some((object, ": ")) = named(line).map(|(object, rest)| (object, head(rest))) {
+                all.objects.entry(object).or_insert(line);
+            }
+        }
+        all
+    }
+
+    /// Why the present form of an object can't be delivered; `object` as transports name it.
+    pub(crate) fn of_object(&self, object: &str) -> Option<&'a str> {
+        self.objects.get(object).copied()
+    }
+
+    /// Why nothing new comes to a cluster.
+    pub(crate) fn of_cluster(&self, cluster: &str) -> Option<&'a str> {
+        self.clusters.get(cluster).copied().or(self.everything)
+    }
+}
+
+/// `Kind.group(namespace/name)`, and what comes after it.
+fn named(text: &str) -> Option<(&str, &str)> {
+    let end = text.find(')')? + 1;
+    let (object, rest) = text.split_at_checked(end)?;
+    let kind = object.split_once('(')?.0;
+    (!kind.is_empty() && !kind.contains(' ')).then_some((object, rest))
+}
+
+fn head(text: &str) -> &str {
+    text.get(..2).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SP-119: errors as transports write them (KS-088, KS-093, KS-126, KS-141, KS-147).
+    #[test]
+    fn sp_119_whom_an_error_is_about() {
+        let lines = |all: &[&str]| all.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+        let single = [
+            "ConfigMap(shop/large): size 600000 exceeds the maximum 512000",
+            "Rocket.space.example(saturn): nesting of 118 levels exceeds the maximum 116",
+            "destination nowhere: namespaces \"nowhere\" not found",
+            "ConfigMap(shop/both) is also delivered to atlas by Binding b of WDS w2",
+            "ManifestWork atlas/b-wds1-0 is in the way: it belongs to no Binding",
+            "and 5 more errors",
+        ];
+        let errors = lines(&single);
+        let all = Hindrances::new(&errors);
+        for (object, line) in [
+            ("ConfigMap(shop/large)", Some(0)),
+            ("Rocket.space.example(saturn)", Some(1)),
+            ("ConfigMap(shop/both)", None),
+            ("ConfigMap(shop/other)", None),
+        ] {
+            assert_eq!(all.of_object(object), line.and_then(|at: usize| single.get(at)).copied(), "{object}");
+        }
+        assert_eq!((all.of_cluster("nowhere"), all.of_cluster("atlas")), (Some(single[2]), None));
+
+        for (line, object) in [
+            ("template: atlas/ConfigMap(shop/site).data.url:1:9: executing", Some("ConfigMap(shop/site)")),
+            (
+                "template: atlas/Role.rbac.example(n/{{.a}}): it and x would both be x there",
+                Some("Role.rbac.example(n/{{.a}})"),
+            ),
+            ("the workload can't be read, so nothing is changed: configmaps in shop: refused", None),
+        ] {
+            let errors = lines(&[line]);
+            let all = Hindrances::new(&errors);
+            assert_eq!(all.of_cluster("atlas"), Some(line), "nothing new is delivered");
+            assert_eq!(all.of_object(object.unwrap_or("ConfigMap(shop/site)")), object.map(|_| line));
+        }
+    }
+}
