@@ -174,6 +174,7 @@ fn convert(node: &Value, property: Option<&str>, to: Version) -> Value {
     Value::Object(out)
 }
 
+const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 
@@ -207,16 +208,20 @@ pub(super) fn add_custom(d: &Descriptor, to: Version, schemas: &mut BTreeMap<Str
         Value::Object(out)
     };
     let string = |field: &str| json!({"type": "string", "description": describe::field(field)});
+    let anything = Map::from_iter([("type".to_owned(), Value::from("object"))]);
+    // Clients take properties for all there are: a kind of which anything may be a field has none in v2.
+    let open = to == Version::V2 && custom.open_api.get(PRESERVE) == Some(&Value::Bool(true));
     let mut schema = match (to, custom.open_api.clone()) {
+        _ if open => anything,
         (Version::V3, Value::Object(schema)) => schema,
         (Version::V2, schema @ Value::Object(_)) => match for_v2(schema) {
             Value::Object(schema) => schema,
             _ => Map::new(),
         },
-        _ => Map::from_iter([("type".to_owned(), Value::from("object"))]),
+        _ => anything,
     };
-    let properties = schema.entry("properties").or_insert_with(|| json!({}));
-    if let Some(properties) = properties.as_object_mut() {
+    let properties = (!open).then(|| schema.entry("properties").or_insert_with(|| json!({})));
+    if let Some(properties) = properties.and_then(Value::as_object_mut) {
         properties.insert("apiVersion".into(), string("apiVersion"));
         properties.insert("kind".into(), string("kind"));
         properties.insert("metadata".into(), reference(OBJECT_META, "metadata"));
@@ -241,7 +246,7 @@ pub(super) fn add_custom(d: &Descriptor, to: Version, schemas: &mut BTreeMap<Str
 fn for_v2(schema: Value) -> Value {
     let Value::Object(mut schema) = schema else { return schema };
     let marked = |key: &str| schema.get(key) == Some(&Value::Bool(true));
-    let open = marked("x-kubernetes-preserve-unknown-fields") || marked("x-kubernetes-int-or-string");
+    let open = marked(PRESERVE) || marked("x-kubernetes-int-or-string");
     let nullable = marked("nullable");
     for key in ["oneOf", "anyOf", "allOf", "not", "nullable", "default", "x-kubernetes-validations"] {
         schema.remove(key);

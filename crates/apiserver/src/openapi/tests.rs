@@ -12,6 +12,16 @@ fn get(catalog: &Catalog, path: &str) -> Value {
 
 /// The built-ins and `Widget` of `ex.com/v1`.
 fn with_widgets(generation: u64) -> Catalog {
+    let open_api = json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {
+            "size": {"type": "integer", "default": 1}, "any": {"x-kubernetes-preserve-unknown-fields": true, "type": "object"},
+        }},
+    }});
+    with_custom(generation, open_api)
+}
+
+/// The built-ins and `Widget` of `ex.com/v1`, which has this schema.
+fn with_custom(generation: u64, open_api: Value) -> Catalog {
     let base = builtin::catalog();
     let pods = base.resource("", "v1", "configmaps").unwrap();
     let own = |name: &str| Subresource {
@@ -21,11 +31,6 @@ fn with_widgets(generation: u64) -> Catalog {
         verbs: vec!["get".into(), "patch".into(), "update".into()],
     };
     let scale = Subresource { group: "autoscaling".into(), kind: "Scale".into(), ..own("") };
-    let open_api = json!({"type": "object", "properties": {
-        "spec": {"type": "object", "properties": {
-            "size": {"type": "integer", "default": 1}, "any": {"x-kubernetes-preserve-unknown-fields": true, "type": "object"},
-        }},
-    }});
     let widgets = Descriptor {
         group: "ex.com".into(),
         version: "v1".into(),
@@ -195,6 +200,18 @@ fn as_008_the_second_version_has_all_in_one() {
     let spec = &definitions["com.ex.v1.Widget"]["properties"]["spec"]["properties"];
     assert_eq!(spec["size"], json!({"type": "integer"}));
     assert_eq!(spec["any"], json!({"x-kubernetes-preserve-unknown-fields": true}));
+}
+
+/// AS-008: kubectl refuses fields that are not among the properties, so that a kind that keeps whatever it is given has none.
+#[test]
+fn as_008_a_kind_that_takes_anything_has_no_properties() {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+        "properties": {"spec": {"type": "object"}}});
+    let document = get(&with_custom(3, open), "/openapi/v2");
+    check_references(&document, &document);
+    let kind = json!([{"group": "ex.com", "version": "v1", "kind": "Widget"}]);
+    let widget = json!({"type": "object", "x-kubernetes-group-version-kind": kind});
+    assert_eq!(document["definitions"]["com.ex.v1.Widget"], widget);
 }
 
 #[test]
