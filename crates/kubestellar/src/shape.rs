@@ -76,6 +76,19 @@ pub(crate) struct Cluster {
     pub(crate) its: SpaceName,
     /// Labels of its ManagedCluster at enrolment; later edits of the object are the user's.
     pub(crate) labels: BTreeMap<String, String>,
+    /// Those that the ManagedCluster has been given; None before its enrolment.
+    #[serde(default)]
+    pub(crate) given: Option<BTreeMap<String, String>>,
+}
+
+impl Cluster {
+    /// Labels that the ManagedCluster is still to be given.
+    pub(crate) fn new_labels(&self) -> BTreeMap<String, String> {
+        let given =
+            |key: &String, value: &String| self.given.as_ref().and_then(|all| all.get(key)) == Some(value);
+        let new = self.labels.iter().filter(|(key, value)| !given(key, value));
+        new.map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,8 +139,13 @@ impl Shape {
 
     fn read(text: &[u8]) -> Result<Self, serde_json::Error> {
         let mut shape: Self = serde_json::from_slice(text)?;
-        // One of an earlier version: what its agents own is named after where it listened last.
-        shape.first_listen.get_or_insert(shape.listen);
+        // One of an earlier version: what its agents own is named after where it listened last, and its clusters are enrolled.
+        if shape.first_listen.is_none() {
+            shape.first_listen = Some(shape.listen);
+            for cluster in &mut shape.clusters {
+                cluster.given = Some(cluster.labels.clone());
+            }
+        }
         Ok(shape)
     }
 
@@ -222,7 +240,7 @@ impl Shape {
         let its = self.its_for(&format!("adding the cluster {name}"), None)?;
         let labels =
             BTreeMap::from([("location-group".into(), "edge".into()), ("name".into(), name.to_string())]);
-        self.clusters.push(Cluster { name: name.clone(), its, labels });
+        self.clusters.push(Cluster { name: name.clone(), its, labels, given: None });
         Ok(())
     }
 
@@ -311,6 +329,19 @@ mod tests {
         fields.retain(|key, _| key != "metacontroller" && key != "label_helm_releases");
         let old: Shape = serde_json::from_value(old).unwrap();
         assert!(!old.metacontroller && !old.label_helm_releases);
+    }
+
+    /// SP-102: a cluster is given labels once, and those that are asked for later when they are; what users make of them stays.
+    #[test]
+    fn sp_102_labels_are_given_once() {
+        let mut shape = Shape::fulfil(None, &Wish::default(), "id").unwrap();
+        assert_eq!(shape.clusters[0].new_labels(), shape.clusters[0].labels, "not enrolled yet");
+        shape.clusters[0].given = Some(shape.clusters[0].labels.clone());
+        let again = Shape::fulfil(Some(&shape), &Wish::default(), "id").unwrap();
+        assert_eq!(again.clusters[0].new_labels(), BTreeMap::new());
+        let label = |value: &str| BTreeMap::from([("env".to_owned(), value.to_owned())]);
+        let wish = Wish { labels: vec![("cluster1".parse().unwrap(), label("prod"))], ..Wish::default() };
+        assert_eq!(Shape::fulfil(Some(&shape), &wish, "id").unwrap().clusters[0].new_labels(), label("prod"));
     }
 
     /// OCM-015: agents know their hub by the address it had first, whatever it is asked to listen at later; a shape of an

@@ -13,7 +13,8 @@ use parking_lot::Mutex;
 use runtime::{
     Next, ObjectKey, Queue,
     events::Events,
-    rest::{Rest, is_conflict, is_not_found, message_of},
+    failure::{is_clash, is_not_found, message_of},
+    rest::Rest,
     work,
 };
 use serde_json::Value;
@@ -202,7 +203,7 @@ impl Board {
                     self.check_kept(of, &kept, &status, owned(all, &live));
                     return Ok(Next::OnChange);
                 }
-                Err(error) if is_conflict(&error) => {}
+                Err(error) if is_clash(&error) => {}
                 Err(error) if is_not_found(&error) => return Ok(Next::OnChange),
                 Err(error) => return Err(message_of(&error)),
             }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use runtime::{
     Backoff,
-    rest::{Rest, is_conflict, message_of},
+    failure::{is_clash, message_of},
+    rest::Rest,
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -135,7 +136,7 @@ pub async fn write(
         let body = live.to_string().into_bytes();
         match rest.replace_status::<Value>(&served.gvr, "", object::name(object), body).await {
             Ok(_) => return Ok(()),
-            Err(error) if is_conflict(&error) => {}
+            Err(error) if is_clash(&error) => {}
             Err(error) => return Err(format!("writing its status: {}", message_of(&error))),
         }
     }

@@ -1,7 +1,8 @@
 //! The resources a hosted controller deals with, as discovery describes them.
 
 use kube::{Client, Error, api::ApiResource};
-use runtime::rest::{Gvr, is_not_found};
+use runtime::failure::is_not_found;
+use runtime::rest::Gvr;
 
 /// A resource as it is served.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,8 +8,9 @@ use std::{
 use kube::core::params::PropagationPolicy;
 use parking_lot::Mutex;
 use runtime::{
-    ObjectKey, failure,
-    rest::{Removal, Rest, code_of, is_conflict, is_not_found, message_of},
+    ObjectKey,
+    failure::{self, code_of, is_clash, is_not_found, message_of},
+    rest::{Removal, Rest},
 };
 use serde_json::{Value, json};
 
@@ -135,7 +136,7 @@ impl Writer {
         let body = body.to_string().into_bytes();
         match self.rest.replace(&served.gvr, served.place(namespace), name, body).await {
             Ok(made) => Ok(Some(expected(&made))),
-            Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(None),
+            Err(error) if is_clash(&error) || is_not_found(&error) => Ok(None),
             Err(error) => Err(refused("updating", served, namespace, name, &error)),
         }
     }
@@ -150,7 +151,7 @@ impl Writer {
     ) -> Result<Option<Expected>, Refused> {
         match self.rest.merge(&served.gvr, served.place(namespace), name, patch).await {
             Ok(made) => Ok(Some(expected(&made))),
-            Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(None),
+            Err(error) if is_clash(&error) || is_not_found(&error) => Ok(None),
             Err(error) => Err(refused("patching", served, namespace, name, &error)),
         }
     }
@@ -195,7 +196,7 @@ impl Writer {
                 self.applied.remember(served, body, &made);
                 Ok(Some(made))
             }
-            Err(error) if is_conflict(&error) => Ok(None),
+            Err(error) if is_clash(&error) => Ok(None),
             Err(error) => Err(refused("applying", served, namespace, name, &error)),
         }
     }

@@ -15,15 +15,17 @@ use apis::{
     },
     ocm::{
         ManagedCluster,
-        cluster::{CONDITION_AVAILABLE, CONDITION_HUB_ACCEPTED},
+        cluster::{CONDITION_AVAILABLE, CONDITION_HUB_ACCEPTED, ClientConfig},
     },
 };
 use kube::Client;
+use parking_lot::Mutex;
 use runtime::{
     Next, Queue,
+    failure::{is_already_exists, is_conflict},
     feed::{Change, Lean, Source, follow},
     install::{InstallError, install},
-    rest::{Gvr, Rest, is_conflict},
+    rest::{Gvr, Rest},
     work,
 };
 use serde_json::json;
@@ -37,8 +39,10 @@ use crate::{hub::availability::status, rbac};
 pub struct Config {
     /// Name of the cluster in the inventory, and of its mailbox namespace.
     pub name: String,
-    /// Labels by which policies select it.
+    /// Labels by which policies select it; what becomes of them in the inventory later is its users' business.
     pub labels: BTreeMap<String, String>,
+    /// Those of them that one which is in the inventory already gets, too. Empty once that has been done.
+    pub more_labels: Arc<Mutex<BTreeMap<String, String>>>,
     /// Address of the cluster's API server, if it has one.
     pub url: String,
     /// Add-ons whose agents the installation runs for the cluster itself.
@@ -57,6 +61,7 @@ impl Config {
         Self {
             name: name.into(),
             labels: BTreeMap::new(),
+            more_labels: Arc::default(),
             url: String::new(),
             built_in: Vec::new(),
             ready: watch::Sender::new(false),
@@ -80,6 +85,9 @@ pub enum Error {
     #[error("a task of the enrolment ended")]
     Task(#[from] tokio::task::JoinError),
 }
+
+/// How often a ManagedCluster is written that others write as well.
+const TRIES: usize = 8;
 
 /// Enrols the cluster, and keeps it so until `stop`.
 pub async fn run(hub: Client, cluster: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
@@ -152,16 +160,33 @@ impl Member {
             .create::<Lean<ManagedCluster>>(&managed_clusters(), "", body.to_string().into_bytes())
             .await
         {
-            Err(error) if is_conflict(&error) => {
-                let patch = json!({"metadata": {"labels": self.config.labels,
-                    "annotations": {BUILT_IN_ADDONS_ANNOTATION: built_in}}});
-                self.hub
-                    .merge::<Lean<ManagedCluster>>(&managed_clusters(), "", &self.config.name, &patch)
-                    .await
-                    .map(drop)
-            }
-            other => other.map(drop),
+            Err(error) if is_already_exists(&error) => self.return_to(built_in).await,
+            other => other.map(|_| self.config.more_labels.lock().clear()),
         }
+    }
+
+    /// It is in the inventory from an earlier start: what that said of the installation is brought up to date.
+    async fn return_to(&self, built_in: Option<String>) -> Result<(), kube::Error> {
+        let (gvr, name) = (managed_clusters(), self.config.name.as_str());
+        for _ in 0..TRIES {
+            let Lean(known): Lean<ManagedCluster> = self.hub.get(&gvr, "", name).await?;
+            let clients = moved(&known.spec.managed_cluster_client_configs, &self.config.url);
+            let labels = self.config.more_labels.lock().clone();
+            let mut patch = json!({"metadata": {"resourceVersion": known.metadata.resource_version,
+                "labels": labels, "annotations": {BUILT_IN_ADDONS_ANNOTATION: built_in}}});
+            if clients != known.spec.managed_cluster_client_configs {
+                patch["spec"] = json!({"managedClusterClientConfigs": clients});
+            }
+            match self.hub.merge::<Lean<ManagedCluster>>(&gvr, "", name, &patch).await {
+                Err(error) if is_conflict(&error) => {}
+                other => return other.map(|_| self.config.more_labels.lock().clear()),
+            }
+        }
+        tracing::warn!(
+            cluster = name,
+            "others write the ManagedCluster all the time; its address stays as it was"
+        );
+        Ok(())
     }
 
     async fn follow_cluster(&self, stop: &CancellationToken) {
@@ -218,6 +243,24 @@ impl Member {
     }
 }
 
+/// The addresses of a cluster, of which `url` is one: another that leads to the same path is where it was served before.
+fn moved(known: &[ClientConfig], url: &str) -> Vec<ClientConfig> {
+    let path = |url: &str| {
+        url.split_once("://").and_then(|(_, rest)| rest.split_once('/')).map(|(_, path)| path.to_owned())
+    };
+    let mut clients: Vec<ClientConfig> = Vec::new();
+    for config in known {
+        let mut config = config.clone();
+        if path(&config.url).is_some_and(|known| Some(known) == path(url)) {
+            url.clone_into(&mut config.url);
+        }
+        if clients.iter().all(|other| other.url != config.url) {
+            clients.push(config);
+        }
+    }
+    clients
+}
+
 /// Creates a namespace unless it is there.
 async fn ensure_namespace(rest: &Rest, name: &str) -> Result<(), kube::Error> {
     let mut body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
@@ -229,4 +272,28 @@ async fn ensure_namespace(rest: &Rest, name: &str) -> Result<(), kube::Error> {
 
 fn managed_clusters() -> Gvr {
     Gvr::new(CLUSTER_GROUP, "v1", "managedclusters")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SP-102: an address under which the cluster was served before makes way for the present one; others stay.
+    #[test]
+    fn sp_102_a_cluster_has_one_address_of_ours() {
+        let configs = |urls: &[&str]| -> Vec<ClientConfig> {
+            urls.iter().map(|url| ClientConfig { url: (*url).into(), ..ClientConfig::default() }).collect()
+        };
+        let now = "https://127.0.0.1:2/spaces/c1";
+        for (known, wanted) in [
+            (vec![], vec![]),
+            (vec![now], vec![now]),
+            (vec!["https://127.0.0.1:1/spaces/c1"], vec![now]),
+            (vec!["https://127.0.0.1:1/spaces/c1", "https://edge", now], vec![now, "https://edge"]),
+            (vec!["https://127.0.0.1:1/spaces/c10"], vec!["https://127.0.0.1:1/spaces/c10"]),
+            (vec!["https://edge:6443"], vec!["https://edge:6443"]),
+        ] {
+            assert_eq!(moved(&configs(&known), now), configs(&wanted), "{known:?}");
+        }
+    }
 }

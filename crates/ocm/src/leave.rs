@@ -14,7 +14,8 @@ use apis::{
     ocm::{AppliedManifestWork, work::AppliedResource},
 };
 use kube::{Client, config::Kubeconfig};
-use runtime::rest::{Gvr, Removal, Rest, is_conflict, is_not_found};
+use runtime::failure::{is_clash, is_not_found};
+use runtime::rest::{Gvr, Removal, Rest};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -156,7 +157,7 @@ async fn disown(rest: &Rest, resource: &AppliedResource, uids: &[&str]) -> Resul
         let patch = json!({"metadata": {"resourceVersion": version, "ownerReferences": kept}});
         match rest.merge::<Value>(&of(resource), &resource.namespace, &resource.name, &patch).await {
             Err(error) if is_not_found(&error) => return Ok(()),
-            Err(error) if is_conflict(&error) && tries < TRIES => tries += 1,
+            Err(error) if is_clash(&error) && tries < TRIES => tries += 1,
             other => return other.map(drop),
         }
     }

@@ -9,8 +9,9 @@ use apis::constants::{OCM_ADDON_NAMESPACE, OCM_AGENT_NAMESPACE};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Client, ResourceExt as _};
 use runtime::{
+    failure::{code_of, is_clash},
     install::{InstallError, install},
-    rest::{Gvr, Rest, code_of, is_conflict},
+    rest::{Gvr, Rest},
 };
 use serde_json::{Value, json};
 
@@ -75,7 +76,7 @@ async fn has_namespace(rest: &Rest, name: &str) -> Result<bool, kube::Error> {
             tracing::info!(namespace = name, "made a namespace that agents need");
             Ok(true)
         }
-        Err(error) if is_conflict(&error) => Ok(true),
+        Err(error) if is_clash(&error) => Ok(true),
         Err(error) if code_of(&error) == 403 => Ok(false),
         Err(error) => Err(error),
     }

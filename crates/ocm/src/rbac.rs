@@ -6,7 +6,8 @@ use apis::constants::{
     ADDON_GROUP, CLUSTER_GROUP, CLUSTER_NAME_LABEL, CONTROL_GROUP, MANIFEST_WORK_FINALIZER,
     OCM_ADDON_NAMESPACE, OCM_AGENT_NAMESPACE, STATUS_ADDON, WORK_GROUP,
 };
-use runtime::rest::{Gvr, Removal, Rest, is_conflict, is_not_found};
+use runtime::failure::{is_clash, is_not_found};
+use runtime::rest::{Gvr, Removal, Rest};
 use serde_json::{Value, json};
 
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
@@ -324,7 +325,7 @@ pub async fn reconcile(rest: &Rest, objects: &[Value]) -> Result<(), kube::Error
         let mut tries = 0;
         while let Err(error) = reconcile_one(rest, object).await {
             tries += 1;
-            if !is_conflict(&error) || tries == TRIES {
+            if !is_clash(&error) || tries == TRIES {
                 return Err(error);
             }
         }
@@ -552,9 +553,9 @@ mod tests {
         let endless = (0..TRIES).flat_map(|_| [missing(), exists()]).collect();
         let (rest, left) = scripted(endless);
         let error = reconcile(&rest, std::slice::from_ref(&wanted)).await.unwrap_err();
-        assert!(is_conflict(&error) && left.lock().is_empty());
+        assert!(is_clash(&error) && left.lock().is_empty());
         let (rest, _) = scripted(vec![missing(), ("PATCH", 403, refusal(403, "Forbidden"))]);
-        assert!(!is_conflict(&reconcile(&rest, &[wanted]).await.unwrap_err()));
+        assert!(!is_clash(&reconcile(&rest, &[wanted]).await.unwrap_err()));
     }
 
     /// OCM-059: rights of a gone cluster's add-ons are known by whom they are for.

@@ -8,7 +8,8 @@ use kubestellar_ocm::{
     enroll, hub,
     rbac::{self as rights, Subject},
 };
-use runtime::rest::{Gvr, Removal, Rest, code_of};
+use runtime::failure::code_of;
+use runtime::rest::{Gvr, Removal, Rest};
 use serde_json::{Value, json};
 use space::{Identity, Space, SpaceConfig};
 use tokio::{sync::watch, task::JoinSet};

@@ -25,9 +25,10 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    failure::is_not_found,
     failure::{is_already_exists, is_forbidden},
     limiter::{Bucket, Rate},
-    rest::{Gvr, Rest, is_not_found},
+    rest::{Gvr, Rest},
 };
 
 /// Events that wait for the task; more are dropped.

@@ -199,11 +199,11 @@ impl<S: Sink> Follower<S> {
     /// Draws the lesson from an error. False if the resource isn't served.
     fn report(&mut self, error: &TurnError) -> bool {
         let code = match error {
-            TurnError::Kube(error) => failure::code(error),
-            TurnError::Ended(status) => Some(status.code),
-            _ => None,
+            TurnError::Kube(error) => failure::code_of(error),
+            TurnError::Ended(status) => status.code,
+            _ => 0,
         };
-        if !matches!(error, TurnError::Short | TurnError::Silent) && !matches!(code, Some(400 | 410 | 422)) {
+        if !matches!(error, TurnError::Short | TurnError::Silent) && !matches!(code, 400 | 410 | 422) {
             self.sink.trouble(Some(error.to_string()));
         }
         if matches!(error, TurnError::Short | TurnError::Silent) && self.version.is_none() {
@@ -212,16 +212,16 @@ impl<S: Sink> Follower<S> {
         }
         let resource = &self.target.resource;
         match code {
-            Some(410) => self.version = None,
-            Some(400 | 422) if self.version.is_none() && self.streaming => self.streaming = false,
-            Some(404 | 405) => {
+            410 => self.version = None,
+            400 | 422 if self.version.is_none() && self.streaming => self.streaming = false,
+            404 | 405 => {
                 tracing::debug!(resource, %error, "not served");
                 self.version = None;
                 return false;
             }
             _ => {
                 // A server that can't make sense of the version any more, as after it was restored from a backup.
-                if matches!(code, Some(400 | 422)) {
+                if matches!(code, 400 | 422) {
                     self.version = None;
                 }
                 let text = error.to_string();

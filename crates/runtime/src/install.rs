@@ -136,7 +136,7 @@ fn none_conversion() -> CustomResourceConversion {
 fn is_passing(error: &kube::Error) -> bool {
     failure::is_conflict(error)
         || failure::is_already_exists(error)
-        || !matches!(failure::code(error), Some(400..=499))
+        || !matches!(failure::code_of(error), 400..=499)
 }
 
 /// Whether a CRD's resources are served.

@@ -5,7 +5,8 @@ use std::{collections::HashMap, sync::Arc};
 use kube::{Client, Error};
 use parking_lot::RwLock;
 
-use crate::rest::{Gvr, is_not_found};
+use crate::failure::is_not_found;
+use crate::rest::Gvr;
 
 /// A kind and the resource that serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -24,6 +24,8 @@ use serde_json::Value;
 
 use crate::Page;
 
+use crate::failure::{is_already_exists, is_object_missing};
+
 /// Group, version and plural of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Gvr {
@@ -233,7 +235,7 @@ impl Rest {
     pub async fn create_missing(&self, gvr: &Gvr, namespace: &str, object: &Value) -> Result<bool, Error> {
         match self.create::<IgnoredAny>(gvr, namespace, object.to_string().into_bytes()).await {
             Ok(_) => Ok(true),
-            Err(error) if is_conflict(&error) => Ok(false),
+            Err(error) if is_already_exists(&error) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -412,34 +414,6 @@ impl Rest {
     }
 }
 
-/// The API server's own answer, when the error is one.
-pub fn status_of(error: &Error) -> Option<&Status> {
-    match error {
-        Error::Api(status) => Some(status),
-        _ => None,
-    }
-}
-
-/// HTTP code of an API error, 0 for anything else.
-pub fn code_of(error: &Error) -> u16 {
-    status_of(error).map_or(0, |status| status.code)
-}
-
-/// Text for a user: the server's message, or the error itself.
-pub fn message_of(error: &Error) -> String {
-    status_of(error).map_or_else(|| error.to_string(), |status| status.message.clone())
-}
-
-/// 404 for whatever reason.
-pub fn is_not_found(error: &Error) -> bool {
-    code_of(error) == 404
-}
-
-/// 409, be it a stale version or an existing name.
-pub fn is_conflict(error: &Error) -> bool {
-    code_of(error) == 409
-}
-
 /// The items of a list of `gvr`, taken out of it.
 ///
 /// # Errors
@@ -456,16 +430,9 @@ pub fn items(list: &mut Value, gvr: &Gvr) -> Result<Vec<Value>, Error> {
     }
 }
 
-/// 404 that speaks of this very object, as opposed to a resource type that is not served (KS-088).
-pub fn is_object_missing(error: &Error, name: &str) -> bool {
-    status_of(error)
-        .is_some_and(|status| status.code == 404 && status.details.as_ref().is_some_and(|d| d.name == name))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kube::core::response::StatusDetails;
     use serde_json::json;
 
     #[test]
@@ -499,7 +466,10 @@ mod tests {
             assert_eq!(maps.request(name).is_ok(), path.is_some(), "{name}");
         }
         let refused = super::named("a/b").expect_err("no name");
-        assert_eq!(super::message_of(&refused), "invalid resource name \"a/b\": [may not contain '/']");
+        assert_eq!(
+            crate::failure::message_of(&refused),
+            "invalid resource name \"a/b\": [may not contain '/']"
+        );
         assert_eq!(maps.path("a/b?c"), "/api/v1/namespaces/a%2Fb%3Fc/configmaps");
         assert!(maps.request("").is_ok());
     }
@@ -525,28 +495,5 @@ mod tests {
                 "{answer}"
             );
         }
-    }
-
-    #[test]
-    fn ks_088_a_missing_type_is_not_a_missing_object() {
-        let status = |details: Option<StatusDetails>| {
-            Error::Api(Box::new(Status {
-                code: 404,
-                reason: "NotFound".into(),
-                details,
-                ..Status::default()
-            }))
-        };
-        let named = |name: &str| StatusDetails {
-            name: name.into(),
-            group: String::new(),
-            kind: String::new(),
-            uid: String::new(),
-            causes: Vec::new(),
-            retry_after_seconds: 0,
-        };
-        assert!(is_object_missing(&status(Some(named("a"))), "a"));
-        assert!(!is_object_missing(&status(Some(named(""))), "a"));
-        assert!(!is_object_missing(&status(None), "a"));
     }
 }

@@ -7,11 +7,12 @@ use std::time::Duration;
 use kube::Client;
 use parking_lot::Mutex;
 use runtime::events::{self, Events, Recorder};
+use runtime::failure::{is_clash, is_not_found};
 use runtime::feed::{self, Change};
 use runtime::limiter::Rate;
 use runtime::mapper::Mapper;
 use runtime::metrics::Metrics;
-use runtime::rest::{Gvr, Removal, Rest, is_conflict, is_not_found};
+use runtime::rest::{Gvr, Removal, Rest};
 use runtime::{Next, Queue, work};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
@@ -334,7 +335,7 @@ impl Agent {
             match outcome {
                 Ok(()) => {}
                 // The feeds bring the newer version and with it the next look.
-                Err(error) if is_conflict(&error) => return Ok(Next::Retry),
+                Err(error) if is_clash(&error) => return Ok(Next::Retry),
                 Err(error) => return Err(error),
             }
         }

@@ -58,7 +58,7 @@ impl Measures {
     pub(crate) fn wrote<T>(&self, outcome: &Result<T, kube::Error>) {
         let result = match outcome {
             Ok(_) => "success",
-            Err(error) if runtime::rest::is_conflict(error) => "conflict",
+            Err(error) if runtime::failure::is_clash(error) => "conflict",
             Err(_) => "error",
         };
         self.writes.of(result).inc();

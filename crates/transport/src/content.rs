@@ -80,6 +80,7 @@ impl Content {
             json: object.to_string().into(),
             digest: digest(object),
             templated: None,
+            customised: false,
             quoted: OnceLock::new(),
         })
     }
@@ -91,7 +92,8 @@ impl Content {
 
     /// This content as it is in one destination: `object` is what expansion made of it.
     pub fn customised(&self, object: &Value) -> Option<Self> {
-        Self::new(object, self.original.clone()).filter(|content| !content.identity.name.is_empty())
+        let content = Self::new(object, self.original.clone())?;
+        (!content.identity.name.is_empty()).then_some(Self { customised: true, ..content })
     }
 }
 
@@ -121,6 +123,8 @@ pub struct Content {
     pub digest: Digest,
     /// The object's templates, when it wants customisation (KS-124).
     pub templated: Option<Arc<Templated>>,
+    /// It is as one destination has it.
+    pub customised: bool,
     /// See [`Content::quoted_length`].
     pub quoted: OnceLock<usize>,
 }

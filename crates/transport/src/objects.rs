@@ -13,7 +13,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use runtime::{
     Page,
     failure::is_gone,
-    rest::{Gvr, Rest, message_of},
+    failure::message_of,
+    rest::{Gvr, Rest},
 };
 use serde::Deserialize;
 use serde_json::Value;

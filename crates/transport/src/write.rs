@@ -7,7 +7,8 @@ use apis::constants::{
     ORIGIN_WDS_LABEL,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use runtime::rest::{Gvr, Removal, Rest, is_conflict, is_not_found, message_of};
+use runtime::failure::{is_clash, is_not_found, message_of};
+use runtime::rest::{Gvr, Removal, Rest};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -96,7 +97,7 @@ impl Writer {
             .await
         {
             Ok(answer) => Ok(answer.metadata),
-            Err(error) if is_conflict(&error) => {
+            Err(error) if is_clash(&error) => {
                 let live: Answer = self.its.get(&self.gvr, target.namespace, target.name).await?;
                 ours(&live.metadata, target.origin)?;
                 if live.metadata.deletion_timestamp.is_some() {
@@ -125,7 +126,7 @@ impl Writer {
             let body = self.body(&metadata, target.payload);
             match self.its.replace::<Answer>(&self.gvr, target.namespace, target.name, body).await {
                 Ok(answer) => return Ok(answer.metadata),
-                Err(error) if is_conflict(&error) && attempts < 8 => {
+                Err(error) if is_clash(&error) && attempts < 8 => {
                     attempts += 1;
                     let live: Answer = self.its.get(&self.gvr, target.namespace, target.name).await?;
                     ours(&live.metadata, target.origin)?;
@@ -145,7 +146,7 @@ impl Writer {
         let removal = Removal { uid: Some(uid.to_owned()), ..Removal::default() };
         match self.its.delete(&self.gvr, namespace, name, &removal).await {
             Err(error) if is_not_found(&error) => Ok(()),
-            Err(error) if is_conflict(&error) => {
+            Err(error) if is_clash(&error) => {
                 let live = self.its.find::<Answer>(&self.gvr, namespace, name).await?;
                 if live.is_some_and(|live| live.metadata.uid.as_deref() == Some(uid)) {
                     return Err(error);

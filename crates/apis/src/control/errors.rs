@@ -1,21 +1,32 @@
 //! Errors of a status, as many as a status can hold.
 
-/// So many are told.
-const ERRORS_MAX: usize = 1000;
-/// Bytes of all of them: conditions, and what else is in the object, have to fit beside them.
-const BYTES_MAX: usize = 256 * 1024;
+/// How much is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// So many lines, the one that counts the rest included.
+    pub lines: usize,
+    /// Bytes of all of them.
+    pub bytes: usize,
+}
+
+/// What a status holds: conditions, and what else is in the object, have to fit beside the errors.
+const STATUS: Extent = Extent { lines: 1000, bytes: 256 * 1024 };
 /// Bytes of one: the first stands in a condition's message as well, which takes 32 KiB.
 const LINE_MAX: usize = 8 * 1024;
-/// Bytes that the last line may take, which counts the others.
-const REST: usize = 64;
 
 /// The first of `errors` as they are, long ones cut; when not all can be told, the last line says how many more there are. What
 /// comes back goes through a second time unchanged. O(what is told).
-pub fn bounded(mut errors: Vec<String>) -> Vec<String> {
+pub fn bounded(errors: Vec<String>) -> Vec<String> {
+    bounded_to(STATUS, errors, "")
+}
+
+/// As [`bounded`], to an extent; `prefix` is before the line that counts the rest.
+pub fn bounded_to(extent: Extent, mut errors: Vec<String>, prefix: &str) -> Vec<String> {
+    let rest = |more: usize| format!("{prefix}and {more} more errors");
     let (mut bytes, mut kept) = (0, 0);
-    for error in errors.iter_mut().take(ERRORS_MAX) {
+    for error in errors.iter_mut().take(extent.lines) {
         cut(error);
-        if bytes + error.len() > BYTES_MAX {
+        if bytes + error.len() > extent.bytes {
             break;
         }
         (bytes, kept) = (bytes + error.len(), kept + 1);
@@ -24,13 +35,14 @@ pub fn bounded(mut errors: Vec<String>) -> Vec<String> {
         return errors;
     }
     // Makes room for the line that counts the rest.
-    while kept == ERRORS_MAX || bytes + REST > BYTES_MAX {
+    let room = rest(errors.len()).len();
+    while kept > 0 && (kept == extent.lines || bytes + room > extent.bytes) {
         kept -= 1;
         bytes -= errors.get(kept).map_or(0, String::len);
     }
     let more = errors.len() - kept;
     errors.truncate(kept);
-    errors.push(format!("and {more} more errors"));
+    errors.push(rest(more));
     errors
 }
 
@@ -55,16 +67,16 @@ mod tests {
     fn ks_013_errors_are_bounded() {
         for (count, length, told, last) in [
             (0, 10, 0, None),
-            (ERRORS_MAX, 10, ERRORS_MAX, None),
-            (ERRORS_MAX + 1, 10, ERRORS_MAX, Some("and 2 more errors")),
-            (20_000, 100, ERRORS_MAX, Some("and 19001 more errors")),
+            (STATUS.lines, 10, STATUS.lines, None),
+            (STATUS.lines + 1, 10, STATUS.lines, Some("and 2 more errors")),
+            (20_000, 100, STATUS.lines, Some("and 19001 more errors")),
             (3, 9000, 3, None),
-            (100, 9000, 32, Some("and 69 more errors")),
+            (100, 9000, 33, Some("and 68 more errors")),
         ] {
             let all = lines(count, length);
             let bounded = bounded(all.clone());
             assert_eq!(bounded.len(), told, "{count} of {length}");
-            assert!(bounded.iter().map(String::len).sum::<usize>() <= BYTES_MAX);
+            assert!(bounded.iter().map(String::len).sum::<usize>() <= STATUS.bytes);
             assert!(bounded.iter().all(|line| line.len() <= LINE_MAX));
             match last {
                 None => assert!(

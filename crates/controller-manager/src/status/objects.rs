@@ -10,8 +10,9 @@ use apis::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 use runtime::{
-    Next, Store, failure,
-    rest::{Gvr, Rest, message_of},
+    Next, Store,
+    failure::{self, message_of},
+    rest::{Gvr, Rest},
 };
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
@@ -37,7 +38,7 @@ const REFUSED_AGAIN: Duration = Duration::from_secs(60);
 
 /// The server understood and said no; it will say so again.
 fn is_refusal(error: &kube::Error) -> bool {
-    failure::is_invalid(error) || failure::is_forbidden(error) || failure::code(error) == Some(413)
+    failure::is_invalid(error) || failure::is_forbidden(error) || failure::code_of(error) == 413
 }
 
 fn version_of(object: &Value) -> &str {
@@ -254,7 +255,7 @@ impl Returner {
         let (namespace, name) = (id.namespace(), id.name());
         let patch = json!([{"op": "add", "path": "/status", "value": status}]);
         match self.rest.json_patch_status(gvr, namespace, name, patch).await {
-            Err(error) if failure::is_not_found(&error) || failure::code(&error) == Some(405) => {}
+            Err(error) if failure::is_not_found(&error) || failure::code_of(&error) == 405 => {}
             done => return done,
         }
         let mut live: Value = self.rest.get(gvr, namespace, name).await?;

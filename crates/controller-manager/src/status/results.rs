@@ -353,14 +353,8 @@ impl Combiner {
 /// Makes the namespace of CombinedStatus objects about cluster-scoped objects (KS-015).
 pub(super) async fn ensure_namespace(rest: &Rest) -> Result<(), kube::Error> {
     let namespaces = Gvr::new("", "v1", "namespaces");
-    if rest.find::<Value>(&namespaces, "", REPORT_NAMESPACE).await?.is_some() {
-        return Ok(());
-    }
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": REPORT_NAMESPACE}});
-    match rest.create::<Value>(&namespaces, "", body.to_string().into_bytes()).await {
-        Err(error) if failure::is_already_exists(&error) => Ok(()),
-        done => done.map(|_| ()),
-    }
+    rest.ensure(&namespaces, "", REPORT_NAMESPACE, &body).await.map(drop)
 }
 
 fn resource() -> Gvr {

@@ -13,8 +13,9 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use runtime::{
+    failure::is_clash,
     feed::{Change, Key, Keyed, Source, follow},
-    rest::{Gvr, Rest, is_conflict},
+    rest::{Gvr, Rest},
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -90,7 +91,7 @@ pub(crate) async fn create_all(
 pub(crate) async fn create(rest: &Rest, gvr: &Gvr, object: Value) -> Result<()> {
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
     match rest.create::<Value>(gvr, &namespace, object.to_string().into_bytes()).await {
-        Err(error) if !is_conflict(&error) => Err(error).context(format!("creating {}", object["metadata"])),
+        Err(error) if !is_clash(&error) => Err(error).context(format!("creating {}", object["metadata"])),
         _ => Ok(()),
     }
 }

@@ -243,6 +243,9 @@ impl Installation {
         let mut ready = wiring::Ready::new();
         wiring::start(self, &wanted, &mut ready).await?;
         let known: HashSet<&SpaceName> = self.shape.clusters.iter().map(|cluster| &cluster.name).collect();
+        for cluster in wanted.clusters.iter().filter(|cluster| known.contains(&cluster.name)) {
+            wiring::relabel(self, cluster).await?;
+        }
         let new: Vec<&Cluster> = wanted.clusters.iter().filter(|c| !known.contains(&c.name)).collect();
         let mut joined = 0;
         for some in new.chunks(JOINING_TOGETHER) {
@@ -255,8 +258,11 @@ impl Installation {
         }
         wait_ready(&self.components, ready).await?;
         report.step("controllers and agents are ready", begun.elapsed());
-        // Where it listened first is the server's to say.
+        // Where it listened first is the server's to say, and so is what labels the clusters have been given.
         self.shape = Shape { first_listen: self.shape.first_listen, ..wanted };
+        for cluster in &mut self.shape.clusters {
+            cluster.given = Some(cluster.labels.clone());
+        }
         self.shape.save(&self.data)
     }
 

@@ -8,9 +8,13 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use apis::constants::STATUS_ADDON;
+use apis::ocm::ManagedCluster;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
 use ocm::addon::status::StatusAddon;
 use ocm::rbac::Subject;
 use ocm::registration::{self, BuiltIn, Connection};
+use parking_lot::Mutex;
 use space::controllers::CsrSigner;
 use space::{Identity, Space, controllers, workloads};
 use tokio::sync::watch;
@@ -63,6 +67,22 @@ pub(super) fn join(
     ready: &mut Ready,
 ) -> Result<(), Failure> {
     clusters.iter().try_for_each(|cluster| execution_cluster(running, cluster, ready))
+}
+
+/// Gives the ManagedCluster of a cluster that runs the labels that were asked for since (SP-102). One that somebody removed from the
+/// inventory gets none.
+pub(super) async fn relabel(running: &Installation, cluster: &Cluster) -> Result<(), Failure> {
+    let labels = cluster.new_labels();
+    if labels.is_empty() {
+        return Ok(());
+    }
+    let its = find(running, cluster.its.as_str())?.client(&Identity::admin());
+    let clusters: Api<ManagedCluster> = Api::all(its);
+    let patch = Patch::Merge(serde_json::json!({"metadata": {"labels": labels}}));
+    match clusters.patch_metadata(cluster.name.as_str(), &PatchParams::default(), &patch).await {
+        Err(error) if runtime::failure::is_not_found(&error) => Ok(()),
+        done => done.map(drop).or_fail(format!("labelling {}", cluster.name)),
+    }
 }
 
 fn find(running: &Installation, name: &str) -> Result<Arc<Space>, Failure> {
@@ -259,6 +279,7 @@ fn execution_cluster(
     let (hub, spoke, of) = (its.clone(), wec.clone(), cluster.clone());
     let gate = Gate { prepared: watch::Sender::new(false), accepted: watch::Sender::new(false) };
     let mine = gate.clone();
+    let more_labels = Arc::new(Mutex::new(cluster.new_labels()));
     let reports = running.runs(Elsewhere::StatusAgent).then(|| BuiltIn::new(STATUS_ADDON));
     let built_in: Vec<BuiltIn> = reports.iter().cloned().collect();
     let names: Vec<String> = built_in.iter().map(|addon| addon.name().to_owned()).collect();
@@ -267,6 +288,7 @@ fn execution_cluster(
         let (hub_client, client) = (hub.client(&enrolment), spoke.client(&enrolment));
         let config = ocm::enroll::Config {
             labels: of.labels.clone(),
+            more_labels: more_labels.clone(),
             url: spoke.url().to_owned(),
             ready,
             prepared: mine.prepared.clone(),

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
-use kube::api::{DeleteParams, DynamicObject, WatchParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, WatchParams};
 use kube::core::WatchEvent;
-use serde_json::Value;
+use kube::{Api, Client};
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::support::{
@@ -104,6 +104,36 @@ async fn sp_042_restart_rewrites_nothing() {
             until(&all, "what the policy sent goes", |all| !all.keys().any(left)).await;
         }
     }
+    server.stop().await;
+}
+
+/// SP-102: the labels of a cluster's ManagedCluster are its users' after enrolment: no restart brings back what they took away or
+/// changed. Labels that `up` is asked for later are given then, whether it runs or not; and the address follows the port.
+#[tokio::test(flavor = "multi_thread")]
+async fn sp_102_labels_belong_to_users() {
+    let ks = Installation::new();
+    let mut server = ks.serve(&["--listen", "127.0.0.1:0", "--clusters", "1"]).await;
+    let inventory =
+        |its: &Client| dynamic(its, "cluster.open-cluster-management.io/v1", "ManagedCluster", None);
+    let edit =
+        Patch::Merge(json!({"metadata": {"labels": {"location-group": null, "name": "mine", "own": "1"}}}));
+    let clusters = inventory(&ks.client("its1").await);
+    clusters.patch("cluster1", &PatchParams::default(), &edit).await.expect("relabelled");
+    let url = async |ks: &Installation| ks.config("cluster1").await.cluster_url.to_string();
+    for (more, env) in [(&[][..], None), (&["--label", "cluster1=env=prod"][..], Some("prod"))] {
+        server.stop().await;
+        server = ks.serve(&[&["--listen", "127.0.0.1:0"], more].concat()).await;
+        let cluster = inventory(&ks.client("its1").await).get("cluster1").await.expect("it is there");
+        let label =
+            |key: &str| cluster.metadata.labels.as_ref().and_then(|all| all.get(key)).map(String::as_str);
+        assert_eq!(["location-group", "name", "own", "env"].map(label), [None, Some("mine"), Some("1"), env]);
+        assert_eq!(cluster.data["spec"]["managedClusterClientConfigs"], json!([{"url": url(&ks).await}]));
+    }
+    ks.must(&["up", "--label", "cluster1=env=test"]).await;
+    let clusters = inventory(&ks.client("its1").await);
+    let given =
+        |cluster: &DynamicObject| cluster.metadata.labels.as_ref().is_some_and(|all| all["env"] == "test");
+    until_one(&clusters, "cluster1", "the label", given).await;
     server.stop().await;
 }
 

@@ -7,8 +7,10 @@ use futures::future::join_all;
 use http::HeaderValue;
 use kube::api::ApiResource;
 use runtime::{
-    Event, Light, Source, Store, informer,
-    rest::{Gvr, Rest, is_not_found, message_of},
+    Event, Light, Source, Store,
+    failure::{is_not_found, message_of},
+    informer,
+    rest::{Gvr, Rest},
 };
 use serde_json::Value;
 use tokio::sync::Notify;

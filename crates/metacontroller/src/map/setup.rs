@@ -207,7 +207,7 @@ impl Shared {
             Ok(Some(served)) => Ok(served),
             Ok(None) => Err(NotStarted::missing(format!("{resource} of {api_version} is not served"))),
             Err(error) => {
-                let why = runtime::rest::message_of(&error);
+                let why = runtime::failure::message_of(&error);
                 Err(NotStarted::missing(format!("asking for {resource} of {api_version}: {why}")))
             }
         }

@@ -372,7 +372,7 @@ impl Worker {
                 Ok(None) => {}
                 Ok(Some(_)) => return Err(Refused { text: String::new(), exists: true }),
                 Err(error) => {
-                    return Err(Refused { text: runtime::rest::message_of(&error), exists: false });
+                    return Err(Refused { text: runtime::failure::message_of(&error), exists: false });
                 }
             }
         }
@@ -392,7 +392,7 @@ impl Worker {
             Ok(Some(existing)) => Arc::new(Object::new(existing)),
             // It went again: its event brings the item back, or the retry does.
             Ok(None) => return Err(Some(format!("{} {} came and went", served.kind, place.name))),
-            Err(error) => return Err(Some(runtime::rest::message_of(&error))),
+            Err(error) => return Err(Some(runtime::failure::message_of(&error))),
         };
         match group::claim(maker, &place, &existing, around) {
             Some(write) => self.write(maker, around, write).await,
@@ -413,7 +413,7 @@ impl Worker {
         let (namespace, name) = (object::namespace(parent), object::name(parent));
         let parents = &self.mapping.parent;
         let live = self.rest().find::<Value>(&parents.gvr, parents.place(namespace), name).await;
-        let live = live.map_err(|error| runtime::rest::message_of(&error))?;
+        let live = live.map_err(|error| runtime::failure::message_of(&error))?;
         let same = |live: &Value| object::uid(live) == object::uid(parent) && !object::is_terminating(live);
         if !live.as_ref().is_some_and(same) {
             return Ok(None);

@@ -9,7 +9,7 @@ use apis::metacontroller::CONTROLLER_UID_LABEL;
 use futures::future::join_all;
 use machinery::selector::LabelSelector;
 use parking_lot::Mutex;
-use runtime::{Next, rest::message_of};
+use runtime::{Next, failure::message_of};
 use serde_json::{Map, Value, json};
 
 use super::{

@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use apis::metacontroller::DECORATOR_ANNOTATION;
 use runtime::{
     Next,
-    rest::{is_conflict, is_not_found, message_of},
+    failure::{is_clash, is_not_found, message_of},
 };
 use serde_json::{Value, json};
 
@@ -152,7 +152,7 @@ impl Decorator {
                         meta.insert("resourceVersion".into(), version.into());
                     }
                 }
-                Err(error) if is_conflict(&error) || is_not_found(&error) => return Ok(false),
+                Err(error) if is_clash(&error) || is_not_found(&error) => return Ok(false),
                 Err(error) => {
                     return Err(Failure::Text(format!("updating the status: {}", message_of(&error))));
                 }
@@ -162,7 +162,7 @@ impl Decorator {
             let body = new.to_string().into_bytes();
             match rest.replace::<Value>(&served.gvr, namespace, name, body).await {
                 Ok(_) => {}
-                Err(error) if is_conflict(&error) || is_not_found(&error) => return Ok(false),
+                Err(error) if is_clash(&error) || is_not_found(&error) => return Ok(false),
                 Err(error) => return Err(Failure::Text(format!("updating {name}: {}", message_of(&error)))),
             }
         }

@@ -13,7 +13,7 @@ use machinery::selector::LabelSelector;
 use parking_lot::Mutex;
 use runtime::{
     Next, ObjectKey, Queue,
-    rest::{is_conflict, is_not_found, message_of},
+    failure::{is_clash, is_not_found, message_of},
     work,
 };
 use serde_json::{Value, json};
@@ -556,7 +556,7 @@ impl Base {
                     rule.cache.caught_up(&Expected::Version { key, version, echo: None }, CATCH_UP).await;
                     return Ok(Some(written));
                 }
-                Err(error) if is_conflict(&error) => {}
+                Err(error) if is_clash(&error) => {}
                 Err(error) if is_not_found(&error) => return Ok(None),
                 Err(error) => return Err(message_of(&error)),
             }

@@ -21,7 +21,7 @@ pub async fn make(writer: &Writer, mapper: &Mapper, parent: &Value, strays: &[Va
 
 async fn make_one(writer: &Writer, mapper: &Mapper, parent: &Value, stray: &Value) -> Result<(), String> {
     let (version, kind) = (object::api_version(stray), object::kind(stray));
-    let found = mapper.by_kind(version, kind).await.map_err(|error| runtime::rest::message_of(&error))?;
+    let found = mapper.by_kind(version, kind).await.map_err(|error| runtime::failure::message_of(&error))?;
     let found = found.ok_or_else(|| format!("{version} has no kind {kind}"))?;
     let served = Served { gvr: found.gvr, kind: found.kind, namespaced: found.namespaced, has_status: false };
     let (body, owned) = placed(stray, parent, served.namespaced)?;

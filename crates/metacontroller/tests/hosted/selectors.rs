@@ -226,7 +226,7 @@ async fn mc_002_the_schema_refuses() {
         let made: Result<Value, _> =
             world.rest.create(&crate::world::gvr(CONTROLLERS), "", object.to_string().into_bytes()).await;
         let error = made.expect_err(&more.to_string());
-        assert_eq!(runtime::rest::code_of(&error), 422, "{more}: {error}");
+        assert_eq!(runtime::failure::code_of(&error), 422, "{more}: {error}");
     }
     world.end().await;
 }

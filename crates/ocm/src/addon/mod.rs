@@ -41,9 +41,10 @@ use kube::{Client, Resource, api::DynamicObject};
 use parking_lot::Mutex;
 use runtime::{
     Event, Light, Next, Queue, Store, TaskError, Tasks, Watched,
+    failure::is_clash,
     informer::{self, Source},
     install::{InstallError, install as install_kinds},
-    rest::{Gvr, Rest, is_conflict},
+    rest::{Gvr, Rest},
     work,
 };
 use serde_json::{Value, json};
@@ -313,7 +314,7 @@ impl Manager {
         };
         match done {
             // What was read is not the latest: it is on its way to us.
-            Err(error) if is_conflict(&error) => Ok(Next::Retry),
+            Err(error) if is_clash(&error) => Ok(Next::Retry),
             done => done,
         }
     }

@@ -17,7 +17,8 @@ use apis::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use runtime::{
     Light, Next,
-    rest::{Gvr, Removal, is_conflict, is_not_found, message_of},
+    failure::{is_clash, is_not_found, message_of},
+    rest::{Gvr, Removal},
 };
 use serde_json::{Map, Value, json};
 
@@ -108,7 +109,7 @@ impl Manager {
             }
             let case = self.case(own.as_ref(), &addon, &member, &status);
             outcome = self.manage(own.as_ref(), &owner, &case, &mut status).await;
-            if matches!(&outcome, Err(error) if is_conflict(error)) {
+            if matches!(&outcome, Err(error) if is_clash(error)) {
                 return outcome;
             }
         }
@@ -351,7 +352,7 @@ impl Manager {
         for light in stale {
             let removal = Removal { uid: Some(light.metadata.uid.to_string()), propagation: None };
             match self.rest.delete(&gvr, &light.metadata.namespace, &light.metadata.name, &removal).await {
-                Err(error) if !is_not_found(&error) && !is_conflict(&error) => return Err(error),
+                Err(error) if !is_not_found(&error) && !is_clash(&error) => return Err(error),
                 _ => {}
             }
         }

@@ -17,7 +17,8 @@ use apis::{
 };
 use runtime::{
     Next,
-    rest::{Gvr, Removal, is_conflict, is_not_found, items},
+    failure::{is_clash, is_not_found},
+    rest::{Gvr, Removal, items},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -231,7 +232,7 @@ impl Manager {
             "spec": {}});
         match self.rest.create_missing(&addons(), name_of(cluster), &body).await {
             // The mailbox is about to go, or not there yet: its cluster's next event brings us back.
-            Err(error) if is_not_found(&error) || runtime::rest::code_of(&error) == 403 => {
+            Err(error) if is_not_found(&error) || runtime::failure::code_of(&error) == 403 => {
                 tracing::debug!(%error, cluster = name_of(cluster), "no mailbox for the add-on");
                 Ok(())
             }
@@ -270,7 +271,7 @@ impl Manager {
             let uid = self.know.addons.get(&cluster, addon).and_then(|judged| judged.metadata.uid.clone());
             let removal = Removal { uid, propagation: None };
             match self.rest.delete(&addons(), &cluster, addon, &removal).await {
-                Err(error) if !is_not_found(&error) && !is_conflict(&error) => outcome = Err(error),
+                Err(error) if !is_not_found(&error) && !is_clash(&error) => outcome = Err(error),
                 // Done; should it be unwanted again, the time begins anew.
                 _ => drop(self.unwanted.lock().remove(&(cluster, addon.to_owned()))),
             }

@@ -6,7 +6,8 @@ use apis::ocm::ManifestWork;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use runtime::{
     Event, Next,
-    rest::{Removal, is_conflict, is_not_found},
+    failure::{is_clash, is_not_found},
+    rest::Removal,
 };
 
 use super::{Hub, Key, works};
@@ -58,7 +59,7 @@ impl Hub {
                 let removal = Removal { uid: work.metadata.uid.clone(), propagation: None };
                 match self.rest.delete(&works(), namespace, name, &removal).await {
                     // Gone, or another one by now, of which its own event tells.
-                    Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(Next::OnChange),
+                    Err(error) if is_not_found(&error) || is_clash(&error) => Ok(Next::OnChange),
                     other => other.map(|()| Next::OnChange),
                 }
             }

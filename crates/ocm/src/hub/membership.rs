@@ -10,7 +10,8 @@ use apis::{
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use runtime::{
     Next,
-    rest::{Gvr, Removal, is_conflict, is_not_found, message_of},
+    failure::{is_clash, is_not_found, message_of},
+    rest::{Gvr, Removal},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -154,7 +155,7 @@ impl Hub {
                 self.report(cluster, vec![news]).await.map(|()| Next::OnChange)
             }
             Ok(false) => Ok(Next::OnChange),
-            Err(error) if is_conflict(&error) => Err(error),
+            Err(error) if is_clash(&error) => Err(error),
             Err(error) => {
                 self.report(cluster, vec![accepted("False", "Error", &message_of(&error), self.now())])
                     .await?;
@@ -178,7 +179,7 @@ impl Hub {
         body["metadata"]["name"] = name.into();
         match self.rest.create::<Value>(&gvr, "", body.to_string().into_bytes()).await {
             // Somebody made it without our label.
-            Err(error) if is_conflict(&error) => {
+            Err(error) if is_clash(&error) => {
                 self.rest.merge::<Value>(&gvr, "", name, &labels).await.map(drop)
             }
             other => other.map(drop),

@@ -33,10 +33,11 @@ use kube::{Client, Resource, core::PartialObjectMeta};
 use parking_lot::Mutex;
 use runtime::{
     Event, Light, Next, Queue, Store, TaskError, Tasks, Watched,
+    failure::is_clash,
     informer::{self, Source},
     install::{InstallError, install},
     metrics::Metrics,
-    rest::{Gvr, Rest, is_conflict},
+    rest::{Gvr, Rest},
     work,
 };
 use serde_json::{Value, json};
@@ -329,7 +330,7 @@ impl Hub {
         };
         match done {
             // What was read is not the latest: it is on its way to us.
-            Err(error) if is_conflict(&error) => Ok(Next::Retry),
+            Err(error) if is_clash(&error) => Ok(Next::Retry),
             done => done,
         }
     }

@@ -11,10 +11,7 @@ use apis::{
 };
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use machinery::selector::LabelSelector;
-use runtime::{
-    Next,
-    rest::{Gvr, is_conflict},
-};
+use runtime::{Next, failure::is_clash, rest::Gvr};
 use serde_json::{Value, json};
 
 use super::{Hub, identity, name_of};
@@ -73,7 +70,7 @@ impl Hub {
                 let body = json!({"apiVersion": format!("{CLUSTER_GROUP}/v1beta2"), "kind": "ManagedClusterSet",
                     "metadata": {"name": name}, "spec": {"clusterSelector": selector}});
                 match self.rest.create::<Value>(&sets(), "", body.to_string().into_bytes()).await {
-                    Err(error) if !is_conflict(&error) => return Err(error),
+                    Err(error) if !is_clash(&error) => return Err(error),
                     _ => continue,
                 }
             };

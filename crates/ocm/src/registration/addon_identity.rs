@@ -17,8 +17,9 @@ use k8s_openapi::{
 use rcgen::PublicKeyData as _;
 use runtime::{
     Store,
+    failure::message_of,
     informer::{self, Source},
-    rest::{Rest, message_of},
+    rest::Rest,
 };
 use serde_json::json;
 use tokio::sync::{Notify, watch};

@@ -31,8 +31,9 @@ use k8s_openapi::{
 };
 use runtime::{
     Queue, Store,
+    failure::{code_of, is_clash, is_not_found},
     informer::{self, Source},
-    rest::{Gvr, Removal, Rest, code_of, is_conflict, is_not_found},
+    rest::{Gvr, Removal, Rest},
 };
 use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinHandle};
@@ -177,7 +178,7 @@ impl Keeper {
                             }
                         }
                         Err(error) => {
-                            if !is_conflict(&error) {
+                            if !is_clash(&error) {
                                 tracing::warn!(%error, addon = name, "looking after the add-on; will be tried again");
                             }
                             self.queue.retry(name);

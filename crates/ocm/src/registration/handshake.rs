@@ -15,8 +15,9 @@ use kube::Client;
 use rcgen::PublicKeyData as _;
 use runtime::{
     Store, TaskError, Tasks,
+    failure::{code_of, is_clash, message_of},
     informer::{self, Source},
-    rest::{Rest, code_of, is_conflict, message_of},
+    rest::Rest,
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -145,7 +146,7 @@ impl Agent {
                 "metadata": {"name": name, "annotations": annotations},
                 "spec": {"hubAcceptsClient": false, "managedClusterClientConfigs": clients}});
             return match hub.create::<Value>(&managed_clusters(), "", body.to_string().into_bytes()).await {
-                Err(error) if is_conflict(&error) => Ok(()),
+                Err(error) if is_clash(&error) => Ok(()),
                 Err(error) if matches!(code_of(&error), 401 | 403) => {
                     tracing::warn!(
                         cluster = name,
@@ -423,7 +424,7 @@ impl Agent {
                 },
             };
             match super::status::report(hub, &cluster, vec![news.clone()]).await {
-                Err(error) if is_conflict(&error) => {}
+                Err(error) if is_clash(&error) => {}
                 other => return other,
             }
         }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use apis::ocm::{ManagedCluster, cluster::ManagedNamespace};
 use k8s_openapi::jiff::Timestamp;
-use runtime::rest::{Gvr, Rest, is_conflict, is_not_found, message_of};
+use runtime::failure::{is_clash, is_not_found, message_of};
+use runtime::rest::{Gvr, Rest};
 use serde_json::{Value, json};
 
 use super::Agent;
@@ -114,7 +115,7 @@ async fn apply(cluster: &Rest, name: &str, label: &str) -> Result<(), kube::Erro
     let mut body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     body["metadata"]["labels"] = labels["metadata"]["labels"].clone();
     match cluster.create::<Value>(&namespaces(), "", body.to_string().into_bytes()).await {
-        Err(error) if is_conflict(&error) => {
+        Err(error) if is_clash(&error) => {
             cluster.merge::<Value>(&namespaces(), "", name, &labels).await.map(drop)
         }
         other => other.map(drop),

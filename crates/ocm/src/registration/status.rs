@@ -9,8 +9,9 @@ use apis::ocm::{
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use runtime::{
     Store, TaskError, Tasks, Watched,
+    failure::is_clash,
     informer::{self, Source},
-    rest::{Gvr, Rest, is_conflict},
+    rest::{Gvr, Rest},
 };
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::sleep};
@@ -99,7 +100,7 @@ impl Agent {
                 }
                 Ok(Pass::Blip) => timers.recheck,
                 Err(error) => {
-                    if !is_conflict(&error) {
+                    if !is_clash(&error) {
                         tracing::warn!(%error, cluster = self.names.cluster, "reporting the cluster's state");
                     }
                     backoff.pause()

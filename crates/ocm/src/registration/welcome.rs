@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use apis::ocm::{ManagedCluster, cluster::CONDITION_HUB_ACCEPTED};
-use runtime::rest::{Rest, code_of};
+use runtime::failure::code_of;
+use runtime::rest::Rest;
 use tokio_util::sync::CancellationToken;
 
 use super::{Agent, managed_clusters, waiting::Waiting};

@@ -9,7 +9,8 @@ use apis::{
 use kube::Error;
 use runtime::{
     backoff::jittered,
-    rest::{Gvr, Removal, Rest, code_of, is_conflict, is_not_found, message_of, status_of},
+    failure::{code_of, is_clash, is_not_found, message_of, status_of},
+    rest::{Gvr, Removal, Rest},
 };
 use serde_json::{Value, json};
 
@@ -102,7 +103,7 @@ pub(crate) async fn apply(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Option<
         match outcome {
             Ok(live) => return Ok(Some(live)),
             // Somebody wrote between our look and our write.
-            Err(error) if is_conflict(&error) && attempt < ATTEMPTS => {
+            Err(error) if is_clash(&error) && attempt < ATTEMPTS => {
                 tokio::time::sleep(jittered(pause)).await;
                 pause *= 5;
             }
@@ -148,7 +149,7 @@ async fn find_or_create(
     if !wanted.exists {
         match create(cluster, wanted, required).await {
             Ok(created) => return Ok(Ok(created)),
-            Err(error) if is_conflict(&error) => {}
+            Err(error) if is_clash(&error) => {}
             Err(error) => return Err(error),
         }
     }
@@ -240,7 +241,7 @@ async fn server_side(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Live, Failur
     for attempt in 1.. {
         match ensure_owner(cluster, wanted, live).await {
             Ok(done) => return Ok(Live { object: done.object, wrote: Wrote::Content }),
-            Err(error) if is_conflict(&error) && attempt < ATTEMPTS => {
+            Err(error) if is_clash(&error) && attempt < ATTEMPTS => {
                 live = cluster.get(wanted.gvr, wanted.namespace, wanted.name).await?;
             }
             Err(error) => return Err(error.into()),
@@ -252,7 +253,7 @@ async fn server_side(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Live, Failur
 /// Another manager has the fields; any other conflict is a race that was lost.
 fn is_field_conflict(error: &Error) -> bool {
     let details = status_of(error).and_then(|status| status.details.as_ref());
-    is_conflict(error)
+    is_clash(error)
         && details.is_some_and(|d| d.causes.iter().any(|cause| cause.reason == "FieldManagerConflict"))
 }
 

@@ -7,7 +7,8 @@ use kube::{
     Error,
     core::{params::PostParams, request::Request},
 };
-use runtime::rest::{Gvr, Rest, code_of, is_conflict};
+use runtime::failure::{code_of, is_clash};
+use runtime::rest::{Gvr, Rest};
 use serde_json::{Value, json};
 
 use super::apply::{Failure, Wanted};
@@ -87,7 +88,7 @@ async fn may_grant(
     match cluster.client().request::<Value>(request).await {
         Ok(_) => Ok(true),
         // Whether it may be granted is asked before whether it exists.
-        Err(error) if is_conflict(&error) => Ok(true),
+        Err(error) if is_clash(&error) => Ok(true),
         Err(error) if code_of(&error) == 403 => Ok(false),
         Err(error) => Err(error.into()),
     }

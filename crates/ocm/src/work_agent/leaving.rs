@@ -24,7 +24,8 @@ use kube::{
 };
 use runtime::{
     Next,
-    rest::{Gvr, Removal, code_of, is_conflict, is_not_found, is_object_missing, message_of},
+    failure::{code_of, is_clash, is_not_found, is_object_missing, message_of},
+    rest::{Gvr, Removal},
 };
 use serde::Serialize;
 use serde_json::json;
@@ -210,7 +211,7 @@ impl Agent {
                 match self.cluster.remove(&gvr, namespace, name, &removal).await {
                     Ok(true) => Left::Gone,
                     Ok(false) => Left::Going,
-                    Err(error) if is_object_missing(&error, name) || is_conflict(&error) => Left::Gone,
+                    Err(error) if is_object_missing(&error, name) || is_clash(&error) => Left::Gone,
                     Err(error) if is_refusal(&error) => Left::Refused(message_of(&error)),
                     Err(error) => return Err(error),
                 }
@@ -331,7 +332,7 @@ impl Agent {
             match self.hub.merge::<Meta>(&manifest_works(), &self.config.cluster_name, name, &patch).await {
                 Ok(_) => break,
                 Err(error) if is_not_found(&error) => break,
-                Err(error) if is_conflict(&error) && attempt < 5 => {
+                Err(error) if is_clash(&error) && attempt < 5 => {
                     match self.hub.find::<Meta>(&manifest_works(), &self.config.cluster_name, name).await? {
                         Some(live) if live.metadata.uid == work.metadata.uid => {
                             version = live.metadata.resource_version;
@@ -378,7 +379,7 @@ impl Agent {
         match self.cluster.merge::<Meta>(&applied_manifest_works(), "", &name, &patch).await {
             Ok(_) => {}
             // The old one is gone, be it that there is a new one of its name.
-            Err(error) if is_not_found(&error) || is_conflict(&error) => {}
+            Err(error) if is_not_found(&error) || is_clash(&error) => {}
             Err(error) => return Err(error),
         }
         self.drop_applied(&name);

@@ -11,8 +11,8 @@ use apis::ocm::{
 };
 use kube::Error;
 use runtime::{
+    failure::{is_not_found, message_of},
     mapper::Mapped,
-    rest::{is_not_found, message_of},
 };
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};

@@ -17,7 +17,8 @@ use futures::{StreamExt, stream};
 use kube::Error;
 use runtime::{
     Next,
-    rest::{Removal, is_conflict, message_of},
+    failure::{is_clash, message_of},
+    rest::Removal,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -124,7 +125,7 @@ impl Agent {
                     "metadata": metadata, "spec": spec});
                 match self.cluster.create(&gvr, "", body.to_string().into_bytes()).await {
                     Ok(created) => return Ok((self.remember_applied(created), true)),
-                    Err(error) if is_conflict(&error) => {
+                    Err(error) if is_clash(&error) => {
                         self.remember_applied(self.cluster.get(&gvr, "", &applied_name).await?)
                     }
                     Err(error) => return Err(error),

@@ -9,7 +9,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{Error, core::params::Preconditions};
-use runtime::rest::{code_of, is_conflict, is_not_found, message_of};
+use runtime::failure::{code_of, is_clash, is_not_found, message_of};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -84,7 +84,7 @@ impl Agent {
             let cluster = &self.config.cluster_name;
             match self.hub.merge_status_metadata::<Meta>(&gvr, cluster, name, &patch).await {
                 Ok(_) => return Ok(()),
-                Err(error) if is_conflict(&error) && attempt < 5 => {
+                Err(error) if is_clash(&error) && attempt < 5 => {
                     let Some(live) = self.hub.find::<Meta>(&gvr, &self.config.cluster_name, name).await?
                     else {
                         return Ok(());

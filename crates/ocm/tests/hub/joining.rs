@@ -1,6 +1,7 @@
 //! How a cluster gets into the inventory, and what it says of itself.
 
-use runtime::rest::{Removal, code_of};
+use runtime::failure::code_of;
+use runtime::rest::Removal;
 use serde_json::{Value, json};
 
 use crate::world::{

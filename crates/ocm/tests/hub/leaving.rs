@@ -4,7 +4,8 @@ use kubestellar_ocm::{
     leave::{self, Leave, Left},
     work_agent::hub_hash,
 };
-use runtime::rest::{Removal, code_of};
+use runtime::failure::code_of;
+use runtime::rest::Removal;
 use serde_json::{Value, json};
 
 use crate::world::{ACCEPTED, HUB, JOINED, RIGHTS, World, condition, create, gvr, until, work};

@@ -202,7 +202,7 @@ async fn ocm_057_rotation_under_load() {
     w.accept("c1", false).await;
     w.until_condition("c1", ACCEPTED, "False").await;
     let answer = held.list::<Value>(&gvr("manifestworks"), "c1", "").await;
-    assert_eq!(answer.as_ref().err().map(runtime::rest::code_of), Some(403));
+    assert_eq!(answer.as_ref().err().map(runtime::failure::code_of), Some(403));
     stop.cancel();
     delivering.await.expect("no panic");
     agent.end().await;

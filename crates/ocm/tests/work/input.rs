@@ -162,7 +162,7 @@ async fn ocm_014_what_is_no_object_is_refused() {
         let body = work(&name, holding(&[bad.clone(), map(&name, "1")])).to_string().into_bytes();
         let answer: Result<Value, _> = w.hub.0.create(&gvr(WORKS), CLUSTER, body).await;
         if let Err(error) = answer {
-            assert_eq!(runtime::rest::code_of(&error), 422, "{bad}: {error}");
+            assert_eq!(runtime::failure::code_of(&error), 422, "{bad}: {error}");
             continue;
         }
         let report = w.reported(&name, "the fault", |w| is(manifest(w, 0), "Applied", "False")).await;
@@ -171,7 +171,7 @@ async fn ocm_014_what_is_no_object_is_refused() {
     }
     let body = work("text", holding(&[json!("text")])).to_string().into_bytes();
     let answer: Result<Value, _> = w.hub.0.create(&gvr(WORKS), CLUSTER, body).await;
-    assert_eq!(answer.map_err(|e| runtime::rest::code_of(&e)), Err(422));
+    assert_eq!(answer.map_err(|e| runtime::failure::code_of(&e)), Err(422));
     agent.end().await;
     w.end().await;
 }

@@ -408,7 +408,7 @@ impl World {
             object["spec"] = spec.clone();
             let body = object.to_string().into_bytes();
             match self.hub.0.replace(&gvr(WORKS), CLUSTER, name, body).await {
-                Err(error) if runtime::rest::is_conflict(&error) => {}
+                Err(error) if runtime::failure::is_clash(&error) => {}
                 other => return other.expect("replaced"),
             }
         }

@@ -5,8 +5,8 @@ use apis::{
     control::{Binding, CustomTransform},
 };
 use runtime::{
+    failure::is_not_found,
     feed::{Change, Lean, Source, follow},
-    rest::is_not_found,
 };
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use apis::control::Binding;
+use apis::control::{Binding, Extent, bounded_to};
 use futures::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -29,6 +29,9 @@ use crate::{
 };
 
 mod kept;
+
+/// So much is told of one object's templates, so that there is room for others.
+const OF_ONE_OBJECT: Extent = Extent { lines: 100, bytes: 32 * 1024 };
 
 /// An envelope to be, for one or all destinations.
 struct Planned {
@@ -200,8 +203,9 @@ impl Controller {
             failed |= !problems.is_empty();
             for (identity, lines) in problems {
                 // KS-097: one destination is enough to say what is wrong with an object.
-                if troubled.insert(identity) {
-                    errors.extend(lines);
+                if troubled.insert(identity.clone()) {
+                    let rest = format!("template: {destination}/{identity}: ");
+                    errors.extend(bounded_to(OF_ONE_OBJECT, lines, &rest));
                 }
             }
             let mailbox = there.get(*destination);

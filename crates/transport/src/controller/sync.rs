@@ -9,7 +9,7 @@ use apis::{
 use futures::{StreamExt, stream};
 use runtime::{
     failure::is_lasting,
-    rest::{is_not_found, message_of},
+    failure::{is_not_found, message_of},
 };
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};

@@ -165,7 +165,8 @@ async fn ks_141_an_object_that_is_nested_too_deeply_is_told() {
     all.end().await;
 }
 
-/// KS-126: more errors than a status can hold are told as far as it can, and how many more there are.
+/// KS-126: of an object with more errors than a status can hold some are told, and how many more there are; those of others have
+/// their place beside them.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_126_a_flood_of_errors_is_told() {
     const TEXTS: usize = 20_000;
@@ -173,11 +174,13 @@ async fn ks_126_a_flood_of_errors_is_told() {
     let texts: serde_json::Map<String, Value> =
         (0..TEXTS).map(|n| (format!("text-{n:05}"), json!("{{.nothing}}"))).collect();
     all.map("flood", json!({TEMPLATED: "true"}), Value::Object(texts)).await;
-    all.bind(&["flood"], &["atlas"]).await;
+    all.map("other", json!({TEMPLATED: "true"}), json!({"k": "{{.nothing}}"})).await;
+    all.bind(&["flood", "other"], &["atlas"]).await;
     let lines = all.errors(|errors| !errors.is_empty()).await;
+    assert_eq!(lines.len(), 101);
     assert!(lines[0].starts_with("template: atlas/ConfigMap(shop/flood).data.text-00000"), "{}", lines[0]);
-    let more = format!("and {} more errors", TEXTS + 1 - lines.len());
-    assert_eq!(lines.last(), Some(&more));
+    assert_eq!(lines[99], format!("template: atlas/ConfigMap(shop/flood): and {} more errors", TEXTS - 99));
+    assert!(lines[100].starts_with("template: atlas/ConfigMap(shop/other).data.k"), "{}", lines[100]);
     all.bind(&[], &["atlas"]).await;
     assert!(all.errors(<[String]>::is_empty).await.is_empty());
     all.end().await;
@@ -225,5 +228,33 @@ async fn ks_141_an_object_that_grows_too_large_stays_as_it_was() {
     all.bind(&["a"], &["atlas"]).await;
     let mailbox = all.mailbox("atlas", |it| value(it, "b.k").is_none()).await;
     assert_eq!(objects(&mailbox), ["a"]);
+    all.end().await;
+}
+
+/// KS-141: what is too large in one destination only, by its properties, is told with its name, stays as it was there, and changes
+/// elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_141_too_large_in_one_destination() {
+    let all = Running::with(|config| Config { limits: Limits::hard(100, 5000), ..config }).await;
+    let property = |cluster: &str, text: &str| json!({"metadata": {"name": cluster}, "data": {"text": text}});
+    for cluster in ["atlas", "boreas"] {
+        all.its.post(PROPERTIES, property(cluster, "1")).await;
+    }
+    all.map("site", json!({TEMPLATED: "true"}), json!({"k": "{{.text}}"})).await;
+    all.bind(&["site"], &["atlas", "boreas"]).await;
+    for cluster in ["atlas", "boreas"] {
+        all.mailbox(cluster, |it| value(it, "site.k") == Some("1")).await;
+    }
+    all.its.patch(&format!("{PROPERTIES}/boreas"), property("boreas", &"x".repeat(6000))).await;
+    let errors = all.errors(|errors| !errors.is_empty()).await;
+    assert!(errors.len() == 1 && errors[0].starts_with("ConfigMap(shop/site): size "), "{errors:?}");
+    assert!(errors[0].ends_with(" exceeds the maximum 5000 in boreas"), "{errors:?}");
+    all.its.patch(&format!("{PROPERTIES}/atlas"), property("atlas", "2")).await;
+    all.mailbox("atlas", |it| value(it, "site.k") == Some("2")).await;
+    let boreas = all.mailbox("boreas", |_| true).await;
+    assert_eq!(value(&boreas, "site.k"), Some("1"));
+    all.its.patch(&format!("{PROPERTIES}/boreas"), property("boreas", "3")).await;
+    all.mailbox("boreas", |it| value(it, "site.k") == Some("3")).await;
+    assert!(all.errors(<[String]>::is_empty).await.is_empty());
     all.end().await;
 }

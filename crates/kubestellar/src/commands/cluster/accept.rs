@@ -6,7 +6,8 @@ use apis::constants::CLUSTER_NAME_LABEL;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::jiff::Timestamp;
 use ocm::hub::{self, bootstrap, csr};
-use runtime::rest::{Gvr, is_conflict};
+use runtime::failure::is_clash;
+use runtime::rest::Gvr;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -128,7 +129,7 @@ async fn accept(its: &Its, name: &str, out: &Printer) -> Result<bool, Failure> {
             "message": "This CSR was approved by kubestellar cluster accept.", "lastUpdateTime": now, "lastTransitionTime": now});
         match bootstrap::approve(&its.rest, &request, verdict).await {
             // It changed meanwhile: the next look will tell.
-            Err(error) if is_conflict(&error) => return Ok(false),
+            Err(error) if is_clash(&error) => return Ok(false),
             other => other.map_err(failed)?,
         }
         let csr = request.metadata.name.unwrap_or_default();

@@ -1,7 +1,8 @@
 //! `kubestellar cluster label` and `kubestellar cluster props`.
 
 use apis::constants::PROPERTIES_NAMESPACE;
-use runtime::rest::{Gvr, is_conflict};
+use runtime::failure::is_clash;
+use runtime::rest::Gvr;
 use serde_json::{Map, Value, json};
 
 use super::{Its, managed_clusters};
@@ -92,7 +93,7 @@ pub(super) async fn props(args: &PropsArgs, its: &Its, out: &Printer) -> Result<
         ),
     ] {
         match its.rest.create::<Value>(gvr, namespace, body.to_string().into_bytes()).await {
-            Err(error) if !is_conflict(&error) => return Err(failed(error)),
+            Err(error) if !is_clash(&error) => return Err(failed(error)),
             _ => {}
         }
     }

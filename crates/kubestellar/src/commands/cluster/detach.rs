@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use apis::constants::WORK_GROUP;
-use runtime::rest::{Gvr, Removal, is_not_found};
+use runtime::failure::is_not_found;
+use runtime::rest::{Gvr, Removal};
 use serde_json::{Value, json};
 
 use super::{Its, LOOK, managed_clusters, token::duration};

@@ -7,7 +7,8 @@ use kube::api::PostParams;
 use kube::config::Kubeconfig;
 use ocm::hub::bootstrap;
 use ocm::registration::Endpoint;
-use runtime::rest::{Gvr, is_conflict};
+use runtime::failure::is_clash;
+use runtime::rest::Gvr;
 use serde_json::{Value, json};
 
 use super::Its;
@@ -133,7 +134,7 @@ async fn bootstrap_token(its: &Its, ttl: Duration) -> Result<String, Failure> {
         its.rest.create::<Value>(&secrets, "kube-system", body.to_string().into_bytes()).await
     };
     match created {
-        Err(error) if is_conflict(&error) => {
+        Err(error) if is_clash(&error) => {
             Err(Failure::new(Exit::Conflict, what, "somebody else makes one; try again"))
         }
         other => other.map(|_| format!("{}.{secret}", bootstrap::TOKEN_ID)).map_err(failed),

@@ -163,8 +163,11 @@ impl Explanation {
     /// It is applied in every cluster where a policy wants it.
     pub(crate) fn is_delivered(&self) -> bool {
         let mut matching = self.policies.iter().filter(|it| it.matches);
-        matching
-            .all(|it| it.bound && it.current && it.deliveries.iter().all(|cell| cell.state == State::Applied))
+        matching.all(|it| {
+            it.bound
+                && it.current
+                && it.deliveries.iter().all(|cell| cell.state == State::Applied && !cell.held_back)
+        })
     }
 
     /// The answer in one sentence.
@@ -207,6 +210,12 @@ impl Explanation {
         }
         if sentences.is_empty() {
             sentences.push(format!("It is applied in {}.", of(&|state| state == State::Applied)));
+        }
+        let held = clusters.iter().any(|cell| cell.state == State::Applied && cell.held_back);
+        if held {
+            sentences.push(
+                "Nothing new is delivered at the moment: what is there may be an older form.".to_owned(),
+            );
         }
         sentences.join(" ")
     }
@@ -399,6 +408,7 @@ mod tests {
             cluster: "atlas".into(),
             state,
             manifest_work: None,
+            held_back: false,
             available: None,
             reported: None,
             message: "forbidden".into(),
@@ -435,6 +445,8 @@ It is not applied in atlas.";
         done.deliveries.push(cell(State::Applied));
         let mut behind = opinion(true);
         behind.deliveries.push(cell(State::Behind));
+        let mut held = opinion(true);
+        held.deliveries.push(Cell { held_back: true, ..cell(State::Applied) });
         let mut both = opinion(true);
         both.deliveries =
             vec![cell(State::Waiting), Cell { cluster: "boreas".into(), ..cell(State::Behind) }];
@@ -459,6 +471,11 @@ It is not applied in atlas.";
             ),
             (vec![done], "It is applied in atlas.", true),
             (vec![behind], "It is there in an older form in atlas.", false),
+            (
+                vec![held],
+                "It is applied in atlas. Nothing new is delivered at the moment: what is there may be an older form.",
+                false,
+            ),
             (vec![both], "It is not applied in atlas. It is there in an older form in boreas.", false),
         ];
         for (policies, verdict, delivered) in cases {

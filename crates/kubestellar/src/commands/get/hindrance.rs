@@ -5,13 +5,19 @@ use std::collections::HashMap;
 /// The lines of a Binding's errors, by what they keep from being delivered.
 #[derive(Default)]
 pub(crate) struct Hindrances<'a> {
-    objects: HashMap<&'a str, &'a str>,
+    objects: HashMap<&'a str, Vec<Trouble<'a>>>,
     clusters: HashMap<&'a str, &'a str>,
     everything: Option<&'a str>,
 }
 
+/// What is wrong with one object, and in which cluster, if not in all.
+struct Trouble<'a> {
+    cluster: Option<&'a str>,
+    line: &'a str,
+}
+
 impl<'a> Hindrances<'a> {
-    /// One look at each line; of several about one object the first counts.
+    /// One look at each line.
     pub(crate) fn new(errors: &'a [String]) -> Self {
         let mut all = Self::default();
         for line in errors {
@@ -20,7 +26,7 @@ impl<'a> Hindrances<'a> {
                 // Nothing new goes anywhere while a template fails (KS-096).
                 all.everything.get_or_insert(line);
                 if let Some((object, _)) = named(rest) {
-                    all.objects.entry(object).or_insert(line);
+                    all.objects.entry(object).or_default().push(Trouble { cluster: None, line });
                 }
             } else if let Some((cluster, _)) =
                 line.strip_prefix("destination ").and_then(|rest| rest.split_once(": "))
@@ -28,16 +34,23 @@ impl<'a> Hindrances<'a> {
                 all.clusters.entry(cluster).or_insert(line);
             } else if line.starts_with("the workload can't be read") {
                 all.everything.get_or_insert(line);
-            } else if let Some((object, ": ")) = named(line).map(|(object, rest)| (object, head(rest))) {
-                all.objects.entry(object).or_insert(line);
+            } else if let Some((object, rest)) = named(line).filter(|(_, rest)| rest.starts_with(": ")) {
+                let cluster = rest.rsplit_once(" in ").map(|(_, cluster)| cluster);
+                all.objects.entry(object).or_default().push(Trouble { cluster, line });
             }
         }
         all
     }
 
-    /// Why the present form of an object can't be delivered; `object` as transports name it.
-    pub(crate) fn of_object(&self, object: &str) -> Option<&'a str> {
-        self.objects.get(object).copied()
+    /// Why the present form of an object can't be delivered to a cluster; `object` as transports name it.
+    pub(crate) fn of_object(&self, object: &str, cluster: &str) -> Option<&'a str> {
+        let here = |trouble: &&Trouble<'_>| trouble.cluster.is_none_or(|place| place == cluster);
+        self.objects.get(object)?.iter().find(here).map(|trouble| trouble.line)
+    }
+
+    /// Why nothing new is delivered at all.
+    pub(crate) fn of_everything(&self) -> Option<&'a str> {
+        self.everything
     }
 
     /// Why nothing new comes to a cluster.
@@ -54,10 +67,6 @@ fn named(text: &str) -> Option<(&str, &str)> {
     (!kind.is_empty() && !kind.contains(' ')).then_some((object, rest))
 }
 
-fn head(text: &str) -> &str {
-    text.get(..2).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,7 +77,7 @@ mod tests {
         let lines = |all: &[&str]| all.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
         let single = [
             "ConfigMap(shop/large): size 600000 exceeds the maximum 512000",
-            "Rocket.space.example(saturn): nesting of 118 levels exceeds the maximum 116",
+            "Rocket.space.example(saturn): nesting of 118 levels exceeds the maximum 116 in atlas",
             "destination nowhere: namespaces \"nowhere\" not found",
             "ConfigMap(shop/both) is also delivered to atlas by Binding b of WDS w2",
             "ManifestWork atlas/b-wds1-0 is in the way: it belongs to no Binding",
@@ -82,8 +91,10 @@ mod tests {
             ("ConfigMap(shop/both)", None),
             ("ConfigMap(shop/other)", None),
         ] {
-            assert_eq!(all.of_object(object), line.and_then(|at: usize| single.get(at)).copied(), "{object}");
+            let line = line.and_then(|at: usize| single.get(at)).copied();
+            assert_eq!(all.of_object(object, "atlas"), line, "{object}");
         }
+        assert_eq!(all.of_object("Rocket.space.example(saturn)", "boreas"), None);
         assert_eq!((all.of_cluster("nowhere"), all.of_cluster("atlas")), (Some(single[2]), None));
 
         for (line, object) in [
@@ -97,7 +108,9 @@ mod tests {
             let errors = lines(&[line]);
             let all = Hindrances::new(&errors);
             assert_eq!(all.of_cluster("atlas"), Some(line), "nothing new is delivered");
-            assert_eq!(all.of_object(object.unwrap_or("ConfigMap(shop/site)")), object.map(|_| line));
+            assert_eq!(all.of_everything(), Some(line));
+            let shown = all.of_object(object.unwrap_or("ConfigMap(shop/site)"), "boreas");
+            assert_eq!(shown, object.map(|_| line));
         }
     }
 }

@@ -183,6 +183,7 @@ mod tests {
             cluster: cluster.into(),
             state,
             manifest_work: Some("w".into()),
+            held_back: false,
             available: (state == State::Applied).then(|| "True".into()),
             reported: reported.map(Into::into),
             message: if state == State::Failed { "no\nrights".into() } else { String::new() },

@@ -90,6 +90,9 @@ pub(crate) struct Cell {
     /// Name of the ManifestWork in the cluster's mailbox namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) manifest_work: Option<String>,
+    /// Nothing new is delivered at the moment: what is there may be an older form.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) held_back: bool,
     /// Status of the Available condition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) available: Option<String>,
@@ -153,12 +156,13 @@ impl<'a> Picture<'a> {
             cluster: cluster.to_owned(),
             state: State::Waiting,
             manifest_work: None,
+            held_back: self.hindrances.of_everything().is_some(),
             available: None,
             reported: report.and_then(|status| summary(&status.0)),
             message: String::new(),
             since: None,
         };
-        let hindrance = self.hindrances.of_object(&object.identity());
+        let hindrance = self.hindrances.of_object(&object.identity(), cluster);
         let Some(work) = self.works.get(&place) else {
             let why = hindrance.or_else(|| self.hindrances.of_cluster(cluster));
             why.unwrap_or("the transport has not put it into a ManifestWork").clone_into(&mut cell.message);
@@ -171,6 +175,8 @@ impl<'a> Picture<'a> {
         {
             cell.state = State::Behind;
             why.clone_into(&mut cell.message);
+        } else if let Some(why) = self.hindrances.of_everything().filter(|_| cell.message.is_empty()) {
+            cell.message = format!("perhaps in an older form: {why}");
         }
         cell
     }
@@ -333,11 +339,12 @@ mod tests {
         let failed = work(1, json!([condition("Applied", "False", 1)]));
         let large = "Deployment.apps(shop/web): size 600000 exceeds the maximum 512000";
         let frozen = "template: atlas/ConfigMap(shop/site).data.url:1:9: no siteId";
+        let held = format!("perhaps in an older form: {frozen}");
         for (works, error, state, message) in [
             (vec![applied.clone()], large, State::Behind, large),
             (vec![failed], large, State::Failed, "Applied is False"),
             (vec![], large, State::Waiting, large),
-            (vec![applied], frozen, State::Applied, ""),
+            (vec![applied], frozen, State::Applied, held.as_str()),
             (vec![], frozen, State::Waiting, frozen),
             (
                 vec![],

@@ -1,7 +1,8 @@
 //! Asked of whole spaces in memory, whose API servers decide.
 
 use kube::Error;
-use runtime::rest::{Gvr, Removal, code_of};
+use runtime::failure::code_of;
+use runtime::rest::{Gvr, Removal};
 use space::{Space, SpaceConfig};
 
 use super::*;

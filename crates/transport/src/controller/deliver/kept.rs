@@ -7,7 +7,7 @@ use std::{
 };
 
 use machinery::json::DEPTH_MAX;
-use runtime::rest::message_of;
+use runtime::failure::message_of;
 use serde_json::Value;
 
 use super::super::{Controller, SyncError};
@@ -56,7 +56,7 @@ pub(super) struct Fitting<'a> {
     pub(super) kept: Kept,
     /// A line for each object that does not fit (KS-097).
     pub(super) errors: Vec<String>,
-    troubled: HashSet<Arc<Identity>>,
+    troubled: HashSet<(Arc<Identity>, Option<String>)>,
 }
 
 impl<'a> Fitting<'a> {
@@ -78,8 +78,11 @@ impl<'a> Fitting<'a> {
                 fitting.push(Wrapee { content, create_only });
                 continue;
             };
-            if self.troubled.insert(content.identity.clone()) {
-                self.errors.push(problem);
+            // What has a form of its own in each destination may be too large in one of them.
+            let place = content.customised.then(|| destination.to_owned());
+            let line = place.as_ref().map_or(problem.clone(), |place| format!("{problem} in {place}"));
+            if self.troubled.insert((content.identity.clone(), place)) {
+                self.errors.push(line);
             }
             if let Some(older) = self.older(destination, &content, mailbox, &mut read).await? {
                 let kept = self.kept.0.entry(destination.to_owned()).or_default();
