@@ -10,6 +10,9 @@ use serde_json::{Map, Number, Value};
 /// the result of a patch). Readers stop at 127 (serde_json), and what is stored comes to them with more around it: a list
 /// adds two, an event of a watch one, the list of its fields' managers five.
 pub const DEPTH_MAX: usize = 120;
+/// How much deeper an object is nested with the list of its fields' managers than without: so much more may that list be, or nobody
+/// could write back what was read.
+const MANAGED_FIELDS: usize = 5;
 /// More duplicates than these are not told.
 const MAX_DUPLICATES: usize = 100;
 
@@ -57,7 +60,8 @@ struct State {
 impl State {
     /// An object or list begins, inside `depth` others.
     fn enter<E: serde::de::Error>(&mut self) -> Result<(), E> {
-        if self.depth >= DEPTH_MAX {
+        let managers = self.path.starts_with("metadata.managedFields");
+        if self.depth >= DEPTH_MAX + if managers { MANAGED_FIELDS } else { 0 } {
             return Err(E::custom(DEEP));
         }
         self.depth += 1;
@@ -472,7 +476,11 @@ mod tests {
         }
         let side_by_side = format!("[{},{0}]", lists(DEPTH_MAX - 1));
         assert!(parse_strict(side_by_side.as_bytes()).is_ok(), "what has ended counts no more");
-        let wrapped = format!(r#"{{"items":[{}]}}"#, lists(DEPTH_MAX + 5));
+        // The object, its metadata, the list, an entry.
+        let managed = |rest: String| format!(r#"{{"metadata":{{"managedFields":[{{"fieldsV1":{rest}}}]}}}}"#);
+        assert!(parse_strict(managed(objects(DEPTH_MAX + MANAGED_FIELDS - 4)).as_bytes()).is_ok());
+        assert_eq!(error(&managed(objects(DEPTH_MAX + MANAGED_FIELDS - 3))), DEEP);
+        let wrapped = format!(r#"{{"items":[{}]}}"#, lists(DEPTH_MAX + MANAGED_FIELDS));
         assert!(serde_json::from_str::<Value>(&wrapped).is_ok());
     }
 }

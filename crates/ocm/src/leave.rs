@@ -11,7 +11,10 @@ use apis::{
     constants::{
         APPLIED_WORK_FINALIZER, CLUSTER_GROUP, OCM_ADDON_NAMESPACE, OCM_AGENT_NAMESPACE, WORK_GROUP,
     },
-    ocm::{AppliedManifestWork, work::AppliedResource},
+    ocm::{
+        AppliedManifestWork,
+        work::{AppliedManifestWorkSpec, AppliedResource},
+    },
 };
 use kube::{Client, config::Kubeconfig};
 use runtime::failure::{is_clash, is_not_found};
@@ -82,16 +85,16 @@ struct Works {
     items: Vec<AppliedManifestWork>,
 }
 
-/// Takes away what the agent of the hub that the kept kubeconfig names made in the cluster, and then itself.
+/// Takes away what the agent of the hub that the kept kubeconfig names made in the cluster, and then itself: also what it made while
+/// that hub, or another before it, had another address.
 pub async fn leave(cluster: Client, how: &Leave) -> Result<Left, LeaveError> {
     let rest = Rest::with_manager(cluster, "klusterlet");
-    let hash = kept_hash(&rest).await?;
+    let agent = kept(&rest).await?;
     let works = match rest.list::<Works>(&applied_works(), "", "").await {
         Err(error) if is_not_found(&error) => Vec::new(),
         other => other?.items,
     };
-    let (ours, others): (Vec<_>, Vec<_>) =
-        works.into_iter().partition(|work| hash.as_deref() == Some(work.spec.hub_hash.as_str()));
+    let (ours, others): (Vec<_>, Vec<_>) = works.into_iter().partition(|work| agent.made(&work.spec));
     let uids: Vec<&str> = ours.iter().filter_map(|work| work.metadata.uid.as_deref()).collect();
     let statuses = ours.iter().filter_map(|work| work.status.as_ref());
     let mut going = Vec::new();
@@ -110,14 +113,31 @@ pub async fn leave(cluster: Client, how: &Leave) -> Result<Left, LeaveError> {
     Ok(Left { works: ours.len(), others: others.len() })
 }
 
-/// Digest of the address of the hub that the cluster had joined; none if it had not, or has left.
-async fn kept_hash(rest: &Rest) -> Result<Option<String>, kube::Error> {
+/// Who had joined a hub; nobody if the cluster had not, or has left.
+#[derive(Default)]
+struct Agent {
+    /// Digest of the hub's address.
+    hub: Option<String>,
+    name: Option<String>,
+}
+
+impl Agent {
+    /// OCM-060, OCM-071.
+    fn made(&self, work: &AppliedManifestWorkSpec) -> bool {
+        let is = |kept: &Option<String>, text: &str| kept.as_deref().is_some_and(|kept| kept == text);
+        is(&self.hub, &work.hub_hash) || is(&self.name, &work.agent_id)
+    }
+}
+
+async fn kept(rest: &Rest) -> Result<Agent, kube::Error> {
     let found: Option<k8s_openapi::api::core::v1::Secret> =
         rest.find(&secrets(), OCM_AGENT_NAMESPACE, registration::SECRET).await?;
-    let text = found.and_then(|secret| secret.data?.remove("kubeconfig"));
-    let text = text.and_then(|bytes| String::from_utf8(bytes.0).ok());
-    let endpoint = text.and_then(|text| Endpoint::of(&Kubeconfig::from_yaml(&text).ok()?));
-    Ok(endpoint.map(|endpoint| hub_hash(endpoint.server())))
+    let Some(mut data) = found.and_then(|secret| secret.data) else { return Ok(Agent::default()) };
+    let mut text = |key: &str| data.remove(key).and_then(|bytes| String::from_utf8(bytes.0).ok());
+    let kubeconfig = text("kubeconfig");
+    let endpoint = kubeconfig.and_then(|text| Endpoint::of(&Kubeconfig::from_yaml(&text).ok()?));
+    let name = text(registration::AGENT_NAME).filter(|name| !name.is_empty());
+    Ok(Agent { hub: endpoint.map(|endpoint| hub_hash(endpoint.server())), name })
 }
 
 fn of(resource: &AppliedResource) -> Gvr {

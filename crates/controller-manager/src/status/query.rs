@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use apis::control::{NamedAggregator, NamedExpression, StatusCollectorSpec};
 use machinery::cel::{CompileError, EvalError, Expression, Scope, Value, Variable};
+use machinery::json::{DEPTH_MAX, depth};
 use serde_json::{Value as Json, json};
 
 /// Variables of expressions (KS-176).
@@ -218,13 +219,28 @@ fn cells<'e>(
 ) -> (Vec<Value>, Vec<CellError>) {
     let mut errors = Vec::new();
     let mut cell = |(column, expression): (usize, Option<&Expression>)| {
-        expression.map_or(Ok(Value::Null), |it| it.evaluate(scope)).unwrap_or_else(|error| {
-            errors.push(CellError { column: Some(column), error: unevaluated(&error) });
+        let value = expression.map_or(Ok(Value::Null), |it| it.evaluate(scope));
+        value.map_err(|error| unevaluated(&error)).and_then(not_too_deep).unwrap_or_else(|error| {
+            errors.push(CellError { column: Some(column), error });
             Value::Null
         })
     };
     let cells = columns.enumerate().map(&mut cell).collect();
     (cells, errors)
+}
+
+/// How many objects and lists are around a value in a CombinedStatus.
+const NESTING: usize = 7;
+
+/// A value that there is room for in a CombinedStatus: what is nested more deeply, no API server takes.
+fn not_too_deep(value: Value) -> Result<Value, String> {
+    const MOST: usize = DEPTH_MAX - NESTING;
+    match &value {
+        Value::List(json) | Value::Map(json) if depth(json) > MOST => {
+            Err(format!("the value is nested {} levels deep, of at most {MOST}", depth(json)))
+        }
+        _ => Ok(value),
+    }
 }
 
 /// The variable that is the same for all WECs: the workload object, without its status; empty if there is none.
@@ -449,6 +465,31 @@ mod tests {
         let Row::Kept { cells, .. } = query.query.unwrap().row(&scope) else { panic!() };
         let never = Value::Timestamp("0001-01-01T00:00:00Z".into());
         assert_eq!(cells, [Value::Map(json!({})), Value::Map(json!({"status": {}})), never]);
+    }
+
+    /// KS-199: a value that would make the CombinedStatus deeper than an API server takes is told instead.
+    #[test]
+    fn ks_199_a_value_may_be_too_deep() {
+        let query =
+            Query::compile(&spec(json!({"select": [{"name": "a", "def": "returned.status"}], "limit": 1})));
+        let query = query.query.unwrap();
+        for levels in [DEPTH_MAX - NESTING, DEPTH_MAX - NESTING + 1] {
+            let status = (1..levels).fold(json!({}), |inner, _| json!({"a": inner}));
+            let scope = subject_scope(None);
+            let mut scope = scope.inner();
+            bind_report(&mut scope, "atlas", Some(&status), None);
+            let row = query.row(&scope);
+            let Row::Kept { cells, errors } = &row else { panic!() };
+            let told = "the value is nested 114 levels deep, of at most 113";
+            let error = CellError { column: Some(0), error: told.into() };
+            let fits = levels + NESTING <= DEPTH_MAX;
+            assert_eq!(*errors, if fits { vec![] } else { vec![error] });
+            assert_eq!(cells[0] == Value::Null, !fits);
+            let name: crate::identity::ClusterName = "atlas".into();
+            let answer = super::super::combine::combine("c", &query, [(&name, &row)].into_iter());
+            let whole = depth(&json!({"results": [answer]}));
+            assert!(whole <= DEPTH_MAX && (!fits || whole == DEPTH_MAX), "{levels}: {whole}");
+        }
     }
 
     #[test]

@@ -52,6 +52,7 @@ mod welcome;
 
 pub use built_in::BuiltIn;
 pub use connection::{Connect, Connection, Credential, client, over_tls};
+pub(crate) use identity::AGENT_NAME;
 pub use identity::{BadName, Endpoint, Names};
 
 /// Timers of the agent (8.6).

@@ -1,5 +1,6 @@
 //! How a cluster is sent away, and how it goes.
 
+use base64::Engine as _;
 use kubestellar_ocm::{
     leave::{self, Leave, Left},
     work_agent::hub_hash,
@@ -199,11 +200,11 @@ async fn ocm_060_a_cluster_leaves_by_itself() {
             "metadata": {"name": name, "ownerReferences": owners}});
         create(&spoke, &gvr("configmaps"), "app", body).await.expect("an object")
     };
-    let applied = async |name: &str, hash: &str, listed: &[&str]| {
+    let applied_by = async |name: &str, (hash, agent): (&str, &str), listed: &[&str]| {
         let body = json!({"apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork",
             "metadata": {"name": name,
                 "finalizers": ["cluster.open-cluster-management.io/applied-manifest-work-cleanup"]},
-            "spec": {"hubHash": hash, "manifestWorkName": name, "agentID": hash}});
+            "spec": {"hubHash": hash, "manifestWorkName": name, "agentID": agent}});
         let made = create(&spoke, &gvr("appliedmanifestworks"), "", body).await.expect("a work");
         let listed: Vec<Value> = listed
             .iter()
@@ -213,6 +214,8 @@ async fn ocm_060_a_cluster_leaves_by_itself() {
         spoke.merge_status::<Value>(&gvr("appliedmanifestworks"), "", name, &status).await.expect("a status");
         made
     };
+    let applied =
+        async |name: &str, hash: &str, listed: &[&str]| applied_by(name, (hash, hash), listed).await;
     let there =
         async |name: &str| spoke.find::<Value>(&gvr("configmaps"), "app", name).await.expect("an answer");
     let owner_names = |object: &Value| -> Vec<String> {
@@ -233,7 +236,14 @@ async fn ocm_060_a_cluster_leaves_by_itself() {
     {
         object(name, &owners).await;
     }
-    assert_eq!(leave(false).await, Left { works: 1, others: 1 });
+    // Of a hub that has moved since (OCM-071).
+    let named = kept["data"]["agent-name"].as_str().expect("a name");
+    let agent = base64::engine::general_purpose::STANDARD.decode(named).expect("base64");
+    let agent = String::from_utf8(agent).expect("a name");
+    let moved = applied_by("w4", ("elsewhere", &agent), &["before"]).await;
+    object("before", &[&moved]).await;
+    assert_eq!(leave(false).await, Left { works: 2, others: 1 });
+    assert!(there("before").await.is_none());
     assert!(there("one").await.is_none());
     for name in ["shared", "orphan", "other", "keeper"] {
         assert!(there(name).await.is_some(), "{name}");

@@ -176,6 +176,28 @@ async fn ocm_014_what_is_no_object_is_refused() {
     w.end().await;
 }
 
+/// AS-002, OCM-078: an object as deep as an envelope can hold it is changed like any other, although what the server notes of its fields'
+/// managers is deeper than the object may be.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_002_the_deepest_object_is_changed() {
+    let w = World::start().await;
+    let agent = w.agent(World::config()).await;
+    w.cluster.create(DEFINITIONS, "", buoys("Namespaced", false)).await;
+    for (depth, round) in [(116, 1), (116, 2), (10, 3)] {
+        let mut deep = buoy("deep", Some("sea"), round);
+        deep["data"] = (1..depth - 1).fold(json!({"round": round}), |inner, _| json!({"a": inner}));
+        match round {
+            1 => drop(w.work("deep", holding(&[deep])).await),
+            _ => drop(w.edit("deep", holding(&[deep])).await),
+        }
+        let there = |it: Option<&Value>| (it?["spec"]["depth"] == round).then_some(());
+        w.cluster.until("sea.example/v1/buoys", "sea", "deep", "the change", there).await;
+        w.settled("deep").await;
+    }
+    agent.end().await;
+    w.end().await;
+}
+
 /// OCM-076, OCM-099: a work of 2 MB is applied like any other, and holds up none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_076_a_large_work() {
