@@ -74,7 +74,8 @@ pub(crate) struct Wds {
 pub(crate) struct Cluster {
     pub(crate) name: SpaceName,
     pub(crate) its: SpaceName,
-    /// Labels of its ManagedCluster at enrolment; later edits of the object are the user's.
+    /// Labels that were asked for: its ManagedCluster gets them at enrolment, or when they are asked for. Edits of the object are
+    /// the user's.
     pub(crate) labels: BTreeMap<String, String>,
     /// Those that the ManagedCluster has been given; None before its enrolment.
     #[serde(default)]
@@ -176,6 +177,10 @@ impl Shape {
                 Failure::new(Exit::NotFound, format!("labelling {cluster}"), "no such cluster")
             })?;
             found.labels.extend(labels.clone());
+            if let Some(given) = &mut found.given {
+                // Whatever became of them since.
+                given.retain(|key, _| !labels.contains_key(key));
+            }
         }
         shape.listen = wish.listen.unwrap_or(shape.listen);
         shape.simulate_workloads = wish.simulate_workloads.unwrap_or(shape.simulate_workloads);
@@ -331,7 +336,7 @@ mod tests {
         assert!(!old.metacontroller && !old.label_helm_releases);
     }
 
-    /// SP-102: a cluster is given labels once, and those that are asked for later when they are; what users make of them stays.
+    /// SP-102: a cluster is given labels once, and those that are asked for later whenever they are; what users make of them stays.
     #[test]
     fn sp_102_labels_are_given_once() {
         let mut shape = Shape::fulfil(None, &Wish::default(), "id").unwrap();
@@ -341,7 +346,11 @@ mod tests {
         assert_eq!(again.clusters[0].new_labels(), BTreeMap::new());
         let label = |value: &str| BTreeMap::from([("env".to_owned(), value.to_owned())]);
         let wish = Wish { labels: vec![("cluster1".parse().unwrap(), label("prod"))], ..Wish::default() };
-        assert_eq!(Shape::fulfil(Some(&shape), &wish, "id").unwrap().clusters[0].new_labels(), label("prod"));
+        for _ in 0..2 {
+            shape = Shape::fulfil(Some(&shape), &wish, "id").unwrap();
+            assert_eq!(shape.clusters[0].new_labels(), label("prod"), "also when they are asked for again");
+            shape.clusters[0].given = Some(shape.clusters[0].labels.clone());
+        }
     }
 
     /// OCM-015: agents know their hub by the address it had first, whatever it is asked to listen at later; a shape of an
@@ -359,10 +368,17 @@ mod tests {
         assert_eq!(moved.lasting_url(&its), "https://127.0.0.1:4001/spaces/its1");
         let mut old = serde_json::to_value(&moved).unwrap();
         old.as_object_mut().unwrap().remove("first_listen");
+        for cluster in old["clusters"].as_array_mut().unwrap() {
+            cluster.as_object_mut().unwrap().remove("given");
+        }
         let old = Shape::read(old.to_string().as_bytes()).unwrap();
         let upgraded =
             Shape::fulfil(Some(&old), &Wish { listen: Some(at(4003)), ..Wish::default() }, "id").unwrap();
         assert_eq!(upgraded.lasting_url(&its), "https://127.0.0.1:4002/spaces/its1");
+        assert!(
+            upgraded.clusters.iter().all(|cluster| cluster.new_labels().is_empty()),
+            "they were given then"
+        );
     }
 
     #[test]

@@ -54,14 +54,27 @@ fn parse(bytes: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
 struct State {
     path: String,
     depth: usize,
+    /// In the object's metadata.
+    metadata: bool,
+    /// In the list of its fields' managers.
+    managers: bool,
     duplicates: Vec<String>,
 }
 
 impl State {
+    /// A value follows that belongs to `step`.
+    fn step(&mut self, step: &Step<'_>) {
+        let is = |wanted: &str| matches!(step, Step::Key(key) if *key == wanted);
+        match self.depth {
+            0 | 1 => (self.metadata, self.managers) = (self.depth == 1 && is("metadata"), false),
+            2 => self.managers = self.metadata && is("managedFields"),
+            _ => {}
+        }
+    }
+
     /// An object or list begins, inside `depth` others.
     fn enter<E: serde::de::Error>(&mut self) -> Result<(), E> {
-        let managers = self.path.starts_with("metadata.managedFields");
-        if self.depth >= DEPTH_MAX + if managers { MANAGED_FIELDS } else { 0 } {
+        if self.depth >= DEPTH_MAX + if self.managers { MANAGED_FIELDS } else { 0 } {
             return Err(E::custom(DEEP));
         }
         self.depth += 1;
@@ -87,6 +100,7 @@ impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
         let length = {
             let mut state = self.state.borrow_mut();
             let length = state.path.len();
+            state.step(&self.step);
             match self.step {
                 Step::Root => {}
                 Step::Key(key) => {
@@ -480,6 +494,16 @@ mod tests {
         let managed = |rest: String| format!(r#"{{"metadata":{{"managedFields":[{{"fieldsV1":{rest}}}]}}}}"#);
         assert!(parse_strict(managed(objects(DEPTH_MAX + MANAGED_FIELDS - 4)).as_bytes()).is_ok());
         assert_eq!(error(&managed(objects(DEPTH_MAX + MANAGED_FIELDS - 3))), DEEP);
+        for key in [
+            r#"{"metadata.managedFields":"#,
+            r#"{"metadata":{"managedFieldsX":"#,
+            r#"{"spec":{"managedFields":"#,
+        ] {
+            let around = key.matches('{').count();
+            let deep = |depth: usize| format!("{key}{}{}", objects(depth - around), "}".repeat(around));
+            assert!(parse_strict(deep(DEPTH_MAX).as_bytes()).is_ok(), "{key}");
+            assert_eq!(error(&deep(DEPTH_MAX + 1)), DEEP, "{key}");
+        }
         let wrapped = format!(r#"{{"items":[{}]}}"#, lists(DEPTH_MAX + MANAGED_FIELDS));
         assert!(serde_json::from_str::<Value>(&wrapped).is_ok());
     }

@@ -25,8 +25,7 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    failure::is_not_found,
-    failure::{is_already_exists, is_forbidden},
+    failure::{is_already_exists, is_forbidden, is_not_found},
     limiter::{Bucket, Rate},
     rest::{Gvr, Rest},
 };

@@ -22,9 +22,10 @@ use serde::{
 };
 use serde_json::Value;
 
-use crate::Page;
-
-use crate::failure::{is_already_exists, is_object_missing};
+use crate::{
+    Page,
+    failure::{is_already_exists, is_object_missing},
+};
 
 /// Group, version and plural of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -12,8 +12,7 @@ use apis::control::{BindingEntry, BindingSpec};
 use futures::{StreamExt, TryStreamExt, stream};
 use runtime::{
     Page,
-    failure::is_gone,
-    failure::message_of,
+    failure::{is_gone, message_of},
     rest::{Gvr, Rest},
 };
 use serde::Deserialize;

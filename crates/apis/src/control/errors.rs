@@ -9,20 +9,23 @@ pub struct Extent {
     pub bytes: usize,
 }
 
-/// What a status holds: conditions, and what else is in the object, have to fit beside the errors.
+/// What one writer tells in a status: those of others, conditions, and what else is in the object have to fit beside it.
 const STATUS: Extent = Extent { lines: 1000, bytes: 256 * 1024 };
 /// Bytes of one: the first stands in a condition's message as well, which takes 32 KiB.
 const LINE_MAX: usize = 8 * 1024;
 
 /// The first of `errors` as they are, long ones cut; when not all can be told, the last line says how many more there are. What
 /// comes back goes through a second time unchanged. O(what is told).
-pub fn bounded(errors: Vec<String>) -> Vec<String> {
-    bounded_to(STATUS, errors, "")
+pub fn bounded_errors(errors: Vec<String>) -> Vec<String> {
+    bounded_errors_to(STATUS, errors, "")
 }
 
-/// As [`bounded`], to an extent; `prefix` is before the line that counts the rest.
-pub fn bounded_to(extent: Extent, mut errors: Vec<String>, prefix: &str) -> Vec<String> {
-    let rest = |more: usize| format!("{prefix}and {more} more errors");
+/// As [`bounded_errors`], to an extent, with lines of at most 8 KiB; `prefix` is before the line that counts the rest.
+pub fn bounded_errors_to(extent: Extent, mut errors: Vec<String>, prefix: &str) -> Vec<String> {
+    let rest = |more: usize| {
+        let s = if more == 1 { "" } else { "s" };
+        format!("{prefix}and {more} more error{s}")
+    };
     let (mut bytes, mut kept) = (0, 0);
     for error in errors.iter_mut().take(extent.lines) {
         cut(error);
@@ -74,7 +77,7 @@ mod tests {
             (100, 9000, 33, Some("and 68 more errors")),
         ] {
             let all = lines(count, length);
-            let bounded = bounded(all.clone());
+            let bounded = bounded_errors(all.clone());
             assert_eq!(bounded.len(), told, "{count} of {length}");
             assert!(bounded.iter().map(String::len).sum::<usize>() <= STATUS.bytes);
             assert!(bounded.iter().all(|line| line.len() <= LINE_MAX));
@@ -84,7 +87,7 @@ mod tests {
                 ),
                 Some(last) => assert_eq!(bounded.last().map(String::as_str), Some(last)),
             }
-            assert_eq!(super::bounded(bounded.clone()), bounded, "a second time");
+            assert_eq!(super::bounded_errors(bounded.clone()), bounded, "a second time");
         }
     }
 }

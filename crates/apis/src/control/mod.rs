@@ -18,7 +18,7 @@ pub use combined_status::{
     ValueType,
 };
 pub use custom_transform::{CustomTransform, CustomTransformSpec, CustomTransformStatus};
-pub use errors::{Extent, bounded, bounded_to};
+pub use errors::{Extent, bounded_errors, bounded_errors_to};
 pub use status_collector::{
     NamedAggregator, NamedExpression, StatusCollector, StatusCollectorSpec, StatusCollectorStatus,
 };

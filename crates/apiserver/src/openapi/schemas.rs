@@ -208,24 +208,24 @@ pub(super) fn add_custom(d: &Descriptor, to: Version, schemas: &mut BTreeMap<Str
         Value::Object(out)
     };
     let string = |field: &str| json!({"type": "string", "description": describe::field(field)});
-    let anything = Map::from_iter([("type".to_owned(), Value::from("object"))]);
-    // Clients take properties for all there are: a kind of which anything may be a field has none in v2.
-    let open = to == Version::V2 && custom.open_api.get(PRESERVE) == Some(&Value::Bool(true));
+    let kept = custom.open_api.get(PRESERVE) == Some(&Value::Bool(true));
     let mut schema = match (to, custom.open_api.clone()) {
-        _ if open => anything,
-        (Version::V3, Value::Object(schema)) => schema,
-        (Version::V2, schema @ Value::Object(_)) => match for_v2(schema) {
-            Value::Object(schema) => schema,
-            _ => Map::new(),
-        },
-        _ => anything,
+        // Clients take properties for all there are: a kind of which anything may be a field has none.
+        (Version::V2, _) if kept => Value::Null,
+        (Version::V2, schema) => for_v2(schema),
+        (Version::V3, schema) => schema,
     };
-    let properties = (!open).then(|| schema.entry("properties").or_insert_with(|| json!({})));
-    if let Some(properties) = properties.and_then(Value::as_object_mut) {
+    if let Value::Object(schema) = &mut schema
+        && let Some(properties) = schema.entry("properties").or_insert_with(|| json!({})).as_object_mut()
+    {
         properties.insert("apiVersion".into(), string("apiVersion"));
         properties.insert("kind".into(), string("kind"));
         properties.insert("metadata".into(), reference(OBJECT_META, "metadata"));
     }
+    let mut schema = match schema {
+        Value::Object(schema) => schema,
+        _ => Map::from_iter([("type".to_owned(), Value::from("object"))]),
+    };
     let mark = "x-kubernetes-group-version-kind";
     schema.insert(mark.into(), json!([gvk(&d.group, &d.version, &d.kind)]));
     schemas.insert(name(d), Value::Object(schema));

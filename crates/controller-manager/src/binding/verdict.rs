@@ -2,7 +2,7 @@
 
 use apis::{
     Condition, condition,
-    control::{BindingPolicyStatus, BindingStatus, bounded},
+    control::{BindingPolicyStatus, BindingStatus, bounded_errors},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
@@ -34,9 +34,9 @@ pub(super) fn policy_status(
 ) -> BindingPolicyStatus {
     let mut errors = own_errors(world, policy);
     errors.extend(progress.failure.clone());
-    errors = bounded(errors);
+    errors = bounded_errors(errors);
     // A transport may tell more than a status can hold.
-    errors.extend(bounded(progress.status.errors.clone()));
+    errors.extend(bounded_errors(progress.status.errors.clone()));
     let mut conditions = old.map(|old| old.conditions.clone()).unwrap_or_default();
     conditions.retain(|old| {
         let ours = [condition::SYNCED, condition::READY].contains(&old.type_.as_str());

@@ -8,7 +8,7 @@ use std::{
 use apis::{
     Condition,
     condition::{REASON_ERROR, REASON_SUCCESS, STATUS_COLLECTORS_AVAILABLE},
-    control::{StatusCollector, StatusCollectorSpec, StatusCollectorStatus, bounded},
+    control::{StatusCollector, StatusCollectorSpec, StatusCollectorStatus, bounded_errors},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use parking_lot::Mutex;
@@ -43,7 +43,7 @@ impl Collectors {
 
     /// The status that a StatusCollector should have; none if it has it.
     pub(super) fn status(&self, name: &str, now: &StatusCollector) -> Option<StatusCollectorStatus> {
-        let errors = bounded(self.0.lock().get(name)?.errors.clone());
+        let errors = bounded_errors(self.0.lock().get(name)?.errors.clone());
         let wanted =
             StatusCollectorStatus { observed_generation: now.metadata.generation.unwrap_or(0), errors };
         (now.status.as_ref() != Some(&wanted)).then_some(wanted)

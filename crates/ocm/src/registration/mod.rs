@@ -103,8 +103,8 @@ pub struct Config {
     pub agent_name: Option<String>,
     /// How to reach the hub.
     pub endpoint: Endpoint,
-    /// URL of the hub whose hash marks what is the hub's in the cluster (OCM-056): where it is reached, unless it is
-    /// known by another.
+    /// URL by which the hub is known: its hash marks what is the hub's in the cluster (OCM-056). That of the endpoint, unless
+    /// the hub has moved.
     pub hub_url: String,
     /// Makes clients from certificates.
     pub connect: Connect,

@@ -52,8 +52,8 @@ use super::{
 pub struct Config {
     /// Name of the managed cluster, that is, of the mailbox namespace.
     pub cluster_name: String,
-    /// URL of the hub exactly as in the agent's kubeconfig; its hash names AppliedManifestWorks (OCM-071). Whoever moves a
-    /// hub gives the URL that it had: under another name everything would be owned a second time.
+    /// URL by which the hub is known, exactly as in the agent's kubeconfig unless the hub has moved: its hash names
+    /// AppliedManifestWorks (OCM-071), and under another name everything would be owned a second time.
     pub hub_url: String,
     /// `--agent-id`; the hub's hash when empty.
     pub agent_id: String,

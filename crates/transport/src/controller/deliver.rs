@@ -8,9 +8,10 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use apis::control::{Binding, Extent, bounded_to};
+use apis::control::{Binding, Extent, bounded_errors_to};
 use futures::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use runtime::failure::message_of;
 
 use self::kept::Fitting;
 pub(super) use self::kept::Kept;
@@ -117,17 +118,18 @@ impl Controller {
             .collect();
         // Taken, so that it is not believed in should this come to a sudden end.
         let layout = memory.layout.take();
-        let differ =
-            wrapees.iter().any(|w| w.content.templated.is_some()) || self.has_older(&wrapees, &there);
+        let differ = wrapees.iter().any(|w| w.content.templated.is_some())
+            || self.has_older(&wrapees, &destinations, &there, &memory.kept);
         let (shards, frozen) = if differ {
             self.shards_each(&names, &destinations, &wrapees, &there, memory, errors).await?
         } else {
             memory.expansions = Expansions::default();
             self.adaptation.lock().properties.set_sensitive(&origin.binding, BTreeSet::new());
             memory.kept = Kept::default();
-            let mut fitting = Fitting::new(self, &memory.kept);
-            let wrapees = fitting.fit("", wrapees, None).await?;
-            errors.append(&mut fitting.errors);
+            let (wrapees, rest): (Vec<_>, Vec<_>) =
+                wrapees.into_iter().partition(|wrapee| self.is_wrappable(&wrapee.content));
+            // KS-141.
+            errors.extend(rest.iter().map(|wrapee| self.why_not(&wrapee.content)));
             let placement = layout.as_ref().map(|layout| &layout.placement);
             (Shards::Same(self.shard(&names, wrapees, placement, there.values())), false)
         };
@@ -142,7 +144,7 @@ impl Controller {
         let places: BTreeSet<&str> =
             destinations.iter().copied().chain(there.keys().map(String::as_str)).collect();
         let mut settled = HashMap::new();
-        let mut jobs = Vec::new();
+        let (mut jobs, mut outcomes) = (Vec::new(), Vec::new());
         for place in places {
             let listed = destinations.contains(place);
             if frozen && listed {
@@ -156,12 +158,20 @@ impl Controller {
                 settled.insert(place.to_owned(), disturbance(place));
                 continue;
             }
-            let wanted = if listed { shards.of(place) } else { &no_shards };
+            let wanted = match shards.of(place) {
+                _ if !listed => &no_shards,
+                Ok(wanted) => wanted,
+                Err(why) => {
+                    let failure = Some(why.to_owned());
+                    outcomes.push(Outcome { place: place.to_owned(), failure, ..Outcome::default() });
+                    continue;
+                }
+            };
             let seen = there.get(place).unwrap_or(&no_seen);
             jobs.push(self.settle(place, &origin, &generation, wanted, seen, scope));
         }
-        let mut outcomes: Vec<Outcome> =
-            stream::iter(jobs).buffer_unordered(self.config.parallel_destinations.max(1)).collect().await;
+        let width = self.config.parallel_destinations.max(1);
+        outcomes.extend(stream::iter(jobs).buffer_unordered(width).collect::<Vec<Outcome>>().await);
         outcomes.sort_by(|a, b| a.place.cmp(&b.place));
         let in_order = outcomes.iter().filter(|o| o.in_order() && destinations.contains(o.place.as_str()));
         settled.extend(in_order.map(|o| (o.place.clone(), disturbance(&o.place))));
@@ -180,15 +190,16 @@ impl Controller {
         memory: &mut Memory,
         errors: &mut Vec<String>,
     ) -> Result<(Shards, bool), SyncError> {
+        let templated: Vec<Arc<Content>> =
+            wrapees.iter().filter(|w| w.content.templated.is_some()).map(|w| w.content.clone()).collect();
         let properties: BTreeMap<String, Properties> = {
             // Sensitive first: a change from here on is heard of.
             let all = &mut self.adaptation.lock().properties;
-            let every: BTreeSet<String> = destinations.iter().map(|d| (*d).to_owned()).collect();
+            let concerned = destinations.iter().filter(|_| !templated.is_empty());
+            let every: BTreeSet<String> = concerned.map(|d| (*d).to_owned()).collect();
             all.set_sensitive(names.binding, every.clone());
             every.into_iter().map(|destination| (destination.clone(), all.of(&destination))).collect()
         };
-        let templated: Vec<Arc<Content>> =
-            wrapees.iter().filter(|w| w.content.templated.is_some()).map(|w| w.content.clone()).collect();
         let known = std::mem::take(&mut memory.expansions);
         // Templates are a user's programs: bounded, but nothing for a thread that others wait for.
         let expanded = tokio::task::spawn_blocking({
@@ -205,13 +216,13 @@ impl Controller {
                 // KS-097: one destination is enough to say what is wrong with an object.
                 if troubled.insert(identity.clone()) {
                     let rest = format!("template: {destination}/{identity}: ");
-                    errors.extend(bounded_to(OF_ONE_OBJECT, lines, &rest));
+                    errors.extend(bounded_errors_to(OF_ONE_OBJECT, lines, &rest));
                 }
             }
             let mailbox = there.get(*destination);
-            let own = fitting.fit(destination, own, mailbox).await?;
-            let shards = self.shard(names, own, None, mailbox);
-            each.insert((*destination).to_owned(), shards);
+            let own = fitting.fit(destination, own, mailbox).await;
+            let shards = own.map(|own| self.shard(names, own, None, mailbox));
+            each.insert((*destination).to_owned(), shards.map_err(|error| message_of(&error)));
         }
         errors.append(&mut fitting.errors);
         (memory.expansions, memory.kept) = (expansions, fitting.kept);
@@ -505,15 +516,18 @@ fn expand(
 
 enum Shards {
     Same(PlannedShards),
-    Each(BTreeMap<String, PlannedShards>),
+    /// Or why it is not known what is to be in a mailbox.
+    Each(BTreeMap<String, Result<PlannedShards, String>>),
 }
 
 impl Shards {
-    fn of(&self, destination: &str) -> &PlannedShards {
+    fn of(&self, destination: &str) -> Result<&PlannedShards, &str> {
         static NONE: PlannedShards = BTreeMap::new();
         match self {
-            Self::Same(shards) => shards,
-            Self::Each(each) => each.get(destination).unwrap_or(&NONE),
+            Self::Same(shards) => Ok(shards),
+            Self::Each(each) => {
+                each.get(destination).map_or(Ok(&NONE), |shards| shards.as_ref().map_err(String::as_str))
+            }
         }
     }
 

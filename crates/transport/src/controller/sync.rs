@@ -4,13 +4,10 @@ use std::sync::Arc;
 
 use apis::{
     constants::BINDING_FINALIZER,
-    control::{Binding, bounded},
+    control::{Binding, bounded_errors},
 };
 use futures::{StreamExt, stream};
-use runtime::{
-    failure::is_lasting,
-    failure::{is_not_found, message_of},
-};
+use runtime::failure::{is_lasting, is_not_found, message_of};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
@@ -203,7 +200,7 @@ impl Controller {
     ) -> Result<(), kube::Error> {
         let generation = binding.metadata.generation.unwrap_or_default();
         let uid = binding.metadata.uid.clone().unwrap_or_default();
-        let wanted = Reported { uid, generation, errors: bounded(errors) };
+        let wanted = Reported { uid, generation, errors: bounded_errors(errors) };
         if memory.reported_for(binding) == Some(&wanted) {
             return Ok(());
         }

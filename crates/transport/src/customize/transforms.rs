@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-use apis::control::bounded;
+use apis::control::bounded_errors;
 
 use super::path::Path;
 
@@ -192,7 +192,7 @@ pub struct Verdict {
 /// KS-115.
 pub fn verdict(spec: &Spec, sharing: &BTreeMap<&str, &Spec>) -> Verdict {
     let faults = spec.remove.iter().enumerate().filter_map(|(index, text)| parse_removal(index, text).err());
-    let errors = bounded(faults.collect());
+    let errors = bounded_errors(faults.collect());
     let names = || sharing.keys().copied().collect::<Vec<_>>().join(", ");
     let warnings = (sharing.len() > 1).then(|| {
         format!(

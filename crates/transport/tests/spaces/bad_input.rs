@@ -214,6 +214,13 @@ async fn ks_141_an_object_that_grows_too_large_stays_as_it_was() {
         let mailbox = all.mailbox("atlas", |it| value(it, "a.k") == Some(text)).await;
         assert_eq!(value(&mailbox, "b.k"), Some("1"), "{round}");
     }
+    // What somebody takes away is brought back as it was.
+    let work = "/apis/work.open-cluster-management.io/v1/namespaces/atlas/manifestworks/b-wds1-0";
+    let uid = all.its.get(work).await.unwrap()["metadata"]["uid"].clone();
+    all.its.delete(work).await;
+    let anew = |it: Option<&Value>| it.is_some_and(|it| it["metadata"]["uid"] != uid);
+    all.its.until(work, anew).await;
+    all.mailbox("atlas", |it| value(it, "b.k") == Some("1") && value(it, "a.k") == Some("3")).await;
     let (path, fits) = change("b", "4".to_owned());
     all.wds.patch(&path, fits).await;
     all.bind(&["a", "b"], &["atlas", "boreas"]).await;
@@ -232,10 +239,11 @@ async fn ks_141_an_object_that_grows_too_large_stays_as_it_was() {
 }
 
 /// KS-141: what is too large in one destination only, by its properties, is told with its name, stays as it was there, and changes
-/// elsewhere.
+/// elsewhere; also after a restart, and then (KS-093) where it can't be found out what was there.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_141_too_large_in_one_destination() {
-    let all = Running::with(|config| Config { limits: Limits::hard(100, 5000), ..config }).await;
+    let small = |config| Config { limits: Limits::hard(100, 5000), ..config };
+    let mut all = Running::with(small).await;
     let property = |cluster: &str, text: &str| json!({"metadata": {"name": cluster}, "data": {"text": text}});
     for cluster in ["atlas", "boreas"] {
         all.its.post(PROPERTIES, property(cluster, "1")).await;
@@ -256,5 +264,20 @@ async fn ks_141_too_large_in_one_destination() {
     all.its.patch(&format!("{PROPERTIES}/boreas"), property("boreas", "3")).await;
     all.mailbox("boreas", |it| value(it, "site.k") == Some("3")).await;
     assert!(all.errors(<[String]>::is_empty).await.is_empty());
+    all.its.patch(&format!("{PROPERTIES}/boreas"), property("boreas", &"x".repeat(6000))).await;
+    all.errors(|errors| errors.len() == 1).await;
+    for (text, told) in [("4", 1), ("5", 2)] {
+        if told == 2 {
+            let reads = "GET /apis/work.open-cluster-management.io/v1/namespaces/boreas/manifestworks/";
+            all.its_faults.always(reads, "", Fault::Refuse(403));
+        }
+        all.restart(small).await;
+        all.its.patch(&format!("{PROPERTIES}/atlas"), property("atlas", text)).await;
+        all.mailbox("atlas", |it| value(it, "site.k") == Some(text)).await;
+        let errors = all.errors(|errors| errors.len() == told).await;
+        assert!(told == 1 || errors[1] == "destination boreas: refused by the test", "{errors:?}");
+        let boreas = all.mailbox("boreas", |_| true).await;
+        assert_eq!(value(&boreas, "site.k"), Some("3"));
+    }
     all.end().await;
 }

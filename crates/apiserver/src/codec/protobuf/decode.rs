@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::{SignedDuration, Timestamp};
-use machinery::json::DEPTH_MAX;
+use machinery::json::{DEPTH_MAX, depth as nesting};
 use serde_json::{Map, Number, Value};
 
 use super::Fault;
@@ -283,15 +283,6 @@ fn json(raw: &[u8], depth: usize) -> Result<Value, Fault> {
     }
     let value: Value = serde_json::from_slice(raw).map_err(|error| Fault::Json(error.to_string()))?;
     if depth + nesting(&value) > DEPTH_MAX { Err(Fault::Deep) } else { Ok(value) }
-}
-
-/// How many objects and lists are around the innermost value. The parser has bounded it.
-fn nesting(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => 1 + items.iter().map(nesting).max().unwrap_or(0),
-        Value::Object(map) => 1 + map.values().map(nesting).max().unwrap_or(0),
-        _ => 0,
-    }
 }
 
 fn is_zero(value: &Value) -> bool {

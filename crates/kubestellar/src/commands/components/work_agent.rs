@@ -30,7 +30,8 @@ pub(crate) struct Args {
     /// Directory with the kubeconfig of the hub, unless --hub-kubeconfig names it
     #[arg(long, value_name = "DIR")]
     hub_kubeconfig_dir: Option<PathBuf>,
-    /// Identifies this agent among several on one cluster [default: hash of the hub's URL]
+    /// Identifies this agent among several on one cluster; one that takes over from `ocm agent` goes by the agent-name in its
+    /// hub-kubeconfig-secret [default: hash of the hub's URL]
     #[arg(long, value_name = "ID", default_value = "")]
     agent_id: String,
     #[command(flatten)]

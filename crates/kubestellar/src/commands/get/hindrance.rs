@@ -32,8 +32,11 @@ impl<'a> Hindrances<'a> {
                 line.strip_prefix("destination ").and_then(|rest| rest.split_once(": "))
             {
                 all.clusters.entry(cluster).or_insert(line);
-            } else if line.starts_with("the workload can't be read") {
+            } else if line.starts_with("the workload can't be read") || is_rest(line) {
+                // What is not told may be about anything.
                 all.everything.get_or_insert(line);
+            } else if let Some((cluster, _)) = in_the_way(line) {
+                all.clusters.entry(cluster).or_insert(line);
             } else if let Some((object, rest)) = named(line).filter(|(_, rest)| rest.starts_with(": ")) {
                 let cluster = rest.rsplit_once(" in ").map(|(_, cluster)| cluster);
                 all.objects.entry(object).or_default().push(Trouble { cluster, line });
@@ -48,15 +51,21 @@ impl<'a> Hindrances<'a> {
         self.objects.get(object)?.iter().find(here).map(|trouble| trouble.line)
     }
 
-    /// Why nothing new is delivered at all.
-    pub(crate) fn of_everything(&self) -> Option<&'a str> {
-        self.everything
-    }
-
     /// Why nothing new comes to a cluster.
     pub(crate) fn of_cluster(&self, cluster: &str) -> Option<&'a str> {
         self.clusters.get(cluster).copied().or(self.everything)
     }
+}
+
+/// `and 5 more errors`.
+fn is_rest(line: &str) -> bool {
+    line.strip_prefix("and ").is_some_and(|rest| rest.contains(" more error"))
+}
+
+/// `ManifestWork CLUSTER/NAME is in the way: …` (KS-098): cluster, and the rest.
+fn in_the_way(line: &str) -> Option<(&str, &str)> {
+    let (what, _) = line.split_once(" is in the way: ")?;
+    what.split_once(' ')?.1.split_once('/')
 }
 
 /// `Kind.group(namespace/name)`, and what comes after it.
@@ -80,8 +89,7 @@ mod tests {
             "Rocket.space.example(saturn): nesting of 118 levels exceeds the maximum 116 in atlas",
             "destination nowhere: namespaces \"nowhere\" not found",
             "ConfigMap(shop/both) is also delivered to atlas by Binding b of WDS w2",
-            "ManifestWork atlas/b-wds1-0 is in the way: it belongs to no Binding",
-            "and 5 more errors",
+            "ManifestWork cygnus/b-wds1-0 is in the way: it belongs to no Binding",
         ];
         let errors = lines(&single);
         let all = Hindrances::new(&errors);
@@ -95,7 +103,8 @@ mod tests {
             assert_eq!(all.of_object(object, "atlas"), line, "{object}");
         }
         assert_eq!(all.of_object("Rocket.space.example(saturn)", "boreas"), None);
-        assert_eq!((all.of_cluster("nowhere"), all.of_cluster("atlas")), (Some(single[2]), None));
+        let told = [("nowhere", Some(single[2])), ("cygnus", Some(single[4])), ("atlas", None)];
+        assert_eq!(told.map(|(cluster, _)| all.of_cluster(cluster)), told.map(|(_, line)| line));
 
         for (line, object) in [
             ("template: atlas/ConfigMap(shop/site).data.url:1:9: executing", Some("ConfigMap(shop/site)")),
@@ -104,11 +113,11 @@ mod tests {
                 Some("Role.rbac.example(n/{{.a}})"),
             ),
             ("the workload can't be read, so nothing is changed: configmaps in shop: refused", None),
+            ("and 5 more errors", None),
         ] {
             let errors = lines(&[line]);
             let all = Hindrances::new(&errors);
             assert_eq!(all.of_cluster("atlas"), Some(line), "nothing new is delivered");
-            assert_eq!(all.of_everything(), Some(line));
             let shown = all.of_object(object.unwrap_or("ConfigMap(shop/site)"), "boreas");
             assert_eq!(shown, object.map(|_| line));
         }

@@ -90,7 +90,7 @@ pub(crate) struct Cell {
     /// Name of the ManifestWork in the cluster's mailbox namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) manifest_work: Option<String>,
-    /// Nothing new is delivered at the moment: what is there may be an older form.
+    /// Nothing new comes to the cluster at the moment: what is there may be an older form.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) held_back: bool,
     /// Status of the Available condition.
@@ -156,7 +156,7 @@ impl<'a> Picture<'a> {
             cluster: cluster.to_owned(),
             state: State::Waiting,
             manifest_work: None,
-            held_back: self.hindrances.of_everything().is_some(),
+            held_back: self.hindrances.of_cluster(cluster).is_some(),
             available: None,
             reported: report.and_then(|status| summary(&status.0)),
             message: String::new(),
@@ -175,7 +175,7 @@ impl<'a> Picture<'a> {
         {
             cell.state = State::Behind;
             why.clone_into(&mut cell.message);
-        } else if let Some(why) = self.hindrances.of_everything().filter(|_| cell.message.is_empty()) {
+        } else if let Some(why) = self.hindrances.of_cluster(cluster).filter(|_| cell.message.is_empty()) {
             cell.message = format!("perhaps in an older form: {why}");
         }
         cell
@@ -344,7 +344,8 @@ mod tests {
             (vec![applied.clone()], large, State::Behind, large),
             (vec![failed], large, State::Failed, "Applied is False"),
             (vec![], large, State::Waiting, large),
-            (vec![applied], frozen, State::Applied, held.as_str()),
+            (vec![applied.clone()], frozen, State::Applied, held.as_str()),
+            (vec![applied], "destination boreas: no such namespace", State::Applied, ""),
             (vec![], frozen, State::Waiting, frozen),
             (
                 vec![],

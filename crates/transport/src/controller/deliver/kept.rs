@@ -2,15 +2,15 @@
 //! it out of the envelope would remove a live object because its latest change can't be delivered.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
+use apis::{constants::ORIGIN_OBJECT_GENERATIONS_ANNOTATION, control::generation_key};
 use machinery::json::DEPTH_MAX;
-use runtime::failure::message_of;
 use serde_json::Value;
 
-use super::super::{Controller, SyncError};
+use super::super::Controller;
 use crate::{
     content::{Content, Identity, Original, Wrapee},
     wrapped::{Mailbox, Seen},
@@ -20,43 +20,70 @@ use crate::{
 #[derive(Default)]
 pub(in crate::controller) struct Kept(HashMap<String, HashMap<Arc<Identity>, Arc<Content>>>);
 
-impl Controller {
-    /// Why no envelope can hold it.
-    fn unwrappable(&self, content: &Content) -> Option<String> {
-        let Content { identity, json, depth, .. } = content;
-        let max_size = self.config.limits.max_size;
-        let max_depth = DEPTH_MAX - self.config.transport.nesting();
-        if json.len() > max_size {
-            Some(format!("{identity}: size {} exceeds the maximum {max_size}", json.len()))
-        } else if *depth > max_depth {
-            Some(format!("{identity}: nesting of {depth} levels exceeds the maximum {max_depth}"))
-        } else {
-            None
-        }
-    }
-
-    /// Whether an object was delivered before and can't be in its present form. Cost: a look at each object's size; for those
-    /// that are too large one at each envelope.
-    pub(super) fn has_older(&self, wrapees: &[Wrapee], there: &BTreeMap<String, Mailbox>) -> bool {
-        let holds = |mailbox: &Mailbox, identity| mailbox.values().any(|seen| seen.items.contains(identity));
-        wrapees.iter().any(|wrapee| {
-            let identity = &wrapee.content.identity;
-            self.unwrappable(&wrapee.content).is_some()
-                && there.values().any(|mailbox| holds(mailbox, identity))
-        })
+impl Kept {
+    fn get(&self, destination: &str, identity: &Identity) -> Option<&Arc<Content>> {
+        self.0.get(destination)?.get(identity)
     }
 }
 
-/// Makes what a Binding lists fit into envelopes.
+impl Controller {
+    fn max_depth(&self) -> usize {
+        DEPTH_MAX - self.config.transport.nesting()
+    }
+
+    /// Whether an envelope can hold it.
+    pub(super) fn is_wrappable(&self, content: &Content) -> bool {
+        content.json.len() <= self.config.limits.max_size && content.depth <= self.max_depth()
+    }
+
+    /// Why no envelope can hold it.
+    pub(super) fn why_not(&self, content: &Content) -> String {
+        let (Content { identity, json, depth, .. }, max_size) = (content, self.config.limits.max_size);
+        if json.len() > max_size {
+            format!("{identity}: size {} exceeds the maximum {max_size}", json.len())
+        } else {
+            format!("{identity}: nesting of {depth} levels exceeds the maximum {}", self.max_depth())
+        }
+    }
+
+    /// Whether one of `destinations` has an older form of an object that can't be wrapped as it is now. Cost: a look at each
+    /// object's size; for those that are too large one at each envelope.
+    pub(super) fn has_older(
+        &self,
+        wrapees: &[Wrapee],
+        destinations: &BTreeSet<&str>,
+        there: &BTreeMap<String, Mailbox>,
+        kept: &Kept,
+    ) -> bool {
+        let large =
+            wrapees.iter().map(|wrapee| &*wrapee.content).filter(|content| !self.is_wrappable(content));
+        let has = |destination: &str, identity: &Arc<Identity>| {
+            let mut envelopes = there.get(destination).into_iter().flat_map(|mailbox| mailbox.values());
+            kept.get(destination, identity).is_some() || envelopes.any(|seen| seen.items.contains(identity))
+        };
+        large
+            .into_iter()
+            .any(|content| destinations.iter().any(|destination| has(destination, &content.identity)))
+    }
+}
+
+/// Makes what a Binding lists fit into the envelopes of single destinations.
 pub(super) struct Fitting<'a> {
-    pub(super) controller: &'a Controller,
+    controller: &'a Controller,
     /// What was kept before.
-    pub(super) before: &'a Kept,
+    before: &'a Kept,
     /// What is kept now.
     pub(super) kept: Kept,
-    /// A line for each object that does not fit (KS-097).
+    /// A line for each object that does not fit (KS-097), and for each destination if it has a form of its own there.
     pub(super) errors: Vec<String>,
     troubled: HashSet<(Arc<Identity>, Option<String>)>,
+}
+
+/// The objects of an envelope, and their generations as far as they are known (OCM-139).
+#[derive(Default)]
+struct Envelope {
+    objects: Vec<Value>,
+    generations: BTreeMap<String, i64>,
 }
 
 impl<'a> Fitting<'a> {
@@ -71,19 +98,14 @@ impl<'a> Fitting<'a> {
         destination: &str,
         wrapees: Vec<Wrapee>,
         mailbox: Option<&Mailbox>,
-    ) -> Result<Vec<Wrapee>, SyncError> {
+    ) -> Result<Vec<Wrapee>, kube::Error> {
         let (mut fitting, mut read) = (Vec::with_capacity(wrapees.len()), HashMap::new());
         for Wrapee { content, create_only } in wrapees {
-            let Some(problem) = self.controller.unwrappable(&content) else {
+            if self.controller.is_wrappable(&content) {
                 fitting.push(Wrapee { content, create_only });
                 continue;
-            };
-            // What has a form of its own in each destination may be too large in one of them.
-            let place = content.customised.then(|| destination.to_owned());
-            let line = place.as_ref().map_or(problem.clone(), |place| format!("{problem} in {place}"));
-            if self.troubled.insert((content.identity.clone(), place)) {
-                self.errors.push(line);
             }
+            self.tell(destination, &content);
             if let Some(older) = self.older(destination, &content, mailbox, &mut read).await? {
                 let kept = self.kept.0.entry(destination.to_owned()).or_default();
                 kept.insert(content.identity.clone(), older.clone());
@@ -93,14 +115,23 @@ impl<'a> Fitting<'a> {
         Ok(fitting)
     }
 
+    fn tell(&mut self, destination: &str, content: &Content) {
+        let place = content.customised.then(|| destination.to_owned());
+        let line = self.controller.why_not(content);
+        let line = place.as_ref().map_or(line.clone(), |place| format!("{line} in {place}"));
+        if self.troubled.insert((content.identity.clone(), place)) {
+            self.errors.push(line);
+        }
+    }
+
     async fn older(
         &self,
         destination: &str,
         now: &Content,
         mailbox: Option<&Mailbox>,
-        read: &mut HashMap<String, Vec<Value>>,
-    ) -> Result<Option<Arc<Content>>, SyncError> {
-        if let Some(content) = self.before.0.get(destination).and_then(|known| known.get(&now.identity)) {
+        read: &mut HashMap<String, Envelope>,
+    ) -> Result<Option<Arc<Content>>, kube::Error> {
+        if let Some(content) = self.before.get(destination, &now.identity) {
             return Ok(Some(content.clone()));
         }
         let holds = |seen: &Seen| !seen.deleting && seen.items.contains(&now.identity);
@@ -108,19 +139,37 @@ impl<'a> Fitting<'a> {
         let Some((name, _)) = holder else { return Ok(None) };
         if !read.contains_key(name) {
             let Controller { writer, config, .. } = self.controller;
-            let envelope = writer.read(destination, name).await;
-            let envelope = envelope.map_err(|error| SyncError::Wrapped(message_of(&error)))?;
-            let objects = envelope.map(|envelope| config.transport.objects(&envelope));
-            read.insert(name.clone(), objects.unwrap_or_default());
+            let found = writer.read(destination, name).await?;
+            let envelope = found.map(|found| Envelope {
+                objects: config.transport.objects(&found),
+                generations: told_generations(&found),
+            });
+            read.insert(name.clone(), envelope.unwrap_or_default());
         }
-        let objects = read.get(name).map(Vec::as_slice).unwrap_or_default();
-        Ok(objects.iter().find_map(|object| as_it_was(object, now)).map(Arc::new))
+        Ok(read.get(name).and_then(|envelope| envelope.as_it_was(now)).map(Arc::new))
     }
 }
 
-/// The content of a delivered object, if it is an older form of `now`. Of which generation it was is not known.
-fn as_it_was(object: &Value, now: &Content) -> Option<Content> {
-    let Original { resource, uid, .. } = &now.original;
-    let original = Original { resource: resource.clone(), uid: uid.clone(), ..Original::default() };
-    Content::new(object, original).filter(|content| content.identity == now.identity)
+impl Envelope {
+    /// The content of a delivered object that is an older form of `now`.
+    fn as_it_was(&self, now: &Content) -> Option<Content> {
+        let Original { resource, uid, .. } = &now.original;
+        let Identity { group, kind, namespace, name } = &*now.identity;
+        let generation = self.generations.get(&generation_key(group, kind, namespace, name));
+        let original = Original {
+            resource: resource.clone(),
+            uid: uid.clone(),
+            generation: generation.copied().unwrap_or_default(),
+            ..Original::default()
+        };
+        let contents = self.objects.iter().filter_map(|object| Content::new(object, original.clone()));
+        contents.into_iter().find(|content| content.identity == now.identity)
+    }
+}
+
+fn told_generations(envelope: &Value) -> BTreeMap<String, i64> {
+    let annotations = envelope.get("metadata").and_then(|metadata| metadata.get("annotations"));
+    let told =
+        annotations.and_then(|all| all.get(ORIGIN_OBJECT_GENERATIONS_ANNOTATION)).and_then(Value::as_str);
+    told.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
