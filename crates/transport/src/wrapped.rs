@@ -178,6 +178,16 @@ impl Index {
         self.by_origin.get(origin).cloned().unwrap_or_default()
     }
 
+    /// Name of an envelope in a mailbox by which another Binding of the same WDS delivers an object. Costs a look at the envelopes
+    /// of those that do.
+    pub(crate) fn neighbour(&self, origin: &Origin, mailbox: &str, object: &Arc<Identity>) -> Option<String> {
+        let holders = self.holders.get(&(mailbox.to_owned(), object.clone())).into_iter().flatten();
+        let others = holders.filter(|holder| holder.origin.wds == origin.wds && *holder.origin != *origin);
+        let envelopes = others.filter_map(|holder| self.by_origin.get(&*holder.origin)?.get(mailbox));
+        let holds = |seen: &Seen| !seen.deleting && seen.items.contains(object);
+        envelopes.flat_map(|all| all.iter()).find(|(_, seen)| holds(seen)).map(|(name, _)| name.clone())
+    }
+
     /// Notes that something else than the controller changed what a mailbox holds of an origin.
     pub(crate) fn disturb(&mut self, origin: &Origin, mailbox: &str) {
         self.clock += 1;
@@ -417,6 +427,31 @@ mod tests {
         index.put(key("a"), seen("w", "a", "1", &[("x", 1, false)]));
         assert!(index.put(key("b"), seen("w", "b", "2", &[("x", 2, false)])).is_empty());
         assert!(!index.put(key("b"), seen("w", "b", "3", &[("x", 1, true)])).is_empty());
+    }
+
+    /// KS-141: who else of the same WDS delivers an object to a cluster.
+    #[test]
+    fn ks_141_the_envelope_of_a_neighbour_is_found() {
+        let mut index = Index::default();
+        index.put(key("a"), seen("w", "a", "1", &[("x", 1, false)]));
+        index.put(key("c"), seen("other", "c", "2", &[("y", 1, false)]));
+        let object = |name: &str| {
+            Arc::new(Identity {
+                group: String::new(),
+                kind: "X".into(),
+                namespace: String::new(),
+                name: name.into(),
+            })
+        };
+        for (binding, mailbox, name, found) in [
+            ("b", "wec", "x", Some("a")),
+            ("a", "wec", "x", None),
+            ("b", "elsewhere", "x", None),
+            ("b", "wec", "y", None),
+        ] {
+            let envelope = index.neighbour(&origin("w", binding), mailbox, &object(name));
+            assert_eq!(envelope.as_deref(), found, "{binding} {mailbox} {name}");
+        }
     }
 
     #[test]

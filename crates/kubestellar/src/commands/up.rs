@@ -110,14 +110,15 @@ pub(crate) async fn run(
     }
     let known = Shape::load(data)?;
     let mut wish = args.shape.wish()?;
+    let running = is_running(data).await;
     // A running server has its free port: asking for one again asks for nothing new (SP-A-03).
-    wish.listen = wish.listen.filter(|l| l.port() != 0 || !data.is_locked());
+    wish.listen = wish.listen.filter(|l| l.port() != 0 || !running);
     let shape = Shape::fulfil(known.as_ref(), &wish, &uuid())?;
     if args.foreground {
         return foreground(args, data, &shape, kubeconfigs, out).await;
     }
     let started = Instant::now();
-    if data.is_locked() {
+    if running {
         if known.as_ref() == Some(&shape) {
             let _ = control::status(data).await?;
             out.note(&format!("already up ({})", seconds(started.elapsed())));
@@ -129,6 +130,22 @@ pub(crate) async fn run(
     }
     out.step("everything is ready", Some(started.elapsed()));
     finish(args, data, kubeconfigs, out)
+}
+
+/// Longest wait for a server that is beginning or ending.
+const BETWEEN: Duration = Duration::from_secs(10);
+
+/// Whether a server runs. One that holds the directory and does not answer is at its end, or at its beginning, and is waited for
+/// until it is over that.
+async fn is_running(data: &DataDir) -> bool {
+    let until = Instant::now() + BETWEEN;
+    while data.is_locked() {
+        if control::status(data).await.is_ok() || Instant::now() > until {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    false
 }
 
 /// Starts a server in the background and waits until it is ready.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::process::Command;
 
 use kube::api::DynamicObject;
 use kube::{Api, Client};
@@ -213,3 +214,17 @@ contexts:
 users:
 - {name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: get-token, interactiveMode: Never}}}
 ";
+
+/// SP-A-04: `up` right after a server was killed, while the system still clears up after it, takes it for no running one.
+#[tokio::test(flavor = "multi_thread")]
+async fn sp_a_04_up_right_after_a_kill() {
+    let ks = Installation::new();
+    ks.must(&["up", "--clusters", "1", "--listen", "127.0.0.1:0"]).await;
+    for listen in [&["up"][..], &["up", "--listen", "127.0.0.1:0"]] {
+        let pid = ks.pid().await;
+        let killed = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+        assert!(killed.expect("kill runs").success());
+        ks.must(listen).await;
+        assert_ne!(ks.pid().await, pid);
+    }
+}

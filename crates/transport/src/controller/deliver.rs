@@ -119,7 +119,7 @@ impl Controller {
         // Taken, so that it is not believed in should this come to a sudden end.
         let layout = memory.layout.take();
         let differ = wrapees.iter().any(|w| w.content.templated.is_some())
-            || self.has_older(&wrapees, &destinations, &there, &memory.kept);
+            || self.has_older(&origin, &wrapees, &destinations, &there, &memory.kept);
         let (shards, frozen) = if differ {
             self.shards_each(&names, &destinations, &wrapees, &there, memory, errors).await?
         } else {
@@ -208,7 +208,8 @@ impl Controller {
         });
         let expansions = expanded.await?;
         let (mut troubled, mut failed) = (HashSet::new(), false);
-        let (mut each, mut fitting) = (BTreeMap::new(), Fitting::new(self, &memory.kept));
+        let origin = self.origin(names.binding);
+        let (mut each, mut fitting) = (BTreeMap::new(), Fitting::new(self, &origin, &memory.kept));
         for destination in destinations {
             let (own, problems) = tailored(destination, wrapees, expansions.0.get(*destination));
             failed |= !problems.is_empty();

@@ -281,3 +281,27 @@ async fn ks_141_too_large_in_one_destination() {
     }
     all.end().await;
 }
+
+/// KS-141, KS-021: of two Bindings with an object that has grown too large, the second takes over the form that the first delivered,
+/// so that it stays when the first goes.
+#[tokio::test(flavor = "multi_thread")]
+async fn ks_141_a_neighbour_takes_over_what_was_delivered() {
+    let all = Running::with(|config| Config { limits: Limits::hard(100, 5000), ..config }).await;
+    all.map("m", json!({}), json!({"k": "1"})).await;
+    all.bind(&["m"], &["atlas"]).await;
+    all.mailbox("atlas", |it| value(it, "m.k") == Some("1")).await;
+    all.wds.patch(&format!("{MAPS}/m"), json!({"data": {"k": "x".repeat(6000)}})).await;
+    let binding = all.bind(&["m"], &["atlas"]).await;
+    all.errors(|errors| errors.len() == 1).await;
+    let mut other = binding["spec"].clone();
+    other["destinations"] = json!([{"clusterId": "atlas"}, {"clusterId": "boreas"}]);
+    let other = json!({"apiVersion": "control.kubestellar.io/v1alpha1", "kind": "Binding", "metadata": {"name": "c"},
+        "spec": other});
+    all.wds.post(BINDINGS, other).await;
+    all.mailbox("atlas", |it| it.get("c-wds1-0").is_some_and(|it| it["m.k"] == "1")).await;
+    all.wds.delete(&format!("{BINDINGS}/b")).await;
+    let left = all.mailbox("atlas", |it| !it.contains_key("b-wds1-0")).await;
+    assert_eq!(left["c-wds1-0"]["m.k"], "1");
+    assert!(all.mailbox("boreas", |_| true).await.is_empty(), "it was never there");
+    all.end().await;
+}

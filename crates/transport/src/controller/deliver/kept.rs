@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::super::Controller;
 use crate::{
     content::{Content, Identity, Original, Wrapee},
-    wrapped::{Mailbox, Seen},
+    wrapped::{Mailbox, Origin, Seen},
 };
 
 /// The older forms that are kept, by destination.
@@ -50,26 +50,40 @@ impl Controller {
     /// object's size; for those that are too large one at each envelope.
     pub(super) fn has_older(
         &self,
+        origin: &Origin,
         wrapees: &[Wrapee],
         destinations: &BTreeSet<&str>,
         there: &BTreeMap<String, Mailbox>,
         kept: &Kept,
     ) -> bool {
-        let large =
+        let mut large =
             wrapees.iter().map(|wrapee| &*wrapee.content).filter(|content| !self.is_wrappable(content));
         let has = |destination: &str, identity: &Arc<Identity>| {
-            let mut envelopes = there.get(destination).into_iter().flat_map(|mailbox| mailbox.values());
-            kept.get(destination, identity).is_some() || envelopes.any(|seen| seen.items.contains(identity))
+            kept.get(destination, identity).is_some()
+                || self.holder(origin, destination, there.get(destination), identity).is_some()
         };
-        large
-            .into_iter()
-            .any(|content| destinations.iter().any(|destination| has(destination, &content.identity)))
+        large.any(|content| destinations.iter().any(|destination| has(destination, &content.identity)))
+    }
+
+    /// Name of the envelope that holds an object in a mailbox: one of the Binding's own or, when two deliver the same, of another.
+    fn holder(
+        &self,
+        origin: &Origin,
+        destination: &str,
+        mailbox: Option<&Mailbox>,
+        identity: &Arc<Identity>,
+    ) -> Option<String> {
+        let holds = |seen: &Seen| !seen.deleting && seen.items.contains(identity);
+        let own = mailbox.and_then(|mailbox| mailbox.iter().find(|(_, seen)| holds(seen)));
+        let own = own.map(|(name, _)| name.clone());
+        own.or_else(|| self.index.lock().neighbour(origin, destination, identity))
     }
 }
 
 /// Makes what a Binding lists fit into the envelopes of single destinations.
 pub(super) struct Fitting<'a> {
     controller: &'a Controller,
+    origin: &'a Origin,
     /// What was kept before.
     before: &'a Kept,
     /// What is kept now.
@@ -87,8 +101,9 @@ struct Envelope {
 }
 
 impl<'a> Fitting<'a> {
-    pub(super) fn new(controller: &'a Controller, before: &'a Kept) -> Self {
-        Self { controller, before, kept: Kept::default(), errors: Vec::new(), troubled: HashSet::new() }
+    pub(super) fn new(controller: &'a Controller, origin: &'a Origin, before: &'a Kept) -> Self {
+        let (errors, troubled) = (Vec::new(), HashSet::new());
+        Self { controller, origin, before, kept: Kept::default(), errors, troubled }
     }
 
     /// Gives `wrapees` without those that can't be wrapped, or with the form of them that the destination has: where that is not
@@ -134,19 +149,18 @@ impl<'a> Fitting<'a> {
         if let Some(content) = self.before.get(destination, &now.identity) {
             return Ok(Some(content.clone()));
         }
-        let holds = |seen: &Seen| !seen.deleting && seen.items.contains(&now.identity);
-        let holder = mailbox.and_then(|mailbox| mailbox.iter().find(|(_, seen)| holds(seen)));
-        let Some((name, _)) = holder else { return Ok(None) };
-        if !read.contains_key(name) {
+        let holder = self.controller.holder(self.origin, destination, mailbox, &now.identity);
+        let Some(name) = holder else { return Ok(None) };
+        if !read.contains_key(&name) {
             let Controller { writer, config, .. } = self.controller;
-            let found = writer.read(destination, name).await?;
+            let found = writer.read(destination, &name).await?;
             let envelope = found.map(|found| Envelope {
                 objects: config.transport.objects(&found),
                 generations: told_generations(&found),
             });
             read.insert(name.clone(), envelope.unwrap_or_default());
         }
-        Ok(read.get(name).and_then(|envelope| envelope.as_it_was(now)).map(Arc::new))
+        Ok(read.get(&name).and_then(|envelope| envelope.as_it_was(now)).map(Arc::new))
     }
 }
 
