@@ -59,6 +59,8 @@ pub trait Transport: Send + Sync + 'static {
     fn base_size(&self) -> usize;
     /// How many objects and lists are around each object in an envelope that is read.
     fn nesting(&self) -> usize;
+    /// Bytes that those who limit envelopes count for an object beyond its JSON (KS-141).
+    fn frame(&self) -> usize;
     /// Bytes that `wrapee` adds to an envelope beyond its own JSON (KS-145).
     fn extra_size(&self, wrapee: &Wrapee) -> usize;
 }
@@ -183,6 +185,11 @@ impl Transport for Ocm {
     fn nesting(&self) -> usize {
         // The ManifestWork, its spec, the workload, the list of manifests.
         4
+    }
+
+    fn frame(&self) -> usize {
+        // OCM counts a manifest as protobuf has it: twice a tag and a length of three bytes.
+        8
     }
 
     fn extra_size(&self, wrapee: &Wrapee) -> usize {

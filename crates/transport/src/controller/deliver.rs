@@ -260,17 +260,27 @@ impl Controller {
         shard::assign(&pieces, current, names, &self.config.limits, transport.base_size())
             .into_iter()
             .map(|shard| {
-                let members: Vec<Wrapee> =
-                    shard.members.iter().filter_map(|index| wrapees.get(*index).cloned()).collect();
-                let items = members.iter().map(|w| w.content.identity.clone()).collect();
-                let fingerprint = transport.fingerprint(&members.iter().collect::<Vec<_>>());
-                let wanted = Wanted { items: Arc::new(items), fingerprint };
-                (
-                    shard.name,
-                    Planned { wanted, members, envelope: OnceLock::new(), contents: OnceLock::new() },
-                )
+                let members = shard.members.iter().filter_map(|index| wrapees.get(*index).cloned()).collect();
+                (shard.name, self.planned(members))
             })
             .collect()
+    }
+
+    fn planned(&self, members: Vec<Wrapee>) -> Planned {
+        let items = members.iter().map(|w| w.content.identity.clone()).collect();
+        let fingerprint = self.config.transport.fingerprint(&members.iter().collect::<Vec<_>>());
+        let wanted = Wanted { items: Arc::new(items), fingerprint };
+        Planned { wanted, members, envelope: OnceLock::new(), contents: OnceLock::new() }
+    }
+
+    /// An envelope with what it has and other envelopes are to have, too ([`Step::Extend`]).
+    fn extended(&self, planned: &Planned, have: Option<&Arc<Seen>>, shards: &PlannedShards) -> Planned {
+        let have = have.map(|seen| seen.items.clone()).unwrap_or_default();
+        let given = |w: &&Wrapee| {
+            have.contains(&w.content.identity) && !planned.wanted.items.contains(&w.content.identity)
+        };
+        let moving = shards.values().flat_map(|shard| &shard.members).filter(given);
+        self.planned(planned.members.iter().chain(moving).cloned().collect())
     }
 
     /// Brings one mailbox into the wanted state, as far as names are free.
@@ -382,9 +392,12 @@ impl Controller {
                 return Ok(self.writer.delete(place, name, &old.uid).await?);
             }
             Step::Create(name) => (name, true),
-            Step::Update(name) => (name, false),
+            Step::Update(name) | Step::Extend(name) => (name, false),
         };
         let Some(planned) = shards.get(name) else { return Ok(()) };
+        let extended =
+            matches!(step, Step::Extend(_)).then(|| self.extended(planned, seen.get(name), shards));
+        let planned = extended.as_ref().unwrap_or(planned);
         let envelope = planned
             .envelope
             .get_or_init(|| self.config.transport.wrap(&planned.members.iter().collect::<Vec<_>>()));

@@ -109,6 +109,10 @@ impl Transport for Bundle {
         2
     }
 
+    fn frame(&self) -> usize {
+        0
+    }
+
     fn extra_size(&self, wrapee: &Wrapee) -> usize {
         let content = &wrapee.content;
         let reference = reference(wrapee).map_or(0, |config| quoted_length(&config.to_string()) + 1);

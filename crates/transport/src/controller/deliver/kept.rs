@@ -27,20 +27,25 @@ impl Kept {
 }
 
 impl Controller {
+    fn size(&self, content: &Content) -> usize {
+        content.json.len() + self.config.transport.frame()
+    }
+
     fn max_depth(&self) -> usize {
         DEPTH_MAX - self.config.transport.nesting()
     }
 
     /// Whether an envelope can hold it.
     pub(super) fn is_wrappable(&self, content: &Content) -> bool {
-        content.json.len() <= self.config.limits.max_size && content.depth <= self.max_depth()
+        self.size(content) <= self.config.limits.max_size && content.depth <= self.max_depth()
     }
 
     /// Why no envelope can hold it.
     pub(super) fn why_not(&self, content: &Content) -> String {
-        let (Content { identity, json, depth, .. }, max_size) = (content, self.config.limits.max_size);
-        if json.len() > max_size {
-            format!("{identity}: size {} exceeds the maximum {max_size}", json.len())
+        let (Content { identity, depth, .. }, max_size) = (content, self.config.limits.max_size);
+        let size = self.size(content);
+        if size > max_size {
+            format!("{identity}: size {size} exceeds the maximum {max_size}")
         } else {
             format!("{identity}: nesting of {depth} levels exceeds the maximum {}", self.max_depth())
         }
