@@ -181,8 +181,8 @@ impl Envelope {
             generation: generation.copied().unwrap_or_default(),
             ..Original::default()
         };
-        let contents = self.objects.iter().filter_map(|object| Content::new(object, original.clone()));
-        contents.into_iter().find(|content| content.identity == now.identity)
+        let is_it = |object: &&Value| Identity::of(object).as_ref() == Some(&*now.identity);
+        Content::new(self.objects.iter().find(is_it)?, original)
     }
 }
 
