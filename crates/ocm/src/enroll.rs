@@ -6,7 +6,7 @@
 //!
 //! Cost: a handful of requests at start, then a watch on the own ManagedCluster.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use apis::{
     constants::{
@@ -28,7 +28,7 @@ use runtime::{
     rest::{Gvr, Rest},
     work,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -167,26 +167,31 @@ impl Member {
 
     /// It is in the inventory from an earlier start: what that said of the installation is brought up to date.
     async fn return_to(&self, built_in: Option<String>) -> Result<(), kube::Error> {
-        let (gvr, name) = (managed_clusters(), self.config.name.as_str());
-        for _ in 0..TRIES {
-            let Lean(known): Lean<ManagedCluster> = self.hub.get(&gvr, "", name).await?;
+        let labels = self.config.more_labels.lock().clone();
+        let patch =
+            json!({"metadata": {"labels": labels, "annotations": {BUILT_IN_ADDONS_ANNOTATION: built_in}}});
+        self.merge(&patch).await?;
+        self.config.more_labels.lock().clear();
+        for left in (0..TRIES).rev() {
+            let Lean(known): Lean<ManagedCluster> =
+                self.hub.get(&managed_clusters(), "", &self.config.name).await?;
             let clients = moved(&known.spec.managed_cluster_client_configs, &self.config.url);
-            let labels = self.config.more_labels.lock().clone();
-            let mut patch = json!({"metadata": {"resourceVersion": known.metadata.resource_version,
-                "labels": labels, "annotations": {BUILT_IN_ADDONS_ANNOTATION: built_in}}});
-            if clients != known.spec.managed_cluster_client_configs {
-                patch["spec"] = json!({"managedClusterClientConfigs": clients});
+            if clients == known.spec.managed_cluster_client_configs {
+                break;
             }
-            match self.hub.merge::<Lean<ManagedCluster>>(&gvr, "", name, &patch).await {
-                Err(error) if is_conflict(&error) => {}
-                other => return other.map(|_| self.config.more_labels.lock().clear()),
+            let patch = json!({"metadata": {"resourceVersion": known.metadata.resource_version},
+                "spec": {"managedClusterClientConfigs": clients}});
+            match self.merge(&patch).await {
+                Err(error) if is_conflict(&error) && left > 0 => {}
+                done => return done,
             }
         }
-        tracing::warn!(
-            cluster = name,
-            "others write the ManagedCluster all the time; its address stays as it was"
-        );
         Ok(())
+    }
+
+    async fn merge(&self, patch: &Value) -> Result<(), kube::Error> {
+        let name = self.config.name.as_str();
+        self.hub.merge::<Lean<ManagedCluster>>(&managed_clusters(), "", name, patch).await.map(drop)
     }
 
     async fn follow_cluster(&self, stop: &CancellationToken) {
@@ -243,15 +248,20 @@ impl Member {
     }
 }
 
-/// The addresses of a cluster, of which `url` is one: another that leads to the same path is where it was served before.
+/// The addresses of a cluster, of which `url` is one: where it was served before, at another port or on this machine only, makes way
+/// for it. What users gave stays.
 fn moved(known: &[ClientConfig], url: &str) -> Vec<ClientConfig> {
-    let path = |url: &str| {
-        url.split_once("://").and_then(|(_, rest)| rest.split_once('/')).map(|(_, path)| path.to_owned())
+    let now = place(url);
+    let was_ours = |known: &str| match (place(known), now) {
+        (Some((at, path)), Some((here, own))) => {
+            path == own && (at.ip() == here.ip() || at.ip().is_loopback())
+        }
+        _ => false,
     };
     let mut clients: Vec<ClientConfig> = Vec::new();
     for config in known {
         let mut config = config.clone();
-        if path(&config.url).is_some_and(|known| Some(known) == path(url)) {
+        if was_ours(&config.url) {
             url.clone_into(&mut config.url);
         }
         if clients.iter().all(|other| other.url != config.url) {
@@ -259,6 +269,12 @@ fn moved(known: &[ClientConfig], url: &str) -> Vec<ClientConfig> {
         }
     }
     clients
+}
+
+/// Address and path of a URL whose host is an address.
+fn place(url: &str) -> Option<(SocketAddr, &str)> {
+    let (authority, path) = url.strip_prefix("https://")?.split_once('/')?;
+    Some((authority.parse().ok()?, path))
 }
 
 /// Creates a namespace unless it is there.
@@ -292,6 +308,8 @@ mod tests {
             (vec!["https://127.0.0.1:1/spaces/c1", "https://edge", now], vec![now, "https://edge"]),
             (vec!["https://127.0.0.1:1/spaces/c10"], vec!["https://127.0.0.1:1/spaces/c10"]),
             (vec!["https://edge:6443"], vec!["https://edge:6443"]),
+            (vec!["https://ks.example/spaces/c1"], vec!["https://ks.example/spaces/c1"]),
+            (vec!["https://192.0.2.7:443/spaces/c1"], vec!["https://192.0.2.7:443/spaces/c1"]),
         ] {
             assert_eq!(moved(&configs(&known), now), configs(&wanted), "{known:?}");
         }

@@ -1,6 +1,6 @@
 //! An installation as it runs: spaces, components, kubeconfig; started, grown and stopped as a whole.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -243,9 +243,6 @@ impl Installation {
         let mut ready = wiring::Ready::new();
         wiring::start(self, &wanted, &mut ready).await?;
         let known: HashSet<&SpaceName> = self.shape.clusters.iter().map(|cluster| &cluster.name).collect();
-        for cluster in wanted.clusters.iter().filter(|cluster| known.contains(&cluster.name)) {
-            wiring::relabel(self, cluster).await?;
-        }
         let new: Vec<&Cluster> = wanted.clusters.iter().filter(|c| !known.contains(&c.name)).collect();
         let mut joined = 0;
         for some in new.chunks(JOINING_TOGETHER) {
@@ -254,6 +251,14 @@ impl Installation {
             joined += some.len();
             if joined < new.len() {
                 report.step(format!("{joined} of {} clusters have joined", new.len()), begun.elapsed());
+            }
+        }
+        let known: HashMap<&SpaceName, &Cluster> =
+            self.shape.clusters.iter().map(|cluster| (&cluster.name, cluster)).collect();
+        for cluster in &wanted.clusters {
+            if let Some(known) = known.get(&cluster.name) {
+                let given = cluster.given.clone().or_else(|| known.given.clone());
+                wiring::relabel(self, &Cluster { given, ..cluster.clone() }).await?;
             }
         }
         wait_ready(&self.components, ready).await?;
