@@ -153,7 +153,7 @@ pub(crate) async fn handle(
     if (!info.rest.is_empty() && !connects) || (info.path_name().is_empty() && !info.subresource.is_empty()) {
         return Err(no_such_resource());
     }
-    let in_namespace = !info.namespace.is_empty() && info.resource != "namespaces";
+    let in_namespace = info.in_namespace();
     if d.is_custom() {
         let everywhere = matches!(info.verb.as_str(), "list" | "watch");
         if in_namespace != d.namespaced && (in_namespace || !everywhere) {
