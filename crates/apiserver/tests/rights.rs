@@ -103,8 +103,9 @@ fn tails(d: &Descriptor, name: &str) -> Vec<String> {
 
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 
-/// What is stored outside namespace `team`: resourceVersions by resource, namespace and name.
-async fn outside(s: &TestServer) -> BTreeMap<String, String> {
+/// What is stored outside namespace `team`: uid, labels and time of deletion by resource, namespace and name. Every
+/// request of these tests that writes would change one of them.
+async fn outside(s: &TestServer) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     for d in s.server.catalog().all().filter(|d| d.has_verb("list")) {
         let list = s.get(&format!("{}/{}", prefix(d), d.plural)).await.expect(200);
@@ -112,7 +113,9 @@ async fn outside(s: &TestServer) -> BTreeMap<String, String> {
             let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default().to_owned();
             if text("namespace") != "team" {
                 let key = format!("{} {}/{} {}", d.api_version(), text("namespace"), text("name"), d.plural);
-                found.insert(key, text("resourceVersion"));
+                let metadata = &item["metadata"];
+                found
+                    .insert(key, json!([metadata["uid"], metadata["labels"], metadata["deletionTimestamp"]]));
             }
         }
     }
