@@ -14,7 +14,7 @@ use super::gc::{self, Action, Uid};
 use super::{
     Config, Knowledge, Task, authentication, certificates, expiry, namespaces, protection, requests, roles,
 };
-use crate::kinds::escape;
+use crate::kinds::{Resource, escape};
 use crate::local::{Local, MERGE, Refused, unless_overtaken};
 
 /// How often a namespace is looked at that something keeps.
@@ -35,6 +35,10 @@ pub(crate) fn now() -> String {
 
 fn key(collection: Collection, namespace: &str, name: &str) -> Key {
     Key { collection, namespace: namespace.into(), name: name.into() }
+}
+
+fn is_pods(resource: &Resource) -> bool {
+    resource.group.is_empty() && resource.plural == "pods"
 }
 
 fn value(entry: &Entry) -> Value {
@@ -204,7 +208,7 @@ impl Shell {
         }
         let mut resources = namespaces::resources(&before, &self.state.lock().kinds, name);
         // Pods first: what they use should outlive them.
-        resources.sort_by_key(|resource| (resource.plural != "pods", resource.full_name()));
+        resources.sort_by_key(|resource| (!is_pods(resource), resource.full_name()));
         let mut failures = Vec::new();
         for resource in resources {
             let options =
@@ -213,9 +217,7 @@ impl Shell {
                 Err(refused) if !refused.is_not_found() => failures.push(refused.to_string()),
                 _ => {}
             }
-            if resource.plural == "pods"
-                && self.store.snapshot().view(&resource.collection).len(Some(name)) > 0
-            {
+            if is_pods(&resource) && self.store.snapshot().view(&resource.collection).len(Some(name)) > 0 {
                 break;
             }
         }
