@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{Crate, File};
 
-/// One line for each circle that `known` has not: its files and the names that tie them. A line of `known` is a circle
-/// that is still to be broken, its files with blanks between them.
-pub(crate) fn check(one: &Crate, known: &BTreeSet<String>) -> Vec<String> {
+/// One line for each circle that `known` does not have: its files and the names that tie them. A line of `known` is a
+/// circle that is still to be broken, its files with blanks between them; the lines of circles that were found are
+/// taken out of `known`.
+pub(crate) fn check(one: &Crate, known: &mut BTreeSet<String>) -> Vec<String> {
     let tree = Tree::of(one);
     let uses = tree.uses();
     let line = |circle: &Vec<usize>| -> String {
@@ -18,7 +19,7 @@ pub(crate) fn check(one: &Crate, known: &BTreeSet<String>) -> Vec<String> {
     };
     strong_components(&uses)
         .into_iter()
-        .filter(|circle| !known.contains(&line(circle)))
+        .filter(|circle| !known.remove(&line(circle)))
         .map(|circle| {
             let files: Vec<String> =
                 circle.iter().map(|&at| tree.files[at].path.display().to_string()).collect();

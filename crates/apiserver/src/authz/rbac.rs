@@ -9,9 +9,10 @@ use parking_lot::RwLock;
 use serde::Deserialize;
 use store::{Collection, Revision, Snapshot, SpaceStore, View};
 
+use super::attributes::{Attributes, Decision, RBAC_GROUP};
 use super::index::{Binding, Grant, Index, RoleKind};
+use super::rules::Rule;
 use super::rules::nullable;
-use super::{Attributes, Decision, RBAC_GROUP, Rule};
 use crate::identity::UserInfo;
 
 /// Roles remembered beyond the number of those stored, before those that are gone are forgotten.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use machinery::field::quote;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::Attributes;
+use super::attributes::Attributes;
 
 /// A `PolicyRule` of `rbac.authorization.k8s.io/v1`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]

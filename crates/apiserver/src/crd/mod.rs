@@ -8,6 +8,7 @@ mod cleanup;
 mod compile;
 mod definition;
 mod follower;
+mod own;
 mod status;
 mod strategy;
 mod supervise;
