@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ocm::leave::{Leave, LeaveError, leave};
+use ocm_agent::leave::{Leave, LeaveError, leave};
 
 use super::token::duration;
 use crate::clients;
