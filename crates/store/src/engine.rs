@@ -196,6 +196,11 @@ impl Engine {
         self.inner.check()
     }
 
+    /// The disk's refusal, or another fault, for which no writes are accepted at the moment.
+    pub fn failure(&self) -> Option<StoreError> {
+        self.inner.failure.lock().clone()
+    }
+
     /// Commits what is waiting, releases the directory and ends the journal. Watches end; reads go on.
     pub async fn close(&self) -> Result<(), StoreError> {
         let (answer, answered) = oneshot::channel();

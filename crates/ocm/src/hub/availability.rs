@@ -1,5 +1,6 @@
 //! Whether a cluster is there: lease, clock, taints (OCM-047 … OCM-053). Pure; the time comes as an argument.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use apis::ocm::{
@@ -44,6 +45,28 @@ pub fn heard(renewed: Timestamp, since: Timestamp, grace: Duration, now: Timesta
         Ok(_) => Heard::Stopped,
         Err(_) if left > 0 => Heard::Until(Duration::from_secs(3600)),
         Err(_) => Heard::Stopped,
+    }
+}
+
+/// Renewals that lie in the future, and when each was first seen: written by a clock that was ahead, the hub's or the agent's, they would
+/// otherwise keep a cluster available that is long gone.
+#[derive(Debug, Default)]
+pub struct Ahead(HashMap<String, (Timestamp, Timestamp)>);
+
+impl Ahead {
+    /// When the cluster was heard of: at the time of its renewal, or, if that has not come yet, when the renewal was first seen.
+    pub fn heard_at(&mut self, cluster: &str, renewed: Timestamp, now: Timestamp) -> Timestamp {
+        if renewed <= now {
+            self.0.remove(cluster);
+            return renewed;
+        }
+        match self.0.get(cluster) {
+            Some((known, seen)) if *known == renewed && *seen <= now => *seen,
+            _ => {
+                self.0.insert(cluster.to_owned(), (renewed, now));
+                now
+            }
+        }
     }
 }
 
@@ -162,6 +185,23 @@ mod tests {
         for (renewed, since, now, wanted) in cases {
             assert_eq!(heard(at(renewed), at(since), grace, at(now)), wanted, "{renewed} {since} {now}");
         }
+    }
+
+    /// OCM-049: a renewal of the future counts from when it was seen, so that a cluster that is gone does not stay available until then.
+    #[test]
+    fn ocm_049_a_renewal_of_the_future_runs_out() {
+        let (grace, mut ahead) = (Duration::from_secs(15), Ahead::default());
+        let mut left = |renewed: i64, now: i64| {
+            let last = ahead.heard_at("c1", at(renewed), at(now));
+            heard(last, at(0), grace, at(now))
+        };
+        let year = 31_536_000;
+        assert_eq!(left(year, 100), Heard::Until(grace));
+        assert_eq!(left(year, 110), Heard::Until(Duration::from_secs(5)));
+        assert_eq!(left(year, 115), Heard::Stopped);
+        assert_eq!(left(year + 1, 116), Heard::Until(grace), "renewed by a clock that is ahead");
+        assert_eq!(left(117, 118), Heard::Until(Duration::from_secs(14)));
+        assert_eq!(left(year, 50), Heard::Until(grace), "the hub's clock went back");
     }
 
     #[test]

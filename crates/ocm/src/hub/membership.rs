@@ -403,6 +403,7 @@ mod tests {
         let hub = Hub {
             rest: runtime::rest::Rest::new(kube::Client::new(service, "default")),
             since: (config.clock)(),
+            ahead: Mutex::default(),
             shown: super::super::shown::Shown::new(&config.metrics, 0),
             config,
             queue: runtime::Queue::default(),

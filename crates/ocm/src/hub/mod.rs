@@ -204,6 +204,7 @@ struct Hub {
     know: Stores,
     /// Since when leases are listened to.
     since: Timestamp,
+    ahead: Mutex<availability::Ahead>,
     shown: shown::Shown,
     /// Clusters that are gone but have rights or works left, and since when.
     gone: Mutex<HashMap<String, Instant>>,
@@ -220,6 +221,7 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
     let hub = Arc::new(Hub {
         rest,
         since: (config.clock)(),
+        ahead: Mutex::default(),
         shown: shown::Shown::new(&config.metrics, config.most_shown),
         config,
         queue: Queue::new(Duration::from_millis(20), Duration::from_secs(30)),

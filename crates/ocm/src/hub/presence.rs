@@ -39,8 +39,9 @@ impl Hub {
         }
         let renewed = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref().map(|time| time.0));
         // A lease without a time, and none at all of a cluster that leaves, say nothing.
-        let heard =
-            renewed.map_or(Heard::Stopped, |at| availability::heard(at, self.since, grace, self.now()));
+        let now = self.now();
+        let renewed = renewed.map(|at| self.ahead.lock().heard_at(name, at, now));
+        let heard = renewed.map_or(Heard::Stopped, |at| availability::heard(at, self.since, grace, now));
         match heard {
             Heard::Until(left) => Ok(Next::After(left)),
             Heard::Stopped => {

@@ -171,6 +171,17 @@ pub struct Facts {
     pub public_key: Vec<u8>,
 }
 
+/// How far this clock may be behind the hub's before a certificate counts as not valid yet. It is the hub that looks at the dates, by
+/// its clock; an agent that is merely late must not ask again and again.
+const LAG: Duration = Duration::from_secs(60 * 60);
+
+impl Facts {
+    /// Whether the certificate is not valid yet: the hub signed it while its clock was ahead.
+    fn is_early(&self, now: Timestamp) -> bool {
+        self.not_before.duration_since(now).as_secs() > LAG.as_secs().cast_signed()
+    }
+}
+
 /// Reads a PEM chain, leaf first.
 pub fn facts(pem: &[u8]) -> Option<Facts> {
     let chain: Vec<CertificateDer<'_>> =
@@ -222,6 +233,8 @@ pub enum Invalid {
     #[error("the certificate is another agent's")]
     Subject,
     /// It is past its end.
+    #[error("the certificate is not valid yet: it was made while a clock was ahead")]
+    Early,
     #[error("the certificate has expired")]
     Expired,
 }
@@ -246,6 +259,9 @@ pub fn validate(data: &Data, names: &Names, endpoint: &Endpoint, now: Timestamp)
     let facts = data.get(CERTIFICATE).and_then(|pem| facts(&pem.0)).ok_or(Invalid::Certificate)?;
     if facts.subject.common_name != names.subject().common_name {
         return Err(Invalid::Subject);
+    }
+    if facts.is_early(now) {
+        return Err(Invalid::Early);
     }
     if now > facts.not_after {
         return Err(Invalid::Expired);
@@ -275,7 +291,8 @@ pub fn need(
 ) -> Option<Need> {
     let facts = data.get(CERTIFICATE).and_then(|pem| facts(&pem.0));
     let has_key = data.get(KEY).is_some_and(|key| !key.0.is_empty());
-    let Some(facts) = facts.filter(|f| has_key && f.subject.is(wanted) && now <= f.not_after) else {
+    let Some(facts) = facts.filter(|f| has_key && f.subject.is(wanted) && !f.is_early(now) && now <= f.not_after)
+    else {
         return Some(Need::Certificate);
     };
     if additional.iter().any(|(key, value)| data.get(key) != Some(value)) {
@@ -367,6 +384,12 @@ pub(crate) mod tests {
         // Not before is not looked at; an hour's wrong clock may still bring it past its end.
         assert_eq!(check(&data, &names, &endpoint, 50), Ok(()));
         assert_eq!(check(&data, &names, &endpoint, 3750), Err(Invalid::Expired));
+        // Made while the hub's clock was ahead.
+        let ahead = i64::try_from(LAG.as_secs()).unwrap();
+        assert_eq!(check(&data, &names, &endpoint, 100 - ahead), Ok(()));
+        assert_eq!(check(&data, &names, &endpoint, 99 - ahead), Err(Invalid::Early));
+        let wanted = names.subject();
+        assert_eq!(need(&data, &wanted, &Data::new(), 0.2, at(99 - ahead)), Some(Need::Certificate));
         let renamed = Endpoint { name: "other".into(), ..endpoint.clone() };
         let moved = Endpoint::new("https://hub:2", "CA");
         let retrusted = Endpoint::new("https://hub:1", "CB");

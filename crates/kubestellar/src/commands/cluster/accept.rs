@@ -11,7 +11,7 @@ use runtime::rest::Gvr;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Its, LOOK, list::set_of, managed_clusters, token::duration};
+use super::{Its, LOOK, list::set_of, managed_clusters};
 use crate::exit::{Exit, Failure, from_kube};
 use crate::printer::Printer;
 
@@ -31,7 +31,7 @@ pub(super) struct Args {
     #[arg(long)]
     wait: bool,
     /// How long to wait
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = crate::duration::parse)]
     timeout: Duration,
 }
 

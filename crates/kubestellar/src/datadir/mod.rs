@@ -1,11 +1,20 @@
 //! Where an installation lives on disk (SP-086).
 
+mod claim;
+mod purge;
+
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::exit::{Exit, Failure, OrFail};
+
+pub(crate) use self::claim::{Contents, Owner};
+pub(crate) use self::purge::Purged;
+
+/// Names the directory for commands that are given none.
+pub(crate) const VARIABLE: &str = "KUBESTELLAR_DATA_DIR";
 
 /// The directory of one installation. Several can coexist.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,9 +27,9 @@ pub(crate) struct Lock {
 }
 
 impl DataDir {
-    /// The directory asked for, or `$XDG_DATA_HOME/kubestellar`, or `~/.local/share/kubestellar`.
+    /// The directory asked for, or `$XDG_DATA_HOME/kubestellar`, or `~/.local/share/kubestellar`. An empty path asks for nothing.
     pub(crate) fn resolve(asked: Option<&Path>) -> Result<Self, Failure> {
-        let dir = match asked {
+        let dir = match asked.filter(|dir| !dir.as_os_str().is_empty()) {
             Some(dir) => std::path::absolute(dir).or_fail(format!("resolving {}", dir.display()))?,
             None => xdg("XDG_DATA_HOME", ".local/share")?.join("kubestellar"),
         };
@@ -31,17 +40,40 @@ impl DataDir {
     /// that has no server, the one of a demo that was left running.
     pub(crate) fn resolve_running(asked: Option<&Path>) -> Result<Self, Failure> {
         let own = Self::resolve(asked)?;
-        if asked.is_some() || own.is_locked() {
+        if asked.is_some() || own.is_locked().unwrap_or(true) {
             return Ok(own);
         }
-        let demo = Self::last_demo().ok().and_then(|file| fs::read_to_string(file).ok());
-        let demo = demo.map(|dir| Self(PathBuf::from(dir))).filter(Self::is_locked);
+        let demo = Self::kept_demo().filter(|demo| demo.is_locked().unwrap_or_default());
         Ok(demo.unwrap_or(own))
     }
 
+    /// The directory of the last demo that was left running, if it is still there.
+    pub(crate) fn kept_demo() -> Option<Self> {
+        let named = fs::read_to_string(Self::last_demo().ok()?).ok()?;
+        let demo = Self(PathBuf::from(named.trim_end_matches('\n')));
+        matches!(demo.contents(), Ok(Contents::Of(Owner::Demo))).then_some(demo)
+    }
+
+    /// Lets [`DataDir::kept_demo`] find this directory.
+    pub(crate) fn remember_demo(&self) -> Result<(), Failure> {
+        let file = Self::last_demo()?;
+        write_atomically(&file, self.0.as_os_str().as_encoded_bytes(), 0o600)
+            .or_fail(format!("writing {}", file.display()))
+    }
+
     /// File that names the data directory of the last demo left running.
-    pub(crate) fn last_demo() -> Result<PathBuf, Failure> {
+    fn last_demo() -> Result<PathBuf, Failure> {
         Ok(xdg("XDG_STATE_HOME", ".local/state")?.join("kubestellar").join("last-demo"))
+    }
+
+    /// A command line that acts on this directory, wherever the user runs it: `kubestellar --data-dir DIR down`. The directory is
+    /// left out where commands find it without being told.
+    pub(crate) fn command(&self, rest: &str) -> String {
+        let named = std::env::var_os(VARIABLE).map(PathBuf::from);
+        match Self::resolve(named.as_deref()) {
+            Ok(usual) if usual == *self => format!("kubestellar {rest}"),
+            _ => format!("kubestellar --data-dir {} {rest}", quoted(&self.0)),
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -66,6 +98,11 @@ impl DataDir {
         self.0.join("logs").join("server.log")
     }
 
+    /// The newest time that the installation has seen.
+    pub(crate) fn clock(&self) -> PathBuf {
+        self.0.join("clock.json")
+    }
+
     /// Control socket of the running server, in a directory only its owner can enter.
     pub(crate) fn socket(&self) -> PathBuf {
         self.0.join("run").join("control.sock")
@@ -73,17 +110,6 @@ impl DataDir {
 
     fn lock_file(&self) -> PathBuf {
         self.0.join("lock")
-    }
-
-    /// Makes the directory and its parts, 0700.
-    pub(crate) fn create(&self) -> Result<(), Failure> {
-        for dir in [self.0.clone(), self.store(), self.0.join("logs"), self.0.join("run")] {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(|error| {
-                Failure::new(Exit::Failed, format!("creating the data directory {}", dir.display()), error)
-                    .hint("choose another one with --data-dir")
-            })?;
-        }
-        Ok(())
     }
 
     /// Takes the directory for this process.
@@ -104,7 +130,7 @@ impl DataDir {
                 let _ = file.read_to_string(&mut pid);
                 let why = format!("another kubestellar server uses it (pid {})", pid.trim());
                 return Err(Failure::new(Exit::Conflict, what(), why)
-                    .hint("stop it with `kubestellar down`, or choose another --data-dir"));
+                    .hint(format!("stop it with `{}`, or choose another --data-dir", self.command("down"))));
             }
             Err(TryLockError::Error(error)) => return Err(Failure::new(Exit::Failed, what(), error)),
         }
@@ -122,29 +148,23 @@ impl DataDir {
         }
     }
 
-    /// Removes what an installation keeps. Only files of ours: a directory that holds others stays.
-    pub(crate) fn remove(&self) -> Result<(), Failure> {
-        let gone = |result: std::io::Result<()>| match result {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        };
-        let what = || format!("removing {}", self.0.display());
-        for part in ["store", "pki", "spaces", "logs", "run"] {
-            gone(fs::remove_dir_all(self.0.join(part))).or_fail(what())?;
-        }
-        for file in [self.kubeconfig(), self.shape(), self.lock_file()] {
-            gone(fs::remove_file(file)).or_fail(what())?;
-        }
-        match fs::remove_dir(&self.0) {
-            Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),
-            other => gone(other).or_fail(what()),
+    /// Whether a server holds the directory now.
+    ///
+    /// # Errors
+    /// [`Exit::Forbidden`] when it is another user's.
+    pub(crate) fn is_locked(&self) -> Result<bool, Failure> {
+        match File::open(self.lock_file()) {
+            Ok(file) => Ok(matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(self.not_permitted()),
+            // NotADirectory: then there is no installation either; who makes one says so.
+            Err(_) => Ok(false),
         }
     }
 
-    /// Whether a server holds the directory now.
-    pub(crate) fn is_locked(&self) -> bool {
-        File::open(self.lock_file())
-            .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    /// This user may not look into the directory.
+    pub(crate) fn not_permitted(&self) -> Failure {
+        Failure::new(Exit::Forbidden, format!("opening {}", self.0.display()), "not permitted")
+            .hint("the installation belongs to another user: run the command as that user, or give another --data-dir")
     }
 }
 
@@ -183,10 +203,17 @@ pub(crate) fn write_atomically(path: &Path, text: &[u8], mode: u32) -> std::io::
     written
 }
 
-/// `$VARIABLE`, or `~/fallback`.
+/// A path as a word of a shell command.
+pub(crate) fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_./@%+=:,-".contains(c);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+/// `$VARIABLE`, or `~/fallback`. The XDG specification says to ignore a relative path.
 pub(crate) fn xdg(variable: &str, fallback: &str) -> Result<PathBuf, Failure> {
-    if let Some(dir) = std::env::var_os(variable).filter(|v| !v.is_empty()) {
-        return Ok(PathBuf::from(dir));
+    if let Some(dir) = std::env::var_os(variable).map(PathBuf::from).filter(|dir| dir.is_absolute()) {
+        return Ok(dir);
     }
     let home = std::env::home_dir().filter(|h| !h.as_os_str().is_empty());
     home.map(|h| h.join(fallback)).ok_or_else(|| {
@@ -209,9 +236,9 @@ mod tests {
         let refused = data.lock().await.unwrap_err();
         assert_eq!(refused.exit, Exit::Conflict);
         assert!(refused.why.contains(&std::process::id().to_string()), "{}", refused.why);
-        assert!(data.is_locked());
+        assert!(data.is_locked().unwrap());
         drop(held);
-        assert!(!data.is_locked());
+        assert!(!data.is_locked().unwrap());
     }
 
     /// SP-086: asking whether a server runs keeps none from starting.
@@ -228,6 +255,15 @@ mod tests {
         assert!(start.as_mut().poll(&mut idle).is_pending());
         drop(look);
         assert!(start.await.is_ok());
+    }
+
+    /// SP-083: a printed command can be pasted into a shell, whatever the directory is called.
+    #[test]
+    fn sp_083_printed_paths_are_shell_words() {
+        assert_eq!(quoted(Path::new("/tmp/ks-1")), "/tmp/ks-1");
+        assert_eq!(quoted(Path::new("/tmp/my dir/it's")), r"'/tmp/my dir/it'\''s'");
+        let data = DataDir::resolve(Some(Path::new("/nowhere/else"))).unwrap();
+        assert_eq!(data.command("status"), "kubestellar --data-dir /nowhere/else status");
     }
 
     /// SP-093: a file is replaced as a whole and keeps its mode, as far as nobody else may read it.
