@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use runtime::{
     Next, Queue,
     failure::{is_already_exists, is_conflict},
-    feed::{Change, Lean, Source, follow},
+    feed::{Change, Source, WithoutManagedFields, follow},
     install::{InstallError, install},
     rest::{Gvr, Rest},
     work,
@@ -157,7 +157,11 @@ impl Member {
                 "managedClusterClientConfigs": client_configs}});
         match self
             .hub
-            .create::<Lean<ManagedCluster>>(&managed_clusters(), "", body.to_string().into_bytes())
+            .create::<WithoutManagedFields<ManagedCluster>>(
+                &managed_clusters(),
+                "",
+                body.to_string().into_bytes(),
+            )
             .await
         {
             Err(error) if is_already_exists(&error) => self.return_to(built_in).await,
@@ -173,7 +177,7 @@ impl Member {
         self.merge(&patch).await?;
         self.config.more_labels.lock().clear();
         for left in (0..TRIES).rev() {
-            let Lean(known): Lean<ManagedCluster> =
+            let WithoutManagedFields(known): WithoutManagedFields<ManagedCluster> =
                 self.hub.get(&managed_clusters(), "", &self.config.name).await?;
             let clients = moved(&known.spec.managed_cluster_client_configs, &self.config.url);
             if clients == known.spec.managed_cluster_client_configs {
@@ -191,13 +195,19 @@ impl Member {
 
     async fn merge(&self, patch: &Value) -> Result<(), kube::Error> {
         let name = self.config.name.as_str();
-        self.hub.merge::<Lean<ManagedCluster>>(&managed_clusters(), "", name, patch).await.map(drop)
+        self.hub
+            .merge::<WithoutManagedFields<ManagedCluster>>(&managed_clusters(), "", name, patch)
+            .await
+            .map(drop)
     }
 
     async fn follow_cluster(&self, stop: &CancellationToken) {
         let mut source = Source::all(managed_clusters());
         source.fields = format!("metadata.name={}", self.config.name);
-        follow(self.hub.client(), &source, stop, |_: Change<Lean<ManagedCluster>>| self.queue.add(())).await;
+        follow(self.hub.client(), &source, stop, |_: Change<WithoutManagedFields<ManagedCluster>>| {
+            self.queue.add(())
+        })
+        .await;
     }
 
     async fn work(self: &Arc<Self>, stop: &CancellationToken) {

@@ -311,7 +311,7 @@ fn registration_in_cluster_rules() -> Value {
 /// Creates what is missing and leaves alone what is there.
 pub async fn create_missing(rest: &Rest, objects: &[Value]) -> Result<(), kube::Error> {
     for object in objects {
-        let at = Place::of(object);
+        let at = ObjectRef::of(object);
         rest.create_missing(&at.gvr, at.namespace, object).await?;
     }
     Ok(())
@@ -337,7 +337,7 @@ pub async fn reconcile(rest: &Rest, objects: &[Value]) -> Result<(), kube::Error
 const TRIES: usize = 5;
 
 async fn reconcile_one(rest: &Rest, object: &Value) -> Result<(), kube::Error> {
-    let at = Place::of(object);
+    let at = ObjectRef::of(object);
     let live: Option<Value> = rest.find(&at.gvr, at.namespace, at.name).await?;
     if let Some(live) = &live {
         let going = live.pointer("/metadata/deletionTimestamp").is_some();
@@ -366,7 +366,7 @@ fn covers(live: &Value, wanted: &Value) -> bool {
 }
 
 /// Deletes, whatever finalizers say.
-async fn remove(rest: &Rest, at: &Place<'_>) -> Result<(), kube::Error> {
+async fn remove(rest: &Rest, at: &ObjectRef<'_>) -> Result<(), kube::Error> {
     let patch = json!({"metadata": {"finalizers": null}});
     match rest.remove(&at.gvr, at.namespace, at.name, &Removal::default()).await {
         Ok(false) => {}
@@ -382,7 +382,7 @@ async fn remove(rest: &Rest, at: &Place<'_>) -> Result<(), kube::Error> {
 /// Deletes roles and bindings.
 pub(crate) async fn withdraw(rest: &Rest, objects: &[Value]) -> Result<(), kube::Error> {
     for object in objects.iter().rev() {
-        remove(rest, &Place::of(object)).await?;
+        remove(rest, &ObjectRef::of(object)).await?;
     }
     Ok(())
 }
@@ -399,7 +399,7 @@ pub(crate) enum Take {
 /// Takes rights away. The binding to works is marked for deletion and still has effect, until [`release_works`].
 pub(crate) async fn take(hub: &Rest, cluster: &str, what: Take) -> Result<(), kube::Error> {
     for object in on_hub(cluster).iter().rev() {
-        let at = Place::of(object);
+        let at = ObjectRef::of(object);
         if at.is_shared() || (matches!(what, Take::Denied) && at.namespace.is_empty()) {
             continue;
         }
@@ -424,7 +424,7 @@ pub(crate) async fn take(hub: &Rest, cluster: &str, what: Take) -> Result<(), ku
 /// Lets the binding to works go; to be called when there are none.
 pub(crate) async fn release_works(hub: &Rest, cluster: &str) -> Result<(), kube::Error> {
     for object in on_hub(cluster) {
-        let at = Place::of(&object);
+        let at = ObjectRef::of(&object);
         if at.is_about_works() {
             remove(hub, &at).await?;
         }
@@ -442,7 +442,7 @@ pub(crate) async fn release_all(hub: &Rest, cluster: &str) -> Result<(), kube::E
         if let Some(name) = binding.pointer("/metadata/name").and_then(Value::as_str)
             && is_for_addon(binding, cluster)
         {
-            remove(hub, &Place { gvr: gvr.clone(), namespace: cluster, name }).await?;
+            remove(hub, &ObjectRef { gvr: gvr.clone(), namespace: cluster, name }).await?;
         }
     }
     release_works(hub, cluster).await
@@ -459,7 +459,7 @@ fn is_for_addon(binding: &Value, cluster: &str) -> bool {
 /// Deletes the roles that clusters share, when there are no clusters.
 pub(crate) async fn remove_shared(hub: &Rest) -> Result<(), kube::Error> {
     for object in on_hub("none") {
-        let at = Place::of(&object);
+        let at = ObjectRef::of(&object);
         if at.is_shared() {
             remove(hub, &at).await?;
         }
@@ -467,13 +467,13 @@ pub(crate) async fn remove_shared(hub: &Rest) -> Result<(), kube::Error> {
     Ok(())
 }
 
-struct Place<'a> {
+struct ObjectRef<'a> {
     gvr: Gvr,
     namespace: &'a str,
     name: &'a str,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ObjectRef<'a> {
     fn of(object: &'a Value) -> Self {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let plural = format!("{}s", text("/kind").to_lowercase());

@@ -5,7 +5,7 @@ use std::{future::Future, time::Duration};
 use kube::{Client, core::PartialObjectMeta};
 use kubestellar_ocm::{enroll, hub, rbac::Subject, work_agent};
 use runtime::{
-    feed::{Change, Lean, Source, follow},
+    feed::{Change, Source, WithoutManagedFields, follow},
     rest::{Gvr, Removal, Rest},
 };
 use serde_json::{Value, json};
@@ -48,7 +48,9 @@ async fn until<T, F: Future<Output = Option<T>>>(
     let sources: Vec<_> =
         watched.iter().map(|(rest, gvr)| (rest, Source::all((*gvr).clone()).metadata())).collect();
     let feeds = sources.iter().map(|(rest, source)| {
-        follow(rest.client(), source, &stop, |_: Change<Lean<PartialObjectMeta>>| changed.notify_one())
+        follow(rest.client(), source, &stop, |_: Change<WithoutManagedFields<PartialObjectMeta>>| {
+            changed.notify_one()
+        })
     });
     let wait = async {
         loop {

@@ -231,7 +231,7 @@ fn says(live: &Value, wanted: &Value) -> bool {
 
 /// What becomes of ManifestApplied.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Told {
+pub enum AppliedReport {
     /// This is said.
     Now(Condition),
     /// What is said is not true any more, and nothing else is known yet.
@@ -241,9 +241,14 @@ pub enum Told {
 }
 
 /// What the works say about ManifestApplied (OCM-116). `wanted` is how many there are to be.
-pub fn applied(works: &[&ManifestWork], wanted: usize, old: Option<&Condition>, now: Timestamp) -> Told {
+pub fn applied(
+    works: &[&ManifestWork],
+    wanted: usize,
+    old: Option<&Condition>,
+    now: Timestamp,
+) -> AppliedReport {
     let tell = |status: &str, reason: &str, message: &str| {
-        Told::Now(condition(MANIFEST_APPLIED, status, reason, message, now))
+        AppliedReport::Now(condition(MANIFEST_APPLIED, status, reason, message, now))
     };
     if wanted == 0 {
         return tell("True", "AddonManifestApplied", "no manifest need to apply");
@@ -255,7 +260,11 @@ pub fn applied(works: &[&ManifestWork], wanted: usize, old: Option<&Condition>, 
     if states.len() >= wanted && states.iter().all(|state| *state == Some("True")) {
         return tell("True", "AddonManifestApplied", "manifests of addon are applied successfully");
     }
-    if old.is_some_and(|old| old.status == "False") { Told::Nothing } else { Told::AsBefore }
+    if old.is_some_and(|old| old.status == "False") {
+        AppliedReport::Nothing
+    } else {
+        AppliedReport::AsBefore
+    }
 }
 
 /// Status of a condition of a work that is about its present generation.
@@ -408,7 +417,7 @@ mod tests {
         };
         let now = Timestamp::UNIX_EPOCH;
         let reason = |works: &[&ManifestWork], wanted: usize| match applied(works, wanted, None, now) {
-            Told::Now(c) => (c.status, c.reason, c.message),
+            AppliedReport::Now(c) => (c.status, c.reason, c.message),
             other => (String::new(), String::new(), format!("{other:?}")),
         };
         let (yes, no, old) = (
@@ -422,10 +431,10 @@ mod tests {
         assert_eq!(reason(&[&yes], 1), text("True", "AddonManifestApplied", well));
         let ill = "failed to apply the manifests of addon";
         assert_eq!(reason(&[&yes, &no], 2), text("False", "AddonManifestAppliedFailed", ill));
-        assert_eq!(applied(&[&yes], 2, None, now), Told::AsBefore, "one is not there yet");
-        assert_eq!(applied(&[&old], 1, None, now), Told::AsBefore, "told of an earlier generation");
+        assert_eq!(applied(&[&yes], 2, None, now), AppliedReport::AsBefore, "one is not there yet");
+        assert_eq!(applied(&[&old], 1, None, now), AppliedReport::AsBefore, "told of an earlier generation");
         let stale = crate::condition::condition(MANIFEST_APPLIED, "False", "X", "", now);
-        assert_eq!(applied(&[&old], 1, Some(&stale), now), Told::Nothing, "a stale False goes");
+        assert_eq!(applied(&[&old], 1, Some(&stale), now), AppliedReport::Nothing, "a stale False goes");
     }
 
     /// OCM-A-88 (what counts as ended).

@@ -40,7 +40,7 @@ use k8s_openapi::{
 use kube::{Client, Resource, api::DynamicObject};
 use parking_lot::Mutex;
 use runtime::{
-    Event, Light, Next, Queue, Store, TaskError, Tasks, Watched,
+    Event, Next, PartialObject, Queue, Store, TaskError, Tasks, Watched,
     failure::is_clash,
     informer::{self, Source},
     install::{InstallError, install as install_kinds},
@@ -172,12 +172,12 @@ struct Stores {
     templates: Store<DynamicObject>,
     works: Store<ManifestWork>,
     csrs: Store<CertificateSigningRequest>,
-    roles: Store<Light>,
-    role_bindings: Store<Light>,
+    roles: Store<PartialObject>,
+    role_bindings: Store<PartialObject>,
 }
 
 /// Cluster and add-on.
-type Place = (String, String);
+type ClusterAddon = (String, String);
 
 /// What was done last about the rights of an add-on's agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,9 +193,9 @@ struct Manager {
     queue: Queue<Key>,
     know: Stores,
     /// Whose rights were given or taken, and not touched by others since.
-    rights: Mutex<HashMap<Place, Rights>>,
+    rights: Mutex<HashMap<ClusterAddon, Rights>>,
     /// Add-ons that are not wanted any more, and since when.
-    unwanted: Mutex<HashMap<Place, Instant>>,
+    unwanted: Mutex<HashMap<ClusterAddon, Instant>>,
 }
 
 /// Field manager of the manager.

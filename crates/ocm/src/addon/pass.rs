@@ -16,7 +16,7 @@ use apis::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use runtime::{
-    Light, Next,
+    Next, PartialObject,
     failure::{is_clash, is_not_found, message_of},
     rest::{Gvr, Removal},
 };
@@ -24,7 +24,9 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Addon, Manager, Rights, addons, config,
-    deploy::{self, Common, HOOK_COMPLETED, MANIFEST_APPLIED, Told, hook_name, work_name, work_number},
+    deploy::{
+        self, AppliedReport, Common, HOOK_COMPLETED, MANIFEST_APPLIED, hook_name, work_name, work_number,
+    },
     framework::{REGISTRATION_APPLIED, Target, inherited, is_built_in, is_managed, is_owned},
     health, identity, name_of, namespace_of,
     presence::owner_reference,
@@ -39,7 +41,7 @@ use crate::{
 const OLD_FINALIZERS: &str = "cluster.open-cluster-management.io/";
 
 /// What is known of an add-on in a cluster.
-struct Case<'a> {
+struct AddonState<'a> {
     addon: &'a ManagedClusterAddOn,
     cluster: &'a ManagedCluster,
     namespace: String,
@@ -48,7 +50,7 @@ struct Case<'a> {
     built_in: bool,
 }
 
-impl Case<'_> {
+impl AddonState<'_> {
     fn works(&self) -> Vec<&ManifestWork> {
         self.works.iter().map(AsRef::as_ref).collect()
     }
@@ -107,8 +109,8 @@ impl Manager {
                 self.take_rights(own.as_ref(), cluster).await?;
                 return Ok(Next::OnChange);
             }
-            let case = self.case(own.as_ref(), &addon, &member, &status);
-            outcome = self.manage(own.as_ref(), &owner, &case, &mut status).await;
+            let addon_state = self.addon_state(own.as_ref(), &addon, &member, &status);
+            outcome = self.manage(own.as_ref(), &owner, &addon_state, &mut status).await;
             if matches!(&outcome, Err(error) if is_clash(error)) {
                 return outcome;
             }
@@ -121,13 +123,13 @@ impl Manager {
         outcome
     }
 
-    fn case<'a>(
+    fn addon_state<'a>(
         &self,
         own: &dyn Addon,
         addon: &'a ManagedClusterAddOn,
         cluster: &'a ManagedCluster,
         status: &ManagedClusterAddOnStatus,
-    ) -> Case<'a> {
+    ) -> AddonState<'a> {
         let reference = status
             .config_references
             .iter()
@@ -136,7 +138,7 @@ impl Manager {
             .and_then(|r| self.know.configs.get(&r.namespace, &r.name))
             .and_then(|found| serde_json::to_value(found.as_ref()).ok())
             .and_then(|found| serde_json::from_value::<AddOnDeploymentConfig>(found).ok());
-        Case {
+        AddonState {
             namespace: own.namespace(addon, config.as_ref()),
             config,
             works: self.works_of(addon),
@@ -215,11 +217,11 @@ impl Manager {
         &self,
         own: &dyn Addon,
         owner: &ClusterManagementAddOn,
-        case: &Case<'_>,
+        addon_state: &AddonState<'_>,
         status: &mut ManagedClusterAddOnStatus,
     ) -> Result<Next, kube::Error> {
         let now = self.now();
-        let cluster = name_of(case.cluster);
+        let cluster = name_of(addon_state.cluster);
         let configured =
             status.conditions.iter().any(|c| c.type_ == config::CONFIGURED && c.status == "True");
         if own.waits_for_configuration() && !configured {
@@ -239,20 +241,20 @@ impl Manager {
             conditions::set(&mut status.conditions, news, false);
             return Ok(Next::OnChange);
         }
-        if let Err(error) = self.give_rights(own, case.addon).await {
+        if let Err(error) = self.give_rights(own, addon_state.addon).await {
             let why = format!("Failed to set permission for hub agent: {}", message_of(&error));
             let news = condition(REGISTRATION_APPLIED, "False", "SetPermissionFailed", why, now);
             conditions::set(&mut status.conditions, news, false);
             return Err(error);
         }
         status.registrations = own.identities(cluster, &status.registrations);
-        status.namespace.clone_from(&case.namespace);
+        status.namespace.clone_from(&addon_state.namespace);
         let well = "Registration of the addon agent is configured";
         let news = condition(REGISTRATION_APPLIED, "True", "SetPermissionApplied", well, now);
         conditions::set(&mut status.conditions, news, false);
-        let rendered = case.objects(own);
+        let rendered = addon_state.objects(own);
         let objects = rendered.as_ref().map(|(objects, _)| objects.as_slice()).unwrap_or_default();
-        let health = own.health(&case.namespace, objects).filter(|_| !case.built_in);
+        let health = own.health(&addon_state.namespace, objects).filter(|_| !addon_state.built_in);
         status.health_check.mode = if health.is_some() { "Customized" } else { "Lease" }.into();
 
         let (objects, hooks) = match rendered {
@@ -264,17 +266,17 @@ impl Manager {
                 return Ok(Next::OnChange);
             }
         };
-        if !hooks.is_empty() && !case.has_finalizer() {
+        if !hooks.is_empty() && !addon_state.has_finalizer() {
             // Before anything is there that the hooks would have to clear away.
-            let mut all = case.addon.metadata.finalizers.clone().unwrap_or_default();
+            let mut all = addon_state.addon.metadata.finalizers.clone().unwrap_or_default();
             all.push(ADDON_PRE_DELETE.into());
-            self.patch(case.addon, json!({"metadata": {"finalizers": all}})).await?;
+            self.patch(addon_state.addon, json!({"metadata": {"finalizers": all}})).await?;
             return Ok(Next::Retry);
         }
         let hashes = config::hashes(&status.config_references);
         let configs = health.as_ref().map(|health| health.configs.as_slice()).unwrap_or_default();
-        let common = Common { addon: case.addon, hashes: &hashes, configs };
-        let wanted = match self.deploy(case, &common, objects).await {
+        let common = Common { addon: addon_state.addon, hashes: &hashes, configs };
+        let wanted = match self.deploy(addon_state, &common, objects).await {
             Ok(wanted) => wanted,
             Err(error) => {
                 let why = format!("failed to apply the works of the addon: {}", message_of(&error));
@@ -283,19 +285,19 @@ impl Manager {
                 return Err(error);
             }
         };
-        let deploying: Vec<&ManifestWork> = case
+        let deploying: Vec<&ManifestWork> = addon_state
             .works()
             .into_iter()
             .filter(|work| work_number(own.name(), name_of(*work)).is_some())
             .collect();
         let old = status.conditions.iter().find(|c| c.type_ == MANIFEST_APPLIED);
         match deploy::applied(&deploying, wanted, old, now) {
-            Told::Now(news) => conditions::set(&mut status.conditions, news, false),
-            Told::Nothing => status.conditions.retain(|c| c.type_ != MANIFEST_APPLIED),
-            Told::AsBefore => {}
+            AppliedReport::Now(news) => conditions::set(&mut status.conditions, news, false),
+            AppliedReport::Nothing => status.conditions.retain(|c| c.type_ != MANIFEST_APPLIED),
+            AppliedReport::AsBefore => {}
         }
         if let Some(health) = &health
-            && cluster_status(case.cluster, CONDITION_AVAILABLE) != Some("Unknown")
+            && cluster_status(addon_state.cluster, CONDITION_AVAILABLE) != Some("Unknown")
         {
             let news = health::by_work(own.name(), &deploying, health, now);
             conditions::set(&mut status.conditions, news, false);
@@ -333,10 +335,10 @@ impl Manager {
     /// Deletes bindings that a template once asked for and that are not `kept`: nobody else would, as they may be in any
     /// namespace. A look at all bindings of add-ons, when the rights of one change and when it goes.
     async fn clear_rights(&self, cluster: &str, addon: &str, kept: &[Value]) -> Result<(), kube::Error> {
-        let is = |light: &Light, label: &str, value: &str| {
+        let is = |light: &PartialObject, label: &str, value: &str| {
             light.metadata.labels.get(label).is_some_and(|have| &**have == value)
         };
-        let is_kept = |light: &Light| {
+        let is_kept = |light: &PartialObject| {
             kept.iter().any(|binding| {
                 binding["metadata"]["name"] == *light.metadata.name
                     && binding["metadata"]["namespace"] == *light.metadata.namespace
@@ -362,12 +364,12 @@ impl Manager {
     /// Makes the works what they should be, and says how many there are to be.
     async fn deploy(
         &self,
-        case: &Case<'_>,
+        addon_state: &AddonState<'_>,
         common: &Common<'_>,
         objects: Vec<Value>,
     ) -> Result<usize, kube::Error> {
-        let (cluster, name) = (name_of(case.cluster), name_of(case.addon));
-        let existing = case.works();
+        let (cluster, name) = (name_of(addon_state.cluster), name_of(addon_state.addon));
+        let existing = addon_state.works();
         let packed = deploy::pack(&deploy::held(name, &existing), objects, deploy::FILL);
         let count = packed.len();
         let mut wanted: BTreeMap<String, Value> = BTreeMap::new();
@@ -427,8 +429,8 @@ impl Manager {
         let held = all.iter().any(|f| f == ADDON_PRE_DELETE);
         let waiting = match (own, cluster) {
             (Some(own), Some(cluster)) if held => {
-                let case = self.case(own.as_ref(), addon, cluster, &status);
-                self.run_hooks(own.as_ref(), &case).await?
+                let addon_state = self.addon_state(own.as_ref(), addon, cluster, &status);
+                self.run_hooks(own.as_ref(), &addon_state).await?
             }
             // Somebody else's.
             (None, Some(_)) => held,
@@ -446,9 +448,9 @@ impl Manager {
     }
 
     /// Whether hooks still run.
-    async fn run_hooks(&self, own: &dyn Addon, case: &Case<'_>) -> Result<bool, kube::Error> {
-        let (cluster, name) = (name_of(case.cluster), name_of(case.addon));
-        let hooks = match case.objects(own) {
+    async fn run_hooks(&self, own: &dyn Addon, addon_state: &AddonState<'_>) -> Result<bool, kube::Error> {
+        let (cluster, name) = (name_of(addon_state.cluster), name_of(addon_state.addon));
+        let hooks = match addon_state.objects(own) {
             Ok((_, hooks)) => hooks,
             Err(why) => {
                 tracing::warn!(cluster, addon = name, why, "the add-on goes without its hooks");
@@ -459,9 +461,9 @@ impl Manager {
             return Ok(false);
         }
         let hashes = BTreeMap::new();
-        let common = Common { addon: case.addon, hashes: &hashes, configs: &[] };
+        let common = Common { addon: addon_state.addon, hashes: &hashes, configs: &[] };
         let wanted = common.hook_work(hooks.clone());
-        let works = case.works();
+        let works = addon_state.works();
         let found = works.iter().find(|work| name_of(**work) == hook_name(name));
         let left = match found {
             None => {
@@ -470,7 +472,7 @@ impl Manager {
             }
             Some(work) => deploy::unfinished(work, &hooks),
         };
-        let old = case.addon.status.clone().unwrap_or_default();
+        let old = addon_state.addon.status.clone().unwrap_or_default();
         let mut status = old.clone();
         let now = self.now();
         let news = if left.is_empty() {
@@ -483,7 +485,7 @@ impl Manager {
         let running = news.status != "True";
         conditions::set(&mut status.conditions, news, false);
         if old != status {
-            self.write(case.addon, &old, &status).await?;
+            self.write(addon_state.addon, &old, &status).await?;
             // The finalizer goes with the version that has the condition.
             return Ok(true);
         }

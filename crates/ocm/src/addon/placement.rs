@@ -21,7 +21,7 @@ use serde_json::json;
 pub const PAGE: usize = 100;
 
 /// What there is to choose from.
-pub struct Offer<'a> {
+pub struct Candidates<'a> {
     /// Sets that are bound to the Placement's namespace and exist.
     pub sets: &'a [&'a ManagedClusterSet],
     /// All clusters.
@@ -42,7 +42,7 @@ pub struct Selection {
 }
 
 /// Selects (OCM-013). Costs a look at each cluster of each set.
-pub fn select(placement: &Placement, offer: &Offer<'_>, now: Timestamp) -> Selection {
+pub fn select(placement: &Placement, candidates: &Candidates<'_>, now: Timestamp) -> Selection {
     if let Some(why) = misconfigured(placement) {
         let conditions = vec![condition("PlacementMisconfigured", true, "Misconfigured", why, now)];
         return Selection { clusters: None, conditions, recheck: None };
@@ -51,7 +51,7 @@ pub fn select(placement: &Placement, offer: &Offer<'_>, now: Timestamp) -> Selec
     let mut conditions = vec![condition("PlacementMisconfigured", false, "Succeedconfigured", well, now)];
     let spec = &placement.spec;
     let name = |set: &&&ManagedClusterSet| set.metadata.name.clone().unwrap_or_default();
-    let sets: Vec<&&ManagedClusterSet> = offer
+    let sets: Vec<&&ManagedClusterSet> = candidates
         .sets
         .iter()
         .filter(|set| spec.cluster_sets.is_empty() || spec.cluster_sets.contains(&name(set)))
@@ -59,7 +59,7 @@ pub fn select(placement: &Placement, offer: &Offer<'_>, now: Timestamp) -> Selec
     let of_sets: Vec<Members<'_>> = sets.iter().filter_map(|set| Members::of(set)).collect();
     let within = |cluster: &ManagedCluster| of_sets.iter().any(|set| set.has(cluster));
     let predicates = Predicates::of(placement);
-    let members: Vec<&&ManagedCluster> = offer
+    let members: Vec<&&ManagedCluster> = candidates
         .clusters
         .iter()
         .filter(|cluster| cluster.metadata.deletion_timestamp.is_none() && within(cluster))
@@ -68,7 +68,7 @@ pub fn select(placement: &Placement, offer: &Offer<'_>, now: Timestamp) -> Selec
     let mut fit: Vec<(bool, bool, String)> = Vec::new();
     for cluster in members.iter().filter(|cluster| predicates.hold(cluster)) {
         let name = cluster.metadata.name.clone().unwrap_or_default();
-        let selected = offer.chosen.contains(&name);
+        let selected = candidates.chosen.contains(&name);
         let verdict = tolerated(&cluster.spec.taints, &spec.tolerations, selected, now);
         recheck = [recheck, verdict.until].into_iter().flatten().min();
         if verdict.fits {
@@ -79,7 +79,7 @@ pub fn select(placement: &Placement, offer: &Offer<'_>, now: Timestamp) -> Selec
     let wanted = spec.number_of_clusters.map_or(fit.len(), |n| usize::try_from(n).unwrap_or(0));
     let missing = wanted.saturating_sub(fit.len());
     let set_names = || sets.iter().map(name).collect::<Vec<_>>().join(",");
-    let (satisfied, reason, message) = if offer.sets.is_empty() {
+    let (satisfied, reason, message) = if candidates.sets.is_empty() {
         let why = "No valid ManagedClusterSetBindings found in placement namespace";
         (false, "NoManagedClusterSetBindings", why.to_owned())
     } else if sets.is_empty() {

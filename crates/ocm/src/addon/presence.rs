@@ -27,7 +27,7 @@ use super::{
     Manager, addons, config, decisions,
     framework::inherited,
     identity, install, name_of, namespace_of,
-    placement::{self, Offer, page_name, page_number, pages},
+    placement::{self, Candidates, page_name, page_number, pages},
     placements,
 };
 use crate::work_agent::conditions;
@@ -58,8 +58,8 @@ impl Manager {
         let sets: Vec<&ManagedClusterSet> = sets.iter().map(AsRef::as_ref).collect();
         let clusters = self.know.clusters.list();
         let clusters: Vec<&ManagedCluster> = clusters.iter().map(AsRef::as_ref).collect();
-        let offer = Offer { sets: &sets, clusters: &clusters, chosen: &chosen };
-        let selection = placement::select(&placement, &offer, self.now());
+        let candidates = Candidates { sets: &sets, clusters: &clusters, chosen: &chosen };
+        let selection = placement::select(&placement, &candidates, self.now());
         if let Some(selected) = &selection.clusters {
             self.write_pages(&placement, &old, selected).await?;
         }

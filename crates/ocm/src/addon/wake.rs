@@ -12,7 +12,7 @@ use apis::{
 };
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::DynamicObject;
-use runtime::{Event, Light};
+use runtime::{Event, PartialObject};
 
 use super::{
     Key, Manager, approval,
@@ -240,7 +240,7 @@ impl Manager {
     }
 
     /// Roles and bindings that somebody changed or removed are put right.
-    pub(super) fn on_right(&self, event: Event<Light>) {
+    pub(super) fn on_right(&self, event: Event<PartialObject>) {
         let Some(light) = event.object() else { return };
         let labels = &light.metadata.labels;
         let Some(addon) = labels.get(ADDON_NAME_LABEL) else { return };

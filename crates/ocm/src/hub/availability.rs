@@ -26,7 +26,7 @@ pub fn grace(cluster: &ManagedCluster, factor: u32) -> Duration {
 
 /// What a lease says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum LeaseState {
     /// It is good for this much longer.
     Until(Duration),
     /// It has run out.
@@ -35,15 +35,15 @@ pub enum Heard {
 
 /// Judges a lease. `since` is when the hub began to listen: what ran out while nobody could renew it gets one grace
 /// period from then (8.1).
-pub fn heard(renewed: Timestamp, since: Timestamp, grace: Duration, now: Timestamp) -> Heard {
+pub fn lease_state(renewed: Timestamp, since: Timestamp, grace: Duration, now: Timestamp) -> LeaseState {
     let last = renewed.max(since);
     let grace = i128::try_from(grace.as_nanos()).unwrap_or(i128::MAX);
     let left = last.as_nanosecond().saturating_add(grace) - now.as_nanosecond();
     match u64::try_from(left) {
-        Ok(left) if left > 0 => Heard::Until(Duration::from_nanos(left)),
-        Ok(_) => Heard::Stopped,
-        Err(_) if left > 0 => Heard::Until(Duration::from_secs(3600)),
-        Err(_) => Heard::Stopped,
+        Ok(left) if left > 0 => LeaseState::Until(Duration::from_nanos(left)),
+        Ok(_) => LeaseState::Stopped,
+        Err(_) if left > 0 => LeaseState::Until(Duration::from_secs(3600)),
+        Err(_) => LeaseState::Stopped,
     }
 }
 
@@ -149,18 +149,22 @@ mod tests {
     fn ocm_049_a_lease_runs_out_after_its_grace() {
         let grace = Duration::from_secs(15);
         let cases = [
-            (100, 0, 100, Heard::Until(grace)),
-            (100, 0, 114, Heard::Until(Duration::from_secs(1))),
-            (100, 0, 115, Heard::Stopped),
-            (100, 0, 9000, Heard::Stopped),
+            (100, 0, 100, LeaseState::Until(grace)),
+            (100, 0, 114, LeaseState::Until(Duration::from_secs(1))),
+            (100, 0, 115, LeaseState::Stopped),
+            (100, 0, 9000, LeaseState::Stopped),
             // The hub was away.
-            (100, 5000, 5014, Heard::Until(Duration::from_secs(1))),
-            (100, 5000, 5015, Heard::Stopped),
+            (100, 5000, 5014, LeaseState::Until(Duration::from_secs(1))),
+            (100, 5000, 5015, LeaseState::Stopped),
             // The agent's clock is ahead.
-            (3700, 0, 100, Heard::Until(Duration::from_secs(3615))),
+            (3700, 0, 100, LeaseState::Until(Duration::from_secs(3615))),
         ];
         for (renewed, since, now, wanted) in cases {
-            assert_eq!(heard(at(renewed), at(since), grace, at(now)), wanted, "{renewed} {since} {now}");
+            assert_eq!(
+                lease_state(at(renewed), at(since), grace, at(now)),
+                wanted,
+                "{renewed} {since} {now}"
+            );
         }
     }
 

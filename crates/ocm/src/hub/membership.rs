@@ -34,7 +34,7 @@ const OLD_MAILBOX_LABEL: &str = "cluster.open-cluster-management.io/managedClust
 
 /// What is to be done about a cluster that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum MembershipStep {
     /// It is being deleted.
     Leaving,
     /// It lacks the finalizer that holds it until its mailbox is empty.
@@ -50,21 +50,21 @@ enum Standing {
 }
 
 /// Decides (OCM-043, OCM-044, OCM-058).
-fn standing(cluster: &ManagedCluster, auto_accept: bool, cleanup: bool) -> Standing {
+fn membership_step(cluster: &ManagedCluster, auto_accept: bool, cleanup: bool) -> MembershipStep {
     let meta = &cluster.metadata;
     let welcomed = meta.annotations.iter().flatten().any(|(key, _)| key == AUTO_ACCEPTED_ANNOTATION);
     if meta.deletion_timestamp.is_some() {
-        Standing::Leaving
+        MembershipStep::Leaving
     } else if cleanup && !has_finalizer(cluster, CLUSTER_CLEANUP_FINALIZER) {
-        Standing::Unprotected
+        MembershipStep::Unprotected
     } else if auto_accept && !welcomed {
-        Standing::Welcome
+        MembershipStep::Welcome
     } else if cluster.spec.hub_accepts_client {
-        Standing::Member
+        MembershipStep::Member
     } else if is_denied(cluster) || !was_accepted(cluster) {
-        Standing::Outside
+        MembershipStep::Outside
     } else {
-        Standing::Denied
+        MembershipStep::Denied
     }
 }
 
@@ -104,18 +104,18 @@ impl Hub {
     pub(super) async fn membership(&self, name: &str) -> Result<Next, kube::Error> {
         let Some(cluster) = self.know.cluster(name) else { return self.vanished(name).await };
         self.gone.lock().remove(name);
-        match standing(&cluster, self.config.auto_accept, self.config.cleanup) {
-            Standing::Leaving => self.leave(&cluster).await,
-            Standing::Unprotected => self.add_finalizer(&cluster, CLUSTER_CLEANUP_FINALIZER).await,
-            Standing::Welcome => {
+        match membership_step(&cluster, self.config.auto_accept, self.config.cleanup) {
+            MembershipStep::Leaving => self.leave(&cluster).await,
+            MembershipStep::Unprotected => self.add_finalizer(&cluster, CLUSTER_CLEANUP_FINALIZER).await,
+            MembershipStep::Welcome => {
                 let stamp = self.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
                 let patch = json!({"metadata": {"annotations": {AUTO_ACCEPTED_ANNOTATION: stamp}},
                     "spec": {"hubAcceptsClient": true}});
                 self.patch(&cluster, patch).await.map(|()| Next::OnChange)
             }
-            Standing::Member => self.accept(&cluster).await,
-            Standing::Denied => self.deny(&cluster).await,
-            Standing::Outside => Ok(Next::OnChange),
+            MembershipStep::Member => self.accept(&cluster).await,
+            MembershipStep::Denied => self.deny(&cluster).await,
+            MembershipStep::Outside => Ok(Next::OnChange),
         }
     }
 
@@ -138,7 +138,7 @@ impl Hub {
             let news = accepted("False", "Error", &complaint(name, why), self.now());
             return self.report(cluster, vec![news]).await.map(|()| Next::OnChange);
         }
-        let furnished = async {
+        let set_up = async {
             self.mailbox(name).await?;
             if !has_finalizer(cluster, CLUSTER_API_FINALIZER) {
                 // Its event brings us back with the version that the condition needs.
@@ -148,7 +148,7 @@ impl Hub {
             rbac::reconcile(&self.rest, &rbac::on_hub(name)).await?;
             Ok(true)
         };
-        match furnished.await {
+        match set_up.await {
             Ok(true) => {
                 let news =
                     accepted("True", "HubClusterAdminAccepted", "Accepted by hub cluster admin", self.now());
@@ -312,7 +312,7 @@ impl Hub {
     }
 
     fn has_rights(&self, name: &str) -> bool {
-        let of = |light: &runtime::Light| {
+        let of = |light: &runtime::PartialObject| {
             light.metadata.labels.get(CLUSTER_NAME_LABEL).is_some_and(|label| &**label == name)
         };
         let lists = [&self.know.roles, &self.know.role_bindings, &self.know.cluster_role_bindings];
@@ -351,22 +351,26 @@ mod tests {
         let one = &both[..1];
         let (yes, no) = (Some(("True", "HubClusterAdminAccepted")), Some(("False", "HubClusterAdminDenied")));
         let error = Some(("False", "Error"));
-        type Case<'a> = (bool, Option<(&'static str, &'static str)>, &'a [&'static str], Standing);
+        type Case<'a> = (bool, Option<(&'static str, &'static str)>, &'a [&'static str], MembershipStep);
         let cases: &[Case<'_>] = &[
-            (false, None, &[], Standing::Unprotected),
-            (false, None, one, Standing::Outside),
-            (true, None, one, Standing::Member),
-            (true, yes, &both, Standing::Member),
-            (true, no, &both, Standing::Member),
-            (false, yes, &both, Standing::Denied),
-            (false, no, &both, Standing::Outside),
+            (false, None, &[], MembershipStep::Unprotected),
+            (false, None, one, MembershipStep::Outside),
+            (true, None, one, MembershipStep::Member),
+            (true, yes, &both, MembershipStep::Member),
+            (true, no, &both, MembershipStep::Member),
+            (false, yes, &both, MembershipStep::Denied),
+            (false, no, &both, MembershipStep::Outside),
             // Denied while its acceptance was still failing.
-            (false, error, &both, Standing::Denied),
-            (false, None, &both, Standing::Denied),
+            (false, error, &both, MembershipStep::Denied),
+            (false, None, &both, MembershipStep::Denied),
         ];
         for (accepts, condition, finalizers, wanted) in cases {
             let cluster = cluster(*accepts, *condition, finalizers);
-            assert_eq!(standing(&cluster, false, true), *wanted, "{accepts} {condition:?} {finalizers:?}");
+            assert_eq!(
+                membership_step(&cluster, false, true),
+                *wanted,
+                "{accepts} {condition:?} {finalizers:?}"
+            );
         }
     }
 
@@ -403,7 +407,7 @@ mod tests {
         let hub = Hub {
             rest: runtime::rest::Rest::new(kube::Client::new(service, "default")),
             since: (config.clock)(),
-            shown: super::super::shown::Shown::new(&config.metrics, 0),
+            hub_metrics: super::super::shown::HubMetrics::new(&config.metrics, 0),
             config,
             queue: runtime::Queue::default(),
             know: super::super::Stores::default(),
@@ -424,10 +428,10 @@ mod tests {
     fn ocm_043_auto_acceptance_happens_once() {
         let both = [CLUSTER_CLEANUP_FINALIZER, CLUSTER_API_FINALIZER];
         let mut new = cluster(false, None, &both[..1]);
-        assert_eq!(standing(&new, true, true), Standing::Welcome);
+        assert_eq!(membership_step(&new, true, true), MembershipStep::Welcome);
         new.metadata.annotations = Some([(AUTO_ACCEPTED_ANNOTATION.to_owned(), "then".to_owned())].into());
-        assert_eq!(standing(&new, true, true), Standing::Outside);
+        assert_eq!(membership_step(&new, true, true), MembershipStep::Outside);
         new.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
-        assert_eq!(standing(&new, true, true), Standing::Leaving);
+        assert_eq!(membership_step(&new, true, true), MembershipStep::Leaving);
     }
 }

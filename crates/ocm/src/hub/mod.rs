@@ -32,7 +32,7 @@ use k8s_openapi::{
 use kube::{Client, Resource, core::PartialObjectMeta};
 use parking_lot::Mutex;
 use runtime::{
-    Event, Light, Next, Queue, Store, TaskError, Tasks, Watched,
+    Event, Next, PartialObject, Queue, Store, TaskError, Tasks, Watched,
     failure::is_clash,
     informer::{self, Source},
     install::{InstallError, install},
@@ -191,10 +191,10 @@ struct Stores {
     addons: Store<ManagedClusterAddOn>,
     sets: Store<ManagedClusterSet>,
     bindings: Store<ManagedClusterSetBinding>,
-    namespaces: Store<Light>,
-    roles: Store<Light>,
-    role_bindings: Store<Light>,
-    cluster_role_bindings: Store<Light>,
+    namespaces: Store<PartialObject>,
+    roles: Store<PartialObject>,
+    role_bindings: Store<PartialObject>,
+    cluster_role_bindings: Store<PartialObject>,
 }
 
 struct Hub {
@@ -204,7 +204,7 @@ struct Hub {
     know: Stores,
     /// Since when leases are listened to.
     since: Timestamp,
-    shown: shown::Shown,
+    hub_metrics: shown::HubMetrics,
     /// Clusters that are gone but have rights or works left, and since when.
     gone: Mutex<HashMap<String, Instant>>,
     /// Clusters whose rights have been taken away, and how far, unless something about their rights changed since.
@@ -220,7 +220,7 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
     let hub = Arc::new(Hub {
         rest,
         since: (config.clock)(),
-        shown: shown::Shown::new(&config.metrics, config.most_shown),
+        hub_metrics: shown::HubMetrics::new(&config.metrics, config.most_shown),
         config,
         queue: Queue::new(Duration::from_millis(20), Duration::from_secs(30)),
         know: Stores::default(),
@@ -345,7 +345,7 @@ impl Hub {
         match csr::verdict(&request, &self.config.approval) {
             csr::Verdict::Leave => return Ok(Next::OnChange),
             csr::Verdict::IfMayRenew if !self.may_renew(&request).await? => {
-                self.shown.request("refused");
+                self.hub_metrics.request("refused");
                 return Ok(Next::OnChange);
             }
             csr::Verdict::Approve | csr::Verdict::IfMayRenew => {}
@@ -355,7 +355,7 @@ impl Hub {
             "message": "Auto approving Managed cluster agent certificate after SubjectAccessReview.",
             "lastUpdateTime": stamp, "lastTransitionTime": stamp});
         bootstrap::approve(&self.rest, &request, condition).await?;
-        self.shown.request("approved");
+        self.hub_metrics.request("approved");
         Ok(Next::OnChange)
     }
 

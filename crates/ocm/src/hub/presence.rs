@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{
     Hub, addons,
-    availability::{self, Heard},
+    availability::{self, LeaseState},
     identity, name_of,
 };
 use crate::work_agent::conditions;
@@ -39,11 +39,11 @@ impl Hub {
         }
         let renewed = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref().map(|time| time.0));
         // A lease without a time, and none at all of a cluster that leaves, say nothing.
-        let heard =
-            renewed.map_or(Heard::Stopped, |at| availability::heard(at, self.since, grace, self.now()));
-        match heard {
-            Heard::Until(left) => Ok(Next::After(left)),
-            Heard::Stopped => {
+        let lease_state = renewed
+            .map_or(LeaseState::Stopped, |at| availability::lease_state(at, self.since, grace, self.now()));
+        match lease_state {
+            LeaseState::Until(left) => Ok(Next::After(left)),
+            LeaseState::Stopped => {
                 if availability::status(&cluster, CONDITION_AVAILABLE) != Some("Unknown") {
                     let unknown = availability::unknown(self.now());
                     let note = unknown.message.clone();

@@ -9,7 +9,7 @@ use runtime::metrics::{Counters, Gauges, Histogram, Metrics};
 const AGES: [f64; 11] = [1.0, 5.0, 15.0, 30.0, 60.0, 75.0, 90.0, 120.0, 180.0, 300.0, 600.0];
 
 /// The metrics.
-pub(super) struct Shown {
+pub(super) struct HubMetrics {
     available: Gauges,
     /// Clusters that have a value of their own.
     clusters: Mutex<BTreeSet<String>>,
@@ -19,7 +19,7 @@ pub(super) struct Shown {
     requests: Counters,
 }
 
-impl Shown {
+impl HubMetrics {
     pub(super) fn new(metrics: &Metrics, most: usize) -> Self {
         Self {
             available: metrics.gauges(
@@ -77,15 +77,15 @@ mod tests {
     #[test]
     fn ocm_164_what_a_hub_shows() {
         let metrics = Metrics::new("1");
-        let shown = Shown::new(&metrics, 2);
-        shown.cluster("a", true);
-        shown.cluster("b", true);
-        shown.cluster("c", true);
-        shown.cluster("b", false);
-        shown.lease_renewed(Duration::from_secs(61));
-        shown.request("approved");
-        shown.request("approved");
-        shown.request("refused");
+        let hub_metrics = HubMetrics::new(&metrics, 2);
+        hub_metrics.cluster("a", true);
+        hub_metrics.cluster("b", true);
+        hub_metrics.cluster("c", true);
+        hub_metrics.cluster("b", false);
+        hub_metrics.lease_renewed(Duration::from_secs(61));
+        hub_metrics.request("approved");
+        hub_metrics.request("approved");
+        hub_metrics.request("refused");
         let text = metrics.text();
         let has = |text: &str, line: &str| text.lines().any(|have| have == line);
         for line in [
@@ -99,9 +99,9 @@ mod tests {
             assert!(has(&text, line), "no {line} in {text}");
         }
         assert!(!text.contains("cluster=\"c\""), "{text}");
-        shown.cluster_gone("a");
-        shown.cluster_gone("c");
-        shown.cluster("c", true);
+        hub_metrics.cluster_gone("a");
+        hub_metrics.cluster_gone("c");
+        hub_metrics.cluster("c", true);
         let text = metrics.text();
         assert!(
             !text.contains("cluster=\"a\"") && has(&text, "ocm_managedcluster_available{cluster=\"c\"} 1")

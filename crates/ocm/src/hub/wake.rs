@@ -10,7 +10,7 @@ use apis::{
     },
 };
 use k8s_openapi::api::{certificates::v1::CertificateSigningRequest, coordination::v1::Lease};
-use runtime::{Event, Light};
+use runtime::{Event, PartialObject};
 
 use super::{Hub, Key, Meta, availability::status, name_of};
 
@@ -22,9 +22,9 @@ impl Hub {
         match &event {
             Event::Added(new) | Event::Updated { new, .. } => {
                 let available = status(new, CONDITION_AVAILABLE) == Some("True");
-                self.shown.cluster(name_of(new.as_ref()), available);
+                self.hub_metrics.cluster(name_of(new.as_ref()), available);
             }
-            Event::Deleted(old) => self.shown.cluster_gone(name_of(old.as_ref())),
+            Event::Deleted(old) => self.hub_metrics.cluster_gone(name_of(old.as_ref())),
             Event::Synced => {}
         }
         match &event {
@@ -92,7 +92,7 @@ impl Hub {
         match &event {
             Event::Updated { old, new } if renewed(old) != renewed(new) => {
                 if let (Some(before), Some(now)) = (renewed(old), renewed(new)) {
-                    self.shown
+                    self.hub_metrics
                         .lease_renewed(Duration::try_from(now.duration_since(before)).unwrap_or_default());
                 }
                 self.queue.add(Key::Clock(cluster));
@@ -140,7 +140,7 @@ impl Hub {
     }
 
     /// Mailboxes, roles and bindings that somebody changed or removed; and those whose cluster is not known.
-    pub(super) fn on_right(&self, event: Event<Light>) {
+    pub(super) fn on_right(&self, event: Event<PartialObject>) {
         let Some(object) = event.object() else { return };
         let cluster = object.metadata.labels.get(CLUSTER_NAME_LABEL).map(|name| name.to_string());
         let cluster = match cluster {

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Agent, Credential,
     addon_api::{Member, Version},
-    addon_rules::Wanted,
+    addon_rules::WantedIdentity,
     addons::report,
     chance,
     identity::{self, CERTIFICATE, Data, KEY},
@@ -46,7 +46,7 @@ pub(super) struct Holder {
     pub(super) agent: Arc<Agent>,
     pub(super) hub: Rest,
     pub(super) addon: String,
-    pub(super) of: Wanted,
+    pub(super) of: WantedIdentity,
     pub(super) addons: Store<Member>,
     pub(super) api: Version,
     pub(super) requests: Store<CertificateSigningRequest>,

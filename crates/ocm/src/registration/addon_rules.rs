@@ -17,13 +17,13 @@ const FRESH: Duration = Duration::from_secs(5 * 60);
 
 /// An identity that an add-on's agent is to have, and where its Secret is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct WantedIdentity {
     pub(super) registration: RegistrationConfig,
     pub(super) namespace: String,
     pub(super) secret: String,
 }
 
-impl Wanted {
+impl WantedIdentity {
     /// Whether it is for the hub itself.
     pub(super) fn is_for_hub(&self) -> bool {
         self.registration.signer_name == CLIENT_SIGNER
@@ -58,7 +58,7 @@ impl Wanted {
 
 /// The identities that are asked for (OCM-115). One without a subject is not: nobody knows yet who it is to be; but the
 /// one for the hub has a default.
-pub(super) fn wanted(addon: &ManagedClusterAddOn) -> Vec<Wanted> {
+pub(super) fn wanted(addon: &ManagedClusterAddOn) -> Vec<WantedIdentity> {
     let name = addon.metadata.name.as_deref().unwrap_or_default();
     let cluster = addon.metadata.namespace.as_deref().unwrap_or_default();
     let Some(status) = &addon.status else { return Vec::new() };
@@ -86,7 +86,7 @@ pub(super) fn wanted(addon: &ManagedClusterAddOn) -> Vec<Wanted> {
             } else {
                 format!("{name}-{}-client-cert", registration.signer_name.replace('/', "-"))
             };
-            Some(Wanted { registration, namespace: namespace.clone(), secret })
+            Some(WantedIdentity { registration, namespace: namespace.clone(), secret })
         })
         .collect()
 }
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(all[0].secret, "a-hub-kubeconfig");
         assert_eq!(all[1].secret, "a-example.com-signer-client-cert");
         assert_eq!(all[0].namespace, "open-cluster-management-agent-addon");
-        let keys = |w: &Wanted| {
+        let keys = |w: &WantedIdentity| {
             w.additional("c1", &Endpoint::new("https://hub:1", "CA")).into_keys().collect::<Vec<_>>()
         };
         assert_eq!(keys(&all[0]), ["cluster-name", "kubeconfig"]);

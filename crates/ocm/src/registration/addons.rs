@@ -43,7 +43,7 @@ use super::{
     Agent, BuiltIn,
     addon_api::{Member, Version},
     addon_identity::Holder,
-    addon_rules::{Wanted, by_lease, health, wanted},
+    addon_rules::{WantedIdentity, by_lease, health, wanted},
     managed_clusters,
 };
 use crate::{hub::availability::status, work_agent::conditions};
@@ -53,7 +53,7 @@ const PROBE: Duration = Duration::from_secs(300);
 
 /// An identity that is kept.
 struct Kept {
-    of: Wanted,
+    of: WantedIdentity,
     stop: CancellationToken,
     task: JoinHandle<()>,
     /// Whether there is a good certificate.
@@ -74,7 +74,7 @@ struct Running {
     leases: HashMap<String, Leases>,
 }
 
-struct Keeper {
+struct IdentityKeeper {
     agent: Arc<Agent>,
     hub: Rest,
     api: Version,
@@ -91,7 +91,7 @@ pub(super) async fn run(agent: Arc<Agent>, hub: Rest, stop: CancellationToken) {
         return;
     }
     let Some(api) = version(&hub, &agent.names.cluster, PROBE, &stop).await else { return };
-    let keeper = Arc::new(Keeper {
+    let keeper = Arc::new(IdentityKeeper {
         agent,
         hub,
         api,
@@ -162,7 +162,7 @@ async fn version(hub: &Rest, cluster: &str, probe: Duration, stop: &Cancellation
     }
 }
 
-impl Keeper {
+impl IdentityKeeper {
     async fn work(self: &Arc<Self>, stop: &CancellationToken) {
         let mut running = Running::default();
         loop {
@@ -263,7 +263,7 @@ impl Keeper {
     ) -> Result<(), kube::Error> {
         let hosted = addon.and_then(|a| a.metadata.annotations.as_ref()?.get(ADDON_HOSTING_ANNOTATION));
         let hosted = hosted.is_some_and(|host| !host.is_empty());
-        let all: HashMap<[u8; 32], Wanted> =
+        let all: HashMap<[u8; 32], WantedIdentity> =
             addon.map(wanted).unwrap_or_default().into_iter().map(|w| (w.digest(hosted), w)).collect();
         let gone: Vec<(String, [u8; 32])> = running
             .identities
@@ -281,7 +281,7 @@ impl Keeper {
         }
         let Some(addon) = addon else { return Ok(()) };
         let driver = addon.status.as_ref().map(|s| s.kube_client_driver.as_str()).unwrap_or_default();
-        if driver != "csr" && all.values().any(Wanted::is_for_hub) {
+        if driver != "csr" && all.values().any(WantedIdentity::is_for_hub) {
             let patch = json!({"metadata": {"uid": addon.metadata.uid, "resourceVersion": addon.metadata.resource_version},
                 "status": self.api.driver_by_requests(addon)});
             let members = self.api.members();

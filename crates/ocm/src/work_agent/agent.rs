@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use runtime::{
     Next, Queue,
     backoff::jittered,
-    feed::{Change, Lean, Source, follow},
+    feed::{Change, Source, WithoutManagedFields, follow},
     mapper::Mapper,
     metrics::Metrics,
     rest::{Gvr, Rest},
@@ -35,6 +35,7 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    backoff::ManifestBackoff,
     completion::{self, Rules},
     feedback::Raw,
     kinds::Kinds,
@@ -43,8 +44,7 @@ use super::{
     outcome::Done,
     pass::PENDING,
     records::{Meaning, Tracker},
-    setbacks::Setbacks,
-    wanted::Index,
+    wanted::ManifestIndex,
 };
 
 /// Settings of the work agent.
@@ -177,10 +177,10 @@ pub(crate) struct Agent {
     pub(crate) mapper: Mapper,
     pub(crate) hash: String,
     pub(crate) works: Mutex<HashMap<String, Arc<ManifestWork>>>,
-    pub(crate) wanted: Mutex<Index>,
+    pub(crate) wanted: Mutex<ManifestIndex>,
     pub(crate) applied: Mutex<HashMap<String, Arc<AppliedManifestWork>>>,
     pub(crate) tracker: Mutex<Tracker>,
-    pub(crate) setbacks: Mutex<Setbacks<Done>>,
+    pub(crate) backoff: Mutex<ManifestBackoff<Done>>,
     /// Compiled rules.
     pub(crate) rules: Arc<Rules>,
     /// The status of a work as we last wrote it, with the work's UID; we are its only writer (OCM-162).
@@ -217,7 +217,7 @@ impl Agent {
             wanted: Mutex::default(),
             applied: Mutex::default(),
             tracker: Mutex::default(),
-            setbacks: Mutex::default(),
+            backoff: Mutex::default(),
             rules: Arc::default(),
             statuses: Mutex::default(),
             removals: (0..64).map(|_| tokio::sync::Mutex::default()).collect(),
@@ -243,15 +243,20 @@ impl Agent {
 
     async fn follow_works(&self) {
         let source = Source::all(manifest_works()).within(&self.config.cluster_name);
-        follow(self.hub.client(), &source, &self.stop, |change: Change<Lean<ManifestWork>>| match change {
-            Change::Put(Lean(work)) => self.note_work(work),
-            Change::Gone((_, name)) => {
-                self.wanted.lock().remove(&name);
-                self.works.lock().remove(&name);
-                self.wake(&name);
-            }
-            Change::Synced => self.mark_synced(0),
-        })
+        follow(
+            self.hub.client(),
+            &source,
+            &self.stop,
+            |change: Change<WithoutManagedFields<ManifestWork>>| match change {
+                Change::Put(WithoutManagedFields(work)) => self.note_work(work),
+                Change::Gone((_, name)) => {
+                    self.wanted.lock().remove(&name);
+                    self.works.lock().remove(&name);
+                    self.wake(&name);
+                }
+                Change::Synced => self.mark_synced(0),
+            },
+        )
         .await;
     }
 
@@ -279,7 +284,7 @@ impl Agent {
     fn wake(&self, name: &str) {
         self.tracker.lock().mark(name);
         self.measures.noted(name, Instant::now());
-        self.setbacks.lock().forget(name);
+        self.backoff.lock().forget(name);
         let item = Item::Work(name.to_owned());
         self.queue.forget(&item);
         self.queue.add(item);
@@ -303,9 +308,12 @@ impl Agent {
 
     async fn follow_applied_works(&self) {
         let source = Source::all(applied_manifest_works());
-        follow(self.cluster.client(), &source, &self.stop, |change: Change<Lean<AppliedManifestWork>>| {
-            match change {
-                Change::Put(Lean(applied)) => self.note_applied(applied),
+        follow(
+            self.cluster.client(),
+            &source,
+            &self.stop,
+            |change: Change<WithoutManagedFields<AppliedManifestWork>>| match change {
+                Change::Put(WithoutManagedFields(applied)) => self.note_applied(applied),
                 Change::Gone((_, name)) => {
                     let gone = self.drop_applied(&name);
                     if let Some(applied) = gone
@@ -315,8 +323,8 @@ impl Agent {
                     }
                 }
                 Change::Synced => self.mark_synced(1),
-            }
-        })
+            },
+        )
         .await;
     }
 
@@ -374,7 +382,7 @@ impl Agent {
         let clock = self.clocks.lock().get(name).copied();
         todo.everything |= clock.is_some_and(|clock| clock.pass <= now);
         todo.changed |= self.leaving.lock().contains_key(name);
-        todo.changed |= self.setbacks.lock().next(name).is_some_and(|due| due <= now);
+        todo.changed |= self.backoff.lock().next(name).is_some_and(|due| due <= now);
         if clock.is_some_and(|clock| clock.poll <= now) {
             for target in self.unfollowed(name) {
                 todo.objects.entry(target).or_insert(Meaning::Look);
@@ -408,8 +416,8 @@ impl Agent {
         let clock = self.clocks.lock().get(name).copied();
         let leaving = self.leaving.lock().get(name).map(|pause| now + *pause);
         let poll = clock.map(|clock| clock.poll).filter(|_| !self.unfollowed(name).is_empty());
-        let setback = self.setbacks.lock().next(name);
-        let due = [clock.map(|clock| clock.pass), poll, setback, leaving].into_iter().flatten().min();
+        let retry = self.backoff.lock().next(name);
+        let due = [clock.map(|clock| clock.pass), poll, retry, leaving].into_iter().flatten().min();
         due.map_or(Next::OnChange, |due| {
             Next::After(due.saturating_duration_since(now).max(Duration::from_millis(1)))
         })
@@ -447,7 +455,7 @@ impl Agent {
     pub(crate) fn forget(&self, name: &str) {
         let rivals = self.tracker.lock().forget_work(name);
         self.queue_works(&rivals);
-        self.setbacks.lock().forget(name);
+        self.backoff.lock().forget(name);
         self.statuses.lock().remove(name);
         self.measures.forget(name);
         self.clocks.lock().remove(name);
@@ -456,7 +464,7 @@ impl Agent {
 
     /// Nothing is to be done about the work until it changes.
     pub(crate) fn freeze(&self, name: &str) {
-        self.setbacks.lock().forget(name);
+        self.backoff.lock().forget(name);
         self.clocks.lock().remove(name);
         self.leaving.lock().remove(name);
     }
@@ -495,7 +503,7 @@ impl Agent {
     /// Takes in what a request answered.
     pub(crate) fn remember_applied(
         &self,
-        Lean(applied): Lean<AppliedManifestWork>,
+        WithoutManagedFields(applied): WithoutManagedFields<AppliedManifestWork>,
     ) -> Arc<AppliedManifestWork> {
         let applied = Arc::new(applied);
         let name = applied.metadata.name.clone().unwrap_or_default();

@@ -21,7 +21,7 @@ use super::{
 };
 
 /// One manifest, resolved.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct DesiredObject<'a> {
     pub(crate) gvr: &'a Gvr,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
@@ -85,7 +85,7 @@ impl From<Error> for Failure {
 const ATTEMPTS: u32 = 4;
 
 /// Gives the live object as it is afterwards; `None` only for a ReadOnly object that does not exist.
-pub(crate) async fn apply(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Option<Live>, Failure> {
+pub(crate) async fn apply(cluster: &Rest, wanted: &DesiredObject<'_>) -> Result<Option<Live>, Failure> {
     if let Some(conflict) = merge::secret_conflict(wanted.manifest) {
         return Err(Failure::Settled(conflict));
     }
@@ -114,7 +114,7 @@ pub(crate) async fn apply(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Option<
 }
 
 /// The manifest with the owner it is to have, or to lose.
-fn required(wanted: &Wanted<'_>) -> Value {
+fn required(wanted: &DesiredObject<'_>) -> Value {
     let mut object = wanted.manifest.clone();
     let mut owner = wanted.owner.clone();
     if !wanted.owned {
@@ -134,7 +134,7 @@ fn required(wanted: &Wanted<'_>) -> Value {
     object
 }
 
-async fn create(cluster: &Rest, wanted: &Wanted<'_>, required: &Value) -> Result<Live, Error> {
+async fn create(cluster: &Rest, wanted: &DesiredObject<'_>, required: &Value) -> Result<Live, Error> {
     let body = serde_json::to_vec(&merge::to_create(required)).map_err(Error::SerdeError)?;
     let object = cluster.create(wanted.gvr, wanted.namespace, body).await?;
     Ok(Live { object, wrote: Wrote::Content })
@@ -143,7 +143,7 @@ async fn create(cluster: &Rest, wanted: &Wanted<'_>, required: &Value) -> Result
 /// The object just created, or the one that was there.
 async fn find_or_create(
     cluster: &Rest,
-    wanted: &Wanted<'_>,
+    wanted: &DesiredObject<'_>,
     required: &Value,
 ) -> Result<Result<Live, Value>, Error> {
     if !wanted.exists {
@@ -159,7 +159,7 @@ async fn find_or_create(
     }
 }
 
-async fn update(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Live, Error> {
+async fn update(cluster: &Rest, wanted: &DesiredObject<'_>) -> Result<Live, Error> {
     let required = required(wanted);
     let live = match find_or_create(cluster, wanted, &required).await? {
         Ok(created) => return Ok(created),
@@ -184,7 +184,7 @@ async fn update(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Live, Error> {
     }
 }
 
-async fn create_only(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Live, Error> {
+async fn create_only(cluster: &Rest, wanted: &DesiredObject<'_>) -> Result<Live, Error> {
     let required = required(wanted);
     match find_or_create(cluster, wanted, &required).await? {
         Ok(created) => Ok(created),
@@ -193,7 +193,7 @@ async fn create_only(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Live, Error>
 }
 
 /// Only the owner reference, and only if it differs.
-async fn ensure_owner(cluster: &Rest, wanted: &Wanted<'_>, live: Value) -> Result<Live, Error> {
+async fn ensure_owner(cluster: &Rest, wanted: &DesiredObject<'_>, live: Value) -> Result<Live, Error> {
     let mut metadata = live.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
     let mut owner = wanted.owner.clone();
     if !wanted.owned {
@@ -209,7 +209,7 @@ async fn ensure_owner(cluster: &Rest, wanted: &Wanted<'_>, live: Value) -> Resul
     Ok(Live { object, wrote: Wrote::Owners(base) })
 }
 
-async fn server_side(cluster: &Rest, wanted: &Wanted<'_>) -> Result<Live, Failure> {
+async fn server_side(cluster: &Rest, wanted: &DesiredObject<'_>) -> Result<Live, Failure> {
     let config = wanted.treatment.strategy.server_side_apply.clone().unwrap_or_default();
     let manager = if config.field_manager.is_empty() { "work-agent" } else { &config.field_manager };
     let mut object = applicable(wanted);
@@ -258,7 +258,7 @@ fn is_field_conflict(error: &Error) -> bool {
 }
 
 /// What of the manifest can be applied.
-fn applicable(wanted: &Wanted<'_>) -> Value {
+fn applicable(wanted: &DesiredObject<'_>) -> Value {
     let mut object = wanted.manifest.clone();
     strip_null_times(&mut object);
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {

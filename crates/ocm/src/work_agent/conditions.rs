@@ -3,7 +3,7 @@
 use apis::ocm::work::{AppliedResource, ManifestCondition, ManifestResourceMeta};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::removal::Remains;
+use super::removal::Leftovers;
 
 /// Applied condition of one manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -173,10 +173,10 @@ pub fn work_available(manifests: &[ManifestCondition], generation: i64, now: &Ti
 }
 
 /// Work-level Deleting (OCM-095). Up to five of what holds it up are named, first what the cluster refuses to remove.
-pub fn work_deleting(remains: &Remains, now: &Time) -> Condition {
+pub fn work_deleting(leftovers: &Leftovers, now: &Time) -> Condition {
     let mut message = "ManifestWork is being deleted".to_owned();
-    let refused = remains.refused.iter().map(|(resource, why)| format!("{} ({why})", place(resource)));
-    let names = some(refused.chain(remains.going.iter().map(place)));
+    let refused = leftovers.refused.iter().map(|(resource, why)| format!("{} ({why})", place(resource)));
+    let names = some(refused.chain(leftovers.going.iter().map(place)));
     if !names.is_empty() {
         message += &format!("; waiting for {names}");
     }
@@ -187,8 +187,8 @@ pub fn work_deleting(remains: &Remains, now: &Time) -> Condition {
 pub const REFUSED: &str = "RemovalRefused";
 
 /// Objects that the work does not hold any more stay, as the cluster refuses to remove them.
-pub fn removal_refused(remains: &Remains, generation: i64, now: &Time) -> Condition {
-    let said = remains.refused.iter().map(|(resource, why)| format!("{}: {why}", place(resource)));
+pub fn removal_refused(leftovers: &Leftovers, generation: i64, now: &Time) -> Condition {
+    let said = leftovers.refused.iter().map(|(resource, why)| format!("{}: {why}", place(resource)));
     let message = format!("Failed to remove {}", some(said));
     condition(REFUSED, "True", "AppliedResourceNotRemoved", message, Some(generation), now)
 }
@@ -318,7 +318,7 @@ mod tests {
             name: name.into(),
             ..AppliedResource::default()
         };
-        let going = |all: &[AppliedResource]| Remains { going: all.to_vec(), refused: vec![] };
+        let going = |all: &[AppliedResource]| Leftovers { going: all.to_vec(), refused: vec![] };
         assert_eq!(work_deleting(&going(&[]), &at(1)).message, "ManifestWork is being deleted");
         let two = [resource("", "n", "a"), resource("sea.example", "", "b")];
         assert_eq!(
@@ -327,7 +327,7 @@ mod tests {
         );
         let seven: Vec<_> = (0..7).map(|_| resource("", "", "c")).collect();
         assert!(work_deleting(&going(&seven), &at(1)).message.ends_with("things c, and 2 more"));
-        let refused = Remains { refused: vec![(two[1].clone(), "no".into())], going: vec![two[0].clone()] };
+        let refused = Leftovers { refused: vec![(two[1].clone(), "no".into())], going: vec![two[0].clone()] };
         assert_eq!(
             work_deleting(&refused, &at(1)).message,
             "ManifestWork is being deleted; waiting for things.sea.example b (no), things n/a"

@@ -11,7 +11,7 @@ use runtime::failure::{code_of, is_clash};
 use runtime::rest::{Gvr, Rest};
 use serde_json::{Value, json};
 
-use super::apply::{Failure, Wanted};
+use super::apply::{DesiredObject, Failure};
 
 /// What every object needs; one that the work owns has to be deleted some day, too.
 const VERBS: [&str; 4] = ["create", "update", "patch", "get"];
@@ -21,7 +21,7 @@ const VERBS: [&str; 4] = ["create", "update", "patch", "get"];
 pub(crate) async fn check(
     cluster: &Rest,
     executor: Option<&ManifestWorkExecutor>,
-    wanted: &Wanted<'_>,
+    wanted: &DesiredObject<'_>,
     pause: Duration,
 ) -> Result<(), Failure> {
     let Some(executor) = executor else { return Ok(()) };
@@ -53,7 +53,7 @@ fn user(account: &ExecutorServiceAccount) -> String {
 async fn review(
     cluster: &Rest,
     account: &ExecutorServiceAccount,
-    wanted: &Wanted<'_>,
+    wanted: &DesiredObject<'_>,
     verb: &str,
 ) -> Result<bool, Error> {
     let body = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
@@ -76,7 +76,7 @@ fn is_rbac(gvr: &Gvr) -> bool {
 async fn may_grant(
     cluster: &Rest,
     account: &ExecutorServiceAccount,
-    wanted: &Wanted<'_>,
+    wanted: &DesiredObject<'_>,
 ) -> Result<bool, Failure> {
     let params = PostParams { dry_run: true, field_manager: None };
     let body = super::merge::to_create(wanted.manifest).to_string().into_bytes();
@@ -94,7 +94,7 @@ async fn may_grant(
     }
 }
 
-fn denied(wanted: &Wanted<'_>, suffix: &str, pause: Duration) -> Failure {
+fn denied(wanted: &DesiredObject<'_>, suffix: &str, pause: Duration) -> Failure {
     let (gvr, seconds) = (wanted.gvr, pause.as_secs());
     let pause =
         if seconds < 60 { format!("{seconds}s") } else { format!("{}m{}s", seconds / 60, seconds % 60) };

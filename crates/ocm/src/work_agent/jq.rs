@@ -27,7 +27,7 @@ enum Test {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum PathStep {
     Index(usize),
     Key(String),
 }
@@ -53,8 +53,8 @@ pub fn delete(object: &mut Value, expression: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn walk<'a>(object: &'a Value, steps: &[Step]) -> Result<Vec<(Vec<Place>, &'a Value)>, String> {
-    let mut found: Vec<(Vec<Place>, &Value)> = vec![(Vec::new(), object)];
+fn walk<'a>(object: &'a Value, steps: &[Step]) -> Result<Vec<(Vec<PathStep>, &'a Value)>, String> {
+    let mut found: Vec<(Vec<PathStep>, &Value)> = vec![(Vec::new(), object)];
     for step in steps {
         let mut next = Vec::new();
         for (place, value) in found {
@@ -70,31 +70,31 @@ fn walk<'a>(object: &'a Value, steps: &[Step]) -> Result<Vec<(Vec<Place>, &'a Va
 
 fn take<'a>(
     step: &Step,
-    place: &[Place],
+    place: &[PathStep],
     value: &'a Value,
-    next: &mut Vec<(Vec<Place>, &'a Value)>,
+    next: &mut Vec<(Vec<PathStep>, &'a Value)>,
 ) -> Result<(), String> {
-    let mut push = |last: Option<Place>, value: &'a Value| {
+    let mut push = |last: Option<PathStep>, value: &'a Value| {
         next.push((place.iter().cloned().chain(last).collect(), value));
     };
     match (step, value) {
         (Step::Member(_) | Step::Element(_), Value::Null) => {}
         (Step::Member(name), Value::Object(map)) => {
             if let Some(one) = map.get(name) {
-                push(Some(Place::Key(name.clone())), one);
+                push(Some(PathStep::Key(name.clone())), one);
             }
         }
         (Step::Element(index), Value::Array(items)) => {
             let at = usize::try_from(if *index < 0 { items.len() as i64 + index } else { *index });
             if let Some((at, one)) = at.ok().and_then(|at| Some((at, items.get(at)?))) {
-                push(Some(Place::Index(at)), one);
+                push(Some(PathStep::Index(at)), one);
             }
         }
         (Step::Each, Value::Array(items)) => {
-            items.iter().enumerate().for_each(|(at, one)| push(Some(Place::Index(at)), one));
+            items.iter().enumerate().for_each(|(at, one)| push(Some(PathStep::Index(at)), one));
         }
         (Step::Each, Value::Object(map)) => {
-            map.iter().for_each(|(key, one)| push(Some(Place::Key(key.clone())), one));
+            map.iter().for_each(|(key, one)| push(Some(PathStep::Key(key.clone())), one));
         }
         (Step::Select(path, test), _) => {
             let found = walk(value, path)?.first().map_or(&Value::Null, |(_, one)| *one);
@@ -128,21 +128,21 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-fn remove(object: &mut Value, place: &[Place]) {
+fn remove(object: &mut Value, place: &[PathStep]) {
     let Some((last, parents)) = place.split_last() else { return };
     let mut at = object;
     for step in parents {
         let below = match (step, at) {
-            (Place::Key(key), Value::Object(map)) => map.get_mut(key),
-            (Place::Index(index), Value::Array(items)) => items.get_mut(*index),
+            (PathStep::Key(key), Value::Object(map)) => map.get_mut(key),
+            (PathStep::Index(index), Value::Array(items)) => items.get_mut(*index),
             _ => None,
         };
         let Some(below) = below else { return };
         at = below;
     }
     match (last, at) {
-        (Place::Key(key), Value::Object(map)) => drop(map.remove(key)),
-        (Place::Index(index), Value::Array(items)) if *index < items.len() => drop(items.remove(*index)),
+        (PathStep::Key(key), Value::Object(map)) => drop(map.remove(key)),
+        (PathStep::Index(index), Value::Array(items)) if *index < items.len() => drop(items.remove(*index)),
         _ => {}
     }
 }

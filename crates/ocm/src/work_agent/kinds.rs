@@ -137,7 +137,7 @@ impl Agent {
     /// Nothing else tells when a definition begins to be served, or a resource that an aggregated server brings; for
     /// those there is the back-off.
     fn await_definitions(self: &Arc<Self>) {
-        let waiting = self.setbacks.lock().any(Done::is_unresolved);
+        let waiting = self.backoff.lock().any(Done::is_unresolved);
         let mut kinds = self.kinds.lock();
         match (&kinds.awaiting, waiting) {
             (Some(stop), false) => {
@@ -161,7 +161,7 @@ impl Agent {
             let name = definition.metadata.name.unwrap_or_default();
             let group = name.split_once('.').map_or("", |(_, group)| group);
             let hopeful = |done: &Done| done.is_unresolved() && done.meta.group == group;
-            let works = self.setbacks.lock().hurry(Instant::now(), hopeful);
+            let works = self.backoff.lock().retry_now(Instant::now(), hopeful);
             self.queue_works(&works);
         })
         .await;

@@ -38,7 +38,7 @@ use super::{
     outcome::Done,
     pass::{PENDING, REFUSED},
     records::{Meta, Write},
-    removal::{self, Fate, Heir, Remains},
+    removal::{self, Leftovers, OtherHolder, RemovalAction},
     report::StatusPatch,
     rules::{self, Target},
 };
@@ -68,7 +68,7 @@ impl Agent {
         name: &str,
         applied: &AppliedManifestWork,
         done: &[Done],
-    ) -> Result<Option<Remains>, Error> {
+    ) -> Result<Option<Leftovers>, Error> {
         let there: Vec<AppliedResource> = done.iter().filter_map(|d| d.resource.clone()).collect();
         let before = listed(applied);
         if done.iter().any(|d| d.uncertain) {
@@ -91,14 +91,14 @@ impl Agent {
         };
         let leaving: Vec<_> =
             removal::untracked(before, &there).into_iter().filter(|resource| !never(resource)).collect();
-        let remains = if leaving.is_empty() {
-            Remains::default()
+        let leftovers = if leaving.is_empty() {
+            Leftovers::default()
         } else {
             let owner = applied.metadata.uid.as_deref().unwrap_or_default();
             self.remove_all(name, leaving, owner).await?
         };
-        self.write_applied_to(applied, there.into_iter().chain(remains.all()).collect()).await?;
-        Ok(Some(remains))
+        self.write_applied_to(applied, there.into_iter().chain(leftovers.all()).collect()).await?;
+        Ok(Some(leftovers))
     }
 
     async fn write_applied_to(
@@ -133,7 +133,7 @@ impl Agent {
         work: &str,
         resources: Vec<AppliedResource>,
         owner_uid: &str,
-    ) -> Result<Remains, Error> {
+    ) -> Result<Leftovers, Error> {
         let jobs: Vec<_> = resources
             .into_iter()
             .map(|resource| async move {
@@ -143,19 +143,19 @@ impl Agent {
             .collect();
         let outcomes: Vec<_> =
             stream::iter(jobs).buffer_unordered(2 * self.config.parallel_manifests.max(1)).collect().await;
-        let mut remains = Remains::default();
+        let mut leftovers = Leftovers::default();
         for (resource, left) in outcomes {
             match left {
                 Ok(Left::Gone) => {}
-                Ok(Left::Going) => remains.going.push(resource),
-                Ok(Left::Refused(why)) => remains.refused.push((resource, why)),
+                Ok(Left::Going) => leftovers.going.push(resource),
+                Ok(Left::Refused(why)) => leftovers.refused.push((resource, why)),
                 // It is for the cluster's administrators to change that; the others go all the same.
-                Err(error) if is_refusal(&error) => remains.refused.push((resource, message_of(&error))),
+                Err(error) if is_refusal(&error) => leftovers.refused.push((resource, message_of(&error))),
                 Err(error) => return Err(error),
             }
         }
-        remains.refused.sort();
-        Ok(remains)
+        leftovers.refused.sort();
+        Ok(leftovers)
     }
 
     /// The object as it is, and the version it is served in: its own, or else another of its group (a definition may have
@@ -194,18 +194,18 @@ impl Agent {
             None => None,
         };
         let (gvr, live) = self.look_for(&recorded, namespace, name).await?;
-        let (heir, owner) = self.heir(work, &gvr, &target).await?;
-        let left = match removal::fate(live.as_ref(), &resource.uid, owner_uid, heir) {
-            Fate::Forget => Left::Gone,
-            Fate::Wait => Left::Going,
-            fate @ (Fate::Disown | Fate::HandOver) => {
+        let (other_holder, owner) = self.other_holder(work, &gvr, &target).await?;
+        let left = match removal::removal_action(live.as_ref(), &resource.uid, owner_uid, other_holder) {
+            RemovalAction::Forget => Left::Gone,
+            RemovalAction::Wait => Left::Going,
+            removal_action @ (RemovalAction::Disown | RemovalAction::HandOver) => {
                 if let Some(live) = &live {
-                    let heir = owner.filter(|_| fate == Fate::HandOver);
-                    self.disown(work, &gvr, &target, (live, owner_uid), heir).await?;
+                    let other_holder = owner.filter(|_| removal_action == RemovalAction::HandOver);
+                    self.disown(work, &gvr, &target, (live, owner_uid), other_holder).await?;
                 }
                 Left::Gone
             }
-            Fate::Delete => {
+            RemovalAction::Delete => {
                 let uid = live.as_ref().and_then(|l| l.uid.clone());
                 let removal = Removal { uid, propagation: Some(PropagationPolicy::Background) };
                 match self.cluster.remove(&gvr, namespace, name, &removal).await {
@@ -225,18 +225,20 @@ impl Agent {
     }
 
     /// Which other work of the mailbox takes over an object, and the owner reference that it then has.
-    async fn heir(
+    async fn other_holder(
         &self,
         work: &str,
         gvr: &Gvr,
         target: &Target,
-    ) -> Result<(Heir, Option<OwnerReference>), Error> {
+    ) -> Result<(OtherHolder, Option<OwnerReference>), Error> {
         let others = self.wanted.lock().others(work, target);
         if others.is_empty() {
-            return Ok((Heir::Nobody, None));
+            return Ok((OtherHolder::Nobody, None));
         }
-        let Some(mapped) = self.mapper.by_resource(gvr).await? else { return Ok((Heir::Nobody, None)) };
-        let mut heir = Heir::Nobody;
+        let Some(mapped) = self.mapper.by_resource(gvr).await? else {
+            return Ok((OtherHolder::Nobody, None));
+        };
+        let mut other_holder = OtherHolder::Nobody;
         for (name, _) in others.into_iter().filter(|(_, kind)| *kind == mapped.kind) {
             let Some(other) = self.works.lock().get(&name).cloned() else { continue };
             let frozen = other.status.as_ref().is_some_and(|s| completion::is_complete(&s.conditions));
@@ -245,10 +247,11 @@ impl Agent {
                 continue;
             }
             if !rules::owned(&other.spec, target) {
-                heir = if heir == Heir::Nobody { Heir::Keeper } else { heir };
+                other_holder =
+                    if other_holder == OtherHolder::Nobody { OtherHolder::NonOwning } else { other_holder };
                 continue;
             }
-            heir = Heir::Coming;
+            other_holder = OtherHolder::Coming;
             let applied = self.applied_of(&name).filter(|a| a.metadata.deletion_timestamp.is_none());
             if let Some(applied) = applied
                 && listed(&applied).iter().any(|r| removal::target_of(r) == *target)
@@ -260,10 +263,10 @@ impl Agent {
                     uid: applied.metadata.uid.clone().unwrap_or_default(),
                     ..OwnerReference::default()
                 };
-                return Ok((Heir::Listed, Some(owner)));
+                return Ok((OtherHolder::Listed, Some(owner)));
             }
         }
-        Ok((heir, None))
+        Ok((other_holder, None))
     }
 
     /// Our owner reference goes. The works that stay with the object need not look at it for that: one of a thousand works
@@ -274,10 +277,10 @@ impl Agent {
         gvr: &Gvr,
         target: &Target,
         (live, owner_uid): (&ObjectMeta, &str),
-        heir: Option<OwnerReference>,
+        other_holder: Option<OwnerReference>,
     ) -> Result<(), Error> {
         let left = live.owner_references.iter().flatten().filter(|o| o.uid != owner_uid).cloned();
-        let owners: Vec<OwnerReference> = left.chain(heir).collect();
+        let owners: Vec<OwnerReference> = left.chain(other_holder).collect();
         let patch = json!({"metadata": {"uid": live.uid, "resourceVersion": live.resource_version,
             "ownerReferences": owners}});
         let flight = InFlight::begin(self, work, target);
@@ -318,9 +321,9 @@ impl Agent {
                     applied = self.remember_applied(live);
                 }
             }
-            if let Some(remains) = self.empty_applied(name, &applied).await? {
-                self.say_deleting(work, name, &remains).await?;
-                return Ok(Next::After(pause(&remains)));
+            if let Some(leftovers) = self.empty_applied(name, &applied).await? {
+                self.say_deleting(work, name, &leftovers).await?;
+                return Ok(Next::After(pause(&leftovers)));
             }
         }
         let finalizers: Vec<&String> =
@@ -354,15 +357,15 @@ impl Agent {
         &self,
         work: &str,
         applied: &AppliedManifestWork,
-    ) -> Result<Option<Remains>, Error> {
+    ) -> Result<Option<Leftovers>, Error> {
         if !self.is_own(&applied.spec) {
-            return Ok(Some(Remains { going: listed(applied).to_vec(), ..Remains::default() }));
+            return Ok(Some(Leftovers { going: listed(applied).to_vec(), ..Leftovers::default() }));
         }
         let uid = applied.metadata.uid.clone().unwrap_or_default();
-        let remains = self.remove_all(work, listed(applied).to_vec(), &uid).await?;
-        if !remains.is_empty() {
-            self.write_applied_to(applied, remains.all()).await?;
-            for (resource, why) in &remains.refused {
+        let leftovers = self.remove_all(work, listed(applied).to_vec(), &uid).await?;
+        if !leftovers.is_empty() {
+            self.write_applied_to(applied, leftovers.all()).await?;
+            for (resource, why) in &leftovers.refused {
                 tracing::warn!(
                     work,
                     name = resource.name,
@@ -370,7 +373,7 @@ impl Agent {
                     "the cluster refuses to remove what a work applied"
                 );
             }
-            return Ok(Some(remains));
+            return Ok(Some(leftovers));
         }
         let name = applied.metadata.name.clone().unwrap_or_default();
         let finalizers: Vec<&String> =
@@ -387,10 +390,15 @@ impl Agent {
     }
 
     /// Says that the deletion began and what it waits for (OCM-095).
-    async fn say_deleting(&self, work: &ManifestWork, name: &str, remains: &Remains) -> Result<(), Error> {
+    async fn say_deleting(
+        &self,
+        work: &ManifestWork,
+        name: &str,
+        leftovers: &Leftovers,
+    ) -> Result<(), Error> {
         let old = self.last_status(name, work).or_else(|| work.status.clone()).unwrap_or_default();
         let mut new = old.clone();
-        let deleting = conditions::work_deleting(remains, &Time(Timestamp::now()));
+        let deleting = conditions::work_deleting(leftovers, &Time(Timestamp::now()));
         conditions::set(&mut new.conditions, deleting, false);
         self.write_if_new(name, work, &old, new).await
     }
@@ -400,15 +408,15 @@ impl Agent {
         &self,
         work: &ManifestWork,
         name: &str,
-        remains: &Remains,
+        leftovers: &Leftovers,
     ) -> Result<(), Error> {
         let old = self.last_status(name, work).or_else(|| work.status.clone()).unwrap_or_default();
         let mut new = old.clone();
-        if remains.refused.is_empty() {
+        if leftovers.refused.is_empty() {
             new.conditions.retain(|condition| condition.type_ != conditions::REFUSED);
         } else {
             let generation = work.metadata.generation.unwrap_or_default();
-            let refused = conditions::removal_refused(remains, generation, &Time(Timestamp::now()));
+            let refused = conditions::removal_refused(leftovers, generation, &Time(Timestamp::now()));
             conditions::set(&mut new.conditions, refused, false);
         }
         self.write_if_new(name, work, &old, new).await
@@ -430,8 +438,8 @@ impl Agent {
 }
 
 /// When to come again for what remains, beside the events that tell of its end.
-pub(super) fn pause(remains: &Remains) -> Duration {
-    if remains.going.is_empty() { REFUSED } else { PENDING }
+pub(super) fn pause(leftovers: &Leftovers) -> Duration {
+    if leftovers.going.is_empty() { REFUSED } else { PENDING }
 }
 
 /// The cluster understood and will not have it: another try helps only after somebody there changed something.

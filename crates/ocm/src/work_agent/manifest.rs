@@ -20,7 +20,8 @@ use tokio::time::Instant;
 
 use super::{
     agent::Agent,
-    apply::{self, Failure, Live, Wanted, Wrote},
+    apply::{self, DesiredObject, Failure, Live, Wrote},
+    backoff::RetryAt,
     completion,
     conditions::{self, Applied, Available},
     executor, feedback,
@@ -28,7 +29,6 @@ use super::{
     outcome::Done,
     records::{Hold, Meaning, Record, Todo, Write},
     rules::{self, Header, Target, Treatment},
-    setbacks::Again,
 };
 
 /// What a whole pass knows.
@@ -49,7 +49,7 @@ pub(super) struct Job<'a> {
     pub(super) manifest: &'a Value,
     pub(super) state: State,
     /// It failed and is not to be tried in this pass: what is reported of it.
-    pub(super) standing: Option<Done>,
+    pub(super) pending_outcome: Option<Done>,
 }
 
 /// How far it is known what a manifest is about.
@@ -98,7 +98,7 @@ impl Resolved {
 impl<'a> Job<'a> {
     pub(super) fn new(ordinal: usize, manifest: &'a Value) -> Self {
         let header = Header::of(manifest);
-        Self { ordinal, header, manifest, state: State::Settled(Box::default()), standing: None }
+        Self { ordinal, header, manifest, state: State::Settled(Box::default()), pending_outcome: None }
     }
 
     /// Takes the resource of the manifest. `taken` are the objects of earlier manifests.
@@ -187,7 +187,7 @@ impl Agent {
                 return;
             }
         }
-        if let Some(done) = job.standing.as_ref().filter(|done| done.is_unresolved()) {
+        if let Some(done) = job.pending_outcome.as_ref().filter(|done| done.is_unresolved()) {
             job.state = State::Settled(Box::new(done.clone()));
             return;
         }
@@ -202,7 +202,7 @@ impl Agent {
             State::Settled(done) => return self.note_outcome(pass, job, (**done).clone()),
         };
         let attention = pass.todo.attention(&resolved.target);
-        match &job.standing {
+        match &job.pending_outcome {
             Some(done) if attention == Meaning::Nothing => return done.clone(),
             Some(done) => return self.look_again(pass, job.ordinal, resolved, done.clone()).await,
             None => {}
@@ -222,13 +222,13 @@ impl Agent {
     }
 
     fn note_outcome(&self, pass: &Pass<'_>, job: &Job<'_>, done: Done) -> Done {
-        let mut setbacks = self.setbacks.lock();
+        let mut backoff = self.backoff.lock();
         match done.again {
             _ if done.superseded => {}
             // Still the answer of an earlier try.
-            Some(_) if job.standing.is_some() => {}
-            Some(again) => setbacks.failed(pass.name, job.ordinal, again, done.clone(), Instant::now()),
-            None => setbacks.clear(pass.name, job.ordinal),
+            Some(_) if job.pending_outcome.is_some() => {}
+            Some(again) => backoff.failed(pass.name, job.ordinal, again, done.clone(), Instant::now()),
+            None => backoff.clear(pass.name, job.ordinal),
         }
         done
     }
@@ -294,7 +294,7 @@ impl Agent {
             return Err(None);
         }
         let exists = self.tracker.lock().get(pass.name, target).is_some_and(|record| !record.uid.is_empty());
-        let wanted = Wanted {
+        let wanted = DesiredObject {
             gvr,
             namespace: &target.namespace,
             name: &target.name,
@@ -320,17 +320,19 @@ impl Agent {
     async fn after_failure(&self, resolved: &Resolved, failure: Failure) -> (Done, Value) {
         let forbidden = matches!(failure, Failure::Forbidden(_));
         let unanswered = matches!(failure, Failure::Unanswered(_));
-        let settled = Again::After(self.config.reapply);
+        let settled = RetryAt::After(self.config.reapply);
         let (applied, again) = match failure {
             Failure::Again(message) | Failure::Forbidden(message) | Failure::Unanswered(message) => {
-                (Applied::Failed(message), Again::BackOff)
+                (Applied::Failed(message), RetryAt::Backoff)
             }
             Failure::Missing(message) => {
                 self.mapper.forget(&resolved.mapped.gvr.api_version());
-                (Applied::Failed(message), Again::BackOff)
+                (Applied::Failed(message), RetryAt::Backoff)
             }
             Failure::Settled(message) => (Applied::Failed(message), settled),
-            Failure::Denied(message) => (Applied::Failed(message), Again::After(self.config.executor_retry)),
+            Failure::Denied(message) => {
+                (Applied::Failed(message), RetryAt::After(self.config.executor_retry))
+            }
             Failure::IgnoreFields(message) => (Applied::IgnoreFields(message), settled),
         };
         let (seen, live) = self.existing(resolved).await;
@@ -360,7 +362,7 @@ impl Agent {
     async fn look_again(&self, pass: &Pass<'_>, ordinal: usize, resolved: &Resolved, last: Done) -> Done {
         let (seen, _) = self.existing(resolved).await;
         let done = Done { applied: last.applied, again: last.again, forbidden: last.forbidden, ..seen };
-        self.setbacks.lock().revise(pass.name, ordinal, done.clone());
+        self.backoff.lock().revise(pass.name, ordinal, done.clone());
         done
     }
 }

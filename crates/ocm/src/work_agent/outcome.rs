@@ -4,9 +4,9 @@ use apis::ocm::work::{AppliedResource, FeedbackValue, ManifestResourceMeta};
 use runtime::rest::Gvr;
 
 use super::{
+    backoff::RetryAt,
     completion::Ruled,
     conditions::{Applied, Available, Feedback},
-    setbacks::Again,
 };
 
 /// What became of one manifest.
@@ -25,7 +25,7 @@ pub(crate) struct Done {
     /// Its identity or existence could not be found out; nothing is removed then (OCM-093).
     pub(crate) uncertain: bool,
     /// It is to be tried again although nothing changed.
-    pub(crate) again: Option<Again>,
+    pub(crate) again: Option<RetryAt>,
     /// The agent may not do that.
     pub(crate) forbidden: bool,
     /// The work went while it was being applied: nothing was done.
@@ -58,7 +58,7 @@ impl Done {
             applied: Applied::Failed(message),
             available: Available::Incomplete,
             uncertain: true,
-            again: Some(Again::BackOff),
+            again: Some(RetryAt::Backoff),
             ..Self::default()
         }
     }

@@ -199,7 +199,7 @@ impl Agent {
         for (ordinal, manifest) in manifests.iter().enumerate() {
             let mut job = Job::new(ordinal, manifest);
             if !pass.todo.everything {
-                job.standing = self.setbacks.lock().standing(pass.name, ordinal, Instant::now());
+                job.pending_outcome = self.backoff.lock().pending_outcome(pass.name, ordinal, Instant::now());
             }
             self.resolve(pass, &mut job, &mut taken).await;
             jobs.push(job);
@@ -215,7 +215,7 @@ impl Agent {
                 let own =
                     |(group, kind): &(String, String)| *group == job.header.group && *kind == job.header.kind;
                 if matches!(&job.state, State::Settled(d) if d.is_unresolved()) && defined.iter().any(own) {
-                    job.standing = None;
+                    job.pending_outcome = None;
                     self.resolve(pass, job, &mut taken).await;
                     found |= matches!(job.state, State::Resolved(_));
                 }
@@ -254,7 +254,7 @@ impl Agent {
 fn uncovered(applied: &AppliedManifestWork, jobs: &[Job<'_>]) -> Vec<AppliedResource> {
     let have: BTreeSet<Target> = listed(applied).iter().map(removal::target_of).collect();
     jobs.iter()
-        .filter(|job| job.standing.is_none())
+        .filter(|job| job.pending_outcome.is_none())
         .filter_map(|job| match &job.state {
             State::Resolved(resolved) if !have.contains(&resolved.target) => resolved.to_cover(),
             _ => None,

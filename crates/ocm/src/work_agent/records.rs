@@ -181,15 +181,15 @@ impl Write {
 
 /// The last event about an object that is being written, and the newest version that came of it.
 #[derive(Debug, Default)]
-struct Flight {
+struct InFlightWrite {
     writers: usize,
-    last: Option<Heard>,
+    last: Option<LastEvent>,
     newest: Option<Write>,
 }
 
 /// What an event said of an object.
 #[derive(Debug)]
-enum Heard {
+enum LastEvent {
     There(Box<ObjectMeta>),
     Gone,
 }
@@ -203,7 +203,7 @@ pub(crate) struct Tracker {
     kinds: HashMap<Gvr, usize>,
     kinds_changed: bool,
     pending: HashMap<String, Todo>,
-    flights: HashMap<Target, Flight>,
+    in_flight: HashMap<Target, InFlightWrite>,
     corrections: HashMap<Target, (u32, Instant)>,
 }
 
@@ -215,7 +215,7 @@ impl Tracker {
     /// An object is about to be read or written: events about it are kept until [`Tracker::settle`], as they may tell of
     /// what we are writing.
     pub(crate) fn begin(&mut self, target: &Target) {
-        self.flights.entry(target.clone()).or_default().writers += 1;
+        self.in_flight.entry(target.clone()).or_default().writers += 1;
     }
 
     /// What became of it, and what we wrote. Gives the works to wake, each after a pause: those that events tell more to
@@ -231,7 +231,7 @@ impl Tracker {
         let mut wake = write.map(|write| self.wrote(work, target, write)).unwrap_or_default();
         if let Some(mut record) = record {
             // Another work may have written it since.
-            let newest = self.flights.get(target).and_then(|flight| flight.newest.as_ref());
+            let newest = self.in_flight.get(target).and_then(|flight| flight.newest.as_ref());
             if newest.is_some_and(|newest| newest.advance(&mut record)) {
                 self.pending.entry(work.to_owned()).or_default().touch(target, Meaning::Look);
                 wake.push((work.to_owned(), Duration::ZERO));
@@ -245,8 +245,8 @@ impl Tracker {
         }
         if let Some(last) = self.land(target) {
             let live = match &last {
-                Heard::There(live) => Some(&**live),
-                Heard::Gone => None,
+                LastEvent::There(live) => Some(&**live),
+                LastEvent::Gone => None,
             };
             wake.extend(self.judge(target, live, now));
         }
@@ -262,7 +262,7 @@ impl Tracker {
                 wake.push((other.clone(), Duration::ZERO));
             }
         }
-        if let Some(flight) = self.flights.get_mut(target) {
+        if let Some(flight) = self.in_flight.get_mut(target) {
             let newest = flight.newest.get_or_insert_with(|| write.clone());
             if newest.uid != write.uid || is_older(&newest.resource_version, &write.resource_version) {
                 *newest = write;
@@ -294,13 +294,13 @@ impl Tracker {
     }
 
     /// The last event that came while the object was written, once nobody writes it any more.
-    fn land(&mut self, target: &Target) -> Option<Heard> {
-        let flight = self.flights.get_mut(target)?;
+    fn land(&mut self, target: &Target) -> Option<LastEvent> {
+        let flight = self.in_flight.get_mut(target)?;
         flight.writers = flight.writers.saturating_sub(1);
         if flight.writers > 0 {
             return None;
         }
-        self.flights.remove(target)?.last
+        self.in_flight.remove(target)?.last
     }
 
     fn put(&mut self, work: &str, target: &Target, record: Record) {
@@ -405,8 +405,8 @@ impl Tracker {
         live: Option<&ObjectMeta>,
         now: Instant,
     ) -> Vec<(String, Duration)> {
-        if let Some(flight) = self.flights.get_mut(target) {
-            flight.last = Some(live.map_or(Heard::Gone, |live| Heard::There(Box::new(live.clone()))));
+        if let Some(flight) = self.in_flight.get_mut(target) {
+            flight.last = Some(live.map_or(LastEvent::Gone, |live| LastEvent::There(Box::new(live.clone()))));
             return Vec::new();
         }
         self.judge(target, live, now)

@@ -9,7 +9,7 @@ use super::rules::Target;
 
 /// Fate of an object that is not to be there any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum RemovalAction {
     /// It is none of ours (any more).
     Forget,
     /// Others want it: only our owner reference goes.
@@ -24,7 +24,7 @@ pub enum Fate {
 
 /// Who else of the same mailbox holds a manifest for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heir {
+pub enum OtherHolder {
     /// Nobody.
     Nobody,
     /// A work that will own it and does not list it yet: were it disowned now, nobody would remove it if that work went.
@@ -32,19 +32,19 @@ pub enum Heir {
     /// A work that lists it as its own.
     Listed,
     /// A work that wants it without owning it.
-    Keeper,
+    NonOwning,
 }
 
 /// What is left of what was to go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Remains {
+pub struct Leftovers {
     /// On its way out.
     pub going: Vec<AppliedResource>,
     /// What the cluster does not let us remove, and what it says.
     pub refused: Vec<(AppliedResource, String)>,
 }
 
-impl Remains {
+impl Leftovers {
     /// Whether nothing is left.
     pub fn is_empty(&self) -> bool {
         self.going.is_empty() && self.refused.is_empty()
@@ -57,11 +57,16 @@ impl Remains {
 }
 
 /// Decides from the live object (OCM-094). An object that moves from one work to another is handed over and not deleted.
-pub fn fate(live: Option<&ObjectMeta>, recorded_uid: &str, owner_uid: &str, heir: Heir) -> Fate {
-    let Some(live) = live else { return Fate::Forget };
+pub fn removal_action(
+    live: Option<&ObjectMeta>,
+    recorded_uid: &str,
+    owner_uid: &str,
+    other_holder: OtherHolder,
+) -> RemovalAction {
+    let Some(live) = live else { return RemovalAction::Forget };
     let owners = live.owner_references.as_deref().unwrap_or_default();
     if !owners.iter().any(|o| o.uid == owner_uid) {
-        return Fate::Forget;
+        return RemovalAction::Forget;
     }
     let shared = owners.iter().any(|o| {
         o.uid != owner_uid
@@ -69,16 +74,16 @@ pub fn fate(live: Option<&ObjectMeta>, recorded_uid: &str, owner_uid: &str, heir
             && o.api_version.starts_with("work.open-cluster-management.io/")
     });
     if shared {
-        return Fate::Disown;
+        return RemovalAction::Disown;
     }
     let known = recorded_uid.is_empty() || Some(recorded_uid) == live.uid.as_deref();
-    match heir {
-        Heir::Keeper => Fate::Disown,
-        _ if live.deletion_timestamp.is_some() && known => Fate::Wait,
-        Heir::Coming => Fate::Wait,
-        Heir::Listed => Fate::HandOver,
-        Heir::Nobody if !known => Fate::Forget,
-        Heir::Nobody => Fate::Delete,
+    match other_holder {
+        OtherHolder::NonOwning => RemovalAction::Disown,
+        _ if live.deletion_timestamp.is_some() && known => RemovalAction::Wait,
+        OtherHolder::Coming => RemovalAction::Wait,
+        OtherHolder::Listed => RemovalAction::HandOver,
+        OtherHolder::Nobody if !known => RemovalAction::Forget,
+        OtherHolder::Nobody => RemovalAction::Delete,
     }
 }
 
@@ -139,28 +144,28 @@ mod tests {
         let going = || Some(live(&[(AMW, "me")], true));
         let shared = || Some(live(&[(AMW, "me"), (AMW, "you")], false));
         let cases = [
-            ("gone", None, "live", Heir::Nobody, Fate::Forget),
-            ("not ours", Some(live(&[], false)), "live", Heir::Nobody, Fate::Forget),
-            ("ours", ours(), "live", Heir::Nobody, Fate::Delete),
-            ("another work owns it too", shared(), "live", Heir::Nobody, Fate::Disown),
+            ("gone", None, "live", OtherHolder::Nobody, RemovalAction::Forget),
+            ("not ours", Some(live(&[], false)), "live", OtherHolder::Nobody, RemovalAction::Forget),
+            ("ours", ours(), "live", OtherHolder::Nobody, RemovalAction::Delete),
+            ("another work owns it too", shared(), "live", OtherHolder::Nobody, RemovalAction::Disown),
             (
                 "other owners do not protect",
                 Some(live(&[(AMW, "me"), ("Boat", "b")], false)),
                 "live",
-                Heir::Nobody,
-                Fate::Delete,
+                OtherHolder::Nobody,
+                RemovalAction::Delete,
             ),
-            ("another incarnation", ours(), "dead", Heir::Nobody, Fate::Forget),
-            ("leaving", going(), "live", Heir::Nobody, Fate::Wait),
-            ("it moves to another work", ours(), "live", Heir::Listed, Fate::HandOver),
-            ("it moves, a little later", ours(), "live", Heir::Coming, Fate::Wait),
-            ("it moves, too late", going(), "live", Heir::Listed, Fate::Wait),
-            ("it is there already", shared(), "live", Heir::Coming, Fate::Disown),
-            ("another work keeps it", ours(), "live", Heir::Keeper, Fate::Disown),
-            ("UID never recorded", ours(), "", Heir::Nobody, Fate::Delete),
+            ("another incarnation", ours(), "dead", OtherHolder::Nobody, RemovalAction::Forget),
+            ("leaving", going(), "live", OtherHolder::Nobody, RemovalAction::Wait),
+            ("it moves to another work", ours(), "live", OtherHolder::Listed, RemovalAction::HandOver),
+            ("it moves, a little later", ours(), "live", OtherHolder::Coming, RemovalAction::Wait),
+            ("it moves, too late", going(), "live", OtherHolder::Listed, RemovalAction::Wait),
+            ("it is there already", shared(), "live", OtherHolder::Coming, RemovalAction::Disown),
+            ("another work keeps it", ours(), "live", OtherHolder::NonOwning, RemovalAction::Disown),
+            ("UID never recorded", ours(), "", OtherHolder::Nobody, RemovalAction::Delete),
         ];
-        for (why, meta, recorded, heir, expected) in cases {
-            assert_eq!(fate(meta.as_ref(), recorded, "me", heir), expected, "{why}");
+        for (why, meta, recorded, other_holder, expected) in cases {
+            assert_eq!(removal_action(meta.as_ref(), recorded, "me", other_holder), expected, "{why}");
         }
     }
 

@@ -7,7 +7,7 @@ use apis::ocm::ManifestWork;
 use super::rules::{Header, Target};
 
 /// Group and name of an object.
-type Place = (String, String);
+type ObjectName = (String, String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Holder {
@@ -18,12 +18,12 @@ struct Holder {
 
 /// The manifests of all works that are not on their way out.
 #[derive(Default)]
-pub(crate) struct Index {
-    places: HashMap<Place, Vec<Holder>>,
-    by_work: HashMap<String, Vec<Place>>,
+pub(crate) struct ManifestIndex {
+    places: HashMap<ObjectName, Vec<Holder>>,
+    by_work: HashMap<String, Vec<ObjectName>>,
 }
 
-impl Index {
+impl ManifestIndex {
     /// Takes in a work as it is now; one in deletion holds nothing.
     pub(crate) fn put(&mut self, name: &str, work: &ManifestWork) {
         self.remove(name);
@@ -89,7 +89,7 @@ mod tests {
             name: name.into(),
             ..Target::default()
         };
-        let mut index = Index::default();
+        let mut index = ManifestIndex::default();
         index.put("one", &work(&["a", "b"], false));
         index.put("two", &work(&["b"], false));
         assert_eq!(index.others("one", &target("b", "n")), [("two".to_owned(), "ConfigMap".to_owned())]);

@@ -17,7 +17,7 @@ use kubestellar_ocm::{
 };
 use parking_lot::Mutex;
 use runtime::{
-    feed::{Change, Lean, Source, follow},
+    feed::{Change, Source, WithoutManagedFields, follow},
     rest::{Removal, Rest},
 };
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    killing::{Dice, contents, setting, standing},
+    killing::{Rng, contents, setting, standing},
     world::*,
 };
 
@@ -116,30 +116,30 @@ impl Process {
 
 /// What is wanted: works with their objects and the values of these.
 #[derive(Default)]
-struct Wanted {
+struct ExpectedState {
     works: BTreeMap<&'static str, BTreeMap<String, u64>>,
     /// How often each work was created.
     lives: BTreeMap<&'static str, usize>,
 }
 
-impl Wanted {
+impl ExpectedState {
     fn manifests(&self, name: &str) -> Vec<Value> {
         let objects = self.works.get(name).into_iter().flatten();
         objects.map(|(name, value)| map(name, &value.to_string())).collect()
     }
 
     /// Makes one change, here and in the hub.
-    async fn change(&mut self, w: &World, dice: &mut Dice) {
+    async fn change(&mut self, w: &World, rng: &mut Rng) {
         let (hub, works) = (w.hub(), gvr("manifestworks"));
-        let name = NAMES[dice.roll(NAMES.len() as u64) as usize];
-        let value = dice.roll(1000);
+        let name = NAMES[rng.roll(NAMES.len() as u64) as usize];
+        let value = rng.roll(1000);
         if let Some(objects) = self.works.get_mut(name) {
-            if dice.roll(5) == 0 {
+            if rng.roll(5) == 0 {
                 self.works.remove(name);
                 hub.delete(&works, "c1", name, &Removal::default()).await.expect("deleted");
                 return;
             }
-            let other = format!("{name}-{}", dice.roll(4));
+            let other = format!("{name}-{}", rng.roll(4));
             if objects.remove(&other).is_none() {
                 objects.insert(other, value);
             }
@@ -192,18 +192,23 @@ async fn check(w: &World) {
 async fn ocm_057_a_killed_agent_joins_once_and_orphans_nothing() {
     let w = World::start_as(Setting { bare: true, ..Setting::default() }, trusting).await;
     let seed = setting("AGENT_SEED", 20_261_122) as u64;
-    let (mut dice, mut wanted) = (Dice(seed | 1), Wanted::default());
+    let (mut rng, mut wanted) = (Rng(seed | 1), ExpectedState::default());
     let incarnations: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>> = Arc::default();
     let (stop, seen, client) = (CancellationToken::new(), incarnations.clone(), w.admin(1));
     let token = stop.clone();
     let observer = tokio::spawn(async move {
         let source = Source::all(gvr("configmaps")).within("default").metadata();
-        follow(client.client(), &source, &token, |change: Change<Lean<PartialObjectMeta>>| {
-            if let Change::Put(Lean(PartialObjectMeta { metadata, .. })) = change {
-                let (name, uid) = (metadata.name.unwrap_or_default(), metadata.uid.unwrap_or_default());
-                seen.lock().entry(name).or_default().insert(uid);
-            }
-        })
+        follow(
+            client.client(),
+            &source,
+            &token,
+            |change: Change<WithoutManagedFields<PartialObjectMeta>>| {
+                if let Change::Put(WithoutManagedFields(PartialObjectMeta { metadata, .. })) = change {
+                    let (name, uid) = (metadata.name.unwrap_or_default(), metadata.uid.unwrap_or_default());
+                    seen.lock().entry(name).or_default().insert(uid);
+                }
+            },
+        )
         .await;
     });
 
@@ -212,7 +217,7 @@ async fn ocm_057_a_killed_agent_joins_once_and_orphans_nothing() {
     let joins = async {
         while w.secret(1).await.is_none() {
             let process = Process::start(&w);
-            process.busy(1 + dice.roll(12) as usize).await;
+            process.busy(1 + rng.roll(12) as usize).await;
             process.kill().await;
             kills.fetch_add(1, Ordering::SeqCst);
         }
@@ -224,12 +229,12 @@ async fn ocm_057_a_killed_agent_joins_once_and_orphans_nothing() {
     let mut renewed = 0;
     while done < changes {
         let process = Process::start(&w);
-        for _ in 0..=dice.roll(6) {
-            wanted.change(&w, &mut dice).await;
+        for _ in 0..=rng.roll(6) {
+            wanted.change(&w, &mut rng).await;
             done += 1;
         }
         // The moment is anybody's guess: after so many requests, or in the pause after the last.
-        process.busy(1 + dice.roll(80) as usize).await;
+        process.busy(1 + rng.roll(80) as usize).await;
         process.kill().await;
         kills.fetch_add(1, Ordering::SeqCst);
         check(&w).await;

@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kubestellar_ocm::{rbac::Subject, work_agent};
 use parking_lot::Mutex;
 use runtime::{
-    feed::{Change, Lean, Source, follow},
+    feed::{Change, Source, WithoutManagedFields, follow},
     rest::Removal,
 };
 use serde_json::{Value, json};
@@ -29,8 +29,8 @@ async fn ocm_a_17_a_lease_keeps_alive() {
     let token = stop.clone();
     let following = tokio::spawn(async move {
         let source = Source::all(gvr("leases")).within("c1");
-        follow(hub.client(), &source, &token, |change: Change<Lean<Lease>>| {
-            if let Change::Put(Lean(lease)) = change
+        follow(hub.client(), &source, &token, |change: Change<WithoutManagedFields<Lease>>| {
+            if let Change::Put(WithoutManagedFields(lease)) = change
                 && let Some(at) = lease.spec.and_then(|spec| spec.renew_time)
             {
                 seen.lock().push(at.0);

@@ -21,9 +21,9 @@ const OWN: &str = "c1";
 const OTHER: &str = "c10";
 
 /// An add-on whose agent may do everything in the mailbox of its cluster.
-struct Mighty;
+struct AdminAddon;
 
-impl Addon for Mighty {
+impl Addon for AdminAddon {
     fn name(&self) -> &'static str {
         "mighty"
     }
@@ -50,7 +50,7 @@ impl Addon for Mighty {
 
 fn manager(w: &World) -> (CancellationToken, JoinHandle<()>) {
     let mut config = addon::Config::with_status_addon(StatusAddon::default());
-    config.addons.push(Arc::new(Mighty));
+    config.addons.push(Arc::new(AdminAddon));
     let (client, stop) = (w.hub().client().clone(), CancellationToken::new());
     let token = stop.clone();
     (stop, tokio::spawn(async move { addon::run(client, config, token).await.expect("the manager") }))
@@ -162,7 +162,7 @@ async fn reached(who: &str, client: &Client, all: &[Resource], namespace: &str, 
 /// Name of an object of each plural that there is in the namespace.
 type Names = BTreeMap<String, String>;
 
-async fn furnish(w: &World) -> Names {
+async fn set_up(w: &World) -> Names {
     let hub = w.hub();
     let meta = |api: &str, kind: &str| json!({"apiVersion": api, "kind": kind, "metadata": {"name": "secret-of-the-other"}});
     let mut decision = meta("cluster.open-cluster-management.io/v1beta1", "PlacementDecision");
@@ -222,7 +222,7 @@ async fn ocm_044_no_credential_reaches_another_mailbox() {
     ];
     until("the rights of the other's add-ons", || w.exists("roles", OTHER, "mighty")).await;
     until("the other's lease", || w.exists("leases", OTHER, "managed-cluster-lease")).await;
-    let names = furnish(&w).await;
+    let names = set_up(&w).await;
     let all = served(w.hub().client()).await;
     assert!(all.iter().filter(|r| r.namespaced).count() > 60, "{}", all.len());
     for plural in names.keys() {

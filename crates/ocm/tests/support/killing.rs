@@ -10,9 +10,9 @@ pub(crate) fn setting(name: &str, default: usize) -> usize {
 }
 
 /// Numbers that come again with the same seed (xorshift).
-pub(crate) struct Dice(pub(crate) u64);
+pub(crate) struct Rng(pub(crate) u64);
 
-impl Dice {
+impl Rng {
     pub(crate) fn roll(&mut self, below: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

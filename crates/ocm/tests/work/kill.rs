@@ -8,12 +8,12 @@ use std::{
 
 use kube::core::PartialObjectMeta;
 use parking_lot::Mutex;
-use runtime::feed::{Change, Lean, Source, follow};
+use runtime::feed::{Change, Source, WithoutManagedFields, follow};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    killing::{Dice, contents, setting, standing},
+    killing::{Rng, contents, setting, standing},
     world::*,
 };
 
@@ -25,44 +25,44 @@ const MOVING: u64 = 8;
 
 /// What is wanted: works with their objects and the values of these.
 #[derive(Default)]
-struct Wanted {
+struct ExpectedState {
     works: BTreeMap<&'static str, BTreeMap<String, u64>>,
     /// How often each work was created.
     lives: BTreeMap<&'static str, usize>,
 }
 
-impl Wanted {
+impl ExpectedState {
     fn spec(&self, name: &str) -> Value {
         let objects = self.works.get(name).into_iter().flatten();
         holding(&objects.map(|(name, value)| map(name, &value.to_string())).collect::<Vec<_>>())
     }
 
     /// Makes one change, here and in the hub.
-    async fn change(&mut self, w: &World, dice: &mut Dice) {
-        let name = NAMES[dice.roll(NAMES.len() as u64) as usize];
+    async fn change(&mut self, w: &World, rng: &mut Rng) {
+        let name = NAMES[rng.roll(NAMES.len() as u64) as usize];
         if !self.works.contains_key(name) {
             // One of that name may still be on its way out.
             if w.hub.get(WORKS, CLUSTER, name).await.is_none() {
                 // There as long as the work is.
                 self.works.insert(name, BTreeMap::from([(format!("{name}-keep"), 0)]));
                 *self.lives.entry(name).or_default() += 1;
-                self.shuffle(name, dice);
+                self.shuffle(name, rng);
                 w.work(name, self.spec(name)).await;
             }
-        } else if dice.roll(6) == 0 {
+        } else if rng.roll(6) == 0 {
             self.works.remove(name);
             w.hub.delete(WORKS, CLUSTER, name).await;
         } else {
-            self.shuffle(name, dice);
+            self.shuffle(name, rng);
             w.edit(name, self.spec(name)).await;
         }
     }
 
-    fn shuffle(&mut self, name: &'static str, dice: &mut Dice) {
-        let value = dice.roll(1000);
-        let own = format!("{name}-{}", dice.roll(6));
-        let moving = format!("moving-{}", dice.roll(MOVING));
-        let moves = dice.roll(3) == 0;
+    fn shuffle(&mut self, name: &'static str, rng: &mut Rng) {
+        let value = rng.roll(1000);
+        let own = format!("{name}-{}", rng.roll(6));
+        let moving = format!("moving-{}", rng.roll(MOVING));
+        let moves = rng.roll(3) == 0;
         if moves {
             // From whoever has it, who is told with its own next change or at the end.
             for objects in self.works.values_mut() {
@@ -107,14 +107,14 @@ async fn check(w: &World) {
 async fn ocm_093_a_killed_agent_orphans_nothing() {
     let w = World::bare().await;
     let seed = setting("WORK_AGENT_SEED", 20_261_121) as u64;
-    let (mut dice, mut wanted) = (Dice(seed | 1), Wanted::default());
+    let (mut rng, mut wanted) = (Rng(seed | 1), ExpectedState::default());
     let incarnations: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>> = Arc::default();
     let (stop, seen, client) = (CancellationToken::new(), incarnations.clone(), w.cluster.0.client().clone());
     let token = stop.clone();
     let observer = tokio::spawn(async move {
         let source = Source::all(gvr(MAPS)).within("sea").metadata();
-        follow(&client, &source, &token, |change: Change<Lean<PartialObjectMeta>>| {
-            if let Change::Put(Lean(PartialObjectMeta { metadata, .. })) = change {
+        follow(&client, &source, &token, |change: Change<WithoutManagedFields<PartialObjectMeta>>| {
+            if let Change::Put(WithoutManagedFields(PartialObjectMeta { metadata, .. })) = change {
                 let (name, uid) = (metadata.name.unwrap_or_default(), metadata.uid.unwrap_or_default());
                 seen.lock().entry(name).or_default().insert(uid);
             }
@@ -125,13 +125,13 @@ async fn ocm_093_a_killed_agent_orphans_nothing() {
     let (mut done, mut kills) = (0, 0);
     while done < changes {
         let agent = w.agent_unready(&space::Identity::admin(), World::config());
-        let here = (1 + dice.roll(9) as usize).min(changes - done);
+        let here = (1 + rng.roll(9) as usize).min(changes - done);
         for _ in 0..here {
-            wanted.change(&w, &mut dice).await;
+            wanted.change(&w, &mut rng).await;
         }
         done += here;
         // The moment is anybody's guess: after so many requests, or in the pause after the last.
-        let requests = dice.roll(40) as usize;
+        let requests = rng.roll(40) as usize;
         let moment = w.at_cluster.more(requests, |_| true);
         let _ = tokio::time::timeout(Duration::from_millis(100), moment).await;
         agent.kill().await;

@@ -99,23 +99,23 @@ impl AgentFlags {
 
 pub(crate) async fn run(args: &Args) -> Result<Exit, Failure> {
     let connection = args.hub.connection();
-    let seat = args.election.seat(apis::constants::OCM_NAMESPACE, LEASE)?;
+    let lock = args.election.lock(apis::constants::OCM_NAMESPACE, LEASE)?;
     let process =
         Process::start("status add-on", args.endpoints.endpoints(), Probes::Ping, &args.logging).await?;
     let caller = Caller { agent: "status-addon", metrics: &process.metrics };
     let clients = async {
-        let seat = connection.to_lead(&caller, seat).await?;
-        Ok((connection.client(&caller, Some("hub")).await?, seat))
+        let lock = connection.to_lead(&caller, lock).await?;
+        Ok((connection.client(&caller, Some("hub")).await?, lock))
     };
     let clients = clients.await;
-    let (process, (client, seat)) = process.unless_failed(clients).await?;
+    let (process, (client, lock)) = process.unless_failed(clients).await?;
     let config = addon::Config {
         placements: false,
         general: false,
         ready: process.ready.clone(),
         ..addon::Config::with_status_addon(args.agents.addon())
     };
-    process.run(seat, |stop| addon::run(client, config, stop)).await
+    process.run(lock, |stop| addon::run(client, config, stop)).await
 }
 
 #[cfg(test)]

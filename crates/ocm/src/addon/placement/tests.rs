@@ -32,7 +32,7 @@ fn now() -> Timestamp {
 fn run(spec: Value, sets: &[&ManagedClusterSet], clusters: &[ManagedCluster], chosen: &[&str]) -> Selection {
     let clusters: Vec<&ManagedCluster> = clusters.iter().collect();
     let chosen = chosen.iter().map(|c| (*c).to_owned()).collect();
-    select(&placement(spec), &Offer { sets, clusters: &clusters, chosen: &chosen }, now())
+    select(&placement(spec), &Candidates { sets, clusters: &clusters, chosen: &chosen }, now())
 }
 
 fn names(selection: &Selection) -> Vec<&str> {

@@ -24,7 +24,7 @@ pub(super) mod registration;
 mod render;
 
 use registration::Registration;
-use render::{Place, workload};
+use render::{RenderTarget, workload};
 
 /// Plural of AddOnTemplates.
 pub(super) const TEMPLATES: &str = "addontemplates";
@@ -135,7 +135,7 @@ impl Addon for Templated {
     fn manifests(&self, target: &Target<'_>) -> Result<Vec<Value>, String> {
         let read = self.read.as_ref().map_err(Clone::clone)?;
         let registries = registries(target.cluster)?;
-        let place = Place {
+        let place = RenderTarget {
             addon: self.name(),
             cluster: target.cluster_name(),
             registries: &registries,

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Registration,
     registration::{kubeconfig_secret, signed_secret},
-    render::{Place, Variables},
+    render::{RenderTarget, Variables},
 };
 
 /// Key of a proxy's certificates in their ConfigMap.
@@ -20,38 +20,38 @@ pub(super) fn proxy_map(addon: &str) -> String {
 }
 
 /// A part of the proxy's configuration, if it says something.
-pub(super) fn proxy<'a>(place: &Place<'a>, key: &str) -> Option<&'a str> {
+pub(super) fn proxy<'a>(place: &RenderTarget<'a>, key: &str) -> Option<&'a str> {
     let found = place.config?.spec.proxy_config.as_ref()?.get(key)?.as_str()?;
     (!found.is_empty()).then_some(found)
 }
 
 /// Which containers get which resources.
-struct Share {
+struct ContainerResources {
     /// Plural, name of the object and of the container; `*` is any.
     of: [String; 3],
     resources: Value,
 }
 
 /// Made once for a place, put on each pod template.
-pub(super) struct Dress<'a> {
+pub(super) struct PodOverrides<'a> {
     environment: Vec<Value>,
     mounts: Vec<Value>,
     volumes: Vec<Value>,
     selector: Option<&'a Value>,
     tolerations: Option<&'a Value>,
     registries: &'a [ImageMirror],
-    shares: Vec<Share>,
+    shares: Vec<ContainerResources>,
 }
 
-impl<'a> Dress<'a> {
+impl<'a> PodOverrides<'a> {
     pub(super) fn of(
-        place: &'a Place<'_>,
+        place: &'a RenderTarget<'_>,
         registrations: &[Registration],
         variables: &Variables,
     ) -> Result<Self, String> {
         let nodes = place.config.and_then(|config| config.spec.node_placement.as_ref());
         let asked = |key: &str| nodes.and_then(|nodes| nodes.get(key)).filter(|value| !value.is_null());
-        let mut dress = Self {
+        let mut overrides = Self {
             environment: variables.environment(),
             mounts: Vec::new(),
             volumes: Vec::new(),
@@ -61,10 +61,10 @@ impl<'a> Dress<'a> {
             shares: shares(place)?,
         };
         for registration in registrations {
-            dress.add_secret(place.addon, registration);
+            overrides.add_secret(place.addon, registration);
         }
-        dress.add_proxy(place);
-        Ok(dress)
+        overrides.add_proxy(place);
+        Ok(overrides)
     }
 
     fn add_secret(&mut self, addon: &str, registration: &Registration) {
@@ -84,7 +84,7 @@ impl<'a> Dress<'a> {
         self.volumes.push(json!({"name": name, "secret": {"secretName": secret}}));
     }
 
-    fn add_proxy(&mut self, place: &Place<'_>) {
+    fn add_proxy(&mut self, place: &RenderTarget<'_>) {
         let mut any = false;
         for (key, name) in
             [("httpProxy", "HTTP_PROXY"), ("httpsProxy", "HTTPS_PROXY"), ("noProxy", "NO_PROXY")]
@@ -106,7 +106,7 @@ impl<'a> Dress<'a> {
     }
 
     /// Changes the pod template of a Deployment or DaemonSet.
-    pub(super) fn put_on(&self, plural: &str, object: &mut Value) -> Result<(), String> {
+    pub(super) fn apply(&self, plural: &str, object: &mut Value) -> Result<(), String> {
         let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
         let unreadable = |what: &str| format!("{what} of {plural} {name} in the template cannot be read");
         let pod = object.pointer_mut("/spec/template/spec").and_then(Value::as_object_mut);
@@ -163,14 +163,14 @@ fn extend(object: &mut Map<String, Value>, key: &str, more: &[Value]) -> bool {
     }
 }
 
-fn shares(place: &Place<'_>) -> Result<Vec<Share>, String> {
+fn shares(place: &RenderTarget<'_>) -> Result<Vec<ContainerResources>, String> {
     let all = place.config.and_then(|config| config.spec.resource_requirements.as_ref());
     let all = all.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let read = |item: &Value| {
         let id = item.get("containerID").and_then(Value::as_str).unwrap_or_default();
         let parts: Vec<String> = id.split(':').map(str::to_owned).collect();
         let of: [String; 3] = parts.try_into().map_err(|_| format!("invalid ContainerID: {id}"))?;
-        Ok(Share { of, resources: item.get("resources").cloned().unwrap_or_else(|| json!({})) })
+        Ok(ContainerResources { of, resources: item.get("resources").cloned().unwrap_or_else(|| json!({})) })
     };
     all.iter().map(read).collect()
 }

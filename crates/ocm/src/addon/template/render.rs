@@ -15,7 +15,7 @@ use super::{Registration, pods};
 pub(super) const HUB_KUBECONFIG: &str = "/managed/hub-kubeconfig/kubeconfig";
 
 /// Where a template is rendered for.
-pub(super) struct Place<'a> {
+pub(super) struct RenderTarget<'a> {
     /// Name of the add-on.
     pub(super) addon: &'a str,
     /// Name of the cluster.
@@ -28,7 +28,7 @@ pub(super) struct Place<'a> {
     pub(super) config: Option<&'a AddOnDeploymentConfig>,
 }
 
-impl Place<'_> {
+impl RenderTarget<'_> {
     /// The namespace that the configuration asks for, which everything goes into.
     fn asked_namespace(&self) -> Option<&str> {
         let asked = self.config.map(|config| config.spec.agent_install_namespace.as_str());
@@ -52,7 +52,7 @@ pub(super) struct Variables {
 
 impl Variables {
     /// `HUB_KUBECONFIG` may be overridden by the configuration, `CLUSTER_NAME` and `INSTALL_NAMESPACE` may not.
-    pub(super) fn of(place: &Place<'_>, registered: bool) -> Self {
+    pub(super) fn of(place: &RenderTarget<'_>, registered: bool) -> Self {
         let mut all = BTreeMap::new();
         let mut environment = Vec::new();
         if registered {
@@ -106,10 +106,10 @@ impl Variables {
 pub(super) fn render(
     manifests: &[Value],
     registrations: &[Registration],
-    place: &Place<'_>,
+    place: &RenderTarget<'_>,
 ) -> Result<Vec<Value>, String> {
     let variables = Variables::of(place, !registrations.is_empty());
-    let dress = pods::Dress::of(place, registrations, &variables)?;
+    let overrides = pods::PodOverrides::of(place, registrations, &variables)?;
     let mut objects = Vec::with_capacity(manifests.len());
     for (at, manifest) in manifests.iter().enumerate() {
         let mut object = variables.fill(manifest);
@@ -117,7 +117,7 @@ pub(super) fn render(
             return Err(format!("manifest {at} of the template is not an object"));
         }
         if let Some((plural, _)) = workload(&object) {
-            dress.put_on(plural, &mut object)?;
+            overrides.apply(plural, &mut object)?;
         }
         objects.push(object);
     }
@@ -179,7 +179,7 @@ fn settle_in(object: &mut Value, namespace: &str) {
 }
 
 /// The ConfigMap with the certificates of a proxy, if there is one that has its own.
-fn proxy_certificates(place: &Place<'_>) -> Result<Option<Value>, String> {
+fn proxy_certificates(place: &RenderTarget<'_>) -> Result<Option<Value>, String> {
     let Some(bundle) = pods::proxy(place, "caBundle") else { return Ok(None) };
     let bytes = base64::engine::general_purpose::STANDARD.decode(bundle);
     let text = bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok());
@@ -198,8 +198,8 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"name": "x"}, "spec": spec})).unwrap()
     }
 
-    fn place(config: Option<&AddOnDeploymentConfig>) -> Place<'_> {
-        Place { addon: "hello", cluster: "c1", registries: &[], namespace: "agents", config }
+    fn place(config: Option<&AddOnDeploymentConfig>) -> RenderTarget<'_> {
+        RenderTarget { addon: "hello", cluster: "c1", registries: &[], namespace: "agents", config }
     }
 
     fn deployment(namespace: &str) -> Value {
@@ -343,7 +343,7 @@ mod tests {
         let of_cluster = [mirror("", "mirror.example")];
         let own = config(json!({"registries": [{"source": "quay.io/ocm", "mirror": "own.example"}]}));
         let image = |config: Option<&AddOnDeploymentConfig>| {
-            let place = Place { registries: &of_cluster, ..place(config) };
+            let place = RenderTarget { registries: &of_cluster, ..place(config) };
             let all = render(&[deployment("a")], &[], &place).unwrap();
             all[0].pointer("/spec/template/spec/containers/0/image").cloned().unwrap()
         };

@@ -12,12 +12,12 @@ const RATE: f64 = 10.0;
 
 /// Of one thing.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct RateLimit {
     left: f64,
     at: Instant,
 }
 
-impl Pace {
+impl RateLimit {
     /// Of something that has been at rest.
     pub fn new(now: Instant) -> Self {
         Self { left: BURST, at: now }
@@ -56,13 +56,13 @@ impl Pace {
 
 /// Of many things; of those at rest, nothing is kept for long.
 #[derive(Debug)]
-pub struct Paces<K> {
-    of: HashMap<K, Pace>,
+pub struct RateLimits<K> {
+    of: HashMap<K, RateLimit>,
     /// How many make it worth while to look for those at rest.
     sweep_at: usize,
 }
 
-impl<K> Default for Paces<K> {
+impl<K> Default for RateLimits<K> {
     fn default() -> Self {
         Self { of: HashMap::new(), sweep_at: SLACK }
     }
@@ -71,14 +71,14 @@ impl<K> Default for Paces<K> {
 /// Things of which something is kept in any case.
 const SLACK: usize = 64;
 
-impl<K: Clone + Eq + Hash> Paces<K> {
+impl<K: Clone + Eq + Hash> RateLimits<K> {
     /// Takes a turn of a thing; if there is none, says how long it is until there is. O(1) over time.
     pub fn pause(&mut self, key: &K, now: Instant) -> Option<Duration> {
         if self.of.len() >= self.sweep_at {
-            self.of.retain(|_, pace| !pace.is_rested(now));
+            self.of.retain(|_, rate_limit| !rate_limit.is_rested(now));
             self.sweep_at = 2 * self.of.len() + SLACK;
         }
-        self.of.entry(key.clone()).or_insert_with(|| Pace::new(now)).pause(now)
+        self.of.entry(key.clone()).or_insert_with(|| RateLimit::new(now)).pause(now)
     }
 }
 
@@ -88,31 +88,31 @@ mod tests {
 
     #[test]
     fn what_is_at_rest_is_forgotten() {
-        let (mut paces, start) = (Paces::default(), Instant::now());
+        let (mut rate_limits, start) = (RateLimits::default(), Instant::now());
         for _ in 0..100 {
-            assert_eq!(paces.pause(&0, start), None);
+            assert_eq!(rate_limits.pause(&0, start), None);
         }
         for key in 1..10_000_u64 {
             let now = start + Duration::from_millis(key);
-            assert_eq!(paces.pause(&key, now), None);
-            assert!(paces.of.len() <= 4 * SLACK + 200, "{}", paces.of.len());
+            assert_eq!(rate_limits.pause(&key, now), None);
+            assert!(rate_limits.of.len() <= 4 * SLACK + 200, "{}", rate_limits.of.len());
         }
-        assert!(paces.of.contains_key(&0), "it has been at rest for less than ten seconds");
+        assert!(rate_limits.of.contains_key(&0), "it has been at rest for less than ten seconds");
     }
 
     #[test]
     fn a_hundred_at_once_and_ten_a_second_from_then_on() {
         let start = Instant::now();
-        let (mut pace, mut now) = (Pace::new(start), start);
+        let (mut rate_limit, mut now) = (RateLimit::new(start), start);
         for _ in 0..100 {
-            assert_eq!(pace.pause(now), None);
+            assert_eq!(rate_limit.pause(now), None);
         }
         for _ in 0..50 {
-            now += pace.pause(now).unwrap();
-            assert_eq!(pace.pause(now), None, "the turn is there when it was said to be");
+            now += rate_limit.pause(now).unwrap();
+            assert_eq!(rate_limit.pause(now), None, "the turn is there when it was said to be");
         }
         let took = (now - start).as_secs_f64();
         assert!((4.9..5.3).contains(&took), "{took}");
-        assert!(!pace.is_rested(now) && pace.is_rested(now + Duration::from_secs(11)));
+        assert!(!rate_limit.is_rested(now) && rate_limit.is_rested(now + Duration::from_secs(11)));
     }
 }

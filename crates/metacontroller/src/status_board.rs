@@ -45,7 +45,7 @@ const APART: Duration = Duration::from_secs(1);
 const TRIES: u32 = 5;
 
 /// Status of all parents.
-pub struct Board {
+pub struct StatusBoard {
     rest: Rest,
     events: Events,
     queue: Queue<Key>,
@@ -68,19 +68,19 @@ struct Resource {
 
 #[derive(Default)]
 struct Written {
-    pace: Pace,
+    last_done: LastDone,
     /// What was written and not kept.
     pruned: Option<Value>,
 }
 
 /// When something was done about a parent.
 #[derive(Clone, Copy, Debug, Default)]
-struct Pace {
+struct LastDone {
     looked: Option<Instant>,
     wrote: Option<Instant>,
 }
 
-impl Pace {
+impl LastDone {
     /// How long to wait until the next look; none if it may be now.
     fn pause(&self, now: Instant) -> Option<Duration> {
         let left = |at: Option<Instant>, apart: Duration| (at? + apart).checked_duration_since(now);
@@ -91,12 +91,12 @@ impl Pace {
 /// A MapController that has something to say, until this is dropped. What it said stays until somebody else says
 /// something (MC-093).
 #[must_use]
-pub struct Seat {
-    board: Arc<Board>,
+pub struct Contributor {
+    board: Arc<StatusBoard>,
     mapping: Arc<Mapping>,
 }
 
-impl Drop for Seat {
+impl Drop for Contributor {
     fn drop(&mut self) {
         let resource: Text = self.mapping.parent.group_resource().into();
         let mut state = self.board.state.lock();
@@ -111,7 +111,7 @@ impl Drop for Seat {
     }
 }
 
-impl Board {
+impl StatusBoard {
     /// An empty board.
     pub fn new(rest: Rest, events: Events) -> Self {
         let queue = Queue::new(Duration::from_secs(1), Duration::from_secs(60));
@@ -119,11 +119,11 @@ impl Board {
     }
 
     /// A MapController has something to say about its parents from now on.
-    pub fn join(self: &Arc<Self>, mapping: &Arc<Mapping>) -> Seat {
+    pub fn join(self: &Arc<Self>, mapping: &Arc<Mapping>) -> Contributor {
         let resource = mapping.parent.group_resource().into();
         let mut state = self.state.lock();
         state.entry(resource).or_default().contributors.insert(mapping.name.clone(), mapping.clone());
-        Seat { board: self.clone(), mapping: mapping.clone() }
+        Contributor { board: self.clone(), mapping: mapping.clone() }
     }
 
     /// Something changed that the status of a parent tells of.
@@ -154,7 +154,7 @@ impl Board {
         let contributors: Vec<Arc<Mapping>> = {
             let state = self.state.lock();
             let Some(of) = state.get(resource) else { return Ok(Next::OnChange) };
-            if let Some(pause) = of.written.get(uid).and_then(|written| written.pace.pause(now)) {
+            if let Some(pause) = of.written.get(uid).and_then(|written| written.last_done.pause(now)) {
                 return Ok(Next::After(pause));
             }
             of.contributors.values().cloned().collect()
@@ -166,7 +166,7 @@ impl Board {
         let Some(cached) = cache.by_key(parent).filter(|object| object.uid() == &**uid) else {
             return Ok(Next::OnChange);
         };
-        self.note(key, |written| written.pace.looked = Some(now));
+        self.note(key, |written| written.last_done.looked = Some(now));
         if up_to_date(&all, &cached.value) || self.is_pruned(key, &all, &cached.value) {
             return Ok(Next::OnChange);
         }
@@ -197,7 +197,7 @@ impl Board {
             let status = all.status(status_of(&live), object::generation(&live));
             live["status"] = status.clone();
             let body = live.to_string().into_bytes();
-            self.note(of, |written| written.pace.wrote = Some(Instant::now()));
+            self.note(of, |written| written.last_done.wrote = Some(Instant::now()));
             match self.rest.replace_status::<Value>(gvr, namespace, &key.name, body).await {
                 Ok(kept) => {
                     self.check_kept(of, &kept, &status, owned(all, &live));
@@ -249,24 +249,24 @@ mod tests {
     fn mc_087_looks_and_writes_are_apart() {
         let start = Instant::now();
         let ms = Duration::from_millis;
-        let (mut pace, mut looks, mut writes) = (Pace::default(), 0, 0);
+        let (mut last_done, mut looks, mut writes) = (LastDone::default(), 0, 0);
         for tick in 0..100 {
             let now = start + ms(100 * tick);
-            match pace.pause(now) {
+            match last_done.pause(now) {
                 Some(pause) => assert!(pause <= APART),
                 None => {
-                    pace.looked = Some(now);
+                    last_done.looked = Some(now);
                     looks += 1;
                     // Every other time there is something to be written.
                     if looks % 2 == 0 {
-                        pace.wrote = Some(now);
+                        last_done.wrote = Some(now);
                         writes += 1;
                     }
                 }
             }
         }
         assert!((14..=16).contains(&looks) && writes == looks / 2, "{looks} {writes}");
-        let idle = Pace { looked: Some(start), wrote: None };
+        let idle = LastDone { looked: Some(start), wrote: None };
         assert_eq!((idle.pause(start), idle.pause(start + LOOKS_APART)), (Some(LOOKS_APART), None));
     }
 }

@@ -8,23 +8,28 @@ use crate::{apply, map::group, object, resource::Served, writes::Writer};
 /// Makes those that are not there. They belong to the parent where the API lets it own them: in its namespace, or
 /// anywhere if it has none. Elsewhere an owner entry would make the garbage collector delete them at once, as it does
 /// what the original makes there. One request each; discovery for a kind that is new.
-pub async fn make(writer: &Writer, mapper: &Mapper, parent: &Value, strays: &[Value]) -> Result<(), String> {
+pub async fn make(
+    writer: &Writer,
+    mapper: &Mapper,
+    parent: &Value,
+    children: &[Value],
+) -> Result<(), String> {
     let mut errors = Vec::new();
-    for stray in strays {
-        if let Err(why) = make_one(writer, mapper, parent, stray).await {
-            let what = object::display(object::namespace(stray), object::name(stray));
-            errors.push(format!("creating undeclared {} {what}: {why}", object::kind(stray)));
+    for child in children {
+        if let Err(why) = make_one(writer, mapper, parent, child).await {
+            let what = object::display(object::namespace(child), object::name(child));
+            errors.push(format!("creating undeclared {} {what}: {why}", object::kind(child)));
         }
     }
     if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
 }
 
-async fn make_one(writer: &Writer, mapper: &Mapper, parent: &Value, stray: &Value) -> Result<(), String> {
-    let (version, kind) = (object::api_version(stray), object::kind(stray));
+async fn make_one(writer: &Writer, mapper: &Mapper, parent: &Value, child: &Value) -> Result<(), String> {
+    let (version, kind) = (object::api_version(child), object::kind(child));
     let found = mapper.by_kind(version, kind).await.map_err(|error| runtime::failure::message_of(&error))?;
     let found = found.ok_or_else(|| format!("{version} has no kind {kind}"))?;
     let served = Served { gvr: found.gvr, kind: found.kind, namespaced: found.namespaced, has_status: false };
-    let (body, owned) = placed(stray, parent, served.namespaced)?;
+    let (body, owned) = placed(child, parent, served.namespaced)?;
     let body = match (owned, writer.strategy().is_server_side()) {
         (true, false) => apply::create(&body, parent),
         (true, true) => group::owned(body, parent),
@@ -35,9 +40,9 @@ async fn make_one(writer: &Writer, mapper: &Mapper, parent: &Value, stray: &Valu
 }
 
 /// The body with its namespace, and whether `parent` can own it.
-fn placed(stray: &Value, parent: &Value, namespaced: bool) -> Result<(Value, bool), String> {
-    let mut body = stray.clone();
-    let (asked, own) = (object::namespace(stray).to_owned(), object::namespace(parent));
+fn placed(child: &Value, parent: &Value, namespaced: bool) -> Result<(Value, bool), String> {
+    let mut body = child.clone();
+    let (asked, own) = (object::namespace(child).to_owned(), object::namespace(parent));
     let namespace = match (namespaced, asked.is_empty()) {
         (false, _) => String::new(),
         (true, false) => asked,
@@ -65,8 +70,8 @@ mod tests {
     fn mc_149_places_of_undeclared_children() {
         let place = |parent: &str, asked: &str, namespaced: bool| {
             let parent = json!({"metadata": {"namespace": parent}});
-            let stray = json!({"metadata": {"name": "s", "namespace": asked}});
-            placed(&stray, &parent, namespaced)
+            let child = json!({"metadata": {"name": "s", "namespace": asked}});
+            placed(&child, &parent, namespaced)
                 .map(|(body, owned)| (object::namespace(&body).to_owned(), owned))
         };
         let at = |namespace: &str, owned: bool| Ok((namespace.to_owned(), owned));

@@ -1,5 +1,6 @@
-//! Reads objects without their `metadata.managedFields`. Who manages which fields is told of each element of a list, and
-//! becomes a tree of small texts when it is read: of a Binding of a thousand objects, many times the Binding itself.
+//! Decodes objects without their `metadata.managedFields`. The field managers are repeated in each element of
+//! a list and decode to a tree of small strings: for a Binding of a thousand objects, many times the size of
+//! the Binding itself.
 
 use std::{borrow::Cow, fmt};
 
@@ -8,26 +9,26 @@ use serde::{
     de::{DeserializeSeed, Error, IgnoredAny, IntoDeserializer, MapAccess, Visitor},
 };
 
-/// Reads an object; its `managedFields` are passed over in the text.
+/// Decodes an object and skips its `managedFields`.
 pub(crate) fn read<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
-    T::deserialize(Without { inner: from, path: &["metadata", "managedFields"] })
+    T::deserialize(SkipField { inner: from, path: &["metadata", "managedFields"] })
 }
 
-/// Something that reads an object (its deserializer, visitor or seed), but not the field that the path leads to.
-struct Without<T> {
+/// Wraps a deserializer, visitor or seed and skips the field that `path` leads to.
+struct SkipField<T> {
     inner: T,
     path: &'static [&'static str],
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Without<D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for SkipField<D> {
     type Error = D::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_map(Without { inner: visitor, path: self.path })
+        self.inner.deserialize_map(SkipField { inner: visitor, path: self.path })
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_option(Without { inner: visitor, path: self.path })
+        self.inner.deserialize_option(SkipField { inner: visitor, path: self.path })
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
@@ -35,7 +36,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Without<D> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_newtype_struct(name, Without { inner: visitor, path: self.path })
+        self.inner.deserialize_newtype_struct(name, SkipField { inner: visitor, path: self.path })
     }
 
     serde::forward_to_deserialize_any! {
@@ -44,7 +45,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Without<D> {
     }
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Without<V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for SkipField<V> {
     type Value = V::Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,19 +65,19 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Without<V> {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<V::Value, D::Error> {
-        self.inner.visit_some(Without { inner: from, path: self.path })
+        self.inner.visit_some(SkipField { inner: from, path: self.path })
     }
 
     fn visit_newtype_struct<D: Deserializer<'de>>(self, from: D) -> Result<V::Value, D::Error> {
-        self.inner.visit_newtype_struct(Without { inner: from, path: self.path })
+        self.inner.visit_newtype_struct(SkipField { inner: from, path: self.path })
     }
 }
 
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Without<S> {
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for SkipField<S> {
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<S::Value, D::Error> {
-        self.inner.deserialize(Without { inner: from, path: self.path })
+        self.inner.deserialize(SkipField { inner: from, path: self.path })
     }
 }
 
@@ -84,7 +85,7 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Without<S> {
 struct Fields<A> {
     map: A,
     path: &'static [&'static str],
-    /// The path leads through the field whose value comes next.
+    /// True if the path leads through the field whose value comes next.
     on_path: bool,
 }
 
@@ -107,7 +108,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<A> {
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
         match self.path {
-            [_, path @ ..] if self.on_path => self.map.next_value_seed(Without { inner: seed, path }),
+            [_, path @ ..] if self.on_path => self.map.next_value_seed(SkipField { inner: seed, path }),
             _ => self.map.next_value_seed(seed),
         }
     }
@@ -121,9 +122,10 @@ mod tests {
     use kube::{Resource, api::DynamicObject};
     use serde_json::{Value, json};
 
-    use crate::feed::Lean;
+    use crate::feed::WithoutManagedFields;
 
-    /// Nothing else is lost, not even of the same name elsewhere, and what is left out may be anything.
+    /// Nothing else is lost, not even a field of the same name elsewhere, and the skipped value may be
+    /// anything.
     #[test]
     fn only_managed_fields_are_passed_over() {
         let deep = json!({"metadata": {"managedFields": [1]}, "managedFields": {}});
@@ -133,7 +135,8 @@ mod tests {
         }, "more": deep, "data": {"metadata": "x"}});
         let read: BTreeMap<String, Value> = super::read(&object).unwrap();
         let dynamic: DynamicObject = super::read(&object).unwrap();
-        let typed: ConfigMap = serde_json::from_str::<Lean<_>>(&object.to_string()).unwrap().0;
+        let typed: ConfigMap =
+            serde_json::from_str::<WithoutManagedFields<_>>(&object.to_string()).unwrap().0;
         object["metadata"].as_object_mut().unwrap().remove("managedFields");
         assert_eq!(json!(read), object);
         assert_eq!(json!(dynamic), object);
@@ -146,14 +149,15 @@ mod tests {
     #[derive(serde::Deserialize)]
     struct Wrapped(ConfigMap);
 
-    /// What can't be read without it can't be read with it, and the fault is the same.
+    /// Input that cannot be decoded without this wrapper cannot be decoded with it, and the error is the
+    /// same.
     #[test]
     fn faults_are_told_as_ever() {
         for text in ["null", r#"{"metadata": 1}"#, r#"{"metadata": {"name": 1}}"#, r#"{"metadata": {"#] {
             let plain = serde_json::from_str::<ConfigMap>(text).unwrap_err().to_string();
-            let ours = serde_json::from_str::<Lean<ConfigMap>>(text).unwrap_err().to_string();
+            let ours = serde_json::from_str::<WithoutManagedFields<ConfigMap>>(text).unwrap_err().to_string();
             assert_eq!(ours, plain);
         }
-        assert!(serde_json::from_str::<Lean<ConfigMap>>(r#"{"metadata": null}"#).is_ok());
+        assert!(serde_json::from_str::<WithoutManagedFields<ConfigMap>>(r#"{"metadata": null}"#).is_ok());
     }
 }

@@ -1,5 +1,6 @@
-//! Objects that no envelope can hold in their present form (KS-141). Where an older form of them was delivered, that stays: leaving
-//! it out of the envelope would remove a live object because its latest change can't be delivered.
+//! Objects that no envelope can hold in their present form (KS-141). If an older form was delivered, that
+//! form stays: leaving the object out of the envelope would delete a live object because its latest change
+//! cannot be delivered.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -13,14 +14,14 @@ use serde_json::Value;
 use super::super::Controller;
 use crate::{
     content::{Content, Identity, Original, Wrapee},
-    wrapped::{Mailbox, Origin, Seen},
+    wrapped::{KnownEnvelope, Mailbox, Origin},
 };
 
-/// The older forms that are kept, by destination.
+/// The older forms that stay delivered, by destination.
 #[derive(Default)]
-pub(in crate::controller) struct Kept(HashMap<String, HashMap<Arc<Identity>, Arc<Content>>>);
+pub(in crate::controller) struct OlderForms(HashMap<String, HashMap<Arc<Identity>, Arc<Content>>>);
 
-impl Kept {
+impl OlderForms {
     fn get(&self, destination: &str, identity: &Identity) -> Option<&Arc<Content>> {
         self.0.get(destination)?.get(identity)
     }
@@ -35,12 +36,12 @@ impl Controller {
         DEPTH_MAX - self.config.transport.nesting()
     }
 
-    /// Whether an envelope can hold it.
+    /// Returns whether an envelope can hold the object.
     pub(super) fn is_wrappable(&self, content: &Content) -> bool {
         self.size(content) <= self.config.limits.max_size && content.depth <= self.max_depth()
     }
 
-    /// Why no envelope can hold it.
+    /// Returns why no envelope can hold the object.
     pub(super) fn why_not(&self, content: &Content) -> String {
         let (Content { identity, depth, .. }, max_size) = (content, self.config.limits.max_size);
         let size = self.size(content);
@@ -51,26 +52,28 @@ impl Controller {
         }
     }
 
-    /// Whether one of `destinations` has an older form of an object that can't be wrapped as it is now. Cost: a look at each
-    /// object's size; for those that are too large one at each envelope.
+    /// Returns whether one of `destinations` holds an older form of an object that cannot be wrapped now.
+    /// Cost: a look at the size of each object, and for each object that is too large a look at each
+    /// envelope.
     pub(super) fn has_older(
         &self,
         origin: &Origin,
         wrapees: &[Wrapee],
         destinations: &BTreeSet<&str>,
         there: &BTreeMap<String, Mailbox>,
-        kept: &Kept,
+        older_forms: &OlderForms,
     ) -> bool {
         let mut large =
             wrapees.iter().map(|wrapee| &*wrapee.content).filter(|content| !self.is_wrappable(content));
         let has = |destination: &str, identity: &Arc<Identity>| {
-            kept.get(destination, identity).is_some()
+            older_forms.get(destination, identity).is_some()
                 || self.holder(origin, destination, there.get(destination), identity).is_some()
         };
         large.any(|content| destinations.iter().any(|destination| has(destination, &content.identity)))
     }
 
-    /// Name of the envelope that holds an object in a mailbox: one of the Binding's own or, when two deliver the same, of another.
+    /// Returns the name of the envelope that holds an object in a mailbox: one of the Binding's own, or one
+    /// of another Binding that delivers the same object.
     fn holder(
         &self,
         origin: &Origin,
@@ -78,24 +81,25 @@ impl Controller {
         mailbox: Option<&Mailbox>,
         identity: &Arc<Identity>,
     ) -> Option<String> {
-        let holds = |seen: &Seen| !seen.deleting && seen.items.contains(identity);
+        let holds = |seen: &KnownEnvelope| !seen.deleting && seen.items.contains(identity);
         let own = mailbox.and_then(|mailbox| mailbox.iter().find(|(_, seen)| holds(seen)));
         let own = own.map(|(name, _)| name.clone());
-        own.or_else(|| self.index.lock().neighbour(origin, destination, identity))
+        own.or_else(|| self.index.lock().envelope_of_other_binding(origin, destination, identity))
     }
 }
 
-/// Makes what a Binding lists fit into the envelopes of single destinations.
-pub(super) struct Fitting<'a> {
+/// Makes the objects of a Binding fit into the envelopes of single destinations.
+pub(super) struct EnvelopeFitter<'a> {
     controller: &'a Controller,
     origin: &'a Origin,
-    /// What was kept before.
-    before: &'a Kept,
-    /// What is kept now.
-    pub(super) kept: Kept,
-    /// A line for each object that does not fit (KS-097), and for each destination if it has a form of its own there.
+    /// The older forms after the previous run.
+    before: &'a OlderForms,
+    /// The older forms after this run.
+    pub(super) older_forms: OlderForms,
+    /// A line for each object that does not fit (KS-097); a separate line for each destination that has its
+    /// own form of the object.
     pub(super) errors: Vec<String>,
-    troubled: HashSet<(Arc<Identity>, Option<String>)>,
+    reported_problems: HashSet<(Arc<Identity>, Option<String>)>,
 }
 
 /// The objects of an envelope, and their generations as far as they are known (OCM-139).
@@ -105,14 +109,14 @@ struct Envelope {
     generations: BTreeMap<String, i64>,
 }
 
-impl<'a> Fitting<'a> {
-    pub(super) fn new(controller: &'a Controller, origin: &'a Origin, before: &'a Kept) -> Self {
-        let (errors, troubled) = (Vec::new(), HashSet::new());
-        Self { controller, origin, before, kept: Kept::default(), errors, troubled }
+impl<'a> EnvelopeFitter<'a> {
+    pub(super) fn new(controller: &'a Controller, origin: &'a Origin, before: &'a OlderForms) -> Self {
+        let (errors, reported_problems) = (Vec::new(), HashSet::new());
+        Self { controller, origin, before, older_forms: OlderForms::default(), errors, reported_problems }
     }
 
-    /// Gives `wrapees` without those that can't be wrapped, or with the form of them that the destination has: where that is not
-    /// known, it costs a read of the envelope that holds it.
+    /// Returns `wrapees` without the objects that cannot be wrapped, or with the older form that the
+    /// destination has. If that form is not cached, reads the envelope that holds it.
     pub(super) async fn fit(
         &mut self,
         destination: &str,
@@ -125,26 +129,26 @@ impl<'a> Fitting<'a> {
                 fitting.push(Wrapee { content, create_only });
                 continue;
             }
-            self.tell(destination, &content);
-            if let Some(older) = self.older(destination, &content, mailbox, &mut read).await? {
-                let kept = self.kept.0.entry(destination.to_owned()).or_default();
-                kept.insert(content.identity.clone(), older.clone());
-                fitting.push(Wrapee { content: older, create_only });
+            self.report_problem(destination, &content);
+            if let Some(older_form) = self.older_form(destination, &content, mailbox, &mut read).await? {
+                let older_forms = self.older_forms.0.entry(destination.to_owned()).or_default();
+                older_forms.insert(content.identity.clone(), older_form.clone());
+                fitting.push(Wrapee { content: older_form, create_only });
             }
         }
         Ok(fitting)
     }
 
-    fn tell(&mut self, destination: &str, content: &Content) {
+    fn report_problem(&mut self, destination: &str, content: &Content) {
         let place = content.customised.then(|| destination.to_owned());
         let line = self.controller.why_not(content);
         let line = place.as_ref().map_or(line.clone(), |place| format!("{line} in {place}"));
-        if self.troubled.insert((content.identity.clone(), place)) {
+        if self.reported_problems.insert((content.identity.clone(), place)) {
             self.errors.push(line);
         }
     }
 
-    async fn older(
+    async fn older_form(
         &self,
         destination: &str,
         now: &Content,
@@ -170,7 +174,7 @@ impl<'a> Fitting<'a> {
 }
 
 impl Envelope {
-    /// The content of a delivered object that is an older form of `now`.
+    /// Returns the delivered object as content, if it is an older form of `now`.
     fn as_it_was(&self, now: &Content) -> Option<Content> {
         let Original { resource, uid, .. } = &now.original;
         let Identity { group, kind, namespace, name } = &*now.identity;

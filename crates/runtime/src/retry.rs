@@ -1,22 +1,22 @@
-//! Small things that have to be done sooner or later, and for which nothing waits.
+//! Retries small jobs until they succeed, while no other work waits for them.
 
 use std::{fmt::Display, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::told::Told;
+use crate::log_once::LogOnce;
 
-/// Between two tries.
+/// Pause between two tries.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Tries every ten seconds until it is done, and gives what came of it; or until `stop`. Why it could not be done is logged
-/// when that is news, with `what` it was.
-pub async fn persist<T, E: Display, F: Future<Output = Result<T, E>>>(
+/// Tries every ten seconds until `attempt` succeeds, and returns its result. Returns `None` once `stop` is
+/// cancelled. Logs a failure together with `what` when it differs from the last one.
+pub async fn retry_until_done<T, E: Display, F: Future<Output = Result<T, E>>>(
     what: &str,
     stop: &CancellationToken,
     mut attempt: impl FnMut() -> F,
 ) -> Option<T> {
-    let mut told = Told::default();
+    let mut logged = LogOnce::default();
     loop {
         let tried = tokio::select! {
             tried = attempt() => tried,
@@ -24,7 +24,7 @@ pub async fn persist<T, E: Display, F: Future<Output = Result<T, E>>>(
         };
         match tried {
             Ok(done) => return Some(done),
-            Err(error) if told.is_news(&error.to_string()) => {
+            Err(error) if logged.should_log(&error.to_string()) => {
                 tracing::warn!(what, %error, "will be tried again until it is done");
             }
             Err(error) => tracing::debug!(what, %error, "will be tried again"),
@@ -45,13 +45,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn it_is_tried_until_it_is_done_or_nobody_wants_it() {
         let (stop, start, mut tries) = (CancellationToken::new(), Instant::now(), 0);
-        let done = persist("a thing", &stop, || {
+        let done = retry_until_done("a thing", &stop, || {
             tries += 1;
             std::future::ready(if tries < 4 { Err("not yet") } else { Ok(tries) })
         });
         assert_eq!(done.await, Some(4));
         assert_eq!(start.elapsed(), 3 * PAUSE);
-        let never = persist("a thing", &stop, || std::future::ready(Err::<(), _>("never")));
+        let never = retry_until_done("a thing", &stop, || std::future::ready(Err::<(), _>("never")));
         let end = async {
             tokio::time::sleep(5 * PAUSE).await;
             stop.cancel();

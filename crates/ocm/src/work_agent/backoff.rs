@@ -14,44 +14,44 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 
 /// When a manifest that failed is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Again {
+pub(crate) enum RetryAt {
     /// Soon, and later and later.
-    BackOff,
+    Backoff,
     /// After this pause.
     After(Duration),
 }
 
-struct Setback<T> {
+struct FailedManifest<T> {
     tries: u32,
     due: Instant,
     outcome: T,
 }
 
 /// Failed manifests of all works, by work and ordinal, each with what is reported of it.
-pub(crate) struct Setbacks<T>(HashMap<String, BTreeMap<usize, Setback<T>>>);
+pub(crate) struct ManifestBackoff<T>(HashMap<String, BTreeMap<usize, FailedManifest<T>>>);
 
-impl<T> Default for Setbacks<T> {
+impl<T> Default for ManifestBackoff<T> {
     fn default() -> Self {
         Self(HashMap::new())
     }
 }
 
-impl<T: Clone> Setbacks<T> {
+impl<T: Clone> ManifestBackoff<T> {
     /// It failed.
-    pub(crate) fn failed(&mut self, work: &str, ordinal: usize, again: Again, outcome: T, now: Instant) {
+    pub(crate) fn failed(&mut self, work: &str, ordinal: usize, again: RetryAt, outcome: T, now: Instant) {
         let all = self.0.entry(work.to_owned()).or_default();
         let tries = all.get(&ordinal).map_or(0, |s| s.tries);
         let pause = match again {
-            Again::BackOff => jittered(exponential(PAUSES.0, PAUSES.1, tries)),
-            Again::After(pause) => pause,
+            RetryAt::Backoff => jittered(exponential(PAUSES.0, PAUSES.1, tries)),
+            RetryAt::After(pause) => pause,
         };
-        all.insert(ordinal, Setback { tries: tries + 1, due: now + pause, outcome });
+        all.insert(ordinal, FailedManifest { tries: tries + 1, due: now + pause, outcome });
     }
 
     /// Something else is to be reported of it meanwhile.
     pub(crate) fn revise(&mut self, work: &str, ordinal: usize, outcome: T) {
-        if let Some(setback) = self.0.get_mut(work).and_then(|all| all.get_mut(&ordinal)) {
-            setback.outcome = outcome;
+        if let Some(failed_manifest) = self.0.get_mut(work).and_then(|all| all.get_mut(&ordinal)) {
+            failed_manifest.outcome = outcome;
         }
     }
 
@@ -66,9 +66,9 @@ impl<T: Clone> Setbacks<T> {
     }
 
     /// What is to be reported of a manifest that failed and is not to be tried yet.
-    pub(crate) fn standing(&self, work: &str, ordinal: usize, now: Instant) -> Option<T> {
-        let setback = self.0.get(work)?.get(&ordinal)?;
-        (setback.due > now).then(|| setback.outcome.clone())
+    pub(crate) fn pending_outcome(&self, work: &str, ordinal: usize, now: Instant) -> Option<T> {
+        let failed_manifest = self.0.get(work)?.get(&ordinal)?;
+        (failed_manifest.due > now).then(|| failed_manifest.outcome.clone())
     }
 
     /// When the next manifest of the work is to be tried again.
@@ -78,12 +78,12 @@ impl<T: Clone> Setbacks<T> {
 
     /// Something changed that lets manifests with such an outcome hope: they are tried at once. The works concerned. A
     /// walk over what failed.
-    pub(crate) fn hurry(&mut self, now: Instant, hopeful: impl Fn(&T) -> bool) -> Vec<String> {
+    pub(crate) fn retry_now(&mut self, now: Instant, may_succeed: impl Fn(&T) -> bool) -> Vec<String> {
         let mut works = Vec::new();
         for (work, all) in &mut self.0 {
             let mut found = false;
-            for setback in all.values_mut().filter(|s| hopeful(&s.outcome)) {
-                (setback.tries, setback.due, found) = (0, now, true);
+            for failed_manifest in all.values_mut().filter(|s| may_succeed(&s.outcome)) {
+                (failed_manifest.tries, failed_manifest.due, found) = (0, now, true);
             }
             if found {
                 works.push(work.clone());
@@ -110,29 +110,29 @@ mod tests {
     /// OCM-076: the pause of one manifest grows with its own failures, up to two minutes.
     #[test]
     fn ocm_076_back_off_per_manifest() {
-        let (mut setbacks, now) = (Setbacks::default(), Instant::now());
+        let (mut backoff, now) = (ManifestBackoff::default(), Instant::now());
         for _ in 0..30 {
-            setbacks.failed("w", 1, Again::BackOff, "bad", now);
+            backoff.failed("w", 1, RetryAt::Backoff, "bad", now);
         }
-        setbacks.failed("w", 2, Again::BackOff, "new", now);
+        backoff.failed("w", 2, RetryAt::Backoff, "new", now);
         let late = now + Duration::from_secs(1);
-        assert_eq!(setbacks.standing("w", 1, late), Some("bad"));
-        assert_eq!(setbacks.standing("w", 2, late), None, "it may try again");
-        assert_eq!(setbacks.standing("w", 1, now + PAUSES.1), None, "two minutes are the most");
-        assert!(setbacks.next("w").is_some_and(|due| due <= now + PAUSES.0), "the earliest");
-        assert_eq!(setbacks.next("other"), None);
+        assert_eq!(backoff.pending_outcome("w", 1, late), Some("bad"));
+        assert_eq!(backoff.pending_outcome("w", 2, late), None, "it may try again");
+        assert_eq!(backoff.pending_outcome("w", 1, now + PAUSES.1), None, "two minutes are the most");
+        assert!(backoff.next("w").is_some_and(|due| due <= now + PAUSES.0), "the earliest");
+        assert_eq!(backoff.next("other"), None);
     }
 
     #[test]
     fn ocm_076_what_changed_is_tried_at_once() {
-        let (mut setbacks, now) = (Setbacks::default(), Instant::now());
-        setbacks.failed("w", 1, Again::After(Duration::from_secs(60)), "denied", now);
-        setbacks.failed("v", 0, Again::BackOff, "unknown", now);
-        assert_eq!(setbacks.hurry(now, |o| *o == "unknown"), ["v"]);
-        assert_eq!(setbacks.standing("v", 0, now), None);
-        assert_eq!(setbacks.standing("w", 1, now), Some("denied"));
-        setbacks.forget("w");
-        setbacks.clear("v", 0);
-        assert_eq!((setbacks.next("w"), setbacks.next("v")), (None, None));
+        let (mut backoff, now) = (ManifestBackoff::default(), Instant::now());
+        backoff.failed("w", 1, RetryAt::After(Duration::from_secs(60)), "denied", now);
+        backoff.failed("v", 0, RetryAt::Backoff, "unknown", now);
+        assert_eq!(backoff.retry_now(now, |o| *o == "unknown"), ["v"]);
+        assert_eq!(backoff.pending_outcome("v", 0, now), None);
+        assert_eq!(backoff.pending_outcome("w", 1, now), Some("denied"));
+        backoff.forget("w");
+        backoff.clear("v", 0);
+        assert_eq!((backoff.next("w"), backoff.next("v")), (None, None));
     }
 }

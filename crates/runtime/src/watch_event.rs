@@ -1,4 +1,4 @@
-//! A watch, line by line.
+//! Decodes a watch, line by line.
 
 use std::{collections::BTreeMap, error::Error, io};
 
@@ -8,18 +8,19 @@ use kube::{Client, core::Status};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Begins a watch; its lines are one event each. The object of an event stays text, so that one that can't be read is
-/// known for what it is.
+/// Starts a watch and returns its lines, one per event. The object of an event stays encoded, so that an
+/// object that cannot be decoded can be reported by name.
 pub(crate) async fn lines(
     client: &Client,
     mut request: Request<Vec<u8>>,
 ) -> Result<impl Stream<Item = io::Result<String>> + use<>, kube::Error> {
-    // Servers may compress each event for itself, of which the client would see the first only.
+    // Some servers compress each event by itself, and the client would then see only the first event.
     request.headers_mut().entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static("identity"));
     Ok(client.request_stream(request).await?.lines())
 }
 
-/// The connection has come to an end, as connections do after a while: what follows is for the next.
+/// Returns whether the connection ended as connections normally do after some time. The next watch then
+/// continues.
 pub(crate) fn is_end(error: &io::Error) -> bool {
     let mut next: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = next {
@@ -32,23 +33,23 @@ pub(crate) fn is_end(error: &io::Error) -> bool {
             None => error.source(),
         };
     }
-    // As hyper says it, of a body that ends within a chunk.
+    // hyper reports a body that ends within a chunk with this text.
     error.to_string().contains("unexpected EOF during chunk")
 }
 
-/// One event.
+/// One event of a watch.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Line<'l> {
+pub(crate) struct WatchEvent<'l> {
     #[serde(rename = "type")]
-    pub(crate) what: What,
-    /// The object, or a [`Mark`], or a status.
+    pub(crate) what: EventType,
+    /// The object, or a [`Bookmark`], or a `Status`.
     #[serde(borrow)]
     pub(crate) object: &'l RawValue,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub(crate) enum What {
+pub(crate) enum EventType {
     Added,
     Modified,
     Deleted,
@@ -56,27 +57,27 @@ pub(crate) enum What {
     Error,
 }
 
-/// What a bookmark says.
+/// The object of a bookmark event.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Mark {
-    pub(crate) metadata: MarkMeta,
+pub(crate) struct Bookmark {
+    pub(crate) metadata: BookmarkMeta,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct MarkMeta {
+pub(crate) struct BookmarkMeta {
     pub(crate) resource_version: String,
     #[serde(default)]
     pub(crate) annotations: BTreeMap<String, String>,
 }
 
-impl<'l> Line<'l> {
-    /// None if it was cut off, by which the end of the watch shows.
+impl<'l> WatchEvent<'l> {
+    /// Decodes a line. Returns `None` if the line is truncated, which happens when the watch ends.
     pub(crate) fn read(text: &'l str) -> Result<Option<Self>, kube::Error> {
         match serde_json::from_str(text) {
-            Ok(line) => Ok(Some(line)),
+            Ok(watch_event) => Ok(Some(watch_event)),
             Err(error) if error.is_eof() => Ok(None),
-            // Some servers send the status of a failure as it is.
+            // Some servers send the `Status` of a failure instead of an event.
             Err(error) => Err(match serde_json::from_str::<Status>(text) {
                 Ok(status) => kube::Error::Api(Box::new(status)),
                 Err(_) => kube::Error::SerdeError(error),
@@ -108,12 +109,12 @@ mod tests {
     #[test]
     fn members_of_an_event_come_in_any_order() {
         for text in [r#"{"type":"ADDED","object":{"a":[1]}}"#, r#"{"object":{"a":[1]},"type":"ADDED"}"#] {
-            let line = Line::read(text).unwrap().unwrap();
-            assert_eq!((line.what, line.object.get()), (What::Added, r#"{"a":[1]}"#));
+            let watch_event = WatchEvent::read(text).unwrap().unwrap();
+            assert_eq!((watch_event.what, watch_event.object.get()), (EventType::Added, r#"{"a":[1]}"#));
         }
-        assert!(Line::read(r#"{"type":"ADDED","obj"#).unwrap().is_none());
+        assert!(WatchEvent::read(r#"{"type":"ADDED","obj"#).unwrap().is_none());
         let status = r#"{"kind":"Status","status":"Failure","message":"no","reason":"x","code":410}"#;
-        assert!(matches!(Line::read(status), Err(kube::Error::Api(status)) if status.code == 410));
-        assert!(matches!(Line::read("<html>"), Err(kube::Error::SerdeError(_))));
+        assert!(matches!(WatchEvent::read(status), Err(kube::Error::Api(status)) if status.code == 410));
+        assert!(matches!(WatchEvent::read("<html>"), Err(kube::Error::SerdeError(_))));
     }
 }

@@ -14,12 +14,12 @@ use crate::{cache::anchor, object::Text};
 /// Where a selector waits for objects: a namespace (empty for any), and a label with a value that each match has, if
 /// the selector insists on one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct SelectorKey {
     namespace: Text,
     label: Option<(Box<str>, Box<str>)>,
 }
 
-impl Place {
+impl SelectorKey {
     /// The place of a selector.
     pub fn of(namespace: &str, selector: &LabelSelector) -> Self {
         Self { namespace: namespace.into(), label: anchor(selector) }
@@ -37,22 +37,22 @@ impl Place {
 
 /// Selectors by whose they are, and found by place.
 #[derive(Debug)]
-pub struct Selecting<K> {
-    selectors: HashMap<K, (Place, LabelSelector)>,
-    places: HashMap<Place, BTreeSet<K>>,
+pub struct SelectorIndex<K> {
+    selectors: HashMap<K, (SelectorKey, LabelSelector)>,
+    places: HashMap<SelectorKey, BTreeSet<K>>,
 }
 
-impl<K> Default for Selecting<K> {
+impl<K> Default for SelectorIndex<K> {
     fn default() -> Self {
         Self { selectors: HashMap::new(), places: HashMap::new() }
     }
 }
 
-impl<K: Clone + Eq + Hash + Ord> Selecting<K> {
+impl<K: Clone + Eq + Hash + Ord> SelectorIndex<K> {
     /// `who` selects by this in a namespace (empty for any) from now on. O(log n).
     pub fn put(&mut self, who: K, namespace: &str, selector: LabelSelector) {
         self.remove(&who);
-        let place = Place::of(namespace, &selector);
+        let place = SelectorKey::of(namespace, &selector);
         self.places.entry(place.clone()).or_default().insert(who.clone());
         self.selectors.insert(who, (place, selector));
     }
@@ -84,7 +84,8 @@ impl<K: Clone + Eq + Hash + Ord> Selecting<K> {
     /// Who of a namespace selects these labels. O(labels + those of the namespace that insist on one of the labels, or on
     /// none).
     pub fn selecting(&self, namespace: &str, labels: &Value) -> Vec<K> {
-        let at = Place::looked_at(namespace, labels).filter_map(|place| self.places.get(&place)).flatten();
+        let at =
+            SelectorKey::looked_at(namespace, labels).filter_map(|place| self.places.get(&place)).flatten();
         let selects = |who: &&K| self.selectors.get(*who).is_some_and(|(_, by)| by.matches_labels(labels));
         at.filter(selects).cloned().collect()
     }
@@ -106,7 +107,7 @@ mod tests {
             steps in prop::collection::vec((0..5_u8, 0..3_usize, 0..7_usize, any::<bool>()), 0..40),
             labels in prop::collection::btree_map("[ab]", "[12]", 0..3),
         ) {
-            let (mut index, mut plain) = (Selecting::default(), HashMap::new());
+            let (mut index, mut plain) = (SelectorIndex::default(), HashMap::new());
             for (who, namespace, selector, stays) in steps {
                 let (namespace, selector) = (["m", "n", ""][namespace], LabelSelector::parse(SELECTORS[selector]).unwrap());
                 if stays {

@@ -50,8 +50,8 @@ impl Agent {
             return Ok(Next::OnChange);
         }
         if applied.metadata.deletion_timestamp.is_some() {
-            let remains = self.empty_applied(work, applied).await?;
-            return Ok(remains.map_or(Next::OnChange, |remains| Next::After(pause(&remains))));
+            let leftovers = self.empty_applied(work, applied).await?;
+            return Ok(leftovers.map_or(Next::OnChange, |leftovers| Next::After(pause(&leftovers))));
         }
         let began = applied.status.as_ref().and_then(|s| s.eviction_start_time.as_ref()).map(|t| t.0);
         match eviction::verdict(began, self.config.eviction_grace, Timestamp::now()) {
