@@ -233,6 +233,14 @@ impl ApiServer {
         self.checks().iter().all(|check| check.healthy)
     }
 
+    /// One check for all that `/readyz` looks at, with the reason that may be shown to everybody.
+    pub fn readiness(&self, name: impl Into<String>) -> Check {
+        let failed: Vec<Check> = self.checks().into_iter().filter(|check| !check.healthy).collect();
+        let reason =
+            failed.iter().find_map(|check| Some(format!("{}: {}", check.name, check.reason.as_ref()?)));
+        Check { name: name.into(), healthy: failed.is_empty(), reason }
+    }
+
     /// The port of the advertised address; 443 where it names none.
     pub(crate) fn advertised_port(&self) -> u16 {
         let port = self.shared.config.advertise.rsplit_once(':').map(|(_, port)| port);
@@ -431,7 +439,7 @@ impl ApiServer {
         let checks = vec![
             Check::new("ping", true),
             Check::new("log", true),
-            Check::new("etcd", self.shared.config.store.check().is_ok()),
+            Check::of("etcd", self.shared.config.store.check().err().map(|error| one_line(&error))),
             Check::new("informer-sync", following),
             Check::new("poststarthook/start-apiextensions-controllers", following),
             Check::new("poststarthook/rbac/bootstrap-roles", self.prepared.load(Ordering::Acquire)),
@@ -451,6 +459,10 @@ impl ApiServer {
         }
         checks
     }
+}
+
+fn one_line(error: &dyn std::error::Error) -> String {
+    error.to_string().lines().collect::<Vec<_>>().join("; ")
 }
 
 /// The key set has a media type of its own, and no other.
@@ -542,9 +554,9 @@ fn audit_id(parts: &Parts) -> HeaderValue {
 pub struct Service(Arc<ApiServer>);
 
 impl Service {
-    /// [`ApiServer::ready`].
-    pub fn ready(&self) -> bool {
-        self.0.ready()
+    /// [`ApiServer::readiness`].
+    pub fn readiness(&self, name: impl Into<String>) -> Check {
+        self.0.readiness(name)
     }
 }
 

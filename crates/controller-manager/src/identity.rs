@@ -1,4 +1,4 @@
-//! Who is who.
+//! Names and identities.
 
 use std::{cmp::Ordering, fmt, sync::Arc};
 
@@ -7,9 +7,9 @@ pub type PolicyName = Arc<str>;
 /// Name of a ManagedCluster, and of its mailbox namespace.
 pub type ClusterName = Arc<str>;
 
-/// API group (empty for core) and lowercase plural name of a resource.
+/// API group (empty for core) and lower-case plural name of a resource.
 ///
-/// The version is no part of it: one object seen in two versions is still one object (KS-036).
+/// The version is not part of it: one object seen in two versions is still one object (KS-036).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupResource {
     /// API group.
@@ -19,12 +19,12 @@ pub struct GroupResource {
 }
 
 impl GroupResource {
-    /// A resource.
+    /// A resource by its two names.
     pub fn new(group: &str, plural: &str) -> Self {
         Self { group: group.into(), plural: plural.into() }
     }
 
-    /// Whether this is that resource.
+    /// Returns whether this is the named resource.
     pub fn is(&self, group: &str, plural: &str) -> bool {
         &*self.group == group && &*self.plural == plural
     }
@@ -53,13 +53,13 @@ pub struct ObjectId {
 }
 
 impl ObjectId {
-    /// The object `name` in `namespace`, which is empty for a cluster-scoped one.
+    /// The object `name` in `namespace`, which is empty for a cluster-scoped object.
     pub fn new(resource: Arc<GroupResource>, namespace: &str, name: &str) -> Self {
         let path = if namespace.is_empty() { name.into() } else { format!("{namespace}/{name}").into() };
         Self { resource, path, split: namespace.len() as u32 }
     }
 
-    /// Least of all objects of a resource.
+    /// The lower bound of all objects of a resource.
     pub fn first(resource: Arc<GroupResource>) -> Self {
         Self { resource, path: "".into(), split: 0 }
     }

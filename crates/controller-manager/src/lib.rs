@@ -1,16 +1,16 @@
-//! Binding controller and status controller of a WDS.
+//! The binding controller and the status controller of a WDS.
 //!
-//! * [`binding`]: BindingPolicies and workload objects in, Bindings out. Everything is decided by
-//!   [`binding::world::World`], which does no I/O.
-//! * [`status`]: WorkStatus objects of the ITS in, `.status` of workload objects out; decided by
-//!   [`status::decision`].
-//! * [`releases`]: where it is asked for, labels on the Secrets of Helm's releases, so that these are workload.
+//! * [`binding`]: reads BindingPolicies and workload objects, writes Bindings. [`binding::world::World`]
+//!   makes the decisions and does no I/O.
+//! * [`status`]: reads WorkStatus objects of the ITS, writes `.status` of workload objects;
+//!   [`status::decision`] decides.
+//! * [`releases`]: optionally labels the Secrets of Helm's releases, so that policies can select them.
 //!
-//! The first two run in one process for one WDS and share what is known of the workload objects.
+//! The first two run in one process for one WDS and share what is known about the workload objects.
 
-mod belief;
 pub mod binding;
 pub mod identity;
+mod own_writes;
 pub mod releases;
 mod shared;
 pub mod status;
@@ -24,14 +24,14 @@ use tokio_util::sync::CancellationToken;
 
 pub use binding::resources::AllowedGroups;
 
-/// What is run, and for whom.
+/// The settings of the controllers.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Name of the WDS; WorkStatus objects that name another one are not ours (KS-149).
+    /// Name of the WDS. WorkStatus objects that name another WDS are ignored (KS-149).
     pub wds_name: String,
     /// Name of the ITS, for log messages.
     pub its_name: String,
-    /// API groups that are looked at (KS-213).
+    /// API groups whose resources are watched (KS-213).
     pub api_groups: AllowedGroups,
     /// Whether the status controller runs, too.
     pub status: bool,
@@ -39,14 +39,14 @@ pub struct Config {
     pub label_helm_releases: bool,
     /// Set to true once the binding controller works.
     pub ready: Ready,
-    /// How long resources that can't be listed may hold everything else back at the start (KS-030).
+    /// How long resources that cannot be listed may delay the start (KS-030).
     pub patience: Duration,
-    /// What is counted goes here: the queues `Binding-<WDS>` and `Status-<WDS>` (KS-223).
+    /// Receives the metrics: the queues `Binding-<WDS>` and `Status-<WDS>` (KS-223).
     pub metrics: Metrics,
 }
 
 impl Config {
-    /// All controllers, all API groups.
+    /// All controllers and all API groups.
     pub fn new(wds_name: impl Into<String>, its_name: impl Into<String>) -> Self {
         Self {
             wds_name: wds_name.into(),
@@ -72,7 +72,11 @@ pub enum Error {
     Task(#[from] runtime::TaskError),
 }
 
-/// Runs the controllers until `stop` is cancelled. Installs the five CRDs of a WDS first (KS-002).
+/// Runs the controllers until `stop` is cancelled. First installs the five CRDs of a WDS (KS-002).
+///
+/// # Errors
+///
+/// If the CRDs cannot be installed, or if a task fails or panics.
 pub async fn run(wds: Client, its: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
     let crds = apis::crds::control();
     tokio::select! {

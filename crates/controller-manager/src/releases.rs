@@ -1,20 +1,21 @@
-//! Labels for Helm's releases, so that policies for charts take them along (KS-A-12); only where that is asked for.
+//! Labels the Secrets of Helm's releases, so that policies for charts select them (KS-A-12). Optional.
 //!
-//! Helm keeps each revision of a release in a Secret whose labels are its own, while policies select charts by the labels of
-//! their objects. So `helm list` shows nothing in a cluster that has all the rest of a chart. This gives the Secrets of
-//! releases the two labels that a chart's objects have by convention; the binding controller does the rest. Helm writes such a
-//! Secret again when another revision supersedes it, and may take the labels off: then they are put back.
+//! Helm stores each revision of a release in a Secret with labels of Helm's own, while policies select charts
+//! by the labels of their objects. So `helm list` shows nothing in a cluster that has all other objects of a
+//! chart. This controller gives the Secrets the two labels that a chart's objects have by convention; the
+//! binding controller does the rest. Helm writes such a Secret again when another revision supersedes it, and
+//! may remove the labels; then they are added again.
 //!
-//! Costs one watch of the metadata of releases' Secrets, and a write for each that lacks a label. Needs the right to list, watch
-//! and patch Secrets, and reads no contents.
+//! Costs one watch of the metadata of the Secrets, and one write for each Secret that lacks a label. Needs
+//! permission to list, watch and patch Secrets, and reads no contents.
 
 use std::fmt;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use runtime::{
-    Event, Light, Next, ObjectKey, Queue, Ready, Source, Store, TaskError, Tasks, failure, informer,
-    informer::LightMeta,
+    Event, Next, ObjectKey, PartialObject, Queue, Ready, Source, Store, TaskError, Tasks, failure, informer,
+    informer::PartialMeta,
     metrics::Metrics,
     rest::{Gvr, Rest},
     work,
@@ -24,19 +25,21 @@ use tokio_util::sync::CancellationToken;
 
 use crate::shared::RETRIES;
 
-/// Field manager of what is written here.
+/// Field manager of these writes.
 const MANAGER: &str = "kubestellar-helm-releases";
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const INSTANCE: &str = "app.kubernetes.io/instance";
 const WORKERS: usize = 2;
 
-/// The Secrets in which Helm keeps releases. Their type is no metadata, so it is the server that goes by it.
+/// The Secrets in which Helm stores releases. The type of a Secret is not metadata, so the server filters by
+/// it.
 fn secrets() -> Source {
     Source::of::<Secret>().labels("owner=helm").fields("type=helm.sh/release.v1").metadata()
 }
 
-/// The release whose revision a Secret keeps, if Helm made it: its labels and its name say the same.
-fn release(secret: &LightMeta) -> Option<&str> {
+/// Returns the release whose revision the Secret stores. Returns `None` unless labels and name agree, which
+/// shows that Helm created it.
+fn release(secret: &PartialMeta) -> Option<&str> {
     let label = |key: &str| secret.labels.get(key).map(|value| &**value);
     let release = label("name").filter(|_| label("owner") == Some("helm"))?;
     let revision =
@@ -45,10 +48,11 @@ fn release(secret: &LightMeta) -> Option<&str> {
     (!release.is_empty() && is_number).then_some(release)
 }
 
-/// The merge patch that gives a release's Secret its labels: none if it has them, is on its way out, or is none of Helm's.
+/// Returns the merge patch that adds the labels to a release's Secret. Returns `None` if it has them, is
+/// being deleted, or is not one of Helm's.
 ///
-/// Names the incarnation, so that another Secret that takes the name meanwhile, of whatever type, stays as it is.
-pub fn labels_for(secret: &LightMeta) -> Option<Value> {
+/// The patch names the UID, so that another Secret that takes the name in between is not changed.
+pub fn labels_for(secret: &PartialMeta) -> Option<Value> {
     let release = release(secret).filter(|_| secret.deletion_timestamp.is_none())?;
     let has = |key: &str, value: &str| secret.labels.get(key).is_some_and(|it| **it == *value);
     if has(MANAGED_BY, "Helm") && has(INSTANCE, release) {
@@ -57,11 +61,12 @@ pub fn labels_for(secret: &LightMeta) -> Option<Value> {
     Some(json!({"metadata": {"uid": secret.uid, "labels": {MANAGED_BY: "Helm", INSTANCE: release}}}))
 }
 
-/// Labels the releases of the space behind `wds` until `stop` is cancelled. `ready` becomes true once all that were there
-/// at the start are known. Work is counted in the queue `Releases-<WDS>`.
+/// Labels the releases of the space behind `wds` until `stop` is cancelled. Sets `ready` to true once every
+/// Secret that existed at the start is known. The work queue is counted as `Releases-<WDS>`.
 ///
 /// # Errors
-/// A task that panicked. Requests that fail are tried again.
+///
+/// If a task panics. Requests that fail are retried.
 pub async fn run(
     wds: Client,
     name: impl fmt::Display,
@@ -72,9 +77,10 @@ pub async fn run(
     let mut tasks = Tasks::new(&stop);
     let token = tasks.token().clone();
     let counted = metrics.queue(&format!("Releases-{name}"));
-    let (known, queue) = (Store::<Light>::default(), Queue::default().limited(RETRIES).observed(counted));
+    let (known, queue) =
+        (Store::<PartialObject>::default(), Queue::default().limited(RETRIES).observed(counted));
     let (adding, telling) = (queue.clone(), ready.clone());
-    let handler = move |event: Event<Light>| match event {
+    let handler = move |event: Event<PartialObject>| match event {
         Event::Added(secret) | Event::Updated { new: secret, .. } => {
             if labels_for(&secret.metadata).is_some() {
                 adding.add(ObjectKey::new(&secret.metadata.namespace, &secret.metadata.name));
@@ -106,20 +112,21 @@ pub async fn run(
 struct Labeller {
     rest: Rest,
     gvr: Gvr,
-    known: Store<Light>,
+    known: Store<PartialObject>,
 }
 
 impl Labeller {
     async fn label(&self, key: &ObjectKey) -> Result<Next, kube::Error> {
         let Some(secret) = self.known.get_key(key) else { return Ok(Next::OnChange) };
         let Some(patch) = labels_for(&secret.metadata) else { return Ok(Next::OnChange) };
-        match self.rest.merge_metadata::<Light>(&self.gvr, &key.namespace, &key.name, &patch).await {
+        match self.rest.merge_metadata::<PartialObject>(&self.gvr, &key.namespace, &key.name, &patch).await {
             Ok(_) => {
                 tracing::info!(target: "lifecycle", secret = %key, "labelled a Helm release");
                 Ok(Next::OnChange)
             }
             Err(error) if failure::is_not_found(&error) => Ok(Next::OnChange),
-            // Another has its name by now (Kubernetes calls that invalid) or was faster.
+            // Another Secret has the name by now (Kubernetes reports that as invalid), or another client
+            // wrote first.
             Err(error) if failure::is_conflict(&error) || self.is_another(key, &secret.metadata) => {
                 tracing::debug!(secret = %key, %error, "labelling a Helm release");
                 Ok(Next::Retry)
@@ -128,7 +135,7 @@ impl Labeller {
         }
     }
 
-    fn is_another(&self, key: &ObjectKey, secret: &LightMeta) -> bool {
+    fn is_another(&self, key: &ObjectKey, secret: &PartialMeta) -> bool {
         self.known.get_key(key).is_none_or(|now| now.metadata.uid != secret.uid)
     }
 }
@@ -137,19 +144,19 @@ impl Labeller {
 mod tests {
     use super::*;
 
-    fn secret(name: &str, labels: &str, going: bool) -> LightMeta {
+    fn secret(name: &str, labels: &str, going: bool) -> PartialMeta {
         let pairs = labels.split(',').filter_map(|pair| pair.split_once('='));
-        LightMeta {
+        PartialMeta {
             name: name.into(),
             namespace: "ledger".into(),
             uid: "u-1".into(),
             labels: pairs.map(|(key, value)| (key.into(), value.into())).collect(),
             deletion_timestamp: going.then(|| "2026-01-01T00:00:00Z".into()),
-            ..LightMeta::default()
+            ..PartialMeta::default()
         }
     }
 
-    /// KS-A-12: which Secrets are labelled, and with what.
+    /// KS-A-12: which Secrets are labelled, and with which labels.
     #[test]
     fn ks_a_12_what_becomes_of_a_secret() {
         const V1: &str = "sh.helm.release.v1.ledger.v1";

@@ -1,4 +1,4 @@
-//! What the two controllers share.
+//! What the binding controller and the status controller share.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,19 +7,20 @@ use runtime::{ObjectKey, Queue, Store, limiter::Rate};
 use tokio::sync::watch;
 
 use crate::{
-    binding::{Item, facts::BindingFacts, watches::Unknown, world::World},
+    binding::{Item, facts::BindingFacts, watches::UnknownResources, world::World},
     identity::{ObjectId, PolicyName},
     status::combined::Pair,
 };
 
-/// How long a policy's status may lag behind. Readiness comes and goes with every change of an object, and
-/// nobody is helped by a write for each.
+/// How long a policy's status may lag behind. Readiness changes with every change of an object, and a write
+/// for each would help nobody.
 pub(crate) const STATUS_LAG: Duration = Duration::from_millis(200);
 
-/// How often each controller tries again what failed, all its items together; each item has its own back-off, too (KS-038).
+/// Rate limit of the retries of each controller, all items together; each item has its own back-off, too
+/// (KS-038).
 pub(crate) const RETRIES: Rate = Rate { qps: 50.0, burst: 300 };
 
-/// Work of the status controller.
+/// A work item of the status controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum StatusItem {
     /// The status of a workload object.
@@ -30,30 +31,30 @@ pub(crate) enum StatusItem {
     Collector(Box<str>),
     /// The CombinedStatus of an object and a policy.
     Pair(Pair),
-    /// A CombinedStatus that is there, whosever it is.
+    /// An existing CombinedStatus, which may belong to no pair.
     Published(ObjectKey),
-    /// Every CombinedStatus that is there.
+    /// Every existing CombinedStatus.
     Sweep,
 }
 
-/// State of the one, and work for the other.
+/// The state of the binding controller, and the queues of both.
 pub(crate) struct Shared {
-    /// What is known of the WDS. Held for moments only, never across an await.
+    /// What is known of the WDS. Locked for short times only, never across an await.
     pub(crate) world: Mutex<World>,
     /// The Bindings of the WDS.
     pub(crate) bindings: Store<BindingFacts>,
-    /// Objects of which nothing is known; what says something about them is left as it is (KS-030).
-    pub(crate) unknown: Mutex<Unknown>,
-    /// Work for the binding controller.
+    /// Objects whose state is unknown; what refers to them is left unchanged (KS-030).
+    pub(crate) unknown: Mutex<UnknownResources>,
+    /// Work queue of the binding controller.
     pub(crate) policies: Queue<Item>,
-    /// Work for the status controller, unless it doesn't run.
+    /// Work queue of the status controller; `None` if that does not run.
     status: Option<Queue<StatusItem>>,
-    /// True once everything that was there at the start is in `world`.
+    /// True once every object that existed at the start is in `world`.
     pub(crate) complete: watch::Sender<bool>,
 }
 
 impl Shared {
-    /// An empty world.
+    /// An empty state.
     pub(crate) fn new(with_status: bool) -> Arc<Self> {
         Arc::new(Self {
             world: Mutex::default(),
@@ -65,19 +66,19 @@ impl Shared {
         })
     }
 
-    /// Something that a policy's status tells may have changed.
+    /// Something that a policy's status shows may have changed.
     pub(crate) fn report(&self, policy: &str) {
         self.policies.add_after(Item::Status(policy.into()), STATUS_LAG);
     }
 
-    /// Gives work to the status controller.
+    /// Enqueues an item for the status controller.
     pub(crate) fn tell_status(&self, item: StatusItem) {
         if let Some(queue) = &self.status {
             queue.add(item);
         }
     }
 
-    /// The work of the status controller.
+    /// The work queue of the status controller.
     pub(crate) fn status_queue(&self) -> Option<&Queue<StatusItem>> {
         self.status.as_ref()
     }
@@ -92,8 +93,9 @@ mod tests {
 
     use super::*;
 
-    /// KS-038, of one queue: of 400 items that fail at once 300 come again at once and the others at 50 a second, work that
-    /// did not fail waits for none of them, and when all is over there is room for the next burst.
+    /// KS-038, for one queue: of 400 items that fail at the same time, 300 are retried at once and the others
+    /// at 50 per second. Work that did not fail does not wait for them, and afterwards there is room for the
+    /// next burst.
     async fn retries_keep_to_the_rate<K: Clone + Eq + Hash + Debug>(
         queue: &Queue<K>,
         item: impl Fn(u32) -> K,
@@ -128,7 +130,7 @@ mod tests {
         retries_keep_to_the_rate(status, |n| StatusItem::Binding(format!("policy-{n}").into())).await;
     }
 
-    /// KS-038: an item's own back-off goes from 5 ms to 1000 s.
+    /// KS-038: the back-off of one item goes from 5 ms to 1000 s.
     #[tokio::test(start_paused = true)]
     async fn ks_038_an_item_that_fails_backs_off() {
         let (shared, stop) = (Shared::new(false), CancellationToken::new());

@@ -1,4 +1,4 @@
-//! The binding controller over whole spaces in memory, with servers that fail and controllers that come back.
+//! The binding controller with whole spaces in memory, failing servers and restarted controllers.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 

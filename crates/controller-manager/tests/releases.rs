@@ -1,4 +1,4 @@
-//! Labels of Helm's releases in a whole space in memory.
+//! Labels of Helm's releases, with a whole space in memory.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -48,7 +48,7 @@ impl Scene {
         self.rest.find(&self.secrets, "default", name).await.unwrap()
     }
 
-    /// Waits until a Secret has the labels; looks again at every change of the space.
+    /// Waits until a Secret has the labels; checks again at every change of the space.
     async fn labelled(&self, name: &str) -> Value {
         let store = self.space.server().store().clone();
         let waiting = async {
@@ -79,7 +79,7 @@ fn name(version: u32) -> String {
     format!("sh.helm.release.v1.ledger.v{version}")
 }
 
-/// As Helm writes it.
+/// A release as Helm writes it.
 fn release(version: u32, status: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret", "type": RELEASE,
@@ -89,8 +89,8 @@ fn release(version: u32, status: &str) -> Value {
     })
 }
 
-/// KS-A-12: each revision of a release is labelled by one write, those that were there as those that come, and again
-/// when Helm writes it anew without the labels; everything else stays as it is, whatever it looks like.
+/// KS-A-12: one write labels each revision of a release, existing and new ones, and again when Helm writes it
+/// without the labels. Nothing else is changed, whatever it looks like.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ks_a_12_each_revision_is_labelled_once() {
     let scene = Scene::new().await;
@@ -119,7 +119,7 @@ async fn ks_a_12_each_revision_is_labelled_once() {
     works.wait_for(|ready| *ready).await.unwrap();
     scene.labelled(&name(2)).await;
 
-    // An upgrade, as Helm does it: the new revision, and the old one written anew.
+    // An upgrade as Helm does it: the new revision, and a write of the old one.
     scene.create(release(6, "deployed")).await;
     scene.labelled(&name(6)).await;
     let body = release(2, "superseded-again").to_string().into_bytes();
@@ -128,7 +128,7 @@ async fn ks_a_12_each_revision_is_labelled_once() {
     assert_eq!(again["metadata"]["labels"]["status"], "superseded-again");
     assert_eq!(again["data"], release(2, "")["data"], "nothing but labels");
 
-    // One that is sure to come last, so that what was to be done before is done.
+    // A Secret that is certainly processed last, so that everything before it is done.
     scene.create(release(7, "deployed")).await;
     scene.labelled(&name(7)).await;
     stop.cancel();
@@ -141,14 +141,14 @@ async fn ks_a_12_each_revision_is_labelled_once() {
     scene.space.stop().await;
 }
 
-/// KS-A-12: the controller manager does it if it is told to, whatever becomes of its other controllers.
+/// KS-A-12: the controller manager labels releases if that is switched on, whatever its other controllers do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ks_a_12_the_controller_manager_labels_if_told() {
     let scene = Scene::new().await;
     scene.create(release(1, "deployed")).await;
     let stop = CancellationToken::new();
     let config = Config { label_helm_releases: true, ..Config::new("wds1", "its1") };
-    // There are no clusters here: the binding controller waits for them.
+    // There are no clusters here; the binding controller waits for them.
     let running = tokio::spawn(kubestellar_controller_manager::run(
         scene.client(),
         scene.client(),
@@ -161,7 +161,7 @@ async fn ks_a_12_the_controller_manager_labels_if_told() {
     scene.space.stop().await;
 }
 
-/// A patch answered with metadata only is one: what else there is does not come back.
+/// A patch that is answered with metadata only does not return the rest of the object.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_patch_may_be_answered_with_metadata() {
     let scene = Scene::new().await;

@@ -1,4 +1,4 @@
-//! The controllers between two whole spaces in memory: what a user of the WDS sees.
+//! The controllers between two whole spaces in memory, as a user of the WDS sees them.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -56,7 +56,7 @@ impl Side {
         }
     }
 
-    /// Waits until what is at `path` is as wanted; looks again at every change of the space.
+    /// Waits until the object at `path` satisfies `done`; checks again at every change of the space.
     async fn until(&self, path: &str, done: impl Fn(&Value) -> bool) -> Value {
         self.until_any(path, |found| found.is_some_and(&done)).await.unwrap()
     }
@@ -217,7 +217,7 @@ fn policy(name: &str, spec: Value) -> Value {
     })
 }
 
-/// The spec with versions of objects left out.
+/// The spec without the versions of objects.
 fn spec(binding: &Value) -> Value {
     let mut spec = binding["spec"].clone();
     for scope in ["clusterScope", "namespaceScope"] {
@@ -240,8 +240,9 @@ fn condition<'a>(object: &'a Value, type_: &str) -> &'a str {
     conditions.filter(|it| it["type"] == type_).find_map(|it| it["status"].as_str()).unwrap_or("")
 }
 
-/// A policy over a Namespace, a ConfigMap and a Deployment, as golden scenario `basic` has it. KS-009: the finalizer;
-/// KS-011: the owner; KS-013, KS-065: what the transport says in the Binding stays, and shows in the policy.
+/// A policy for a Namespace, a ConfigMap and a Deployment, as in the golden scenario `basic`. KS-009: the
+/// finalizer. KS-011: the owner. KS-013, KS-065: what the transport controller writes into the Binding's
+/// status stays, and shows in the policy.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_071_a_policy_becomes_a_binding() {
     let all = Running::start().await;
@@ -280,7 +281,7 @@ async fn ks_071_a_policy_becomes_a_binding() {
     let entry = &binding["spec"]["workload"]["namespaceScope"][0];
     assert_eq!(entry["resourceVersion"], live["metadata"]["resourceVersion"]);
 
-    // The transport has acted on it.
+    // The transport controller has processed it.
     let generation = binding["metadata"]["generation"].clone();
     assert_eq!(condition(&policy, "Ready"), "False");
     all.wds.patch(&format!("{path}/status"), json!({"status": {"observedGeneration": generation}})).await;
@@ -304,7 +305,7 @@ async fn ks_063_no_cluster_and_no_object_make_a_binding_all_the_same() {
         binding["spec"],
         json!({"destinations": [{"clusterId": "cluster1"}, {"clusterId": "cluster2"}], "workload": {}})
     );
-    // Everything it said is taken out again, down to the last entry.
+    // The policy's last entry is removed from the Binding, too.
     all.wds.patch(&under(POLICIES, "nothing"), json!({"spec": {"clusterSelectors": null}})).await;
     all.wds.until(&under(BINDINGS, "nothing"), |it| it["spec"] == json!({"workload": {}})).await;
     all.end().await;
@@ -371,13 +372,14 @@ async fn ks_061_what_users_do_to_a_binding_is_undone() {
     let first = all.wds.until(&path, |it| names(it) == ["tide"]).await;
     all.wds.patch(&path, json!({"spec": {"destinations": [{"clusterId": "mine"}]}})).await;
     let again = all.wds.until(&path, |it| it["spec"] == first["spec"]).await;
-    // The policy may have been seen before its namespace: how often the Binding was written until now is open.
+    // The policy may have been seen before its namespace, so the number of writes of the Binding up to now is
+    // not fixed.
     let generation = |it: &Value| it["metadata"]["generation"].as_i64().unwrap();
     assert_eq!(generation(&again), generation(&first) + 2);
     let mut uid = first["metadata"]["uid"].clone();
     let mut anew = again;
     for _ in 0..20 {
-        // At once, so that the answer to the write before may come after the news of this.
+        // Immediately, so that the response to the write before may arrive after the event of this one.
         all.wds.delete(&path).await;
         anew = all.wds.until(&path, |it| it["metadata"]["uid"] != uid).await;
         uid = anew["metadata"]["uid"].clone();
@@ -386,7 +388,7 @@ async fn ks_061_what_users_do_to_a_binding_is_undone() {
     all.end().await;
 }
 
-/// KS-062, KS-066, KS-069: a restart writes nothing that is as it should be, and catches up with what it missed.
+/// KS-062, KS-066, KS-069: a restart does not write what is as it should be, and processes what it missed.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_066_a_restart_leaves_the_bindings_alone() {
     let mut all = Running::start().await;
@@ -399,7 +401,7 @@ async fn ks_066_a_restart_leaves_the_bindings_alone() {
     all.wds.until(&under(POLICIES, "tide"), |it| condition(it, "StatusCollectorsAvailable") == "True").await;
     let before = all.wds.get(&path).await.unwrap();
     all.restart().await;
-    // Once a new object is in the Binding, everything before it has been looked at.
+    // Once a new object is in the Binding, everything before it has been processed.
     all.config_map("new").await;
     let after = all.wds.until(&path, |it| names(it).len() == 52).await;
     let generation = |it: &Value| it["metadata"]["generation"].as_i64().unwrap();
@@ -415,7 +417,7 @@ async fn ks_066_a_restart_leaves_the_bindings_alone() {
     all.end().await;
 }
 
-/// KS-038, KS-074: a thousand objects at once are a handful of writes.
+/// KS-038, KS-074: a thousand objects at once cost few writes.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_038_a_burst_of_objects_is_written_together() {
     let all = Running::start().await;
@@ -426,8 +428,8 @@ async fn ks_038_a_burst_of_objects_is_written_together() {
     let writes = (0..1000).map(|n| all.wds.post(MAPS, config_map(&format!("map-{n}"))));
     futures::future::join_all(writes).await;
     let binding = all.wds.until(&path, |it| names(it).len() == 1001).await;
-    // On a slow machine the objects may come one by one: such are written at once, but no more than three within a
-    // tenth of a window (`runtime::Coalescer`), however the time was spent.
+    // On a slow machine the objects may arrive one by one. Single changes are written at once, but at most
+    // three within a tenth of a window (`runtime::Coalescer`), whatever the time was spent on.
     let most = started.elapsed().as_millis() / 5 + 8;
     let generation = binding["metadata"]["generation"].as_i64().unwrap();
     assert!(i128::from(generation) <= most as i128, "{generation} writes, at most {most} expected");
@@ -454,7 +456,8 @@ fn crd(versions: &[&str]) -> Value {
     })
 }
 
-/// KS-034, KS-035, KS-036: instances of a CRD come with it and go with it, once each, in the preferred version.
+/// KS-034, KS-035, KS-036: the objects of a CRD appear and disappear with it, once each, in the preferred
+/// version.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_034_custom_resources_come_and_go_with_their_definition() {
     let all = Running::start().await;
@@ -510,7 +513,7 @@ async fn ks_150_the_status_of_the_only_cluster_returns() {
     all.set_report("one", json!({"replicas": 1})).await;
     all.wds.until(WEB, |it| it["status"] == json!({"replicas": 1})).await;
 
-    // KS-151: a second cluster makes the request void, at once.
+    // KS-151: a second cluster makes the request void at once.
     all.wds
         .patch(
             &under(POLICIES, "tide"),
@@ -531,14 +534,14 @@ async fn ks_150_the_status_of_the_only_cluster_returns() {
         .await;
     all.wds.until(WEB, |it| it["status"] == json!({"replicas": 1}) && counted(it) == "1").await;
 
-    // Without the policy nothing of ours is left.
+    // After the policy is deleted nothing of ours is left.
     all.wds.delete(&under(POLICIES, "tide")).await;
     let web = all.wds.until(WEB, |it| it["status"] == json!({}) && counted(it).is_null()).await;
     assert_eq!(web["metadata"]["labels"], json!({"app": "tide"}));
     all.end().await;
 }
 
-/// KS-152: what became void while the controller was down is cleared when it comes back.
+/// KS-152: a status that became void while the controller was down is cleared when it restarts.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_152_a_stale_status_is_cleared_after_a_restart() {
     let mut all = Running::start().await;

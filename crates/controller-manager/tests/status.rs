@@ -1,4 +1,4 @@
-//! The status controller between two whole spaces in memory: what users see of what clusters report.
+//! The status controller between two whole spaces in memory: what users see of the clusters' reports.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 

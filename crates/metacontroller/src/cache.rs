@@ -28,7 +28,7 @@ use crate::{
 /// A change of one object: what it was and what it is. The version differs, and the cache knows it already.
 pub type Change<'a> = (Option<&'a Arc<Object>>, Option<&'a Arc<Object>>);
 /// Told of each change, on the watch's task; must not block.
-type Follower = Arc<dyn Fn(Change<'_>) + Send + Sync>;
+type ChangeHandler = Arc<dyn Fn(Change<'_>) + Send + Sync>;
 
 /// All caches of a process.
 #[derive(Clone)]
@@ -87,7 +87,7 @@ impl Caches {
 pub struct Cache {
     store: Store<Object>,
     state: RwLock<State>,
-    followers: Mutex<BTreeMap<u64, Follower>>,
+    followers: Mutex<BTreeMap<u64, ChangeHandler>>,
     /// Counts changes, for those who wait for one.
     changes: watch::Sender<u64>,
     stop: CancellationToken,
@@ -116,12 +116,12 @@ struct State {
 }
 
 /// Ends the following when dropped.
-pub struct Following {
+pub struct FollowGuard {
     cache: Arc<Cache>,
     id: u64,
 }
 
-impl Drop for Following {
+impl Drop for FollowGuard {
     fn drop(&mut self) {
         self.cache.followers.lock().remove(&self.id);
     }
@@ -139,14 +139,14 @@ impl Cache {
     }
 
     /// Tells `follower` of changes from now on.
-    pub fn follow(self: &Arc<Self>, follower: impl Fn(Change<'_>) + Send + Sync + 'static) -> Following {
+    pub fn follow(self: &Arc<Self>, follower: impl Fn(Change<'_>) + Send + Sync + 'static) -> FollowGuard {
         let id = {
             let mut state = self.state.write();
             state.next_follower += 1;
             state.next_follower
         };
         self.followers.lock().insert(id, Arc::new(follower));
-        Following { cache: self.clone(), id }
+        FollowGuard { cache: self.clone(), id }
     }
 
     /// Waits until all that was there at the start is known.
@@ -178,7 +178,7 @@ impl Cache {
         let old = self.state.write().put(&key, new.clone());
         let same = matches!((&old, &new), (Some(old), Some(new)) if old.version() == new.version());
         if !same && (old.is_some() || new.is_some()) {
-            let followers: Vec<Follower> = self.followers.lock().values().cloned().collect();
+            let followers: Vec<ChangeHandler> = self.followers.lock().values().cloned().collect();
             for follower in followers {
                 follower((old.as_ref(), new.as_ref()));
             }
@@ -267,7 +267,7 @@ impl Cache {
 
     /// Waits until the watch has told of a write, and all followers with it: a version of an object, or that an object
     /// is gone. Gives up after `longest`.
-    pub async fn caught_up(&self, expected: &Expected, longest: Duration) {
+    pub async fn caught_up(&self, expected: &ExpectedEvent, longest: Duration) {
         let mut changes = self.changes.subscribe();
         let wait = async {
             loop {
@@ -285,9 +285,9 @@ impl Cache {
 
 /// One state of one object: UID and version. Who has seen it learns nothing from being told of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Sight(Box<str>, Box<str>);
+pub struct ObjectState(Box<str>, Box<str>);
 
-impl Sight {
+impl ObjectState {
     /// The state of an object as the server gave it.
     pub fn of(object: &Value) -> Self {
         Self(object::uid(object).into(), object::resource_version(object).into())
@@ -296,9 +296,9 @@ impl Sight {
 
 /// What the watch will tell of after a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Expected {
+pub enum ExpectedEvent {
     /// The object at this version, or a later one. An echo is a creation that came out as it was asked for.
-    Version { key: ObjectKey, version: String, echo: Option<Sight> },
+    Version { key: ObjectKey, version: String, echo: Option<ObjectState> },
     /// This incarnation gone or going.
     Gone { key: ObjectKey, uid: String },
 }
@@ -362,15 +362,15 @@ impl State {
         }
     }
 
-    fn shows(&self, expected: &Expected) -> bool {
+    fn shows(&self, expected: &ExpectedEvent) -> bool {
         let told = |key: &ObjectKey| self.untold.as_ref() != Some(key);
         match expected {
-            Expected::Version { key, version, .. } => {
+            ExpectedEvent::Version { key, version, .. } => {
                 let past = version.parse::<u64>().is_ok_and(|version| self.seen >= version);
                 let there = || self.objects.get(key).is_some_and(|object| object.version() == version);
                 past || (told(key) && there())
             }
-            Expected::Gone { key, uid } => {
+            ExpectedEvent::Gone { key, uid } => {
                 let gone =
                     |object: &Arc<Object>| object.uid() != uid || object::is_terminating(&object.value);
                 told(key) && self.objects.get(key).is_none_or(gone)
@@ -469,14 +469,15 @@ mod tests {
     #[tokio::test]
     async fn a_write_is_waited_for() {
         let cache = Arc::new(Cache::new(CancellationToken::new()));
-        let expected = Expected::Version { key: ObjectKey::new("n", "a"), version: "7".into(), echo: None };
+        let expected =
+            ExpectedEvent::Version { key: ObjectKey::new("n", "a"), version: "7".into(), echo: None };
         let waiting = {
             let (cache, expected) = (cache.clone(), expected.clone());
             tokio::spawn(async move { cache.caught_up(&expected, Duration::from_secs(60)).await })
         };
         cache.apply(Event::Added(Arc::new(object("a", 7, "", json!({}), json!({})))));
         waiting.await.unwrap();
-        let gone = Expected::Gone { key: ObjectKey::new("n", "a"), uid: "a".into() };
+        let gone = ExpectedEvent::Gone { key: ObjectKey::new("n", "a"), uid: "a".into() };
         assert!(!cache.state.read().shows(&gone));
         cache.apply(Event::Deleted(Arc::new(object("a", 8, "", json!({}), json!({})))));
         assert!(cache.state.read().shows(&gone) && cache.state.read().shows(&expected));

@@ -23,8 +23,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    board::Board,
-    cache::{Cache, Caches, Following},
+    cache::{Cache, Caches, FollowGuard},
     conditions::{self, Condition},
     definitions,
     hooks::{self, Credentials, HookClient, Proxies, Settings},
@@ -32,6 +31,7 @@ use crate::{
     metrics::Metrics,
     object::{self, Object, Text},
     resource::Served,
+    status_board::StatusBoard,
     sync::{self, shell::Syncer},
     writes::Writer,
 };
@@ -49,7 +49,7 @@ pub struct Shared {
     /// Tells users.
     pub events: Events,
     /// Writes the status of parents of MapControllers.
-    pub board: Arc<Board>,
+    pub board: Arc<StatusBoard>,
     /// Counts.
     pub metrics: Metrics,
     /// Between us and hooks.
@@ -67,7 +67,7 @@ pub struct Shared {
 /// Why a controller was not started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
-pub struct NotStarted {
+pub struct StartError {
     /// Reason of the condition.
     pub reason: &'static str,
     /// For users.
@@ -75,12 +75,12 @@ pub struct NotStarted {
     /// It may be otherwise later, without a change of the object.
     pub passing: bool,
     /// How the user is told.
-    pub telling: Telling,
+    pub failure_report: FailureReport,
 }
 
 /// How a user is told that a controller was not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Telling {
+pub enum FailureReport {
     /// By an Event with every try; equal ones are counted.
     CreateError,
     /// By one Event for each state of the spec (MC-141).
@@ -89,14 +89,14 @@ pub enum Telling {
     Log,
 }
 
-impl NotStarted {
+impl StartError {
     fn new(reason: &'static str, text: String, passing: bool) -> Self {
-        Self { reason, text, passing, telling: Telling::CreateError }
+        Self { reason, text, passing, failure_report: FailureReport::CreateError }
     }
 
     /// What comes by itself is waited for without a word; anything else is said as before.
     pub fn awaited(self) -> Self {
-        Self { telling: if self.passing { Telling::Log } else { self.telling }, ..self }
+        Self { failure_report: if self.passing { FailureReport::Log } else { self.failure_report }, ..self }
     }
 
     /// The spec makes no sense.
@@ -133,12 +133,12 @@ impl Shared {
         controller: (&'static str, &str),
         settings: Settings,
         fields: &'static [&'static str],
-    ) -> Result<Arc<HookClient>, NotStarted> {
+    ) -> Result<Arc<HookClient>, StartError> {
         let credentials = Credentials::new(self.writer.rest().clone());
-        let material = credentials.resolve(&settings.endpoint).await.map_err(NotStarted::credentials)?;
+        let material = credentials.resolve(&settings.endpoint).await.map_err(StartError::credentials)?;
         let (kind, url) = (settings.kind, settings.url.to_string());
         let client =
-            HookClient::new(settings, fields, &material, &self.proxies).map_err(NotStarted::credentials)?;
+            HookClient::new(settings, fields, &material, &self.proxies).map_err(StartError::credentials)?;
         self.metrics.hook(controller, kind, &url, client.metrics().clone());
         Ok(Arc::new(client))
     }
@@ -197,13 +197,13 @@ pub struct Host {
     target: LabelSelector,
     caches: BTreeMap<Kind, Arc<Cache>>,
     queue: Queue<Id>,
-    running: Mutex<HashMap<Id, Hosted>>,
-    refused: Mutex<HashMap<Id, Refusal>>,
+    running: Mutex<HashMap<Id, HostedController>>,
+    refused: Mutex<HashMap<Id, RejectedSpec>>,
 }
 
 /// A spec that did not run.
 #[derive(Clone, Debug, PartialEq)]
-struct Refusal {
+struct RejectedSpec {
     uid: String,
     spec: Value,
     /// None if it will not run until it changes: no need to try again. Else what was said last.
@@ -211,12 +211,12 @@ struct Refusal {
 }
 
 /// Resources that a controller works with, and what is to be done when one of them is served again.
-struct ReliedOn {
+struct Dependencies {
     resources: Vec<(Served, Arc<Cache>)>,
     returned: Box<dyn Fn() + Send + Sync>,
 }
 
-struct Hosted {
+struct HostedController {
     uid: String,
     spec: Value,
     /// What it shows hooks, renewed when the object changes.
@@ -298,7 +298,7 @@ impl Host {
         }
     }
 
-    async fn reconcile(&self, id: &Id) -> Result<Next, NotStarted> {
+    async fn reconcile(&self, id: &Id) -> Result<Next, StartError> {
         let (kind, name) = id;
         let found = self.caches.get(kind).and_then(|cache| cache.get("", name));
         let wanted = found.filter(|object| {
@@ -345,37 +345,39 @@ impl Host {
                 // Whoever was not told why nothing runs is told with the next try.
                 let next = if why.passing || !told { Next::Retry } else { Next::OnChange };
                 let said = (next == Next::Retry).then_some(why.text);
-                self.refused.lock().insert(id.clone(), Refusal { uid: wanted.uid().to_owned(), spec, said });
+                self.refused
+                    .lock()
+                    .insert(id.clone(), RejectedSpec { uid: wanted.uid().to_owned(), spec, said });
                 Ok(next)
             }
         }
     }
 
     /// Says why a controller was not started; `again` if that was the reason last time, too.
-    fn tell(&self, (kind, name): &Id, object: &Value, why: &NotStarted, again: bool) {
+    fn tell(&self, (kind, name): &Id, object: &Value, why: &StartError, again: bool) {
         let events = &self.shared.events;
-        match why.telling {
-            Telling::CreateError => {
+        match why.failure_report {
+            FailureReport::CreateError => {
                 events.warning(object, "CreateError", format!("Cannot create new controller: {why}"));
             }
-            Telling::SyncError if !again => {
+            FailureReport::SyncError if !again => {
                 events.warning(object, "SyncError", format!("[{name}] Sync error - {why}"));
             }
-            Telling::Log if !again => {
+            FailureReport::Log if !again => {
                 tracing::info!(kind = kind.as_str(), %name, %why, "not started yet; it is waited for");
             }
-            Telling::SyncError | Telling::Log => {
+            FailureReport::SyncError | FailureReport::Log => {
                 tracing::debug!(kind = kind.as_str(), %name, %why, "still not started");
             }
         }
     }
 
-    async fn start(&self, id: &Id, object: &Arc<Object>, spec: Value) -> Result<(), NotStarted> {
+    async fn start(&self, id: &Id, object: &Arc<Object>, spec: Value) -> Result<(), StartError> {
         let (kind, name) = id;
         let whole = self.shared.stop.child_token();
         let stop = whole.child_token();
         let shown = Arc::new(Mutex::new(Arc::new(object::without_managed_fields(&object.value))));
-        let (life, relied_on) = match kind {
+        let (life, dependencies) = match kind {
             Kind::Map => self.start_map(name, object, &shown, stop.clone()).await?,
             Kind::Composite => {
                 let (running, periods) =
@@ -390,10 +392,11 @@ impl Host {
                 self.start_sync(*kind, object, running, periods, following)
             }
         };
-        let life = self.until_another(life, relied_on, stop).boxed();
+        let life = self.until_another(life, dependencies, stop).boxed();
         let ended = Arc::new(AtomicBool::new(false));
         let task = tokio::spawn(watched(life, id.clone(), self.queue.clone(), ended.clone(), whole.clone()));
-        let hosted = Hosted { uid: object.uid().to_owned(), spec, object: shown, stop: whole, ended, task };
+        let hosted =
+            HostedController { uid: object.uid().to_owned(), spec, object: shown, stop: whole, ended, task };
         self.running.lock().insert(id.clone(), hosted);
         Ok(())
     }
@@ -402,12 +405,12 @@ impl Host {
     fn until_another(
         &self,
         mut life: BoxFuture<'static, ()>,
-        relied_on: ReliedOn,
+        dependencies: Dependencies,
         stop: CancellationToken,
     ) -> impl Future<Output = ()> + Send + use<> {
         let client = self.rest.client().clone();
         async move {
-            let another = definitions::another(client, relied_on.resources, relied_on.returned);
+            let another = definitions::another(client, dependencies.resources, dependencies.returned);
             tokio::select! {
                 () = &mut life => {}
                 served = another => {
@@ -425,7 +428,7 @@ impl Host {
         object: &Arc<Object>,
         shown: &Arc<Mutex<Arc<Value>>>,
         stop: CancellationToken,
-    ) -> Result<(BoxFuture<'static, ()>, ReliedOn), NotStarted> {
+    ) -> Result<(BoxFuture<'static, ()>, Dependencies), StartError> {
         let controllers = self.caches.get(&Kind::Map).cloned();
         let exists: map::mapping::Exists =
             Arc::new(move |name| controllers.as_ref().is_some_and(|cache| cache.get("", name).is_some()));
@@ -440,7 +443,8 @@ impl Host {
         let (events, about, name) = (self.shared.events.clone(), object.clone(), name.clone());
         let rest = self.rest.clone();
         // What failed is tried again within a minute.
-        let relied_on = ReliedOn { resources: running.mapping().resources(), returned: Box::new(|| {}) };
+        let dependencies =
+            Dependencies { resources: running.mapping().resources(), returned: Box::new(|| {}) };
         let life = Box::pin(async move {
             let (started, is_started) = tokio::sync::watch::channel(false);
             let caches = running.mapping().caches();
@@ -454,7 +458,7 @@ impl Host {
             let credentials = join_all(credentials);
             tokio::join!(running.run(periods, on_start), watching, credentials);
         });
-        Ok((life, relied_on))
+        Ok((life, dependencies))
     }
 
     fn start_sync<S: Syncer>(
@@ -463,8 +467,8 @@ impl Host {
         object: &Arc<Object>,
         running: Arc<S>,
         periods: map::run::Periods,
-        following: Vec<Following>,
-    ) -> (BoxFuture<'static, ()>, ReliedOn) {
+        following: Vec<FollowGuard>,
+    ) -> (BoxFuture<'static, ()>, Dependencies) {
         let name = running.base().name.clone();
         let numbers = running.clone();
         self.shared.metrics.numbers((kind.as_str(), &name), Arc::new(move || numbers.base().numbers()));
@@ -474,7 +478,7 @@ impl Host {
         let queue = running.base().queue.clone();
         // Their retries may be a quarter of an hour apart by now.
         let returned = Box::new(move || queue.hurry());
-        let relied_on = ReliedOn { resources: running.base().resources(), returned };
+        let dependencies = Dependencies { resources: running.base().resources(), returned };
         let life = Box::pin(async move {
             let on_start = || events.normal(&about.value, "Started", format!("Started controller: {name}"));
             let stop = running.base().stop.clone();
@@ -489,7 +493,7 @@ impl Host {
                 events.normal(&about.value, "FinalizersLeft", text);
             }
         });
-        (life, relied_on)
+        (life, dependencies)
     }
 
     /// Stops a controller and waits for it.

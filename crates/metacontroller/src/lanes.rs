@@ -8,7 +8,7 @@ use std::{
 use runtime::backoff::{exponential, moment};
 use tokio::time::Instant;
 
-use crate::pace::Pace;
+use crate::rate_limit::RateLimit;
 
 /// Where an item waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,7 +28,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_
 const SLACK: usize = 64;
 
 /// States that a run is told of one by one.
-const TOLD: usize = 64;
+const MAX_PENDING_STATES: usize = 64;
 
 /// How an item's run ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,7 +38,7 @@ pub enum Outcome {
     /// Badly; it comes again after its own growing pause.
     Failed,
     /// Told to come again after this pause, which is no failure (MC-073).
-    Told(Duration),
+    RunAfter(Duration),
     /// It must come again at once: what it was based on changed (MC-045).
     Stale,
     /// There is nothing left to know of it.
@@ -88,12 +88,12 @@ struct Item<S> {
     /// Since when it has waited for a slot, for the metrics.
     since: Option<Instant>,
     /// How often a run of it brought about the next.
-    pace: Option<Pace>,
+    rate_limit: Option<RateLimit>,
 }
 
 impl<S> Default for Item<S> {
     fn default() -> Self {
-        Self { waits: None, runs: None, failures: 0, timer: None, since: None, pace: None }
+        Self { waits: None, runs: None, failures: 0, timer: None, since: None, rate_limit: None }
     }
 }
 
@@ -115,7 +115,7 @@ struct Run<S> {
     /// How long it waited for its slot.
     waited: Duration,
     /// States that were told of meanwhile. Whether they are news to this run, its end says.
-    told: Vec<S>,
+    pending_states: Vec<S>,
 }
 
 impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
@@ -160,8 +160,8 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
     pub fn tell(&mut self, key: K, state: S) {
         match self.items.get_mut(&key).and_then(|item| item.runs.as_mut()) {
             // Of an object that changes all the time, something is news for sure.
-            Some(run) if run.told.len() >= TOLD => run.dirty = true,
-            Some(run) => run.told.push(state),
+            Some(run) if run.pending_states.len() >= MAX_PENDING_STATES => run.dirty = true,
+            Some(run) => run.pending_states.push(state),
             None => self.add(key),
         }
     }
@@ -204,7 +204,8 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
             item.waits = None;
             let since = item.since.take();
             let waited = since.map(|since| now.saturating_duration_since(since)).unwrap_or_default();
-            item.runs = Some(Run { lane, holds_slot: true, dirty: false, waited, told: Vec::new() });
+            item.runs =
+                Some(Run { lane, holds_slot: true, dirty: false, waited, pending_states: Vec::new() });
             if let Some(timer) = item.timer.take() {
                 self.timed.remove(&timer);
             }
@@ -241,7 +242,7 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
         let Some(item) = self.items.get_mut(key) else { return };
         let Some(mut run) = item.runs.take() else { return };
         free(&mut self.running, &mut run);
-        run.dirty |= run.told.iter().any(|state| !known.contains(state));
+        run.dirty |= run.pending_states.iter().any(|state| !known.contains(state));
         self.sequence += 1;
         let sequence = self.sequence;
         let mut pause = None;
@@ -260,7 +261,7 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
                 pause = Some(full.mul_f64(0.9 + 0.2 * jitter.clamp(0.0, 1.0)));
                 self.counts.retries += 1;
             }
-            Outcome::Told(after) => pause = Some(after),
+            Outcome::RunAfter(after) => pause = Some(after),
             Outcome::Stale => run.dirty = true,
             Outcome::Forget if run.dirty => {}
             Outcome::Forget => {
@@ -270,7 +271,7 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
         }
         if run.dirty {
             // A hook that never answers twice the same has its item come back with its own writes, without end.
-            pause = item.pace.get_or_insert_with(|| Pace::new(now)).reserve(now);
+            pause = item.rate_limit.get_or_insert_with(|| RateLimit::new(now)).reserve(now);
         }
         if run.dirty && pause.is_none() {
             self.add(key.clone());
@@ -299,7 +300,7 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
             match &mut item.runs {
                 Some(run) => {
                     run.dirty = false;
-                    run.told.clear();
+                    run.pending_states.clear();
                 }
                 None => drop(self.items.remove(&key)),
             }

@@ -7,14 +7,13 @@
 //! * [`host`]: which controllers run.
 //! * [`hooks`], [`wire`]: webhooks and what is said to them.
 //! * [`apply`], [`writes`]: from wanted to real objects.
-//! * [`cache`], [`selecting`], [`lanes`], [`pace`], [`board`], [`metrics`], [`conditions`],
+//! * [`cache`], [`selector_index`], [`lanes`], [`rate_limit`], [`status_board`], [`metrics`], [`conditions`],
 //!   [`definitions`]: what controllers share.
 //!
-//! Decisions are pure (`map::{answer, group, key, parents, selector, status}`, [`apply`], [`lanes`], [`selecting`], [`wire`]);
+//! Decisions are pure (`map::{answer, group, key, parents, selector, status}`, [`apply`], [`lanes`], [`selector_index`], [`wire`]);
 //! the rest is a shell around them.
 
 pub mod apply;
-pub mod board;
 pub mod cache;
 pub mod conditions;
 pub mod definitions;
@@ -24,9 +23,10 @@ pub mod lanes;
 pub mod map;
 pub mod metrics;
 pub mod object;
-pub mod pace;
+pub mod rate_limit;
 pub mod resource;
-pub mod selecting;
+pub mod selector_index;
+pub mod status_board;
 pub mod sync;
 pub mod wire;
 pub mod writes;
@@ -100,14 +100,14 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
     let rest = Rest::with_manager(client.clone(), "metacontroller");
     let (events, inbox) = Events::new();
     let caches = cache::Caches::new(client.clone(), &stop);
-    let board = Arc::new(board::Board::new(rest.clone(), events.clone()));
+    let status_board = Arc::new(status_board::StatusBoard::new(rest.clone(), events.clone()));
     let shared = Arc::new(host::Shared {
         caches: caches.clone(),
         writer: Arc::new(writes::Writer::new(rest.clone(), config.strategy)),
         mapper: Mapper::new(client.clone()),
         undeclared_children: config.undeclared_children,
         events,
-        board: board.clone(),
+        board: status_board.clone(),
         metrics: config.metrics,
         proxies: config.proxies,
         workers: config.workers.max(1),
@@ -120,7 +120,7 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
     let silence = said.clone();
     let recorder = Recorder::new(rest, "metacontroller", config.events);
     tasks.spawn_endless("events", events::write(recorder, inbox, said));
-    tasks.spawn_endless("parent status", board.run(stop.clone()));
+    tasks.spawn_endless("parent status", status_board.run(stop.clone()));
     let broken = caches.broken().clone();
     tasks.spawn("watches", async move {
         tokio::select! {

@@ -15,7 +15,7 @@ use runtime::{
 use serde_json::{Value, json};
 
 use crate::{
-    cache::{Expected, Sight},
+    cache::{ExpectedEvent, ObjectState},
     object::{self, Object},
     resource::Served,
 };
@@ -90,18 +90,20 @@ impl Writer {
         namespace: &str,
         name: &str,
         uid: &str,
-    ) -> Result<Option<Expected>, Refused> {
+    ) -> Result<Option<ExpectedEvent>, Refused> {
         let removal = Removal { uid: Some(uid.to_owned()), propagation: Some(PropagationPolicy::Background) };
         tracing::debug!(kind = served.kind, namespace, name, "deleting");
         match self.rest.delete(&served.gvr, served.place(namespace), name, &removal).await {
-            Ok(()) => Ok(Some(Expected::Gone { key: ObjectKey::new(namespace, name), uid: uid.to_owned() })),
+            Ok(()) => {
+                Ok(Some(ExpectedEvent::Gone { key: ObjectKey::new(namespace, name), uid: uid.to_owned() }))
+            }
             Err(error) if is_not_found(&error) => Ok(None),
             Err(error) => Err(refused("deleting", served, namespace, name, &error)),
         }
     }
 
     /// Creates an object.
-    pub async fn create(&self, served: &Served, body: &Value) -> Result<Option<Expected>, Refused> {
+    pub async fn create(&self, served: &Served, body: &Value) -> Result<Option<ExpectedEvent>, Refused> {
         let (namespace, name) = (object::namespace(body), object::name(body));
         tracing::debug!(kind = served.kind, namespace, name, "creating");
         if let Strategy::ServerSide { manager } = &self.strategy {
@@ -119,7 +121,7 @@ impl Writer {
     }
 
     /// Creates an object of our own, whatever the strategy is. One that is there already is what a former run made.
-    pub async fn create_own(&self, served: &Served, body: &Value) -> Result<Option<Expected>, Refused> {
+    pub async fn create_own(&self, served: &Served, body: &Value) -> Result<Option<ExpectedEvent>, Refused> {
         let (namespace, name) = (object::namespace(body), object::name(body));
         match self.rest.create(&served.gvr, served.place(namespace), body.to_string().into_bytes()).await {
             Ok(made) => Ok(Some(expected(&made))),
@@ -130,7 +132,7 @@ impl Writer {
 
     /// Replaces an object at the version in the body. Somebody else's write in between, or its deletion, is no error:
     /// its event will bring the item back (MC-053).
-    pub async fn update(&self, served: &Served, body: &Value) -> Result<Option<Expected>, Refused> {
+    pub async fn update(&self, served: &Served, body: &Value) -> Result<Option<ExpectedEvent>, Refused> {
         let (namespace, name) = (object::namespace(body), object::name(body));
         tracing::debug!(kind = served.kind, namespace, name, "updating");
         let body = body.to_string().into_bytes();
@@ -148,7 +150,7 @@ impl Writer {
         namespace: &str,
         name: &str,
         patch: &Value,
-    ) -> Result<Option<Expected>, Refused> {
+    ) -> Result<Option<ExpectedEvent>, Refused> {
         match self.rest.merge(&served.gvr, served.place(namespace), name, patch).await {
             Ok(made) => Ok(Some(expected(&made))),
             Err(error) if is_clash(&error) || is_not_found(&error) => Ok(None),
@@ -163,7 +165,7 @@ impl Writer {
         body: &Value,
         observed: &Object,
         recreate: bool,
-    ) -> Result<Option<Expected>, Refused> {
+    ) -> Result<Option<ExpectedEvent>, Refused> {
         let Strategy::ServerSide { manager } = &self.strategy else { return self.update(served, body).await };
         let (namespace, name) = (object::namespace(body), object::name(body));
         if self.applied.has(served, body, &observed.value) {
@@ -184,7 +186,12 @@ impl Writer {
         self.patch(served, body, manager).await
     }
 
-    async fn patch(&self, served: &Served, body: &Value, manager: &str) -> Result<Option<Expected>, Refused> {
+    async fn patch(
+        &self,
+        served: &Served,
+        body: &Value,
+        manager: &str,
+    ) -> Result<Option<ExpectedEvent>, Refused> {
         Ok(self.patched(served, body, manager).await?.as_ref().map(expected))
     }
 
@@ -208,7 +215,7 @@ impl Writer {
         body: &Value,
         observed: &Object,
         manager: &str,
-    ) -> Result<Option<Expected>, Refused> {
+    ) -> Result<Option<ExpectedEvent>, Refused> {
         let (namespace, name) = (object::namespace(body), object::name(body));
         match self.dry_run(served, body, manager).await {
             Ok(would) if object::uid(&would) != observed.uid() => {
@@ -262,17 +269,17 @@ fn same(left: &Value, right: &Value) -> bool {
     crate::apply::loosely_equal(&plain(left), &plain(right))
 }
 
-fn expected(made: &Value) -> Expected {
+fn expected(made: &Value) -> ExpectedEvent {
     let key = ObjectKey::new(object::namespace(made), object::name(made));
-    Expected::Version { key, version: object::resource_version(made).to_owned(), echo: None }
+    ExpectedEvent::Version { key, version: object::resource_version(made).to_owned(), echo: None }
 }
 
 /// Of a creation. What came out exactly as it was asked for is an echo; defaults and what the server chose are news.
-fn created(body: &Value, made: &Value) -> Expected {
+fn created(body: &Value, made: &Value) -> ExpectedEvent {
     let as_asked = crate::apply::loosely_equal(&asked_for(made), &asked_for(body));
     match expected(made) {
-        Expected::Version { key, version, .. } if as_asked => {
-            Expected::Version { key, version, echo: Some(Sight::of(made)) }
+        ExpectedEvent::Version { key, version, .. } if as_asked => {
+            ExpectedEvent::Version { key, version, echo: Some(ObjectState::of(made)) }
         }
         expected => expected,
     }
@@ -340,7 +347,8 @@ mod tests {
         {
             made["metadata"][field] = value;
         }
-        let is_echo = |made: &Value| matches!(created(&body, made), Expected::Version { echo: Some(_), .. });
+        let is_echo =
+            |made: &Value| matches!(created(&body, made), ExpectedEvent::Version { echo: Some(_), .. });
         assert!(is_echo(&made));
         for (pointer, value) in [("/spec", json!({"n": 1, "default": 2})), ("/metadata/labels", json!({}))] {
             let mut other = made.clone();

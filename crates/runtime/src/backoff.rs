@@ -1,4 +1,4 @@
-//! Growing, jittered pauses between tries.
+//! Exponential back-off with jitter.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -7,15 +7,17 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Longer than any process runs, yet no clock is too short for it.
+/// Longer than any process runs, and still within the range of every clock.
 const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
-/// The moment a pause after `now`. One that the clock can't express is one that never comes: 30 years off.
+/// Returns the instant `pause` after `now`. If the clock cannot express that instant, returns one 30 years
+/// ahead, which means "never".
 pub fn moment(now: Instant, pause: Duration) -> Instant {
     now.checked_add(pause).unwrap_or_else(|| now + FAR)
 }
 
-/// Pauses that double from `base` to `max`, each shortened at random by up to a half.
+/// Exponential back-off: pauses double from `base` to `max`, and each pause is shortened at random by up to a
+/// half.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     base: Duration,
@@ -24,38 +26,38 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The first pause is at most `base`, none is longer than `max`.
+    /// Creates a back-off whose first pause is at most `base` and whose longest pause is `max`.
     pub fn new(base: Duration, max: Duration) -> Self {
         Self { base, max, tries: 0 }
     }
 
-    /// What clients of an API server use: 50 ms to 30 s.
+    /// The back-off for requests to an API server: 50 ms to 30 s.
     pub fn for_server() -> Self {
         Self::new(Duration::from_millis(50), Duration::from_secs(30))
     }
 
-    /// The pause before the next try.
+    /// Returns the pause before the next try and counts that try.
     pub fn pause(&mut self) -> Duration {
         let full = exponential(self.base, self.max, self.tries);
         self.tries = self.tries.saturating_add(1);
         jittered(full)
     }
 
-    /// Starts over, after a success.
+    /// Starts again at the shortest pause. Call this after a success.
     pub fn reset(&mut self) {
         self.tries = 0;
     }
 }
 
-/// `base` doubled `tries` times, at most `max`.
+/// Returns `base` doubled `tries` times, limited to `max`.
 pub fn exponential(base: Duration, max: Duration, tries: u32) -> Duration {
     let factor = 1_u32.checked_shl(tries).unwrap_or(u32::MAX);
     base.checked_mul(factor).map_or(max, |pause| pause.min(max))
 }
 
-/// Between a half of `full` and `full`.
+/// Returns a random duration between half of `full` and `full`.
 pub fn jittered(full: Duration) -> Duration {
-    // A fresh hasher's keys are random enough to spread clients, and need no generator of our own.
+    // The keys of a new hasher are random enough to spread clients, so no random number generator is needed.
     let random = RandomState::new().hash_one(0) % 1024;
     full / 2 + (full / 2).mul_f64(random as f64 / 1024.0)
 }

@@ -1,4 +1,4 @@
-//! A client that counts its requests and keeps to a rate.
+//! Wraps a client so that it counts its requests and obeys a rate limit.
 
 use std::{
     sync::Arc,
@@ -12,13 +12,14 @@ use tokio::time::Instant;
 use tower::Service;
 
 use crate::{
-    limiter::{Limiter, Load},
+    limiter::{Limiter, RequestClass},
     metrics::RequestMetrics,
 };
 
-/// The same client, whose requests wait for `limiter` and are counted in `metrics`.
+/// Returns the same client, but its requests wait for `limiter` and are counted in `metrics`.
 ///
-/// Costs a look at the path of each request; of answers, only those that say what failed are read here.
+/// Cost per request: parsing the path. Response bodies are read here only for failed requests, to find the
+/// reason.
 pub fn observed(client: Client, limiter: Option<Arc<Limiter>>, metrics: RequestMetrics) -> Client {
     let namespace = client.default_namespace().to_owned();
     Client::new(Calls { client, limiter, metrics }, namespace)
@@ -37,7 +38,8 @@ impl Service<Request<Body>> for Calls {
     type Future = BoxFuture<'static, Result<Response<Body>, kube::Error>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), kube::Error>> {
-        // The client below is asked when it is called: what waits for the limiter must not hold its place.
+        // `call` polls the inner client: a request that waits for the limiter must not occupy a slot of the
+        // inner client.
         Poll::Ready(Ok(()))
     }
 
@@ -67,7 +69,7 @@ impl Calls {
                 (Ok(Response::from_parts(parts, Body::from(body))), format!("apiStatus:{reason}"))
             }
             Ok(response) => (Ok(response), String::new()),
-            // What the Go client's errors of this sort are called there.
+            // client-go reports its transport errors under this name.
             Err(error) => (Err(error), "*url.Error".to_owned()),
         };
         if let Some(resource) = &call.resource {
@@ -77,7 +79,8 @@ impl Calls {
     }
 }
 
-/// The reason that a `Status` gives; for other answers what client-go would make of the code.
+/// Returns the reason of a `Status` body. For any other body, returns the reason that client-go derives from
+/// the code.
 fn reason(code: StatusCode, body: &[u8]) -> String {
     #[derive(serde::Deserialize)]
     struct Status {
@@ -104,13 +107,14 @@ fn reason(code: StatusCode, body: &[u8]) -> String {
     }
 }
 
-/// A request as the metrics speak of it.
+/// The labels of one request in the metrics.
 #[derive(Debug, PartialEq, Eq)]
 struct Call {
-    /// `<plural>.<version>.<group>`, so with a dot at the end for the core group; none for what is no resource.
+    /// `<plural>.<version>.<group>`, which ends with a dot for the core group. `None` if the path does not
+    /// name a resource.
     resource: Option<String>,
     method: &'static str,
-    load: Load,
+    load: RequestClass,
 }
 
 impl Call {
@@ -125,7 +129,7 @@ impl Call {
             query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1" | "watch"))
         });
         let Some(target) = Target::of(uri.path()) else {
-            return Self { resource: None, method: "get", load: Load::Collection };
+            return Self { resource: None, method: "get", load: RequestClass::Collection };
         };
         let status = target.subresource.as_deref() == Some("status");
         let apply = content_type.starts_with("application/apply-patch");
@@ -143,7 +147,8 @@ impl Call {
             (&Method::DELETE, false) => "delete_collection",
             _ => "get",
         };
-        let load = if matches!(name, "watch" | "list") { Load::Collection } else { Load::Object };
+        let load =
+            if matches!(name, "watch" | "list") { RequestClass::Collection } else { RequestClass::Object };
         Self { resource: Some(target.resource), method: name, load }
     }
 }
@@ -155,7 +160,8 @@ struct Target {
 }
 
 impl Target {
-    /// Reads `/api/v1/…` and `/apis/GROUP/VERSION/…`. (What a server's URL has before that is added further down.)
+    /// Parses `/api/v1/…` and `/apis/GROUP/VERSION/…`. An inner layer adds the path prefix of the server's
+    /// URL, so no prefix is expected here.
     fn of(path: &str) -> Option<Self> {
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         let (group, version, mut rest) = match parts.as_slice() {
@@ -163,7 +169,7 @@ impl Target {
             ["apis", group, version, rest @ ..] => (*group, *version, rest),
             _ => return None,
         };
-        // `namespaces/NAME/RESOURCE`, unless what follows the name is a subresource of the namespace itself.
+        // `namespaces/NAME/RESOURCE`, unless the last part is a subresource of the Namespace itself.
         if let ["namespaces", _, resource, ..] = rest
             && !(group.is_empty() && matches!(*resource, "status" | "finalize"))
         {
@@ -184,7 +190,7 @@ mod tests {
     use crate::{limiter::Rate, metrics::Metrics};
     use std::convert::Infallible;
 
-    /// KS-220: resource and method of each request, as the Go programs label them.
+    /// KS-220: the resource and method of each request are labelled as the Go programs label them.
     #[test]
     fn ks_220_resources_and_methods() {
         let bindings = "/apis/control.kubestellar.io/v1alpha1/bindings";
@@ -237,7 +243,11 @@ mod tests {
         for (method, uri, content_type, resource, name) in cases {
             let call = Call::from_parts(&method.parse().unwrap(), &uri.parse().unwrap(), content_type);
             assert_eq!((call.resource.as_deref(), call.method), (Some(resource), name), "{method} {uri}");
-            assert_eq!(call.load == Load::Collection, matches!(name, "list" | "watch"), "{method} {uri}");
+            assert_eq!(
+                call.load == RequestClass::Collection,
+                matches!(name, "list" | "watch"),
+                "{method} {uri}"
+            );
         }
         for path in ["/apis", "/api", "/apis/apps/v1", "/version", "/openapi/v2", "/apis/apps"] {
             assert_eq!(Call::from_parts(&Method::GET, &path.parse().unwrap(), "").resource, None, "{path}");
@@ -252,7 +262,7 @@ mod tests {
         Client::new(tower::service_fn(answer), "default")
     }
 
-    /// KS-220, KS-224: each request is counted with how it ended, and the answer reaches who asked.
+    /// KS-220, KS-224: each request is counted with its outcome, and the caller receives the response.
     #[tokio::test]
     async fn ks_224_requests_are_counted_and_pass() {
         let metrics = Metrics::default();
@@ -286,7 +296,7 @@ mod tests {
         }
     }
 
-    /// KS-210: a client really keeps to its rate.
+    /// KS-210: a client keeps to its rate.
     #[tokio::test(start_paused = true)]
     async fn ks_210_requests_wait_for_their_turn() {
         let metrics = Metrics::default();

@@ -1,14 +1,14 @@
-//! When a stream of changes is to be written down (KS-038).
+//! Decides when a stream of changes is written (KS-038).
 
 use std::time::{Duration, Instant};
 
-/// Decides when the changes of one object go out: one change to an idle object at once, a burst once per
-/// window, and never nothing at the end.
+/// Decides when the pending changes of one object are written: a single change to an idle object at once, a
+/// burst once per window. The last change of a burst is always written.
 ///
-/// A change that comes alone is not held back for having followed another one: it is a burst once two or
-/// more have piled up behind a write, or when several writes in a row were each asked for within a tenth of the
-/// window, until a whole window passes without. A write that itself takes more than a tenth of the window
-/// doubles the window, up to a limit; quick ones bring it back.
+/// A single change that follows another one is not delayed. A burst begins when two or more changes arrive
+/// during one write, or when several writes in a row were each requested within a tenth of the window after
+/// the previous write. The burst ends when a whole window passes without a change. If a write takes more than
+/// a tenth of the window, the window doubles, up to a limit; fast writes reset it.
 #[derive(Clone, Debug)]
 pub struct Coalescer {
     base: Duration,
@@ -16,12 +16,12 @@ pub struct Coalescer {
     window: Duration,
     pending: u32,
     flushed: Option<Instant>,
-    /// Writes in a row that were asked for hard on the heels of the one before.
-    hasty: u32,
+    /// Number of writes in a row that were requested right after the previous write.
+    rapid: u32,
     burst: bool,
 }
 
-const HASTY: u32 = 3;
+const RAPID_WRITES: u32 = 3;
 
 impl Default for Coalescer {
     fn default() -> Self {
@@ -30,9 +30,9 @@ impl Default for Coalescer {
 }
 
 impl Coalescer {
-    /// Windows from `base` to `max`.
+    /// Creates a coalescer whose window varies from `base` to `max`.
     pub fn new(base: Duration, max: Duration) -> Self {
-        Self { base, max, window: base, pending: 0, flushed: None, hasty: 0, burst: false }
+        Self { base, max, window: base, pending: 0, flushed: None, rapid: 0, burst: false }
     }
 
     /// Counts a change.
@@ -40,7 +40,7 @@ impl Coalescer {
         self.pending = self.pending.saturating_add(1);
     }
 
-    /// How long to wait before the pending changes may go out; zero for at once.
+    /// Returns how long to wait before the pending changes may be written; zero means now.
     pub fn wait(&mut self, now: Instant) -> Duration {
         let Some(flushed) = self.flushed else { return Duration::ZERO };
         let left = (flushed + self.window).saturating_duration_since(now);
@@ -48,26 +48,27 @@ impl Coalescer {
             self.burst = false;
             return left;
         }
-        if self.pending > 1 || (self.hasty >= HASTY && self.window - left < self.window / 10) {
+        if self.pending > 1 || (self.rapid >= RAPID_WRITES && self.window - left < self.window / 10) {
             self.burst = true;
         }
         if self.burst { left } else { Duration::ZERO }
     }
 
-    /// The pending changes are about to go out; those counted from now on are for the next time.
+    /// Marks the start of a write of all pending changes. Changes counted after this call belong to the next
+    /// write.
     pub fn begin(&mut self, now: Instant) {
         let close = |flushed| now.saturating_duration_since(flushed) < self.window / 10;
-        self.hasty = if self.flushed.is_some_and(close) { self.hasty + 1 } else { 0 };
+        self.rapid = if self.flushed.is_some_and(close) { self.rapid + 1 } else { 0 };
         self.burst |= self.pending > 1;
         self.pending = 0;
     }
 
-    /// There is nothing left to be written.
+    /// Drops the pending changes, because nothing is left to write.
     pub fn settle(&mut self) {
         self.pending = 0;
     }
 
-    /// What was begun went out, and took from `began` to `now`.
+    /// Marks the end of the write that began at `began`.
     pub fn end(&mut self, began: Instant, now: Instant) {
         self.flushed = Some(now);
         let slow = now.saturating_duration_since(began) * 10 > self.window;

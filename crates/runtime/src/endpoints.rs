@@ -1,4 +1,4 @@
-//! What a component serves beside its work: metrics, probes, profiling pages.
+//! The HTTP endpoints of a component: metrics, probes and profiling pages.
 //!
 //! ```no_run
 //! # use kubestellar_runtime as runtime; use runtime::{endpoints::{Bind, Endpoint, Pages}, metrics::Metrics};
@@ -31,21 +31,21 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Ready, metrics::Metrics};
 
-/// Connections at a time; more wait to be accepted.
+/// Most connections at a time; further ones wait to be accepted.
 const CONNECTIONS: usize = 64;
-/// How long a client may take to say what it wants.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a client may take to send its request.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where to listen, as the Go programs take it: `:8080` is all interfaces, `host:port` one of them; `0` or nothing
-/// at all is off.
+/// The address to listen on, in the syntax of the Go programs: `:8080` means all interfaces, `host:port`
+/// means one of them, `0` or an empty string means not to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bind(Option<String>);
 
 impl Bind {
-    /// Not at all.
+    /// Not to listen.
     pub const OFF: Self = Self(None);
 
-    /// Whether there is anything to listen on.
+    /// Returns whether listening is switched off.
     pub fn is_off(&self) -> bool {
         self.0.is_none()
     }
@@ -75,14 +75,14 @@ impl FromStr for Bind {
     }
 }
 
-/// Pages to be served: a function of the request, without waiting.
+/// The pages to serve: a function from the request to the response. It must not block.
 #[derive(Clone)]
 pub struct Pages(Arc<dyn Fn(&http::request::Parts) -> Page + Send + Sync>);
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// HTTP code.
+    /// HTTP status code.
     pub status: StatusCode,
     /// Media type of the body.
     pub content_type: &'static str,
@@ -93,7 +93,7 @@ pub struct Page {
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 impl Page {
-    /// A text.
+    /// A response with a plain text.
     pub fn text(status: StatusCode, body: impl Into<String>) -> Self {
         Self { status, content_type: PLAIN, body: body.into() }
     }
@@ -104,7 +104,7 @@ impl Page {
 }
 
 impl Pages {
-    /// Pages from a function.
+    /// Pages that `answer` computes.
     pub fn new(answer: impl Fn(&http::request::Parts) -> Page + Send + Sync + 'static) -> Self {
         Self(Arc::new(answer))
     }
@@ -125,8 +125,9 @@ impl Pages {
         })
     }
 
-    /// Probes that always succeed, on any path, as KubeStellar's Go programs answer them: a process that waits for
-    /// something, or does not lead, is well (KS-210, KS-211). With `?verbose` the answer says how far it is (KS-228).
+    /// Probes that always succeed, on any path, as those of KubeStellar's Go programs do: a process that
+    /// waits for something, or that does not lead, is healthy (KS-210, KS-211). With `?verbose` the response
+    /// says whether the component is ready (KS-228).
     pub fn always_well(ready: &Ready) -> Self {
         let ready = ready.subscribe();
         Self::new(move |request| {
@@ -139,7 +140,7 @@ impl Pages {
         })
     }
 
-    /// `/healthz`, `/livez` and `/readyz` that say `ok`, and nothing else (OCM-133).
+    /// `/healthz`, `/livez` and `/readyz`, which always answer `ok` (OCM-133).
     pub fn ping() -> Self {
         Self::new(|request| match request.uri.path() {
             "/healthz" | "/healthz/" | "/livez" | "/readyz" | "/readyz/" | "/healthz/ping"
@@ -148,8 +149,9 @@ impl Pages {
         })
     }
 
-    /// `/debug/pprof/` (KS-226): the index is there, so that whoever scrapes it does not fail. The profiles are those
-    /// of the Go runtime; there are none here, and asking for one says so.
+    /// `/debug/pprof/` (KS-226). The index exists, so that scrapers of it do not fail. The profiles are those
+    /// of the Go runtime, which this program does not have; a request for one is answered with an error that
+    /// says so.
     pub fn pprof() -> Self {
         Self::new(|request| {
             match request.uri.path() {
@@ -168,7 +170,7 @@ impl Pages {
         })
     }
 
-    /// These pages, and where they have none, those of `other`.
+    /// Serves these pages first, and those of `other` where these answer 404.
     pub fn or(self, other: Self) -> Self {
         Self::new(move |request| match (self.0)(request) {
             page if page.status == StatusCode::NOT_FOUND => (other.0)(request),
@@ -185,11 +187,11 @@ impl Pages {
     }
 }
 
-/// Says whether a request may be answered: nothing if so, else what is answered instead.
+/// Decides whether a request is served: `None` if so, otherwise the response that refuses it.
 pub type Guard = Arc<dyn Fn(&http::request::Parts) -> BoxFuture<'static, Option<Page>> + Send + Sync>;
 
-/// A socket that listens. It speaks plain HTTP, as the ports of KubeStellar's Go programs do, and gives out nothing
-/// secret; [`secured`](Self::secured) is for what OCM's programs have.
+/// A listening socket. It speaks plain HTTP, as the ports of KubeStellar's Go programs do, so the pages must
+/// not be secret. [`secured`](Self::secured) adds TLS and a guard, as OCM's programs have them.
 pub struct Endpoint {
     listener: TcpListener,
     address: SocketAddr,
@@ -199,11 +201,15 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Starts listening; none if it is off.
+    /// Starts to listen. Returns `None` if listening is switched off.
+    ///
+    /// # Errors
+    ///
+    /// If the address cannot be resolved or bound.
     pub async fn open(bind: &Bind, pages: Pages) -> io::Result<Option<Self>> {
         let Some(address) = &bind.0 else { return Ok(None) };
         let listener = match address.strip_prefix(':') {
-            // All interfaces, of both families where the machine has them.
+            // All interfaces, IPv4 and IPv6 where the machine has both.
             Some(port) => match TcpListener::bind(format!("[::]:{port}")).await {
                 Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
                     TcpListener::bind(format!("0.0.0.0:{port}")).await?
@@ -216,34 +222,34 @@ impl Endpoint {
         Ok(Some(Self { listener, address, pages, tls: None, guard: None }))
     }
 
-    /// The same, over TLS, for those whom `guard` lets in.
+    /// Serves over TLS, and only the requests that `guard` lets pass.
     pub fn secured(self, tls: Arc<ServerConfig>, guard: Guard) -> Self {
         Self { tls: Some(tls.into()), guard: Some(guard), ..self }
     }
 
-    /// Where it listens.
+    /// The address that the socket listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop`; connections that are open then are closed.
+    /// Serves until `stop` is cancelled, and closes the connections that are open then.
     pub async fn serve(self, stop: CancellationToken) {
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let permits = Arc::new(Semaphore::new(CONNECTIONS));
         let mut connections = JoinSet::new();
         loop {
             let accepted = tokio::select! {
                 () = stop.cancelled() => return,
                 Some(_) = connections.join_next() => continue,
-                accepted = accept(&self.listener, &places) => accepted,
+                accepted = accept(&self.listener, &permits) => accepted,
             };
-            let Some((stream, place)) = accepted else { continue };
+            let Some((stream, permit)) = accepted else { continue };
             let (pages, tls, guard) = (self.pages.clone(), self.tls.clone(), self.guard.clone());
             let stop = stop.clone();
             connections.spawn(async move {
                 let connection = async {
-                    let Some(tls) = tls else { return converse(stream, pages, guard).await };
-                    match tokio::time::timeout(PATIENCE, tls.accept(stream)).await {
-                        Ok(Ok(stream)) => converse(stream, pages, guard).await,
+                    let Some(tls) = tls else { return serve_connection(stream, pages, guard).await };
+                    match tokio::time::timeout(CLIENT_TIMEOUT, tls.accept(stream)).await {
+                        Ok(Ok(stream)) => serve_connection(stream, pages, guard).await,
                         Ok(Err(error)) => {
                             tracing::debug!(%error, "a TLS handshake with the endpoints failed");
                         }
@@ -256,14 +262,14 @@ impl Endpoint {
                     () = connection => {}
                     () = stop.cancelled() => {}
                 }
-                drop(place);
+                drop(permit);
             });
         }
     }
 }
 
-/// Answers the requests of one connection.
-async fn converse(
+/// Serves the requests of one connection.
+async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     pages: Pages,
     guard: Option<Guard>,
@@ -281,7 +287,7 @@ async fn converse(
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
+        .header_read_timeout(CLIENT_TIMEOUT)
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a connection to the endpoints ended");
@@ -300,14 +306,15 @@ fn respond(page: Page) -> Response<Full<Bytes>> {
 
 async fn accept(
     listener: &TcpListener,
-    places: &Arc<Semaphore>,
+    permits: &Arc<Semaphore>,
 ) -> Option<(tokio::net::TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let place = places.clone().acquire_owned().await.ok()?;
+    let permit = permits.clone().acquire_owned().await.ok()?;
     match listener.accept().await {
-        Ok((stream, _)) => Some((stream, place)),
+        Ok((stream, _)) => Some((stream, permit)),
         Err(error) => {
             tracing::warn!(%error, "accepting a connection");
-            // Out of file descriptors, most likely; trying again at once would only burn the processor.
+            // Most likely the process has no file descriptors left; trying again at once would only use
+            // processor time.
             tokio::time::sleep(Duration::from_millis(100)).await;
             None
         }
@@ -325,7 +332,7 @@ mod tests {
         (page.status.as_u16(), page.content_type.to_owned(), page.body)
     }
 
-    /// KS-210: addresses as the Go programs take them.
+    /// KS-210: addresses have the syntax of the Go programs.
     #[test]
     fn ks_210_bind_addresses() {
         for off in ["", "0"] {
@@ -339,7 +346,7 @@ mod tests {
         }
     }
 
-    /// KS-210: any path is well.
+    /// KS-210: probes succeed on any path.
     #[test]
     fn ks_210_any_probe_succeeds() {
         let ready = Ready::new(false);
@@ -352,7 +359,7 @@ mod tests {
         assert_eq!(get(&pages, "/readyz?verbose", "").2, "working\r\nok\r\n");
     }
 
-    /// KS-226, OCM-133: the index answers, a profile that cannot be had is missing.
+    /// KS-226, OCM-133: the index is served, and a profile is answered with 404.
     #[test]
     fn ks_226_profiling_paths() {
         let pages = Pages::pprof();
@@ -361,7 +368,7 @@ mod tests {
         assert_eq!(get(&pages, "/", "").0, 404);
     }
 
-    /// SP-137: the format that is asked for.
+    /// SP-137: the client receives the format it asked for.
     #[test]
     fn sp_137_format_by_accept() {
         let pages = Pages::metrics(Metrics::default());
@@ -386,11 +393,12 @@ mod tests {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nok"), "{answer}");
-        // One that says nothing does not keep the end from coming.
+        // A client that sends nothing does not delay the shutdown.
         let silent = tokio::net::TcpStream::connect(address).await.unwrap();
         stop.cancel();
         serving.await.unwrap();
-        // What was open is closed. Whether somebody else listens there by now is none of our business.
+        // The open connection is closed. Another process may listen on the port by now, so the port is not
+        // checked.
         let mut silent = silent;
         let mut rest = Vec::new();
         let end = silent.read_to_end(&mut rest).await;

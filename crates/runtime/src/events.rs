@@ -1,15 +1,15 @@
-//! Events on objects, for users who look at them (`kubectl describe`): what is said again is counted up instead of
-//! repeated, also by the next process, and no object gets more than its share.
+//! Events on objects, as users see them with `kubectl describe`. A repeated Event increases a count, also
+//! when the next process repeats it, and the Events of each object are rate-limited.
 //!
 //! ```
-//! # use kubestellar_runtime::events::{About, Said};
+//! # use kubestellar_runtime::events::{InvolvedObject, NewEvent};
 //! let object = serde_json::json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u"}});
-//! let said = Said::warning(About::object(&object), "TooHot", "it glows");
-//! # let _ = said;
+//! let event = NewEvent::warning(InvolvedObject::object(&object), "TooHot", "it glows");
+//! # let _ = event;
 //! ```
 //!
-//! A [`Recorder`] writes one when asked to; [`Events`] hands them to a task of their own ([`write`]), for those who
-//! don't want to wait.
+//! A [`Recorder`] writes an Event and waits for the server. [`Events`] queues Events for a task ([`write`]),
+//! for callers that must not wait.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -26,38 +26,38 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     failure::{is_already_exists, is_forbidden, is_not_found},
-    limiter::{Bucket, Rate},
+    limiter::{Rate, TokenBucket},
     rest::{Gvr, Rest},
 };
 
-/// Events that wait for the task; more are dropped.
+/// Most Events that wait to be written; further ones are dropped.
 const WAITING: usize = 1024;
-/// Objects and Events that are remembered.
+/// Most objects, and most Events, that are remembered.
 const REMEMBERED: usize = 4096;
-/// What the API takes of a message, in bytes.
+/// Longest message that the API accepts, in bytes.
 const MESSAGE: usize = 1024;
-/// What of an object's name goes into the Event's, so that there is room for the rest.
+/// How many bytes of an object's name go into the name of the Event; the rest of the name is a suffix.
 const NAME: usize = 200;
 
 /// The object that an Event is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct About {
+pub struct InvolvedObject {
     /// Group and version.
     pub api_version: String,
     /// Kind.
     pub kind: String,
-    /// Empty for cluster-scoped objects, whose Events are in `default`.
+    /// Namespace. Empty for cluster-scoped objects, whose Events are written to `default`.
     pub namespace: String,
     /// Name.
     pub name: String,
     /// UID.
     pub uid: String,
-    /// The version that was looked at.
+    /// The resourceVersion that was observed.
     pub version: String,
 }
 
-impl About {
-    /// Reads what is needed from an object.
+impl InvolvedObject {
+    /// Reads the fields from an object.
     pub fn object(object: &Value) -> Self {
         let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
         let meta = |field: &str| text(object.get("metadata").and_then(|meta| meta.get(field)));
@@ -76,29 +76,31 @@ impl About {
     }
 }
 
-/// One thing to be said.
+/// An Event that is to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
-    about: About,
+pub struct NewEvent {
+    about: InvolvedObject,
     warning: bool,
     reason: &'static str,
     message: String,
 }
 
-impl Said {
-    /// Something is as it should be.
-    pub fn normal(about: About, reason: &'static str, message: impl Into<String>) -> Self {
+impl NewEvent {
+    /// A normal Event.
+    pub fn normal(about: InvolvedObject, reason: &'static str, message: impl Into<String>) -> Self {
         Self { about, warning: false, reason, message: cut(message.into()) }
     }
 
-    /// Something is wrong.
-    pub fn warning(about: About, reason: &'static str, message: impl Into<String>) -> Self {
+    /// A warning.
+    pub fn warning(about: InvolvedObject, reason: &'static str, message: impl Into<String>) -> Self {
         Self { warning: true, ..Self::normal(about, reason, message) }
     }
 
-    /// The same for the same message about the same object, so that it is counted instead of repeated.
+    /// Name of the Event object. It is the same for the same message about the same object, so a repeated
+    /// Event increases a count.
     fn name(&self, component: &str) -> String {
-        // Not for security: different messages must have different names with good odds, here and in the next process.
+        // Not for security: different messages must get different names with high probability, and the same
+        // message must get the same name in the next process.
         let mut hasher = DefaultHasher::new();
         (component, &self.about.uid, self.reason, &self.message).hash(&mut hasher);
         let end = self.about.name.floor_char_boundary(NAME);
@@ -141,7 +143,7 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// Writes Events of one component.
+/// Writes the Events of one component.
 pub struct Recorder {
     rest: Rest,
     component: &'static str,
@@ -151,42 +153,48 @@ pub struct Recorder {
 
 struct State {
     rate: Rate,
-    /// By UID of the object.
-    budgets: HashMap<String, Bucket>,
-    /// How often an Event was said, and when last, by its name.
+    /// Rate limit of each object, by UID.
+    budgets: HashMap<String, TokenBucket>,
+    /// Count and time of the last occurrence of each Event, by the Event's name.
     counts: HashMap<String, (i64, Instant)>,
 }
 
 impl Recorder {
-    /// Writes in the name of `component`, at this rate for each object.
+    /// Creates a recorder that writes in the name of `component`, at most at this rate for each object.
     pub fn new(rest: Rest, component: &'static str, rate: Rate) -> Self {
         let state = State { rate, budgets: HashMap::new(), counts: HashMap::new() };
         Self { rest, component, events: Gvr::new("", "v1", "events"), state: Mutex::new(state) }
     }
 
-    /// Writes an Event, unless its object has had its share. One request, three where another process said the same.
-    pub async fn record(&self, said: &Said) -> Result<(), Error> {
+    /// Writes an Event, unless the rate limit of its object is exhausted.
+    ///
+    /// Cost: one request; three if another process wrote the same Event before.
+    ///
+    /// # Errors
+    ///
+    /// The error of the API server. An Event over the rate limit is dropped without an error.
+    pub async fn record(&self, event: &NewEvent) -> Result<(), Error> {
         let now = Instant::now();
-        if !self.state.lock().may(&said.about.uid, now) {
+        if !self.state.lock().may(&event.about.uid, now) {
             return Ok(());
         }
-        let name = said.name(self.component);
+        let name = event.name(self.component);
         let known = self.state.lock().counts.get(&name).map(|(count, _)| *count);
         let counted = match known {
-            Some(count) => self.count(said, &name, count).await?,
+            Some(count) => self.count(event, &name, count).await?,
             None => None,
         };
         let count = match counted {
             Some(count) => count,
-            None => self.create(said, &name).await?,
+            None => self.create(event, &name).await?,
         };
         self.state.lock().remember(name, count, now);
         Ok(())
     }
 
-    async fn create(&self, said: &Said, name: &str) -> Result<i64, Error> {
-        let place = said.about.place();
-        let body = said.object(self.component, name, &stamp()).to_string().into_bytes();
+    async fn create(&self, event: &NewEvent, name: &str) -> Result<i64, Error> {
+        let place = event.about.place();
+        let body = event.object(self.component, name, &stamp()).to_string().into_bytes();
         match self.rest.create::<IgnoredAny>(&self.events, place, body).await {
             Ok(_) => return Ok(1),
             Err(error) if is_already_exists(&error) => {}
@@ -194,20 +202,20 @@ impl Recorder {
         }
         let there: Option<Value> = match self.rest.find(&self.events, place, name).await {
             Ok(there) => there,
-            // Who may only create and patch, as the customary roles say, counts from one.
+            // The usual roles allow only create and patch. A component with such a role counts from one.
             Err(error) if is_forbidden(&error) => None,
             Err(error) => return Err(error),
         };
         let count = there.as_ref().and_then(|it| it.get("count")).and_then(Value::as_i64).unwrap_or(1);
-        // One that expired between the two requests is not worth a third.
-        Ok(self.count(said, name, count).await?.unwrap_or(1))
+        // If the Event expired between the two requests, a third request is not worth its cost.
+        Ok(self.count(event, name, count).await?.unwrap_or(1))
     }
 
-    /// Counts up; none if the Event has expired.
-    async fn count(&self, said: &Said, name: &str, count: i64) -> Result<Option<i64>, Error> {
+    /// Increases the count of an Event. Returns `None` if the Event has expired.
+    async fn count(&self, event: &NewEvent, name: &str, count: i64) -> Result<Option<i64>, Error> {
         let count = count.saturating_add(1);
         let patch = json!({"count": count, "lastTimestamp": stamp()});
-        match self.rest.merge::<IgnoredAny>(&self.events, said.about.place(), name, &patch).await {
+        match self.rest.merge::<IgnoredAny>(&self.events, event.about.place(), name, &patch).await {
             Ok(_) => Ok(Some(count)),
             Err(error) if is_not_found(&error) => Ok(None),
             Err(error) => Err(error),
@@ -225,16 +233,17 @@ impl State {
             self.budgets.retain(|_, budget| !budget.is_full(now));
         }
         if self.budgets.len() >= REMEMBERED {
-            // As many objects in trouble at once: whoever was refused for long may speak again.
+            // This many objects have problems at the same time: reset all limits, so that objects over their
+            // limit get Events again.
             self.budgets.clear();
         }
         let rate = self.rate;
-        self.budgets.entry(uid.to_owned()).or_insert_with(|| Bucket::new(rate, now)).take(now)
+        self.budgets.entry(uid.to_owned()).or_insert_with(|| TokenBucket::new(rate, now)).take(now)
     }
 
     fn remember(&mut self, name: String, count: i64, now: Instant) {
         if self.counts.len() >= REMEMBERED {
-            // The older half goes.
+            // Forget the older half.
             let by_use: BTreeSet<Instant> = self.counts.values().map(|(_, at)| *at).collect();
             if let Some(middle) = by_use.iter().nth(by_use.len() / 2).copied() {
                 self.counts.retain(|_, (_, at)| *at > middle);
@@ -244,54 +253,54 @@ impl State {
     }
 }
 
-/// Takes Events to be written by a task; a clone is the same. Also logs them.
+/// Logs Events and queues them for the task that writes them ([`write`]). Clones share the queue.
 #[derive(Clone)]
-pub struct Events(mpsc::Sender<Said>);
+pub struct Events(mpsc::Sender<NewEvent>);
 
-/// Events that wait.
-pub struct Inbox(mpsc::Receiver<Said>);
+/// The queued Events.
+pub struct EventQueue(mpsc::Receiver<NewEvent>);
 
 impl Events {
-    /// And what writes them, to be given to [`write`].
-    pub fn new() -> (Self, Inbox) {
+    /// Creates the handle and the queue; pass the queue to [`write`].
+    pub fn new() -> (Self, EventQueue) {
         let (sender, receiver) = mpsc::channel(WAITING);
-        (Self(sender), Inbox(receiver))
+        (Self(sender), EventQueue(receiver))
     }
 
-    /// Something normal happened to `object`.
+    /// Emits a normal Event about `object`.
     pub fn normal(&self, object: &Value, reason: &'static str, message: impl Into<String>) {
-        self.say(Said::normal(About::object(object), reason, message));
+        self.say(NewEvent::normal(InvolvedObject::object(object), reason, message));
     }
 
-    /// Something is wrong with `object`.
+    /// Emits a warning about `object`.
     pub fn warning(&self, object: &Value, reason: &'static str, message: impl Into<String>) {
-        self.say(Said::warning(About::object(object), reason, message));
+        self.say(NewEvent::warning(InvolvedObject::object(object), reason, message));
     }
 
-    fn say(&self, said: Said) {
-        let Said { about: About { kind, namespace, name, .. }, reason, message, .. } = &said;
-        if said.warning {
+    fn say(&self, event: NewEvent) {
+        let NewEvent { about: InvolvedObject { kind, namespace, name, .. }, reason, message, .. } = &event;
+        if event.warning {
             tracing::warn!(kind, namespace, name, reason, message);
         } else {
             tracing::info!(kind, namespace, name, reason, message);
         }
-        // A full queue means that the server doesn't keep up; more events would not help it.
-        let _ = self.0.try_send(said);
+        // A full queue means that the server is too slow; more Events would make that worse.
+        let _ = self.0.try_send(event);
     }
 }
 
-/// Writes Events until `stop`, then those that wait already, for two seconds at most.
-pub async fn write(recorder: Recorder, mut inbox: Inbox, stop: CancellationToken) {
-    let record = async |said: Said| {
-        if let Err(error) = recorder.record(&said).await {
-            // One that gets lost is no reason to do anything again.
-            tracing::debug!(%error, reason = said.reason, "an event was not written");
+/// Writes Events until `stop` is cancelled, then spends at most two seconds on those still queued.
+pub async fn write(recorder: Recorder, mut inbox: EventQueue, stop: CancellationToken) {
+    let record = async |event: NewEvent| {
+        if let Err(error) = recorder.record(&event).await {
+            // A lost Event is not worth a retry.
+            tracing::debug!(%error, reason = event.reason, "an event was not written");
         }
     };
     loop {
         tokio::select! {
-            said = inbox.0.recv() => match said {
-                Some(said) => record(said).await,
+            event = inbox.0.recv() => match event {
+                Some(event) => record(event).await,
                 None => return,
             },
             () = stop.cancelled() => break,
@@ -299,8 +308,8 @@ pub async fn write(recorder: Recorder, mut inbox: Inbox, stop: CancellationToken
     }
     inbox.0.close();
     let rest = async {
-        while let Some(said) = inbox.0.recv().await {
-            record(said).await;
+        while let Some(event) = inbox.0.recv().await {
+            record(event).await;
         }
     };
     let _ = tokio::time::timeout(Duration::from_secs(2), rest).await;
@@ -310,29 +319,29 @@ pub async fn write(recorder: Recorder, mut inbox: Inbox, stop: CancellationToken
 mod tests {
     use super::*;
 
-    fn said(name: &str, message: &str) -> Said {
+    fn event(name: &str, message: &str) -> NewEvent {
         let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": "u"}});
-        Said::warning(About::object(&object), "R", message)
+        NewEvent::warning(InvolvedObject::object(&object), "R", message)
     }
 
     #[test]
     fn names_and_messages_are_as_the_api_takes_them() {
-        let long = said(&"x".repeat(253), &"ä".repeat(2000));
+        let long = event(&"x".repeat(253), &"ä".repeat(2000));
         let name = long.name("c");
         assert!(name.len() <= 253 && long.message.len() <= MESSAGE && long.message.ends_with('…'), "{name}");
-        assert_eq!(name, said(&"x".repeat(253), &"ä".repeat(2000)).name("c"), "said again it is the same");
-        assert_ne!(said("n", "a").name("c"), said("n", "b").name("c"));
-        assert_ne!(said("n", "a").name("c"), said("n", "a").name("d"));
-        let cut_at_a_dot = said(&format!("{}.y", "x".repeat(199)), "m").name("c");
+        assert_eq!(name, event(&"x".repeat(253), &"ä".repeat(2000)).name("c"), "said again it is the same");
+        assert_ne!(event("n", "a").name("c"), event("n", "b").name("c"));
+        assert_ne!(event("n", "a").name("c"), event("n", "a").name("d"));
+        let cut_at_a_dot = event(&format!("{}.y", "x".repeat(199)), "m").name("c");
         assert!(!cut_at_a_dot.contains(".."), "{cut_at_a_dot}");
-        let object = said("n", "a").object("c", "e", "t");
+        let object = event("n", "a").object("c", "e", "t");
         assert_eq!(
             (&object["metadata"]["namespace"], &object["involvedObject"]["name"]),
             (&json!("default"), &json!("n"))
         );
     }
 
-    /// MC-074, MC-207: an object gets its burst, then at the rate; others are not concerned.
+    /// MC-074, MC-208: names and messages fit the limits of the API.
     #[tokio::test(start_paused = true)]
     async fn mc_207_no_object_gets_more_than_its_share() {
         let rate = Rate { qps: 1.0 / 60.0, burst: 3 };

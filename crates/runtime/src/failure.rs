@@ -1,8 +1,8 @@
-//! Telling the answers of an API server apart.
+//! Classifies the errors of an API server.
 
 use kube::{Error, core::Status};
 
-/// The API server's own answer, when the error is one.
+/// Returns the `Status` of the API server, if the error carries one.
 pub fn status_of(error: &Error) -> Option<&Status> {
     match error {
         Error::Api(status) => Some(status),
@@ -10,67 +10,68 @@ pub fn status_of(error: &Error) -> Option<&Status> {
     }
 }
 
-/// HTTP code of a refusal; 0 for anything that is no answer.
+/// Returns the HTTP code of a refusal, or 0 if the error is not a response of the server.
 pub fn code_of(error: &Error) -> u16 {
     status_of(error).map_or(0, |status| status.code)
 }
 
-/// Text for a user: the server's message, or the error itself.
+/// Returns the text to show to a user: the server's message, or the error itself.
 pub fn message_of(error: &Error) -> String {
     status_of(error).map_or_else(|| error.to_string(), |status| status.message.clone())
 }
 
-/// The object, or its whole resource, is not there.
+/// The object, or its whole resource, does not exist.
 pub fn is_not_found(error: &Error) -> bool {
     code_of(error) == 404
 }
 
-/// 404 that speaks of this very object, as opposed to a resource type that is not served (KS-088).
+/// A 404 about this object, and not about a resource that is not served (KS-088).
 pub fn is_object_missing(error: &Error, name: &str) -> bool {
     status_of(error)
         .is_some_and(|status| status.code == 404 && status.details.as_ref().is_some_and(|d| d.name == name))
 }
 
-/// Any 409: someone else wrote first, the name is taken, or a quota is being counted.
+/// Any 409: a write conflict, a name that is taken, or a quota that is being computed.
 pub fn is_clash(error: &Error) -> bool {
     code_of(error) == 409
 }
 
-/// Someone else wrote first.
+/// Another client wrote first.
 pub fn is_conflict(error: &Error) -> bool {
     is_clash(error) && !is_already_exists(error)
 }
 
-/// The object is there already.
+/// The object exists already.
 pub fn is_already_exists(error: &Error) -> bool {
     is_clash(error) && status_of(error).is_some_and(|status| status.reason == "AlreadyExists")
 }
 
-/// The asked version is no longer known; list again.
+/// The requested resourceVersion has expired; the caller must list again.
 pub fn is_gone(error: &Error) -> bool {
     code_of(error) == 410
 }
 
-/// The object breaks a rule, or the request isn't understood.
+/// The object is invalid, or the server does not understand the request.
 pub fn is_invalid(error: &Error) -> bool {
     matches!(code_of(error), 400 | 422)
 }
 
-/// Trying again changes nothing until somebody has mended something: it is refused for what it is or for who asks, or the
-/// answer can't be read.
+/// A retry cannot succeed until someone changes something: the request is refused for its content or for its
+/// user, or the response cannot be decoded.
 pub fn is_lasting(error: &Error) -> bool {
     match error {
-        // These pass: who one is, may be told anew; it took too long; others write; the past is forgotten; too many ask.
+        // These codes are temporary: credentials may be renewed (401), the request timed out (408, 425),
+        // another write was in progress (409), the version expired (410), too many requests (429).
         Error::Api(status) => {
             (400..500).contains(&status.code) && !matches!(status.code, 401 | 408 | 409 | 410 | 425 | 429)
         }
-        // An answer that was cut off passes, too.
+        // A truncated response is temporary, too.
         Error::SerdeError(error) => !error.is_eof(),
         _ => false,
     }
 }
 
-/// Not allowed.
+/// The user has no permission.
 pub fn is_forbidden(error: &Error) -> bool {
     code_of(error) == 403
 }

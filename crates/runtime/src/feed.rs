@@ -1,8 +1,10 @@
-//! List and watch of one collection as a stream of changes, each item decoded to just what the reader needs.
+//! Lists and watches one collection as a stream of changes. Each object is decoded to the type that the
+//! reader asks for, and only keys are stored.
 //!
-//! Cost: one list per start, then one event per change; a watch that ends goes on from where it was. It is listed again where the
-//! server no longer knows that version (410, or refused as none), or did not serve the resource meanwhile (404, 405). The feed
-//! remembers the keys of what is there, so that a reader hears of objects that vanished while no watch was open.
+//! Cost: one list at the start, then one event per change. When a watch ends, the next one continues from its
+//! version. The collection is listed again if the server has forgotten that version (410, or a refusal as
+//! invalid), or did not serve the resource in between (404, 405). The feed remembers the keys of the existing
+//! objects, so it can report objects that were deleted while no watch was open.
 
 use std::{collections::BTreeSet, marker::PhantomData};
 
@@ -13,13 +15,13 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     follow::{Sink, Target},
     rest::Gvr,
-    unmanaged,
+    without_managed_fields,
 };
 
 /// Namespace (empty for cluster-scoped objects) and name.
 pub type Key = (String, String);
 
-/// Something with a name.
+/// An object that has a name.
 pub trait Keyed {
     /// Namespace and name.
     fn key(&self) -> Key;
@@ -27,17 +29,17 @@ pub trait Keyed {
     fn resource_version(&self) -> &str;
 }
 
-/// An object of a kind with a type, read without its `managedFields`.
+/// A typed object that is decoded without its `managedFields`.
 #[derive(Clone, Debug)]
-pub struct Lean<K>(pub K);
+pub struct WithoutManagedFields<K>(pub K);
 
-impl<'de, K: Deserialize<'de>> Deserialize<'de> for Lean<K> {
+impl<'de, K: Deserialize<'de>> Deserialize<'de> for WithoutManagedFields<K> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        unmanaged::read(from).map(Self)
+        without_managed_fields::read(from).map(Self)
     }
 }
 
-impl<K: Resource> Keyed for Lean<K> {
+impl<K: Resource> Keyed for WithoutManagedFields<K> {
     fn key(&self) -> Key {
         let metadata = self.0.meta();
         (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
@@ -48,14 +50,15 @@ impl<K: Resource> Keyed for Lean<K> {
     }
 }
 
-/// What happened to a collection.
+/// A change of a collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change<T> {
-    /// It is there, in this form.
+    /// The object exists, in this state.
     Put(T),
-    /// It is gone. Also told of one that was never put, since it could not be read.
+    /// The object was deleted. Also reported for an object that was never `Put` because it could not be
+    /// decoded.
     Gone(Key),
-    /// Everything that was there at some moment has been reported.
+    /// Every object of the first complete list has been reported.
     Synced,
 }
 
@@ -64,13 +67,13 @@ pub enum Change<T> {
 pub struct Source {
     /// The resource.
     pub gvr: Gvr,
-    /// One namespace, or all when empty.
+    /// The namespace; empty for all.
     pub namespace: String,
-    /// Label selector, empty for all.
+    /// Label selector; empty for all.
     pub labels: String,
-    /// Field selector, empty for all.
+    /// Field selector; empty for all.
     pub fields: String,
-    /// Ask for `PartialObjectMetadata` only.
+    /// Request `PartialObjectMetadata` instead of whole objects.
     pub metadata_only: bool,
 }
 
@@ -86,27 +89,29 @@ impl Source {
         }
     }
 
-    /// Only those in one namespace.
+    /// Restricts the source to one namespace.
     pub fn within(mut self, namespace: &str) -> Self {
         self.namespace = namespace.into();
         self
     }
 
-    /// Only those with these labels.
+    /// Restricts the source to objects that match this label selector.
     pub fn labelled(mut self, selector: &str) -> Self {
         self.labels = selector.into();
         self
     }
 
-    /// Metadata instead of whole objects.
+    /// Requests metadata instead of whole objects.
     pub fn metadata(mut self) -> Self {
         self.metadata_only = true;
         self
     }
 }
 
-/// Follows `source` until `stop`; errors are retried with back-off. `on` is called in order and must not block. Of an object
-/// that can't be read as `T` nothing is told until it can, or until it is gone. How lists and watches go on is in `follow`.
+/// Follows `source` until `stop` is cancelled. Retries errors with back-off, as described at `follow`.
+///
+/// Calls `on` in the order of the events; `on` must not block. An object that cannot be decoded as `T` is not
+/// reported until it can be decoded or is deleted.
 pub async fn follow<T, F>(client: &Client, source: &Source, stop: &CancellationToken, on: F)
 where
     T: DeserializeOwned + Keyed + Send,
@@ -124,7 +129,7 @@ where
     crate::follow::follow(client.clone(), target, keys, stop.clone()).await;
 }
 
-/// Remembers what is there.
+/// The keys of the existing objects.
 struct Keys<T, F> {
     known: BTreeSet<Key>,
     on: F,
@@ -157,7 +162,7 @@ where
     }
 
     fn unreadable(&mut self, key: Key) {
-        // The reader may have heard of it from elsewhere, so its end is told in any case.
+        // The reader may know the object from another source, so its deletion is reported in any case.
         self.known.insert(key);
     }
 

@@ -1,4 +1,5 @@
-//! List and watch of one collection, for whoever keeps it: [`crate::informer`] as objects, [`crate::feed`] as keys.
+//! The list and watch of one collection, shared by [`crate::informer`] (which stores objects) and
+//! [`crate::feed`] (which stores keys).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,52 +16,56 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Backoff, failure,
-    line::{Line, Mark, MarkMeta, What, is_end, lines},
+    log_once::LogOnce,
     page::{NoList, Page},
-    told::Told,
+    watch_event::{Bookmark, BookmarkMeta, EventType, WatchEvent, is_end, lines},
 };
 
-/// What is followed.
+/// The collection to follow.
 pub(crate) struct Target {
     /// Path of the collection.
     pub(crate) path: String,
-    /// Its name, for the log.
+    /// Name of the resource, for log messages.
     pub(crate) resource: String,
     pub(crate) label_selector: Option<String>,
     pub(crate) field_selector: Option<String>,
     pub(crate) metadata_only: bool,
 }
 
-/// Takes in what is seen, on the follower's task.
+/// Receives what the follower observes, on the follower's task.
 pub(crate) trait Sink: Send {
-    /// An object, decoded to what the keeper needs.
+    /// An object, decoded to what the receiver needs.
     type Item: DeserializeOwned + Send;
-    /// What tells objects apart.
+    /// The identity of an object.
     type Key: Ord + Clone + Send;
 
     fn key(item: &Self::Item) -> Self::Key;
-    /// The key of the object of this name; the namespace of a cluster-scoped one is empty.
+    /// The key of the object of this name; the namespace of a cluster-scoped object is empty.
     fn key_of(namespace: &str, name: &str) -> Self::Key;
     fn version(item: &Self::Item) -> &str;
-    /// It is there, in this form.
+    /// The object exists, in this state.
     fn put(&mut self, item: Self::Item);
-    /// It is there, but can't be read, and the log says why. What is known of it stays as the last that is known, until it can
-    /// be read again or is gone.
+    /// The object exists but cannot be decoded; the follower logs why. The receiver keeps the last state it
+    /// knows until the object can be decoded again or is deleted.
     fn unreadable(&mut self, _key: Self::Key) {}
-    /// It was deleted; `last` is how it was then, if that can be read.
+    /// The object was deleted. `last` is its last state, if that can be decoded.
     fn gone(&mut self, key: Self::Key, last: Option<Self::Item>);
-    /// A list has ended; what was not in it is gone. What could not be read was in it.
+    /// A list is complete: objects whose key is not in `seen` no longer exist. `seen` includes objects that
+    /// could not be decoded.
     fn complete(&mut self, seen: BTreeSet<Self::Key>);
-    /// Why the collection can't be followed at the moment; none once it can.
+    /// Why the collection cannot be followed at present; `None` once it can.
     fn trouble(&mut self, _why: Option<String>) {}
 }
 
 /// Follows a collection until `stop` is cancelled.
 ///
-/// Costs one watch. Starts with a streamed list where the server has that, else with a paged list; goes on
-/// from where it was when a watch ends, and lists again when the server no longer knows that version.
-/// An unreachable server is tried again with back-off, without end; so is one that forgets faster than it can be
-/// listed. An object that can't be read keeps nothing else from being seen.
+/// Costs one watch. Starts with a streamed list if the server supports it, otherwise with a paged list. When
+/// a watch ends, the next one continues from its version. When the server has forgotten that version, the
+/// collection is listed again.
+///
+/// Retries without end and with back-off when the server is unreachable, or when it forgets versions faster
+/// than the collection can be listed. An object that cannot be decoded does not keep other objects from being
+/// seen.
 pub(crate) async fn follow<S: Sink>(client: Client, target: Target, sink: S, stop: CancellationToken) {
     let mut follower = Follower {
         client,
@@ -69,12 +74,12 @@ pub(crate) async fn follow<S: Sink>(client: Client, target: Target, sink: S, sto
         version: None,
         streaming: true,
         unread: BTreeMap::new(),
-        told: Told::default(),
+        logged: LogOnce::default(),
     };
     let mut backoff = Backoff::for_server();
     loop {
         let turn = tokio::select! {
-            turn = follower.turn(&mut backoff) => turn,
+            turn = follower.list_or_watch(&mut backoff) => turn,
             () = stop.cancelled() => return,
         };
         let Err(error) = turn else { continue };
@@ -91,19 +96,19 @@ struct Follower<S: Sink> {
     client: Client,
     target: Target,
     sink: S,
-    /// Where the next watch goes on; none to list first.
+    /// The version from which the next watch continues; `None` means to list first.
     version: Option<String>,
-    /// Whether the server is thought to have streaming lists.
+    /// Whether the server is assumed to support streamed lists.
     streaming: bool,
-    /// What can't be read, at the version that was told of.
+    /// The objects that cannot be decoded, with the version for which that was logged.
     unread: BTreeMap<S::Key, String>,
-    /// What the log was told last.
-    told: Told,
+    /// The problem that was logged last.
+    logged: LogOnce,
 }
 
-/// Why a turn ended badly.
+/// Why a list or watch failed.
 #[derive(Debug, thiserror::Error)]
-enum TurnError {
+enum FollowError {
     #[error(transparent)]
     Kube(#[from] kube::Error),
     #[error("the watch broke off: {0}")]
@@ -118,33 +123,34 @@ enum TurnError {
     Request(#[from] http::Error),
     #[error(transparent)]
     NoList(#[from] NoList),
-    /// What is not in a list is taken for gone, so it must not be passed over.
+    /// An object that is missing from a list counts as deleted, so an object without a readable name must not
+    /// be skipped.
     #[error("an object that can't be read, nor its name: {0}")]
     Nameless(serde_json::Error),
 }
 
-/// What is read of an object that can't be read.
+/// The part of an undecodable object that must be readable.
 #[derive(Deserialize)]
-struct Bare {
-    metadata: BareMeta,
+struct NameOnly {
+    metadata: NameOnlyMeta,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct BareMeta {
+struct NameOnlyMeta {
     namespace: Option<String>,
     name: String,
     resource_version: Option<String>,
 }
 
-/// An object as it came.
-struct Found<S: Sink> {
+/// An object of a list or an event.
+struct ReceivedObject<S: Sink> {
     key: S::Key,
     version: String,
-    item: Result<S::Item, Unread>,
+    item: Result<S::Item, Undecodable>,
 }
 
-struct Unread {
+struct Undecodable {
     /// Namespace and name, for the log.
     object: String,
     why: serde_json::Error,
@@ -154,8 +160,8 @@ fn read<T: DeserializeOwned>(text: &RawValue) -> Result<T, kube::Error> {
     serde_json::from_str(text.get()).map_err(kube::Error::SerdeError)
 }
 
-impl<S: Sink> Found<S> {
-    fn read(text: &RawValue) -> Result<Self, TurnError> {
+impl<S: Sink> ReceivedObject<S> {
+    fn read(text: &RawValue) -> Result<Self, FollowError> {
         let why = match serde_json::from_str::<S::Item>(text.get()) {
             Ok(item) => {
                 return Ok(Self {
@@ -166,29 +172,29 @@ impl<S: Sink> Found<S> {
             }
             Err(why) => why,
         };
-        let Ok(Bare { metadata }) = serde_json::from_str(text.get()) else {
-            return Err(TurnError::Nameless(why));
+        let Ok(NameOnly { metadata }) = serde_json::from_str(text.get()) else {
+            return Err(FollowError::Nameless(why));
         };
         let (namespace, name) = (metadata.namespace.unwrap_or_default(), metadata.name);
         let key = S::key_of(&namespace, &name);
         let object = if namespace.is_empty() { name } else { format!("{namespace}/{name}") };
         let version = metadata.resource_version.unwrap_or_default();
-        Ok(Self { key, version, item: Err(Unread { object, why }) })
+        Ok(Self { key, version, item: Err(Undecodable { object, why }) })
     }
 }
 
 const PAGE: u32 = 500;
-/// The client's connections give up after 295 s of silence; watches end before that.
+/// Connections of the client time out after 295 s without data; watches end before that.
 const WATCH_SECONDS: u64 = 270;
-/// A server that streams a list does so without pauses. One that takes the request for an ordinary watch has its objects
-/// sent soon, and then no more for as long as nothing changes.
+/// A server that streams a list does so without pauses. A server that takes the request for an ordinary watch
+/// sends its objects soon, and then nothing as long as nothing changes.
 const STREAM_PAUSE: Duration = Duration::from_secs(30);
-/// A resource that isn't served yet is asked for this often: there is nothing that would tell.
+/// How often to ask for a resource that is not served yet; no watch reports when that changes.
 const UNSERVED: Duration = Duration::from_secs(1);
 const END_OF_LIST: &str = "k8s.io/initial-events-end";
 
 impl<S: Sink> Follower<S> {
-    async fn turn(&mut self, backoff: &mut Backoff) -> Result<(), TurnError> {
+    async fn list_or_watch(&mut self, backoff: &mut Backoff) -> Result<(), FollowError> {
         match self.version.clone() {
             None if self.streaming => self.watch(None, backoff).await,
             None => self.list().await,
@@ -196,18 +202,18 @@ impl<S: Sink> Follower<S> {
         }
     }
 
-    /// Draws the lesson from an error. False if the resource isn't served.
-    fn report(&mut self, error: &TurnError) -> bool {
+    /// Logs an error and adapts the next try to it. Returns false if the resource is not served.
+    fn report(&mut self, error: &FollowError) -> bool {
         let code = match error {
-            TurnError::Kube(error) => failure::code_of(error),
-            TurnError::Ended(status) => status.code,
+            FollowError::Kube(error) => failure::code_of(error),
+            FollowError::Ended(status) => status.code,
             _ => 0,
         };
-        if !matches!(error, TurnError::Short | TurnError::Silent) && !matches!(code, 400 | 410 | 422) {
+        if !matches!(error, FollowError::Short | FollowError::Silent) && !matches!(code, 400 | 410 | 422) {
             self.sink.trouble(Some(error.to_string()));
         }
-        if matches!(error, TurnError::Short | TurnError::Silent) && self.version.is_none() {
-            // It does not know streamed lists and takes the request for a watch.
+        if matches!(error, FollowError::Short | FollowError::Silent) && self.version.is_none() {
+            // The server does not support streamed lists and takes the request for an ordinary watch.
             self.streaming = false;
         }
         let resource = &self.target.resource;
@@ -220,12 +226,13 @@ impl<S: Sink> Follower<S> {
                 return false;
             }
             _ => {
-                // A server that can't make sense of the version any more, as after it was restored from a backup.
+                // The server does not accept the version any more, for example because it was restored from a
+                // backup.
                 if matches!(code, 400 | 422) {
                     self.version = None;
                 }
                 let text = error.to_string();
-                if self.told.is_news(&text) {
+                if self.logged.should_log(&text) {
                     tracing::warn!(resource, error = text, "watching; will be tried again");
                 } else {
                     tracing::debug!(resource, error = text, "watching; will be tried again");
@@ -235,7 +242,7 @@ impl<S: Sink> Follower<S> {
         true
     }
 
-    async fn list(&mut self) -> Result<(), TurnError> {
+    async fn list(&mut self) -> Result<(), FollowError> {
         let (mut more, mut seen, mut limit) = (String::new(), BTreeSet::new(), Some(PAGE));
         loop {
             let mut query = self.selectors();
@@ -246,7 +253,8 @@ impl<S: Sink> Follower<S> {
             let request = self.request(&query, true)?;
             let page: Page = match self.client.request(request).await {
                 Err(error) if failure::is_gone(&error) && limit.is_some() => {
-                    // The list took longer than the server remembers: all in one piece then.
+                    // The paged list took longer than the server keeps old versions: request everything in
+                    // one page.
                     (more, limit) = (String::new(), None);
                     seen.clear();
                     continue;
@@ -254,7 +262,7 @@ impl<S: Sink> Follower<S> {
                 page => page?,
             };
             for item in page.items {
-                let found = Found::<S>::read(&item)?;
+                let found = ReceivedObject::<S>::read(&item)?;
                 seen.insert(found.key.clone());
                 self.put(found);
             }
@@ -267,8 +275,8 @@ impl<S: Sink> Follower<S> {
         }
     }
 
-    /// Watches from `version`, or lists by watching first.
-    async fn watch(&mut self, version: Option<String>, backoff: &mut Backoff) -> Result<(), TurnError> {
+    /// Watches from `version`, or starts with a streamed list if that is `None`.
+    async fn watch(&mut self, version: Option<String>, backoff: &mut Backoff) -> Result<(), FollowError> {
         let started = Instant::now();
         let mut query = self.selectors();
         query.push(("watch", "true".into()));
@@ -293,20 +301,21 @@ impl<S: Sink> Follower<S> {
             let patience =
                 if listing.is_some() { STREAM_PAUSE } else { Duration::from_secs(WATCH_SECONDS + 15) };
             let next = tokio::time::timeout(patience, lines.next());
-            match next.await.map_err(|_| TurnError::Silent)? {
+            match next.await.map_err(|_| FollowError::Silent)? {
                 Some(Ok(text)) => {
-                    let Some(line) = Line::read(&text)? else { continue };
-                    // A list is no sign of health yet: its version may be forgotten before it can be watched from.
-                    if listing.is_none() && line.what != What::Error {
+                    let Some(watch_event) = WatchEvent::read(&text)? else { continue };
+                    // A list does not prove that the server works: its version may expire before it can be
+                    // watched from.
+                    if listing.is_none() && watch_event.what != EventType::Error {
                         backoff.reset();
-                        self.told.clear();
+                        self.logged.clear();
                     }
-                    self.apply(&line, &mut listing)?;
+                    self.apply(&watch_event, &mut listing)?;
                 }
-                Some(Err(error)) if !is_end(&error) => return Err(TurnError::Broken(error)),
-                _ if listing.is_some() => return Err(TurnError::Short),
+                Some(Err(error)) if !is_end(&error) => return Err(FollowError::Broken(error)),
+                _ if listing.is_some() => return Err(FollowError::Short),
                 // A server that ends watches at once must not be asked again at once.
-                _ if started.elapsed() < Duration::from_secs(1) => return Err(TurnError::Short),
+                _ if started.elapsed() < Duration::from_secs(1) => return Err(FollowError::Short),
                 _ => {
                     backoff.reset();
                     return Ok(());
@@ -315,10 +324,14 @@ impl<S: Sink> Follower<S> {
         }
     }
 
-    fn apply(&mut self, line: &Line<'_>, listing: &mut Option<BTreeSet<S::Key>>) -> Result<(), TurnError> {
-        match line.what {
-            What::Added | What::Modified => {
-                let found = Found::<S>::read(line.object)?;
+    fn apply(
+        &mut self,
+        watch_event: &WatchEvent<'_>,
+        listing: &mut Option<BTreeSet<S::Key>>,
+    ) -> Result<(), FollowError> {
+        match watch_event.what {
+            EventType::Added | EventType::Modified => {
+                let found = ReceivedObject::<S>::read(watch_event.object)?;
                 match listing {
                     Some(seen) => {
                         seen.insert(found.key.clone());
@@ -327,8 +340,8 @@ impl<S: Sink> Follower<S> {
                 }
                 self.put(found);
             }
-            What::Deleted => {
-                let found = Found::<S>::read(line.object)?;
+            EventType::Deleted => {
+                let found = ReceivedObject::<S>::read(watch_event.object)?;
                 match listing {
                     Some(seen) => {
                         seen.remove(&found.key);
@@ -338,14 +351,14 @@ impl<S: Sink> Follower<S> {
                 self.unread.remove(&found.key);
                 self.sink.gone(found.key, found.item.ok());
             }
-            What::Bookmark => self.mark(read(line.object)?, listing)?,
-            What::Error => return Err(TurnError::Ended(read(line.object)?)),
+            EventType::Bookmark => self.mark(read(watch_event.object)?, listing)?,
+            EventType::Error => return Err(FollowError::Ended(read(watch_event.object)?)),
         }
         Ok(())
     }
 
-    fn mark(&mut self, mark: Mark, listing: &mut Option<BTreeSet<S::Key>>) -> Result<(), TurnError> {
-        let MarkMeta { resource_version: version, annotations } = mark.metadata;
+    fn mark(&mut self, mark: Bookmark, listing: &mut Option<BTreeSet<S::Key>>) -> Result<(), FollowError> {
+        let BookmarkMeta { resource_version: version, annotations } = mark.metadata;
         if listing.is_some() {
             if annotations.get(END_OF_LIST).is_none_or(|end| end != "true") {
                 return Ok(());
@@ -361,20 +374,21 @@ impl<S: Sink> Follower<S> {
         Ok(())
     }
 
-    /// The next watch begins here. An object that can't be read may also be without version.
+    /// Sets the version from which the next watch continues. An object that cannot be decoded may have no
+    /// version.
     fn advance(&mut self, version: &str) {
         if !version.is_empty() {
             self.version = Some(version.to_owned());
         }
     }
 
-    fn put(&mut self, found: Found<S>) {
+    fn put(&mut self, found: ReceivedObject<S>) {
         match found.item {
             Ok(item) => {
                 self.unread.remove(&found.key);
                 self.sink.put(item);
             }
-            Err(Unread { object, why }) => {
+            Err(Undecodable { object, why }) => {
                 if self.unread.get(&found.key) != Some(&found.version) {
                     let (resource, version) = (&self.target.resource, &found.version);
                     tracing::warn!(resource, object, version, error = %why, "an object can't be read; what was known of it stays");

@@ -1,4 +1,4 @@
-//! Follows one resource of one API server.
+//! Follows one resource of one API server into a [`Store`].
 
 use std::{
     any::Any,
@@ -16,20 +16,21 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     ObjectKey, Store,
     follow::{Sink, Target, follow},
-    unmanaged,
+    without_managed_fields,
 };
 
-/// What an informer can hold.
+/// An object that an informer can store.
 pub trait Watched: DeserializeOwned + Clone + Send + Sync + 'static {
     /// Namespace and name.
     fn key(&self) -> ObjectKey;
     /// `metadata.resourceVersion`.
     fn version(&self) -> &str;
-    /// Reads it as it arrives: the place to pass over what nobody will ask for.
+    /// Decodes the object. Override this to skip fields that no reader needs.
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Self::deserialize(from)
     }
-    /// Called before it is kept, with its kind, which lists don't repeat for each object: the place to fill that in.
+    /// Called with the kind before the object is stored. Lists do not repeat the kind in each object;
+    /// override this to set it.
     fn received(&mut self, _: &ApiResource) {}
 }
 
@@ -43,9 +44,10 @@ impl<K: Resource + DeserializeOwned + Clone + Send + Sync + 'static> Watched for
         self.meta().resource_version.as_deref().unwrap_or("")
     }
 
-    /// Who manages which fields nobody asks an informer; it would be the larger part of what is kept.
+    /// `managedFields` are skipped: no reader of an informer needs them, and they would be the larger part of
+    /// the memory.
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        unmanaged::read(from)
+        without_managed_fields::read(from)
     }
 
     fn received(&mut self, resource: &ApiResource) {
@@ -58,24 +60,25 @@ impl<K: Resource + DeserializeOwned + Clone + Send + Sync + 'static> Watched for
     }
 }
 
-/// The few facts of an object that matching needs; the rest is skipped while it is read.
+/// An object of which only the metadata that selectors and owners need is kept. The other fields are skipped
+/// while the object is decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Light {
-    /// The facts.
-    pub metadata: LightMeta,
+pub struct PartialObject {
+    /// The metadata.
+    pub metadata: PartialMeta,
 }
 
-/// Facts of an object's metadata.
+/// The metadata of a [`PartialObject`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct LightMeta {
+pub struct PartialMeta {
     /// Name.
     pub name: Box<str>,
     /// Namespace; empty for none.
     pub namespace: Box<str>,
     /// UID.
     pub uid: Box<str>,
-    /// Version.
+    /// resourceVersion.
     pub resource_version: Box<str>,
     /// Labels.
     pub labels: BTreeMap<Box<str>, Box<str>>,
@@ -85,7 +88,7 @@ pub struct LightMeta {
     pub deletion_timestamp: Option<Box<str>>,
 }
 
-impl Watched for Light {
+impl Watched for PartialObject {
     fn key(&self) -> ObjectKey {
         ObjectKey::new(&self.metadata.namespace, &self.metadata.name)
     }
@@ -95,24 +98,24 @@ impl Watched for Light {
     }
 }
 
-/// What happened to an object, as seen by comparing with the store.
+/// A change of an object, found by comparing with the store.
 ///
-/// After a gap in the watch the difference is worked out, so that every object that came is `Added` once
-/// and every one that went is `Deleted` once.
+/// After a gap in the watch the informer computes the difference, so that every new object is `Added` once
+/// and every deleted object is `Deleted` once.
 #[derive(Clone, Debug)]
 pub enum Event<T> {
-    /// It is new.
+    /// The object is new.
     Added(Arc<T>),
-    /// It has another version.
+    /// The object has another resourceVersion.
     Updated { old: Arc<T>, new: Arc<T> },
-    /// It is gone; this was its last known state.
+    /// The object was deleted; this is its last known state.
     Deleted(Arc<T>),
-    /// Everything that was there at the start has been `Added`. Comes once.
+    /// Every object that existed at the start has been `Added`. Sent once.
     Synced,
 }
 
 impl<T> Event<T> {
-    /// The object as it is now or was last.
+    /// Returns the current or last state of the object.
     pub fn object(&self) -> Option<&Arc<T>> {
         match self {
             Self::Added(object) | Self::Updated { new: object, .. } | Self::Deleted(object) => Some(object),
@@ -126,57 +129,60 @@ impl<T> Event<T> {
 pub struct Source {
     /// The resource.
     pub resource: ApiResource,
-    /// One namespace only.
+    /// Only this namespace.
     pub namespace: Option<String>,
-    /// Objects with these labels only.
+    /// Only objects that match this label selector.
     pub label_selector: Option<String>,
-    /// Objects with these fields only.
+    /// Only objects that match this field selector.
     pub field_selector: Option<String>,
-    /// Ask the server for metadata only. `T` must be [`Light`] or another type that makes do with that.
+    /// Request metadata only. `T` must then be [`PartialObject`] or another type that needs nothing else.
     pub metadata_only: bool,
 }
 
 impl Source {
-    /// Everything of a resource.
+    /// All objects of a resource.
     pub fn all(resource: ApiResource) -> Self {
         Self { resource, namespace: None, label_selector: None, field_selector: None, metadata_only: false }
     }
 
-    /// Everything of a statically known kind.
+    /// All objects of a typed kind.
     pub fn of<K: Resource<DynamicType = ()>>() -> Self {
         Self::all(ApiResource::erase::<K>(&()))
     }
 
-    /// One namespace only.
+    /// Restricts the source to one namespace.
     pub fn namespaced(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// Objects with these labels only.
+    /// Restricts the source to objects that match this label selector.
     pub fn labels(mut self, selector: impl Into<String>) -> Self {
         self.label_selector = Some(selector.into());
         self
     }
 
-    /// Objects with these fields only.
+    /// Restricts the source to objects that match this field selector.
     pub fn fields(mut self, selector: impl Into<String>) -> Self {
         self.field_selector = Some(selector.into());
         self
     }
 
-    /// Metadata only.
+    /// Requests metadata only.
     pub fn metadata(mut self) -> Self {
         self.metadata_only = true;
         self
     }
 }
 
-/// Follows `source` until `stop` is cancelled. Each delta is in `store` when `handler` is told of it, in the
-/// order of the server's events. The handler runs on the informer's task and must not block. An object that can't be read as
-/// `T` stays in the store as it was when it could, until it can again or is deleted; the rest goes on.
+/// Follows `source` until `stop` is cancelled.
 ///
-/// Costs one watch; see [`crate::feed`] for the form that keeps no objects. How lists and watches go on is in `follow`.
+/// Calls `handler` for each change, in the order of the server's events and after the change is in `store`.
+/// The handler runs on the informer's task and must not block. An object that cannot be decoded as `T` stays
+/// in the store in its last state until it can be decoded again or is deleted; other objects are not
+/// affected.
+///
+/// Costs one watch. [`crate::feed`] is the form that stores no objects. Retries are described at `follow`.
 pub async fn run<T: Watched>(
     client: Client,
     source: Source,
@@ -194,16 +200,16 @@ pub async fn run<T: Watched>(
     follow(client, target, Cache { resource: source.resource, store, handler }, stop).await;
 }
 
-/// An object as it arrives.
-struct Arrived<T>(T);
+/// An object that is decoded with [`Watched::read`].
+struct Decoded<T>(T);
 
-impl<'de, T: Watched> Deserialize<'de> for Arrived<T> {
+impl<'de, T: Watched> Deserialize<'de> for Decoded<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         T::read(from).map(Self)
     }
 }
 
-/// Keeps the store, and tells the handler what differs.
+/// Updates the store and calls the handler with the differences.
 struct Cache<T, H> {
     resource: ApiResource,
     store: Store<T>,
@@ -211,10 +217,10 @@ struct Cache<T, H> {
 }
 
 impl<T: Watched, H: FnMut(Event<T>) + Send> Sink for Cache<T, H> {
-    type Item = Arrived<T>;
+    type Item = Decoded<T>;
     type Key = ObjectKey;
 
-    fn key(Arrived(object): &Arrived<T>) -> ObjectKey {
+    fn key(Decoded(object): &Decoded<T>) -> ObjectKey {
         object.key()
     }
 
@@ -222,11 +228,11 @@ impl<T: Watched, H: FnMut(Event<T>) + Send> Sink for Cache<T, H> {
         ObjectKey::new(namespace, name)
     }
 
-    fn version(Arrived(object): &Arrived<T>) -> &str {
+    fn version(Decoded(object): &Decoded<T>) -> &str {
         object.version()
     }
 
-    fn put(&mut self, Arrived(mut object): Arrived<T>) {
+    fn put(&mut self, Decoded(mut object): Decoded<T>) {
         object.received(&self.resource);
         let new = Arc::new(object);
         match self.store.put(new.clone()) {
@@ -236,9 +242,9 @@ impl<T: Watched, H: FnMut(Event<T>) + Send> Sink for Cache<T, H> {
         }
     }
 
-    fn gone(&mut self, key: ObjectKey, last: Option<Arrived<T>>) {
+    fn gone(&mut self, key: ObjectKey, last: Option<Decoded<T>>) {
         if let Some(known) = self.store.remove(&key) {
-            (self.handler)(Event::Deleted(last.map_or(known, |Arrived(object)| Arc::new(object))));
+            (self.handler)(Event::Deleted(last.map_or(known, |Decoded(object)| Arc::new(object))));
         }
     }
 
@@ -252,7 +258,8 @@ impl<T: Watched, H: FnMut(Event<T>) + Send> Sink for Cache<T, H> {
             self.gone(key, None);
         }
         if !self.store.is_synced() {
-            // First, so that who is told finds it so: what was looked up as unsynced is corrected by the event.
+            // The store is marked first, so that the handler finds it synced. A reader that found it unsynced
+            // is corrected by the event.
             self.store.set_synced();
             (self.handler)(Event::Synced);
         }

@@ -1,4 +1,4 @@
-//! Informers that come and go at run time.
+//! A set of informers that are started and stopped at run time.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,12 +11,12 @@ use crate::{
     informer::{self, Event, Source, Watched},
 };
 
-/// Told of each delta of each informer of a set, with the resource it is about. Must not block.
+/// Called for each change of each informer of a set, with the resource. Must not block.
 pub type Handler<T> = Arc<dyn Fn(&ApiResource, Event<T>) + Send + Sync>;
 
-/// Informers by resource, all on one API server and with one handler.
+/// Informers by resource, for one API server and one handler.
 ///
-/// Its tasks are owned: whoever makes a set calls [`shutdown`](Self::shutdown) before it returns.
+/// The set owns its tasks: its owner must call [`shutdown`](Self::shutdown) before it returns.
 pub struct InformerSet<T> {
     client: Client,
     handler: Handler<T>,
@@ -32,7 +32,7 @@ struct Running<T> {
 }
 
 impl<T: Watched> InformerSet<T> {
-    /// An empty set, which stops with `stop`.
+    /// An empty set, whose informers stop with `stop`.
     pub fn new(client: Client, stop: &CancellationToken, handler: Handler<T>) -> Self {
         Self {
             client,
@@ -44,7 +44,8 @@ impl<T: Watched> InformerSet<T> {
         }
     }
 
-    /// Starts following `source`, unless its resource is followed already. True if it is new.
+    /// Starts to follow `source`, unless its resource is followed already. Returns the store, and true if the
+    /// informer is new.
     pub fn start(&self, source: Source) -> (Store<T>, bool) {
         let mut running = self.running.lock();
         let resource = source.resource.clone();
@@ -65,35 +66,36 @@ impl<T: Watched> InformerSet<T> {
         (store, true)
     }
 
-    /// Cancelled when an informer or the handler panicked: what is known is not true from then on, and the owner should
-    /// end.
+    /// Cancelled when an informer or the handler panicked. The stores are stale from then on, and the owner
+    /// should end.
     pub fn broken(&self) -> &CancellationToken {
         &self.broken
     }
 
-    /// Stops following a resource and gives what was known; the handler hears nothing more about it.
+    /// Stops following a resource and returns its last store. The handler is not called for that resource any
+    /// more.
     pub fn stop(&self, resource: &ApiResource) -> Option<Store<T>> {
         let informer = self.running.lock().remove(resource)?;
         informer.stop.cancel();
         Some(informer.store)
     }
 
-    /// What is known of a resource that is followed.
+    /// Returns the store of a resource that is followed.
     pub fn get(&self, resource: &ApiResource) -> Option<Store<T>> {
         self.running.lock().get(resource).map(|informer| informer.store.clone())
     }
 
-    /// The resources that are followed.
+    /// Returns the resources that are followed.
     pub fn resources(&self) -> Vec<ApiResource> {
         self.running.lock().keys().cloned().collect()
     }
 
-    /// Every store.
+    /// Returns every store.
     pub fn stores(&self) -> Vec<(ApiResource, Store<T>)> {
         self.running.lock().iter().map(|(resource, it)| (resource.clone(), it.store.clone())).collect()
     }
 
-    /// Stops all and waits for them.
+    /// Stops all informers and waits for them.
     pub async fn shutdown(&self) {
         self.stop.cancel();
         self.running.lock().clear();

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions, until they are served.
+//! Installs CustomResourceDefinitions and waits until they are served.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ use crate::{Backoff, failure};
 /// Why CRDs could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// The server refused.
+    /// The server refused the CRD.
     #[error("installing {crd}")]
     Refused { crd: String, source: kube::Error },
-    /// It is installed, but not served in time.
+    /// The CRD is installed but was not served in time.
     #[error("{crd} was not established within {seconds} s{}", because(.source.as_ref()))]
     Late {
         crd: String,
         seconds: u64,
-        /// What the last request failed with, if one did.
+        /// The error of the last request, if it failed.
         source: Option<kube::Error>,
     },
 }
@@ -36,8 +36,13 @@ fn because(last: Option<&kube::Error>) -> &'static str {
 
 const BUDGET: Duration = Duration::from_secs(60);
 
-/// Creates the CRDs, updates those whose spec differs, and waits until all are served; at most a minute
-/// (KS-002). Writes as `manager`.
+/// Creates the CRDs, updates those whose spec differs, and waits until all are served (KS-002). Writes with
+/// the field manager `manager`. Takes at most a minute.
+///
+/// # Errors
+///
+/// [`InstallError::Refused`] if the server refuses a CRD, [`InstallError::Late`] if a CRD is not served
+/// within a minute.
 pub async fn install(
     client: &Client,
     crds: &[CustomResourceDefinition],
@@ -65,7 +70,7 @@ async fn install_one(
     }
 }
 
-/// Sees to it that the spec is as wanted; an unreachable server is tried again. `last` is the last failure.
+/// Creates or updates one CRD. Retries while the server is unreachable. `last` receives the last error.
 async fn put(
     api: &Api<CustomResourceDefinition>,
     crd: &CustomResourceDefinition,
@@ -104,7 +109,7 @@ async fn put_once(
     api.replace(&crd.name_any(), &params, &updated(live, crd)).await
 }
 
-/// What is there with the wanted spec; labels, annotations and finalizers of others stay.
+/// Returns the live CRD with the wanted spec; the labels, annotations and finalizers of other writers stay.
 fn updated(
     mut live: CustomResourceDefinition,
     wanted: &CustomResourceDefinition,
@@ -119,7 +124,7 @@ fn updated(
     live
 }
 
-/// Equality but for what the server fills in.
+/// Compares two specs without the fields that the server fills in.
 fn same_spec(live: &CustomResourceDefinition, wanted: &CustomResourceDefinition) -> bool {
     let mut live = live.spec.clone();
     live.conversion = live.conversion.filter(|it| it != &none_conversion());
@@ -139,7 +144,7 @@ fn is_passing(error: &kube::Error) -> bool {
         || !matches!(failure::code_of(error), 400..=499)
 }
 
-/// Whether a CRD's resources are served.
+/// Returns whether the resources of a CRD are served.
 pub fn is_established(crd: &CustomResourceDefinition) -> bool {
     let conditions = crd.status.as_ref().and_then(|status| status.conditions.as_ref());
     conditions
@@ -148,7 +153,7 @@ pub fn is_established(crd: &CustomResourceDefinition) -> bool {
         .any(|condition| condition.type_ == "Established" && condition.status == "True")
 }
 
-/// Until it is served; a server that can't be reached meanwhile is tried again. `last` is the last failure.
+/// Waits until the CRD is served. Retries while the server is unreachable. `last` receives the last error.
 async fn wait(
     api: &Api<CustomResourceDefinition>,
     mut live: CustomResourceDefinition,
@@ -176,14 +181,14 @@ async fn wait(
     }
 }
 
-/// Watches for as long as the server lets; true once it is served.
+/// Watches until the server ends the watch. Returns true once the CRD is served.
 async fn watch(
     api: &Api<CustomResourceDefinition>,
     live: &CustomResourceDefinition,
 ) -> Result<bool, kube::Error> {
     let params = WatchParams::default().fields(&format!("metadata.name={}", live.name_any()));
     let events = match api.watch(&params, &live.resource_version().unwrap_or_default()).await {
-        // What it is now is asked next.
+        // The caller reads the current state next.
         Err(error) if failure::is_gone(&error) => return Ok(false),
         events => events?,
     };
@@ -221,7 +226,7 @@ mod tests {
         .unwrap()
     }
 
-    /// A server that answers so, and what it was sent.
+    /// A server that gives these responses, and the requests it received.
     fn server(
         answer: impl Fn(&str) -> (u16, Value) + Clone + Send + 'static,
     ) -> (Client, Arc<Mutex<Vec<Value>>>) {
@@ -242,7 +247,7 @@ mod tests {
         (Client::new(service, "default"), sent)
     }
 
-    /// KS-002: whoever waited in vain is told what for.
+    /// KS-002: the error of a wait that failed names the cause.
     #[tokio::test(start_paused = true)]
     async fn ks_002_a_server_that_fails_all_the_time_is_the_reason() {
         let status = json!({"kind": "Status", "status": "Failure", "code": 503, "reason": "x", "message": "out of order"});
@@ -251,7 +256,7 @@ mod tests {
             let status = status.clone();
             move |_| (503, status.clone())
         });
-        // It takes the definition, and is away from then on.
+        // The server accepts the CRD and is unavailable from then on.
         let soon =
             server(move |method| if method == "POST" { (201, live.clone()) } else { (503, status.clone()) });
         let gone = json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "no"});
@@ -275,7 +280,7 @@ mod tests {
         assert!(matches!(refused, Err(InstallError::Refused { .. })), "somebody removed it: {refused:?}");
     }
 
-    /// KS-002: a definition that is brought up to date keeps what others put on it.
+    /// KS-002: an update of a CRD keeps what other clients wrote.
     #[tokio::test(start_paused = true)]
     async fn ks_002_an_update_keeps_what_others_wrote() {
         let mut live = serde_json::to_value(crd("v1alpha1")).unwrap();

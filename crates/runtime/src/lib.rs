@@ -1,20 +1,21 @@
 //! What all controllers share: informers, work queues, back-off, shutdown.
 //!
-//! * [`informer`]: follows one resource of one API server into a [`Store`], handing out deltas.
-//! * [`InformerSet`]: informers that come and go at run time.
-//! * [`Queue`]: keyed work with de-duplication, exclusivity, back-off and delay.
-//! * [`Coalescer`]: when a stream of changes is to be written down.
-//! * [`Tasks`]: tasks with an owner.
-//! * [`install`]: CustomResourceDefinitions, until they are served.
-//! * [`election`]: one leader among several processes, by a Lease.
-//! * [`metrics`], [`endpoints`], [`calls`], [`limiter`]: what a process counts and serves, and how hard it may ask.
-//! * [`persist()`]: small things that have to be done sooner or later.
-//! * [`events`]: Events on objects, counted and within bounds.
-//! * [`rest`], [`mapper`], [`feed`]: any resource as plain JSON, for components that learn at run time what they
-//!   handle: requests, discovery, projected watches.
+//! * [`informer`]: follows one resource of one API server into a [`Store`] and reports the changes.
+//! * [`InformerSet`]: informers that are started and stopped at run time.
+//! * [`Queue`]: a work queue of keys with de-duplication, one worker per key, back-off and delay.
+//! * [`Coalescer`]: decides when a stream of changes is written.
+//! * [`Tasks`]: tasks that have an owner.
+//! * [`install`]: installs CustomResourceDefinitions and waits until they are served.
+//! * [`election`]: elects one leader among several processes, with a Lease.
+//! * [`metrics`], [`endpoints`], [`calls`], [`limiter`]: the metrics of a process, its HTTP endpoints, and a
+//!   client that counts its requests and obeys a rate limit.
+//! * [`retry_until_done()`]: small jobs that must succeed at some time.
+//! * [`events`]: Events on objects, counted and rate-limited.
+//! * [`rest`], [`mapper`], [`feed`]: requests, discovery and watches for any resource as plain JSON, for
+//!   components that learn at run time which resources they handle.
 //!
-//! What a watch tells is not polled for: an idle controller does nothing. Two things have no watch and are asked for: a
-//! resource that is not served yet, every second, and the Lease of an election.
+//! What a watch can report is not polled, so an idle controller does nothing. Two things cannot be watched
+//! and are polled: a resource that is not served yet, once per second, and the Lease of an election.
 
 pub mod backoff;
 pub mod calls;
@@ -29,28 +30,28 @@ pub mod informer;
 mod informers;
 pub mod install;
 pub mod limiter;
-mod line;
+mod log_once;
 pub mod mapper;
 pub mod metrics;
 mod page;
-mod persist;
 pub mod queue;
 pub mod rest;
+mod retry;
 mod store;
 mod tasks;
-mod told;
-mod unmanaged;
+mod watch_event;
+mod without_managed_fields;
 
 pub use backoff::Backoff;
 pub use coalesce::Coalescer;
-pub use informer::{Event, Light, Source, Watched};
+pub use informer::{Event, PartialObject, Source, Watched};
 pub use informers::{Handler, InformerSet};
 pub use install::install;
 pub use page::Page;
-pub use persist::persist;
 pub use queue::{Next, Queue, work};
+pub use retry::retry_until_done;
 pub use store::{ObjectKey, Store};
 pub use tasks::{TaskError, Tasks, guarded, panic_text};
 
-/// Set to true by a component once its caches are filled and it works.
+/// A component sets this to true once its caches are filled and it works.
 pub type Ready = tokio::sync::watch::Sender<bool>;

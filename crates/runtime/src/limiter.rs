@@ -1,28 +1,29 @@
-//! Client-side rate limits, as client-go's token bucket.
+//! Client-side rate limits with a token bucket, as in client-go.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How often something may be done in a second on average, and how often at once.
+/// An average rate and a burst.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    /// Above 0.
+    /// Requests per second on average. Above 0.
     pub qps: f64,
-    /// At least 1.
+    /// Requests that may be sent at once. At least 1.
     pub burst: u32,
 }
 
-/// Tokens that come at a rate and are kept up to the burst; each request takes one, on credit if there is none.
+/// A token bucket: tokens arrive at a rate and accumulate up to the burst. Each request takes one, on credit
+/// if there is none.
 #[derive(Clone, Debug)]
-pub(crate) struct Bucket {
+pub(crate) struct TokenBucket {
     rate: Rate,
     tokens: f64,
     at: Instant,
 }
 
-impl Bucket {
+impl TokenBucket {
     pub(crate) fn new(rate: Rate, now: Instant) -> Self {
         Self { rate, tokens: f64::from(rate.burst), at: now }
     }
@@ -33,13 +34,13 @@ impl Bucket {
         self.at = self.at.max(now);
     }
 
-    /// Nobody has taken anything for long.
+    /// Returns whether the bucket has been unused long enough to be full.
     pub(crate) fn is_full(&mut self, now: Instant) -> bool {
         self.fill(now);
         self.tokens >= f64::from(self.rate.burst)
     }
 
-    /// Takes one token, if there is one.
+    /// Takes one token and returns true, or returns false if there is none.
     pub(crate) fn take(&mut self, now: Instant) -> bool {
         self.fill(now);
         let there = self.tokens >= 1.0;
@@ -49,12 +50,12 @@ impl Bucket {
         there
     }
 
-    /// Puts a token back that was taken and not used.
+    /// Returns a token that was taken and not used.
     pub(crate) fn give_back(&mut self) {
         self.tokens = (self.tokens + 1.0).min(f64::from(self.rate.burst));
     }
 
-    /// Takes one token and says how long it is until it exists.
+    /// Takes one token and returns how long it takes until that token exists.
     pub(crate) fn reserve(&mut self, now: Instant) -> Duration {
         self.fill(now);
         self.tokens -= 1.0;
@@ -65,29 +66,29 @@ impl Bucket {
     }
 }
 
-/// What a request is, as far as limits are concerned.
+/// How the limiter classifies a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
+pub enum RequestClass {
     /// A read of one object, or a write.
     Object,
     /// A list, the start of a watch, or discovery.
     Collection,
 }
 
-/// Bounds the requests of one client.
+/// Limits the requests of one client.
 ///
-/// What a controller does with objects is bound by the rate it is given. What it takes to follow resources (lists,
-/// watches, discovery) has a bound of its own, at least [`Limiter::FOLLOWING`]: the Go programs make a client for it
-/// whose limits grow with the number of resources, since otherwise a server with 400 resources would take more than
-/// a minute to be followed (KS-031).
+/// Requests for single objects obey the given rate. Requests that follow resources (lists, watches,
+/// discovery) have a limit of their own, at least [`Limiter::FOLLOWING`]. The Go programs create a separate
+/// client for them whose limits grow with the number of resources; otherwise it would take more than a minute
+/// to follow a server with 400 resources (KS-031).
 #[derive(Debug)]
 pub struct Limiter {
-    objects: Mutex<Bucket>,
-    collections: Mutex<Bucket>,
+    objects: Mutex<TokenBucket>,
+    collections: Mutex<TokenBucket>,
 }
 
 impl Limiter {
-    /// The least bound for lists and watches.
+    /// The lowest limit for lists and watches.
     pub const FOLLOWING: Rate = Rate { qps: 50.0, burst: 300 };
 
     /// A limiter whose buckets are full.
@@ -96,16 +97,16 @@ impl Limiter {
         let following =
             Rate { qps: rate.qps.max(Self::FOLLOWING.qps), burst: rate.burst.max(Self::FOLLOWING.burst) };
         Self {
-            objects: Mutex::new(Bucket::new(rate, now)),
-            collections: Mutex::new(Bucket::new(following, now)),
+            objects: Mutex::new(TokenBucket::new(rate, now)),
+            collections: Mutex::new(TokenBucket::new(following, now)),
         }
     }
 
-    /// Waits for this request's turn; requests get theirs in the order in which they ask. Says how long it took.
-    pub async fn wait(&self, load: Load) -> Duration {
+    /// Waits until this request may be sent, in the order of the calls. Returns how long that took.
+    pub async fn wait(&self, load: RequestClass) -> Duration {
         let bucket = match load {
-            Load::Object => &self.objects,
-            Load::Collection => &self.collections,
+            RequestClass::Object => &self.objects,
+            RequestClass::Collection => &self.collections,
         };
         let pause = bucket.lock().reserve(Instant::now());
         if !pause.is_zero() {
@@ -123,7 +124,7 @@ mod tests {
     #[test]
     fn ks_210_rate_and_burst() {
         let start = Instant::now();
-        let mut bucket = Bucket::new(Rate { qps: 5.0, burst: 10 }, start);
+        let mut bucket = TokenBucket::new(Rate { qps: 5.0, burst: 10 }, start);
         let waits: Vec<u128> = (0..13).map(|_| bucket.reserve(start).as_millis()).collect();
         assert_eq!(waits[..10], [0; 10]);
         assert_eq!(waits[10..], [200, 400, 600]);
@@ -138,11 +139,11 @@ mod tests {
         let limiter = Limiter::new(Rate { qps: 0.1, burst: 1 });
         let start = Instant::now();
         for _ in 0..400 {
-            limiter.wait(Load::Collection).await;
+            limiter.wait(RequestClass::Collection).await;
         }
         let took = start.elapsed();
         assert!(took > Duration::from_millis(1900) && took < Duration::from_secs(30), "{took:?}");
-        assert!(limiter.wait(Load::Object).await.is_zero());
-        assert_eq!(limiter.wait(Load::Object).await.as_secs(), 10);
+        assert!(limiter.wait(RequestClass::Object).await.is_zero());
+        assert_eq!(limiter.wait(RequestClass::Object).await.as_secs(), 10);
     }
 }

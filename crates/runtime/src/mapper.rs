@@ -1,4 +1,5 @@
-//! Which resource serves a kind: discovery, cached per group and version, asked again only on a miss.
+//! Maps kinds to resources by discovery. Results are cached by group and version; only a miss causes a
+//! request.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -8,7 +9,7 @@ use parking_lot::RwLock;
 use crate::failure::is_not_found;
 use crate::rest::Gvr;
 
-/// A kind and the resource that serves it.
+/// A kind and its resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapped {
     /// The resource.
@@ -34,22 +35,36 @@ impl Mapper {
         Self { client, tables: Arc::default() }
     }
 
-    /// The resource of `kind`, or `None` when the server does not have it.
+    /// Returns the resource of `kind`, or `None` if the server does not serve it.
+    ///
+    /// # Errors
+    ///
+    /// If discovery fails for another reason than 404.
     pub async fn by_kind(&self, api_version: &str, kind: &str) -> Result<Option<Mapped>, Error> {
         self.lookup(api_version, |mapped| mapped.kind == kind).await
     }
 
-    /// The kind of a resource, or `None` when the server does not have it.
+    /// Returns the kind of a resource, or `None` if the server does not serve it.
+    ///
+    /// # Errors
+    ///
+    /// If discovery fails for another reason than 404.
     pub async fn by_resource(&self, gvr: &Gvr) -> Result<Option<Mapped>, Error> {
         self.lookup(&gvr.api_version(), |mapped| mapped.gvr.plural == gvr.plural).await
     }
 
-    /// Drops what is known of a group and version, for instance when a request to one of its resources met 404.
+    /// Drops the cached entries of a group and version. Call this for instance when a request for one of its
+    /// resources met 404.
     pub fn forget(&self, api_version: &str) {
         self.tables.write().remove(api_version);
     }
 
-    /// The resource in a version that is served now: its own, or else another of its group. Asks anew.
+    /// Returns the resource in a version that is served now: the given version if possible, otherwise another
+    /// version of its group. Always sends requests and refreshes the cache.
+    ///
+    /// # Errors
+    ///
+    /// If discovery fails for another reason than 404.
     pub async fn served(&self, gvr: &Gvr) -> Result<Option<Mapped>, Error> {
         let same = |mapped: &&Mapped| mapped.gvr.plural == gvr.plural;
         let mut versions = vec![gvr.version.clone()];

@@ -3,24 +3,25 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// A page of a collection, with the objects as they came: one that can't be read is nothing against the others.
+/// A page of a collection. The objects stay encoded, so that an object that cannot be decoded does not affect
+/// the others.
 ///
-/// What is not in a list is taken for gone, so what is none must not pass for an empty one: an answer without items, or
-/// without a version, is not read (KS-089).
+/// Objects that are missing from a list count as deleted. So a response that is not a list must not be taken
+/// for an empty list: a response without `items` or without a version is rejected (KS-089).
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "Raw")]
 pub struct Page {
-    /// Kind of the list, if it tells. Objects of built-in kinds come without theirs.
+    /// Kind of the list, if the response states it. Objects of built-in kinds come without their kind.
     pub kind: Option<String>,
-    /// Version of the collection.
+    /// resourceVersion of the collection.
     pub version: String,
-    /// Asks for the next page; empty if this is the last.
+    /// Continue token of the next page; empty on the last page.
     pub more: String,
-    /// The objects.
+    /// The encoded objects.
     pub items: Vec<Box<RawValue>>,
 }
 
-/// An answer that is no list.
+/// The response is not a list; it lacks the named field.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer is no list: it has no {0}")]
 pub(crate) struct NoList(pub(crate) &'static str);
@@ -30,7 +31,7 @@ struct Raw {
     kind: Option<String>,
     #[serde(default)]
     metadata: Meta,
-    /// None if the answer has no such field.
+    /// `None` if the response has no such field.
     #[serde(default, deserialize_with = "null_is_empty")]
     items: Option<Vec<Box<RawValue>>>,
 }
@@ -43,7 +44,7 @@ struct Meta {
     more: String,
 }
 
-/// Servers written in Go write an empty list as null.
+/// Servers written in Go encode an empty list as null.
 fn null_is_empty<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<Vec<Box<RawValue>>>, D::Error> {
     Ok(Some(Option::deserialize(d)?.unwrap_or_default()))
 }

@@ -1,4 +1,4 @@
-//! Keyed work.
+//! A work queue of keys, and workers for it.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
@@ -16,17 +16,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backoff::{exponential, moment},
-    limiter::{Bucket, Rate},
-    metrics::{QueueMetrics, Working},
+    limiter::{Rate, TokenBucket},
+    metrics::{QueueMetrics, WorkTimer},
     panic_text,
 };
 
-/// A queue of keys. A key is in it at most once, however often it is added, and is given out to one
-/// worker at a time; added meanwhile, it comes again afterwards. So its length is bounded by the number of
-/// distinct keys, and adding never waits.
+/// A work queue. A key is in it at most once, however often it is added, and only one worker at a time gets
+/// it. A key that is added while a worker has it comes again afterwards. So the length is bounded by the
+/// number of distinct keys, and adding never waits.
 ///
-/// A key has one timer at most, the earliest asked for, and being given out ends it: whoever wants a key to come
-/// at a later time as well asks for that anew when working on it.
+/// A key has at most one timer, the earliest that was requested. The timer ends when a worker gets the key. A
+/// caller that needs a later time as well must request it again while it processes the key.
 pub struct Queue<K>(Arc<Inner<K>>);
 
 struct Inner<K> {
@@ -38,24 +38,25 @@ struct Inner<K> {
 }
 
 struct State<K> {
-    /// Each with the moment at which it came.
+    /// The keys that are ready, each with the time when it became ready.
     ready: VecDeque<(K, Instant)>,
-    /// Keys in `ready`, or to be put there when their processing ends.
+    /// Keys in `ready`, and keys that go there when their processing ends.
     dirty: HashSet<K>,
     processing: HashSet<K>,
     delayed: BTreeMap<(Instant, u64), K>,
     due: HashMap<K, Timer>,
     failures: HashMap<K, u32>,
     sequence: u64,
-    /// Of retries, all keys together.
-    limit: Option<Bucket>,
+    /// Rate limit of retries, for all keys together.
+    limit: Option<TokenBucket>,
 }
 
-/// When a key comes by itself.
+/// The timer of a delayed key.
 struct Timer {
-    /// Where it is among the delayed.
+    /// The key's position in `delayed`.
     slot: (Instant, u64),
-    /// It holds a turn of the limit, which is given back if it comes earlier for another reason.
+    /// The key has taken a token of the retry limit. The token is returned if the key comes earlier for
+    /// another reason.
     turn: bool,
 }
 
@@ -66,28 +67,28 @@ impl<K> Clone for Queue<K> {
 }
 
 impl<K: Clone + Eq + Hash> Default for Queue<K> {
-    /// Retries after 5 ms, doubling to 1000 s, as the original's controllers do.
+    /// Retries after 5 ms, doubling to 1000 s, as the controllers of the original do.
     fn default() -> Self {
         Self::new(Duration::from_millis(5), Duration::from_secs(1000))
     }
 }
 
-/// A key given out to one worker. Dropping it lets the key be given out again.
-pub struct Lease<K: Clone + Eq + Hash> {
+/// A key that a worker has. Dropping it lets the queue give the key out again.
+pub struct KeyGuard<K: Clone + Eq + Hash> {
     queue: Queue<K>,
     key: K,
-    /// Ends the time measured when it is dropped.
-    _working: Option<Working>,
+    /// Ends the measurement of the processing time when dropped.
+    _working: Option<WorkTimer>,
 }
 
-impl<K: Clone + Eq + Hash> Lease<K> {
+impl<K: Clone + Eq + Hash> KeyGuard<K> {
     /// The key.
     pub fn key(&self) -> &K {
         &self.key
     }
 }
 
-impl<K: Clone + Eq + Hash> Drop for Lease<K> {
+impl<K: Clone + Eq + Hash> Drop for KeyGuard<K> {
     fn drop(&mut self) {
         let mut state = self.queue.0.state.lock();
         state.processing.remove(&self.key);
@@ -101,7 +102,7 @@ impl<K: Clone + Eq + Hash> Drop for Lease<K> {
 }
 
 impl<K: Clone + Eq + Hash> Queue<K> {
-    /// An empty queue; a key that fails comes again after `base`, doubling to `max`.
+    /// An empty queue. A key that fails comes again after `base`, doubling to `max`.
     pub fn new(base: Duration, max: Duration) -> Self {
         let state = State {
             ready: VecDeque::new(),
@@ -117,22 +118,23 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         Self(Arc::new(Inner { base, max, state, wake, metrics: OnceLock::new() }))
     }
 
-    /// The same queue, in which retries of all keys together come at this rate at most. Only the first call counts.
+    /// Limits the retries of all keys together to this rate. Only the first call has an effect.
     ///
-    /// What is added is not limited. A retry that is overtaken by such an addition gives its turn back, so however
-    /// often N keys fail and are added anew, the last of their retries waits for N turns and not for one per failure.
+    /// Additions are not limited. A retry that is overtaken by an addition returns its token, so however
+    /// often N keys fail and are added again, the last of their retries waits for N tokens and not for one
+    /// token per failure.
     pub fn limited(self, rate: Rate) -> Self {
-        self.0.state.lock().limit.get_or_insert_with(|| Bucket::new(rate, Instant::now()));
+        self.0.state.lock().limit.get_or_insert_with(|| TokenBucket::new(rate, Instant::now()));
         self
     }
 
-    /// The same queue, counted in `metrics` from now on. Only the first call counts.
+    /// Counts the queue in `metrics` from now on. Only the first call has an effect.
     pub fn observed(self, metrics: QueueMetrics) -> Self {
         let _ = self.0.metrics.set(metrics);
         self
     }
 
-    /// Adds a key, to be given out as soon as a worker is free.
+    /// Adds a key, for the next free worker.
     pub fn add(&self, key: K) {
         let mut state = self.0.state.lock();
         state.undelay(&key);
@@ -142,7 +144,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// Adds a key after a pause. If it is to come earlier anyway, nothing changes.
+    /// Adds a key after a pause. Does nothing if the key comes earlier anyway.
     pub fn add_after(&self, key: K, pause: Duration) {
         if pause.is_zero() {
             return self.add(key);
@@ -155,12 +157,12 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// Adds a key that failed; the pause doubles with each failure until [`forget`](Self::forget).
+    /// Adds a key that failed. The pause doubles with each failure until [`forget`](Self::forget).
     pub fn retry(&self, key: K) {
         self.retry_within(key, Duration::MAX);
     }
 
-    /// The same, with no longer pause of its own than this.
+    /// Like [`retry`](Self::retry), with a back-off of at most `longest`.
     pub fn retry_within(&self, key: K, longest: Duration) {
         let now = Instant::now();
         let mut state = self.0.state.lock();
@@ -182,8 +184,8 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// Has all keys that wait after a failure come at once: what they failed for may be otherwise now. One that is being
-    /// worked on and fails once more begins with the shortest pause. O(those).
+    /// Makes all keys that wait after a failure ready now, because the cause of their failures may be gone. A
+    /// key that is being processed and fails again starts with the shortest pause. Cost: O(keys that failed).
     pub fn hurry(&self) {
         let failed: Vec<K> = {
             let mut state = self.0.state.lock();
@@ -200,24 +202,24 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.0.state.lock().failures.remove(key);
     }
 
-    /// Number of keys that are ready to be given out.
+    /// Number of keys that are ready.
     pub fn len(&self) -> usize {
         self.0.state.lock().ready.len()
     }
 
-    /// Nothing is ready, being worked on or delayed.
+    /// Returns true if no key is ready, being processed or delayed.
     pub fn is_idle(&self) -> bool {
         let state = self.0.state.lock();
         state.ready.is_empty() && state.processing.is_empty() && state.delayed.is_empty()
     }
 
-    /// Nothing is ready.
+    /// Returns true if no key is ready.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Waits for a key; none once `stop` is cancelled.
-    pub async fn next(&self, stop: &CancellationToken) -> Option<Lease<K>> {
+    /// Waits for a key. Returns `None` once `stop` is cancelled.
+    pub async fn next(&self, stop: &CancellationToken) -> Option<KeyGuard<K>> {
         loop {
             if stop.is_cancelled() {
                 return None;
@@ -225,7 +227,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             let deadline = match self.take() {
                 Ok((key, came)) => {
                     let working = self.0.metrics.get().map(|metrics| metrics.taken(came.elapsed()));
-                    return Some(Lease { queue: self.clone(), key, _working: working });
+                    return Some(KeyGuard { queue: self.clone(), key, _working: working });
                 }
                 Err(deadline) => deadline,
             };
@@ -255,7 +257,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         let more = !state.ready.is_empty() || !state.delayed.is_empty();
         drop(state);
         if more {
-            // A notification wakes one worker; whoever takes one key sees to the rest.
+            // A notification wakes one worker; that worker wakes the next one if more keys are ready.
             self.0.wake.notify_one();
         }
         Ok((key, came))
@@ -263,7 +265,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 }
 
 impl<K: Clone + Eq + Hash> Inner<K> {
-    /// True if a worker has something to do.
+    /// Makes a key ready. Returns true if a worker must be woken.
     fn enqueue(&self, state: &mut State<K>, key: K) -> bool {
         if !state.dirty.insert(key.clone()) {
             return false;
@@ -306,7 +308,7 @@ impl<K: Clone + Eq + Hash> State<K> {
         }
     }
 
-    /// Sets the timer of a key, unless it has an earlier one: then false.
+    /// Sets the timer of a key. Returns false if the key has an earlier timer.
     fn delay(&mut self, key: K, at: Instant, turn: bool) -> bool
     where
         K: Clone,
@@ -330,23 +332,25 @@ impl<K: Clone + Eq + Hash> State<K> {
     }
 }
 
-/// What becomes of a key that was worked on.
+/// What the queue does with a key after it was processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// It comes again when it is added again.
+    /// Process the key when it is added again.
     OnChange,
-    /// It comes again after this pause.
+    /// Process the key again after this pause.
     After(Duration),
-    /// It comes again with back-off, as after an error, but nothing is said about it.
+    /// Process the key again with back-off, as after an error, but without a log message.
     Retry,
-    /// The same, with no longer pause than this.
+    /// Like `Retry`, with a back-off of at most this.
     RetryWithin(Duration),
 }
 
-/// Works on the keys of a queue, `workers` at a time, until `stop` is cancelled; what is begun is finished.
+/// Processes the keys of a queue with `workers` concurrent workers until `stop` is cancelled. Keys that are
+/// being processed then are finished.
 ///
-/// A key whose work fails or panics is retried with back-off; the other keys don't notice. A panic of a worker itself
-/// ends the others and goes on here: it must not pass for a queue that has nothing to do.
+/// A key whose processing fails or panics is retried with back-off; other keys are not affected. A panic
+/// outside of the processing ends the other workers and is passed on to the caller, because a queue without
+/// workers would look like an idle one.
 pub async fn work<K, E, F, Fut>(name: &str, queue: &Queue<K>, workers: usize, stop: &CancellationToken, f: F)
 where
     K: Clone + Eq + Hash + Debug + Send + Sync + 'static,
@@ -358,8 +362,8 @@ where
     for _ in 0..workers.max(1) {
         let (name, queue, stop, f) = (name.to_owned(), queue.clone(), stop.clone(), f.clone());
         tasks.spawn(async move {
-            while let Some(lease) = queue.next(&stop).await {
-                let key = lease.key().clone();
+            while let Some(guard) = queue.next(&stop).await {
+                let key = guard.key().clone();
                 let outcome = AssertUnwindSafe(async { f(key.clone()).await }).catch_unwind().await;
                 let settled = std::panic::catch_unwind(AssertUnwindSafe(|| {
                     settle(&name, &queue, key.clone(), outcome);
@@ -374,7 +378,7 @@ where
                     );
                     queue.add_after(key, queue.0.max);
                 }
-                drop(lease);
+                drop(guard);
             }
         });
     }
@@ -394,7 +398,7 @@ where
     }
 }
 
-/// Must come before the key's lease is dropped: then what is delayed and the failures are those of one run.
+/// Must run before the key's guard is dropped, so that the delay and the failure count belong to one run.
 fn settle<K, E>(name: &str, queue: &Queue<K>, key: K, outcome: std::thread::Result<Result<Next, E>>)
 where
     K: Clone + Eq + Hash + Debug,
@@ -429,11 +433,11 @@ mod tests {
         let (queue, stop) = (Queue::default(), CancellationToken::new());
         queue.add(1);
         queue.add(1);
-        let lease = queue.next(&stop).await.unwrap();
-        assert_eq!(*lease.key(), 1);
+        let guard = queue.next(&stop).await.unwrap();
+        assert_eq!(*guard.key(), 1);
         queue.add(1);
         assert!(queue.is_empty(), "not given out while it is worked on");
-        drop(lease);
+        drop(guard);
         assert_eq!(queue.len(), 1, "comes again as it was added meanwhile");
         drop(queue.next(&stop).await.unwrap());
         assert!(queue.is_idle());
@@ -493,7 +497,7 @@ mod tests {
         assert_eq!(start.elapsed().as_secs(), 1);
     }
 
-    /// MC-143: retries of all keys together keep to the rate after a burst; what is added otherwise does not wait.
+    /// MC-143: retries of all keys together keep to the rate after a burst; additions do not wait.
     #[tokio::test(start_paused = true)]
     async fn mc_143_retries_keep_to_a_rate() {
         let (stop, start) = (CancellationToken::new(), Instant::now());
@@ -513,8 +517,8 @@ mod tests {
         assert_eq!(start.elapsed().as_secs(), 5);
     }
 
-    /// Keys that fail again and again because they are added again and again run into no debt: once what they wait for
-    /// is there, all are done after as many turns as there are keys.
+    /// Keys that fail again and again because they are added again and again accumulate no debt: once their
+    /// cause is gone, N keys are done after N tokens.
     #[tokio::test(start_paused = true)]
     async fn a_burst_of_failures_recovers_however_often_keys_failed() {
         let stop = CancellationToken::new();
@@ -524,7 +528,7 @@ mod tests {
         let done = Arc::new(Mutex::new(HashSet::new()));
         let (adding, list, end) = (queue.clone(), done.clone(), stop.clone());
         let events = async move {
-            // 200 failures a second, and 10 turns.
+            // 200 failures a second, and 10 tokens.
             while Instant::now() < healed {
                 (0..200).for_each(|key| adding.add(key));
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -601,7 +605,7 @@ mod tests {
         assert_eq!(*runs.lock(), ["bad", "good", "bad"]);
     }
 
-    /// However long a key asks to be left alone, its worker lives on.
+    /// A worker survives a key that asks for an endless pause.
     #[tokio::test(start_paused = true)]
     async fn an_endless_pause_ends_no_worker() {
         let (queue, stop) = (Queue::default(), CancellationToken::new());
@@ -621,11 +625,11 @@ mod tests {
         assert!(queue.is_empty() && !queue.is_idle());
     }
 
-    /// A key whose clones panic brings its worker down outside of what is caught.
+    /// A key whose clones panic, which brings its worker down outside of what is caught.
     #[derive(PartialEq, Eq, Hash, Debug)]
-    struct Brittle;
+    struct PanickingKey;
 
-    impl Clone for Brittle {
+    impl Clone for PanickingKey {
         fn clone(&self) -> Self {
             panic!("brittle")
         }
@@ -637,9 +641,9 @@ mod tests {
         let (queue, stop) = (Queue::default(), CancellationToken::new());
         {
             let mut state = queue.0.state.lock();
-            state.ready.push_back((Brittle, Instant::now()));
+            state.ready.push_back((PanickingKey, Instant::now()));
         }
-        work("test", &queue, 2, &stop, |_: Brittle| async { Ok::<_, &str>(Next::OnChange) }).await;
+        work("test", &queue, 2, &stop, |_: PanickingKey| async { Ok::<_, &str>(Next::OnChange) }).await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,4 +1,8 @@
-//! Requests for any resource as plain JSON: for components that learn at run time what they handle.
+//! Requests for any resource as plain JSON, for components that learn at run time which resources they
+//! handle.
+//!
+//! Every function that sends a request returns the error of the server as [`Error::Api`], and fails without a
+//! request if a name or namespace cannot be a part of a path.
 
 use std::borrow::Cow;
 
@@ -27,14 +31,14 @@ use crate::{
     failure::{is_already_exists, is_object_missing},
 };
 
-/// Group, version and plural of a resource.
+/// Group, version and plural name of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Gvr {
-    /// API group, empty for the core group.
+    /// API group; empty for the core group.
     pub group: String,
     /// Version.
     pub version: String,
-    /// Plural resource name.
+    /// Plural name of the resource.
     pub plural: String,
 }
 
@@ -44,13 +48,13 @@ impl Gvr {
         Self { group: group.into(), version: version.into(), plural: plural.into() }
     }
 
-    /// `group/version`, or the version alone for the core group.
+    /// Returns `group/version`, or the version alone for the core group.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// Path of the collection. An empty namespace means all namespaces, or a cluster-scoped resource. Whatever the texts
-    /// are, they are parts of the path and nothing more.
+    /// Returns the path of the collection. An empty namespace means all namespaces, or a cluster-scoped
+    /// resource. The texts are escaped, so each is exactly one part of the path.
     pub fn path(&self, namespace: &str) -> String {
         let mut path =
             if self.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", part(&self.group)) };
@@ -61,7 +65,7 @@ impl Gvr {
         path + &part(&self.plural)
     }
 
-    /// A request about the collection, if servers would take the texts for what they are (see [`checked`]).
+    /// A request for the collection, if servers would take the texts literally (see [`checked`]).
     fn request(&self, namespace: &str) -> Result<Request, Error> {
         for text in [&self.group, &self.version, &self.plural] {
             checked("resource", text)?;
@@ -71,7 +75,7 @@ impl Gvr {
     }
 }
 
-/// What a part of a path may consist of as it is; the rest is escaped.
+/// The characters of a path segment that need no escape.
 const PLAIN: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':').remove(b'@');
 
@@ -79,8 +83,8 @@ fn part(text: &str) -> Cow<'_, str> {
     utf8_percent_encode(text, PLAIN).into()
 }
 
-/// Refuses what Kubernetes' own clients refuse: servers undo escapes before they look for slashes, so a name with one would
-/// be an address of something else, to which other rights apply.
+/// Rejects what Kubernetes' own clients reject. Servers undo escapes before they split the path at slashes,
+/// so a name with a slash would address another object, which may need other permissions.
 fn checked<'t>(what: &str, text: &'t str) -> Result<&'t str, Error> {
     let wrong = match text {
         "." | ".." => format!("may not be '{text}'"),
@@ -97,24 +101,24 @@ fn checked<'t>(what: &str, text: &'t str) -> Result<&'t str, Error> {
     })))
 }
 
-/// A name as it goes into a path.
+/// Escapes a name for a path.
 fn named(name: &str) -> Result<Cow<'_, str>, Error> {
     checked("resource name", name).map(part)
 }
 
-/// Asks for an object's metadata in place of the object.
+/// Requests an object's metadata instead of the object.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
-/// How a DELETE is to be done.
+/// Options of a DELETE.
 #[derive(Clone, Debug, Default)]
 pub struct Removal {
-    /// Only this incarnation.
+    /// Only the object with this UID.
     pub uid: Option<String>,
     /// What happens to dependents.
     pub propagation: Option<PropagationPolicy>,
 }
 
-/// A client that speaks JSON about any resource.
+/// A client that sends and receives JSON of any resource.
 #[derive(Clone)]
 pub struct Rest {
     client: Client,
@@ -122,17 +126,17 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// Requests without a field manager of their own.
+    /// Creates a client whose writes carry no field manager.
     pub fn new(client: Client) -> Self {
         Self { client, manager: None }
     }
 
-    /// Requests whose writes carry `manager` as field manager.
+    /// Creates a client whose writes carry `manager` as field manager.
     pub fn with_manager(client: Client, manager: &str) -> Self {
         Self { client, manager: Some(manager.into()) }
     }
 
-    /// The client below.
+    /// The underlying client.
     pub fn client(&self) -> &Client {
         &self.client
     }
@@ -145,13 +149,22 @@ impl Rest {
         PatchParams { field_manager: self.manager.clone(), ..PatchParams::default() }
     }
 
-    /// One object.
+    /// Reads one object.
+    ///
+    /// # Errors
+    ///
+    /// The server's error, also if the object does not exist.
     pub async fn get<T: DeserializeOwned>(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<T, Error> {
         let request = gvr.request(namespace)?.get(&named(name)?, &GetParams::default());
         self.client.request(request.map_err(Error::BuildRequest)?).await
     }
 
-    /// One object, or `None` when the server says that this object does not exist, or there can't be one by this name.
+    /// Reads one object. Returns `None` if the server says that this object does not exist, or if no object
+    /// can have this name.
+    ///
+    /// # Errors
+    ///
+    /// The server's error, also if the resource is not served.
     pub async fn find<T: DeserializeOwned>(
         &self,
         gvr: &Gvr,
@@ -168,7 +181,11 @@ impl Rest {
         }
     }
 
-    /// A whole collection as one list object.
+    /// Reads a whole collection as one list object.
+    ///
+    /// # Errors
+    ///
+    /// The server's error.
     pub async fn list<T: DeserializeOwned>(
         &self,
         gvr: &Gvr,
@@ -183,10 +200,12 @@ impl Rest {
         self.client.request(request.map_err(Error::BuildRequest)?).await
     }
 
-    /// One page of a collection: at most `limit` objects, or all; `more` is what the page before said, empty for the first.
+    /// Reads one page of a collection: at most `limit` objects, or all. `more` is the continue token of the
+    /// previous page, empty for the first.
     ///
     /// # Errors
-    /// Also when the answer is no list (KS-089).
+    ///
+    /// The server's error, or that the response is not a list (KS-089).
     pub async fn page(
         &self,
         gvr: &Gvr,
@@ -200,7 +219,11 @@ impl Rest {
         self.client.request(request.map_err(Error::BuildRequest)?).await
     }
 
-    /// The metadata of a whole collection, page by page.
+    /// Reads the metadata of a whole collection, page by page.
+    ///
+    /// # Errors
+    ///
+    /// The server's error, or that a response is not a list.
     pub async fn list_metadata(
         &self,
         gvr: &Gvr,
@@ -221,7 +244,11 @@ impl Rest {
         }
     }
 
-    /// POST of an encoded object.
+    /// Sends a POST of an encoded object and returns the created object.
+    ///
+    /// # Errors
+    ///
+    /// The server's error; a 409 with reason `AlreadyExists` if the name is taken.
     pub async fn create<T: DeserializeOwned>(
         &self,
         gvr: &Gvr,
@@ -232,7 +259,11 @@ impl Rest {
         self.client.request(request.map_err(Error::BuildRequest)?).await
     }
 
-    /// POST of an object. False if there is one of its name already.
+    /// Sends a POST of an object. Returns false if an object of its name exists already.
+    ///
+    /// # Errors
+    ///
+    /// Any other error of the server.
     pub async fn create_missing(&self, gvr: &Gvr, namespace: &str, object: &Value) -> Result<bool, Error> {
         match self.create::<IgnoredAny>(gvr, namespace, object.to_string().into_bytes()).await {
             Ok(_) => Ok(true),
@@ -241,7 +272,12 @@ impl Rest {
         }
     }
 
-    /// The same for what is there most of the time: looks first, which needs less of a right and of the server.
+    /// Creates an object unless it exists, and reads first. Use this where the object exists most of the
+    /// time: a read needs fewer permissions and costs the server less.
+    ///
+    /// # Errors
+    ///
+    /// The server's error.
     pub async fn ensure(
         &self,
         gvr: &Gvr,
@@ -255,7 +291,11 @@ impl Rest {
         self.create_missing(gvr, namespace, object).await
     }
 
-    /// PUT of an encoded object.
+    /// Sends a PUT of an encoded object and returns the stored object.
+    ///
+    /// # Errors
+    ///
+    /// The server's error; a conflict if the object's resourceVersion is not the current one.
     pub async fn replace<T: DeserializeOwned>(
         &self,
         gvr: &Gvr,
@@ -267,7 +307,11 @@ impl Rest {
         self.client.request(request.map_err(Error::BuildRequest)?).await
     }
 
-    /// PUT of the status subresource.
+    /// Sends a PUT of the status subresource and returns the stored object.
+    ///
+    /// # Errors
+    ///
+    /// The server's error; a conflict if the object's resourceVersion is not the current one.
     pub async fn replace_status<T: DeserializeOwned>(
         &self,
         gvr: &Gvr,
@@ -280,7 +324,11 @@ impl Rest {
         self.client.request(request.map_err(Error::BuildRequest)?).await
     }
 
-    /// JSON merge patch.
+    /// Sends a JSON merge patch and returns the stored object.
+    ///
+    /// # Errors
+    ///
+    /// The server's error.
     pub async fn merge<T: DeserializeOwned>(
         &self,
         gvr: &Gvr,
@@ -293,7 +341,12 @@ impl Rest {
         self.client.request(request.map_err(Error::BuildRequest)?).await
     }
 
-    /// JSON merge patch that is answered with the object's metadata only: what the rest is like is not read again.
+    /// Sends a JSON merge patch and returns only the metadata of the stored object, which saves decoding the
+    /// rest.
+    ///
+    /// # Errors
+    ///
+    /// The server's error.
     pub async fn merge_metadata<T: DeserializeOwned>(
         &self,
         gvr: &Gvr,
@@ -306,7 +359,11 @@ impl Rest {
         self.client.request(request.map_err(Error::BuildRequest)?).await
     }
 
-    /// JSON merge patch of the status subresource.
+    /// Sends a JSON merge patch of the status subresource and returns the stored object.
+    ///
+    /// # Errors
+    ///
+    /// The server's error.
     pub async fn merge_status<T: DeserializeOwned>(
         &self,
         gvr: &Gvr,
@@ -318,7 +375,12 @@ impl Rest {
         self.client.request(request).await
     }
 
-    /// [`Rest::merge_status`] that is answered with the object's metadata only: what the rest is like is not read again.
+    /// Like [`Rest::merge_status`], but returns only the metadata of the stored object, which saves decoding
+    /// the rest.
+    ///
+    /// # Errors
+    ///
+    /// The server's error.
     pub async fn merge_status_metadata<T: DeserializeOwned>(
         &self,
         gvr: &Gvr,
@@ -344,7 +406,11 @@ impl Rest {
             .map_err(Error::BuildRequest)
     }
 
-    /// JSON patch of the status subresource; `operations` is the list of operations.
+    /// Sends a JSON patch of the status subresource; `operations` is the list of operations.
+    ///
+    /// # Errors
+    ///
+    /// The server's error.
     pub async fn json_patch_status<T: DeserializeOwned>(
         &self,
         gvr: &Gvr,
@@ -362,7 +428,11 @@ impl Rest {
         self.client.request(request.map_err(Error::BuildRequest)?).await
     }
 
-    /// Server-side apply under `manager`.
+    /// Sends a server-side apply with the field manager `manager`.
+    ///
+    /// # Errors
+    ///
+    /// The server's error; a conflict if another manager owns a field.
     pub async fn apply<T: DeserializeOwned>(
         &self,
         gvr: &Gvr,
@@ -377,7 +447,11 @@ impl Rest {
         self.client.request(request.map_err(Error::BuildRequest)?).await
     }
 
-    /// DELETE; the answer's body is not looked at.
+    /// Sends a DELETE and ignores the body of the response.
+    ///
+    /// # Errors
+    ///
+    /// The server's error, also if the object does not exist.
     pub async fn delete(
         &self,
         gvr: &Gvr,
@@ -388,7 +462,11 @@ impl Rest {
         self.remove(gvr, namespace, name, removal).await.map(|_| ())
     }
 
-    /// DELETE. True when the object is gone, false when finalizers still hold it.
+    /// Sends a DELETE. Returns true if the object is gone, and false if finalizers still hold it.
+    ///
+    /// # Errors
+    ///
+    /// The server's error, except that the object does not exist.
     pub async fn remove(
         &self,
         gvr: &Gvr,
@@ -415,17 +493,18 @@ impl Rest {
     }
 }
 
-/// The items of a list of `gvr`, taken out of it.
+/// Takes the items out of a list of `gvr`.
 ///
 /// # Errors
-/// [`Error::Service`] when the answer is no list: what is missing from one is taken for gone, so that an answer without
-/// items, or without a version, must not pass for an empty one (KS-089).
+///
+/// [`Error::Service`] if the response is not a list. Objects that are missing from a list count as deleted,
+/// so a response without items or without a version must not be taken for an empty list (KS-089).
 pub fn items(list: &mut Value, gvr: &Gvr) -> Result<Vec<Value>, Error> {
     let version = list.pointer("/metadata/resourceVersion").and_then(Value::as_str);
     let is_list = version.is_some_and(|version| !version.is_empty());
     match list.get_mut("items").filter(|_| is_list).map(Value::take) {
         Some(Value::Array(items)) => Ok(items),
-        // An empty list, as servers written in Go put it.
+        // An empty list, as servers written in Go encode it.
         Some(Value::Null) => Ok(Vec::new()),
         _ => Err(Error::Service(format!("the answer is no list of {}", gvr.plural).into())),
     }
@@ -448,7 +527,7 @@ mod tests {
         }
     }
 
-    /// OCM-086: a name is one part of a path, or no name: nothing else can be addressed by it.
+    /// OCM-086: a name is one part of a path or is rejected, so it cannot address anything else.
     #[test]
     fn ocm_086_names_address_nothing_else() {
         let maps = Gvr::new("", "v1", "configmaps");

@@ -1,4 +1,4 @@
-//! What an informer knows.
+//! The objects that an informer knows.
 
 use std::{
     borrow::Borrow,
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::informer::Watched;
 
-/// Namespace and name of an object; the namespace of a cluster-scoped one is empty.
+/// Namespace and name of an object; the namespace of a cluster-scoped object is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     /// Namespace, or empty.
@@ -22,7 +22,7 @@ pub struct ObjectKey {
 }
 
 impl ObjectKey {
-    /// Key of `namespace` (empty for none) and `name`.
+    /// The key of `namespace` (empty for none) and `name`.
     pub fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
@@ -38,7 +38,7 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// A key that is borrowed for a look-up.
+/// A borrowed key for look-ups.
 trait Pair {
     fn pair(&self) -> (&str, &str);
 }
@@ -81,8 +81,8 @@ impl Ord for dyn Pair + '_ {
     }
 }
 
-/// The objects of one resource as an informer knows them. Cheap to clone; readers see each change before
-/// the informer's handler is told of it.
+/// The objects of one resource as an informer knows them. Cheap to clone. A reader sees each change before
+/// the informer's handler is called for it.
 pub struct Store<T>(Arc<Inner<T>>);
 
 struct Inner<T> {
@@ -108,23 +108,23 @@ impl<T> Default for Store<T> {
 }
 
 impl<T> Store<T> {
-    /// The object of this name; `namespace` is empty for a cluster-scoped one.
+    /// Returns the object of this name; `namespace` is empty for a cluster-scoped object.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<T>> {
         let key: &dyn Pair = &(namespace, name);
         self.0.objects.read().get(key).cloned()
     }
 
-    /// The object of this key.
+    /// Returns the object of this key.
     pub fn get_key(&self, key: &ObjectKey) -> Option<Arc<T>> {
         self.0.objects.read().get(key).cloned()
     }
 
-    /// All objects, by namespace and name.
+    /// Returns all objects, ordered by namespace and name.
     pub fn list(&self) -> Vec<Arc<T>> {
         self.0.objects.read().values().cloned().collect()
     }
 
-    /// The objects of one namespace, by name.
+    /// Returns the objects of one namespace, ordered by name.
     pub fn list_namespace(&self, namespace: &str) -> Vec<Arc<T>> {
         let from = ObjectKey::new(namespace, "");
         let objects = self.0.objects.read();
@@ -132,12 +132,12 @@ impl<T> Store<T> {
         here.map(|(_, object)| object.clone()).collect()
     }
 
-    /// Keys of all objects.
+    /// Returns the keys of all objects.
     pub fn keys(&self) -> Vec<ObjectKey> {
         self.0.objects.read().keys().cloned().collect()
     }
 
-    /// Keys of the objects that are not among `these`.
+    /// Returns the keys of the objects that are not in `these`.
     pub(crate) fn keys_beyond(&self, these: &BTreeSet<ObjectKey>) -> Vec<ObjectKey> {
         self.0.objects.read().keys().filter(|key| !these.contains(*key)).cloned().collect()
     }
@@ -147,24 +147,24 @@ impl<T> Store<T> {
         self.0.objects.read().len()
     }
 
-    /// There are none.
+    /// Returns true if there are no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether everything that was there at the start is known.
+    /// Returns whether every object that existed at the start is in the store.
     pub fn is_synced(&self) -> bool {
         *self.0.synced.borrow()
     }
 
-    /// Waits until everything that was there at the start is known.
+    /// Waits until every object that existed at the start is in the store.
     pub async fn synced(&self) {
-        // The sender lives in `self`, so the wait can't fail.
+        // The sender lives in `self`, so the wait cannot fail.
         let _ = self.0.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// Why the informer can't follow its resource at the moment, and whenever that changes. What is in the store is the
-    /// last that is known.
+    /// Reports why the informer cannot follow its resource at present, `None` if it can. The store holds the
+    /// last known state meanwhile.
     pub fn trouble(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.0.trouble.subscribe()
     }
@@ -188,12 +188,12 @@ impl<T> Store<T> {
 }
 
 impl<T: Watched> Store<T> {
-    /// Puts an object in, and gives what was there.
+    /// Stores an object and returns the one it replaces.
     pub(crate) fn put(&self, object: Arc<T>) -> Option<Arc<T>> {
         self.0.objects.write().insert(object.key(), object)
     }
 
-    /// A synced store of these objects, for tests of what reads stores.
+    /// A synced store of these objects, for tests.
     pub fn of(objects: impl IntoIterator<Item = T>) -> Self {
         let store = Self::default();
         for object in objects {

@@ -1,4 +1,4 @@
-//! Tasks with an owner.
+//! Tasks that have an owner.
 
 use std::{any::Any, collections::HashMap, fmt::Display, panic::AssertUnwindSafe};
 
@@ -6,18 +6,18 @@ use futures::FutureExt;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// How a task of a [`Tasks`] ended badly.
+/// Why a task of a [`Tasks`] ended with an error.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
-    /// It failed.
+    /// The task failed.
     #[error("{task}: {reason}")]
     Failed { task: String, reason: String },
-    /// It panicked.
+    /// The task panicked.
     #[error("{task} panicked: {reason}")]
     Panicked { task: String, reason: String },
 }
 
-/// A set of tasks that live and end together: the first to fail or panic ends them all.
+/// A set of tasks that live and end together: the first failure or panic stops all of them.
 pub struct Tasks {
     set: JoinSet<Result<(), String>>,
     names: HashMap<Id, String>,
@@ -25,12 +25,12 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// An empty set, which ends with `parent` but doesn't end it.
+    /// An empty set. Its tasks stop when `parent` is cancelled; the set never cancels `parent`.
     pub fn new(parent: &CancellationToken) -> Self {
         Self { set: JoinSet::new(), names: HashMap::new(), stop: parent.child_token() }
     }
 
-    /// Cancelled when the tasks are to end.
+    /// Cancelled when the tasks must end.
     pub fn token(&self) -> &CancellationToken {
         &self.stop
     }
@@ -45,7 +45,7 @@ impl Tasks {
         self.names.insert(handle.id(), name.into());
     }
 
-    /// Starts a task that can't fail.
+    /// Starts a task that cannot fail.
     pub fn spawn_endless(
         &mut self,
         name: impl Into<String>,
@@ -57,7 +57,11 @@ impl Tasks {
         });
     }
 
-    /// Waits for all tasks, and gives the first error.
+    /// Waits for all tasks.
+    ///
+    /// # Errors
+    ///
+    /// The first error of a task.
     pub async fn finish(mut self) -> Result<(), TaskError> {
         let mut outcome = Ok(());
         while let Some(joined) = self.set.join_next_with_id().await {
@@ -84,8 +88,8 @@ impl Tasks {
     }
 }
 
-/// Runs a task whose end nobody looks at. Should it panic, that is told and `broken` is cancelled, so that whoever owns
-/// it can end instead of going on without it.
+/// Runs a task whose result is not awaited. If the task panics, logs that and cancels `broken`, so that the
+/// owner of `broken` can end instead of continuing without the task.
 pub async fn guarded(task: impl Future<Output = ()>, name: impl Display, broken: CancellationToken) {
     if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
         tracing::error!(task = %name, reason = panic_text(panic.as_ref()), "panicked");
@@ -93,7 +97,7 @@ pub async fn guarded(task: impl Future<Output = ()>, name: impl Display, broken:
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")

@@ -11,12 +11,13 @@ use std::{
 use http::{Request, Response};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, client::Body};
-use kubestellar_runtime::{Event, Light, Source, Store, feed, informer, informer::LightMeta};
+use kubestellar_runtime::{Event, PartialObject, Source, Store, feed, informer, informer::PartialMeta};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// What the server is asked, in short, and what it answers: a code and lines. Without lines left, a watch stays open.
+/// A request that the server expects, in short, and its response: a code and lines. With `open`, the watch
+/// stays open after the last line.
 struct Exchange {
     asked: &'static str,
     code: u16,
@@ -46,7 +47,7 @@ fn short(uri: &http::Uri) -> String {
 
 struct Script {
     events: mpsc::UnboundedReceiver<String>,
-    store: Store<Light>,
+    store: Store<PartialObject>,
     left: Left,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
@@ -54,7 +55,7 @@ struct Script {
 
 type Left = Arc<Mutex<VecDeque<Exchange>>>;
 
-/// A client of a server that answers so; what is asked beyond that is never answered.
+/// A client of a server that follows this script. Further requests are never answered.
 fn serve(script: Vec<Exchange>) -> (Client, Left) {
     let left = Arc::new(Mutex::new(VecDeque::from(script)));
     let todo = left.clone();
@@ -84,8 +85,9 @@ fn play(source: Source, script: Vec<Exchange>) -> Script {
     let (store, stop, (sender, events)) =
         (Store::default(), CancellationToken::new(), mpsc::unbounded_channel());
     let told = store.clone();
-    let tell = move |event: Event<Light>| {
-        let name = |object: &Light| format!("{}@{}", object.metadata.name, object.metadata.resource_version);
+    let tell = move |event: Event<PartialObject>| {
+        let name =
+            |object: &PartialObject| format!("{}@{}", object.metadata.name, object.metadata.resource_version);
         let text = match event {
             Event::Added(new) => format!("+{}", name(&new)),
             Event::Updated { old, new } => format!("{} to {}", name(&old), name(&new)),
@@ -137,7 +139,7 @@ fn feed_of_maps() -> feed::Source {
     feed::Source::all(kubestellar_runtime::rest::Gvr::new("", "v1", "configmaps"))
 }
 
-/// No reader takes these labels.
+/// An object whose labels cannot be decoded.
 fn bad(name: &str, version: u32) -> Value {
     let mut map = map(name, version);
     map["metadata"]["labels"] = json!({"a": 5});
@@ -150,7 +152,7 @@ fn list(version: u32, items: &[Value]) -> Value {
 
 const STREAM: &str = "watch=true&sendInitialEvents=true&resourceVersion=";
 
-/// MC-191: bookmarks move the point from which a watch goes on.
+/// MC-191: bookmarks move the version from which a watch continues.
 #[tokio::test(start_paused = true)]
 async fn a_streamed_list_goes_over_into_the_watch() {
     let lines = vec![
@@ -174,7 +176,7 @@ async fn a_streamed_list_goes_over_into_the_watch() {
     script.end().await;
 }
 
-/// MC-191: pages are of 500.
+/// MC-191: pages have 500 objects.
 #[tokio::test(start_paused = true)]
 async fn a_server_without_streamed_lists_is_listed_by_pages() {
     let pages = [
@@ -202,7 +204,7 @@ async fn a_server_without_streamed_lists_is_listed_by_pages() {
     script.end().await;
 }
 
-/// MC-191: 410 is answered by another list.
+/// MC-191: a 410 is followed by another list.
 #[tokio::test(start_paused = true)]
 async fn what_vanished_behind_a_gap_is_deleted() {
     let expired = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old"});
@@ -231,7 +233,7 @@ async fn what_vanished_behind_a_gap_is_deleted() {
     script.end().await;
 }
 
-/// A version that the server can't make sense of any more is answered by another list.
+/// After a version that the server does not accept any more, the client lists again.
 #[tokio::test(start_paused = true)]
 async fn a_refused_version_is_not_asked_for_for_ever() {
     for code in [400, 422] {
@@ -265,7 +267,7 @@ async fn a_resource_that_is_not_served_is_waited_for() {
     script.end().await;
 }
 
-/// What a server, or something before it, answers instead of a list deletes nothing: it is asked again.
+/// A response that is not a list deletes nothing; the client asks again.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_no_list_deletes_nothing() {
     let no_stream = || refusal(STREAM, 422);
@@ -290,15 +292,15 @@ async fn an_answer_that_is_no_list_deletes_nothing() {
             },
         ],
     );
-    // Were one of the four taken for a list, the script would not be followed to its end.
+    // If one of the four responses were taken for a list, the script would not be followed to its end.
     script.tells(&["+a@1", "synced", "-a@1", "+b@8"]).await;
     script.end().await;
 }
 
-/// What feeds are read as here.
+/// The object type of the feeds in these tests.
 #[derive(Clone, serde::Deserialize)]
 struct Whole {
-    metadata: LightMeta,
+    metadata: PartialMeta,
     #[serde(default, rename = "data")]
     _data: Value,
 }
@@ -321,8 +323,8 @@ fn told(change: feed::Change<Whole>) -> String {
     }
 }
 
-/// A server that forgets at once is not listed without pause, neither for an informer nor for a feed: both follow in
-/// the same way.
+/// A server that forgets versions at once is not listed without pauses, neither by an informer nor by a feed;
+/// both use the same follower.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_forgets_at_once_is_given_time() {
     let asked = Arc::new(Mutex::new(Vec::new()));
@@ -359,7 +361,8 @@ async fn a_server_that_forgets_at_once_is_given_time() {
     assert!(!heard.contains(&"-a".to_owned()));
 }
 
-/// Before it knew streamed lists a server took such a request for a watch: it sends what is there, and never that this is all.
+/// Servers that do not know streamed lists take the request for a watch: they send the existing objects and
+/// never say that the list is complete.
 #[tokio::test(start_paused = true)]
 async fn a_streamed_list_that_never_ends_is_followed_by_a_paged_one() {
     for open in [false, true] {
@@ -374,8 +377,8 @@ async fn a_streamed_list_that_never_ends_is_followed_by_a_paged_one() {
     }
 }
 
-/// An object that can't be read stays as it was when it could, and neither the rest of the list nor of the watch waits for
-/// it; its end is told as that of any other.
+/// An object that cannot be decoded keeps its last state, and delays neither the rest of the list nor the
+/// watch. Its deletion is reported like any other.
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_object_keeps_nothing_else_from_an_informer() {
     let first = vec![
@@ -393,14 +396,14 @@ async fn an_unreadable_object_keeps_nothing_else_from_an_informer() {
         event("MODIFIED", map("c", 11)),
         event("MODIFIED", map("b", 12)),
     ];
-    // That the first ends early counts as trouble, but it goes on where it was.
+    // That the first watch ends early counts as a failure, but the next one continues from its version.
     let open = Exchange { open: true, ..exchange("watch=true&resourceVersion=6", second) };
     let mut script = play(maps(), vec![exchange(STREAM, first), open]);
     script.tells(&["+a@2", "+b@3", "synced", "-a@2", "+c@11", "b@3 to b@12"]).await;
     script.end().await;
 }
 
-/// What can't be read is in the list all the same: it is not taken for gone, nor does it hide that others are.
+/// An undecodable object in a list is not taken for deleted, and does not hide that other objects are.
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_object_of_a_list_is_not_gone() {
     let gone = |version: &'static str| refusal(version, 410);
@@ -410,7 +413,7 @@ async fn an_unreadable_object_of_a_list_is_not_gone() {
             refusal(STREAM, 422),
             exchange("", vec![list(5, &[map("a", 1), map("b", 2), bad("c", 3)])]),
             gone("watch=true&resourceVersion=5"),
-            // As many as before, and as many as are held.
+            // As many objects as before, and as many as are stored.
             exchange("", vec![list(9, &[bad("a", 6), bad("c", 3)])]),
             gone("watch=true&resourceVersion=9"),
             exchange("", vec![list(12, &[map("c", 11)])]),
@@ -424,7 +427,8 @@ async fn an_unreadable_object_of_a_list_is_not_gone() {
     script.end().await;
 }
 
-/// The same for a feed. What is nested as deeply as JSON is read (127) is no more than that within an event or a list.
+/// The same for a feed. JSON is decoded up to 127 levels of nesting, and an object of that depth is deeper
+/// inside an event or a list.
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_object_keeps_nothing_else_from_a_feed() {
     let deep = |name: &str, version: u32, depth: usize| {

@@ -24,7 +24,7 @@ use crate::decide::{Effect, Object, Source, plan};
 use crate::items::{Applied, Delivered, Named, Reported, Work};
 use crate::measures::Measures;
 use crate::unserved::Unserved;
-use crate::view::{Touched, View, Wait};
+use crate::view::{Affected, ConflictReport, View};
 
 /// Field manager of the agent's writes.
 const MANAGER: &str = "status-agent";
@@ -155,13 +155,13 @@ impl Agent {
     async fn follow_applied(&self, stop: &CancellationToken) {
         let source = feed::Source::all(Gvr::new(apis::constants::WORK_GROUP, "v1", "appliedmanifestworks"));
         feed::follow(&self.cluster, &source, stop, |change: Change<Applied>| {
-            let touched = match change {
+            let affected = match change {
                 Change::Put(item) => self.view.lock().put_applied(&item),
                 Change::Gone((_, name)) => self.view.lock().gone_applied(&name),
-                Change::Synced => Touched { sources: self.view.lock().applied_synced(), kinds: true },
+                Change::Synced => Affected { sources: self.view.lock().applied_synced(), kinds: true },
             };
-            self.look_at(touched.sources);
-            if touched.kinds {
+            self.look_at(affected.sources);
+            if affected.kinds {
                 self.kinds_changed.notify_one();
             }
         })
@@ -324,8 +324,8 @@ impl Agent {
             return Ok(Next::OnChange);
         }
         for effect in effects {
-            if let Effect::Clash { .. } = &effect {
-                return Ok(self.tell_clash(source, &effect));
+            if let Effect::Conflict { .. } = &effect {
+                return Ok(self.report_conflict(source, &effect));
             }
             let outcome = self.apply(effect).await;
             self.measures.wrote(&outcome);
@@ -344,12 +344,12 @@ impl Agent {
     }
 
     /// Says once that an object has no WorkStatus because its name is taken. The end of the one that has it wakes the object.
-    fn tell_clash(&self, source: &Source, effect: &Effect) -> Next {
-        let Effect::Clash { name, holder, work_name, work_uid } = effect else { return Next::OnChange };
+    fn report_conflict(&self, source: &Source, effect: &Effect) -> Next {
+        let Effect::Conflict { name, holder, work_name, work_uid } = effect else { return Next::OnChange };
         match self.view.lock().wait_for(name, source) {
-            Wait::Free => return Next::Retry,
-            Wait::Still => return Next::OnChange,
-            Wait::First => {}
+            ConflictReport::Free => return Next::Retry,
+            ConflictReport::Still => return Next::OnChange,
+            ConflictReport::First => {}
         }
         let called = |s: &Source| {
             let place = if s.namespace.is_empty() { String::new() } else { format!("{}/", s.namespace) };
@@ -381,10 +381,10 @@ impl Agent {
                     self.hub.create(&gvr, namespace, object.to_string().into_bytes()).await?;
                 let name = created.metadata.name.clone();
                 // Known at once: the next change of the object must not create it again.
-                let mut touched = self.view.lock().put_report(created);
+                let mut affected = self.view.lock().put_report(created);
                 // The object itself is being looked at.
-                touched.pop();
-                self.look_at(touched);
+                affected.pop();
+                self.look_at(affected);
                 match status {
                     Some(status) => self.report(&gvr, namespace, &name, &status).await,
                     None => Ok(()),
@@ -405,7 +405,7 @@ impl Agent {
             }
             Effect::Report { name, status } => self.report(&gvr, namespace, &name, &status).await,
             // Told before.
-            Effect::Clash { .. } => Ok(()),
+            Effect::Conflict { .. } => Ok(()),
         }
     }
 

@@ -99,7 +99,7 @@ pub enum Effect {
         status: Arc<Value>,
     },
     /// Nothing can be written: the WorkStatus is another object's. To be told on the ManifestWork, once.
-    Clash {
+    Conflict {
         name: String,
         holder: Source,
         work_name: String,
@@ -156,7 +156,7 @@ pub fn plan(cluster: &str, source: &Source, object: &Object, existing: &[Existin
     let labels = labels(origin, singleton.as_deref());
     if let Some(holder) = holder.clone() {
         let (work_name, work_uid) = (origin.work_name.clone(), origin.work_uid.clone());
-        effects.push(Effect::Clash { name, holder: *holder, work_name, work_uid });
+        effects.push(Effect::Conflict { name, holder: *holder, work_name, work_uid });
         return effects;
     }
     match existing.iter().find(|e| e.name == name) {
@@ -300,7 +300,7 @@ mod tests {
                         e.status = Some(status.clone());
                     }
                 }
-                Effect::Clash { .. } => {}
+                Effect::Conflict { .. } => {}
             }
         }
         existing
@@ -368,7 +368,7 @@ mod tests {
         if let Object::Delivered { holder, .. } = &mut object {
             *holder = Some(Box::new(one.clone()));
         }
-        let told = Effect::Clash {
+        let told = Effect::Conflict {
             name: "u1-appsv1-deployment-a-b-c".into(),
             holder: one,
             work_name: "p-wds1-0".into(),

@@ -41,7 +41,7 @@ struct KnownReport {
 
 /// What a change of an AppliedManifestWork comes to.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Touched {
+pub(crate) struct Affected {
     /// Objects to look at.
     pub(crate) sources: Vec<Source>,
     /// What [`View::wanted`] says has changed.
@@ -50,7 +50,7 @@ pub(crate) struct Touched {
 
 /// Whether to tell that the WorkStatus of an object is another's.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub(crate) enum ConflictReport {
     /// It is news.
     First,
     /// It has been told.
@@ -96,7 +96,7 @@ impl View {
         Self { details, ..Self::default() }
     }
 
-    pub(crate) fn put_applied(&mut self, item: &Applied) -> Touched {
+    pub(crate) fn put_applied(&mut self, item: &Applied) -> Affected {
         let name = item.metadata.name.clone();
         let resources: BTreeSet<Gvr> = item
             .status
@@ -106,35 +106,35 @@ impl View {
             .filter(|gvr| !is_excluded(gvr))
             .collect();
         let (uid, work) = (item.metadata.uid.clone(), item.spec.manifest_work_name.clone());
-        let mut touched = Touched::default();
+        let mut affected = Affected::default();
         // Before the old ones are let go: what stays is wanted all the time.
         for gvr in &resources {
             let count = self.wanted.entry(gvr.clone()).or_default();
             *count += 1;
-            touched.kinds |= *count == 1;
+            affected.kinds |= *count == 1;
         }
         match self.applied.get(&name) {
             Some(old) if old.uid == uid && old.work == work => {}
             Some(_) => {
-                touched.sources = self.forget(&name);
-                touched.sources.extend(self.owned_by(&uid));
+                affected.sources = self.forget(&name);
+                affected.sources.extend(self.owned_by(&uid));
             }
-            None => touched.sources = self.owned_by(&uid),
+            None => affected.sources = self.owned_by(&uid),
         }
         self.by_uid.insert(uid.clone(), name.clone());
         self.by_work.entry(work.clone()).or_default().insert(name.clone());
         if let Some(old) = self.applied.insert(name, KnownApplied { uid, work, resources }) {
-            self.unwant(&old.resources, &mut touched);
+            self.unwant(&old.resources, &mut affected);
         }
-        touched
+        affected
     }
 
-    pub(crate) fn gone_applied(&mut self, name: &str) -> Touched {
-        let mut touched = Touched { sources: self.forget(name), kinds: false };
+    pub(crate) fn gone_applied(&mut self, name: &str) -> Affected {
+        let mut affected = Affected { sources: self.forget(name), kinds: false };
         if let Some(old) = self.applied.remove(name) {
-            self.unwant(&old.resources, &mut touched);
+            self.unwant(&old.resources, &mut affected);
         }
-        touched
+        affected
     }
 
     /// An AppliedManifestWork is not found any more by uid and work; says what it owned.
@@ -152,7 +152,7 @@ impl View {
     }
 
     /// One AppliedManifestWork less lists these.
-    fn unwant(&mut self, resources: &BTreeSet<Gvr>, touched: &mut Touched) {
+    fn unwant(&mut self, resources: &BTreeSet<Gvr>, affected: &mut Affected) {
         for gvr in resources {
             let Some(count) = self.wanted.get_mut(gvr) else { continue };
             *count = count.saturating_sub(1);
@@ -160,10 +160,10 @@ impl View {
                 continue;
             }
             self.wanted.remove(gvr);
-            touched.kinds = true;
+            affected.kinds = true;
             // What is followed will not be followed any more, and says so then.
             if !self.followed.contains_key(gvr) {
-                touched.sources.extend(self.by_source.keys().filter(|s| s.gvr == *gvr).cloned());
+                affected.sources.extend(self.by_source.keys().filter(|s| s.gvr == *gvr).cloned());
             }
         }
     }
@@ -184,14 +184,14 @@ impl View {
 
     pub(crate) fn unfollow(&mut self, gvr: &Gvr) -> Vec<Source> {
         let Some(old) = self.followed.remove(gvr) else { return Vec::new() };
-        let mut touched: Vec<Source> = self.by_source.keys().filter(|s| s.gvr == *gvr).cloned().collect();
+        let mut affected: Vec<Source> = self.by_source.keys().filter(|s| s.gvr == *gvr).cloned().collect();
         for ((namespace, name), object) in old.objects {
             let source = Source { gvr: gvr.clone(), namespace, name };
             self.disown(&source, &object.owners);
             self.stop_waiting(&source);
-            touched.push(source);
+            affected.push(source);
         }
-        touched
+        affected
     }
 
     pub(crate) fn put_object(&mut self, gvr: &Gvr, item: Delivered) -> Option<Source> {
@@ -291,15 +291,15 @@ impl View {
             status: item.status,
             currency: item.status_details,
         };
-        let mut touched = Vec::new();
+        let mut affected = Vec::new();
         // Made anew for another object: whoever had it, or waits for it, is to know.
         if before.as_ref() != Some(&source) {
-            touched.extend(before);
-            touched.extend(self.waiting.remove(&meta.name).into_iter().flatten());
+            affected.extend(before);
+            affected.extend(self.waiting.remove(&meta.name).into_iter().flatten());
         }
         self.reports.insert(meta.name, KnownReport { source: source.clone(), existing });
-        touched.push(source);
-        touched
+        affected.push(source);
+        affected
     }
 
     pub(crate) fn gone_report(&mut self, name: &str) -> Vec<Source> {
@@ -308,12 +308,12 @@ impl View {
     }
 
     /// An object waits for a WorkStatus that is another's: it is looked at again when that is gone.
-    pub(crate) fn wait_for(&mut self, name: &str, source: &Source) -> Wait {
+    pub(crate) fn wait_for(&mut self, name: &str, source: &Source) -> ConflictReport {
         if self.reports.get(name).is_none_or(|report| report.source == *source) {
-            return Wait::Free;
+            return ConflictReport::Free;
         }
         let news = self.waiting.entry(name.to_owned()).or_default().insert(source.clone());
-        if news { Wait::First } else { Wait::Still }
+        if news { ConflictReport::First } else { ConflictReport::Still }
     }
 
     fn stop_waiting(&mut self, source: &Source) {

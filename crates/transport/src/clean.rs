@@ -1,6 +1,7 @@
-//! What every object loses before it leaves the WDS, whatever its destination (KS-100 … KS-108).
+//! Removes from every object what must not leave the WDS, whatever its destination (KS-100 … KS-108).
 //!
-//! Pure: works on a copy, only removes. Order: common, kind-specific; CustomTransforms come afterwards.
+//! Pure: works on a copy and only removes. First come the common removals, then those of the kind;
+//! CustomTransforms are applied afterwards.
 
 use apis::constants::{
     EXECUTING_COUNT_LABEL, EXPAND_TEMPLATES_ANNOTATION as EXPAND_TEMPLATES, MULTI_WEC_STATUS_LABEL,
@@ -10,7 +11,8 @@ use serde_json::{Map, Value};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Bookkeeping labels of KubeStellar; delivered, they would make every status return a change (KS-101).
+/// KubeStellar's own labels. If they were delivered, every returned status would change the object again
+/// (KS-101).
 const BOOKKEEPING: [&str; 3] = [EXECUTING_COUNT_LABEL, SINGLETON_STATUS_LABEL, MULTI_WEC_STATUS_LABEL];
 
 const COMMON: [&str; 11] = [
@@ -27,7 +29,7 @@ const COMMON: [&str; 11] = [
     "deletionGracePeriodSeconds",
 ];
 
-/// Removes what must not reach a WEC from `object` (KS-100 … KS-103).
+/// Removes from `object` what must not reach a WEC (KS-100 … KS-103).
 pub fn clean(object: &mut Value) {
     let Some(top) = object.as_object_mut() else { return };
     top.remove("status");
@@ -46,13 +48,15 @@ pub fn clean(object: &mut Value) {
     }
 }
 
-/// True when the object asks for template expansion; any value but `true` is a no (KS-120).
+/// Returns true if the object requests template expansion. Any value of the annotation other than `true`
+/// means no (KS-120).
 pub fn wants_expansion(object: &Value) -> bool {
     object.get("metadata").and_then(|m| m.get("annotations")).and_then(|a| a.get(EXPAND_TEMPLATES))
         == Some(&Value::from("true"))
 }
 
-/// KS-102: what the WDS's API server allocated or defaulted means nothing in another cluster.
+/// KS-102: removes what the WDS's API server allocated or defaulted, since it means nothing in another
+/// cluster.
 fn clean_service(top: &mut Map<String, Value>) {
     let keep_node_ports = top
         .get("metadata")
@@ -82,7 +86,7 @@ fn clean_service(top: &mut Map<String, Value>) {
     }
 }
 
-/// KS-103: what the Job controller of another cluster would refuse or act upon.
+/// KS-103: removes what the Job controller of another cluster would reject or act upon.
 fn clean_job(top: &mut Map<String, Value>) {
     const UID_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
     if let Some(metadata) = child(top, "metadata") {

@@ -1,4 +1,4 @@
-//! Identities, digests and the encoded form of one workload object.
+//! Identity, digest and encoded form of one workload object.
 
 use std::{
     collections::BTreeMap,
@@ -16,21 +16,21 @@ use crate::customize::expand::Templated;
 /// Digest of an object's meaning: equal for values that an API server would store alike.
 pub type Digest = [u8; 32];
 
-/// Identity of an object inside an envelope; the gloss of KS-080 is a set of these. No version.
+/// Identity of an object inside an envelope; the gloss of KS-080 is a set of these. It has no version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
-    /// API group, empty for the core group.
+    /// API group; empty for the core group.
     pub group: String,
     /// Kind.
     pub kind: String,
-    /// Namespace, empty for cluster-scoped objects.
+    /// Namespace; empty for cluster-scoped objects.
     pub namespace: String,
     /// Name.
     pub name: String,
 }
 
 impl Identity {
-    /// Reads the identity of an object; `None` when kind or name is missing.
+    /// Reads the identity of an object. Returns `None` if kind or name is missing.
     pub fn of(object: &Value) -> Option<Self> {
         let api_version = object.get("apiVersion")?.as_str()?;
         let metadata = object.get("metadata")?;
@@ -57,21 +57,21 @@ impl fmt::Display for Identity {
     }
 }
 
-/// What is known of the object in the WDS that a content was made of.
+/// The WDS object from which a content was made.
 #[derive(Clone, Debug, Default)]
 pub struct Original {
     /// Plural resource name, lower case.
     pub resource: String,
-    /// UID; names the envelope when each object has its own (KS-098).
+    /// UID. It names the envelope when each object has an envelope of its own (KS-098).
     pub uid: String,
     /// resourceVersion at the time of reading.
     pub resource_version: String,
-    /// Generation at the time of reading, 0 if its kind counts none.
+    /// Generation at the time of reading; 0 if the kind has no generations.
     pub generation: i64,
 }
 
 impl Content {
-    /// Encodes an object as it is to be delivered; none if it has no name or kind. O(its size).
+    /// Encodes an object for delivery. Returns `None` if it has no name or kind. Cost: O(its size).
     pub fn new(object: &Value, original: Original) -> Option<Self> {
         Some(Self {
             identity: Arc::new(Identity::of(object)?),
@@ -85,19 +85,19 @@ impl Content {
         })
     }
 
-    /// Bytes of the JSON inside a JSON string. Counted once, and only if somebody asks.
+    /// Bytes that the JSON takes inside a JSON string. Computed on the first call.
     pub fn quoted_length(&self) -> usize {
         *self.quoted.get_or_init(|| quoted_length(&self.json))
     }
 
-    /// This content as it is in one destination: `object` is what expansion made of it.
+    /// The content for one destination; `object` is the result of the expansion.
     pub fn customised(&self, object: &Value) -> Option<Self> {
         let content = Self::new(object, self.original.clone())?;
         (!content.identity.name.is_empty()).then_some(Self { customised: true, ..content })
     }
 }
 
-/// Bytes of `text` inside a JSON string.
+/// Bytes that `text` takes inside a JSON string.
 pub(crate) fn quoted_length(text: &str) -> usize {
     text.bytes()
         .map(|byte| match byte {
@@ -108,22 +108,22 @@ pub(crate) fn quoted_length(text: &str) -> usize {
         .sum()
 }
 
-/// One transformed workload object, encoded once for every envelope that will hold it.
+/// One transformed workload object, encoded once for every envelope that holds it.
 #[derive(Clone, Debug)]
 pub struct Content {
-    /// Who it is.
+    /// Identity of the object.
     pub identity: Arc<Identity>,
-    /// What it was made of.
+    /// The WDS object it was made from.
     pub original: Original,
     /// The object as JSON.
     pub json: Arc<str>,
-    /// How many objects and lists are within each other in it.
+    /// Levels of nested objects and lists.
     pub depth: usize,
     /// Digest of the object.
     pub digest: Digest,
-    /// The object's templates, when it wants customisation (KS-124).
+    /// The object's templates, if it requests customisation (KS-124).
     pub templated: Option<Arc<Templated>>,
-    /// It is as one destination has it.
+    /// True if this is the form for one destination.
     pub customised: bool,
     /// See [`Content::quoted_length`].
     pub quoted: OnceLock<usize>,
@@ -134,29 +134,29 @@ pub struct Content {
 pub struct Wrapee {
     /// The object.
     pub content: Arc<Content>,
-    /// Create it where it is absent, then leave it alone.
+    /// Create the object if it does not exist, and never change it.
     pub create_only: bool,
 }
 
-/// Most bytes that generations may take in an envelope's metadata; API servers take 256 KiB of annotations.
-const TOLD: usize = 200 * 1024;
+/// Most bytes that the annotation with generations may take; API servers accept 256 KiB of annotations.
+const MAX_GENERATIONS_BYTES: usize = 200 * 1024;
 
-/// The generations of the objects of an envelope, as the annotation has them (OCM-139); none if there are none, or too many
-/// to be told.
+/// Returns the annotation with the generations of the objects in an envelope (OCM-139), or `None` if there
+/// are none or if it would be too large.
 pub fn generations(members: &[Wrapee]) -> Option<String> {
     let counted =
         members.iter().map(|member| &member.content).filter(|content| content.original.generation > 0);
-    let told: BTreeMap<String, i64> = counted
+    let generations: BTreeMap<String, i64> = counted
         .map(|content| {
             let Identity { group, kind, namespace, name } = &*content.identity;
             (generation_key(group, kind, namespace, name), content.original.generation)
         })
         .collect();
-    let text = serde_json::to_string(&told).ok()?;
-    (!told.is_empty() && text.len() <= TOLD).then_some(text)
+    let text = serde_json::to_string(&generations).ok()?;
+    (!generations.is_empty() && text.len() <= MAX_GENERATIONS_BYTES).then_some(text)
 }
 
-/// Digests `value` so that what a server adds or normalises does not count: null members, empty labels and
+/// Digests `value`. Differences that a server adds or normalises do not count: null members, empty labels and
 /// annotations, and whole numbers written as floats.
 pub fn digest(value: &Value) -> Digest {
     let mut hasher = Sha256::new();
@@ -236,7 +236,7 @@ fn is_empty(value: &Value) -> bool {
     value.as_object().is_some_and(serde_json::Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
 }
 
-/// A float without a fraction is printed as Go's JSON encoder prints it: as an integer.
+/// Prints a float without a fraction as an integer, as Go's JSON encoder does.
 fn number_text(number: &serde_json::Number) -> String {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match number.as_f64() {
@@ -251,7 +251,7 @@ fn number_text(number: &serde_json::Number) -> String {
 mod tests {
     use super::*;
 
-    /// OCM-139: an envelope tells the generations of objects that have one, if there is room.
+    /// OCM-139: an envelope carries the generations of objects that have one, if there is room.
     #[test]
     fn ocm_139_generations_of_an_envelope() {
         let wrapee = |kind: &str, name: &str, generation: i64| {

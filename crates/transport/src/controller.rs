@@ -1,8 +1,8 @@
 //! The shell of the transport controller: watches and queue here, reads and writes in `sync` and `deliver`.
 //!
-//! One event of a Binding with N objects and M destinations costs, in requests, the objects that changed plus the
-//! envelopes whose contents changed (M for one object) plus one status write; in memory work O(N log N + M) as long as nobody
-//! else touches the envelopes and no object wants customisation.
+//! Cost of one event of a Binding with N objects and M destinations, in requests: the changed objects, plus
+//! the envelopes whose contents changed (M for one object), plus one status write. In memory the cost is O(N
+//! log N + M), as long as no other client changes the envelopes and no object requests customisation.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -21,12 +21,11 @@ use kube::Client;
 use parking_lot::Mutex;
 use runtime::{
     Next, Queue,
-    feed::{Change, Key, Keyed, Lean, Source, follow},
+    feed::{Change, Key, Keyed, Source, WithoutManagedFields, follow},
     limiter::Rate,
     metrics::Metrics,
-    persist,
     rest::{Gvr, Rest},
-    work,
+    retry_until_done, work,
 };
 use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinSet, time::Instant};
@@ -34,15 +33,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     content::Digest,
-    objects::{Known, Unread},
+    objects::{Known, ReadError},
     plan::Items,
     plugin::{Item, Ocm, Transport},
     shard::Limits,
-    wrapped::{Index, Origin, Seen, WrappedObject},
+    wrapped::{EnvelopeIndex, KnownEnvelope, Origin, WrappedObject},
     write::Writer,
 };
 use adaptation::Adaptation;
-use deliver::{Expansions, Kept};
+use deliver::{Expansions, OlderForms};
 use gauges::{Gauges, count};
 use layout::Layout;
 use watched::bindings;
@@ -58,26 +57,27 @@ mod watched;
 /// Settings of the transport controller (KS-216).
 #[derive(Clone)]
 pub struct Config {
-    /// Name of the WDS; goes into names and labels.
+    /// Name of the WDS; it becomes part of names and labels.
     pub wds_name: String,
-    /// Bounds of wrapped objects.
+    /// Size limits of wrapped objects.
     pub limits: Limits,
-    /// Bindings handled at a time.
+    /// Number of Bindings processed at a time.
     pub concurrency: usize,
-    /// Destinations written at a time, for one Binding.
+    /// Number of destinations written at a time, for one Binding.
     pub parallel_destinations: usize,
-    /// How long a Binding must be quiet before generation annotations that are out of date are refreshed.
+    /// How long a Binding must be unchanged before its outdated generation annotations are refreshed.
     pub refresh_after: Duration,
-    /// The pause between two such refreshes, of whatever Bindings.
+    /// Pause between two such refreshes, over all Bindings.
     pub refresh_pause: Duration,
-    /// Wrapped objects tell the generations of what is inside (OCM-139). Costs no write: it goes with those that a changed
-    /// object takes anyway.
+    /// Whether wrapped objects carry the generations of their objects (OCM-139). This costs no extra write:
+    /// the generations change only when an object changes, and then the envelope is written anyway.
     pub object_generations: bool,
     /// The plugin.
     pub transport: Arc<dyn Transport>,
-    /// Set true once everything is known that is needed to decide.
+    /// Set to true once every input needed for decisions is known.
     pub ready: watch::Sender<bool>,
-    /// What is counted goes here: the queue `transport-controller` (KS-223), and what there is of everything (KS-221, KS-222).
+    /// Receives the metrics: the queue `transport-controller` (KS-223), and the counts of objects (KS-221,
+    /// KS-222).
     pub metrics: Metrics,
 }
 
@@ -108,7 +108,11 @@ pub enum Error {
     Task(#[from] tokio::task::JoinError),
 }
 
-/// Runs until `stop`. Returns after everything it started has ended.
+/// Runs until `stop` is cancelled. Returns after every task it started has ended.
+///
+/// # Errors
+///
+/// If a task of the controller panics.
 pub async fn run(wds: Client, its: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
     let stop = stop.child_token();
     let controller = Arc::new(Controller::new(&wds, &its, config));
@@ -139,12 +143,12 @@ pub async fn run(wds: Client, its: Client, config: Config, stop: CancellationTok
     outcome
 }
 
-/// KS-135: the namespace for property ConfigMaps is there sooner or later; nothing waits for it.
+/// KS-135: creates the namespace of property ConfigMaps, with retries. Nothing waits for it.
 async fn ensure_properties_namespace(its: &Rest, stop: &CancellationToken) {
     let gvr = Gvr::new("", "v1", "namespaces");
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PROPERTIES_NAMESPACE}});
     let make = || its.ensure(&gvr, "", PROPERTIES_NAMESPACE, &body);
-    persist("the namespace of property ConfigMaps", stop, make).await;
+    retry_until_done("the namespace of property ConfigMaps", stop, make).await;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -155,11 +159,12 @@ enum Work {
     Judge(String),
 }
 
-/// How often Bindings that failed are tried again, all together.
+/// Rate limit for retries of failed Bindings, all together.
 const RETRIES: Rate = Rate { qps: 10.0, burst: 100 };
-/// The longest pause of one Binding. The original goes to 1000 s. What a Binding waits for here has no event that is
-/// watched (a mailbox of a cluster not accepted yet, a kind not served yet, a server that is away), so whoever mends it
-/// should not wait a quarter of an hour; it is the rate above that bounds what retries cost.
+/// The longest back-off of one Binding; the original goes to 1000 s. A Binding waits here for things that no
+/// watch reports: a mailbox of a cluster that is not accepted yet, a kind that is not served yet, an
+/// unreachable server. Whoever repairs that must not wait a quarter of an hour for the effect. The rate limit
+/// above bounds the cost of retries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The queue of the controller.
@@ -167,32 +172,34 @@ fn queue() -> Queue<Work> {
     Queue::new(Duration::from_millis(5), LONGEST_PAUSE).limited(RETRIES)
 }
 
-/// What is remembered of a Binding between two runs.
+/// What the controller remembers of a Binding between two runs.
 #[derive(Default)]
-struct Memory {
-    /// UID of the Binding that this is about.
+struct BindingMemory {
+    /// UID of the Binding that this belongs to.
     uid: String,
     known: Known,
-    /// What the status says, as last written by us.
-    reported: Option<Reported>,
-    /// How objects were distributed, while that is the same for all destinations.
+    /// The status as this controller last wrote it.
+    reported: Option<ReportedStatus>,
+    /// How the objects were distributed, if that is the same for all destinations.
     layout: Option<Layout>,
-    /// What became of objects that want customisation.
+    /// Results of the expansion of objects that request customisation.
     expansions: Expansions,
-    /// What stays of objects that can't be delivered as they are now.
-    kept: Kept,
+    /// Older forms of objects that cannot be delivered in their present form.
+    older_forms: OlderForms,
 }
 
-/// Our part of a Binding's status. A Binding made anew under an old name starts without (KS-013).
+/// This controller's part of a Binding's status. A Binding that was recreated under an old name starts
+/// without it (KS-013).
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Reported {
+struct ReportedStatus {
     uid: String,
     generation: i64,
     errors: Vec<String>,
 }
 
-impl Memory {
-    /// A Binding that was made anew under an old name starts without: what the old one had delivered is gone, or goes.
+impl BindingMemory {
+    /// Resets the memory if the Binding was recreated under an old name: the objects that the old one
+    /// delivered are gone or will be removed.
     fn is_about(&mut self, binding: &Binding) {
         let uid = binding.metadata.uid.as_deref().unwrap_or_default();
         if self.uid != uid {
@@ -200,11 +207,11 @@ impl Memory {
         }
     }
 
-    /// What the status of this very Binding says, from memory or as it was read (KS-013).
-    fn reported_for(&mut self, binding: &Binding) -> Option<&Reported> {
+    /// Returns the status of this very Binding, from memory or as it was read (KS-013).
+    fn reported_for(&mut self, binding: &Binding) -> Option<&ReportedStatus> {
         let uid = binding.metadata.uid.clone().unwrap_or_default();
         if self.reported.as_ref().is_none_or(|reported| reported.uid != uid) {
-            self.reported = binding.status.as_ref().map(|status| Reported {
+            self.reported = binding.status.as_ref().map(|status| ReportedStatus {
                 uid,
                 generation: status.observed_generation,
                 errors: status.errors.clone(),
@@ -220,15 +227,16 @@ struct Controller {
     writer: Writer,
     its: Client,
     bindings: Mutex<HashMap<String, Arc<Binding>>>,
-    index: Mutex<Index>,
-    /// What each wrapped object is meant to be; an echo that agrees causes no work (KS-084).
+    index: Mutex<EnvelopeIndex>,
+    /// The digest that each wrapped object should have; a watch event that agrees with it causes no work
+    /// (KS-084).
     expected: Mutex<HashMap<Key, Digest>>,
-    /// Bindings that wait for a wrapped object of someone else to go (KS-098).
+    /// Bindings that wait until a wrapped object of another Binding is gone (KS-098).
     blocked: Mutex<HashMap<Key, BTreeSet<String>>>,
-    memories: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Memory>>>>,
-    /// What adapts objects.
+    memories: Mutex<HashMap<String, Arc<tokio::sync::Mutex<BindingMemory>>>>,
+    /// CustomTransforms and properties, with their caches.
     adaptation: Mutex<Adaptation>,
-    /// Bindings some of whose annotations are out of date, and when that last became so.
+    /// Bindings with outdated annotations, and when they last became outdated.
     outdated: Mutex<HashMap<String, Instant>>,
     refreshes: Queue<String>,
     queue: Queue<Work>,
@@ -237,7 +245,7 @@ struct Controller {
     started: CancellationToken,
 }
 
-/// What is followed, and must have been seen as a whole before anything is decided.
+/// An input that must be completely listed before anything is decided.
 #[derive(Clone, Copy, Debug)]
 enum Input {
     Bindings,
@@ -251,11 +259,11 @@ impl Input {
     const COUNT: usize = Self::Properties as usize + 1;
 }
 
-/// A failure that is worth another try.
+/// A failure that is worth a retry.
 #[derive(Debug, thiserror::Error)]
 enum SyncError {
     #[error("reading the workload: {0}")]
-    Workload(#[from] Unread),
+    Workload(#[from] ReadError),
     #[error("writing the Binding: {0}")]
     Binding(#[source] kube::Error),
     #[error("writing wrapped objects: {0}")]
@@ -301,19 +309,24 @@ impl Controller {
 
     async fn follow_bindings(&self, stop: &CancellationToken) {
         let source = Source::all(bindings());
-        follow(self.wds.client(), &source, stop, |change: Change<Lean<Binding>>| match change {
-            Change::Put(Lean(binding)) => self.note_binding(binding),
-            Change::Gone((_, name)) => {
-                self.bindings.lock().remove(&name);
-                self.gauges.bindings.set(count(self.bindings.lock().len()));
-                self.queue.add(Work::Sync(name));
-            }
-            Change::Synced => self.mark_synced(Input::Bindings),
-        })
+        follow(
+            self.wds.client(),
+            &source,
+            stop,
+            |change: Change<WithoutManagedFields<Binding>>| match change {
+                Change::Put(WithoutManagedFields(binding)) => self.note_binding(binding),
+                Change::Gone((_, name)) => {
+                    self.bindings.lock().remove(&name);
+                    self.gauges.bindings.set(count(self.bindings.lock().len()));
+                    self.queue.add(Work::Sync(name));
+                }
+                Change::Synced => self.mark_synced(Input::Bindings),
+            },
+        )
         .await;
     }
 
-    /// Enqueues unless only what we or the status controller write has changed.
+    /// Enqueues the Binding, unless only fields changed that this or the status controller writes.
     fn note_binding(&self, binding: Binding) {
         let name = binding.metadata.name.clone().unwrap_or_default();
         let essence = |b: &Binding| {
@@ -348,7 +361,8 @@ impl Controller {
         let old = self.index.lock().get(&key);
         let payload = if self.writer.payload() == "spec" { object.spec } else { object.data };
         let metadata = object.metadata;
-        // The generation moves with every change of the spec, and only then: no need to read it again.
+        // The generation changes exactly when the spec changes, so an equal generation needs no comparison of
+        // specs.
         let same_spec = old.as_ref().filter(|old| {
             metadata.generation.is_some_and(|g| g != 0 && g == old.generation)
                 && metadata.uid.as_ref() == Some(&old.uid)
@@ -357,7 +371,7 @@ impl Controller {
             Some(old) => (old.fingerprint, old.contents.clone(), old.items.clone()),
             None => self.read_payload(payload),
         };
-        let seen = Seen::new(&metadata, fingerprint, contents, items);
+        let seen = KnownEnvelope::new(&metadata, fingerprint, contents, items);
         let origin = seen.origin.clone();
         let as_meant = {
             let expected = self.expected.lock();
@@ -369,11 +383,11 @@ impl Controller {
         let touched = {
             let mut index = self.index.lock();
             if !as_meant {
-                // Those of other WDSs are nothing to us, and nobody would forget them.
+                // Envelopes of other WDSs do not concern this controller, and it would never forget them.
                 let ours = |origin: &&Arc<Origin>| origin.wds == self.config.wds_name;
                 let others = old.iter().map(|old| &old.origin).filter(|old| **old != origin);
                 for origin in std::iter::once(&origin).chain(others).filter(ours) {
-                    index.disturb(origin, &key.0);
+                    index.note_foreign_change(origin, &key.0);
                 }
             }
             let touched = index.put(key.clone(), seen);
@@ -391,14 +405,15 @@ impl Controller {
     }
 
     fn note_wrapped_gone(&self, key: &Key) {
-        // One that we deleted ourselves is expected to go; any other is to be made anew (KS-084).
+        // An envelope that this controller deleted is expected to go; any other must be created again
+        // (KS-084).
         let wanted = self.expected.lock().contains_key(key);
         let old = {
             let mut index = self.index.lock();
             let Some((old, touched)) = index.remove(key) else { return };
             self.gauges.wrapped_objects.set(count(index.len()));
             if wanted {
-                index.disturb(&old.origin, &key.0);
+                index.note_foreign_change(&old.origin, &key.0);
             }
             drop(index);
             self.enqueue_all(touched);
@@ -410,7 +425,7 @@ impl Controller {
         }
     }
 
-    /// A name changed hands or became free: whoever waits for it tries again (KS-098).
+    /// A name changed its owner or became free: Bindings that wait for it try again (KS-098).
     fn unblock(&self, key: &Key) {
         for binding in self.blocked.lock().remove(key).into_iter().flatten() {
             let work = Work::Sync(binding);
@@ -427,7 +442,7 @@ impl Controller {
         (unwrapped.fingerprint, Arc::new(unwrapped.items), Arc::new(items))
     }
 
-    /// KS-083: what another WDS put there is no work for us.
+    /// KS-083: the envelopes of another WDS cause no work.
     fn enqueue(&self, origin: &Origin) {
         if origin.wds == self.config.wds_name {
             self.queue.add(Work::Sync(origin.binding.clone()));
@@ -467,8 +482,8 @@ impl Controller {
 mod tests {
     use super::*;
 
-    /// KS-095: what failed is tried again, of each Binding with back-off and of all together at 10 a second after a burst of
-    /// 100. How a queue keeps to a rate is `runtime`'s to test.
+    /// KS-095: failed Bindings are retried, each with back-off and all together at 10 per second after a
+    /// burst of 100. The crate `runtime` tests that a queue keeps to its rate.
     #[tokio::test(start_paused = true)]
     async fn ks_095_retries_keep_to_a_rate() {
         let (queue, stop, start) = (queue(), CancellationToken::new(), Instant::now());
@@ -480,7 +495,7 @@ mod tests {
         assert_eq!(start.elapsed().as_secs(), 5);
         tokio::time::sleep(Duration::from_secs(100)).await;
 
-        // One alone: 5 ms, doubling.
+        // A single Binding: 5 ms, doubling.
         queue.forget(&sync(0));
         let mut pauses = Vec::new();
         for _ in 0..12 {

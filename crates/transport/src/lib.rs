@@ -1,8 +1,10 @@
-//! The transport controller: a Binding in the WDS becomes wrapped objects in the mailbox of each destination.
+//! The transport controller turns a Binding in the WDS into wrapped objects in the mailbox of each
+//! destination.
 //!
-//! * [`clean`]: what every object loses on the way (KS-100 … KS-108); [`content`]: its identity, digest and encoding.
-//! * [`plugin`]: what a transport offers (KS-080), and the one for OCM (KS-082).
-//! * [`shard`] and [`plan`]: pure decisions, which object goes into which envelope and what to write.
+//! * [`clean`]: what is removed from every object (KS-100 … KS-108); [`content`]: its identity, digest and
+//!   encoding.
+//! * [`plugin`]: the interface of a transport (KS-080), and the plugin for OCM (KS-082).
+//! * [`shard`] and [`plan`]: pure decisions: which object goes into which envelope, and what to write.
 //! * [`customize`]: CustomTransforms, properties of WECs and template expansion.
 //! * [`run`]: the controller.
 

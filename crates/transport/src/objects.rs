@@ -1,7 +1,8 @@
-//! The workload objects of a Binding, read from the WDS, cleaned and encoded once.
+//! Reads the workload objects of a Binding from the WDS, cleans them and encodes them once.
 //!
-//! The Binding names the resourceVersion of each object, so what is known at that version (or later) is not read
-//! again: one changed object costs one GET. Many unknown objects of one kind and namespace cost a LIST of them, by pages.
+//! The Binding lists the resourceVersion of each object, so an object that is cached at that version or a
+//! later one is not read again: one changed object costs one GET. Many uncached objects of one kind and
+//! namespace cost one paged LIST.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -28,9 +29,10 @@ use crate::{
     wrapped::older,
 };
 
-/// From how many unknown objects on a collection is listed instead of asked for one by one.
+/// From this number of uncached objects on, the collection is listed instead of reading the objects one by
+/// one.
 const LIST_FROM: usize = 48;
-/// Objects of a page.
+/// Objects per page.
 const PAGE: u32 = 500;
 /// GETs at a time.
 const CONCURRENT: usize = 32;
@@ -49,21 +51,22 @@ struct Entry {
     create_only: bool,
 }
 
-/// Contents known from earlier, by reference.
-pub(crate) type Known = HashMap<Reference, Held>;
+/// The cached contents, by reference.
+pub(crate) type Known = HashMap<Reference, CachedContent>;
 
-/// A content, and what it was made of.
+/// A content, and what it was made from.
 #[derive(Clone)]
-pub(crate) struct Held {
+pub(crate) struct CachedContent {
     rule: Arc<Instructions>,
     content: Arc<Content>,
-    /// The version that the Binding listed when it was last used.
+    /// The version that the Binding listed when this content was last used.
     listed: String,
 }
 
-impl Held {
-    /// What is known is the listed version or a later one (KS-089). Where the Binding lists an earlier version than it did,
-    /// the WDS was restored from a backup, and what was later is no more.
+impl CachedContent {
+    /// Returns whether the cached content is the listed version or a later one (KS-089). If the Binding lists
+    /// an earlier version than before, the WDS was restored from a backup and the later version no longer
+    /// exists.
     fn is_recent(&self, listed: &str) -> bool {
         let known = self.content.original.resource_version.as_str();
         known == listed || (older(listed, known) && !older(listed, &self.listed))
@@ -73,13 +76,13 @@ impl Held {
 /// Why the workload could not be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {}", message_of(source))]
-pub(crate) struct Unread {
-    /// Resource, namespace and name of what was asked for; a list has no name.
+pub(crate) struct ReadError {
+    /// Resource, namespace and name of the request; a list has no name.
     what: String,
     pub(crate) source: kube::Error,
 }
 
-impl Unread {
+impl ReadError {
     fn new(gvr: &Gvr, namespace: &str, name: &str, source: kube::Error) -> Self {
         let mut what = gvr.plural.clone();
         if !gvr.group.is_empty() {
@@ -97,19 +100,19 @@ impl Unread {
 /// Instructions of CustomTransforms, for each resource of a Binding.
 pub(crate) type Rules = BTreeMap<GroupResource, Arc<Instructions>>;
 
-/// The resources whose objects a Binding lists.
+/// Returns the resources whose objects a Binding lists.
 pub(crate) fn resources(spec: &BindingSpec) -> BTreeSet<GroupResource> {
     let distinct: BTreeSet<_> = spec.entries().map(|entry| (entry.group, entry.resource)).collect();
     distinct.into_iter().map(|(group, resource)| GroupResource::new(group, resource)).collect()
 }
 
-/// The objects of a Binding in order; those that no longer exist are left out (KS-088).
+/// Returns the objects of a Binding in order, without those that no longer exist (KS-088).
 pub(crate) async fn collect(
     wds: &Rest,
     spec: &BindingSpec,
     rules: &Rules,
     known: &mut Known,
-) -> Result<Vec<Wrapee>, Unread> {
+) -> Result<Vec<Wrapee>, ReadError> {
     let entries: Vec<Entry> = spec.entries().map(Entry::from).collect();
     let none = Arc::new(Instructions::new());
     let rules: BTreeMap<(&str, &str), &Arc<Instructions>> =
@@ -121,13 +124,13 @@ pub(crate) async fn collect(
         let gvr = &entry.reference.gvr;
         let rule = rule(gvr);
         match known.get(&entry.reference) {
-            Some(held)
-                if (Arc::ptr_eq(&held.rule, rule) || held.rule == *rule)
-                    && held.is_recent(&entry.resource_version) =>
+            Some(cached)
+                if (Arc::ptr_eq(&cached.rule, rule) || cached.rule == *rule)
+                    && cached.is_recent(&entry.resource_version) =>
             {
                 let listed = entry.resource_version.clone();
-                let held = Held { rule: rule.clone(), content: held.content.clone(), listed };
-                fresh.insert(entry.reference.clone(), held);
+                let cached = CachedContent { rule: rule.clone(), content: cached.content.clone(), listed };
+                fresh.insert(entry.reference.clone(), cached);
             }
             _ => unknown.entry((gvr.clone(), entry.reference.namespace.clone())).or_default().push(entry),
         }
@@ -140,13 +143,13 @@ pub(crate) async fn collect(
         }
         let names = wanted.iter().map(|entry| entry.reference.name.as_str()).collect();
         let listed = list(wds, &gvr, &namespace, &names).await;
-        let mut listed = listed.map_err(|source| Unread::new(&gvr, &namespace, "", source))?;
+        let mut listed = listed.map_err(|source| ReadError::new(&gvr, &namespace, "", source))?;
         got.extend(wanted.into_iter().map(|entry| (entry, listed.remove(&entry.reference.name))));
     }
     let looks = single.into_iter().map(|entry| async move {
         let Reference { gvr, namespace, name } = &entry.reference;
         let object = wds.find(gvr, namespace, name).await;
-        object.map(|object| (entry, object)).map_err(|source| Unread::new(gvr, namespace, name, source))
+        object.map(|object| (entry, object)).map_err(|source| ReadError::new(gvr, namespace, name, source))
     });
     let looks: Vec<_> = looks.collect();
     let looked: Vec<(&Entry, Option<Value>)> =
@@ -157,7 +160,7 @@ pub(crate) async fn collect(
         let rule = rule(gvr).clone();
         if let Some(content) = object.and_then(|object| make(gvr, object, &rule)) {
             let listed = entry.resource_version.clone();
-            fresh.insert(entry.reference.clone(), Held { rule, content, listed });
+            fresh.insert(entry.reference.clone(), CachedContent { rule, content, listed });
         }
     }
     *known = fresh;
@@ -184,8 +187,8 @@ impl From<BindingEntry<'_>> for Entry {
     }
 }
 
-/// Objects of a collection by name, those that are wanted; of the others only the name is read, and a page is all that is
-/// held at a time.
+/// Lists a collection and returns the wanted objects by name. Of the other objects only the name is decoded,
+/// and only one page is in memory at a time.
 async fn list(
     wds: &Rest,
     gvr: &Gvr,
@@ -196,7 +199,8 @@ async fn list(
     loop {
         let page = match wds.page(gvr, namespace, limit, &more).await {
             Err(error) if is_gone(&error) && limit.is_some() => {
-                // It took longer than the server remembers: all in one piece then.
+                // The paged list took longer than the server keeps old versions: request everything in one
+                // page.
                 (more, limit) = (String::new(), None);
                 continue;
             }
@@ -210,7 +214,7 @@ async fn list(
     }
 }
 
-/// Items of a list of built-in kinds come without their types.
+/// Items in a list of a built-in kind come without apiVersion and kind.
 fn take(
     page: &Page,
     gvr: &Gvr,
@@ -243,7 +247,8 @@ fn take(
     Ok(())
 }
 
-/// Cleans, transforms and encodes (KS-100 … KS-107); the object read is ours, nothing in the WDS changes.
+/// Cleans, transforms and encodes an object (KS-100 … KS-107). It changes its own copy, not the object in the
+/// WDS.
 fn make(gvr: &Gvr, mut object: Value, rule: &Instructions) -> Option<Arc<Content>> {
     let text = |key: &str| object.get("metadata")?.get(key)?.as_str().map(str::to_owned);
     let original = Original {
@@ -267,7 +272,8 @@ mod tests {
     use parking_lot::Mutex;
     use serde_json::json;
 
-    /// KS-104: the built-in removals come first, then those of CustomTransforms, and what is expanded is what is left.
+    /// KS-104: the built-in removals come first, then those of CustomTransforms; templates are expanded in
+    /// what is left.
     #[test]
     fn ks_104_transforms_come_after_the_built_in_removals() {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "{{.x}}", "b": "1"},
@@ -288,7 +294,8 @@ mod tests {
         assert!(make(&gvr, object, &rule(&[annotation])).expect("complete").templated.is_none());
     }
 
-    /// A WDS with ConfigMaps of these names in pages of two, and what it was asked. It forgets the past after so many pages.
+    /// A WDS with ConfigMaps of these names in pages of two, and the requests it received. It forgets old
+    /// versions after `forgets_after` pages.
     fn paged(names: &[&str], forgets_after: usize) -> (Rest, Arc<Mutex<Vec<String>>>) {
         let deep = "[".repeat(200) + &"]".repeat(200);
         let one = |name: &str| {
@@ -328,7 +335,8 @@ mod tests {
         (Rest::new(kube::Client::new(service, "default")), asked)
     }
 
-    /// KS-085: a large collection is read by pages, for as long as something is missing, and what is not wanted is not read.
+    /// KS-085: a large collection is read by pages until every wanted object is found, and other objects are
+    /// not decoded.
     #[tokio::test]
     async fn ks_085_collections_are_read_by_pages() {
         let gvr = Gvr::new("", "v1", "configmaps");
@@ -359,19 +367,23 @@ mod tests {
         let (wds, _) = paged(&["a", "deep"], 9);
         let error = list(&wds, &gvr, "n", &HashSet::from(["deep"])).await.expect_err("nobody can read it");
         assert!(runtime::failure::is_lasting(&error), "{error}");
-        let told = Unread::new(&Gvr::new("apps", "v1", "deployments"), "n", "deep", error).to_string();
+        let told = ReadError::new(&Gvr::new("apps", "v1", "deployments"), "n", "deep", error).to_string();
         assert!(told.starts_with("deployments.apps in n deep: "), "{told}");
     }
 
-    /// KS-089: what is held is good while the Binding catches up with it, not once the Binding goes back.
+    /// KS-089: a cached content is used while the Binding catches up with it, and not after the Binding went
+    /// back.
     #[test]
     fn ks_089_what_is_held_is_not_believed_after_the_versions_went_back() {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "m", "namespace": "n", "uid": "u", "resourceVersion": "10"}});
         let rule = Arc::new(Instructions::new());
         let content = make(&Gvr::new("", "v1", "configmaps"), object, &rule).expect("complete");
-        let held =
-            |listed: &str| Held { rule: rule.clone(), content: content.clone(), listed: listed.into() };
+        let cached = |listed: &str| CachedContent {
+            rule: rule.clone(),
+            content: content.clone(),
+            listed: listed.into(),
+        };
         for (used_for, listed, recent) in [
             ("10", "10", true),
             ("8", "8", true),
@@ -381,7 +393,7 @@ mod tests {
             ("8", "7", false),
             ("10", "9", false),
         ] {
-            assert_eq!(held(used_for).is_recent(listed), recent, "{used_for} {listed}");
+            assert_eq!(cached(used_for).is_recent(listed), recent, "{used_for} {listed}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What to write into one mailbox (KS-087, KS-090, KS-091, KS-142, KS-143). Pure. Annotations do not matter here.
+//! Decides what to write into one mailbox (KS-087, KS-090, KS-091, KS-142, KS-143). Pure. Ignores
+//! annotations.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,68 +8,68 @@ use std::{
 
 use crate::content::{Digest, Identity};
 
-/// Objects of one envelope; shared, for most envelopes do not change.
+/// Objects of one envelope. Shared, because most envelopes do not change.
 pub type Items = Arc<BTreeSet<Arc<Identity>>>;
 
-/// A wrapped object of this Binding as the ITS has it.
+/// A wrapped object of this Binding as it exists in the ITS.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Existing {
+pub struct ExistingEnvelope {
     /// Objects inside.
     pub items: Items,
-    /// The spec counts as this one.
+    /// Digest of the spec.
     pub fingerprint: Digest,
-    /// Labels are as they should be.
+    /// True if the labels are as they should be.
     pub labelled: bool,
-    /// It is being deleted; nothing can be done with that name until it is gone.
+    /// The envelope is being deleted; its name cannot be used until it is gone.
     pub deleting: bool,
 }
 
 /// A wrapped object as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DesiredEnvelope {
     /// Objects inside.
     pub items: Items,
     /// Digest of the spec.
     pub fingerprint: Digest,
 }
 
-/// One write, by the name of the wrapped object.
+/// One write, with the name of the wrapped object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Create it.
+    /// Create the envelope.
     Create(String),
     /// Replace spec, labels and annotations.
     Update(String),
-    /// Give it what it is to have beside what it has and others are to have: of two envelopes that exchange objects, neither may lose
-    /// its own before the other has them.
+    /// Add the objects that the envelope should have, and keep those that other envelopes will receive. When
+    /// two envelopes exchange objects, neither may lose its own before the other has them.
     Extend(String),
-    /// Delete it.
+    /// Delete the envelope.
     Delete(String),
 }
 
 impl Step {
-    /// The wrapped object it is about.
+    /// Returns the name of the wrapped object.
     pub fn name(&self) -> &str {
         let (Self::Create(name) | Self::Update(name) | Self::Extend(name) | Self::Delete(name)) = self;
         name
     }
 }
 
-/// Everything to do in one mailbox.
+/// All writes for one mailbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Steps of one phase may run at once; a phase starts when the one before it has succeeded. An object that moves
-    /// is therefore in some envelope at every moment (KS-142).
+    /// The steps of one phase may run concurrently; a phase starts when the previous one has succeeded. So an
+    /// object that moves is in some envelope at every moment (KS-142).
     pub phases: [Vec<Step>; 3],
 }
 
 impl Plan {
-    /// True when there is nothing to write.
+    /// Returns true if there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.phases.iter().all(Vec::is_empty)
     }
 
-    /// Leaves only deletions. True if there was anything else.
+    /// Removes all steps but deletions. Returns true if there were any others.
     pub fn only_deletions(&mut self) -> bool {
         let [adds, releases, _] = &mut self.phases;
         let had = !adds.is_empty() || !releases.is_empty();
@@ -77,14 +78,14 @@ impl Plan {
         had
     }
 
-    /// Keeps what is in the WEC there when the envelopes `taken`, and those that are on their way out, cannot be
-    /// written: an envelope that holds an object meant to move into one of them is neither reduced nor deleted
-    /// (KS-098, KS-142).
+    /// Keeps live objects in the WEC when the envelopes `taken`, and those that are being deleted, cannot be
+    /// written: an envelope that holds an object which should move into one of them is neither reduced nor
+    /// deleted (KS-098, KS-142).
     pub fn hold_back(
         &mut self,
         taken: &BTreeSet<String>,
-        existing: &BTreeMap<String, Existing>,
-        wanted: &BTreeMap<String, Wanted>,
+        existing: &BTreeMap<String, ExistingEnvelope>,
+        wanted: &BTreeMap<String, DesiredEnvelope>,
     ) {
         let leaving = existing.iter().filter(|(_, have)| have.deleting).map(|(name, _)| name);
         let blocked = taken.iter().chain(leaving).filter_map(|name| wanted.get(name));
@@ -105,8 +106,11 @@ impl Plan {
     }
 }
 
-/// Compares what is there with what is wanted.
-pub fn plan(existing: &BTreeMap<String, Existing>, wanted: &BTreeMap<String, Wanted>) -> Plan {
+/// Compares the existing envelopes with the desired ones.
+pub fn plan(
+    existing: &BTreeMap<String, ExistingEnvelope>,
+    wanted: &BTreeMap<String, DesiredEnvelope>,
+) -> Plan {
     let mut plan = Plan::default();
     let [adds, releases, deletes] = &mut plan.phases;
     for (name, want) in wanted {
@@ -114,7 +118,8 @@ pub fn plan(existing: &BTreeMap<String, Existing>, wanted: &BTreeMap<String, Wan
             None => adds.push(Step::Create(name.clone())),
             Some(have) if have.deleting => {}
             Some(have) if have.fingerprint != want.fingerprint || !have.labelled => {
-                // What it loses for good needs no order; what moves must have arrived elsewhere before.
+                // An object that leaves all envelopes needs no order; an object that moves must first be in
+                // its new envelope.
                 let moves = |lost: &Arc<Identity>| wanted.values().any(|other| other.items.contains(lost));
                 let gives = have.items.difference(&want.items).any(moves);
                 let elsewhere = |item: &Arc<Identity>| {
@@ -141,7 +146,7 @@ pub fn plan(existing: &BTreeMap<String, Existing>, wanted: &BTreeMap<String, Wan
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::{Limits, Names, Piece, assign};
+    use crate::shard::{Limits, Names, ShardItem, assign};
     use proptest::prelude::*;
 
     fn identity(name: &str) -> Arc<Identity> {
@@ -157,25 +162,25 @@ mod tests {
         Arc::new(names.split(',').filter(|n| !n.is_empty()).map(identity).collect())
     }
 
-    fn have(names: &str, print: u8) -> Existing {
-        Existing { items: items(names), fingerprint: [print; 32], labelled: true, deleting: false }
+    fn have(names: &str, print: u8) -> ExistingEnvelope {
+        ExistingEnvelope { items: items(names), fingerprint: [print; 32], labelled: true, deleting: false }
     }
 
-    fn want(names: &str, print: u8) -> Wanted {
-        Wanted { items: items(names), fingerprint: [print; 32] }
+    fn want(names: &str, print: u8) -> DesiredEnvelope {
+        DesiredEnvelope { items: items(names), fingerprint: [print; 32] }
     }
 
     #[test]
     fn ks_143_order_and_ks_091_skipping() {
         let existing = BTreeMap::from([
             ("equal".into(), have("a", 1)),
-            ("unlabelled".into(), Existing { labelled: false, ..have("c", 1) }),
+            ("unlabelled".into(), ExistingEnvelope { labelled: false, ..have("c", 1) }),
             ("gives".into(), have("d,e", 1)),
             ("takes".into(), have("f", 1)),
             ("loses".into(), have("k,gone", 1)),
             ("surplus".into(), have("g", 1)),
-            ("leaving".into(), Existing { deleting: true, ..have("h", 9) }),
-            ("left".into(), Existing { deleting: true, ..have("i", 9) }),
+            ("leaving".into(), ExistingEnvelope { deleting: true, ..have("h", 9) }),
+            ("left".into(), ExistingEnvelope { deleting: true, ..have("i", 9) }),
         ]);
         let wanted = BTreeMap::from([
             ("equal".into(), want("a", 1)),
@@ -213,14 +218,14 @@ mod tests {
     fn ks_142_what_was_to_move_into_an_envelope_that_leaves_stays_where_it_is() {
         let existing = BTreeMap::from([
             ("gives".into(), have("a,b", 1)),
-            ("leaving".into(), Existing { deleting: true, ..have("", 9) }),
+            ("leaving".into(), ExistingEnvelope { deleting: true, ..have("", 9) }),
             ("surplus".into(), have("c", 1)),
         ]);
         let mut wanted = BTreeMap::from([("gives".into(), want("a", 2)), ("leaving".into(), want("b,c", 1))]);
-        let mut held = plan(&existing, &wanted);
-        held.hold_back(&BTreeSet::new(), &existing, &wanted);
-        assert!(held.is_empty(), "{:?}", held.phases);
-        // Nothing moves: what goes for good may go.
+        let mut cached = plan(&existing, &wanted);
+        cached.hold_back(&BTreeSet::new(), &existing, &wanted);
+        assert!(cached.is_empty(), "{:?}", cached.phases);
+        // Nothing moves, so the objects that are no longer wanted may be removed.
         wanted.insert("leaving".into(), want("", 1));
         let mut free = plan(&existing, &wanted);
         free.hold_back(&BTreeSet::new(), &existing, &wanted);
@@ -256,35 +261,39 @@ mod tests {
     const NAMES: Names<'static> = Names { binding: "b", binding_uid: "u", wds: "w" };
 
     fn wanted_of(
-        pieces: &[Piece],
+        shard_items: &[ShardItem],
         limits: &Limits,
-        existing: &BTreeMap<String, Existing>,
-    ) -> BTreeMap<String, Wanted> {
+        existing: &BTreeMap<String, ExistingEnvelope>,
+    ) -> BTreeMap<String, DesiredEnvelope> {
         let current = existing
             .iter()
             .filter_map(|(name, have)| NAMES.number(name).map(|n| (n, have)))
             .flat_map(|(n, have)| have.items.iter().map(move |i| (i.clone(), n)))
             .collect();
-        assign(pieces, &current, &NAMES, limits, 0)
+        assign(shard_items, &current, &NAMES, limits, 0)
             .into_iter()
             .map(|shard| {
                 let text: Vec<String> = shard
                     .members
                     .iter()
-                    .map(|i| format!("{} {}", pieces[*i].identity, pieces[*i].size))
+                    .map(|i| format!("{} {}", shard_items[*i].identity, shard_items[*i].size))
                     .collect();
                 let fingerprint = crate::content::combine(text.iter().map(String::as_bytes));
-                let items = shard.members.iter().map(|i| pieces[*i].identity.clone()).collect();
-                (shard.name, Wanted { items: Arc::new(items), fingerprint })
+                let items = shard.members.iter().map(|i| shard_items[*i].identity.clone()).collect();
+                (shard.name, DesiredEnvelope { items: Arc::new(items), fingerprint })
             })
             .collect()
     }
 
-    fn execute(existing: &mut BTreeMap<String, Existing>, wanted: &BTreeMap<String, Wanted>, step: &Step) {
+    fn execute(
+        existing: &mut BTreeMap<String, ExistingEnvelope>,
+        wanted: &BTreeMap<String, DesiredEnvelope>,
+        step: &Step,
+    ) {
         match step {
             Step::Create(name) | Step::Update(name) => {
                 let want = &wanted[name];
-                let fresh = Existing {
+                let fresh = ExistingEnvelope {
                     items: want.items.clone(),
                     fingerprint: want.fingerprint,
                     labelled: true,
@@ -296,7 +305,7 @@ mod tests {
                 let (have, want) = (&existing[name], &wanted[name]);
                 let stays = |item: &&Arc<Identity>| wanted.values().any(|other| other.items.contains(*item));
                 let items = have.items.iter().filter(stays).chain(want.items.iter()).cloned().collect();
-                let fresh = Existing {
+                let fresh = ExistingEnvelope {
                     items: Arc::new(items),
                     fingerprint: [0; 32],
                     labelled: true,
@@ -310,7 +319,7 @@ mod tests {
         }
     }
 
-    /// KS-142: whatever distribution there was before, as when one mailbox takes over the layout of others.
+    /// KS-142: for any existing distribution, for example when one mailbox takes over the layout of others.
     #[test]
     fn ks_142_envelopes_that_exchange_objects_lose_none() {
         let existing = BTreeMap::from([("a".into(), have("x,y,gone", 1)), ("b".into(), have("z,w", 1))]);
@@ -322,10 +331,10 @@ mod tests {
         assert_eq!(plan.phases, [steps(&["a", "b"], Step::Extend), steps(&["a", "b"], Step::Update), vec![]]);
     }
 
-    fn any_workload() -> impl Strategy<Value = (Vec<Piece>, Limits)> {
+    fn any_workload() -> impl Strategy<Value = (Vec<ShardItem>, Limits)> {
         (proptest::collection::btree_map(0..30u8, 1..100usize, 0..30), 1..6usize, 100..250usize).prop_map(
             |(objects, num, size)| {
-                let piece = |(name, size): (u8, usize)| Piece {
+                let piece = |(name, size): (u8, usize)| ShardItem {
                     identity: identity(&name.to_string()),
                     uid: format!("uid-{name}"),
                     size,
@@ -336,8 +345,8 @@ mod tests {
     }
 
     proptest! {
-        /// KS-142: from any distribution to any other, in whatever order the steps of a phase are done, an object that stays
-        /// wanted is in an envelope after every single step.
+        /// KS-142: from any distribution to any other, with the steps of a phase in any order, an object that
+        /// stays wanted is in an envelope after every single step.
         #[test]
         fn ks_142_any_moves_lose_nothing(
             before in proptest::collection::btree_map(0..12u8, 0..4u8, 0..12),
@@ -351,13 +360,13 @@ mod tests {
                 }
                 envelopes
             };
-            let mut existing: BTreeMap<String, Existing> = distribute(&before)
+            let mut existing: BTreeMap<String, ExistingEnvelope> = distribute(&before)
                 .into_iter()
-                .map(|(name, items)| (name, Existing { items: Arc::new(items), fingerprint: [1; 32], labelled: true, deleting: false }))
+                .map(|(name, items)| (name, ExistingEnvelope { items: Arc::new(items), fingerprint: [1; 32], labelled: true, deleting: false }))
                 .collect();
-            let wanted: BTreeMap<String, Wanted> = distribute(&after)
+            let wanted: BTreeMap<String, DesiredEnvelope> = distribute(&after)
                 .into_iter()
-                .map(|(name, items)| (name, Wanted { items: Arc::new(items), fingerprint: [2; 32] }))
+                .map(|(name, items)| (name, DesiredEnvelope { items: Arc::new(items), fingerprint: [2; 32] }))
                 .collect();
             let stays: BTreeSet<_> = before.keys().filter(|it| after.contains_key(it)).map(|it| identity(&it.to_string())).collect();
             for mut phase in plan(&existing, &wanted).phases {
@@ -366,8 +375,8 @@ mod tests {
                 }
                 for step in &phase {
                     execute(&mut existing, &wanted, step);
-                    let held: BTreeSet<_> = existing.values().flat_map(|e| e.items.iter().cloned()).collect();
-                    prop_assert!(stays.is_subset(&held), "lost after {step:?}");
+                    let cached: BTreeSet<_> = existing.values().flat_map(|e| e.items.iter().cloned()).collect();
+                    prop_assert!(stays.is_subset(&cached), "lost after {step:?}");
                 }
             }
             for (name, want) in &wanted {
@@ -375,28 +384,28 @@ mod tests {
             }
         }
 
-        /// KS-076, KS-078, KS-142, KS-146: from one workload and options to any other, an object that stays wanted
-        /// is in an envelope after every single step, and a second run has nothing to do.
+        /// KS-076, KS-078, KS-142, KS-146: from one workload and options to any other, an object that stays
+        /// wanted is in an envelope after every single step, and a second run has nothing to do.
         #[test]
         fn ks_078_plans_settle_and_never_lose(histories in proptest::collection::vec(any_workload(), 1..4)) {
             let mut existing = BTreeMap::new();
-            for (pieces, limits) in histories {
+            for (shard_items, limits) in histories {
                 let before: BTreeSet<Arc<Identity>> =
-                    existing.values().flat_map(|e: &Existing| e.items.iter().cloned()).collect();
+                    existing.values().flat_map(|e: &ExistingEnvelope| e.items.iter().cloned()).collect();
                 let stays: BTreeSet<_> =
-                    pieces.iter().map(|p| p.identity.clone()).filter(|i| before.contains(i)).collect();
-                let wanted = wanted_of(&pieces, &limits, &existing);
+                    shard_items.iter().map(|p| p.identity.clone()).filter(|i| before.contains(i)).collect();
+                let wanted = wanted_of(&shard_items, &limits, &existing);
                 for step in plan(&existing, &wanted).phases.iter().flatten() {
                     execute(&mut existing, &wanted, step);
-                    let held: BTreeSet<_> = existing.values().flat_map(|e| e.items.iter().cloned()).collect();
-                    prop_assert!(stays.is_subset(&held), "lost after {step:?}");
+                    let cached: BTreeSet<_> = existing.values().flat_map(|e| e.items.iter().cloned()).collect();
+                    prop_assert!(stays.is_subset(&cached), "lost after {step:?}");
                 }
-                let mut held: Vec<_> = existing.values().flat_map(|e| e.items.iter().cloned()).collect();
-                held.sort();
-                let mut all: Vec<_> = pieces.iter().map(|p| p.identity.clone()).collect();
+                let mut cached: Vec<_> = existing.values().flat_map(|e| e.items.iter().cloned()).collect();
+                cached.sort();
+                let mut all: Vec<_> = shard_items.iter().map(|p| p.identity.clone()).collect();
                 all.sort();
-                prop_assert_eq!(held, all, "each object exactly once");
-                let again = wanted_of(&pieces, &limits, &existing);
+                prop_assert_eq!(cached, all, "each object exactly once");
+                let again = wanted_of(&shard_items, &limits, &existing);
                 prop_assert!(plan(&existing, &again).is_empty());
             }
         }

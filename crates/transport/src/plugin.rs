@@ -1,4 +1,5 @@
-//! What a transport has to offer to the generic controller (KS-080), and the one for OCM (KS-082); [`bundle`] has another.
+//! The interface of a transport for the generic controller (KS-080), and the implementation for OCM (KS-082);
+//! [`bundle`] has another implementation.
 
 pub mod bundle;
 
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::content::{self, Digest, Identity, Wrapee};
 
-/// A wrapped object could not be understood.
+/// A wrapped object could not be decoded.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct UnwrapError(pub String);
@@ -18,14 +19,16 @@ pub struct UnwrapError(pub String);
 pub struct Envelope {
     /// The encoded value of [`EnvelopeKind::payload`].
     pub payload: Arc<str>,
-    /// Digest of the payload; equal to that of [`Transport::unwrap`] on what the server stored.
+    /// Digest of the payload. [`Transport::unwrap`] returns the same digest for the object that the server
+    /// stored.
     pub fingerprint: Digest,
 }
 
-/// What is in a wrapped object that was read back.
+/// The content of a wrapped object that was read back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unwrapped {
-    /// The contained objects in order: the gloss, with what is needed to notice double delivery (KS-147).
+    /// The contained objects in order: the gloss, with the digests that are needed to notice double delivery
+    /// (KS-147).
     pub items: Vec<Item>,
     /// Digest of the payload.
     pub fingerprint: Digest,
@@ -34,38 +37,42 @@ pub struct Unwrapped {
 /// One object inside a wrapped object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Who it is.
+    /// Identity of the object.
     pub identity: Arc<Identity>,
     /// Digest of the object.
     pub digest: Digest,
-    /// It is delivered create-only.
+    /// True if the object is delivered create-only.
     pub create_only: bool,
 }
 
-/// A transport: stateless, knows one kind of envelope. Naming, labelling, sharding, customisation and garbage
-/// collection are generic code (KS-080).
+/// A transport. It is stateless and knows one kind of envelope. Naming, labelling, sharding, customisation
+/// and garbage collection are generic code (KS-080).
 pub trait Transport: Send + Sync + 'static {
     /// API version, kind and plural resource of the envelope.
     fn kind(&self) -> EnvelopeKind;
     /// Wraps objects in the given order. An empty list gives an empty envelope.
     fn wrap(&self, wrapees: &[&Wrapee]) -> Envelope;
-    /// The fingerprint that [`Transport::wrap`] would give, without encoding anything.
+    /// Returns the fingerprint that [`Transport::wrap`] would return, without encoding anything.
     fn fingerprint(&self, wrapees: &[&Wrapee]) -> Digest;
-    /// The objects in an envelope, in order; none where it can't be understood.
+    /// Returns the objects in an envelope, in order; empty if the envelope cannot be decoded.
     fn objects(&self, wrapped: &Value) -> Vec<Value>;
-    /// Reads an envelope of this kind, also one that came back from a server.
+    /// Decodes an envelope of this kind, also one that a server stored.
+    ///
+    /// # Errors
+    ///
+    /// If the envelope does not have the form that this transport writes.
     fn unwrap(&self, wrapped: &Value) -> Result<Unwrapped, UnwrapError>;
     /// Bytes of an envelope's payload that belong to no object (KS-145).
     fn base_size(&self) -> usize;
-    /// How many objects and lists are around each object in an envelope that is read.
+    /// Levels of objects and lists around each object in an envelope.
     fn nesting(&self) -> usize;
-    /// Bytes that those who limit envelopes count for an object beyond its JSON (KS-141).
+    /// Bytes that programs which limit envelopes count for an object beyond its JSON (KS-141).
     fn frame(&self) -> usize;
     /// Bytes that `wrapee` adds to an envelope beyond its own JSON (KS-145).
     fn extra_size(&self, wrapee: &Wrapee) -> usize;
 }
 
-/// Where envelopes live in the API.
+/// The API resource of envelopes.
 #[derive(Clone, Copy, Debug)]
 pub struct EnvelopeKind {
     /// API group.
@@ -76,11 +83,11 @@ pub struct EnvelopeKind {
     pub kind: &'static str,
     /// Plural.
     pub plural: &'static str,
-    /// The one top-level field that holds what is delivered.
+    /// The top-level field that holds the objects.
     pub payload: &'static str,
 }
 
-/// Envelopes are ManifestWorks (KS-082).
+/// The transport with ManifestWorks as envelopes (KS-082).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ocm;
 
@@ -96,7 +103,7 @@ impl Ocm {
 }
 
 impl Ocm {
-    /// What the spec holds beside the manifests.
+    /// The fields of the spec other than the manifests.
     fn rest(wrapees: &[&Wrapee]) -> Value {
         let configs: Vec<Value> = wrapees.iter().filter_map(|w| Self::config(w)).collect();
         if configs.is_empty() { json!({}) } else { json!({ "manifestConfigs": configs }) }
@@ -170,7 +177,8 @@ impl Transport for Ocm {
         let fingerprint = fingerprint(&Value::Object(rest.clone()), digests.iter());
         let mut items = Vec::with_capacity(manifests.len());
         for (manifest, digest) in manifests.iter().zip(digests) {
-            // Something by another hand may be unreadable; then the fingerprint differs and it is replaced.
+            // A manifest of another writer may be unreadable. Then the fingerprint differs, and the envelope
+            // is replaced.
             if let Some(identity) = Identity::of(manifest) {
                 items.push(Item { create_only: once(&identity), identity: Arc::new(identity), digest });
             }
@@ -188,7 +196,7 @@ impl Transport for Ocm {
     }
 
     fn frame(&self) -> usize {
-        // OCM counts a manifest as protobuf has it: twice a tag and a length of three bytes.
+        // OCM counts a manifest in its protobuf encoding: twice a tag and a length of three bytes.
         8
     }
 
@@ -202,7 +210,8 @@ fn fingerprint<'a>(rest: &Value, digests: impl Iterator<Item = &'a Digest>) -> D
     content::combine([content::digest(rest).as_slice(), manifests.as_slice()])
 }
 
-/// Drops what the ManifestWork CRD defaults, so that the stored spec compares equal to the written one (KS-091).
+/// Drops what the ManifestWork CRD defaults, so that the stored spec compares equal to the written one
+/// (KS-091).
 fn strip_defaults(rest: &mut serde_json::Map<String, Value>) {
     if let Some(Value::Array(configs)) = rest.get_mut("manifestConfigs") {
         for config in configs.iter_mut().filter_map(Value::as_object_mut) {
@@ -220,7 +229,7 @@ fn manifests(spec: &Value) -> &[Value] {
     spec.pointer("/workload/manifests").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// What a ManifestWork's spec says beside the manifests.
+/// Returns the fields of a ManifestWork's spec other than the manifests.
 fn without_manifests(spec: &Value) -> serde_json::Map<String, Value> {
     let mut copy = serde_json::Map::new();
     for (key, value) in spec.as_object().into_iter().flatten() {

@@ -1,8 +1,9 @@
-//! Which object goes into which envelope (KS-098, KS-139 … KS-146). Pure.
+//! Decides which object goes into which envelope (KS-098, KS-139 … KS-146). Pure.
 //!
-//! Objects keep their shard: an object leaves the envelope that holds it only when it no longer fits. New objects go
-//! into the first shard with room. Beside the hard limits of the command line there is a softer target: a shard that
-//! reached it takes no new object, so that one changed object rewrites some tens of KiB and not half a MiB.
+//! Objects keep their shard: an object leaves its envelope only when it no longer fits. New objects go into
+//! the first shard with room. Besides the hard limits of the command line there is a lower target: a shard
+//! that has reached it takes no new object, so that one changed object rewrites some tens of KiB and not half
+//! a MiB.
 //!
 //! Cost: O(N log N) for N objects.
 
@@ -10,16 +11,16 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::content::Identity;
 
-/// Bounds of one envelope.
+/// Limits of one envelope.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// `--max-num-wrapped`: objects in one envelope.
+    /// `--max-num-wrapped`: most objects in one envelope.
     pub max_num: usize,
-    /// `--max-size-wrapped`: bytes of one envelope.
+    /// `--max-size-wrapped`: most bytes of one envelope.
     pub max_size: usize,
-    /// Objects after which an envelope takes no new ones.
+    /// Number of objects from which on an envelope takes no new ones.
     pub target_num: usize,
-    /// Bytes after which an envelope takes no new objects.
+    /// Number of bytes from which on an envelope takes no new objects.
     pub target_size: usize,
 }
 
@@ -30,16 +31,16 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Only the hard limits: shards as large as the original makes them.
+    /// The hard limits without a lower target: shards as large as the original makes them.
     pub fn hard(max_num: usize, max_size: usize) -> Self {
         Self { max_num, max_size, target_num: max_num, target_size: max_size }
     }
 }
 
-/// What sharding must know of one object.
+/// An object, as sharding sees it.
 #[derive(Clone, Debug)]
-pub struct Piece {
-    /// Who it is.
+pub struct ShardItem {
+    /// Identity of the object.
     pub identity: Arc<Identity>,
     /// UID of the original.
     pub uid: String,
@@ -47,7 +48,7 @@ pub struct Piece {
     pub size: usize,
 }
 
-/// How envelopes of one Binding are called (KS-098).
+/// The names of the envelopes of one Binding (KS-098).
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
     /// Name of the Binding.
@@ -77,7 +78,7 @@ impl Names<'_> {
         (number.to_string() == digits).then_some(number)
     }
 
-    /// Why no envelope with these names or labels can exist (KS-099).
+    /// Returns why no envelope with these names or labels can exist (KS-099).
     pub fn problem(&self, limits: &Limits) -> Option<String> {
         for (what, value) in [("name of the Binding", self.binding), ("name of the WDS", self.wds)] {
             if value.len() > 63 {
@@ -98,7 +99,7 @@ impl Names<'_> {
     }
 }
 
-/// One envelope to be.
+/// One envelope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shard {
     /// Its name.
@@ -114,17 +115,17 @@ struct Load {
     released: bool,
 }
 
-/// Distributes `pieces` (none larger than `max_size`) over shards. `current` tells the number of the shard that holds
-/// an object now; `base` is the size of an empty envelope.
+/// Distributes `shard_items` (none larger than `max_size`) over shards. `current` returns the number of the
+/// shard that holds an object now; `base` is the size of an empty envelope.
 pub fn assign(
-    pieces: &[Piece],
+    shard_items: &[ShardItem],
     current: &BTreeMap<Arc<Identity>, usize>,
     names: &Names<'_>,
     limits: &Limits,
     base: usize,
 ) -> Vec<Shard> {
     if limits.max_num <= 1 {
-        return pieces
+        return shard_items
             .iter()
             .enumerate()
             .map(|(index, piece)| Shard { name: names.single(&piece.uid), members: vec![index] })
@@ -132,14 +133,15 @@ pub fn assign(
     }
     let mut loads: BTreeMap<usize, Load> = BTreeMap::new();
     let mut homeless = Vec::new();
-    for (index, piece) in pieces.iter().enumerate() {
+    for (index, piece) in shard_items.iter().enumerate() {
         match current.get(&piece.identity) {
             Some(number) => {
                 let load = loads.entry(*number).or_default();
                 if fits(load, piece, base, limits.max_num, limits.max_size) {
                     put(load, index, piece);
                 } else {
-                    // What it leaves must not receive others, so that receivers can be written before it (KS-142).
+                    // A shard that an object leaves must not receive others, so that the receivers can be
+                    // written before it (KS-142).
                     load.released = true;
                     homeless.push((index, true));
                 }
@@ -150,7 +152,7 @@ pub fn assign(
     let (num, size) = (limits.target_num.min(limits.max_num), limits.target_size.min(limits.max_size));
     let mut first = 0;
     for (index, moved) in homeless {
-        let Some(piece) = pieces.get(index) else { continue };
+        let Some(piece) = shard_items.get(index) else { continue };
         let mut number = if moved { 0 } else { first };
         loop {
             let load = loads.entry(number).or_default();
@@ -158,7 +160,7 @@ pub fn assign(
                 put(load, index, piece);
                 break;
             }
-            // Shards in front that cannot even take a tiny object need not be asked again.
+            // The first shards that cannot take even a tiny object need not be tried again.
             if number == first && (load.members.len() >= num || base + load.size + TINY >= size) {
                 first += 1;
             }
@@ -179,11 +181,11 @@ pub fn assign(
 const TINY: usize = 48;
 
 /// KS-139: a shard stays strictly below the size limit unless it holds a single object.
-fn fits(load: &Load, piece: &Piece, base: usize, num: usize, size: usize) -> bool {
+fn fits(load: &Load, piece: &ShardItem, base: usize, num: usize, size: usize) -> bool {
     load.members.is_empty() || (base + load.size + piece.size < size && load.members.len() < num)
 }
 
-fn put(load: &mut Load, index: usize, piece: &Piece) {
+fn put(load: &mut Load, index: usize, piece: &ShardItem) {
     load.members.push(index);
     load.size += piece.size;
 }
@@ -195,20 +197,21 @@ mod tests {
 
     const NAMES: Names<'static> = Names { binding: "b", binding_uid: "uid-b", wds: "wds1" };
 
-    fn piece(name: &str, size: usize) -> Piece {
+    fn piece(name: &str, size: usize) -> ShardItem {
         let identity =
             Identity { group: String::new(), kind: "X".into(), namespace: String::new(), name: name.into() };
-        Piece { identity: Arc::new(identity), uid: format!("uid-{name}"), size }
+        ShardItem { identity: Arc::new(identity), uid: format!("uid-{name}"), size }
     }
 
-    fn pieces(list: &[(&str, usize)]) -> Vec<Piece> {
+    fn shard_items(list: &[(&str, usize)]) -> Vec<ShardItem> {
         list.iter().map(|(name, size)| piece(name, *size)).collect()
     }
 
     /// `0:a,b 1:c`
-    fn render(shards: &[Shard], pieces: &[Piece]) -> String {
+    fn render(shards: &[Shard], shard_items: &[ShardItem]) -> String {
         let one = |shard: &Shard| {
-            let members: Vec<_> = shard.members.iter().map(|i| pieces[*i].identity.name.as_str()).collect();
+            let members: Vec<_> =
+                shard.members.iter().map(|i| shard_items[*i].identity.name.as_str()).collect();
             format!("{}:{}", shard.name.rsplit('-').next().unwrap_or_default(), members.join(","))
         };
         shards.iter().map(one).collect::<Vec<_>>().join(" ")
@@ -277,15 +280,15 @@ mod tests {
             ),
         ];
         for (why, now, list, num, size, expected) in cases {
-            let pieces = pieces(&list);
-            let shards = assign(&pieces, &current(now), &NAMES, &Limits::hard(num, size), 0);
-            assert_eq!(render(&shards, &pieces), expected, "{why}");
+            let shard_items = shard_items(&list);
+            let shards = assign(&shard_items, &current(now), &NAMES, &Limits::hard(num, size), 0);
+            assert_eq!(render(&shards, &shard_items), expected, "{why}");
         }
     }
 
     #[test]
     fn ks_140_counts_of_the_examples() {
-        let ten: Vec<Piece> = (0..10).map(|i| piece(&format!("d{i}"), 600)).collect();
+        let ten: Vec<ShardItem> = (0..10).map(|i| piece(&format!("d{i}"), 600)).collect();
         let count = |num, size| assign(&ten, &BTreeMap::new(), &NAMES, &Limits::hard(num, size), 0).len();
         assert_eq!(count(2, 512_000), 5);
         assert_eq!(count(512_000, 1000), 10);
@@ -294,7 +297,7 @@ mod tests {
 
     #[test]
     fn ks_098_names_of_both_kinds() {
-        let two = pieces(&[("a", 1), ("b", 1)]);
+        let two = shard_items(&[("a", 1), ("b", 1)]);
         let names = |num| -> Vec<String> {
             assign(&two, &BTreeMap::new(), &NAMES, &Limits::hard(num, 100), 0)
                 .into_iter()
@@ -325,7 +328,7 @@ mod tests {
 
     #[test]
     fn the_soft_target_bounds_new_objects_only() {
-        let many: Vec<Piece> = (0..1000).map(|i| piece(&format!("c{i}"), 1200)).collect();
+        let many: Vec<ShardItem> = (0..1000).map(|i| piece(&format!("c{i}"), 1200)).collect();
         let limits = Limits::default();
         let shards = assign(&many, &BTreeMap::new(), &NAMES, &limits, 50);
         assert!(shards.iter().all(|s| s.members.len() * 1200 < limits.target_size), "small rewrites");
@@ -335,7 +338,7 @@ mod tests {
         assert_eq!(kept.len(), 1, "a large shard from elsewhere is not torn apart");
     }
 
-    fn any_now() -> impl Strategy<Value = (Vec<Piece>, BTreeMap<Arc<Identity>, usize>, Limits)> {
+    fn any_now() -> impl Strategy<Value = (Vec<ShardItem>, BTreeMap<Arc<Identity>, usize>, Limits)> {
         let object = (0..40usize, 1..120usize, proptest::option::of(0..6usize));
         (proptest::collection::vec(object, 0..40), 2..6usize, 100..300usize).prop_map(|(list, num, size)| {
             let mut seen = std::collections::BTreeSet::new();
@@ -371,7 +374,7 @@ mod tests {
         #[test]
         fn ks_142_sticky((mut all, now, limits) in any_now(), gone in 0..40usize) {
             let shards = assign(&all, &now, &NAMES, &limits, 0);
-            let home = |shards: &[Shard], all: &[Piece]| -> BTreeMap<Arc<Identity>, usize> {
+            let home = |shards: &[Shard], all: &[ShardItem]| -> BTreeMap<Arc<Identity>, usize> {
                 shards.iter().flat_map(|s| s.members.iter().map(|i| {
                     (all[*i].identity.clone(), NAMES.number(&s.name).expect("numbered"))
                 }).collect::<Vec<_>>()).collect()

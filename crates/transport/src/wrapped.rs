@@ -1,6 +1,6 @@
-//! What the ITS holds: every wrapped object of every WDS, reduced to what decisions need.
+//! The content of the ITS: every wrapped object of every WDS, reduced to what decisions need.
 //!
-//! Cost of one event: its own objects, and only when its payload changed.
+//! Cost of one event: the objects of that envelope, and only if its payload changed.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -15,16 +15,17 @@ use serde_json::Value;
 
 use crate::{
     content::{Digest, Identity},
-    plan::{Existing, Items},
+    plan::{ExistingEnvelope, Items},
     plugin::Item,
 };
 
-/// A wrapped object as it arrives.
+/// A wrapped object as it is received.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct WrappedObject {
     #[serde(default)]
     pub(crate) metadata: ObjectMeta,
-    /// Of these two, [`EnvelopeKind::payload`](crate::plugin::EnvelopeKind::payload) is the one that counts.
+    /// [`EnvelopeKind::payload`](crate::plugin::EnvelopeKind::payload) says which of these two fields
+    /// matters.
     #[serde(default)]
     pub(crate) spec: Value,
     #[serde(default)]
@@ -41,7 +42,7 @@ impl Keyed for WrappedObject {
     }
 }
 
-/// Whose wrapped object it is.
+/// The WDS and Binding that a wrapped object belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Origin {
     pub(crate) wds: String,
@@ -57,7 +58,7 @@ impl Origin {
 
 /// A wrapped object as it is remembered.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct KnownEnvelope {
     pub(crate) origin: Arc<Origin>,
     pub(crate) uid: String,
     pub(crate) resource_version: String,
@@ -71,8 +72,8 @@ pub(crate) struct Seen {
     pub(crate) items: Items,
 }
 
-impl Seen {
-    /// From metadata and what the spec is known to hold.
+impl KnownEnvelope {
+    /// Builds it from the metadata and the known content of the spec.
     pub(crate) fn new(
         metadata: &ObjectMeta,
         fingerprint: Digest,
@@ -95,9 +96,9 @@ impl Seen {
         }
     }
 
-    /// For planning.
-    pub(crate) fn existing(&self) -> Existing {
-        Existing {
+    /// The view that planning needs.
+    pub(crate) fn existing(&self) -> ExistingEnvelope {
+        ExistingEnvelope {
             items: self.items.clone(),
             fingerprint: self.fingerprint,
             labelled: self.exactly_labelled,
@@ -112,47 +113,49 @@ struct Holder {
     create_only: bool,
 }
 
-type Place = (String, Arc<Identity>);
+type MailboxObject = (String, Arc<Identity>);
 
 /// The envelopes of one Binding in one mailbox, by name.
-pub(crate) type Mailbox = Arc<BTreeMap<String, Arc<Seen>>>;
+pub(crate) type Mailbox = Arc<BTreeMap<String, Arc<KnownEnvelope>>>;
 
-/// All wrapped objects by origin and mailbox, and who delivers what (KS-147).
+/// All wrapped objects by origin and mailbox, and which origin delivers which object (KS-147).
 ///
-/// Cost: of an event, the items of that envelope if they changed, and a copy of its mailbox's list of envelopes if
-/// someone is looking at it; of a look at one Binding, the number of its mailboxes.
+/// Cost of an event: the items of that envelope if they changed, and a copy of its mailbox's list of
+/// envelopes if a reader holds that list. Cost of a look at one Binding: the number of its mailboxes.
 #[derive(Default)]
-pub(crate) struct Index {
-    seen: HashMap<Key, Arc<Seen>>,
+pub(crate) struct EnvelopeIndex {
+    seen: HashMap<Key, Arc<KnownEnvelope>>,
     by_origin: HashMap<Origin, BTreeMap<String, Mailbox>>,
-    /// When someone else last changed a mailbox's envelopes of an origin.
-    disturbed: HashMap<Origin, HashMap<String, u64>>,
+    /// For each origin and mailbox, the counter value of the last change that another client made to the
+    /// envelopes.
+    foreign_changes: HashMap<Origin, HashMap<String, u64>>,
     clock: u64,
-    holders: HashMap<Place, Vec<Holder>>,
-    contested: BTreeMap<Origin, BTreeSet<Place>>,
-    writing: HashMap<Key, Writing>,
-    /// The versions that our own writes were answered with, until the watch tells of them. What it tells until then may be
-    /// of before; in itself its order is true, also where a server that was restored from a backup counts anew.
-    unechoed: HashMap<Key, String>,
+    holders: HashMap<MailboxObject, Vec<Holder>>,
+    contested: BTreeMap<Origin, BTreeSet<MailboxObject>>,
+    writing: HashMap<Key, OngoingWrites>,
+    /// The versions of our own writes that the watch has not reported yet. Until then the watch may report
+    /// older states. The order of the watch itself is correct, also if the server was restored from a backup
+    /// and counts versions from an earlier one.
+    own_writes: HashMap<Key, String>,
 }
 
-/// Writes of one name that are under way.
+/// Writes to one name that are in progress.
 #[derive(Default)]
-struct Writing {
+struct OngoingWrites {
     writers: usize,
-    /// An object of that name went meanwhile.
+    /// An object of that name was deleted in the meantime.
     gone: bool,
 }
 
-impl Index {
-    /// A write of an object of this name begins; [`Index::end`] is to follow.
+impl EnvelopeIndex {
+    /// A write to an object of this name begins; [`EnvelopeIndex::end`] must follow.
     pub(crate) fn begin(&mut self, key: &Key) {
         self.writing.entry(key.clone()).or_default().writers += 1;
     }
 
-    /// Whether the end of an object of this name was told since the write began, or since the last call. Then what the
-    /// write was answered may be of the past.
-    pub(crate) fn went(&mut self, key: &Key) -> bool {
+    /// Returns whether the watch reported the deletion of an object of this name since the write began, or
+    /// since the last call. Then the response to the write may be outdated.
+    pub(crate) fn take_deleted(&mut self, key: &Key) -> bool {
         self.writing.get_mut(key).is_some_and(|writing| std::mem::take(&mut writing.gone))
     }
 
@@ -164,74 +167,80 @@ impl Index {
         }
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Seen>> {
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<KnownEnvelope>> {
         self.seen.get(key).cloned()
     }
 
-    /// How many wrapped objects there are, of whatever origin.
+    /// Number of wrapped objects of all origins.
     pub(crate) fn len(&self) -> usize {
         self.seen.len()
     }
 
-    /// All of one Binding, by mailbox.
+    /// Returns the envelopes of one Binding, by mailbox.
     pub(crate) fn of(&self, origin: &Origin) -> BTreeMap<String, Mailbox> {
         self.by_origin.get(origin).cloned().unwrap_or_default()
     }
 
-    /// Name of an envelope in a mailbox by which another Binding of the same WDS delivers an object. Costs a look at the envelopes
-    /// of those that do.
-    pub(crate) fn neighbour(&self, origin: &Origin, mailbox: &str, object: &Arc<Identity>) -> Option<String> {
+    /// Returns the name of an envelope in a mailbox with which another Binding of the same WDS delivers an
+    /// object. Cost: a look at the envelopes of the Bindings that deliver it.
+    pub(crate) fn envelope_of_other_binding(
+        &self,
+        origin: &Origin,
+        mailbox: &str,
+        object: &Arc<Identity>,
+    ) -> Option<String> {
         let holders = self.holders.get(&(mailbox.to_owned(), object.clone())).into_iter().flatten();
         let others = holders.filter(|holder| holder.origin.wds == origin.wds && *holder.origin != *origin);
         let envelopes = others.filter_map(|holder| self.by_origin.get(&*holder.origin)?.get(mailbox));
-        let holds = |seen: &Seen| !seen.deleting && seen.items.contains(object);
+        let holds = |seen: &KnownEnvelope| !seen.deleting && seen.items.contains(object);
         envelopes.flat_map(|all| all.iter()).find(|(_, seen)| holds(seen)).map(|(name, _)| name.clone())
     }
 
-    /// Notes that something else than the controller changed what a mailbox holds of an origin.
-    pub(crate) fn disturb(&mut self, origin: &Origin, mailbox: &str) {
+    /// Notes that another client changed the envelopes of an origin in a mailbox.
+    pub(crate) fn note_foreign_change(&mut self, origin: &Origin, mailbox: &str) {
         self.clock += 1;
         let clock = self.clock;
-        self.disturbed.entry(origin.clone()).or_default().insert(mailbox.to_owned(), clock);
+        self.foreign_changes.entry(origin.clone()).or_default().insert(mailbox.to_owned(), clock);
     }
 
-    /// Equal as long as nobody else changed what that mailbox holds of that origin.
-    pub(crate) fn disturbances(&self, origin: &Origin) -> HashMap<String, u64> {
-        self.disturbed.get(origin).cloned().unwrap_or_default()
+    /// Returns the counters of foreign changes. The counter of a mailbox stays equal as long as no other
+    /// client changes the envelopes of that origin there.
+    pub(crate) fn foreign_changes(&self, origin: &Origin) -> HashMap<String, u64> {
+        self.foreign_changes.get(origin).cloned().unwrap_or_default()
     }
 
-    /// The origin is no more.
+    /// Forgets an origin that no longer exists.
     pub(crate) fn forget(&mut self, origin: &Origin) {
-        self.disturbed.remove(origin);
+        self.foreign_changes.remove(origin);
     }
 
-    /// What the watch tells in this version is of before our own last write.
+    /// Returns whether this version, reported by the watch, is older than our own last write.
     pub(crate) fn is_stale(&self, key: &Key, resource_version: &str) -> bool {
-        self.unechoed.get(key).is_some_and(|ours| older(resource_version, ours))
+        self.own_writes.get(key).is_some_and(|ours| older(resource_version, ours))
     }
 
-    /// Remembers a wrapped object as the watch tells of it. Gives the origins whose double deliveries changed.
-    pub(crate) fn put(&mut self, key: Key, seen: Seen) -> BTreeSet<Origin> {
+    /// Stores a wrapped object that the watch reported. Returns the origins whose double deliveries changed.
+    pub(crate) fn put(&mut self, key: Key, seen: KnownEnvelope) -> BTreeSet<Origin> {
         if self.is_stale(&key, &seen.resource_version) {
             return BTreeSet::new();
         }
-        self.unechoed.remove(&key);
+        self.own_writes.remove(&key);
         self.replace(key, seen)
     }
 
-    /// The same of one that we have written, as the write was answered; the watch may be ahead of that.
-    pub(crate) fn wrote(&mut self, key: Key, seen: Seen) -> BTreeSet<Origin> {
+    /// Like `put`, for the response to our own write; the watch may already have reported a later state.
+    pub(crate) fn wrote(&mut self, key: Key, seen: KnownEnvelope) -> BTreeSet<Origin> {
         match self.seen.get(&key).map(|known| known.resource_version.as_str()) {
             Some(known) if older(&seen.resource_version, known) => return BTreeSet::new(),
             Some(known) if known == seen.resource_version => {}
             _ => {
-                self.unechoed.insert(key.clone(), seen.resource_version.clone());
+                self.own_writes.insert(key.clone(), seen.resource_version.clone());
             }
         }
         self.replace(key, seen)
     }
 
-    fn replace(&mut self, key: Key, seen: Seen) -> BTreeSet<Origin> {
+    fn replace(&mut self, key: Key, seen: KnownEnvelope) -> BTreeSet<Origin> {
         let seen = Arc::new(seen);
         let old = self.seen.insert(key.clone(), seen.clone());
         let mut touched = BTreeSet::new();
@@ -251,12 +260,12 @@ impl Index {
         touched
     }
 
-    /// Forgets a wrapped object; gives it back together with the origins whose double deliveries changed.
-    pub(crate) fn remove(&mut self, key: &Key) -> Option<(Arc<Seen>, BTreeSet<Origin>)> {
+    /// Removes a wrapped object. Returns it with the origins whose double deliveries changed.
+    pub(crate) fn remove(&mut self, key: &Key) -> Option<(Arc<KnownEnvelope>, BTreeSet<Origin>)> {
         if let Some(writing) = self.writing.get_mut(key) {
             writing.gone = true;
         }
-        self.unechoed.remove(key);
+        self.own_writes.remove(key);
         let old = self.seen.remove(key)?;
         let mut touched = BTreeSet::new();
         self.leave(key, &old);
@@ -264,7 +273,7 @@ impl Index {
         Some((old, touched))
     }
 
-    fn leave(&mut self, key: &Key, old: &Seen) {
+    fn leave(&mut self, key: &Key, old: &KnownEnvelope) {
         let Some(mailboxes) = self.by_origin.get_mut(&*old.origin) else { return };
         if let Some(mailbox) = mailboxes.get_mut(&key.0) {
             Arc::make_mut(mailbox).remove(&key.1);
@@ -277,7 +286,8 @@ impl Index {
         }
     }
 
-    /// Lines for `Binding.status.errors` about objects that someone else delivers differently (KS-147).
+    /// Returns lines for `Binding.status.errors` about objects that another origin delivers differently
+    /// (KS-147).
     pub(crate) fn double_deliveries(&self, origin: &Origin) -> Vec<String> {
         let mut lines = BTreeSet::new();
         for place in self.contested.get(origin).into_iter().flatten() {
@@ -291,7 +301,7 @@ impl Index {
         lines.into_iter().collect()
     }
 
-    fn hold(&mut self, key: &Key, seen: &Seen, touched: &mut BTreeSet<Origin>) {
+    fn hold(&mut self, key: &Key, seen: &KnownEnvelope, touched: &mut BTreeSet<Origin>) {
         for item in seen.contents.iter() {
             let place = (key.0.clone(), item.identity.clone());
             let holder =
@@ -301,7 +311,7 @@ impl Index {
         }
     }
 
-    fn release(&mut self, key: &Key, seen: &Seen, touched: &mut BTreeSet<Origin>) {
+    fn release(&mut self, key: &Key, seen: &KnownEnvelope, touched: &mut BTreeSet<Origin>) {
         for item in seen.contents.iter() {
             let place = (key.0.clone(), item.identity.clone());
             if let Some(holders) = self.holders.get_mut(&place)
@@ -318,7 +328,7 @@ impl Index {
         }
     }
 
-    fn judge(&mut self, place: &Place, touched: &mut BTreeSet<Origin>) {
+    fn judge(&mut self, place: &MailboxObject, touched: &mut BTreeSet<Origin>) {
         let Some(holders) = self.holders.get(place).filter(|h| h.len() > 1) else {
             if let Some(holder) = self.holders.get(place).and_then(|h| h.first()) {
                 let origin = holder.origin.clone();
@@ -326,7 +336,7 @@ impl Index {
             }
             return;
         };
-        // Within one WDS both carry the same object, if perhaps not yet at the same version.
+        // Within one WDS both deliver the same object, although perhaps in different versions.
         let differ = |a: &Holder, b: &Holder| {
             a.origin != b.origin
                 && (a.create_only != b.create_only || (a.digest != b.digest && a.origin.wds != b.origin.wds))
@@ -344,7 +354,7 @@ impl Index {
         }
     }
 
-    fn uncontest(&mut self, origin: &Origin, place: &Place, touched: &mut BTreeSet<Origin>) {
+    fn uncontest(&mut self, origin: &Origin, place: &MailboxObject, touched: &mut BTreeSet<Origin>) {
         if let Some(places) = self.contested.get_mut(origin)
             && places.remove(place)
         {
@@ -356,7 +366,8 @@ impl Index {
     }
 }
 
-/// True when both are numbers and `left` is the smaller: a late echo of something already superseded.
+/// Returns true if both are numbers and `left` is smaller: a late event for a version that is already
+/// superseded.
 pub(crate) fn older(left: &str, right: &str) -> bool {
     match (left.parse::<u64>(), right.parse::<u64>()) {
         (Ok(left), Ok(right)) => left < right,
@@ -368,7 +379,7 @@ pub(crate) fn older(left: &str, right: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn seen(wds: &str, binding: &str, version: &str, objects: &[(&str, u8, bool)]) -> Seen {
+    fn seen(wds: &str, binding: &str, version: &str, objects: &[(&str, u8, bool)]) -> KnownEnvelope {
         let metadata = ObjectMeta {
             labels: Some(BTreeMap::from([
                 (ORIGIN_WDS_LABEL.to_owned(), wds.to_owned()),
@@ -391,7 +402,7 @@ mod tests {
             })
             .collect();
         let items = contents.iter().map(|i| i.identity.clone()).collect();
-        Seen::new(&metadata, [0; 32], Arc::new(contents), Arc::new(items))
+        KnownEnvelope::new(&metadata, [0; 32], Arc::new(contents), Arc::new(items))
     }
 
     fn key(name: &str) -> Key {
@@ -404,7 +415,7 @@ mod tests {
 
     #[test]
     fn ks_147_differing_double_delivery_is_noticed_and_forgotten() {
-        let mut index = Index::default();
+        let mut index = EnvelopeIndex::default();
         assert!(index.put(key("a"), seen("w1", "a", "1", &[("x", 1, false)])).is_empty());
         let touched = index.put(key("b"), seen("w2", "b", "2", &[("x", 2, false)]));
         assert_eq!(touched, BTreeSet::from([origin("w1", "a"), origin("w2", "b")]));
@@ -423,16 +434,16 @@ mod tests {
 
     #[test]
     fn ks_147_bindings_of_one_wds_differ_only_in_create_only() {
-        let mut index = Index::default();
+        let mut index = EnvelopeIndex::default();
         index.put(key("a"), seen("w", "a", "1", &[("x", 1, false)]));
         assert!(index.put(key("b"), seen("w", "b", "2", &[("x", 2, false)])).is_empty());
         assert!(!index.put(key("b"), seen("w", "b", "3", &[("x", 1, true)])).is_empty());
     }
 
-    /// KS-141: who else of the same WDS delivers an object to a cluster.
+    /// KS-141: finds the other Binding of the same WDS that delivers an object to a cluster.
     #[test]
     fn ks_141_the_envelope_of_a_neighbour_is_found() {
-        let mut index = Index::default();
+        let mut index = EnvelopeIndex::default();
         index.put(key("a"), seen("w", "a", "1", &[("x", 1, false)]));
         index.put(key("c"), seen("other", "c", "2", &[("y", 1, false)]));
         let object = |name: &str| {
@@ -449,21 +460,21 @@ mod tests {
             ("b", "elsewhere", "x", None),
             ("b", "wec", "y", None),
         ] {
-            let envelope = index.neighbour(&origin("w", binding), mailbox, &object(name));
+            let envelope = index.envelope_of_other_binding(&origin("w", binding), mailbox, &object(name));
             assert_eq!(envelope.as_deref(), found, "{binding} {mailbox} {name}");
         }
     }
 
     #[test]
     fn envelopes_are_found_by_origin_and_mailbox() {
-        let mut index = Index::default();
+        let mut index = EnvelopeIndex::default();
         let at = |mailbox: &str, name: &str| (mailbox.to_owned(), name.to_owned());
         for (mailbox, name, binding) in
             [("m1", "x", "a"), ("m1", "y", "a"), ("m2", "x", "a"), ("m2", "z", "b")]
         {
             index.put(at(mailbox, name), seen("w", binding, "1", &[]));
         }
-        let names = |index: &Index, binding: &str| -> Vec<String> {
+        let names = |index: &EnvelopeIndex, binding: &str| -> Vec<String> {
             let all = index.of(&origin("w", binding)).into_iter();
             all.flat_map(|(m, box_)| box_.keys().map(|n| format!("{m}/{n}")).collect::<Vec<_>>()).collect()
         };
@@ -474,46 +485,48 @@ mod tests {
         index.remove(&at("m1", "x"));
         index.remove(&at("m1", "y"));
         assert!(index.of(&origin("w", "a")).is_empty() && !index.by_origin.contains_key(&origin("w", "a")));
-        let before = index.disturbances(&origin("w", "b"));
-        index.disturb(&origin("w", "b"), "m2");
-        assert_ne!(index.disturbances(&origin("w", "b")), before);
+        let before = index.foreign_changes(&origin("w", "b"));
+        index.note_foreign_change(&origin("w", "b"), "m2");
+        assert_ne!(index.foreign_changes(&origin("w", "b")), before);
     }
 
     #[test]
     fn an_end_that_is_told_during_a_write_is_not_missed() {
-        let mut index = Index::default();
+        let mut index = EnvelopeIndex::default();
         index.begin(&key("a"));
-        assert!(!index.went(&key("a")));
+        assert!(!index.take_deleted(&key("a")));
         assert!(index.remove(&key("a")).is_none(), "nothing was known yet");
-        assert!(index.went(&key("a")));
-        assert!(!index.went(&key("a")), "told once");
+        assert!(index.take_deleted(&key("a")));
+        assert!(!index.take_deleted(&key("a")), "told once");
         index.put(key("a"), seen("w", "a", "10", &[]));
         index.begin(&key("a"));
         index.end(&key("a"));
         index.remove(&key("a"));
-        assert!(index.went(&key("a")), "the other still writes");
+        assert!(index.take_deleted(&key("a")), "the other still writes");
         index.end(&key("a"));
         index.remove(&key("a"));
-        assert!(!index.went(&key("a")), "nobody writes");
+        assert!(!index.take_deleted(&key("a")), "nobody writes");
     }
 
     #[test]
     fn late_echoes_do_not_undo_newer_knowledge() {
-        let mut index = Index::default();
-        let held =
-            |index: &Index| index.get(&key("a")).map(|s| s.resource_version.clone()).unwrap_or_default();
+        let mut index = EnvelopeIndex::default();
+        let cached = |index: &EnvelopeIndex| {
+            index.get(&key("a")).map(|s| s.resource_version.clone()).unwrap_or_default()
+        };
         index.wrote(key("a"), seen("w", "a", "10", &[("x", 1, false)]));
         index.put(key("a"), seen("w", "a", "9", &[]));
-        assert_eq!(held(&index), "10");
+        assert_eq!(cached(&index), "10");
         index.put(key("a"), seen("w", "a", "12", &[]));
         index.wrote(key("a"), seen("w", "a", "11", &[]));
-        assert_eq!(held(&index), "12", "nor does a late answer");
+        assert_eq!(cached(&index), "12", "nor does a late answer");
     }
 
-    /// KS-084: what a server lists after it was restored from a backup is believed, though its versions are smaller.
+    /// KS-084: after a server was restored from a backup, its list is accepted although its versions are
+    /// smaller.
     #[test]
     fn ks_084_versions_may_go_back() {
-        let mut index = Index::default();
+        let mut index = EnvelopeIndex::default();
         index.wrote(key("a"), seen("w", "a", "10", &[("x", 1, false)]));
         index.put(key("a"), seen("w", "a", "10", &[("x", 1, false)]));
         index.put(key("b"), seen("w", "a", "11", &[]));

@@ -1,4 +1,4 @@
-//! Writes to the ITS, robust against the versions that other writers of the same object move.
+//! Writes to the ITS. Tolerates that other writers change the version of the same object.
 
 use std::collections::BTreeMap;
 
@@ -17,17 +17,18 @@ use crate::{plugin::EnvelopeKind, wrapped::Origin};
 /// Why a wrapped object was not written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
-    /// The name is in use for an object that is not of this Binding: names are ambiguous (KS-098), labels are not.
+    /// The name belongs to an object that is not of this Binding. Names are ambiguous (KS-098), labels are
+    /// not.
     #[error("{}", whose(.0))]
     Taken(Origin),
     #[error("{}", message_of(.0))]
     Request(#[from] kube::Error),
-    /// It was made or changed, and is gone again.
+    /// The object was written, and was deleted again.
     #[error("somebody deleted it at once")]
     Gone,
 }
 
-/// For users: who the labels of a wrapped object say it belongs to.
+/// Tells a user which Binding a wrapped object belongs to, according to its labels.
 pub(crate) fn whose(origin: &Origin) -> String {
     let Origin { wds, binding } = origin;
     match (binding.is_empty(), wds.is_empty()) {
@@ -38,13 +39,13 @@ pub(crate) fn whose(origin: &Origin) -> String {
     }
 }
 
-/// Lets pass only what carries exactly the labels of `origin`; anything else is not ours to touch.
+/// Accepts only an object that carries exactly the labels of `origin`; any other object must not be changed.
 fn ours(live: &ObjectMeta, origin: &Origin) -> Result<(), WriteError> {
     let actual = Origin::of(live);
     if actual == *origin { Ok(()) } else { Err(WriteError::Taken(actual)) }
 }
 
-/// An answer of which only the metadata matter.
+/// A response of which only the metadata matter.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Answer {
     pub(crate) metadata: ObjectMeta,
@@ -58,13 +59,13 @@ pub(crate) struct Writer {
     gvr: Gvr,
 }
 
-/// What a wrapped object is to look like.
+/// The desired form of a wrapped object.
 pub(crate) struct Target<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
     pub(crate) origin: &'a Origin,
     pub(crate) generation: &'a str,
-    /// Generations of the objects inside, if they are to be told (OCM-139).
+    /// Generations of the objects inside, if they are to be written (OCM-139).
     pub(crate) objects: Option<String>,
     pub(crate) payload: &'a str,
 }
@@ -74,7 +75,7 @@ impl Writer {
         Self { its, kind, gvr: Gvr::new(kind.group, kind.version, kind.plural) }
     }
 
-    /// The field that holds what is delivered.
+    /// The field that holds the objects.
     pub(crate) fn payload(&self) -> &'static str {
         self.kind.payload
     }
@@ -83,12 +84,12 @@ impl Writer {
         &self.gvr
     }
 
-    /// What a user calls the kind.
+    /// The kind, for messages.
     pub(crate) fn kind(&self) -> &str {
         self.kind.kind
     }
 
-    /// Creates it; one of the same origin that is there under this name is brought into the wanted form.
+    /// Creates the object. If an object of the same origin exists under this name, updates that.
     pub(crate) async fn create(&self, target: &Target<'_>) -> Result<ObjectMeta, WriteError> {
         let metadata = metadata_of(target);
         match self
@@ -101,7 +102,7 @@ impl Writer {
                 let live: Answer = self.its.get(&self.gvr, target.namespace, target.name).await?;
                 ours(&live.metadata, target.origin)?;
                 if live.metadata.deletion_timestamp.is_some() {
-                    // Whatever is written to it goes with it.
+                    // The object is being deleted, and everything written to it would be deleted with it.
                     return Err(error.into());
                 }
                 self.update(target, live.metadata.resource_version, live.metadata.finalizers).await
@@ -110,8 +111,8 @@ impl Writer {
         }
     }
 
-    /// Replaces payload, labels and annotations; finalizers stay (KS-090). The agent's own writes move the version, not
-    /// the spec, so a conflict is met with a new read.
+    /// Replaces payload, labels and annotations; finalizers stay (KS-090). The agent's own writes change the
+    /// version but not the spec, so a conflict is answered with another read.
     pub(crate) async fn update(
         &self,
         target: &Target<'_>,
@@ -141,7 +142,7 @@ impl Writer {
         }
     }
 
-    /// Deletes this incarnation; already gone is fine, whatever has its name now (KS-098).
+    /// Deletes the object with this UID. Succeeds if that object is gone, whatever has its name now (KS-098).
     pub(crate) async fn delete(&self, namespace: &str, name: &str, uid: &str) -> Result<(), kube::Error> {
         let removal = Removal { uid: Some(uid.to_owned()), ..Removal::default() };
         match self.its.delete(&self.gvr, namespace, name, &removal).await {
@@ -157,23 +158,24 @@ impl Writer {
         }
     }
 
-    /// The whole of it as the server has it; none if it is not there.
+    /// Reads the whole object; `None` if it does not exist.
     pub(crate) async fn read(&self, namespace: &str, name: &str) -> Result<Option<Value>, kube::Error> {
         self.its.find(&self.gvr, namespace, name).await
     }
 
-    /// Whether this incarnation is there.
+    /// Returns whether the object with this UID exists.
     pub(crate) async fn is_there(&self, namespace: &str, name: &str, uid: &str) -> Result<bool, kube::Error> {
         let live = self.its.find::<Answer>(&self.gvr, namespace, name).await?;
         Ok(live.is_some_and(|live| live.metadata.uid.as_deref() == Some(uid)))
     }
 
-    /// What the server holds of one origin, whether or not its creation was ever heard of here (KS-086).
+    /// Returns the wrapped objects of one origin that exist on the server, including those whose creation was
+    /// never answered (KS-086).
     ///
     /// Costs one LIST of metadata.
     pub(crate) async fn of(&self, origin: &Origin) -> Result<Vec<ObjectMeta>, kube::Error> {
         let Origin { wds, binding } = origin;
-        // What is no label value was never one.
+        // A text that is not a label value was never written as a label.
         if [wds, binding].iter().any(|value| !machinery::names::label_value(value).is_empty()) {
             return Ok(Vec::new());
         }
@@ -181,7 +183,8 @@ impl Writer {
         self.its.list_metadata(&self.gvr, "", &selector).await
     }
 
-    /// Only the annotation with the Binding's generation (KS-091), and only on this incarnation.
+    /// Writes only the annotation with the Binding's generation (KS-091), and only to the object with this
+    /// UID.
     pub(crate) async fn refresh(
         &self,
         namespace: &str,

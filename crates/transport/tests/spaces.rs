@@ -1,5 +1,5 @@
-//! The transport controller between a WDS and an ITS in memory: what appears in the mailboxes. Bindings are made by hand,
-//! as anyone may (KS-010).
+//! The transport controller between a WDS and an ITS in memory: what appears in the mailboxes. The tests
+//! create Bindings by hand, as any user may (KS-010).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 

@@ -1,4 +1,4 @@
-//! What of a Binding matters to its controller.
+//! The parts of a Binding that its controller needs.
 
 use apis::control::{BindingSpec, BindingStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -34,27 +34,27 @@ fn digest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SpecDigest, D::E
 }
 
 impl BindingFacts {
-    /// What is known after `spec` was written: `metadata` is the answer. The status is what it was before, if this is
-    /// still the same incarnation; a later one comes with the informer.
+    /// Returns the known state after `spec` was written; `metadata` is the server's response. The status is
+    /// the previous one, if the UID is the same; the informer brings a later status.
     pub(crate) fn written(metadata: BindingMeta, spec: &BindingSpec, before: &Self) -> Self {
         let same = metadata.uid == before.metadata.uid;
         let status = before.status.clone().filter(|_| same);
         Self { metadata, spec: SpecDigest::of(spec), status }
     }
 
-    /// Whether exactly this policy owns it (KS-011).
+    /// Returns whether exactly this policy owns the Binding (KS-011).
     pub(crate) fn is_owned_by(&self, owner: &OwnerReference) -> bool {
         self.metadata.owner_references.as_slice() == std::slice::from_ref(owner)
     }
 
-    /// The policy that owns it.
+    /// The policy that owns the Binding.
     pub(crate) fn owner(&self) -> Option<&OwnerReference> {
         self.metadata.owner_references.iter().find(|owner| {
             owner.kind == "BindingPolicy" && owner.api_version.starts_with("control.kubestellar.io/")
         })
     }
 
-    /// Someone asked for its deletion.
+    /// Returns whether the Binding is being deleted.
     pub(crate) fn is_going(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
@@ -80,8 +80,8 @@ mod tests {
         serde_json::from_value(object).unwrap()
     }
 
-    /// KS-071: what is believed of a Binding after a write is what was sent, with the version that the server gave it; its status
-    /// is the old one, but not that of another incarnation.
+    /// KS-071: after a write the known state is what was sent, with the version from the server. The status
+    /// is the previous one, unless the Binding has another UID.
     #[test]
     fn ks_071_what_a_write_leaves_behind() {
         let spec = json!({"workload": {"namespaceScope": [{"group": "", "version": "v1", "resource": "configmaps",

@@ -1,4 +1,4 @@
-//! From events to changes of the world, and from those to work.
+//! Turns events into changes of the world, and those into work.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use apis::{
     control::BindingPolicy,
 };
 use kube::api::ApiResource;
-use runtime::{Event, Light, Store};
+use runtime::{Event, PartialObject, Store};
 
 use super::{
     facts::BindingFacts,
@@ -22,7 +22,7 @@ use crate::{
     status::combined::Pair,
 };
 
-/// Takes every event of the binding controller.
+/// Receives every event of the binding controller.
 pub(super) struct Feed {
     shared: Arc<Shared>,
     syncer: Arc<Syncer>,
@@ -41,7 +41,7 @@ impl Feed {
         self.syncer.bindings()
     }
 
-    /// Everything is known: looks at each policy, and at each Binding, which may have lost its policy.
+    /// All inputs are synced: enqueues each policy, and each Binding, whose policy may be gone.
     pub(super) fn begin(&self) {
         for key in self.policies().keys().into_iter().chain(self.bindings().keys()) {
             self.syncer.look(&key.name);
@@ -99,9 +99,10 @@ impl Feed {
         }
     }
 
-    pub(super) fn on_cluster(&self, event: Event<Light>) {
+    pub(super) fn on_cluster(&self, event: Event<PartialObject>) {
         let changes = match &event {
-            // Nothing new goes to a cluster that leaves, and what it has is taken back while it can be.
+            // A cluster that is being deleted gets nothing new, and its objects are withdrawn while that is
+            // still possible.
             Event::Added(new) | Event::Updated { new, .. } if new.metadata.deletion_timestamp.is_some() => {
                 self.shared.world.lock().remove_cluster(&new.metadata.name)
             }
@@ -114,7 +115,7 @@ impl Feed {
         self.spread(changes);
     }
 
-    pub(super) fn on_namespace(&self, event: Event<Light>) {
+    pub(super) fn on_namespace(&self, event: Event<PartialObject>) {
         let changes = match &event {
             Event::Added(new) | Event::Updated { new, .. } => {
                 self.shared.world.lock().put_namespace(&new.metadata.name, new.metadata.labels.clone())
@@ -125,7 +126,7 @@ impl Feed {
         self.spread(changes);
     }
 
-    /// A resource is going to be watched in this version.
+    /// A resource will be watched in this version.
     pub(super) fn on_resource(&self, resource: &ApiResource) {
         let id = Arc::new(GroupResource::new(&resource.group, &resource.plural));
         let served =
@@ -138,12 +139,13 @@ impl Feed {
     pub(super) fn on_resource_gone(&self, resource: &GroupResource) {
         let changes = self.shared.world.lock().remove_resource(&Arc::new(resource.clone()));
         self.spread(changes);
-        // What is not served has no objects: nothing about them is unknown any more, be it that they never could be listed.
+        // A resource that is not served has no objects. So their state is known now, also if they never could
+        // be listed.
         self.now_known(resource);
     }
 
-    /// An event of a workload object.
-    pub(super) fn on_object(&self, resource: &ApiResource, event: Event<Light>) {
+    /// Handles an event of a workload object.
+    pub(super) fn on_object(&self, resource: &ApiResource, event: Event<PartialObject>) {
         let Some(object) = event.object() else { return };
         let (changes, id, tell) = {
             let mut world = self.shared.world.lock();
@@ -166,8 +168,8 @@ impl Feed {
         }
     }
 
-    /// The objects of a resource, seen anew, are all there: what was known besides is gone.
-    pub(super) fn on_listed(&self, resource: &ApiResource, store: &Store<Light>) {
+    /// The objects of a resource were listed again: removes the objects that are not in the list.
+    pub(super) fn on_listed(&self, resource: &ApiResource, store: &Store<PartialObject>) {
         let (changes, resource) = {
             let mut world = self.shared.world.lock();
             let resource = world.intern(&resource.group, &resource.plural);
@@ -178,15 +180,16 @@ impl Feed {
         self.now_known(&resource);
     }
 
-    /// What Bindings and CombinedStatuses say about the objects of a resource is no longer left as it is.
+    /// The objects of a resource are known now: entries of Bindings and CombinedStatuses about them are no
+    /// longer left unchanged.
     fn now_known(&self, resource: &GroupResource) {
         if self.syncer.known(resource) {
             self.look_again();
         }
     }
 
-    /// Objects of which nothing is known.
-    pub(super) fn unknown(&self, look: impl FnOnce() -> super::watches::Unknown) {
+    /// Sets the objects whose state is unknown.
+    pub(super) fn unknown(&self, look: impl FnOnce() -> super::watches::UnknownResources) {
         if self.syncer.set_unknown(look) {
             self.look_again();
         }
@@ -209,7 +212,8 @@ impl Feed {
         }
         let world = self.shared.world.lock();
         for id in &changes.requests {
-            // The number of clusters that one policy adds may be wrong for what another one asks (KS-064).
+            // If two policies ask for the singleton status of one object, a change of the clusters of one
+            // also changes the error of the other (KS-064).
             for policy in world.policies_of(id) {
                 self.syncer.report(policy);
             }
@@ -229,8 +233,8 @@ fn same_report(old: &BindingFacts, new: &BindingFacts) -> bool {
         && condition::same(&before.conditions, &after.conditions)
 }
 
-/// Whether the status controller has or had to do with the object.
-fn concerns_status(world: &World, id: &ObjectId, object: &Light) -> bool {
+/// Returns whether the status controller handles or handled the object.
+fn concerns_status(world: &World, id: &ObjectId, object: &PartialObject) -> bool {
     let labels = &object.metadata.labels;
     [SINGLETON_STATUS_LABEL, MULTI_WEC_STATUS_LABEL, EXECUTING_COUNT_LABEL]
         .iter()

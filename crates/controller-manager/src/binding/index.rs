@@ -1,5 +1,5 @@
-//! Finding the policies that an object can match, and the objects that a policy can match, without looking
-//! at all of them.
+//! Indexes that find the policies that an object can match, and the objects that a policy can match, without
+//! looking at all of them.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,9 +9,9 @@ use super::{
 };
 use crate::identity::{ObjectId, PolicyName};
 
-/// What every object that a clause matches has; the most telling such thing.
+/// A property that every object matched by a clause has; the most selective such property.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Hook {
+pub(super) enum IndexKey {
     /// A label with this value.
     Label(Box<str>, Box<str>),
     /// This name.
@@ -22,68 +22,68 @@ pub(super) enum Hook {
     Namespace(Box<str>),
     /// This API group.
     Group(Box<str>),
-    /// Nothing.
+    /// The clause requires nothing that can be indexed.
     Any,
 }
 
-/// The hooks of a clause: each object that it matches has at least one of them.
-pub(super) fn hooks(clause: &Clause) -> Vec<Hook> {
+/// Returns the index keys of a clause: each object that the clause matches has at least one of them.
+pub(super) fn index_keys(clause: &Clause) -> Vec<IndexKey> {
     if let Some(labels) = clause.objects.required_labels() {
-        return labels.into_iter().map(|(key, value)| Hook::Label(key.into(), value.into())).collect();
+        return labels.into_iter().map(|(key, value)| IndexKey::Label(key.into(), value.into())).collect();
     }
     if let Names::Of(names) = &clause.names {
-        return names.iter().cloned().map(Hook::Name).collect();
+        return names.iter().cloned().map(IndexKey::Name).collect();
     }
     if let Names::Of(names) = &clause.resources {
-        return names.iter().cloned().map(Hook::Resource).collect();
+        return names.iter().cloned().map(IndexKey::Resource).collect();
     }
     if let Names::Of(names) = &clause.namespaces {
-        return names.iter().cloned().map(Hook::Namespace).collect();
+        return names.iter().cloned().map(IndexKey::Namespace).collect();
     }
-    vec![clause.group.clone().map_or(Hook::Any, Hook::Group)]
+    vec![clause.group.clone().map_or(IndexKey::Any, IndexKey::Group)]
 }
 
-/// Policies by the hooks of their clauses.
+/// Policies by the index keys of their clauses.
 #[derive(Debug, Default)]
-pub(super) struct PolicyIndex(HashMap<Hook, BTreeSet<PolicyName>>);
+pub(super) struct PolicyIndex(HashMap<IndexKey, BTreeSet<PolicyName>>);
 
 impl PolicyIndex {
-    /// Adds a policy's clauses.
+    /// Adds the clauses of a policy.
     pub(super) fn insert(&mut self, policy: &PolicyName, clauses: &[Clause]) {
-        for hook in clauses.iter().flat_map(hooks) {
-            self.0.entry(hook).or_default().insert(policy.clone());
+        for key in clauses.iter().flat_map(index_keys) {
+            self.0.entry(key).or_default().insert(policy.clone());
         }
     }
 
-    /// Takes a policy's clauses out.
+    /// Removes the clauses of a policy.
     pub(super) fn remove(&mut self, policy: &PolicyName, clauses: &[Clause]) {
-        for hook in clauses.iter().flat_map(hooks) {
-            if let Some(policies) = self.0.get_mut(&hook) {
+        for key in clauses.iter().flat_map(index_keys) {
+            if let Some(policies) = self.0.get_mut(&key) {
                 policies.remove(policy);
                 if policies.is_empty() {
-                    self.0.remove(&hook);
+                    self.0.remove(&key);
                 }
             }
         }
     }
 
-    /// Every policy that can match the object. Costs a look-up for each label, and a few more.
+    /// Returns every policy that can match the object. Cost: a look-up for each label, and a few more.
     pub(super) fn candidates(&self, id: &ObjectId, labels: &Labels) -> BTreeSet<PolicyName> {
         let mut found = BTreeSet::new();
-        let mut look = |hook: &Hook| found.extend(self.0.get(hook).into_iter().flatten().cloned());
-        look(&Hook::Any);
-        look(&Hook::Name(id.name().into()));
-        look(&Hook::Resource(id.resource().plural.clone()));
-        look(&Hook::Namespace(id.namespace().into()));
-        look(&Hook::Group(id.resource().group.clone()));
+        let mut look = |key: &IndexKey| found.extend(self.0.get(key).into_iter().flatten().cloned());
+        look(&IndexKey::Any);
+        look(&IndexKey::Name(id.name().into()));
+        look(&IndexKey::Resource(id.resource().plural.clone()));
+        look(&IndexKey::Namespace(id.namespace().into()));
+        look(&IndexKey::Group(id.resource().group.clone()));
         for (key, value) in labels {
-            look(&Hook::Label(key.clone(), value.clone()));
+            look(&IndexKey::Label(key.clone(), value.clone()));
         }
         found
     }
 }
 
-/// A fact of objects that some policy asks for.
+/// An attribute of objects by which some policy selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fact {
     /// The value of a label.
@@ -95,17 +95,17 @@ pub(super) enum Fact {
 }
 
 impl Fact {
-    /// The fact that a hook is about; none for those that resources tell.
-    pub(super) fn of(hook: &Hook) -> Option<Self> {
-        match hook {
-            Hook::Label(key, _) => Some(Self::Label(key.clone())),
-            Hook::Name(_) => Some(Self::Name),
-            Hook::Namespace(_) => Some(Self::Namespace),
-            Hook::Resource(_) | Hook::Group(_) | Hook::Any => None,
+    /// Returns the attribute of an index key; `None` for keys that depend on the resource only.
+    pub(super) fn of(key: &IndexKey) -> Option<Self> {
+        match key {
+            IndexKey::Label(key, _) => Some(Self::Label(key.clone())),
+            IndexKey::Name(_) => Some(Self::Name),
+            IndexKey::Namespace(_) => Some(Self::Namespace),
+            IndexKey::Resource(_) | IndexKey::Group(_) | IndexKey::Any => None,
         }
     }
 
-    /// What the fact is for an object.
+    /// Returns the value of the attribute for an object.
     fn value<'a>(&self, id: &'a ObjectId, labels: &'a Labels) -> Option<&'a str> {
         match self {
             Self::Label(key) => labels.get(key).map(|value| &**value),
@@ -115,7 +115,7 @@ impl Fact {
     }
 }
 
-/// Objects by those facts that some policy asks for; nothing is kept about any other.
+/// Objects by the attributes by which some policy selects. Other attributes are not stored.
 #[derive(Debug, Default)]
 pub(super) struct ObjectIndex {
     labels: HashMap<Box<str>, FactIndex>,
@@ -123,7 +123,7 @@ pub(super) struct ObjectIndex {
     namespaces: Option<FactIndex>,
 }
 
-/// Objects by what one fact is for them.
+/// Objects by the value of one attribute.
 #[derive(Debug)]
 struct FactIndex {
     users: usize,
@@ -138,7 +138,7 @@ impl FactIndex {
         }
     }
 
-    /// What was `old` for an object is `new` now.
+    /// The value of an object changed from `old` to `new`.
     fn update(&mut self, id: &ObjectId, old: Option<&str>, new: Option<&str>) {
         if old == new {
             return;
@@ -162,7 +162,7 @@ impl FactIndex {
 }
 
 impl ObjectIndex {
-    /// Objects of which the fact has this value; the fact must be wanted by someone.
+    /// Returns the objects for which the attribute has this value. Some policy must select by the attribute.
     pub(super) fn get(&self, fact: &Fact, value: &str) -> impl Iterator<Item = &ObjectId> + use<'_> {
         let index = match fact {
             Fact::Label(key) => self.labels.get(key),
@@ -172,8 +172,9 @@ impl ObjectIndex {
         index.and_then(|index| index.values.get(value)).into_iter().flatten()
     }
 
-    /// Counts one user more of each of `new`, and one less of each of `old`. A fact that had none is filled from `objects`,
-    /// one that has none left is dropped; one that is in both stays as it is.
+    /// Increases the use count of each attribute in `new` and decreases that of each in `old`. An attribute
+    /// whose count leaves 0 is indexed from `objects`, one whose count becomes 0 is dropped, and one that is
+    /// in both lists is not touched.
     pub(super) fn exchange<'a, I>(&mut self, old: &[Fact], new: Vec<Fact>, objects: impl Fn() -> I)
     where
         I: Iterator<Item = (&'a ObjectId, &'a Labels)>,
@@ -226,8 +227,8 @@ impl ObjectIndex {
         }
     }
 
-    /// Takes note of an object's labels; none before it came and after it went. Costs a look-up for each of its labels,
-    /// whatever policies ask for.
+    /// Updates an object's labels; `None` before it was created or after it was deleted. Cost: a look-up for
+    /// each of its labels, whatever policies select by.
     pub(super) fn update(&mut self, id: &ObjectId, old: Option<&Labels>, new: Option<&Labels>) {
         let there = |labels: Option<&Labels>, value| labels.map(|_| value);
         for (index, value) in [(&mut self.names, id.name()), (&mut self.namespaces, id.namespace())] {
@@ -271,7 +272,8 @@ mod tests {
         panic!("the objects are walked")
     }
 
-    /// KS-059: an edited policy costs a walk over all objects only for facts that nobody asked for before.
+    /// KS-059: an edited policy causes a walk over all objects only for attributes by which no policy
+    /// selected before.
     #[test]
     fn ks_059_what_old_and_new_clauses_ask_for_is_not_indexed_anew() {
         let (a, b) = ((id("a"), labels(&[("app", "x")])), (id("b"), labels(&[("env", "x")])));
@@ -288,7 +290,7 @@ mod tests {
         assert!(index.labels.is_empty() && index.names.is_none());
     }
 
-    /// KS-053: an object is found by what its labels are now, and not at all once it is gone.
+    /// KS-053: an object is found by its present labels, and not at all once it is deleted.
     #[test]
     fn ks_053_objects_are_found_by_what_they_are_now() {
         let mut index = ObjectIndex::default();

@@ -1,4 +1,4 @@
-//! Does an object match a policy? (KS-040 … KS-052)
+//! Decides whether an object matches a policy (KS-040 … KS-052).
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::identity::ObjectId;
 /// Labels of an object.
 pub type Labels = BTreeMap<Box<str>, Box<str>>;
 
-/// What all clauses that match the object ask for together; none if no clause matches.
+/// Returns the union of the modulations of all clauses that match the object; `None` if no clause matches.
 ///
-/// `namespace` gives the labels of a Namespace, and none if there is no such Namespace (KS-048).
-/// Costs one look at each clause.
+/// `namespace` returns the labels of a Namespace, and `None` if there is no such Namespace (KS-048). Cost:
+/// one look at each clause.
 pub fn matching<'a>(
     clauses: &[Clause],
     id: &ObjectId,
@@ -34,12 +34,12 @@ fn matches<'a>(
     labels: &Labels,
     namespace: &impl Fn(&str) -> Option<&'a Labels>,
 ) -> bool {
-    first_miss(clause, id, labels, namespace).is_none()
+    first_mismatch(clause, id, labels, namespace).is_none()
 }
 
 /// A criterion of a clause that an object does not meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Miss {
+pub enum Mismatch {
     /// `apiGroup`.
     Group,
     /// `resources`.
@@ -52,23 +52,23 @@ pub enum Miss {
     Labels,
     /// `namespaceSelectors`: the Namespace has other labels.
     NamespaceLabels,
-    /// `namespaceSelectors`: the object is in no Namespace that exists.
+    /// `namespaceSelectors`: the object is in no existing Namespace.
     NoNamespace,
 }
 
-/// The first criterion of a clause that the object does not meet; none if the clause matches.
-pub fn first_miss<'a>(
+/// Returns the first criterion of a clause that the object does not meet; `None` if the clause matches.
+pub fn first_mismatch<'a>(
     clause: &Clause,
     id: &ObjectId,
     labels: &Labels,
     namespace: &impl Fn(&str) -> Option<&'a Labels>,
-) -> Option<Miss> {
+) -> Option<Mismatch> {
     let tests = [
-        (Miss::Group, clause.group.as_ref().is_none_or(|group| *group == id.resource().group)),
-        (Miss::Resource, clause.resources.has(&id.resource().plural)),
-        (Miss::Namespace, clause.namespaces.has(id.namespace())),
-        (Miss::Name, clause.names.has(id.name())),
-        (Miss::Labels, any(&clause.objects, Some(labels))),
+        (Mismatch::Group, clause.group.as_ref().is_none_or(|group| *group == id.resource().group)),
+        (Mismatch::Resource, clause.resources.has(&id.resource().plural)),
+        (Mismatch::Namespace, clause.namespaces.has(id.namespace())),
+        (Mismatch::Name, clause.names.has(id.name())),
+        (Mismatch::Labels, any(&clause.objects, Some(labels))),
     ];
     if let Some((miss, _)) = tests.into_iter().find(|(_, met)| !met) {
         return Some(miss);
@@ -77,9 +77,9 @@ pub fn first_miss<'a>(
         return None;
     }
     match namespace(id.namespace()) {
-        None => Some(Miss::NoNamespace),
+        None => Some(Mismatch::NoNamespace),
         labels if any(&clause.namespace_labels, labels) => None,
-        Some(_) => Some(Miss::NamespaceLabels),
+        Some(_) => Some(Mismatch::NamespaceLabels),
     }
 }
 
@@ -91,7 +91,7 @@ fn any(selectors: &Selectors, labels: Option<&Labels>) -> bool {
     }
 }
 
-/// Whether a selector matches these labels.
+/// Returns whether a selector matches these labels.
 pub fn selects(selector: &machinery::selector::LabelSelector, labels: &Labels) -> bool {
     selector.matches(|key| labels.get(key).map(|value| &**value))
 }

@@ -1,8 +1,8 @@
 //! The binding controller (KS-030 … KS-075).
 //!
-//! Events go straight from the informers into [`world::World`]; what follows for a Binding is written by the
-//! workers of a queue. One changed object costs one write for each Binding that has it; changes that come
-//! together go out together ([`runtime::Coalescer`], KS-038).
+//! The informers pass their events directly to [`world::World`]; the workers of a queue write the resulting
+//! changes of Bindings. One changed object costs one write for each Binding that lists it; changes that
+//! arrive together are written together ([`runtime::Coalescer`], KS-038).
 
 mod events;
 pub(crate) mod facts;
@@ -89,12 +89,12 @@ pub(crate) async fn run(
     tasks.finish().await
 }
 
-/// What is watched beside the workload.
+/// The inputs other than the workload objects.
 struct Inputs {
     stores: Vec<Box<dyn Synced>>,
 }
 
-/// Something that is complete some time after the start.
+/// An input that is complete some time after the start.
 trait Synced: Send + Sync {
     fn wait(&self) -> futures::future::BoxFuture<'_, ()>;
 }
@@ -144,7 +144,7 @@ impl Inputs {
         inputs
     }
 
-    /// Waits until everything that was there at the start is known (KS-066).
+    /// Waits until every object that existed at the start is known (KS-066).
     async fn synced(&self, watches: &Watches, patience: Duration) {
         for store in &self.stores {
             store.wait().await;

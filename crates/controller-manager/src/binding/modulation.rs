@@ -1,24 +1,24 @@
-//! How a matched object is treated.
+//! How a matched object is delivered.
 
 use std::collections::BTreeSet;
 
 use apis::control::DownsyncModulation;
 
-/// The four knobs of a matched object.
+/// The four settings of a matched object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Modulation {
-    /// Create in the clusters, never update.
+    /// Create the object in the clusters and never update it.
     pub create_only: bool,
-    /// Bring the status back from the only cluster.
+    /// Return the status if there is exactly one cluster.
     pub singleton: bool,
-    /// Bring the status back from all clusters together.
+    /// Return a status that is aggregated from all clusters.
     pub multi: bool,
     /// StatusCollectors by name.
     pub collectors: BTreeSet<Box<str>>,
 }
 
 impl Modulation {
-    /// Takes over what another matching clause asks for (KS-051).
+    /// Adds the settings of another matching clause (KS-051).
     pub fn merge(&mut self, other: &Self) {
         self.create_only |= other.create_only;
         self.singleton |= other.singleton;
@@ -26,12 +26,12 @@ impl Modulation {
         self.collectors.extend(other.collectors.iter().cloned());
     }
 
-    /// Whether any status is asked to come back into the object.
+    /// Returns whether any status is returned into the object.
     pub fn wants_status(&self) -> bool {
         self.singleton || self.multi
     }
 
-    /// As it stands in a Binding.
+    /// Converts the settings to the form in a Binding.
     pub fn to_api(&self) -> DownsyncModulation {
         DownsyncModulation {
             create_only: self.create_only,

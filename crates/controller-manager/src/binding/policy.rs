@@ -1,4 +1,4 @@
-//! A BindingPolicy, made ready for matching.
+//! A BindingPolicy, parsed for matching.
 
 use std::collections::BTreeSet;
 
@@ -9,25 +9,25 @@ use machinery::selector::{LabelOp, LabelSelector};
 use super::modulation::Modulation;
 use crate::identity::PolicyName;
 
-/// A policy as the binding controller works with it.
+/// A parsed policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     /// Its name.
     pub name: PolicyName,
-    /// Its UID; a policy of the same name with another UID is another policy (KS-058).
+    /// Its UID. A policy of the same name with another UID is another policy (KS-058).
     pub uid: Box<str>,
-    /// What it selects.
+    /// Its clauses.
     pub clauses: Vec<Clause>,
     /// A cluster is a destination if one of these matches its labels.
     pub cluster_selectors: Vec<LabelSelector>,
-    /// What is wrong with it as it stands (KS-007, KS-047).
+    /// Errors in the spec (KS-007, KS-047).
     pub errors: Vec<String>,
 }
 
-/// One clause, with selectors read.
+/// One clause, with parsed selectors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clause {
-    /// None for any group (KS-041).
+    /// The API group; `None` for any (KS-041).
     pub group: Option<Box<str>>,
     /// Plural names.
     pub resources: Names,
@@ -35,20 +35,20 @@ pub struct Clause {
     pub namespaces: Names,
     /// Object names.
     pub names: Names,
-    /// Tests of the object's labels.
+    /// Selectors on the object's labels.
     pub objects: Selectors,
-    /// Tests of the namespace's labels.
+    /// Selectors on the labels of the object's Namespace.
     pub namespace_labels: Selectors,
-    /// How matched objects are treated.
+    /// How matched objects are delivered.
     pub modulation: Modulation,
 }
 
-/// Names that are asked for.
+/// A list of names in a clause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Names {
-    /// Nothing, or `*` somewhere among them (KS-043).
+    /// The list is absent or contains `*` (KS-043).
     Any,
-    /// Exactly these.
+    /// Exactly these names.
     Of(BTreeSet<Box<str>>),
 }
 
@@ -61,7 +61,7 @@ impl Names {
         }
     }
 
-    /// Whether this name is among them.
+    /// Returns whether the list admits this name.
     pub fn has(&self, name: &str) -> bool {
         match self {
             Self::Any => true,
@@ -70,12 +70,12 @@ impl Names {
     }
 }
 
-/// Selectors one of which must match.
+/// A list of selectors, one of which must match.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Selectors {
-    /// None are given, or an empty one is among them.
+    /// The list is absent or contains an empty selector.
     Any,
-    /// One of these. Those that can't be read are left out; they match nothing (KS-047).
+    /// One of these must match. Selectors that cannot be parsed are left out; they match nothing (KS-047).
     Of(Vec<LabelSelector>),
 }
 
@@ -90,7 +90,7 @@ impl Selectors {
         }
     }
 
-    /// Labels with values one of which every match carries, if there are such.
+    /// Returns labels with values such that every match has one of them; `None` if there are no such labels.
     pub fn required_labels(&self) -> Option<Vec<(&str, &str)>> {
         let Self::Of(selectors) = self else { return None };
         let mut labels = Vec::new();
@@ -119,7 +119,7 @@ fn read_all(list: &[SelectorObject], path: &str, errors: &mut Vec<String>) -> Ve
 }
 
 impl Policy {
-    /// Reads a policy. What can't be read is left out and told in `errors`.
+    /// Parses a policy. Parts that cannot be parsed are left out and reported in `errors`.
     pub fn new(object: &BindingPolicy) -> Self {
         let mut errors = Vec::new();
         let cluster_selectors = read_all(&object.spec.cluster_selectors, "clusterSelectors", &mut errors);
@@ -142,7 +142,7 @@ impl Policy {
         }
     }
 
-    /// Whether labels of namespaces play a part.
+    /// Returns whether any clause selects by labels of Namespaces.
     pub fn looks_at_namespaces(&self) -> bool {
         self.clauses.iter().any(|clause| clause.namespace_labels != Selectors::Any)
     }
@@ -171,7 +171,7 @@ impl Clause {
         }
     }
 
-    /// Everything matches (KS-007).
+    /// Returns whether the clause matches everything (KS-007).
     pub fn is_vacuous(&self) -> bool {
         self.group.is_none()
             && [&self.resources, &self.namespaces, &self.names].iter().all(|names| **names == Names::Any)

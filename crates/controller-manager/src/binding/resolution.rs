@@ -1,4 +1,4 @@
-//! What a policy amounts to, and how that is written down in a Binding.
+//! The objects and destinations of a policy, and their form in a Binding.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +7,7 @@ use std::{
 };
 
 use apis::control::{BindingEntry, BindingSpec, Destination, DownsyncObjectClauses};
-use runtime::Light;
+use runtime::PartialObject;
 
 use super::modulation::Modulation;
 use crate::identity::{ClusterName, GroupResource, ObjectId};
@@ -16,14 +16,15 @@ use crate::identity::{ClusterName, GroupResource, ObjectId};
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The object as it was when it was evaluated.
-    pub object: Arc<Light>,
-    /// How it is treated.
+    pub object: Arc<PartialObject>,
+    /// How it is delivered.
     pub modulation: Arc<Modulation>,
 }
 
 /// Destinations and matched objects of one policy.
 ///
-/// Keeps a digest of itself, so that comparing with a Binding doesn't cost a look at all of its entries.
+/// Maintains a digest of itself, so that a comparison with a Binding does not cost a look at all of its
+/// entries.
 #[derive(Clone, Debug, Default)]
 pub struct Resolution {
     objects: BTreeMap<ObjectId, Entry>,
@@ -31,7 +32,8 @@ pub struct Resolution {
     digest: SpecDigest,
 }
 
-/// Digest of a set of entries and destinations, whatever their order. It is of use within one process only.
+/// Digest of a set of entries and destinations that does not depend on their order. It is valid within one
+/// process only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpecDigest {
     sum: u128,
@@ -49,7 +51,7 @@ impl SpecDigest {
         self.count = self.count.saturating_sub(1);
     }
 
-    /// Digest of a Binding's spec.
+    /// Computes the digest of a Binding's spec.
     pub fn of(spec: &BindingSpec) -> Self {
         let mut digest = Self::default();
         for entry in spec.entries() {
@@ -62,7 +64,7 @@ impl SpecDigest {
     }
 }
 
-/// What makes two entries of a Binding equal.
+/// The fields in which two equal entries of a Binding agree.
 #[derive(Hash)]
 struct ClauseFacts<'a> {
     group: &'a str,
@@ -114,8 +116,8 @@ fn sorted(names: &[String]) -> Vec<&str> {
     names.into_iter().collect()
 }
 
-/// 128 bits of two hashes whose keys nobody outside this process knows, so that no one can craft entries whose
-/// digests cancel out.
+/// Computes 128 bits from two hashes whose keys are unknown outside of this process, so that no user can
+/// craft entries whose digests cancel out.
 fn hash(item: &impl Hash) -> u128 {
     static KEYS: OnceLock<[RandomState; 2]> = OnceLock::new();
     let [low, high] = KEYS.get_or_init(|| [RandomState::new(), RandomState::new()]);
@@ -124,27 +126,28 @@ fn hash(item: &impl Hash) -> u128 {
 }
 
 impl Resolution {
-    /// Its digest; equal to that of a Binding's spec that says the same.
+    /// Returns the digest. It equals that of a Binding's spec with the same content.
     pub fn digest(&self) -> SpecDigest {
         self.digest
     }
 
-    /// The matched objects.
+    /// Returns the matched objects.
     pub fn objects(&self) -> &BTreeMap<ObjectId, Entry> {
         &self.objects
     }
 
-    /// Where they go.
+    /// Returns the destinations.
     pub fn destinations(&self) -> &BTreeSet<ClusterName> {
         &self.destinations
     }
 
-    /// Whether a matched object goes by this id, and how it is treated.
+    /// Returns the entry of a matched object; `None` if the object is not matched.
     pub fn get(&self, id: &ObjectId) -> Option<&Entry> {
         self.objects.get(id)
     }
 
-    /// Puts an object in; `version` is the API version of its resource. True if that changes anything (KS-053).
+    /// Adds or replaces an object; `version` is the API version of its resource. Returns true if that changes
+    /// the resolution (KS-053).
     pub fn put(&mut self, id: &ObjectId, entry: Entry, version: &str) -> bool {
         if let Some(old) = self.objects.get(id) {
             let same = old.object.metadata.uid == entry.object.metadata.uid
@@ -160,14 +163,14 @@ impl Resolution {
         true
     }
 
-    /// Takes an object out. True if it was there.
+    /// Removes an object and returns its entry.
     pub fn remove(&mut self, id: &ObjectId, version: &str) -> Option<Entry> {
         let old = self.objects.remove(id)?;
         self.digest.take(hash(&ClauseFacts::entry(id, &old, version)));
         Some(old)
     }
 
-    /// Takes note that the objects of a resource are now seen in another version. True if there are any.
+    /// Changes the API version of the objects of a resource. Returns true if there are any.
     pub fn reversion(&mut self, resource: &Arc<GroupResource>, old: &str, new: &str) -> bool {
         let mut any = false;
         let of_resource = self.objects.range(ObjectId::first(resource.clone())..);
@@ -179,7 +182,7 @@ impl Resolution {
         any
     }
 
-    /// Puts a cluster in. True if it is new.
+    /// Adds a cluster. Returns true if it is new.
     pub fn add_destination(&mut self, cluster: &ClusterName) -> bool {
         let new = self.destinations.insert(cluster.clone());
         if new {
@@ -188,7 +191,7 @@ impl Resolution {
         new
     }
 
-    /// Takes a cluster out. True if it was there.
+    /// Removes a cluster. Returns true if it was there.
     pub fn remove_destination(&mut self, cluster: &str) -> bool {
         let was = self.destinations.remove(cluster);
         if was {
@@ -197,8 +200,8 @@ impl Resolution {
         was
     }
 
-    /// As it is written down (KS-060): entries by the text of their resource, then by namespace and name;
-    /// destinations by name. `version` gives the API version of a resource.
+    /// Renders the spec of a Binding (KS-060): entries ordered by the text of their resource, then by
+    /// namespace and name; destinations by name. `version` returns the API version of a resource.
     pub fn render<'v>(&self, version: impl Fn(&GroupResource) -> &'v str) -> BindingSpec {
         let mut by_resource: BTreeMap<String, Vec<(&ObjectId, &Entry)>> = BTreeMap::new();
         for (id, entry) in &self.objects {

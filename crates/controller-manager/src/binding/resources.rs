@@ -1,4 +1,4 @@
-//! Which resources are watched, and in which version (KS-030 … KS-036).
+//! Decides which resources are watched, and in which version (KS-030 … KS-036).
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
@@ -24,13 +24,13 @@ const RESOURCES: [(&str, &str); 6] = [
     ("storage.k8s.io", "csinodes"),
 ];
 
-/// Groups that are looked at (KS-213).
+/// The API groups whose resources are watched (KS-213).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllowedGroups(Option<BTreeSet<String>>);
 
 impl AllowedGroups {
-    /// The groups of a comma-separated list; an empty list allows all. `core`, like an empty element, is the core
-    /// group. The groups that we can't do without are added.
+    /// Parses a comma-separated list of groups; an empty list allows all. `core`, like an empty element, is
+    /// the core group. The groups that the controller cannot work without are added.
     pub fn parse(list: &str) -> Self {
         if list.is_empty() {
             return Self(None);
@@ -38,7 +38,7 @@ impl AllowedGroups {
         Self::of(list.split(','))
     }
 
-    /// These groups; none allows all.
+    /// Allows these groups; an empty list allows all.
     pub fn of<'a>(groups: impl IntoIterator<Item = &'a str>) -> Self {
         let mut groups: BTreeSet<String> = groups
             .into_iter()
@@ -54,32 +54,32 @@ impl AllowedGroups {
         Self(Some(groups))
     }
 
-    /// Whether this group is looked at.
+    /// Returns whether the resources of this group are watched.
     pub fn has(&self, group: &str) -> bool {
         self.0.as_ref().is_none_or(|groups| groups.contains(group))
     }
 }
 
-/// Whether a resource is one whose objects users may want to send to clusters (KS-031 rules 2 to 4).
+/// Returns whether users may want to send objects of this resource to clusters (KS-031 rules 2 to 4).
 pub fn is_watched(resource: &GroupResource, allowed: &AllowedGroups) -> bool {
     let (group, plural) = (&*resource.group, &*resource.plural);
     !GROUPS.contains(&group) && !RESOURCES.contains(&(group, plural)) && allowed.has(group)
 }
 
-/// Whether it can be watched at all (KS-031 rule 1).
+/// Returns whether the resource can be watched (KS-031 rule 1).
 pub fn can_watch<S: AsRef<str>>(verbs: &[S]) -> bool {
     ["list", "watch"].iter().all(|verb| verbs.iter().any(|has| has.as_ref() == *verb))
 }
 
-/// What of a CRD says how its resource is served.
+/// The parts of a CRD that say how its resource is served.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct CrdFacts {
     /// Name and version of the object.
-    pub metadata: runtime::informer::LightMeta,
-    /// The rest.
+    pub metadata: runtime::informer::PartialMeta,
+    /// The spec.
     pub spec: CrdSpec,
-    /// Whether it is served already.
+    /// Tells whether the resource is served already.
     pub status: CrdStatus,
 }
 
@@ -119,7 +119,7 @@ pub struct CrdVersion {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct CrdStatus {
-    /// The conditions; null until someone sets one.
+    /// The conditions; null until a client sets one.
     pub conditions: Option<Vec<CrdCondition>>,
 }
 
@@ -144,24 +144,24 @@ impl runtime::Watched for CrdFacts {
     }
 }
 
-/// What a CRD asks of the watches.
+/// What a CRD means for the watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CrdAction {
-    /// Watch in this version.
+    /// Watch the resource in this version.
     Watch(ApiResource),
-    /// Don't watch.
+    /// Do not watch the resource.
     Stop,
-    /// Not served yet; a later event will come.
+    /// The resource is not served yet; a later event will follow.
     Wait,
 }
 
 impl CrdFacts {
-    /// Group and plural.
+    /// Returns group and plural.
     pub fn resource(&self) -> GroupResource {
         GroupResource::new(&self.spec.group, &self.spec.names.plural)
     }
 
-    /// What is to be done about its resource (KS-033, KS-036).
+    /// Decides what to do about the CRD's resource (KS-033, KS-036).
     pub fn action(&self) -> CrdAction {
         if self.metadata.deletion_timestamp.is_some() {
             return CrdAction::Stop;
@@ -183,20 +183,20 @@ impl CrdFacts {
     }
 }
 
-/// How a resource is addressed.
+/// Builds the API resource.
 pub fn api_resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
     let gvk = kube::api::GroupVersionKind::gvk(group, version, kind);
     ApiResource::from_gvk_with_plural(&gvk, plural)
 }
 
-/// Order of versions, the most wanted first: as Kubernetes has it, `v2` before `v1` before `v2beta1` before
-/// `v1alpha3`, and other names last, by the alphabet.
+/// Returns the sort key of a version, with the preferred version first. The order is that of Kubernetes:
+/// `v2`, `v1`, `v2beta1`, `v1alpha3`, and then other names in alphabetical order.
 pub fn priority(version: &str) -> impl Ord + use<> {
     let parsed = parse_version(version);
     (Reverse(parsed), if parsed.is_some() { String::new() } else { version.to_owned() })
 }
 
-/// Stability, major and minor number of a version that is named as Kubernetes names versions.
+/// Parses a version named in the Kubernetes style into stability, major and minor number.
 fn parse_version(version: &str) -> Option<(u8, u64, u64)> {
     let rest = version.strip_prefix('v')?;
     let (major, tail) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()));

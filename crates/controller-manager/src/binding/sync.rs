@@ -1,4 +1,4 @@
-//! Bringing policies and Bindings to where they should be.
+//! Writes policies and Bindings until they are as they should be.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,23 +16,23 @@ use parking_lot::Mutex;
 use runtime::{Coalescer, Next, Queue, Store};
 
 use super::{
-    events::{Extent, Told},
+    events::{AnnouncedGeneration, MatchCounts},
     facts::BindingFacts,
     resolution::SpecDigest,
     verdict::{Progress, policy_status, same_status},
-    watches::Unknown,
+    watches::UnknownResources,
     writes::{WriteError, Writes},
 };
 use crate::{
-    belief::{BELIEF, Belief},
     identity::{GroupResource, PolicyName},
+    own_writes::{OWN_WRITE_TTL, OwnWrite},
     shared::{STATUS_LAG, Shared, StatusItem},
 };
 
-/// Target of what is logged once in the life of an object: shown from level 2 on (KS-212).
+/// Log target of messages that appear once in the life of an object; visible from verbosity 2 (KS-212).
 const LIFECYCLE: &str = "lifecycle";
 
-/// Work of the binding controller.
+/// A work item of the binding controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Item {
     /// A policy and its Binding.
@@ -41,7 +41,7 @@ pub(crate) enum Item {
     Status(PolicyName),
 }
 
-/// Writes policies and Bindings.
+/// Processes the work items.
 pub(super) struct Syncer {
     shared: Arc<Shared>,
     writes: Writes,
@@ -50,22 +50,22 @@ pub(super) struct Syncer {
     states: Mutex<HashMap<PolicyName, State>>,
 }
 
-/// What is remembered of a policy's Binding.
+/// What the controller remembers of a policy's Binding.
 #[derive(Default)]
 struct State {
     coalescer: Coalescer,
-    belief: Belief<BindingFacts>,
-    /// The status we wrote last, and of which incarnation of the policy.
+    own_write: OwnWrite<BindingFacts>,
+    /// The status that this controller last wrote, and the UID of the policy.
     status: Option<(String, BindingPolicyStatus)>,
-    /// The version of the policy that our last addition of the finalizer made.
+    /// The version of the policy after the last addition of the finalizer.
     finalizer: u64,
-    /// What was said in Events.
-    said: Told,
+    /// The generation that was last announced in an Event.
+    announced: AnnouncedGeneration,
     /// Why the Binding could not be written.
     failure: Option<String>,
 }
 
-/// What is to be done about a Binding.
+/// What to do about a Binding.
 enum Step {
     Nothing,
     Wait(Duration),
@@ -95,12 +95,12 @@ impl Syncer {
         &self.shared.bindings
     }
 
-    /// Something about a policy or its Binding is to be looked at, now.
+    /// Enqueues a policy for immediate processing.
     pub(super) fn look(&self, policy: &str) {
         self.queue.add(Item::Policy(policy.into()));
     }
 
-    /// A resolution changed.
+    /// The resolution of a policy changed.
     pub(super) fn changed(&self, policy: &PolicyName) {
         let wait = {
             let mut states = self.states.lock();
@@ -111,38 +111,39 @@ impl Syncer {
         self.queue.add_after(Item::Policy(policy.clone()), wait);
     }
 
-    /// Something that a policy's status tells may have changed.
+    /// Something that the policy's status shows may have changed.
     pub(super) fn report(&self, policy: &str) {
         self.shared.report(policy);
     }
 
-    /// The informer saw a Binding.
+    /// The informer reported a Binding.
     pub(super) fn seen(&self, name: &str, facts: &BindingFacts, gone: bool) {
-        self.states.lock().entry(name.into()).or_default().belief.saw(facts, gone);
+        self.states.lock().entry(name.into()).or_default().own_write.observe(facts, gone);
     }
 
-    /// What existing Bindings say about these objects is left as it is. True if some that were unknown are known now.
+    /// Sets the objects whose state is unknown; entries of existing Bindings about them are left unchanged.
+    /// Returns true if some objects are no longer unknown.
     ///
-    /// `look` is called with the lock held that [`known`](Self::known) takes, so that nothing that becomes known
-    /// meanwhile is missed.
-    pub(super) fn set_unknown(&self, look: impl FnOnce() -> Unknown) -> bool {
+    /// Calls `look` while holding the lock that [`known`](Self::known) takes, so that no object that becomes
+    /// known in between is missed.
+    pub(super) fn set_unknown(&self, look: impl FnOnce() -> UnknownResources) -> bool {
         let mut unknown = self.shared.unknown.lock();
         let old = std::mem::replace(&mut *unknown, look());
         !unknown.covers(&old)
     }
 
-    /// The objects of a resource are known now. True if they were not.
+    /// The objects of a resource are known now. Returns true if they were not before.
     pub(super) fn known(&self, resource: &GroupResource) -> bool {
         self.shared.unknown.lock().resources.remove(resource)
     }
 
-    /// The Binding as we know it, be it from the informer or from our own last write.
+    /// Returns the Binding as known from the informer or from our own last write, whichever is newer.
     fn current(&self, name: &str) -> Option<Arc<BindingFacts>> {
-        let believed = self.states.lock().get(name).and_then(|state| state.belief.get(Instant::now()));
-        believed.or_else(|| self.shared.bindings.get("", name))
+        let own = self.states.lock().get(name).and_then(|state| state.own_write.get(Instant::now()));
+        own.or_else(|| self.shared.bindings.get("", name))
     }
 
-    /// Does one piece of work.
+    /// Processes one work item.
     pub(super) async fn sync(&self, item: Item) -> Result<Next, WriteError> {
         match item {
             Item::Policy(name) => self.sync_policy(&name).await,
@@ -160,7 +161,7 @@ impl Syncer {
             return Ok(Next::OnChange);
         };
         if policy.metadata.deletion_timestamp.is_some() {
-            // KS-056: works in spaces without a garbage collector, too.
+            // KS-056: must work in spaces without a garbage collector, too.
             if policy.finalizers().iter().any(|it| it == POLICY_FINALIZER) {
                 self.remove_binding(name, policy.metadata.uid.as_deref()).await?;
                 self.writes.remove_finalizer(&policy).await?;
@@ -178,12 +179,13 @@ impl Syncer {
         next
     }
 
-    /// KS-055: before the Binding is made.
+    /// KS-055: adds the finalizer before the Binding is created.
     async fn ensure_finalizer(&self, name: &PolicyName, policy: &BindingPolicy) -> Result<(), WriteError> {
         if policy.finalizers().iter().any(|it| it == POLICY_FINALIZER) {
             return Ok(());
         }
-        // Until the informer has seen our own addition. Later on someone has taken it away again.
+        // The informer may not have seen our own addition yet. If it has, another client removed the
+        // finalizer.
         let seen =
             policy.metadata.resource_version.as_deref().and_then(|version| version.parse::<u64>().ok());
         let added = self.states.lock().get(name).map_or(0, |state| state.finalizer);
@@ -247,7 +249,7 @@ impl Syncer {
         let (outcome, failure) = match wrote {
             Ok(facts) => (Ok(Some(facts)), kept),
             Err(WriteError::TooLarge { limit }) => {
-                // KS-070: it would be refused again and again until something changes.
+                // KS-070: the server would refuse the Binding again and again until something changes.
                 (Ok(None), Some(format!("Binding would exceed {limit} bytes")))
             }
             Err(error) => {
@@ -262,17 +264,18 @@ impl Syncer {
         match outcome {
             Ok(facts) => {
                 match facts {
-                    Some(facts) => state.belief.wrote(Arc::new(facts), Instant::now()),
-                    None => state.belief.forget(),
+                    Some(facts) => state.own_write.record(Arc::new(facts), Instant::now()),
+                    None => state.own_write.forget(),
                 }
-                let next = if state.belief.is_unseen() { Next::After(BELIEF) } else { Next::OnChange };
+                let next =
+                    if state.own_write.is_pending() { Next::After(OWN_WRITE_TTL) } else { Next::OnChange };
                 drop(states);
                 self.shared.tell_status(StatusItem::Binding(name.clone()));
                 Ok(next)
             }
             Err(error) => {
                 if error.is_missing() {
-                    state.belief.forget();
+                    state.own_write.forget();
                 }
                 Err(error)
             }
@@ -285,7 +288,7 @@ impl Syncer {
         let mut states = self.states.lock();
         let state = states.entry(name.clone()).or_default();
         match current {
-            // Once it is gone it is made anew (KS-061).
+            // It is created again once it is gone (KS-061).
             Some(current) if current.is_going() => return Step::Nothing,
             Some(current) if current.spec == resolution.digest() && current.is_owned_by(owner) => {
                 state.coalescer.settle();
@@ -319,7 +322,7 @@ impl Syncer {
             .unwrap_or_default();
         let written = written.filter(|(of, _)| *of == uid).map(|(_, status)| status);
         let old = policy.status.as_ref();
-        let extent;
+        let counts;
         let new = {
             let world = self.shared.world.lock();
             let Some(resolution) = world.resolution(name) else { return Ok(Next::OnChange) };
@@ -332,8 +335,10 @@ impl Syncer {
                 failure,
             };
             let now = Time(k8s_openapi::jiff::Timestamp::now());
-            extent =
-                Extent { objects: resolution.objects().len(), clusters: resolution.destinations().len() };
+            counts = MatchCounts {
+                objects: resolution.objects().len(),
+                clusters: resolution.destinations().len(),
+            };
             policy_status(&world, name, policy.metadata.generation.unwrap_or(0), &progress, old, &now)
         };
         let known = [old, written.as_ref()];
@@ -341,20 +346,21 @@ impl Syncer {
             return Ok(Next::OnChange);
         }
         if old.is_none_or(|old| !same_status(old, &new)) && written.is_some_and(|it| same_status(&it, &new)) {
-            // Written already; the informer will say so, or say that someone changed it back.
+            // The status is already written; the informer will report it, or report that another client
+            // changed it back.
             self.states.lock().entry(name.clone()).or_default().status = None;
             return Ok(Next::After(STATUS_LAG));
         }
         self.writes.policy_status(name, &new).await?;
-        let news = {
+        let events = {
             let mut states = self.states.lock();
             let state = states.entry(name.clone()).or_default();
-            let news = state.said.news(old, &new, extent);
+            let events = state.announced.events(old, &new, counts);
             state.status = Some((uid, new));
-            news
+            events
         };
-        for event in news {
-            // An Event that gets lost is no reason to do anything again.
+        for event in events {
+            // A lost Event is not worth a retry.
             if let Err(error) = self.writes.event(&policy, event).await {
                 tracing::debug!(policy = &**name, %error, "writing an Event");
             }
@@ -375,8 +381,8 @@ fn owner(policy: &BindingPolicy) -> Option<OwnerReference> {
     })
 }
 
-/// KS-030: leaves in what the Binding says about objects of which nothing is known. True if there are any.
-fn keep_unknown(spec: &mut BindingSpec, live: &BindingSpec, unknown: &Unknown) -> bool {
+/// KS-030: keeps what the Binding lists about objects whose state is unknown. Returns true if there are any.
+fn keep_unknown(spec: &mut BindingSpec, live: &BindingSpec, unknown: &UnknownResources) -> bool {
     let wanted: HashSet<_> = spec.entries().map(|entry| entry.place()).collect();
     let kept: Vec<_> = live
         .entries()
@@ -405,7 +411,7 @@ mod tests {
     fn ks_030_what_is_unknown_stays_in_the_binding() {
         let mut wanted = spec(&[("up", "new"), ("down", "seen")]);
         let live = spec(&[("up", "old"), ("down", "seen"), ("down", "kept")]);
-        let unknown = Unknown { groups: ["down".to_owned()].into(), ..Unknown::default() };
+        let unknown = UnknownResources { groups: ["down".to_owned()].into(), ..UnknownResources::default() };
         assert!(keep_unknown(&mut wanted, &live, &unknown));
         assert_eq!(wanted, spec(&[("up", "new"), ("down", "seen"), ("down", "kept")]));
     }

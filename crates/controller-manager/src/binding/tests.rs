@@ -1,4 +1,4 @@
-//! The decisions of the binding controller, by table and against a naive model.
+//! Tests of the binding controller's decisions: tables, and comparison with a naive model.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
 use apis::control::{BindingPolicy, BindingSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
-use runtime::{Light, informer::LightMeta};
+use runtime::{PartialObject, informer::PartialMeta};
 use serde_json::{Value, json};
 
 use super::{
@@ -169,15 +169,15 @@ const RESOURCES: [(&str, &str, &str, &str); 4] = [
     ("g.example", "things", "v2", "Thing"),
 ];
 
-fn light(id: &ObjectId, version: u32, labels: Labels) -> Arc<Light> {
-    Arc::new(Light {
-        metadata: LightMeta {
+fn light(id: &ObjectId, version: u32, labels: Labels) -> Arc<PartialObject> {
+    Arc::new(PartialObject {
+        metadata: PartialMeta {
             name: id.name().into(),
             namespace: id.namespace().into(),
             uid: format!("uid-{id}").into(),
             resource_version: version.to_string().into(),
             labels,
-            ..LightMeta::default()
+            ..PartialMeta::default()
         },
     })
 }
@@ -306,7 +306,8 @@ fn ks_064_wrong_numbers_of_clusters_are_told() {
     ), "{told:?}");
     scene.world.put_cluster("c1", labels(&[("site", "edge")]));
     assert_eq!(errors(&scene.world), Vec::<String>::new());
-    // Who asks for the statuses of all clusters does not count, whatever else it adds to the qualified ones.
+    // Policies that ask for the aggregated status do not count, whatever clusters they add to the qualified
+    // ones.
     let multi = json!({
         "clusterSelectors": [{"matchLabels": {"site": "far"}}],
         "downsync": [{"apiGroup": "apps", "wantMultiWECReportedState": true}],
@@ -320,7 +321,8 @@ fn ks_064_wrong_numbers_of_clusters_are_told() {
     assert!(errors(&scene.world)[0].ends_with(r#""NumWECs":2}]"#));
 }
 
-/// What the WDS does not take is told on the policies that ask for it, a few objects by name, until it is taken.
+/// A status that the WDS refuses is reported on the policies that ask for it, with the names of a few
+/// objects, until it is accepted.
 #[test]
 fn refused_statuses_are_told_on_the_policies_that_ask_for_them() {
     let mut scene = Scene::new();
@@ -387,13 +389,13 @@ fn ks_008_synced_and_ready_tell_how_far_it_is() {
     assert_eq!(see(&progress), ["Synced=False/ReconcileError", "Ready=False/Unavailable"]);
 }
 
-// A naive model: everything is worked out anew from everything.
+// A naive model: everything is computed from scratch.
 
 #[derive(Clone, Debug, Default)]
 struct Model {
     /// Version in which [`THINGS`] are served.
     things: Option<String>,
-    objects: BTreeMap<ObjectId, Arc<Light>>,
+    objects: BTreeMap<ObjectId, Arc<PartialObject>>,
     policies: BTreeMap<String, Policy>,
     clusters: BTreeMap<String, Labels>,
     namespaces: BTreeMap<String, Labels>,
@@ -427,7 +429,7 @@ impl Model {
         chosen.map(|(name, _)| name.clone()).collect()
     }
 
-    /// A world that has just heard of everything.
+    /// A world that has received every event once.
     fn world(&self, policies_first: bool) -> World {
         let mut world = World::default();
         for (group, plural, version, kind) in RESOURCES {
@@ -463,7 +465,7 @@ impl Model {
         world
     }
 
-    /// What is asked for, and from how many clusters the status of the only one would come.
+    /// The request for status, and the number of clusters that a singleton status would come from.
     fn request(&self, id: &ObjectId) -> (Request, Option<usize>) {
         let (mut request, mut singletons) = (Request::default(), None);
         let Some(object) = self.objects.get(id) else { return (request, None) };
@@ -507,15 +509,15 @@ enum Op {
     RemoveCluster(String),
     Namespace(String, Labels),
     RemoveNamespace(String),
-    /// A definition appears or changes its version.
+    /// A CRD is created or changes its version.
     Resource(u8),
-    /// A definition goes.
+    /// A CRD is deleted.
     RemoveResource,
-    /// The controller starts anew and hears of policies first, or last.
+    /// The controller restarts and receives the policies first, or last.
     Restart(bool),
 }
 
-/// The resource whose definition comes and goes.
+/// The resource whose CRD is created and deleted.
 const THINGS: (&str, &str) = ("g.example", "things");
 
 fn any_labels() -> impl Strategy<Value = Labels> {
@@ -623,7 +625,7 @@ fn act(op: Op, world: &mut World, model: &mut Model) -> Changes {
             *world = model.world(policies_first);
             Changes::default()
         }
-        // Nobody hears of an object whose resource isn't served.
+        // There are no events for objects whose resource is not served.
         Op::Put(id, ..) if world.served(id.resource()).is_none() => Changes::default(),
         Op::Put(id, version, labels) => {
             let object = light(&id, version, labels);
@@ -664,8 +666,9 @@ fn act(op: Op, world: &mut World, model: &mut Model) -> Changes {
 }
 
 proptest! {
-    /// KS-071, KS-074, KS-001, KS-033, KS-036, KS-075: after any events the resolutions are what the naive model says (which a restart finds, too), exactly the changed ones are
-    /// reported, their digest is that of the Binding they render to, and requests for status likewise.
+    /// KS-071, KS-074, KS-001, KS-033, KS-036, KS-075: after any events the resolutions equal those of the
+    /// naive model (which a restart computes, too), exactly the changed ones are reported, and their digest
+    /// is that of the Binding they render to. The same holds for requests for status.
     #[test]
     fn ks_071_the_world_follows_the_naive_model(ops in proptest::collection::vec(any_op(), 1..40)) {
         let (mut world, mut model) =

@@ -1,4 +1,4 @@
-//! What a policy's status says.
+//! Computes the status of a policy.
 
 use apis::{
     Condition, condition,
@@ -10,20 +10,20 @@ use serde::Serialize;
 use super::world::World;
 use crate::identity::ObjectId;
 
-/// How far a policy's Binding is.
+/// The state of a policy's Binding.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Progress {
-    /// The Binding says what the policy amounts to.
+    /// The Binding equals the resolution of the policy.
     pub(super) synced: bool,
     /// Generation of the Binding.
     pub(super) generation: i64,
-    /// Status of the Binding, as transport and status controller left it.
+    /// Status of the Binding as written by transport and status controller.
     pub(super) status: BindingStatus,
     /// Why the Binding could not be written.
     pub(super) failure: Option<String>,
 }
 
-/// The status a policy should have (KS-008, KS-064, KS-065). `old` is the one it has.
+/// Returns the status that a policy should have (KS-008, KS-064, KS-065). `old` is its present status.
 pub(super) fn policy_status(
     world: &World,
     policy: &str,
@@ -35,7 +35,7 @@ pub(super) fn policy_status(
     let mut errors = own_errors(world, policy);
     errors.extend(progress.failure.clone());
     errors = bounded_errors(errors);
-    // A transport may tell more than a status can hold.
+    // A transport may report more errors than a status can hold.
     errors.extend(bounded_errors(progress.status.errors.clone()));
     let mut conditions = old.map(|old| old.conditions.clone()).unwrap_or_default();
     conditions.retain(|old| {
@@ -79,7 +79,7 @@ fn unless(done: bool, text: &str) -> String {
     if done { String::new() } else { text.to_owned() }
 }
 
-/// Equality but for the times of conditions: such a status is not written again.
+/// Compares two statuses without the times of conditions; an equal status is not written again.
 pub(super) fn same_status(left: &BindingPolicyStatus, right: &BindingPolicyStatus) -> bool {
     left.observed_generation == right.observed_generation
         && left.errors == right.errors
@@ -93,10 +93,10 @@ fn own_errors(world: &World, policy: &str) -> Vec<String> {
     errors
 }
 
-/// So many objects are named; of more only the number is told.
+/// Most objects that a message names; of further ones it gives only the number.
 const NAMED: usize = 4;
 
-/// Statuses that clusters report and the WDS does not take.
+/// Returns errors about reported statuses that the WDS refuses.
 fn refusals(world: &World, policy: &str) -> Vec<String> {
     let mut all = world.refusals_of(policy);
     let line =
@@ -142,9 +142,10 @@ struct BadObject<'a> {
     clusters: usize,
 }
 
-/// Objects of the policy for which the status of the only cluster is wanted, but there is none or more than one
-/// (KS-064). Costs a look at each object of the policy and at the policies that match it, if any policy wants such a status at
-/// all; clusters are looked at only for objects for which two policies or more want it.
+/// Returns an error about objects of the policy whose singleton status is requested although there is no
+/// cluster or more than one (KS-064). Cost: if any policy requests singleton status, a look at each object of
+/// the policy and at the policies that match it. Clusters are looked at only for objects for which two
+/// policies or more request it.
 fn singleton_error(world: &World, policy: &str) -> Option<String> {
     let resolution = world.resolution(policy).filter(|_| world.wants_singletons())?;
     let mut bad: Vec<(String, usize, &ObjectId)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Which resources of the WDS are watched at the moment (KS-030 … KS-037).
+//! The resources of the WDS that are watched at present (KS-030 … KS-037).
 
 use std::{
     collections::BTreeSet,
@@ -9,7 +9,7 @@ use std::{
 
 use kube::{Client, api::ApiResource};
 use parking_lot::Mutex;
-use runtime::{Backoff, Event, InformerSet, Light, Source, Store};
+use runtime::{Backoff, Event, InformerSet, PartialObject, Source, Store};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -19,22 +19,23 @@ use super::{
 };
 use crate::{Config, identity::GroupResource};
 
-/// The watches on workload objects: those that discovery finds at the start, and those of CRDs that come and go.
+/// The watches on workload objects: those of the resources that discovery finds at the start, and those of
+/// CRDs as they come and go.
 pub(super) struct Watches {
     client: Client,
     allowed: AllowedGroups,
     feed: Arc<Feed>,
-    informers: Arc<InformerSet<Light>>,
-    /// Held while watches are started and stopped. Resources whose CRD is gone or serves no version: discovery may
-    /// lag behind that.
+    informers: Arc<InformerSet<PartialObject>>,
+    /// Resources whose CRD is deleted or serves no version; discovery may lag behind that. The lock is held
+    /// while watches are started and stopped.
     unserved: Mutex<BTreeSet<GroupResource>>,
-    /// True once discovery has gone through all that answers.
+    /// True once discovery has read every group that answers.
     discovered: watch::Sender<bool>,
-    /// Groups that don't answer; what existing Bindings say about their objects stays (KS-030).
+    /// Groups whose discovery fails. Entries of existing Bindings about their objects stay (KS-030).
     silent: Arc<Mutex<BTreeSet<String>>>,
 }
 
-/// Resources that discovery found, and the groups that didn't answer.
+/// The resources that discovery found, and the groups whose discovery failed.
 struct Found {
     resources: Vec<ApiResource>,
     silent: BTreeSet<String>,
@@ -44,11 +45,11 @@ impl Watches {
     pub(super) fn new(client: Client, config: &Config, feed: Arc<Feed>, stop: &CancellationToken) -> Self {
         let (set, listener) = (Arc::new(OnceLock::new()), feed.clone());
         let informers = {
-            let set: Arc<OnceLock<std::sync::Weak<InformerSet<Light>>>> = set.clone();
+            let set: Arc<OnceLock<std::sync::Weak<InformerSet<PartialObject>>>> = set.clone();
             Arc::new(InformerSet::new(
                 client.clone(),
                 stop,
-                Arc::new(move |resource: &ApiResource, event: Event<Light>| match event {
+                Arc::new(move |resource: &ApiResource, event: Event<PartialObject>| match event {
                     Event::Synced => {
                         let informers = set.get().and_then(std::sync::Weak::upgrade);
                         if let Some(store) = informers.and_then(|informers| informers.get(resource)) {
@@ -59,7 +60,7 @@ impl Watches {
                 }),
             ))
         };
-        // Set before anything is started, so the handler never misses it.
+        // Set before any watch is started, so that the handler always finds it.
         let _ = set.set(Arc::downgrade(&informers));
         Self {
             client,
@@ -72,8 +73,8 @@ impl Watches {
         }
     }
 
-    /// Finds out what is served and watches it; goes on until every group has answered. Begins when the CRDs are
-    /// known: they have the last word about their resources.
+    /// Discovers the served resources and watches them; retries until every group has answered. Starts when
+    /// the CRDs are known, because a CRD overrides discovery for its resource.
     pub(super) async fn discover(&self, crds: &Store<CrdFacts>, stop: &CancellationToken) {
         tokio::select! {
             () = crds.synced() => {}
@@ -108,10 +109,10 @@ impl Watches {
         }
     }
 
-    /// Waits until all objects that were there at the start are known. Resources that can't be listed
-    /// hold the rest back no longer than `patience`.
+    /// Waits until every object that existed at the start is known. Resources that cannot be listed delay
+    /// this by at most `patience`.
     pub(super) async fn synced(&self, patience: Duration) {
-        // The sender lives in `self`, so the wait can't fail.
+        // The sender lives in `self`, so the wait cannot fail.
         let _ = self.discovered.subscribe().wait_for(|done| *done).await;
         let all = async {
             for (_, store) in self.informers.stores() {
@@ -131,8 +132,11 @@ impl Watches {
         stores.map(|(resource, _)| GroupResource::new(&resource.group, &resource.plural)).collect()
     }
 
-    fn unknown(&self) -> Unknown {
-        Unknown { groups: self.silent.lock().clone(), resources: self.unlisted().into_iter().collect() }
+    fn unknown(&self) -> UnknownResources {
+        UnknownResources {
+            groups: self.silent.lock().clone(),
+            resources: self.unlisted().into_iter().collect(),
+        }
     }
 
     pub(super) fn on_crd(&self, event: Event<CrdFacts>) {
@@ -149,7 +153,7 @@ impl Watches {
         }
     }
 
-    /// Watches a resource unless it is watched already, in whatever version.
+    /// Watches a resource, unless it is watched already in some version.
     fn watch_new(&self, resource: ApiResource) {
         let id = GroupResource::new(&resource.group, &resource.plural);
         let unserved = self.unserved.lock();
@@ -161,7 +165,7 @@ impl Watches {
         }
     }
 
-    /// Watches a resource in this version, and in no other (KS-036).
+    /// Watches a resource in this version and in no other (KS-036).
     fn watch(&self, resource: ApiResource) {
         let mut unserved = self.unserved.lock();
         unserved.remove(&GroupResource::new(&resource.group, &resource.plural));
@@ -205,19 +209,19 @@ impl Watches {
     }
 }
 
-/// Objects of which nothing is known, not even whether they exist.
+/// Groups and resources of whose objects nothing is known, not even whether they exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Unknown {
+pub(crate) struct UnknownResources {
     pub(crate) groups: BTreeSet<String>,
     pub(crate) resources: BTreeSet<GroupResource>,
 }
 
-impl Unknown {
+impl UnknownResources {
     pub(crate) fn is_empty(&self) -> bool {
         self.groups.is_empty() && self.resources.is_empty()
     }
 
-    /// Whether all of `other` is unknown here, too.
+    /// Returns whether everything in `other` is unknown here, too.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         other.groups.is_subset(&self.groups)
             && other.resources.iter().all(|resource| self.has(&resource.group, &resource.plural))
@@ -228,7 +232,7 @@ impl Unknown {
     }
 }
 
-impl fmt::Display for Unknown {
+impl fmt::Display for UnknownResources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let groups = self.groups.iter().map(|group| format!("*.{group}"));
         let all: Vec<_> = groups.chain(self.resources.iter().map(ToString::to_string)).collect();
@@ -238,8 +242,8 @@ impl fmt::Display for Unknown {
     }
 }
 
-/// The preferred version of each resource that can be watched. Asks for everything at once where the server can
-/// do that, else group by group.
+/// Discovers the preferred version of each resource that can be watched. Uses aggregated discovery if the
+/// server supports it, otherwise reads group by group.
 async fn find(client: &Client) -> Result<Found, kube::Error> {
     let (core, rest) =
         futures::try_join!(client.list_core_api_versions_aggregated(), client.list_api_groups_aggregated())?;

@@ -1,25 +1,25 @@
-//! Everything the binding controller knows, and what follows from it.
+//! The state of the binding controller and what follows from it.
 //!
-//! Pure: events go in, the names of what has to be looked at come out. What one event costs, with N objects, M
+//! Pure: events go in, the names of the items to process come out. Cost of one event, with N objects, M
 //! clusters and P policies:
 //!
-//! * an object's event: the policies whose clauses name one of its labels, its name, resource, namespace or group;
-//! * a policy's event: the objects with a label, name or namespace that it asks for, or of the resources it asks for, or all N;
-//!   and M clusters. Nothing if only its status changed. The first policy that asks for a label key, for names or for
-//!   namespaces costs a walk over all N, once, to index them;
-//! * a cluster's event: P policies' cluster selectors if its labels changed, else nothing;
-//! * a Namespace's event: nothing unless its labels changed and a policy has `namespaceSelectors`; else the objects in it
-//!   times those policies.
+//! * object: the policies whose clauses name one of its labels, its name, resource, namespace or group;
+//! * policy: the objects with a label, name or namespace that it names, or of the resources it names, or all
+//!   N; and M clusters. Nothing if only its status changed. The first policy that selects by a label key, by
+//!   names or by namespaces costs one walk over all N to index them;
+//! * cluster: the cluster selectors of P policies if its labels changed, else nothing;
+//! * Namespace: nothing unless its labels changed and a policy has `namespaceSelectors`; else the objects in
+//!   it times those policies.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
-use runtime::Light;
+use runtime::PartialObject;
 
 use super::{
-    index::{Fact, Hook, ObjectIndex, PolicyIndex, hooks},
+    index::{Fact, IndexKey, ObjectIndex, PolicyIndex, index_keys},
     matching::{Labels, matching, selects},
     modulation::Modulation,
     policy::{Clause, Policy},
@@ -27,15 +27,15 @@ use super::{
 };
 use crate::identity::{ClusterName, GroupResource, ObjectId, PolicyName};
 
-/// What has to be looked at after an event.
+/// What must be processed after an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Bindings whose resolution changed or went.
+    /// Bindings whose resolution changed or was removed.
     pub bindings: BTreeSet<PolicyName>,
-    /// Objects for which the request for reported state, or the clusters it is about, changed.
+    /// Objects for which the request for status, or the clusters it covers, changed.
     pub requests: BTreeSet<ObjectId>,
-    /// Policies and objects about which they ask, or asked, for StatusCollectors, where the object, what is asked or
-    /// the destinations changed.
+    /// Pairs of policy and object with StatusCollectors, now or before, for which the object, the collectors
+    /// or the destinations changed.
     pub collected: BTreeSet<(PolicyName, ObjectId)>,
 }
 
@@ -48,14 +48,14 @@ pub struct Served {
     pub kind: Box<str>,
 }
 
-/// What policies ask for about the status of one object (§5.1).
+/// What policies request about the status of one object (§5.1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// Some policy asks for the status of the only cluster.
+    /// Some policy requests the singleton status.
     pub singleton: bool,
-    /// Some policy asks for the status of all clusters.
+    /// Some policy requests the aggregated status of all clusters.
     pub multi: bool,
-    /// Destinations of all policies that ask for either.
+    /// Destinations of all policies that request either.
     pub clusters: BTreeSet<ClusterName>,
 }
 
@@ -63,18 +63,18 @@ pub struct Request {
 struct PolicyState {
     policy: Policy,
     resolution: Resolution,
-    /// The few different modulations of this policy's entries.
+    /// The distinct modulations of this policy's entries; there are few.
     modulations: Vec<Arc<Modulation>>,
 }
 
 #[derive(Debug)]
 struct Record {
-    object: Arc<Light>,
-    /// Policies whose resolution has the object.
+    object: Arc<PartialObject>,
+    /// Policies whose resolution contains the object.
     policies: Vec<PolicyName>,
 }
 
-/// Policies, objects, clusters and namespaces as last seen, and the resolutions that follow from them.
+/// Policies, objects, clusters and namespaces as last observed, and the resulting resolutions.
 #[derive(Debug, Default)]
 pub struct World {
     policies: BTreeMap<PolicyName, PolicyState>,
@@ -84,15 +84,15 @@ pub struct World {
     resources: HashMap<Arc<GroupResource>, Served>,
     namespaces: HashMap<Box<str>, Labels>,
     clusters: BTreeMap<ClusterName, Labels>,
-    /// Clauses of all policies that ask for the status of the only cluster.
+    /// Number of clauses, over all policies, that request singleton status.
     singleton_clauses: usize,
-    /// Why the WDS does not take the status that was reported for an object.
+    /// Why the WDS refuses the status that was reported for an object.
     refusals: BTreeMap<ObjectId, Box<str>>,
 }
 
 impl World {
-    /// Takes note of why a reported status was refused, or that it no longer is. Gives the policies that ask for it, if
-    /// that is news.
+    /// Notes why a reported status was refused, or with `None` that it is accepted now. Returns the policies
+    /// that request the status, if this differs from what was known.
     pub fn put_refusal(&mut self, id: &ObjectId, why: Option<&str>) -> &[PolicyName] {
         let news = match why {
             Some(why) if self.refusals.get(id).is_some_and(|known| **known == *why) => false,
@@ -105,7 +105,8 @@ impl World {
         if news { self.policies_of(id) } else { &[] }
     }
 
-    /// Objects of a policy whose reported status is refused, and why. Costs the number of all such objects.
+    /// Returns the objects of a policy whose reported status is refused, with the reason. Cost: the number of
+    /// all such objects.
     pub fn refusals_of(&self, policy: &str) -> impl Iterator<Item = (&ObjectId, &str)> {
         let resolution = self.resolution(policy);
         let asked = move |id: &ObjectId| {
@@ -114,50 +115,50 @@ impl World {
         self.refusals.iter().filter(move |(id, _)| asked(id)).map(|(id, why)| (id, &**why))
     }
 
-    /// The resolution of a policy; none if there is no such policy or it is being deleted.
+    /// Returns the resolution of a policy; `None` if there is no such policy or it is being deleted.
     pub fn resolution(&self, policy: &str) -> Option<&Resolution> {
         self.policies.get(policy).map(|state| &state.resolution)
     }
 
-    /// A policy that is not being deleted.
+    /// Returns a policy that is not being deleted.
     pub fn policy(&self, name: &str) -> Option<&Policy> {
         self.policies.get(name).map(|state| &state.policy)
     }
 
-    /// How a resource is served; none if it isn't watched.
+    /// Returns how a resource is served; `None` if it is not watched.
     pub fn served(&self, resource: &GroupResource) -> Option<&Served> {
         self.resources.get(resource)
     }
 
-    /// API version of a resource that is watched.
+    /// Returns the API version of a resource that is watched.
     pub fn version(&self, resource: &GroupResource) -> &str {
         self.served(resource).map_or("", |served| &served.version)
     }
 
-    /// An object as last seen.
-    pub fn object(&self, id: &ObjectId) -> Option<&Arc<Light>> {
+    /// Returns an object as last observed.
+    pub fn object(&self, id: &ObjectId) -> Option<&Arc<PartialObject>> {
         self.objects.get(id).map(|record| &record.object)
     }
 
-    /// The shared form of a resource's name.
+    /// Returns the shared name of a resource.
     pub fn intern(&self, group: &str, plural: &str) -> Arc<GroupResource> {
         let resource = GroupResource::new(group, plural);
         self.resources.get_key_value(&resource).map_or_else(|| Arc::new(resource), |(known, _)| known.clone())
     }
 
-    /// Whether any policy asks for the status of an object.
+    /// Returns whether any policy requests the status of an object.
     pub fn is_requested(&self, id: &ObjectId) -> bool {
         self.treatments(id).any(|(modulation, _)| modulation.wants_status())
     }
 
-    /// Whether any policy asks for the status of the only cluster, of whatever object.
+    /// Returns whether any policy requests singleton status, for any object.
     pub fn wants_singletons(&self) -> bool {
         self.singleton_clauses > 0
     }
 
-    /// How many clusters the status of the only one would come from (KS-064): the destinations of the policies that ask for it,
-    /// together. None if no policy does. Costs the policies that match the object and, only where two or more of them ask for
-    /// it, their destinations.
+    /// Returns the number of clusters that a singleton status would come from (KS-064): the united
+    /// destinations of the policies that request it, `None` if no policy does. Cost: the policies that match
+    /// the object and, if two or more of them request it, their destinations.
     pub fn singletons(&self, id: &ObjectId) -> Option<usize> {
         let mut asking = self.treatments(id).filter(|(modulation, _)| modulation.singleton);
         let (_, first) = asking.next()?;
@@ -167,12 +168,12 @@ impl World {
         Some(all.len())
     }
 
-    /// Whether any policy asks for the status of all clusters.
+    /// Returns whether any policy requests the aggregated status of an object.
     pub fn wants_multi(&self, id: &ObjectId) -> bool {
         self.treatments(id).any(|(modulation, _)| modulation.multi)
     }
 
-    /// The StatusCollectors that a policy asks for, for objects that it matches.
+    /// Returns the StatusCollectors that a policy requests for objects that it matches.
     pub fn collectors_of(&self, policy: &str) -> BTreeSet<Box<str>> {
         let state = self.policies.get(policy);
         let used = state.into_iter().flat_map(|state| {
@@ -182,7 +183,7 @@ impl World {
         used.collect()
     }
 
-    /// The policies that ask for a StatusCollector.
+    /// Returns the policies that request a StatusCollector.
     pub fn policies_with_collector(&self, collector: &str) -> Vec<PolicyName> {
         let asks = |state: &PolicyState| {
             state.policy.clauses.iter().any(|clause| clause.modulation.collectors.contains(collector))
@@ -190,13 +191,13 @@ impl World {
         self.policies.iter().filter(|(_, state)| asks(state)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Whether a policy asks for StatusCollectors about an object.
+    /// Returns whether a policy requests StatusCollectors for an object.
     pub fn collects(&self, policy: &str, id: &ObjectId) -> bool {
         let entry = self.policies.get(policy).and_then(|state| state.resolution.get(id));
         entry.is_some_and(|entry| !entry.modulation.collectors.is_empty())
     }
 
-    /// Policies and objects about which they ask for StatusCollectors.
+    /// Returns the pairs of policy and object for which StatusCollectors are requested.
     pub fn collected(&self) -> impl Iterator<Item = (PolicyName, ObjectId)> {
         self.policies.iter().flat_map(|(name, state)| {
             let asked = |entry: &Entry| !entry.modulation.collectors.is_empty();
@@ -205,17 +206,17 @@ impl World {
         })
     }
 
-    /// Every object and its labels.
-    pub fn objects(&self) -> impl Iterator<Item = (&ObjectId, &Arc<Light>)> {
+    /// Returns every object with its labels.
+    pub fn objects(&self) -> impl Iterator<Item = (&ObjectId, &Arc<PartialObject>)> {
         self.objects.iter().map(|(id, record)| (id, &record.object))
     }
 
-    /// The policies whose resolution has the object.
+    /// Returns the policies whose resolution contains the object.
     pub fn policies_of(&self, id: &ObjectId) -> &[PolicyName] {
         self.objects.get(id).map_or(&[], |record| &record.policies)
     }
 
-    /// How each policy that matches an object treats it, and what that policy amounts to.
+    /// Returns the modulation and the resolution of each policy that matches an object.
     fn treatments(&self, id: &ObjectId) -> impl Iterator<Item = (&Modulation, &Resolution)> {
         let states = self.policies_of(id).iter().filter_map(|name| self.policies.get(name));
         states.filter_map(move |PolicyState { resolution, .. }| {
@@ -223,7 +224,8 @@ impl World {
         })
     }
 
-    /// What policies ask for about the status of an object. Costs the policies that match it and their destinations.
+    /// Returns what policies request about the status of an object. Cost: the policies that match it and
+    /// their destinations.
     pub fn request(&self, id: &ObjectId) -> Request {
         let mut request = Request::default();
         for (modulation, resolution) in self.treatments(id).filter(|(it, _)| it.wants_status()) {
@@ -234,7 +236,7 @@ impl World {
         request
     }
 
-    /// Takes note that a resource is watched in this version.
+    /// A resource is watched in this version.
     pub fn put_resource(&mut self, resource: &Arc<GroupResource>, served: Served) -> Changes {
         let mut changes = Changes::default();
         let new = served.version.clone();
@@ -250,14 +252,14 @@ impl World {
         changes
     }
 
-    /// Takes note that a resource is no longer watched, and forgets its objects (KS-035).
+    /// A resource is no longer watched: forgets its objects (KS-035).
     pub fn remove_resource(&mut self, resource: &Arc<GroupResource>) -> Changes {
         let changes = self.keep_objects(resource, |_| false);
         self.resources.remove(resource);
         changes
     }
 
-    /// Forgets the objects of a resource that are not to be kept.
+    /// Forgets the objects of a resource for which `keep` returns false.
     pub fn keep_objects(
         &mut self,
         resource: &Arc<GroupResource>,
@@ -274,8 +276,8 @@ impl World {
         changes
     }
 
-    /// Takes note of an object as it is now. Its resource must have been put before.
-    pub fn put_object(&mut self, id: &ObjectId, object: Arc<Light>) -> Changes {
+    /// Stores the present state of an object. Its resource must have been put before.
+    pub fn put_object(&mut self, id: &ObjectId, object: Arc<PartialObject>) -> Changes {
         let mut changes = Changes::default();
         let labels = &object.metadata.labels;
         let (old, policies) = match self.objects.remove(id) {
@@ -292,7 +294,7 @@ impl World {
         changes
     }
 
-    /// Takes note that an object is gone.
+    /// Removes a deleted object.
     pub fn remove_object(&mut self, id: &ObjectId) -> Changes {
         let mut changes = Changes::default();
         self.remove_object_into(id, &mut changes);
@@ -317,7 +319,7 @@ impl World {
         }
     }
 
-    /// Takes note of a policy that is not being deleted.
+    /// Stores a policy that is not being deleted.
     pub fn put_policy(&mut self, policy: Policy) -> Changes {
         let name = policy.name.clone();
         let mut changes = Changes::default();
@@ -344,7 +346,7 @@ impl World {
                 self.policies.insert(name.clone(), PolicyState { policy, resolution, modulations });
             }
         }
-        // Its Binding is looked at even if the resolution stays as it is: errors and generation may differ.
+        // The Binding is processed even if the resolution is unchanged: errors and generation may differ.
         changes.bindings.insert(name.clone());
         if new_selectors {
             let clusters: Vec<_> = self.clusters.keys().cloned().collect();
@@ -360,7 +362,7 @@ impl World {
         changes
     }
 
-    /// Takes note that a policy is gone or being deleted.
+    /// Removes a policy that is deleted or being deleted.
     pub fn remove_policy(&mut self, name: &str) -> Changes {
         let mut changes = Changes::default();
         let Some(state) = self.policies.remove(name) else { return changes };
@@ -380,7 +382,7 @@ impl World {
         changes
     }
 
-    /// Takes note of a cluster's labels.
+    /// Stores a cluster's labels.
     pub fn put_cluster(&mut self, name: &str, labels: Labels) -> Changes {
         if self.clusters.get(name) == Some(&labels) {
             return Changes::default();
@@ -389,7 +391,7 @@ impl World {
         self.cluster_changed(name)
     }
 
-    /// Takes note that a cluster is gone.
+    /// Removes a cluster.
     pub fn remove_cluster(&mut self, name: &str) -> Changes {
         self.clusters.remove(name);
         self.cluster_changed(name)
@@ -405,7 +407,7 @@ impl World {
         changes
     }
 
-    /// Takes note of a Namespace's labels (KS-049).
+    /// Stores a Namespace's labels (KS-049).
     pub fn put_namespace(&mut self, name: &str, labels: Labels) -> Changes {
         if self.namespaces.get(name) == Some(&labels) {
             return Changes::default();
@@ -414,7 +416,7 @@ impl World {
         self.namespace_changed(name)
     }
 
-    /// Takes note that a Namespace is gone.
+    /// Removes a Namespace.
     pub fn remove_namespace(&mut self, name: &str) -> Changes {
         self.namespaces.remove(name);
         self.namespace_changed(name)
@@ -440,7 +442,7 @@ impl World {
         changes
     }
 
-    /// Finds a policy, and the objects that it can match, by its new clauses instead of its old ones.
+    /// Indexes a policy, and the objects that it can match, by its new clauses instead of its old ones.
     fn index(&mut self, name: &PolicyName, old: Option<&Policy>, new: Option<&Policy>) {
         let singletons =
             |clauses: &[Clause]| clauses.iter().filter(|clause| clause.modulation.singleton).count();
@@ -453,19 +455,19 @@ impl World {
         self.object_index.exchange(&facts(old), facts(new), objects);
     }
 
-    /// Every object that the policy can match or has matched.
+    /// Returns every object that the policy can match or has matched.
     fn candidates(&self, name: &str) -> BTreeSet<ObjectId> {
         let Some(state) = self.policies.get(name) else { return BTreeSet::new() };
         let mut found: BTreeSet<_> = state.resolution.objects().keys().cloned().collect();
-        for hook in state.policy.clauses.iter().flat_map(hooks) {
-            match &hook {
-                Hook::Label(_, value) | Hook::Name(value) | Hook::Namespace(value) => {
-                    let ids = Fact::of(&hook).map(|fact| self.object_index.get(&fact, value));
+        for key in state.policy.clauses.iter().flat_map(index_keys) {
+            match &key {
+                IndexKey::Label(_, value) | IndexKey::Name(value) | IndexKey::Namespace(value) => {
+                    let ids = Fact::of(&key).map(|fact| self.object_index.get(&fact, value));
                     found.extend(ids.into_iter().flatten().cloned());
                 }
-                Hook::Resource(plural) => self.extend(&mut found, |resource| resource.plural == *plural),
-                Hook::Group(group) => self.extend(&mut found, |resource| resource.group == *group),
-                Hook::Any => return self.objects.keys().cloned().chain(found).collect(),
+                IndexKey::Resource(plural) => self.extend(&mut found, |resource| resource.plural == *plural),
+                IndexKey::Group(group) => self.extend(&mut found, |resource| resource.group == *group),
+                IndexKey::Any => return self.objects.keys().cloned().chain(found).collect(),
             }
         }
         found
@@ -541,17 +543,17 @@ fn wanted(modulation: &Modulation) -> (bool, bool) {
     (modulation.singleton, modulation.multi)
 }
 
-/// The facts by which the objects that a policy can match are found.
+/// Returns the attributes by which the policy selects.
 fn facts(policy: &Policy) -> Vec<Fact> {
     let mut facts: Vec<_> =
-        policy.clauses.iter().flat_map(hooks).filter_map(|hook| Fact::of(&hook)).collect();
+        policy.clauses.iter().flat_map(index_keys).filter_map(|key| Fact::of(&key)).collect();
     if policy.looks_at_namespaces() {
         facts.push(Fact::Namespace);
     }
     facts
 }
 
-/// The modulation as one that is there already, if it is.
+/// Returns the shared instance of an equal modulation if there is one.
 fn shared(known: &mut Vec<Arc<Modulation>>, modulation: Modulation) -> Arc<Modulation> {
     if let Some(same) = known.iter().find(|same| ***same == modulation) {
         return same.clone();

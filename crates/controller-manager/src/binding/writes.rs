@@ -1,4 +1,4 @@
-//! The requests of the binding controller.
+//! The requests that the binding controller sends.
 
 use apis::{
     constants::{BINDING_MANAGER, CONTROL_GROUP, POLICY_FINALIZER},
@@ -7,7 +7,7 @@ use apis::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Client, ResourceExt, api::PropagationPolicy};
 use runtime::{
-    Light,
+    PartialObject,
     events::Recorder,
     failure,
     rest::{Gvr, Removal, Rest},
@@ -16,17 +16,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    events::{EVENTS, News},
+    events::{EVENTS, PolicyEvent},
     facts::{BindingFacts, BindingMeta},
 };
 
-/// Why something could not be written.
+/// Why a write failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
-    /// The server said no, or nothing.
+    /// The server refused the request or did not answer.
     #[error("{what}: {source}")]
     Kube { what: &'static str, source: kube::Error },
-    /// The object is more than the server takes.
+    /// The object exceeds the size that the server accepts.
     #[error("larger than {limit} bytes")]
     TooLarge { limit: u64 },
 }
@@ -36,21 +36,21 @@ impl WriteError {
         move |source| Self::Kube { what, source }
     }
 
-    /// The server understood and said no; it will say so again.
+    /// Returns whether the server understood and refused the request, and would refuse it again.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::Kube { source, .. } if failure::is_invalid(source) || failure::is_forbidden(source))
     }
 
-    /// It isn't there.
+    /// Returns whether the object does not exist.
     pub(crate) fn is_missing(&self) -> bool {
         matches!(self, Self::Kube { source, .. } if failure::is_not_found(source))
     }
 }
 
-/// What etcd takes by default.
+/// etcd's default limit for an object, in bytes.
 const USUAL_LIMIT: u64 = 1_572_864;
 
-/// Says yes to what is gone already.
+/// Treats an object that is gone already as success.
 fn unless_gone(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
     match result {
         Err(error) if failure::is_not_found(&error) => Ok(()),
@@ -61,8 +61,8 @@ fn unless_gone(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
 fn binding_error(what: &'static str) -> impl FnOnce(kube::Error) -> WriteError {
     move |source| match &source {
         kube::Error::Api(status) if status.code == 413 || status.message.contains("too large") => {
-            let said = status.message.rsplit(' ').find_map(|word| word.trim_matches('.').parse().ok());
-            WriteError::TooLarge { limit: said.unwrap_or(USUAL_LIMIT) }
+            let announced = status.message.rsplit(' ').find_map(|word| word.trim_matches('.').parse().ok());
+            WriteError::TooLarge { limit: announced.unwrap_or(USUAL_LIMIT) }
         }
         _ => WriteError::Kube { what, source },
     }
@@ -76,7 +76,7 @@ pub(super) struct Writes {
     events: Recorder,
 }
 
-/// A merge patch that makes a Binding's spec what it should be. An absent list is removed, hence the nulls.
+/// A merge patch that sets a Binding's spec. An absent list must be removed, hence the nulls.
 #[derive(Serialize)]
 struct BindingPatch<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,11 +136,11 @@ impl Writes {
         self.rest.create(&self.bindings, "", body).await.map_err(error)
     }
 
-    /// Makes a Binding's spec, and if given its owner, what it should be. Whatever else others wrote there stays,
-    /// and doesn't get in the way: nobody else has a say in the spec.
+    /// Sets a Binding's spec and, if given, its owner. Fields of other writers stay and cause no conflict,
+    /// since no other client may set the spec.
     ///
-    /// Gives the Binding's metadata afterwards. Of entries there may be thousands: they are not sent back only to say what was
-    /// sent. A server that stores something else shows that to the informer.
+    /// Returns the Binding's metadata after the write. There may be thousands of entries, so the server is
+    /// not asked to send them back. If the server stores something else, the informer reports that.
     pub(super) async fn update_binding(
         &self,
         name: &str,
@@ -165,24 +165,24 @@ impl Writes {
         Ok(answer.map_err(binding_error("updating the Binding"))?.metadata)
     }
 
-    /// The spec of a Binding as it is.
+    /// Reads the present spec of a Binding.
     pub(super) async fn binding_spec(&self, name: &str) -> Result<BindingSpec, WriteError> {
         let binding: Binding =
             self.rest.get(&self.bindings, "", name).await.map_err(WriteError::of("reading the Binding"))?;
         Ok(binding.spec)
     }
 
-    /// Deletes this incarnation of a Binding.
+    /// Deletes the Binding with this UID.
     pub(super) async fn delete_binding(&self, name: &str, uid: &str) -> Result<(), WriteError> {
         let removal = Removal { uid: Some(uid.to_owned()), propagation: Some(PropagationPolicy::Background) };
         match self.rest.delete(&self.bindings, "", name, &removal).await {
-            // Another incarnation is not this one: it is gone.
+            // A Binding with another UID has taken the name, so this one is gone.
             Err(error) if failure::is_conflict(&error) => Ok(()),
             other => unless_gone(other).map_err(WriteError::of("deleting the Binding")),
         }
     }
 
-    /// Puts our finalizer on a policy. Gives the version of the policy that has it.
+    /// Adds our finalizer to a policy. Returns the version of the policy that has it.
     pub(super) async fn add_finalizer(&self, policy: &BindingPolicy) -> Result<Box<str>, WriteError> {
         let mut finalizers = policy.finalizers().to_vec();
         finalizers.push(POLICY_FINALIZER.into());
@@ -190,7 +190,7 @@ impl Writes {
         written.map_err(WriteError::of("adding the finalizer to the policy"))
     }
 
-    /// Takes our finalizer from a policy.
+    /// Removes our finalizer from a policy.
     pub(super) async fn remove_finalizer(&self, policy: &BindingPolicy) -> Result<(), WriteError> {
         let finalizers = policy.finalizers().iter().filter(|it| *it != POLICY_FINALIZER).cloned();
         unless_gone(self.set_finalizers(policy, finalizers.collect()).await.map(|_| ()))
@@ -208,13 +208,13 @@ impl Writes {
             "finalizers": list,
         }});
         let name = policy.metadata.name.as_deref().unwrap_or_default();
-        let written: Light = self.rest.merge(&self.policies, "", name, &patch).await?;
+        let written: PartialObject = self.rest.merge(&self.policies, "", name, &patch).await?;
         Ok(written.metadata.resource_version)
     }
 
     /// Writes an Event about a policy.
-    pub(super) async fn event(&self, policy: &BindingPolicy, news: News) -> Result<(), WriteError> {
-        self.events.record(&news.about(policy)).await.map_err(WriteError::of("writing an Event"))
+    pub(super) async fn event(&self, policy: &BindingPolicy, event: PolicyEvent) -> Result<(), WriteError> {
+        self.events.record(&event.about(policy)).await.map_err(WriteError::of("writing an Event"))
     }
 
     /// Writes a policy's status.

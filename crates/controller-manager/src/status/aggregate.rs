@@ -1,7 +1,8 @@
-//! One status out of those of many WECs (KS-160 … KS-169). Pure.
+//! Aggregates the statuses of many WECs into one (KS-160 … KS-169). Pure.
 //!
-//! For the kinds of `apps` and `batch` that count things there are rules for each counter; for all others the
-//! rules go by the shape of the values. Conditions are merged in the same way everywhere. Costs a walk over all statuses.
+//! Kinds of `apps` and `batch` that count things have rules for each counter. For all other kinds the rules
+//! follow the shape of the values. Conditions are merged in the same way everywhere. Cost: a walk over all
+//! statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +10,10 @@ use serde_json::{Map, Value, json};
 
 use crate::identity::{ClusterName, GroupResource};
 
-/// What each WEC reports, by name (KS-166); none for one that reports nothing.
+/// The status that each WEC reports, by name (KS-166); `None` if it reports nothing.
 pub type Reports<'a> = BTreeMap<ClusterName, Option<&'a Value>>;
 
-/// Counters of a kind, by how those of several WECs become one.
+/// The counters of a kind, by the way in which those of several WECs are combined.
 struct Counters {
     least: &'static [&'static str],
     most: &'static [&'static str],
@@ -68,7 +69,7 @@ fn counters(resource: &GroupResource) -> Option<Counters> {
     Some(counters)
 }
 
-/// The status of all; none if nobody reports anything.
+/// Returns the aggregated status; `None` if no WEC reports anything.
 pub fn aggregate(resource: &GroupResource, reports: &Reports) -> Option<Value> {
     if reports.values().all(Option::is_none) {
         return None;
@@ -80,7 +81,7 @@ pub fn aggregate(resource: &GroupResource, reports: &Reports) -> Option<Value> {
     Some(Value::Object(status))
 }
 
-/// KS-160, KS-161: what isn't there counts as 0. KS-162: all counters are there.
+/// KS-160, KS-161: an absent counter counts as 0. KS-162: all counters are in the result.
 fn counted(resource: &GroupResource, counters: &Counters, reports: &Reports) -> Map<String, Value> {
     let values = |field: &str| {
         let of = |status: Option<&Value>| status.and_then(|it| it.get(field)).and_then(Value::as_i64);
@@ -105,7 +106,7 @@ fn counted(resource: &GroupResource, counters: &Counters, reports: &Reports) -> 
     out
 }
 
-/// KS-164: conditions that say what is wrong, and would be lost if they were merged.
+/// KS-164: conditions that report a problem, and that merging would lose.
 fn verbatim<'a>(resource: &GroupResource, lists: &[Option<&'a Value>]) -> Option<&'a Value> {
     let mut entries = lists.iter().copied().flatten().filter_map(Value::as_array).flatten();
     let text = |entry: &Value, key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -124,7 +125,7 @@ fn type_of(condition: &Value) -> Option<&str> {
     condition.get("type").and_then(Value::as_str)
 }
 
-/// KS-163: per type that occurs anywhere, sorted by type.
+/// KS-163: merges conditions by type, sorted by type, for each type that occurs anywhere.
 fn conditions(lists: &[Option<&Value>]) -> BTreeMap<String, Value> {
     let of = |list: Option<&Value>, type_: &str| -> Option<Value> {
         let entries = list.and_then(Value::as_array)?;
@@ -153,7 +154,7 @@ fn condition(type_: &str, entries: &[Option<Value>]) -> Value {
     };
     let mut out = Map::from_iter([("type".to_owned(), json!(type_)), ("status".to_owned(), json!(status))]);
     let there: Vec<&Value> = entries.iter().flatten().collect();
-    // Times in the one form that Kubernetes writes sort as texts do. Of equal ones the first WEC's.
+    // Times in the one form that Kubernetes writes sort as texts do. For equal times the first WEC wins.
     let since = |entry: &Value| text(entry, "lastTransitionTime").unwrap_or_default();
     let latest = there.iter().rev().max_by_key(|entry| since(entry));
     for key in ["reason", "message"] {
@@ -175,7 +176,7 @@ fn condition(type_: &str, entries: &[Option<Value>]) -> Value {
     Value::Object(out)
 }
 
-/// KS-165: keys that are in all of them; a WEC that reports nothing has none.
+/// KS-165: keeps the keys that all WECs have; a WEC that reports nothing has no keys.
 fn objects(values: &[Option<&Value>]) -> Map<String, Value> {
     let maps: Vec<Option<&Map<String, Value>>> =
         values.iter().map(|value| value.and_then(Value::as_object)).collect();
@@ -201,7 +202,7 @@ fn are_conditions(lists: &[Option<&Value>]) -> bool {
     })
 }
 
-/// What values become one by their shape; none if they can't.
+/// Combines values according to their shape; `None` if they cannot be combined.
 fn shaped(values: &[&Value]) -> Option<Value> {
     let first = *values.first()?;
     match first {
@@ -391,15 +392,16 @@ mod tests {
     }
 
     proptest! {
-        /// KS-166, KS-199: whatever is reported, in whatever order, gives one answer; of equal reports that answer
-        /// keeps the numbers.
+        /// KS-166, KS-199: any reports in any order give the same result, and equal reports keep their
+        /// numbers.
         #[test]
         fn ks_166_order_does_not_matter(mut statuses in prop::collection::vec(any_json(), 1..4), n in 0i64..9) {
             for (group, plural) in [("example.org", "things"), ("apps", "deployments")] {
                 let forth = run(group, plural, &statuses);
                 statuses.reverse();
                 let back = run(group, plural, &statuses);
-                // Texts of conditions may come from the first of several; nothing else goes by order.
+                // Texts of conditions may come from the first of several WECs; nothing else depends on the
+                // order.
                 prop_assert_eq!(without_texts(&forth), without_texts(&back));
                 let same = json!({"readyReplicas": n});
                 prop_assert_eq!(&run(group, plural, &[same.clone(), same])["readyReplicas"], &json!(n));

@@ -1,4 +1,4 @@
-//! The StatusCollectors, validated and compiled, and what Bindings say about them (KS-170 … KS-173).
+//! The validated and compiled StatusCollectors, and the condition about them on Bindings (KS-170 … KS-173).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::query::{Query, Verdict};
 
-/// Every StatusCollector that is there, compiled once for each spec.
+/// Every existing StatusCollector, compiled once for each spec.
 #[derive(Default)]
 pub(super) struct Collectors(Mutex<BTreeMap<Box<str>, Known>>);
 
@@ -26,7 +26,8 @@ struct Known {
 }
 
 impl Collectors {
-    /// Takes note of a StatusCollector as it is now; none if it is gone. True if that changes what is answered.
+    /// Stores the present state of a StatusCollector; `None` if it was deleted. Returns true if that changes
+    /// query results.
     pub(super) fn put(&self, name: &str, now: Option<&StatusCollector>) -> bool {
         let Some(now) = now else {
             return self.0.lock().remove(name).is_some_and(|known| known.query.is_some());
@@ -41,7 +42,7 @@ impl Collectors {
         valid || old.is_some_and(|old| old.query.is_some())
     }
 
-    /// The status that a StatusCollector should have; none if it has it.
+    /// Returns the status that a StatusCollector should have; `None` if it has that status.
     pub(super) fn status(&self, name: &str, now: &StatusCollector) -> Option<StatusCollectorStatus> {
         let errors = bounded_errors(self.0.lock().get(name)?.errors.clone());
         let wanted =
@@ -49,14 +50,14 @@ impl Collectors {
         (now.status.as_ref() != Some(&wanted)).then_some(wanted)
     }
 
-    /// The valid ones among those that are asked for.
+    /// Returns the valid StatusCollectors among those requested.
     pub(super) fn queries(&self, asked: &BTreeSet<Box<str>>) -> BTreeMap<Box<str>, Arc<Query>> {
         let known = self.0.lock();
         let valid = |name: &str| Some((name.into(), known.get(name)?.query.clone()?));
         asked.iter().filter_map(|name| valid(name)).collect()
     }
 
-    /// Those that are asked for and not there, or invalid (KS-171), sorted.
+    /// Returns the requested StatusCollectors that do not exist or are invalid (KS-171), sorted.
     pub(super) fn missing(&self, asked: &BTreeSet<Box<str>>) -> Vec<String> {
         let known = self.0.lock();
         let valid = |name: &str| known.get(name).is_some_and(|known| known.query.is_some());
@@ -64,7 +65,7 @@ impl Collectors {
     }
 }
 
-/// The condition, given the names of collectors that are asked for but not there, sorted (KS-172).
+/// Returns the condition for these missing StatusCollectors (sorted) (KS-172).
 pub(super) fn availability(missing: &[String], now: Time) -> Condition {
     let (status, reason, message) = if missing.is_empty() {
         (true, REASON_SUCCESS, "All StatusCollector(s) are available".to_owned())
@@ -100,7 +101,7 @@ mod tests {
         .unwrap()
     }
 
-    /// KS-173: what comes, changes, goes, and what makes no difference.
+    /// KS-173: creation, change, deletion, and changes that make no difference.
     #[test]
     fn ks_171_an_invalid_collector_is_as_good_as_none() {
         let (collectors, asked) = (Collectors::default(), ["n".into(), "b".into()].into());

@@ -1,4 +1,4 @@
-//! From what single WECs contribute to the answer of a StatusCollector (KS-178 … KS-185). Pure.
+//! Combines the rows of single WECs into the answer of a StatusCollector (KS-178 … KS-185). Pure.
 
 use std::{
     cmp::Ordering,
@@ -14,8 +14,8 @@ use machinery::{cel::Value, number};
 use super::query::{Aggregator, Query, Row};
 use crate::identity::ClusterName;
 
-/// The answer of a query, given the row of each WEC. Costs a walk over the rows: sums of floating-point numbers go by
-/// the order of WECs, so that they are the same whatever came first (KS-184).
+/// Computes the answer of a query from the row of each WEC. Cost: a walk over the rows. Floating-point
+/// numbers are summed in the order of WECs, so that a sum does not depend on the order of events (KS-184).
 pub fn combine<'r>(
     name: &str,
     query: &Query,
@@ -54,7 +54,8 @@ pub fn combine<'r>(
     answer
 }
 
-/// KS-185: one for each column that fails anywhere, of the first such WEC; the filter's first.
+/// KS-185: returns one error for each column that fails for any WEC, taken from the first such WEC; the
+/// filter's error comes first.
 fn row_errors<'r>(query: &Query, rows: impl Iterator<Item = (&'r ClusterName, &'r Row)>) -> Vec<RowError> {
     let mut first: BTreeMap<Option<usize>, RowError> = BTreeMap::new();
     for (wec, row) in rows {
@@ -72,11 +73,11 @@ fn row_errors<'r>(query: &Query, rows: impl Iterator<Item = (&'r ClusterName, &'
 /// WECs with equal values.
 struct Group<'r> {
     values: &'r [Value],
-    /// For each WEC its subjects.
+    /// The subjects of each WEC.
     members: Vec<(&'r ClusterName, &'r [Value])>,
 }
 
-/// KS-179: without columns of groups there is one group, of whomever; KS-184: in order.
+/// KS-179: without group columns there is one group of all WECs. KS-184: groups are sorted.
 fn grouped<'r>(
     groups: usize,
     rows: impl Iterator<Item = (&'r ClusterName, &'r [Value])>,
@@ -94,7 +95,7 @@ fn grouped<'r>(
     found
 }
 
-/// A value as groups tell them apart: numbers by value, whatever their type.
+/// A value as a grouping key: numbers are compared by value, whatever their type.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key<'v> {
     Null,
@@ -140,7 +141,7 @@ impl Number {
         if value.is_nan() {
             return Self::Other(f64::NAN);
         }
-        // Beyond that a number is whole anyway, and none that came as an integer is equal to it.
+        // A larger number is a whole number anyway, and no integer of the input equals it.
         if value.fract() == 0.0 && value.abs() < 1e30 {
             Self::Whole(value as i128)
         } else {
@@ -165,7 +166,7 @@ impl<'v> Key<'v> {
     }
 }
 
-/// A value in a CombinedStatus (KS-182).
+/// Converts a value to the form in a CombinedStatus (KS-182).
 fn api(value: &Value) -> ApiValue {
     let typed = |type_| ApiValue { type_, ..ApiValue::default() };
     match value {
@@ -186,7 +187,7 @@ fn number_text(text: String) -> ApiValue {
     ApiValue { type_: ValueType::Number, number: Some(text), ..ApiValue::default() }
 }
 
-/// One value out of column `at` of the members (KS-179), and the first thing that was wrong with it.
+/// Aggregates column `at` of the members into one value (KS-179). Returns it with the first error.
 fn aggregate(
     aggregator: Aggregator,
     at: usize,
@@ -211,7 +212,7 @@ fn aggregate(
             error.get_or_insert_with(|| "no values to average".to_owned());
             f64::NAN
         }
-        // Who has no usable value counts as 0.
+        // A WEC without a usable value counts as 0.
         Aggregator::Avg => sum() / members.len() as f64,
         Aggregator::Min => {
             usable.iter().fold(f64::INFINITY, |least, value| if *value < least { *value } else { least })
@@ -235,7 +236,8 @@ fn subject(value: &Value) -> Result<f64, String> {
     }
 }
 
-/// Whether two answers say the same (KS-186): in whatever order the rows are, and whatever the numbers look like.
+/// Returns whether two answers are equal (KS-186), whatever the order of their rows and the notation of their
+/// numbers.
 pub fn same(left: &[NamedStatusCombination], right: &[NamedStatusCombination]) -> bool {
     let by_name = |list: &[NamedStatusCombination]| -> Vec<(String, String)> {
         let mut all: Vec<_> = list.iter().map(|one| (one.name.clone(), canonical(one))).collect();
@@ -262,10 +264,11 @@ fn canonical(answer: &NamedStatusCombination) -> String {
     format!("{} {rows:?}", serde_json::to_string(&answer).unwrap_or_default())
 }
 
-/// Most bytes of all answers about one object: what an API server takes of a custom resource, with room for the rest.
+/// Most bytes of all answers about one object: what an API server accepts for a custom resource, with room
+/// for the other fields.
 const MAX_BYTES: usize = 1 << 20;
 
-/// Leaves out rows, of the largest answers first, until all fit into one object (KS-199).
+/// Removes rows, first from the largest answers, until all answers fit into one object (KS-199).
 pub fn fit(answers: &mut [NamedStatusCombination]) {
     let size = |answer: &NamedStatusCombination| serde_json::to_vec(answer).map_or(0, |it| it.len());
     let mut sizes: Vec<(usize, usize)> =

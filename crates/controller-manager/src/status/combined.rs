@@ -1,4 +1,4 @@
-//! What a CombinedStatus looks like beside its results (KS-015, KS-017). Pure.
+//! The parts of a CombinedStatus other than its results (KS-015, KS-017). Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::{
     identity::{ClusterName, ObjectId, PolicyName},
 };
 
-/// A workload object and a policy that asks for StatusCollectors about it.
+/// A workload object and a policy that requests StatusCollectors for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pair {
     /// The policy.
@@ -28,14 +28,14 @@ pub struct Pair {
     pub object: ObjectId,
 }
 
-/// What the policy wants to know about the object.
+/// What the policy requests for the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// UID of the object.
     pub uid: Box<str>,
-    /// Its version.
+    /// Its resourceVersion.
     pub version: Box<str>,
-    /// How its resource is served.
+    /// API version of its resource.
     pub api_version: String,
     /// Its kind.
     pub kind: Box<str>,
@@ -48,7 +48,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// None if there is no such pair, or it asks for no StatusCollector (KS-191).
+    /// Returns `None` if there is no such pair or it requests no StatusCollector (KS-191).
     pub fn find(world: &World, pair: &Pair) -> Option<Self> {
         let resolution = world.resolution(&pair.policy)?;
         let entry = resolution.get(&pair.object)?;
@@ -70,14 +70,14 @@ impl Asked {
         })
     }
 
-    /// Where the CombinedStatus is.
+    /// Returns the namespace and name of the CombinedStatus.
     pub fn key(&self, pair: &Pair) -> ObjectKey {
         let namespace = pair.object.namespace();
         let namespace = if namespace.is_empty() { REPORT_NAMESPACE } else { namespace };
         ObjectKey::new(namespace, &format!("{}.{}", self.uid, self.policy_uid))
     }
 
-    /// The whole CombinedStatus; without results if all collectors are missing (KS-190).
+    /// Renders the CombinedStatus; it has no results if all collectors are missing (KS-190).
     pub fn render(&self, pair: &Pair, results: Vec<NamedStatusCombination>) -> CombinedStatus {
         let key = self.key(pair);
         let (labels, annotations) = labels(pair);
@@ -105,7 +105,7 @@ impl Asked {
 
 type Texts = BTreeMap<String, String>;
 
-/// The five labels, and annotations with the full values of those that are no valid labels.
+/// Returns the five labels, and annotations with the full values of those that are not valid labels.
 fn labels(pair: &Pair) -> (Texts, Texts) {
     let resource = pair.object.resource();
     let full = [
@@ -126,7 +126,8 @@ fn labels(pair: &Pair) -> (Texts, Texts) {
     (labels, annotations)
 }
 
-/// KS-017: what is too long, or has characters that labels don't have, is cut, mended and told apart by a hash.
+/// KS-017: makes a text a valid label value. A text that is too long or has invalid characters is shortened
+/// and cleaned, and a hash keeps it distinct.
 fn label_value(value: &str) -> String {
     if machinery::names::label_value(value).is_empty() {
         return value.to_owned();
@@ -137,12 +138,12 @@ fn label_value(value: &str) -> String {
     format!("{start}-{:08x}", fnv(value)).trim_start_matches('-').to_owned()
 }
 
-/// FNV-1a, which is the same everywhere and always.
+/// FNV-1a, which gives the same result on every machine and in every version.
 fn fnv(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The merge patch that makes a CombinedStatus what it should be; none if it is (KS-186).
+/// Returns the merge patch that turns `live` into `wanted`; `None` if they agree (KS-186).
 pub fn patch(live: &CombinedStatus, wanted: &CombinedStatus) -> Option<Value> {
     let texts = |texts: &Option<Texts>| texts.clone().unwrap_or_default();
     let (have, want) = (texts(&live.metadata.labels), texts(&wanted.metadata.labels));

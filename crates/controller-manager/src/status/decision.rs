@@ -1,4 +1,4 @@
-//! What is to become of one object's status (KS-150 … KS-159). Pure.
+//! Decides about the status of one object (KS-150 … KS-159). Pure.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,14 +10,14 @@ use crate::{
     identity::{ClusterName, GroupResource},
 };
 
-/// Where the status comes from.
+/// The source of the status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// From this WEC.
+    /// Copy the status from this WEC.
     Copy(ClusterName),
-    /// From all WECs that the request is about.
+    /// Aggregate the statuses of all WECs of the request.
     Aggregate,
-    /// From nowhere.
+    /// Remove the status.
     Clear,
 }
 
@@ -32,52 +32,52 @@ pub fn decide(request: &Request) -> Decision {
     }
 }
 
-/// What has been reported.
+/// The reported status.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reported {
-    /// Nothing that counts: a status that we wrote is taken back.
+    /// Nothing is reported that counts: a status that we wrote is removed.
     Nothing,
-    /// The object is there but has no status: ours stays as it is.
+    /// The object exists in the WEC but has no status: a status that we wrote stays.
     Absent,
-    /// This, by one WEC.
+    /// The status of one WEC.
     Copied(Arc<Value>),
-    /// This, made of what several WECs report (KS-160).
+    /// The status aggregated from several WECs (KS-160).
     Aggregated(Arc<Value>),
 }
 
-/// Labels to set, and with none to remove.
+/// Labels to set; `None` removes a label.
 pub type LabelPatch = BTreeMap<&'static str, Option<String>>;
 
-/// What is to be written, in this order, so that a crash in between never leaves a status that isn't
-/// recognisable as ours (KS-153).
+/// The writes, in this order, so that a crash in between never leaves a status that cannot be recognised as
+/// ours (KS-153).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Labels, before the status.
+    /// Labels to write before the status.
     pub before: LabelPatch,
     /// The status.
     pub status: Option<Value>,
-    /// Labels, after the status.
+    /// Labels to write after the status.
     pub after: LabelPatch,
 }
 
 impl Plan {
-    /// Nothing is to be written.
+    /// Returns true if there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.before.is_empty() && self.status.is_none() && self.after.is_empty()
     }
 }
 
-/// Whether a WEC has a say in the status of such objects at all.
+/// Returns whether WECs may determine the status of objects of this resource.
 pub fn is_returnable(resource: &GroupResource) -> bool {
     !resource.is("", "namespaces") && !resource.is("apiextensions.k8s.io", "customresourcedefinitions")
 }
 
-/// Value of the label that counts the WECs (KS-150).
+/// Returns the value of the label that counts the WECs (KS-150).
 pub fn executing_count(request: &Request) -> Option<String> {
     request.singleton.then(|| request.clusters.len().to_string())
 }
 
-/// Whether nothing can be to do, going by the labels alone: nothing to bring, nothing to take back.
+/// Returns whether the labels alone show that there is nothing to do: no status to return and none to remove.
 pub fn is_settled<'a>(
     label: impl Fn(&str) -> Option<&'a str>,
     request: &Request,
@@ -89,7 +89,7 @@ pub fn is_settled<'a>(
         && label(EXECUTING_COUNT_LABEL) == executing_count(request).as_deref()
 }
 
-/// What is to be written, given the object as it is.
+/// Plans the writes for the object in its present state.
 pub fn plan(resource: &GroupResource, live: &Value, request: &Request, reported: &Reported) -> Plan {
     let label = |key: &str| {
         live.get("metadata")
@@ -116,7 +116,7 @@ pub fn plan(resource: &GroupResource, live: &Value, request: &Request, reported:
         }
         Reported::Absent => {}
         Reported::Nothing => {
-            // A label with another value than "true" is as good as none (KS-023).
+            // A label with another value than "true" counts as absent (KS-023).
             let ours = [SINGLETON_STATUS_LABEL, MULTI_WEC_STATUS_LABEL];
             let marked = is_returnable(resource) && ours.iter().any(|key| label(key) == Some("true"));
             plan.status = (marked && status != json!({})).then(|| json!({}));

@@ -1,4 +1,4 @@
-//! The worked examples of the published behaviour (KS-198), and what has to hold for results in general.
+//! The worked examples of the published behaviour (KS-198), and general properties of results.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +29,7 @@ fn report(status: Value) -> Option<Arc<Report>> {
     Some(Arc::new(Report { status: Some(Arc::new(status)), updated: Some("2026-01-02T03:04:05Z".into()) }))
 }
 
-/// atlas is green, boreas amber, cygnus silent; the Deployment `web` wants three replicas.
+/// atlas is green, boreas amber, cygnus has reported nothing; the Deployment `web` wants three replicas.
 fn situation(collectors: &[(&str, Value)]) -> Inputs {
     Inputs {
         queries: collectors.iter().map(|(name, spec)| ((*name).into(), query(spec))).collect(),
@@ -49,7 +49,7 @@ fn results(inputs: &Inputs) -> Vec<NamedStatusCombination> {
     table.results()
 }
 
-/// The results as an API server would show them.
+/// The results as an API server would return them.
 fn shown(collectors: &[(&str, Value)]) -> Value {
     json!(results(&situation(collectors)))
 }
@@ -255,8 +255,8 @@ fn ks_198_e12_cluster_scoped_object() {
     );
 }
 
-/// KS-175: one row for each destination, also for those that said nothing or have no status: what they returned is an empty
-/// map then, and they count.
+/// KS-175: there is one row for each destination. A destination that reported nothing or has no status has an
+/// empty map as returned value, and counts.
 #[test]
 fn ks_175_one_row_for_each_destination() {
     let count = json!({"limit": 10, "combinedFields": [{"name": "n", "type": "COUNT"}]});
@@ -280,7 +280,7 @@ fn ks_175_one_row_for_each_destination() {
     assert!(found[1].get("rows").is_none());
 }
 
-/// KS-183: no more rows than asked for, of those that come first; 0 stands for 20; groups count, too.
+/// KS-183: at most the requested number of rows, those that come first; 0 means 20; groups count, too.
 #[test]
 fn ks_183_the_limit_is_enforced_after_ordering() {
     let places = |limit: i64| json!({"limit": limit, "select": [{"name": "w", "def": "inventory.name"}]});
@@ -288,7 +288,7 @@ fn ks_183_the_limit_is_enforced_after_ordering() {
         "combinedFields": [{"name": "c", "type": "COUNT"}]});
     let mut inputs =
         situation(&[("five", places(5)), ("groups", groups), ("many", places(100)), ("usual", places(0))]);
-    // In another order than that of their names.
+    // In another order than that of the names.
     inputs.reports =
         (0..25).rev().map(|n| (format!("w{n:02}").into(), report(json!({"n": 24 - n})))).collect();
     let found = json!(results(&inputs));
@@ -303,7 +303,7 @@ fn ks_183_the_limit_is_enforced_after_ordering() {
     assert_eq!(first(3), names[..20]);
 }
 
-/// KS-182: how values of each type are shown; KS-016: a number is a text under `float`.
+/// KS-182: the form of values of each type; KS-016: a number is a text under `float`.
 #[test]
 fn ks_182_values_as_they_are_shown() {
     for (def, expected) in [
@@ -325,7 +325,7 @@ fn ks_182_values_as_they_are_shown() {
     }
 }
 
-/// KS-180, KS-185: unusable values, and who is named for them.
+/// KS-180, KS-185: unusable values, and which WEC is named for them.
 #[test]
 fn ks_180_subjects_that_are_no_numbers() {
     let spec = json!({"limit": 9, "combinedFields": [one("lo", "MIN", "returned.status == {} ? null : returned.status.n"),
@@ -370,7 +370,7 @@ fn ks_184_groups_are_in_order() {
     );
 }
 
-/// KS-185: one error for each column, of the first WEC; KS-195: other collectors don't notice.
+/// KS-185: one error for each column, of the first WEC; KS-195: other collectors are not affected.
 #[test]
 fn ks_185_errors_of_rows() {
     let bad = json!({"limit": 9, "select": [{"name": "a", "def": "returned.status.replicas"},
@@ -391,7 +391,7 @@ fn ks_185_errors_of_rows() {
     assert_eq!(found[1]["rows"][0]["columns"], json!([number("3")]));
 }
 
-/// KS-199: an expression that runs away is an error of its row.
+/// KS-199: an expression that does not end is an error of its row.
 #[test]
 fn ks_199_runaway_collectors_are_errors() {
     let range = "lists.range(3000)";
@@ -404,7 +404,7 @@ fn ks_199_runaway_collectors_are_errors() {
     );
 }
 
-/// KS-199: what doesn't fit into an object is left out, and said to be.
+/// KS-199: rows that do not fit into an object are left out, and the object says so.
 #[test]
 fn ks_199_results_fit_into_an_object() {
     let wide = json!({"limit": 9, "select": [{"name": "a", "def": "returned.status"}]});
@@ -419,7 +419,8 @@ fn ks_199_results_fit_into_an_object() {
     assert!(found[1]["aggregationErrors"][0]["error"].as_str().unwrap().starts_with("3 rows are left out"));
 }
 
-/// KS-187: one report costs one row for each collector, an object those collectors only that look at it.
+/// KS-187: a report costs one row for each collector; a change of the object costs rows only for collectors
+/// that use it.
 #[test]
 fn ks_187_only_what_changed_is_evaluated_again() {
     let n = json!({"combinedFields": [{"name": "total", "type": "COUNT"}], "limit": 10});
@@ -521,8 +522,8 @@ fn apply(inputs: &mut Inputs, change: &Change) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// KS-187, KS-184: whatever happens in whatever order, what is kept between events gives what everything made anew
-    /// would give; and one report makes no more rows be evaluated than there are collectors.
+    /// KS-187, KS-184: for any events in any order, the rows kept between events give the same results as
+    /// rows computed from scratch; and one report makes at most one row per collector be evaluated.
     #[test]
     fn ks_187_results_are_those_of_a_fresh_evaluation(changes in prop::collection::vec((changes(), any::<bool>()), 1..30)) {
         let (mut inputs, mut table) = (Inputs::default(), Table::default());

@@ -1,20 +1,21 @@
-//! The status controller: brings reported state back from the clusters (§5 of the behaviour that users know).
+//! The status controller returns reported state from the clusters (§5 of the published behaviour).
 //!
-//! * [`decision`]: what is to become of one object's `.status` and bookkeeping labels; pure (KS-150 … KS-159).
-//! * [`aggregate`]: one status out of those of many WECs; pure (KS-160 … KS-169).
-//! * [`query`]: StatusCollectors, validated and compiled, and what they say about one WEC; pure (KS-170 … KS-178).
-//! * [`combine`]: from there to the answers in a CombinedStatus; pure (KS-179 … KS-186). [`table`] keeps the rows between
-//!   events, [`combined`] is the rest of the object.
-//! * `reports`: what is reported about which object. `collectors`: the StatusCollectors, and the condition that tells whether
-//!   they are there. `agreed`: which objects are as they should be as long as nothing changes.
+//! * [`decision`]: decides about one object's `.status` and bookkeeping labels; pure (KS-150 … KS-159).
+//! * [`aggregate`]: aggregates the statuses of many WECs into one; pure (KS-160 … KS-169).
+//! * [`query`]: validates and compiles StatusCollectors and evaluates them for one WEC; pure (KS-170 …
+//!   KS-178).
+//! * [`combine`]: combines the rows into the answers of a CombinedStatus; pure (KS-179 … KS-186). [`table`]
+//!   keeps the rows between events, [`combined`] renders the other parts of the object.
+//! * `reports`: indexes WorkStatus objects by the object they are about. `collectors`: the StatusCollectors,
+//!   and the condition about missing ones. `settled`: remembers which objects are as they should be as long
+//!   as nothing changes.
 //! * `objects` and `results` are the shell.
 //!
-//! One report costs one read of the object, and a write if its status differs, where its status is asked for; one row for each
-//! StatusCollector, and a write if an answer differs, where these are asked for. An event of an object that neither has
-//! nor had to do with reported state costs nothing.
+//! Cost of one report: if the status of its object is requested, one read of the object, and a write if its
+//! status differs; if StatusCollectors are requested, one row for each of them, and a write if an answer
+//! differs. An event of an object without reported state, now or before, costs nothing.
 
 pub mod aggregate;
-mod agreed;
 mod collectors;
 pub mod combine;
 pub mod combined;
@@ -25,6 +26,7 @@ mod objects;
 pub mod query;
 mod reports;
 mod results;
+mod settled;
 pub mod table;
 
 use std::{sync::Arc, time::Duration};
@@ -42,13 +44,13 @@ use crate::{
     shared::{Shared, StatusItem},
 };
 use collectors::Collectors;
-use objects::Returner;
+use objects::StatusReturner;
 use reports::{Reports, WorkFacts};
 use results::Combiner;
 
 const WORKERS: usize = 4;
 
-/// Why something could not be brought up to date. It will be tried again.
+/// Why an item could not be processed. It will be retried.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StatusError {
     /// A request failed.
@@ -59,8 +61,8 @@ pub(crate) enum StatusError {
     Evaluation,
 }
 
-/// Runs the status controller until `stop` is cancelled. It does nothing as long as the ITS doesn't serve
-/// WorkStatus objects; the binding controller doesn't wait for it (KS-148).
+/// Runs the status controller until `stop` is cancelled. It does nothing as long as the ITS does not serve
+/// WorkStatus objects; the binding controller does not wait for it (KS-148).
 pub(crate) async fn run(
     wds: Client,
     its: Client,
@@ -110,10 +112,11 @@ pub(crate) async fn run(
     let (rest, waiting) = (Rest::with_manager(wds.clone(), STATUS_MANAGER), token.clone());
     tasks.spawn_endless("report namespace", async move { report_namespace(&rest, &waiting).await });
 
-    let returner = Arc::new(Returner::new(wds, shared.clone(), reports, collectors, specs.clone(), combiner));
+    let returner =
+        Arc::new(StatusReturner::new(wds, shared.clone(), reports, collectors, specs.clone(), combiner));
     let worker = async move {
         let ready = async {
-            // The sender lives in `shared`, so the wait can't fail.
+            // The sender lives in `shared`, so the wait cannot fail.
             let _ = shared.complete.subscribe().wait_for(|complete| *complete).await;
             works.synced().await;
             specs.synced().await;
@@ -135,7 +138,7 @@ pub(crate) async fn run(
     tasks.finish().await
 }
 
-/// Makes the namespace for CombinedStatus objects of cluster-scoped objects, once.
+/// Creates the namespace for CombinedStatus objects about cluster-scoped objects, once.
 async fn report_namespace(rest: &Rest, stop: &CancellationToken) {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(60));
     while let Err(error) = results::ensure_namespace(rest).await {

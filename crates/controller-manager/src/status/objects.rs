@@ -1,4 +1,4 @@
-//! Writing what was decided.
+//! Writes the decided statuses into workload objects.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,12 +20,12 @@ use serde_json::{Map, Value, json};
 use super::{
     StatusError,
     aggregate::aggregate,
-    agreed::{Agreed, Wanted},
     collectors::{Collectors, availability},
     combined::Pair,
     decision::{Decision, LabelPatch, Plan, Reported, decide, is_settled, plan},
     reports::Reports,
     results::Combiner,
+    settled::{PlanInputs, SettledObjects},
 };
 use crate::{
     binding::world::Request,
@@ -33,10 +33,10 @@ use crate::{
     shared::{Shared, StatusItem},
 };
 
-/// How long until a status that was refused is tried again, if nothing changes before.
+/// How long until a refused status is tried again, if nothing changes before.
 const REFUSED_AGAIN: Duration = Duration::from_secs(60);
 
-/// The server understood and said no; it will say so again.
+/// Returns whether the server understood and refused the request, and would refuse it again.
 fn is_refusal(error: &kube::Error) -> bool {
     failure::is_invalid(error) || failure::is_forbidden(error) || failure::code_of(error) == 413
 }
@@ -45,18 +45,18 @@ fn version_of(object: &Value) -> &str {
     object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Brings reported state into objects.
-pub(super) struct Returner {
+/// Returns reported state into objects.
+pub(super) struct StatusReturner {
     rest: Rest,
     shared: Arc<Shared>,
     reports: Arc<Reports>,
     collectors: Arc<Collectors>,
     specs: Store<StatusCollector>,
     combiner: Arc<Combiner>,
-    agreed: Agreed,
+    settled: SettledObjects,
 }
 
-impl Returner {
+impl StatusReturner {
     pub(super) fn new(
         wds: Client,
         shared: Arc<Shared>,
@@ -66,10 +66,10 @@ impl Returner {
         combiner: Arc<Combiner>,
     ) -> Self {
         let rest = Rest::with_manager(wds, STATUS_MANAGER);
-        Self { rest, shared, reports, collectors, specs, combiner, agreed: Agreed::default() }
+        Self { rest, shared, reports, collectors, specs, combiner, settled: SettledObjects::default() }
     }
 
-    /// Looks at everything that has or may have had to do with reported state (KS-152).
+    /// Enqueues every object that has or may have had reported state (KS-152).
     pub(super) fn begin(&self) {
         for collector in self.specs.list() {
             let name = collector.metadata.name.as_deref().unwrap_or_default();
@@ -108,7 +108,7 @@ impl Returner {
         Ok(Next::OnChange)
     }
 
-    /// A StatusCollector, its status, and all that asks for it (KS-170, KS-173).
+    /// Processes a StatusCollector: its status, and every pair that requests it (KS-170, KS-173).
     async fn sync_collector(&self, name: &str) -> Result<(), kube::Error> {
         let now = self.specs.get("", name);
         if self.collectors.put(name, now.as_deref()) {
@@ -150,8 +150,8 @@ impl Returner {
         }
     }
 
-    /// The status of an object. One that the server refuses is told in the status of the policies that ask for it, and tried
-    /// again now and then: what is refused may be allowed one day.
+    /// Processes the status of an object. A status that the server refuses is reported in the status of the
+    /// policies that request it, and retried from time to time, because the server may accept it one day.
     async fn sync_object(&self, id: &ObjectId) -> Result<Next, kube::Error> {
         match self.bring(id).await {
             Err(error) if is_refusal(&error) => {
@@ -174,8 +174,8 @@ impl Returner {
         }
     }
 
-    /// What an object is as it should be with is remembered, so that it is read once for each change: the echo of the last
-    /// write brings nothing new.
+    /// Writes the status if necessary. Remembers the state with which the object is as it should be, so that
+    /// the object is read once for each change: the event of our last write causes no request.
     async fn bring(&self, id: &ObjectId) -> Result<(), kube::Error> {
         let known = {
             let world = self.shared.world.lock();
@@ -186,7 +186,7 @@ impl Returner {
             })
         };
         let Some((request, gvr, object)) = known else {
-            self.agreed.forget(id);
+            self.settled.forget(id);
             return Ok(());
         };
         let reported = match decide(&request) {
@@ -196,11 +196,11 @@ impl Returner {
         };
         let label = |key: &str| object.metadata.labels.get(key).map(|value| &**value);
         if is_settled(label, &request, &reported) {
-            self.agreed.forget(id);
+            self.settled.forget(id);
             return Ok(());
         }
-        let wanted = Wanted::new(&request, &reported);
-        if self.agreed.is(id, &object.metadata.resource_version, &wanted) {
+        let wanted = PlanInputs::new(&request, &reported);
+        if self.settled.is(id, &object.metadata.resource_version, &wanted) {
             return Ok(());
         }
         let plan = |live: &Value| plan(id.resource(), live, &request, &reported);
@@ -209,8 +209,8 @@ impl Returner {
             Err(error) => Err(error),
         };
         match after {
-            // Others may have written in between; then its next event is looked at.
-            Ok(after) if plan(&after).is_empty() => self.agreed.put(id, version_of(&after), wanted),
+            // Another client may have written in between; then the object's next event is processed.
+            Ok(after) if plan(&after).is_empty() => self.settled.put(id, version_of(&after), wanted),
             Ok(_) => {}
             Err(error) if failure::is_not_found(&error) => {}
             Err(error) => return Err(error),
@@ -227,7 +227,7 @@ impl Returner {
             .map_or(Reported::Nothing, |status| Reported::Aggregated(Arc::new(status)))
     }
 
-    /// In this order (KS-153). Gives the object after the last write, if there was one.
+    /// Does the writes in this order (KS-153). Returns the object after the last write, if there was one.
     async fn carry_out(&self, gvr: &Gvr, id: &ObjectId, plan: Plan) -> Result<Option<Value>, kube::Error> {
         let mut after = None;
         if !plan.before.is_empty() {
@@ -249,8 +249,8 @@ impl Returner {
         self.rest.merge(gvr, id.namespace(), id.name(), &patch).await
     }
 
-    /// Puts the whole status in the place of the old one, so that keys that vanished vanish here, too. Where
-    /// there is no status subresource it is a part of the object like any other (KS-155).
+    /// Replaces the whole status, so that keys that are no longer reported are removed. Without a status
+    /// subresource, the status is written like any other field (KS-155).
     async fn write_status(&self, gvr: &Gvr, id: &ObjectId, status: Value) -> Result<Value, kube::Error> {
         let (namespace, name) = (id.namespace(), id.name());
         let patch = json!([{"op": "add", "path": "/status", "value": status}]);
@@ -269,7 +269,8 @@ impl Returner {
         self.rest.replace(gvr, namespace, name, body).await
     }
 
-    /// Sets the one condition of a Binding that is ours; what the transport wrote there stays (KS-013).
+    /// Sets this controller's condition of a Binding; fields that the transport controller wrote stay
+    /// (KS-013).
     async fn sync_binding(&self, name: &PolicyName) -> Result<(), kube::Error> {
         let Some(binding) = self.shared.bindings.get("", name) else { return Ok(()) };
         if binding.is_going() {
@@ -284,7 +285,8 @@ impl Returner {
         }
         let mut status = json!({"conditions": conditions});
         if binding.status.is_none() {
-            // The schema asks for it, and the version below sees to it that nobody else's is overwritten.
+            // The schema requires the field, and the resourceVersion below prevents that a value of another
+            // writer is overwritten.
             status["observedGeneration"] = json!(0);
         }
         let patch = json!({

@@ -1,4 +1,4 @@
-//! A StatusCollector as a query: what is valid, and what it says about one WEC (KS-170 … KS-178). Pure.
+//! A StatusCollector as a query: validation, and evaluation for one WEC (KS-170 … KS-178). Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,19 +7,19 @@ use machinery::cel::{CompileError, EvalError, Expression, Scope, Value, Variable
 use machinery::json::{DEPTH_MAX, depth};
 use serde_json::{Value as Json, json};
 
-/// Variables of expressions (KS-176).
+/// The variables of expressions (KS-176).
 const VARIABLES: [Variable; 4] = [
     Variable::texts("inventory"),
     Variable::map("obj"),
     Variable::map("returned"),
     Variable::map("propagation"),
 ];
-/// The time of a report that never came.
+/// The time of a report that never arrived.
 const NEVER: &str = "0001-01-01T00:00:00Z";
-/// The limit of those who set none (KS-183).
+/// Number of rows if the collector sets no limit (KS-183).
 const DEFAULT_LIMIT: usize = 20;
 
-/// How the values of a group become one.
+/// How the values of a group are aggregated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aggregator {
     Count,
@@ -42,14 +42,14 @@ impl Aggregator {
     }
 }
 
-/// A column that summarises.
+/// An aggregated column.
 #[derive(Debug)]
 struct Field {
     aggregator: Aggregator,
     subject: Option<Expression>,
 }
 
-/// What the columns are.
+/// The columns.
 #[derive(Debug)]
 enum Columns {
     /// One value for each WEC.
@@ -58,7 +58,7 @@ enum Columns {
     Combine { groups: Vec<Expression>, fields: Vec<Field> },
 }
 
-/// A valid StatusCollector, compiled.
+/// A valid, compiled StatusCollector.
 #[derive(Debug)]
 pub struct Query {
     names: Vec<String>,
@@ -68,29 +68,30 @@ pub struct Query {
     uses_object: bool,
 }
 
-/// What became of a StatusCollector.
+/// The result of validating a StatusCollector.
 #[derive(Debug, Default)]
 pub struct Verdict {
-    /// None if it is invalid, and so as good as none (KS-171).
+    /// `None` if the collector is invalid; it then counts as missing (KS-171).
     pub query: Option<Query>,
-    /// What is wrong with it, or odd.
+    /// Errors and warnings.
     pub errors: Vec<String>,
 }
 
-/// What one WEC contributes.
+/// The row of one WEC.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Row {
-    /// Nothing: the filter says so.
+    /// The filter excludes the WEC.
     Dropped,
-    /// Values: one for each column if it is plain selection; else those of the groups, and then one for each aggregation
-    /// (null where it has no subject). The errors are those of single columns, whose values are null.
+    /// The values. For a plain selection there is one for each column; otherwise those of the groups,
+    /// followed by one for each aggregation (null where it has no subject). The errors are those of single
+    /// columns, whose values are null.
     Kept { cells: Vec<Value>, errors: Vec<CellError> },
-    /// Errors only, because the filter failed, or because any part of an aggregation did.
+    /// Only errors, because the filter or any part of an aggregation failed.
     Broken(Vec<CellError>),
 }
 
 impl Row {
-    /// What went wrong.
+    /// Returns the errors.
     pub fn errors(&self) -> &[CellError] {
         match self {
             Self::Dropped => &[],
@@ -99,17 +100,17 @@ impl Row {
     }
 }
 
-/// What went wrong with one column for one WEC.
+/// An error of one column for one WEC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CellError {
-    /// Number of the column; none for the filter.
+    /// Index of the column; `None` for the filter.
     pub column: Option<usize>,
     /// The error.
     pub error: String,
 }
 
 impl Query {
-    /// Validates a StatusCollector (KS-170).
+    /// Validates and compiles a StatusCollector (KS-170).
     pub fn compile(spec: &StatusCollectorSpec) -> Verdict {
         let mut errors = Vec::new();
         let combines = !spec.group_by.is_empty() || !spec.combined_fields.is_empty();
@@ -140,12 +141,12 @@ impl Query {
         &self.names
     }
 
-    /// The greatest number of rows in the answer (KS-183).
+    /// Most rows in the answer (KS-183).
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// The aggregations, and how many columns the groups have; none for plain selection.
+    /// Returns the number of group columns and the aggregations; `None` for a plain selection.
     pub fn aggregations(&self) -> Option<(usize, Vec<Aggregator>)> {
         match &self.columns {
             Columns::Select(_) => None,
@@ -155,12 +156,13 @@ impl Query {
         }
     }
 
-    /// Whether the answer depends on the workload object (KS-187).
+    /// Returns whether the answer depends on the workload object (KS-187).
     pub fn uses_object(&self) -> bool {
         self.uses_object
     }
 
-    /// What one WEC contributes (KS-175, KS-177). `scope` has the variables; see [`subject_scope`] and [`bind_report`].
+    /// Evaluates the row of one WEC (KS-175, KS-177). `scope` has the variables; see [`subject_scope`] and
+    /// [`bind_report`].
     pub fn row(&self, scope: &Scope) -> Row {
         match self.filter.as_ref().map(|filter| filter.evaluate(scope)) {
             None | Some(Ok(Value::Bool(true))) => {}
@@ -199,12 +201,12 @@ impl Row {
     }
 }
 
-/// What KubeStellar says of an expression that has no value.
+/// KubeStellar's error text for an expression that has no value.
 fn unevaluated(error: &EvalError) -> String {
     format!("failed to evaluate expression: {error}")
 }
 
-/// What KubeStellar says of a text that is no expression.
+/// KubeStellar's error text for a text that is not an expression.
 fn uncompiled(error: &CompileError) -> String {
     let step = match error {
         CompileError::Unread(_) => "parse",
@@ -229,10 +231,10 @@ fn cells<'e>(
     (cells, errors)
 }
 
-/// How many objects and lists are around a value in a CombinedStatus.
+/// Levels of objects and lists around a value in a CombinedStatus.
 const NESTING: usize = 7;
 
-/// A value that there is room for in a CombinedStatus: what is nested more deeply, no API server takes.
+/// Accepts a value that fits into a CombinedStatus; API servers reject objects that are nested more deeply.
 fn not_too_deep(value: Value) -> Result<Value, String> {
     const MOST: usize = DEPTH_MAX - NESTING;
     match &value {
@@ -243,29 +245,30 @@ fn not_too_deep(value: Value) -> Result<Value, String> {
     }
 }
 
-/// The variable that is the same for all WECs: the workload object, without its status; empty if there is none.
+/// Binds the variable that is the same for all WECs: the workload object without its status; empty if there
+/// is none.
 pub fn subject_scope(object: Option<&Json>) -> Scope<'static> {
     let mut scope = Scope::root();
     scope.bind("obj", object.unwrap_or(&json!({})));
     scope
 }
 
-/// The variables that each WEC has its own values of (KS-176). `status` is what it reports, and `updated` when that
-/// changed last.
+/// Binds the variables of one WEC (KS-176). `status` is what it reports, and `updated` is the time of the
+/// last change of that.
 pub fn bind_report(scope: &mut Scope, wec: &str, status: Option<&Json>, updated: Option<&str>) {
     scope.bind("inventory", &json!({"name": wec}));
     scope.bind("returned", &json!({"status": status.filter(|it| !it.is_null()).unwrap_or(&json!({}))}));
     scope.bind_time("propagation", "lastReturnedUpdateTimestamp", updated.unwrap_or(NEVER));
 }
 
-/// Gathers what is wrong.
+/// Compiles expressions and collects their errors.
 struct Compiler {
     errors: Vec<String>,
     uses_object: bool,
 }
 
 impl Compiler {
-    /// Compiles; `fault` puts what is wrong into words.
+    /// Compiles an expression; `fault` makes an error text of a compile error.
     fn expression(&mut self, source: &str, fault: impl Fn(String) -> String) -> Option<Expression> {
         match Expression::compile(source, &VARIABLES) {
             Ok(compiled) => {
@@ -288,9 +291,9 @@ impl Compiler {
         compiled
     }
 
-    /// Good for use only if there are no errors.
+    /// Compiles the query. The result may be used only if there are no errors.
     fn query(&mut self, spec: &StatusCollectorSpec) -> Query {
-        // An empty filter is none.
+        // An empty filter counts as no filter.
         let filter = spec.filter.as_deref().filter(|filter| !filter.is_empty());
         let filter = filter.and_then(|filter| {
             self.expression(filter, |error| format!("filter expression invalid: {error}"))
@@ -467,7 +470,8 @@ mod tests {
         assert_eq!(cells, [Value::Map(json!({})), Value::Map(json!({"status": {}})), never]);
     }
 
-    /// KS-199: a value that would make the CombinedStatus deeper than an API server takes is told instead.
+    /// KS-199: a value that would nest the CombinedStatus more deeply than an API server accepts becomes an
+    /// error.
     #[test]
     fn ks_199_a_value_may_be_too_deep() {
         let query =

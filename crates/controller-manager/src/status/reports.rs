@@ -1,4 +1,4 @@
-//! WorkStatus objects by what they are about.
+//! Indexes WorkStatus objects by the object they are about.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{decision::Reported, table::Report};
 use crate::identity::{ClusterName, GroupResource, ObjectId};
 
-/// What matters of a WorkStatus: its managed fields may be larger than the rest.
+/// The relevant part of a WorkStatus; its managed fields may be larger than the rest.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct WorkFacts {
@@ -32,19 +32,19 @@ struct WorkMeta {
     resource_version: Box<str>,
     creation_timestamp: Option<Time>,
     labels: Option<Origin>,
-    /// When the status changed last.
+    /// Time of the last change of the status.
     #[serde(rename = "managedFields", deserialize_with = "updated")]
     updated: Option<Timestamp>,
 }
 
-/// The WDS that a WorkStatus belongs to, if it says so.
+/// The WDS that a WorkStatus belongs to, if it names one.
 #[derive(Clone, Debug, Default, Deserialize)]
 struct Origin {
     #[serde(rename = "transport.kubestellar.io/originWdsName")]
     wds: Option<Box<str>>,
 }
 
-/// The latest time among those writes that include the status (KS-176).
+/// Returns the latest time of the writes that include the status (KS-176).
 fn updated<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
     #[derive(Deserialize)]
     struct Fields {
@@ -76,7 +76,7 @@ impl Watched for WorkFacts {
     }
 }
 
-/// What one WorkStatus says.
+/// The content of one WorkStatus.
 #[derive(Clone)]
 struct Entry {
     report: Arc<Report>,
@@ -86,8 +86,8 @@ struct Entry {
 type ByName = BTreeMap<Arc<str>, Entry>;
 type ByCluster = BTreeMap<ClusterName, ByName>;
 
-/// What is reported about each object, by cluster. An entry that changed is another value in memory; one
-/// that didn't is the same, whatever else happened to its WorkStatus.
+/// The reports about each object, by cluster. If a report changes, a new value is allocated; otherwise the
+/// value in memory stays the same, whatever else changes in its WorkStatus.
 pub(super) struct Reports {
     wds: String,
     index: Mutex<HashMap<ObjectId, ByCluster>>,
@@ -98,7 +98,7 @@ impl Reports {
         Self { wds: wds.to_owned(), index: Mutex::default() }
     }
 
-    /// Takes note of an event, and gives the objects about which something else is reported now.
+    /// Handles an event. Returns the objects whose report changed.
     pub(super) fn take(&self, event: Event<WorkFacts>) -> Vec<ObjectId> {
         let (old, new) = match &event {
             Event::Added(new) => (None, Some(new)),
@@ -128,20 +128,21 @@ impl Reports {
         about
     }
 
-    /// What it is about, in which cluster, and its name; none if it is another WDS' (KS-149).
+    /// Returns the object, the cluster and the name of a WorkStatus; `None` if it belongs to another WDS
+    /// (KS-149).
     fn subject(&self, work: &WorkFacts) -> Option<(ObjectId, ClusterName, Arc<str>)> {
         let origin = work.metadata.labels.as_ref().and_then(|labels| labels.wds.as_deref());
         if origin.is_some_and(|wds| wds != self.wds) {
             return None;
         }
-        // The version may be another one than here (KS-189).
+        // The version may differ from the one used here (KS-189).
         let SourceRef { group, resource, namespace, name, .. } = work.spec.source_ref.as_ref()?;
         let id = ObjectId::new(Arc::new(GroupResource::new(group, resource)), namespace, name);
         Some((id, work.metadata.namespace.clone(), work.metadata.name.clone()))
     }
 
-    /// What a cluster reports about an object, if it does. Of several WorkStatus objects, all about the same
-    /// object there, the latest counts; of equally late ones the first by name (KS-159).
+    /// Returns the report of a cluster about an object. Of several WorkStatus objects about one object the
+    /// latest counts; of equally late ones the first by name (KS-159).
     pub(super) fn get(&self, id: &ObjectId, cluster: &str) -> Option<Arc<Report>> {
         let index = self.index.lock();
         let entries = index.get(id)?.get(cluster)?;
@@ -149,7 +150,7 @@ impl Reports {
         Some(latest.report.clone())
     }
 
-    /// The same as something to be copied.
+    /// Returns the same as a status to be copied.
     pub(super) fn reported(&self, id: &ObjectId, cluster: &str) -> Reported {
         match self.get(id, cluster) {
             None => Reported::Nothing,
@@ -269,7 +270,8 @@ mod tests {
         assert_eq!(reports.reported(&id("web"), "c1"), copied(1));
     }
 
-    /// KS-176: the time is that of the status, not of labels; KS-156: what says the same is the same.
+    /// KS-176: the time is that of the last change of the status, not of labels. KS-156: an equal report
+    /// keeps its value.
     #[test]
     fn ks_176_when_a_status_changed_last() {
         let reports = Reports::new("wds1");

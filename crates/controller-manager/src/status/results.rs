@@ -1,4 +1,4 @@
-//! CombinedStatus objects, kept as the StatusCollectors say (KS-186 … KS-197).
+//! Keeps CombinedStatus objects as the StatusCollectors require (KS-186 … KS-197).
 
 use std::{
     collections::HashMap,
@@ -29,16 +29,16 @@ use super::{
     table::{Inputs, Table},
 };
 use crate::{
-    belief::{BELIEF, Belief},
     identity::ObjectId,
+    own_writes::{OWN_WRITE_TTL, OwnWrite},
     shared::{Shared, StatusItem},
 };
 
-/// Brings the answers of StatusCollectors into CombinedStatus objects.
+/// Writes the answers of StatusCollectors into CombinedStatus objects.
 ///
-/// A changed report costs one row for each StatusCollector that looks at it, and one write if any answer changed;
-/// a change that comes alone is written at once, a burst once per window. A changed object costs a read of it if an
-/// expression mentions `obj`, and its rows anew if it differs in more than its status.
+/// Cost of a changed report: one row for each StatusCollector of its object, and one write if any answer
+/// changed. A single change is written at once, a burst once per window. Cost of a changed object: a read if
+/// an expression uses `obj`, and its rows again if more than its status changed.
 pub(super) struct Combiner {
     rest: Rest,
     shared: Arc<Shared>,
@@ -51,7 +51,7 @@ pub(super) struct Combiner {
 #[derive(Default)]
 struct State {
     pairs: HashMap<Pair, Known>,
-    /// Whose they are. A CombinedStatus that is not here has no counterpart (KS-191).
+    /// The pair of each CombinedStatus. A CombinedStatus that is not listed here has no pair (KS-191).
     names: HashMap<ObjectKey, Pair>,
 }
 
@@ -59,12 +59,12 @@ struct State {
 #[derive(Default)]
 struct Known {
     key: Option<ObjectKey>,
-    /// Taken out while it is worked on.
+    /// Taken out while the pair is processed.
     table: Table,
     coalescer: Coalescer,
-    /// The object without its status, and the version that it was read at.
+    /// The object without its status, and the version at which it was read.
     object: Option<(Box<str>, Arc<Value>)>,
-    belief: Belief<CombinedStatus>,
+    own_write: OwnWrite<CombinedStatus>,
 }
 
 impl Combiner {
@@ -79,7 +79,7 @@ impl Combiner {
         Self { rest, shared, reports, collectors, published, state: Mutex::default() }
     }
 
-    /// Everything is known: looks at each pair, and at each CombinedStatus, which may have lost its pair (KS-194).
+    /// All inputs are synced: enqueues each pair, and each CombinedStatus, whose pair may be gone (KS-194).
     pub(super) fn begin(&self) {
         let pairs: Vec<(Pair, ObjectKey)> = {
             let world = self.shared.world.lock();
@@ -100,14 +100,14 @@ impl Combiner {
         self.sweep();
     }
 
-    /// Looks at each CombinedStatus.
+    /// Enqueues each CombinedStatus.
     pub(super) fn sweep(&self) {
         for key in self.published.keys() {
             self.shared.tell_status(StatusItem::Published(key));
         }
     }
 
-    /// Another report about an object.
+    /// The report about an object changed.
     pub(super) fn reported(&self, id: &ObjectId) {
         let pairs: Vec<Pair> = {
             let world = self.shared.world.lock();
@@ -120,14 +120,14 @@ impl Combiner {
         }
     }
 
-    /// A CombinedStatus was seen (KS-193).
+    /// The informer reported a CombinedStatus (KS-193).
     pub(super) fn seen(&self, event: &Event<CombinedStatus>) {
         let Some(object) = event.object() else { return };
         let key = runtime::Watched::key(&**object);
         let mut state = self.state.lock();
         if let Some(pair) = state.names.get(&key).cloned()
             && let Some(known) = state.pairs.get_mut(&pair)
-            && known.belief.saw(object, matches!(event, Event::Deleted(_)))
+            && known.own_write.observe(object, matches!(event, Event::Deleted(_)))
         {
             return;
         }
@@ -135,8 +135,8 @@ impl Combiner {
         self.shared.tell_status(StatusItem::Published(key));
     }
 
-    /// A CombinedStatus is as its pair wants it, or goes if it has none. What is about objects of which nothing is known
-    /// stays (KS-030).
+    /// Processes an existing CombinedStatus: restores it if its pair wants another content, deletes it if it
+    /// has no pair. A CombinedStatus about objects whose state is unknown stays (KS-030).
     pub(super) async fn sync_published(&self, key: &ObjectKey) -> Result<Next, StatusError> {
         if let Some(pair) = self.state.lock().names.get(key).cloned() {
             self.shared.tell_status(StatusItem::Pair(pair));
@@ -160,7 +160,7 @@ impl Combiner {
         }
     }
 
-    /// Brings the CombinedStatus of a pair to where it should be.
+    /// Processes a pair: brings its CombinedStatus into the right state.
     pub(super) async fn sync_pair(&self, pair: &Pair) -> Result<Next, StatusError> {
         let asked = Asked::find(&self.shared.world.lock(), pair);
         let Some(asked) = asked else {
@@ -177,8 +177,8 @@ impl Combiner {
         let wanted = asked.render(pair, results);
         let current = {
             let state = self.state.lock();
-            let believed = state.pairs.get(pair).and_then(|known| known.belief.get(Instant::now()));
-            believed.or_else(|| self.published.get_key(&key))
+            let own = state.pairs.get(pair).and_then(|known| known.own_write.get(Instant::now()));
+            own.or_else(|| self.published.get_key(&key))
         };
         let change = match &current {
             None => Some(json!(wanted)),
@@ -195,21 +195,21 @@ impl Combiner {
             let now = Instant::now();
             known.coalescer.end(began, now);
             match &wrote {
-                Ok(own) => known.belief.wrote(Arc::new(own.clone()), now),
-                Err(_) => known.belief.forget(),
+                Ok(own) => known.own_write.record(Arc::new(own.clone()), now),
+                Err(_) => known.own_write.forget(),
             }
-            known.belief.is_unseen()
+            known.own_write.is_pending()
         });
         wrote?;
-        Ok(if unseen { Next::After(BELIEF) } else { Next::OnChange })
+        Ok(if unseen { Next::After(OWN_WRITE_TTL) } else { Next::OnChange })
     }
 
     fn with<T>(&self, pair: &Pair, f: impl FnOnce(&mut Known) -> T) -> T {
         f(self.state.lock().pairs.entry(pair.clone()).or_default())
     }
 
-    /// Takes note of where the CombinedStatus of a pair is; one elsewhere, of an object or policy that is no
-    /// more, goes. Gives how long to wait in a burst.
+    /// Registers the name of the pair's CombinedStatus, and deletes one under an old name, of an object or
+    /// policy that no longer exists. Returns how long to wait in a burst.
     async fn enter(&self, pair: &Pair, key: &ObjectKey) -> Result<Option<Duration>, StatusError> {
         let (old, wait) = {
             let mut state = self.state.lock();
@@ -248,7 +248,7 @@ impl Combiner {
         Ok(())
     }
 
-    /// All that the results follow from; none if the object is gone meanwhile.
+    /// Returns the inputs of the results; `None` if the object is gone.
     async fn inputs(&self, pair: &Pair, asked: &Asked) -> Result<Option<Inputs>, StatusError> {
         let queries = self.collectors.queries(&asked.collectors);
         let object = if queries.values().any(|query| query.uses_object()) {
@@ -264,7 +264,8 @@ impl Combiner {
         Ok(Some(Inputs { queries, reports, object }))
     }
 
-    /// The object without its status (KS-176). As long as nothing else changes it stays the same value in memory.
+    /// Returns the object without its status (KS-176). The value in memory stays the same as long as nothing
+    /// else changes.
     async fn object(&self, pair: &Pair, asked: &Asked) -> Result<Option<Arc<Value>>, StatusError> {
         let known = self.with(pair, |known| known.object.clone());
         if let Some((version, object)) = &known
@@ -296,7 +297,7 @@ impl Combiner {
         Ok(Some(object))
     }
 
-    /// Users' expressions are evaluated where nobody waits.
+    /// Evaluates users' expressions on a thread for blocking work.
     async fn evaluate(
         &self,
         pair: &Pair,
@@ -350,7 +351,7 @@ impl Combiner {
     }
 }
 
-/// Makes the namespace of CombinedStatus objects about cluster-scoped objects (KS-015).
+/// Creates the namespace of CombinedStatus objects about cluster-scoped objects (KS-015).
 pub(super) async fn ensure_namespace(rest: &Rest) -> Result<(), kube::Error> {
     let namespaces = Gvr::new("", "v1", "namespaces");
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": REPORT_NAMESPACE}});

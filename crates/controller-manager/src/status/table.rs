@@ -1,9 +1,9 @@
 //! The rows of one workload object and policy, kept between events. Pure.
 //!
-//! Whether a row is still right is told by what it was made of: the report, the query, and the object if the query looks
-//! at it, each the very same value in memory as before. So nothing has to be marked as stale, and nothing can be forgotten
-//! to be. One changed report costs the evaluation of one row for each StatusCollector of the pair, a look at the
-//! report of each WEC, and the summing up of those answers whose row came out differently.
+//! A row is valid as long as its inputs are the very same values in memory: the report, the query, and the
+//! object if the query uses it. So nothing has to be invalidated, and no invalidation can be missed. Cost of
+//! a changed report: evaluating one row for each StatusCollector of the pair, a look at the report of each
+//! WEC, and combining the answers whose row changed.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,27 +16,27 @@ use super::{
 };
 use crate::identity::ClusterName;
 
-/// What a WEC reports about an object, taken out of its WorkStatus.
+/// The report of a WEC about an object, extracted from its WorkStatus.
 #[derive(Debug, PartialEq)]
 pub struct Report {
-    /// The status; none if there is none.
+    /// The status; `None` if there is none.
     pub status: Option<Arc<Value>>,
-    /// When it changed last, as RFC 3339 has it.
+    /// Time of its last change, in RFC 3339 format.
     pub updated: Option<String>,
 }
 
-/// All that the results follow from.
+/// All inputs of the results.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
-    /// The valid StatusCollectors that are asked for, by name.
+    /// The valid StatusCollectors that are requested, by name.
     pub queries: BTreeMap<Box<str>, Arc<Query>>,
-    /// The destinations, with what they report.
+    /// The destinations, with their reports.
     pub reports: BTreeMap<ClusterName, Option<Arc<Report>>>,
-    /// The object without its status. Needed only if a query looks at it.
+    /// The object without its status. Needed only if a query uses it.
     pub object: Option<Arc<Value>>,
 }
 
-/// What is known of one pair.
+/// The cached rows and answers of one pair.
 #[derive(Debug, Default)]
 pub struct Table {
     answers: BTreeMap<Box<str>, Answer>,
@@ -70,7 +70,7 @@ impl Answer {
 }
 
 impl Table {
-    /// Whether [`refresh`](Self::refresh) has nothing to evaluate.
+    /// Returns whether [`refresh`](Self::refresh) has nothing to evaluate.
     pub fn is_fresh(&self, inputs: &Inputs) -> bool {
         inputs.queries.iter().all(|(name, query)| {
             self.answers.get(name).is_some_and(|answer| {
@@ -80,7 +80,7 @@ impl Table {
         })
     }
 
-    /// Brings everything up to date; gives the number of rows that had to be evaluated.
+    /// Updates the rows and answers. Returns the number of rows that had to be evaluated.
     pub fn refresh(&mut self, inputs: &Inputs) -> usize {
         self.answers.retain(|name, _| inputs.queries.contains_key(name));
         let mut subject = None;
@@ -117,7 +117,7 @@ impl Table {
         evaluated
     }
 
-    /// The results as of the last [`refresh`](Self::refresh), by name (KS-184).
+    /// Returns the results of the last [`refresh`](Self::refresh), by name (KS-184).
     pub fn results(&self) -> Vec<NamedStatusCombination> {
         self.answers.values().map(|answer| answer.result.clone()).collect()
     }

@@ -1,4 +1,5 @@
-//! Random users, clusters and definitions, and controllers that stop and die, against a naive evaluator.
+//! Random changes by users, of clusters and of CRDs, with controllers that are stopped and killed, compared
+//! with a naive evaluator.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +15,7 @@ use crate::{
 
 const ROUNDS: u64 = 10;
 const STEPS: u64 = 15;
-/// Unless `KUBESTELLAR_TEST_SEED` has another.
+/// Overridden by `KUBESTELLAR_TEST_SEED`.
 const SEED: u64 = 20_261_121;
 const ANCHORS: [&str; 3] = ["anchor-0", "anchor-1", "anchor-2"];
 
@@ -58,7 +59,7 @@ impl Random {
     }
 
     fn clause(&mut self) -> Value {
-        // Always one criterion at least.
+        // Always at least one criterion.
         let mut clause = json!({"namespaces": ["*"], "createOnly": self.below(2) == 0});
         if self.below(3) == 0 {
             clause["apiGroup"] = json!(self.pick(&["", "example.org"]));
@@ -90,10 +91,10 @@ impl Random {
     }
 }
 
-/// KS-A-07 (the randomised part), KS-A-24, KS-001, KS-059, KS-067, KS-069, KS-071, KS-075: whatever users do to objects, labels,
-/// namespaces, clusters, definitions and policies, and whenever the controllers are stopped, killed and started, each
-/// Binding ends as a naive evaluation of everything says. KS-066: meanwhile no Binding that is ever published lacks an
-/// object or a cluster that was selected all the time.
+/// KS-A-07 (the randomised part), KS-A-24, KS-001, KS-059, KS-067, KS-069, KS-071, KS-075: whatever users do
+/// to objects, labels, namespaces, clusters, CRDs and policies, and whenever the controllers are stopped,
+/// killed and started, each Binding ends as a naive evaluation computes it. KS-066: in between, no published
+/// Binding lacks an object or a cluster that was selected all the time.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_071_bindings_follow_the_naive_evaluation_through_churn() {
     let seed = std::env::var("KUBESTELLAR_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(SEED);
@@ -123,14 +124,14 @@ async fn ks_071_bindings_follow_the_naive_evaluation_through_churn() {
     all.end().await;
 }
 
-/// The policy whose Binding must always have the anchors and the first cluster, with more clauses.
+/// The policy whose Binding must always list the anchors and the first cluster, with more clauses.
 fn anchored(more: Value) -> Value {
     let mut clauses = more.as_array().cloned().unwrap_or_default();
     clauses.push(json!({"objectSelectors": [{"matchLabels": {"anchor": "yes"}}]}));
     json!({"clusterSelectors": [{"matchLabels": {"name": "cluster1"}}], "downsync": clauses})
 }
 
-/// What the Binding of the anchors lacks.
+/// Returns what the Binding of the anchors lacks.
 fn lacks(binding: &Value) -> Vec<String> {
     let (has, clusters) = (names(binding), destinations(binding));
     let mut lacks: Vec<_> =
@@ -141,7 +142,7 @@ fn lacks(binding: &Value) -> Vec<String> {
     lacks
 }
 
-/// Notes every published version of the anchors' Binding that lacks something.
+/// Records every published version of the anchors' Binding that lacks something.
 async fn guard(client: kube::Client, broken: Arc<Mutex<Vec<String>>>) {
     use futures::StreamExt;
     let path = format!("{BINDINGS}?watch=true&fieldSelector=metadata.name%3Danchor");
@@ -167,7 +168,8 @@ async fn guard(client: kube::Client, broken: Arc<Mutex<Vec<String>>>) {
     }
 }
 
-/// One thing that happens. What is refused, since it is there or not there, does not happen.
+/// Does one random change. A change that the server refuses, because the object exists or does not exist, has
+/// no effect.
 async fn step(random: &mut Random, all: &mut Scene) {
     let (namespace, name) = (random.pick(&["n1", "n2"]), random.pick(&["x0", "x1", "x2"]));
     let thing = random.below(3) == 0;
@@ -230,7 +232,7 @@ async fn step(random: &mut Random, all: &mut Scene) {
         _ => {
             all.kill();
             if random.below(4) > 0 {
-                // Killed again before it works, as often as not.
+                // Half of the time it is killed again before it works.
                 drop(all.begin());
             }
             return;
@@ -256,15 +258,16 @@ fn definition(second: bool) -> Value {
     })
 }
 
-/// Waits until each policy has the Binding that the naive evaluation gives, and no other Binding is left.
+/// Waits until each policy has the Binding that the naive evaluation computes, and no other Binding exists.
 async fn check(all: &Scene, round: u64) {
-    // What is on its way out goes sooner or later: definitions with their objects, policies with their Bindings.
+    // Objects that are being deleted go after some time: CRDs with their objects, policies with their
+    // Bindings.
     let stays = |it: &Value| it["metadata"].get("deletionTimestamp").is_none();
     for path in [CRDS, POLICIES] {
         all.wds.until(path, |it| it["items"].as_array().unwrap().iter().all(stays)).await;
     }
     let policies = all.wds.get(POLICIES).await.unwrap();
-    // One that was deleted while the controllers were down is there until they have seen to it.
+    // A policy that was deleted while the controllers were down exists until they remove its finalizer.
     let policies: BTreeMap<String, Value> = policies["items"]
         .as_array()
         .unwrap()
@@ -292,7 +295,7 @@ async fn check(all: &Scene, round: u64) {
         .await;
 }
 
-/// Everything that can be matched: group, version, resource, object.
+/// Returns everything that can match: group, version, resource, object.
 async fn everything(all: &Scene) -> Vec<(String, String, String, Value)> {
     let mut found = Vec::new();
     for (group, resource, version) in served(all).await.into_iter().filter(|(g, r, _)| !excluded(g, r)) {
@@ -305,7 +308,7 @@ async fn everything(all: &Scene) -> Vec<(String, String, String, Value)> {
     found
 }
 
-/// The entries of a Binding as text.
+/// Returns the entries of a Binding as text.
 fn entries(binding: &Value) -> BTreeSet<String> {
     let scopes = ["clusterScope", "namespaceScope"].into_iter();
     let entries =
@@ -387,7 +390,7 @@ fn matches(
         && in_namespace
 }
 
-/// Whether one of the selectors matches.
+/// Returns whether one of the selectors matches.
 fn any(selectors: &Value, labels: &Value) -> bool {
     selectors.as_array().into_iter().flatten().any(|selector| {
         let exact = selector["matchLabels"].as_object().into_iter().flatten().all(|(k, v)| labels[k] == *v);

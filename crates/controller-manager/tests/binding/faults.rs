@@ -1,4 +1,4 @@
-//! Servers that fail, and what they are asked for.
+//! Failing servers, and the requests they receive.
 
 use std::{collections::BTreeSet, sync::atomic::Ordering};
 
@@ -17,8 +17,9 @@ fn deployment() -> Value {
     })
 }
 
-/// KS-030: what Bindings say about an API group whose discovery fails stays, whatever else changes and across restarts, and
-/// the policy says so. Once the group answers, its objects are followed again.
+/// KS-030: entries of Bindings about an API group whose discovery fails stay, whatever else changes and
+/// across restarts, and the policy reports the failure. Once the group answers, its objects are followed
+/// again.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_030_a_silent_group_loses_nothing() {
     let mut all = Scene::start().await;
@@ -38,7 +39,7 @@ async fn ks_030_a_silent_group_loses_nothing() {
         it["status"]["errors"][0].as_str().is_some_and(|e| e.starts_with("*.apps can't be listed"))
     };
     all.wds.until(&format!("{POLICIES}/p"), told).await;
-    // Gone while it couldn't be seen.
+    // Deleted while it cannot be observed.
     all.wds.delete("/apis/apps/v1/namespaces/n/deployments/web").await;
     all.config_map("c", json!({"app": "x"})).await;
     all.bound("p", &["configmaps/a", "configmaps/b", "configmaps/c", "deployments/web"]).await;
@@ -48,8 +49,9 @@ async fn ks_030_a_silent_group_loses_nothing() {
     all.end().await;
 }
 
-/// KS-030, KS-035: what a Binding says about objects that can't be listed stays as long as they may be there. Once their
-/// definition goes they go, though they never could be listed, and the policy has no error any more.
+/// KS-030, KS-035: entries of a Binding about objects that cannot be listed stay as long as the objects may
+/// exist. When their CRD is deleted the entries go, although the objects never could be listed, and the
+/// policy has no error any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_030_what_could_not_be_listed_goes_with_its_definition() {
     let mut all = Scene::start().await;
@@ -88,7 +90,8 @@ async fn ks_030_what_could_not_be_listed_goes_with_its_definition() {
     all.end().await;
 }
 
-/// KS-048, KS-066: Namespaces that can't be read un-match nothing: nothing is written before they are known.
+/// KS-048, KS-066: Namespaces that cannot be read do not end a match: nothing is written before they are
+/// known.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_048_unreadable_namespaces_unmatch_nothing() {
     let mut all = Scene::start().await;
@@ -102,7 +105,7 @@ async fn ks_048_unreadable_namespaces_unmatch_nothing() {
     all.faults.asked.lock().unwrap().clear();
     all.faults.refuse("/api/v1/namespaces?", 500);
     let mut ready = all.begin();
-    // Some refusals later nothing has happened.
+    // After some refusals nothing has been written.
     let refused = async {
         while all
             .faults
@@ -131,8 +134,8 @@ async fn ks_048_unreadable_namespaces_unmatch_nothing() {
     all.end().await;
 }
 
-/// KS-075, KS-031: what is watched is exactly what is served, can be watched and isn't excluded, once each. KS-032: and of
-/// all these objects the metadata only.
+/// KS-075, KS-031: exactly the resources that are served, watchable and not excluded are watched, once each.
+/// KS-032: only metadata of their objects is watched.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_075_the_watches_are_exact() {
     let all = Scene::start().await;
@@ -144,7 +147,7 @@ async fn ks_075_the_watches_are_exact() {
         let path = request.trim_start_matches("GET ").split('?').next().unwrap();
         let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
         let (group, resource) = if parts[0] == "api" { ("", parts[2]) } else { (parts[1], parts[3]) };
-        // Its own kinds, and the definitions, are read in full beside.
+        // The controller reads its own kinds and CRDs in full as well.
         let in_full = group == "control.kubestellar.io" || !accept.contains("PartialObjectMetadata");
         if in_full {
             assert!(
@@ -155,7 +158,7 @@ async fn ks_075_the_watches_are_exact() {
             seen.push(format!("{resource}.{group}"));
         }
     }
-    // The labels of Namespaces are followed for themselves.
+    // The labels of Namespaces are followed separately.
     let twice: Vec<_> =
         seen.iter().filter(|it| seen.iter().filter(|other| other == it).count() > 1).collect();
     assert!(twice.iter().all(|it| *it == "namespaces."), "{twice:?}");
@@ -171,8 +174,8 @@ async fn ks_075_the_watches_are_exact() {
     all.end().await;
 }
 
-/// KS-019, KS-021 as far as Bindings go: Two policies with the same objects and clusters are two Bindings; one going leaves
-/// the other as it is.
+/// KS-019, KS-021 for Bindings: two policies with the same objects and clusters have two Bindings; deleting
+/// one policy leaves the other's Binding as it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_021_one_of_two_policies_goes() {
     let all = Scene::start().await;
@@ -190,7 +193,8 @@ async fn ks_021_one_of_two_policies_goes() {
     all.end().await;
 }
 
-/// What the WDS serves and can be watched, in the preferred version: group, resource, version.
+/// Returns the resources that the WDS serves and that can be watched, in the preferred version: group,
+/// resource, version.
 pub(crate) async fn served(all: &Scene) -> Vec<(String, String, String)> {
     let mut groups = vec![(String::new(), vec!["v1".to_owned()])];
     let list = all.wds.get("/apis").await.unwrap();
@@ -248,7 +252,8 @@ pub(crate) fn excluded(group: &str, resource: &str) -> bool {
     groups.contains(&group) || resources.contains(&format!("{group}/{resource}").as_str())
 }
 
-/// A Binding may have thousands of entries: they are not sent back when it is written, and what is known of it then is right all the same.
+/// A Binding may have thousands of entries. The server does not send them back after a write, and the
+/// controller's state is right nevertheless.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_binding_that_is_written_does_not_come_back() {
     let all = Scene::start().await;
@@ -258,7 +263,7 @@ async fn a_binding_that_is_written_does_not_come_back() {
     all.faults.asked.lock().unwrap().clear();
     all.config_map("b", json!({})).await;
     let second = all.bound("p", &["configmaps/a", "configmaps/b"]).await;
-    // Tampering that comes after a write is seen as such: what is believed does not hide it.
+    // A change by another client after a write is noticed; the own write does not hide it.
     let path = format!("{BINDINGS}/p");
     all.wds.patch(&path, json!({"spec": {"workload": {"namespaceScope": null}}})).await;
     all.wds.until(&path, |it| it["spec"] == second["spec"]).await;

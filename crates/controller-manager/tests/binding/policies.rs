@@ -1,4 +1,4 @@
-//! What users do with policies.
+//! Changes that users make to policies.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,8 @@ fn version(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
 
-/// KS-055: the finalizer is there before the Binding. KS-009, KS-073: taken away, it is put back.
+/// KS-055: the finalizer is set before the Binding is created. KS-009, KS-073: a removed finalizer is set
+/// again.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_055_the_finalizer_comes_first() {
     let all = Scene::start().await;
@@ -22,7 +23,7 @@ async fn ks_055_the_finalizer_comes_first() {
     all.policy("p", json!({"clusterSelectors": [{}], "downsync": [{"resources": ["configmaps"]}]})).await;
     let path = format!("{POLICIES}/p");
     let has = |it: &Value| it["metadata"]["finalizers"] == json!([FINALIZER]);
-    // The events of a space come in the order of its writes.
+    // The events of a space have the order of its writes.
     let first = tokio::time::timeout(std::time::Duration::from_secs(60), async {
         loop {
             let event = changes.next().await.unwrap();
@@ -40,7 +41,8 @@ async fn ks_055_the_finalizer_comes_first() {
     all.end().await;
 }
 
-/// KS-052: each policy has its own modulation, and its own Binding. KS-051: within one policy it adds up.
+/// KS-052: each policy has its own modulation and its own Binding. KS-051: within one policy the modulations
+/// of clauses are united.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_052_policies_do_not_merge() {
     let all = Scene::start().await;
@@ -67,7 +69,7 @@ async fn ks_052_policies_do_not_merge() {
     all.end().await;
 }
 
-/// KS-057: a cluster is chosen by its labels alone, accepted or not, available or not, tainted or not.
+/// KS-057: a cluster is selected by its labels alone, whether accepted, available and tainted or not.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_057_conditions_of_clusters_do_not_matter() {
     let all = Scene::start().await;
@@ -86,7 +88,8 @@ async fn ks_057_conditions_of_clusters_do_not_matter() {
     all.end().await;
 }
 
-/// KS-058, KS-072: a policy of the same name that was made anew while nobody looked owns the Binding by its new UID.
+/// KS-058, KS-072: a policy that was recreated under the same name while the controller was down owns the
+/// Binding with its new UID.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_058_a_policy_made_anew_owns_its_binding() {
     let mut all = Scene::start().await;
@@ -113,8 +116,8 @@ async fn ks_058_a_policy_made_anew_owns_its_binding() {
     all.end().await;
 }
 
-/// KS-070: a Binding that is more than the server takes is told on its policy, and KS-068 keeps nobody else waiting. What
-/// there was stays, and when it fits again it is written.
+/// KS-070: a Binding that exceeds the server's limit is reported on its policy. KS-068: it does not delay
+/// others. The previous Binding stays, and the new one is written when it fits again.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_070_a_binding_too_large_is_reported() {
     let all = Scene::start().await;
@@ -148,7 +151,7 @@ async fn ks_070_a_binding_too_large_is_reported() {
     all.end().await;
 }
 
-/// KS-007, KS-047: what is wrong with a policy is told where its user looks, and in an Event.
+/// KS-007, KS-047: errors of a policy are shown in its status and in an Event.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_047_errors_of_a_policy_are_shown() {
     let all = Scene::start().await;
@@ -180,8 +183,9 @@ async fn ks_047_errors_of_a_policy_are_shown() {
     all.end().await;
 }
 
-/// KS-047, KS-068: selectors that can't be read and clauses that can match nothing keep nobody from the rest: the objects that
-/// other clauses select and the clusters that other selectors match are in the Binding, and each fault is told.
+/// KS-047, KS-068: selectors that cannot be parsed and clauses that match nothing do not affect the rest: the
+/// Binding lists the objects of the other clauses and the clusters of the other selectors, and each error is
+/// reported.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_047_the_rest_of_a_faulty_policy_is_bound() {
     let all = Scene::start().await;
@@ -216,7 +220,7 @@ async fn ks_047_the_rest_of_a_faulty_policy_is_bound() {
     all.end().await;
 }
 
-/// KS-A-08, KS-003, KS-006, KS-022: what a strict server refuses, and what it takes.
+/// KS-A-08, KS-003, KS-006, KS-022: what a strict server rejects and accepts.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_a_08_policies_are_validated() {
     let all = Scene::start().await;
@@ -240,13 +244,13 @@ async fn ks_a_08_policies_are_validated() {
         let answer = all.wds.send("POST", &path, "application/json", &body).await;
         assert_eq!(answer.is_ok(), taken, "{why}: {spec}: {answer:?}");
     }
-    // Without strictness what is unknown is dropped.
+    // Without strict validation unknown fields are dropped.
     let loose = all.wds.post(POLICIES, policy("loose", json!({"junk": 1, "clusterSelectors": [{}]}))).await;
     assert_eq!(loose["spec"], json!({"clusterSelectors": [{}]}));
     all.end().await;
 }
 
-/// KS-020: what there was before BindingPolicy is not served. KS-004: short names.
+/// KS-020: the kinds before BindingPolicy are not served. KS-004: short names.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_020_kinds_and_their_names() {
     let all = Scene::start().await;
@@ -275,7 +279,7 @@ async fn ks_020_kinds_and_their_names() {
     all.end().await;
 }
 
-/// KS-A-07, KS-040 to KS-046, KS-049: every field of a clause, read off the Binding.
+/// KS-A-07, KS-040 to KS-046, KS-049: the effect of every field of a clause on the Binding.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_a_07_every_clause_field() {
     let all = Scene::start().await;
@@ -315,7 +319,7 @@ async fn ks_a_07_every_clause_field() {
         (json!({"objectNames": ["o*"]}), vec![]),
         (json!({"resources": ["namespaces"], "objectNames": ["n1"]}), vec!["namespaces/n1"]),
     ];
-    // Objects and policies are followed apart: the first policy could be seen before the objects are.
+    // Objects and policies are watched separately: the first policy may be seen before the objects.
     let labelled = json!({"objectSelectors": [{"matchLabels": {"set": "t"}}]});
     all.policy("known", json!({"clusterSelectors": [{}], "downsync": [labelled]})).await;
     let known = [
@@ -328,12 +332,12 @@ async fn ks_a_07_every_clause_field() {
     ];
     all.bound("known", &known).await;
     for (n, (mut clause, expected)) in cases.into_iter().enumerate() {
-        // There are other objects in a space; those of this test have a label.
+        // A space has other objects; those of this test have a label.
         clause["objectSelectors"] = json!([{"matchLabels": {"set": "t"}}]);
         let name = format!("p{n}");
         all.policy(&name, json!({"clusterSelectors": [{}], "downsync": [clause]})).await;
         let binding = all.wds.until(&format!("{BINDINGS}/{name}"), |_| true).await;
-        // A policy is evaluated as a whole: the first Binding is right.
+        // A policy is evaluated as a whole, so the first Binding is right.
         assert_eq!(names(&binding), set(&expected), "{clause}");
     }
     all.wds.patch(&format!("{NAMESPACES}/n2"), json!({"metadata": {"labels": {"zone": "l"}}})).await;
@@ -361,8 +365,9 @@ fn crd(versions: &[(&str, bool)]) -> Value {
     })
 }
 
-/// KS-033, KS-035, KS-036, KS-037: a definition that goes takes its objects from the Binding and nothing else; another
-/// version is the same objects; a version that is not served is never watched; and it all works again.
+/// KS-033, KS-035, KS-036, KS-037: deleting a CRD removes its objects from the Binding and nothing else.
+/// Another version means the same objects. A version that is not served is never watched. All of it works
+/// repeatedly.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_035_definitions_come_change_and_go() {
     let all = Scene::start().await;
@@ -406,7 +411,8 @@ async fn ks_035_definitions_come_change_and_go() {
     all.end().await;
 }
 
-/// KS-A-29, KS-061, KS-062: tampering is undone; a touched object changes the Binding, an untouched one does not.
+/// KS-A-29, KS-061, KS-062: changes by other clients are undone. A changed object changes the Binding, an
+/// unchanged one does not.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_a_29_tampering_is_undone() {
     let all = Scene::start().await;

@@ -1,4 +1,4 @@
-//! A WDS and an ITS in memory, and controllers between them that can be stopped, killed and given bad servers.
+//! A WDS and an ITS in memory, with controllers that can be stopped, killed and given failing servers.
 
 use std::{
     collections::BTreeSet,
@@ -20,7 +20,7 @@ pub(crate) const BINDINGS: &str = "/apis/control.kubestellar.io/v1alpha1/binding
 pub(crate) const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 pub(crate) const CLUSTERS: &str = "/apis/cluster.open-cluster-management.io/v1/managedclusters";
 pub(crate) const NAMESPACES: &str = "/api/v1/namespaces";
-/// Far above what anything takes, also unoptimised on a busy machine.
+/// Far longer than anything takes, also for unoptimised code on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Side {
@@ -28,19 +28,19 @@ pub(crate) struct Side {
     pub(crate) space: Space,
 }
 
-/// What a server under test refuses, and what it was asked for.
+/// The faults of a server, and the requests it received.
 #[derive(Default)]
 pub(crate) struct Faults {
-    /// Answers that are given instead of the server's.
+    /// Requests that get an error instead of the server's response.
     refuse: Mutex<Vec<(String, u16)>>,
-    /// The server doesn't know aggregated discovery.
+    /// The server does not support aggregated discovery.
     pub(crate) old_discovery: std::sync::atomic::AtomicBool,
     /// `METHOD path?query` and the `Accept` header of all requests.
     pub(crate) asked: Mutex<Vec<(String, String)>>,
 }
 
 impl Faults {
-    /// Requests whose path with query has `part` in it get `code`, until [`heal`](Self::heal).
+    /// Answers requests whose path with query contains `part` with `code`, until [`heal`](Self::heal).
     pub(crate) fn refuse(&self, part: &str, code: u16) {
         self.refuse.lock().unwrap().push((part.to_owned(), code));
     }
@@ -49,7 +49,7 @@ impl Faults {
         self.refuse.lock().unwrap().clear();
     }
 
-    /// A client that goes through these faults to `client`.
+    /// A client that sends requests to `client` through these faults.
     fn client(self: &Arc<Self>, client: Client) -> Client {
         let faults = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -118,7 +118,7 @@ impl Side {
         }
     }
 
-    /// Waits until what is at `path` is as wanted; looks again at every change of the space.
+    /// Waits until the object at `path` satisfies `done`; checks again at every change of the space.
     pub(crate) async fn until(&self, path: &str, done: impl Fn(&Value) -> bool) -> Value {
         self.until_any(path, |found| found.is_some_and(&done)).await.unwrap()
     }
@@ -158,7 +158,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// Two clusters and a namespace `n`; controllers run.
+    /// Two clusters and a namespace `n`, with running controllers.
     pub(crate) async fn start() -> Self {
         let mut scene = Self::without_controllers().await;
         scene.run().await;
@@ -188,7 +188,7 @@ impl Scene {
         self.its.post(CLUSTERS, cluster).await;
     }
 
-    /// Starts the controllers and waits until they work.
+    /// Starts the controllers and waits until they are ready.
     pub(crate) async fn run(&mut self) {
         let mut ready = self.begin();
         tokio::time::timeout(DEADLINE, ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
@@ -199,7 +199,8 @@ impl Scene {
         self.begin_with(Config::new("wds1", "its1"))
     }
 
-    /// Starts the controllers, which hardly wait for what can't be listed, and waits until they work.
+    /// Starts the controllers with a short patience for resources that cannot be listed, and waits until they
+    /// are ready.
     #[allow(dead_code, reason = "for the tests of the binding controller")]
     pub(crate) async fn run_impatient(&mut self) {
         let patience = Duration::from_millis(100);
@@ -207,14 +208,14 @@ impl Scene {
         tokio::time::timeout(DEADLINE, ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
     }
 
-    /// Starts the binding controller alone and waits until it works.
+    /// Starts the binding controller alone and waits until it is ready.
     #[allow(dead_code, reason = "for the tests of the status controller")]
     pub(crate) async fn run_without_status(&mut self) {
         let mut ready = self.begin_with(Config { status: false, ..Config::new("wds1", "its1") });
         tokio::time::timeout(DEADLINE, ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
     }
 
-    /// Starts the controllers, which count what they do, and waits until they work.
+    /// Starts the controllers with these metrics and waits until they are ready.
     #[allow(dead_code, reason = "for the tests of the status controller")]
     pub(crate) async fn run_counted(&mut self, metrics: runtime::metrics::Metrics) {
         let mut ready = self.begin_with(Config { metrics, ..Config::new("wds1", "its1") });
@@ -234,7 +235,7 @@ impl Scene {
         ready
     }
 
-    /// An orderly stop.
+    /// Stops the controllers in an orderly way.
     pub(crate) async fn stop(&mut self) {
         let Some(controllers) = self.controllers.take() else { return };
         controllers.stop.cancel();
@@ -242,7 +243,7 @@ impl Scene {
         controllers.runtime.shutdown_background();
     }
 
-    /// The end of the process: whatever was under way is dropped where it was.
+    /// Ends the process: drops everything in the middle of what it does.
     pub(crate) fn kill(&mut self) {
         if let Some(controllers) = self.controllers.take() {
             controllers.runtime.shutdown_background();
@@ -263,7 +264,7 @@ impl Scene {
         self.wds.post("/api/v1/namespaces/n/configmaps", config_map("n", name, labels)).await
     }
 
-    /// Waits until the Binding lists exactly these objects, by name, and gives it.
+    /// Waits until the Binding lists exactly these objects, by name, and returns it.
     pub(crate) async fn bound(&self, policy: &str, objects: &[&str]) -> Value {
         self.wds.until(&format!("{BINDINGS}/{policy}"), |it| names(it) == set(objects)).await
     }
@@ -293,7 +294,7 @@ pub(crate) fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// The entries of a Binding: `resource/name`, with the namespace before the name unless it is `n`.
+/// Returns the entries of a Binding: `resource/name`, with the namespace before the name unless it is `n`.
 pub(crate) fn names(binding: &Value) -> BTreeSet<String> {
     let scopes = ["clusterScope", "namespaceScope"].into_iter();
     let entries =

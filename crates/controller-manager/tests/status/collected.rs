@@ -57,7 +57,8 @@ fn path_of(policy: &Value, object: &Value) -> String {
     format!("{COMBINED}/{}.{}", uid(object), uid(policy))
 }
 
-/// KS-A-17: E1 … E12 with two clusters, and what users do to collectors, policies and objects. KS-015, KS-190, KS-191.
+/// KS-A-17: E1 … E12 with two clusters, and changes of collectors, policies and objects by users. KS-015,
+/// KS-190, KS-191.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_a_17_combined_status() {
     let scene = scene().await;
@@ -76,7 +77,7 @@ async fn ks_a_17_combined_status() {
     scene.collector("nothing", nothing).await;
     let tide = scene.tide(fleet(), collecting(&["whole", "sum", "full", "nothing", "late"])).await;
     let path = path_of(&tide, &web);
-    // Nobody has said anything yet (KS-175).
+    // No cluster has reported yet (KS-175).
     let silent = [
         json!([string("cluster1"), {"type": "Object", "object": {}}]),
         json!([string("cluster2"), {"type": "Object", "object": {}}]),
@@ -121,7 +122,7 @@ async fn ks_a_17_combined_status() {
     let cells = table["rows"][0]["cells"].as_array().unwrap();
     assert_eq!(cells[1..], ["apps", "deployments", "n", "web", "tide"].map(Value::from));
 
-    // A collector that comes later, and one that is changed.
+    // A collector that is created later, and one that is changed.
     scene.collector("late", count()).await;
     scene.wds.until(&path, |it| first(it, "late") == json!([number("2")])).await;
     let half = json!({"spec": {"combinedFields": [{"name": "n", "type": "SUM", "subject": "returned.status.availableReplicas / 2"}]}});
@@ -185,7 +186,7 @@ async fn ks_a_18_missing_collector() {
     scene.end().await;
 }
 
-/// KS-193, KS-A-29: what users do to a CombinedStatus is undone.
+/// KS-193, KS-A-29: changes of a CombinedStatus by users are undone.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_193_a_combined_status_is_repaired() {
     let scene = scene().await;
@@ -211,14 +212,14 @@ async fn ks_193_a_combined_status_is_repaired() {
         scene.wds.delete(&path).await;
         scene.wds.until(&path, |it| it["metadata"]["uid"] != uid && right(it)).await;
     }
-    // One that nobody asks for goes.
+    // A CombinedStatus that no pair requests is deleted.
     let stray = json!({"apiVersion": "control.kubestellar.io/v1alpha1", "kind": "CombinedStatus", "metadata": {"name": "stray"}});
     scene.wds.post(COMBINED, stray).await;
     scene.wds.until_any(&format!("{COMBINED}/stray"), |it| it.is_none()).await;
     scene.end().await;
 }
 
-/// KS-191, KS-194: after a restart leftovers go, and what is right is not even written.
+/// KS-191, KS-194: after a restart leftovers are deleted, and what is right is not even written.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_194_a_restart_removes_leftovers_only() {
     let mut scene = scene().await;
@@ -242,14 +243,14 @@ async fn ks_194_a_restart_removes_leftovers_only() {
     scene.wds.delete(&format!("{POLICIES}/other")).await;
     scene.run().await;
     scene.wds.until_any(&theirs, |it| it.is_none()).await;
-    // Once something new is there, all that was there before has been looked at.
+    // Once a new object has its CombinedStatus, everything before it has been processed.
     let db = scene.deployment("db").await;
     scene.wds.until(&path_of(&tide, &db), |it| first(it, "n") == json!([number("2")])).await;
     assert_eq!(scene.wds.get(&ours).await.unwrap(), before);
     scene.end().await;
 }
 
-/// KS-191: an object or a policy of the same name that is another one has another CombinedStatus.
+/// KS-191: a recreated object or policy has a new CombinedStatus.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_191_a_policy_made_anew_has_a_new_combined_status() {
     let scene = scene().await;
@@ -272,7 +273,8 @@ async fn ks_191_a_policy_made_anew_has_a_new_combined_status() {
     scene.end().await;
 }
 
-/// E12 and KS-A-00: cluster-scoped objects are reported on in a namespace of their own, which comes back when it goes.
+/// E12 and KS-A-00: the CombinedStatuses of cluster-scoped objects have a namespace of their own, which is
+/// created again if it is deleted.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_015_cluster_scoped_objects_have_a_namespace_for_reports() {
     let scene = scene().await;
@@ -289,8 +291,8 @@ async fn ks_015_cluster_scoped_objects_have_a_namespace_for_reports() {
     scene.end().await;
 }
 
-/// KS-013: nobody's part of a status is overwritten by another's; KS-199: neither broken expressions nor reports stop
-/// anything.
+/// KS-013: no writer of a status overwrites the part of another. KS-199: neither broken expressions nor
+/// broken reports stop anything.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_199_bad_expressions_stop_nobody() {
     let scene = scene().await;
@@ -321,8 +323,8 @@ async fn ks_199_bad_expressions_stop_nobody() {
     scene.end().await;
 }
 
-/// KS-167: what is made of all statuses and what is collected of each have nothing to do with each other; KS-157: a
-/// refused write is tried again.
+/// KS-167: the aggregated status and the answers of collectors are independent. KS-157: a refused write is
+/// retried.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_167_aggregate_and_answers_are_independent() {
     let scene = scene().await;
@@ -345,8 +347,8 @@ async fn ks_167_aggregate_and_answers_are_independent() {
     scene.end().await;
 }
 
-/// KS-197: two policies that select one object are two CombinedStatus objects, each with its own destinations and
-/// collectors; one that goes takes its own along and leaves the other.
+/// KS-197: two policies that select one object have two CombinedStatus objects, each with its own
+/// destinations and collectors. Deleting one policy deletes its CombinedStatus and leaves the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_197_two_policies_give_two_combined_statuses() {
     let scene = scene().await;
@@ -374,13 +376,13 @@ async fn ks_197_two_policies_give_two_combined_statuses() {
     scene.end().await;
 }
 
-/// KS-196: a Binding that is gone when its condition is to be written is no error: nothing is tried again for it.
+/// KS-196: a Binding that is gone when its condition is to be written is no error and causes no retry.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_196_a_binding_that_is_gone_is_no_error() {
     let mut scene = Scene::without_controllers().await;
     scene.mailboxes().await;
     let metrics = runtime::metrics::Metrics::default();
-    // Whatever is written about the conditions of a Binding comes too late.
+    // Every write of a Binding's conditions comes too late.
     scene.faults.refuse("/bindings/tide/status", 404);
     scene.run_counted(metrics.clone()).await;
     scene.wds.post(NAMESPACES, json!({"metadata": {"name": "n"}})).await;
@@ -399,7 +401,7 @@ async fn ks_196_a_binding_that_is_gone_is_no_error() {
     tokio::time::timeout(std::time::Duration::from_secs(60), refused).await.unwrap();
     scene.wds.delete(TIDE).await;
     scene.wds.until_any(&format!("{BINDINGS}/tide"), |it| it.is_none()).await;
-    // Later work is done, and by then nothing was tried again.
+    // Later work is done, and until then nothing was retried.
     scene.collector("late", count()).await;
     scene.wds.until(&format!("{COLLECTORS}/late"), |it| it["status"]["observedGeneration"] == 1).await;
     let text = metrics.text();

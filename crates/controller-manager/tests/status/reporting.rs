@@ -1,4 +1,4 @@
-//! A Deployment, a policy, and what stands in for the clusters that report on it.
+//! A Deployment, a policy, and a stand-in for the clusters that report on it.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ pub(crate) fn only(name: &str) -> Value {
     json!([{"matchLabels": {"name": name}}])
 }
 
-/// One clause for what is labelled `app: tide`, with more in it.
+/// One clause for objects labelled `app: tide`, with more fields.
 pub(crate) fn downsync(more: Value) -> Value {
     let mut clause = json!({"objectSelectors": [{"matchLabels": {"app": "tide"}}]});
     clause.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -53,7 +53,7 @@ impl Scene {
             .await;
     }
 
-    /// Mailbox namespaces, which an inventory alone doesn't make.
+    /// Mailbox namespaces, which an inventory object alone does not create.
     pub(crate) async fn mailboxes(&self) {
         for name in ["cluster1", "cluster2"] {
             self.its.post(NAMESPACES, json!({"metadata": {"name": name}})).await;
@@ -70,7 +70,7 @@ impl Scene {
         self.its.post(&works(cluster), work).await;
     }
 
-    /// What a cluster says about Deployment `web`.
+    /// Sets what a cluster reports about Deployment `web`.
     pub(crate) async fn report(&self, cluster: &str, status: Value) {
         if self.its.get(&format!("{}/web", works(cluster))).await.is_none() {
             self.work(cluster, "web", web()).await;

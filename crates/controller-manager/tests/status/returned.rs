@@ -1,4 +1,4 @@
-//! Reported state in the objects themselves.
+//! Reported state in the workload objects.
 
 use serde_json::{Value, json};
 
@@ -62,13 +62,14 @@ async fn ks_a_14_only_qualified_wecs_count() {
     scene.wds.until(WEB, |it| it["status"] == json!({"replicas": 1}) && label(it, COUNT) == "1").await;
     scene.point("solo", only("nowhere")).await;
     scene.wds.until(WEB, |it| it["status"] == json!({})).await;
-    // KS-022: both still run it.
+    // KS-022: both clusters still run it.
     let both = |it: &Value| it["spec"]["destinations"].as_array().is_some_and(|all| all.len() == 2);
     scene.wds.until(&format!("{BINDINGS}/tide"), both).await;
     scene.end().await;
 }
 
-/// KS-A-15, with KS-152: what became void while nobody looked is cleared; until then nothing is.
+/// KS-A-15, with KS-152: a status that became void while the controller was down is cleared when it restarts,
+/// and not before.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_a_15_status_survives_and_converges_over_a_crash() {
     let mut scene = scene().await;
@@ -113,7 +114,7 @@ async fn ks_a_16_multi_wec_status() {
     let it = scene.wds.until(WEB, |it| it["status"] == broken && label(it, MERGED).is_null()).await;
     assert_eq!(label(&it, COPIED), "true");
 
-    // KS-158: a Namespace's status is its own, whatever clusters say.
+    // KS-158: a Namespace's status is its own, whatever clusters report.
     let source = json!({"group": "", "version": "v1", "resource": "namespaces", "kind": "Namespace", "namespace": "", "name": "n"});
     scene.work("cluster2", "ns", source).await;
     scene.report_as("cluster2", "ns", json!({"phase": "Terminating"})).await;
@@ -125,7 +126,7 @@ async fn ks_a_16_multi_wec_status() {
     scene.end().await;
 }
 
-/// KS-A-26: what belongs to another WDS is not looked at.
+/// KS-A-26: reports of another WDS are ignored.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_149_reports_of_another_wds_change_nothing() {
     let scene = scene().await;
@@ -142,7 +143,7 @@ async fn ks_149_reports_of_another_wds_change_nothing() {
     scene.end().await;
 }
 
-/// KS-154; KS-159: when the report goes the status goes.
+/// KS-154; KS-159: when the report is deleted, the status is removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_154_edits_of_a_returned_status_are_overwritten() {
     let scene = scene().await;
@@ -157,7 +158,7 @@ async fn ks_154_edits_of_a_returned_status_are_overwritten() {
     scene.end().await;
 }
 
-/// KS-156: a report costs one read of the object and one write; what comes back of that write costs nothing.
+/// KS-156: a report costs one read of the object and one write; the event of that write costs nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_156_a_report_costs_one_read() {
     let scene = scene().await;
@@ -168,7 +169,7 @@ async fn ks_156_a_report_costs_one_read() {
         let asked = scene.faults.asked.lock().unwrap();
         asked.iter().filter(|(it, _)| it.split('?').next() == Some(&read)).count()
     };
-    // The Binding lists the object in its last version: its event has been seen.
+    // The Binding lists the object in its last version, so its event has been seen.
     let seen = async |replicas: u32| {
         scene.report("cluster1", json!({"replicas": replicas})).await;
         let it = scene.wds.until(WEB, |it| it["status"]["replicas"] == replicas).await;
@@ -183,7 +184,7 @@ async fn ks_156_a_report_costs_one_read() {
         seen(replicas).await;
     }
     assert_eq!(reads() - before, 6);
-    // Whoever else changes it is found out all the same.
+    // Changes by other clients are still noticed.
     scene.wds.patch(&format!("{WEB}/status"), json!({"status": {"replicas": 50}})).await;
     scene.wds.until(WEB, |it| it["status"] == json!({"replicas": 8})).await;
     let unlabelled = json!({"metadata": {"labels": {COPIED: null}}});
@@ -192,7 +193,8 @@ async fn ks_156_a_report_costs_one_read() {
     scene.end().await;
 }
 
-/// KS-155: all of the status is replaced where it is no subresource; KS-158: of cluster-scoped objects, too.
+/// KS-155: without a status subresource the whole status is replaced. KS-158: also for cluster-scoped
+/// objects.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_155_kinds_without_a_status_subresource() {
     let scene = scene().await;
@@ -226,7 +228,8 @@ async fn ks_155_kinds_without_a_status_subresource() {
     scene.end().await;
 }
 
-/// KS-148: policies become Bindings also while the ITS has no WorkStatus objects; once it has, status returns.
+/// KS-148: policies become Bindings also while the ITS does not serve WorkStatus objects; once it does,
+/// status returns.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_148_binding_does_not_wait_for_the_workstatus_api() {
     let mut scene = Scene::without_controllers().await;
@@ -247,7 +250,7 @@ async fn ks_148_binding_does_not_wait_for_the_workstatus_api() {
     scene.end().await;
 }
 
-/// KS-157: a write that lost a race, or could not be done, is tried again.
+/// KS-157: a write that lost a race, or that failed, is retried.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_157_conflicts_are_retried() {
     let scene = scene().await;
@@ -255,7 +258,7 @@ async fn ks_157_conflicts_are_retried() {
     scene.tide(only("cluster1"), json!({"wantSingletonReportedState": true})).await;
     scene.faults.refuse("deployments/web/status", 409);
     scene.report("cluster1", json!({"replicas": 1})).await;
-    // KS-153: the label comes first.
+    // KS-153: the label is written first.
     let it = scene.wds.until(WEB, |it| label(it, COPIED) == "true").await;
     assert_eq!(it["status"], json!({}));
     scene.faults.heal();
@@ -263,8 +266,8 @@ async fn ks_157_conflicts_are_retried() {
     scene.end().await;
 }
 
-/// A status that the WDS does not take is told on the policy that asks for it, and in an Event, not tried again and again; other
-/// objects get theirs meanwhile, and once it is taken the error goes.
+/// A status that the WDS refuses is reported on the policy that requests it and in an Event, and is not
+/// retried at once. Other objects get their status, and once the WDS accepts it the error disappears.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_status_is_told_on_its_policy() {
     let scene = scene().await;

@@ -20,7 +20,7 @@ use super::{
     cache::{Answers, CacheKey},
     config::Settings,
     connect::Proxies,
-    credentials::Material,
+    credentials::CredentialData,
     transport::{Answer, Http},
 };
 use crate::{map::answer::LONGEST, metrics::Histogram};
@@ -142,7 +142,7 @@ impl HookClient {
     pub fn new(
         settings: Settings,
         fields: &'static [&'static str],
-        material: &Material,
+        material: &CredentialData,
         proxies: &Proxies,
     ) -> Result<Self, String> {
         let metrics = Arc::<HookMetrics>::default();
@@ -168,7 +168,7 @@ impl HookClient {
     }
 
     /// Goes on with other credentials (MC-105).
-    pub fn renew(&self, material: &Material) -> Result<(), String> {
+    pub fn renew(&self, material: &CredentialData) -> Result<(), String> {
         let http = Http::new(&self.settings.url, material, &self.proxies, &self.metrics)?;
         *self.http.lock() = Arc::new(http);
         Ok(())

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use http::HeaderValue;
 use kube::api::ApiResource;
 use runtime::{
-    Event, Light, Source, Store,
+    Event, PartialObject, Source, Store,
     failure::{is_not_found, message_of},
     informer,
     rest::{Gvr, Rest},
@@ -20,7 +20,7 @@ use super::{client::HookClient, config::Endpoint};
 
 /// The contents that an [`Endpoint`] refers to.
 #[derive(Clone, Default)]
-pub struct Material {
+pub struct CredentialData {
     pub(super) ca_pem: Option<Vec<u8>>,
     pub(super) identity: Option<(Vec<u8>, Vec<u8>)>,
     pub(super) authorization: Option<HeaderValue>,
@@ -78,8 +78,8 @@ impl Credentials {
     }
 
     /// Reads all. One request for each reference.
-    pub async fn resolve(&self, endpoint: &Endpoint) -> Result<Material, String> {
-        let mut material = Material::default();
+    pub async fn resolve(&self, endpoint: &Endpoint) -> Result<CredentialData, String> {
+        let mut material = CredentialData::default();
         if let Some(ca) = &endpoint.ca {
             let key = |key: &Option<String>| key.clone().unwrap_or_else(|| "ca.crt".into());
             let pem = if let Some(inline) = &ca.inline {
@@ -180,7 +180,7 @@ pub async fn follow(rest: Rest, hook: Arc<HookClient>, stop: CancellationToken) 
             .fields(format!("metadata.name={}", reference.name))
             .metadata();
         let wake = changed.clone();
-        let on_event = move |_: Event<Light>| wake.notify_one();
+        let on_event = move |_: Event<PartialObject>| wake.notify_one();
         informer::run(rest.client().clone(), source, Store::default(), on_event, stop.clone())
     });
     let credentials = Credentials::new(rest.clone());

@@ -11,4 +11,4 @@ pub use cache::CacheKey;
 pub use client::{Call, HookClient, HookError, HookMetrics};
 pub use config::{Endpoint, HookKind, Settings};
 pub use connect::Proxies;
-pub use credentials::{Credentials, Material, Reference, follow};
+pub use credentials::{CredentialData, Credentials, Reference, follow};

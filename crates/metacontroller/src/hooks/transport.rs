@@ -14,7 +14,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use super::{
     client::{HookError, HookMetrics},
     connect::{Connector, Proxies, TimedTls},
-    credentials::Material,
+    credentials::CredentialData,
 };
 
 /// Bodies of answers beyond this are refused (MC-070).
@@ -40,7 +40,7 @@ pub(super) struct Answer {
 impl Http {
     pub(super) fn new(
         url: &Uri,
-        material: &Material,
+        material: &CredentialData,
         proxies: &Proxies,
         metrics: &Arc<HookMetrics>,
     ) -> Result<Self, String> {
@@ -163,7 +163,7 @@ fn classify(error: &hyper_util::client::legacy::Error) -> HookError {
     }
 }
 
-fn tls(needed: bool, material: &Material) -> Result<ClientConfig, String> {
+fn tls(needed: bool, material: &CredentialData) -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;

@@ -10,7 +10,7 @@ const DONE: Outcome = Outcome::Done { again_after: None };
 #[test]
 fn endless_pauses_are_borne() {
     let (mut lanes, now) = (Lanes::<_>::new(4), Instant::now());
-    for outcome in [Outcome::Told(Duration::MAX), Outcome::Done { again_after: Some(Duration::MAX) }] {
+    for outcome in [Outcome::RunAfter(Duration::MAX), Outcome::Done { again_after: Some(Duration::MAX) }] {
         lanes.add("a");
         assert_eq!(lanes.take(now), Some("a"));
         lanes.end(&"a", outcome, now, 0.5);
@@ -72,7 +72,7 @@ fn mc_092_forgotten_items_leave_nothing() {
     let (timed, failed, told) = (take(&mut lanes), take(&mut lanes), take(&mut lanes));
     lanes.end(&timed, Outcome::Done { again_after: Some(Duration::from_secs(5)) }, now, 0.5);
     lanes.end(&failed, Outcome::Failed, now, 0.5);
-    lanes.end(&told, Outcome::Told(Duration::from_secs(9)), now, 0.5);
+    lanes.end(&told, Outcome::RunAfter(Duration::from_secs(9)), now, 0.5);
     let running = take(&mut lanes);
     lanes.add(running);
     lanes.add_bulk(("gone", 9));
@@ -264,7 +264,7 @@ proptest! {
         let mut now = Instant::now();
         let (mut out, mut held): (HashSet<u8>, HashSet<u8>) = Default::default();
         let mut owed: HashSet<u8> = HashSet::new();
-        let outcomes = [DONE, Outcome::Failed, Outcome::Told(Duration::from_secs(1)), Outcome::Stale, Outcome::Forget];
+        let outcomes = [DONE, Outcome::Failed, Outcome::RunAfter(Duration::from_secs(1)), Outcome::Stale, Outcome::Forget];
         for step in steps {
             match step {
                 Step::Add(k) => { lanes.add(k); owed.insert(k); }

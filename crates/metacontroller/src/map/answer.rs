@@ -13,7 +13,7 @@ pub struct Invalid(pub String);
 
 /// Where an output is: index of its resource in the controller's list, namespace (empty for none) and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct OutputRef {
     /// Index of the resource.
     pub rule: usize,
     /// Namespace, or empty.
@@ -26,7 +26,7 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Desired {
     /// Where it is to be.
-    pub place: Place,
+    pub place: OutputRef,
     /// What it is to be, without what hooks may not say.
     pub body: Value,
 }
@@ -42,7 +42,7 @@ pub struct Mapped {
 
 /// What an answer is checked against.
 #[derive(Clone, Copy, Debug)]
-pub struct Frame<'a> {
+pub struct MapAnswerContext<'a> {
     /// The declared outputs.
     pub outputs: &'a [Served],
     /// The parent.
@@ -52,15 +52,15 @@ pub struct Frame<'a> {
 }
 
 /// Reads the answer of a map hook. Any fault rejects the whole of it (MC-043).
-pub fn mapped(frame: Frame<'_>, answer: &Value) -> Result<Mapped, Invalid> {
+pub fn mapped(context: MapAnswerContext<'_>, answer: &Value) -> Result<Mapped, Invalid> {
     let mut seen = HashSet::new();
     let mut outputs = Vec::new();
     for (index, item) in items(answer)?.iter().enumerate() {
-        let desired = desired(frame, item).map_err(|why| Invalid(format!("outputs[{index}]: {why}")))?;
+        let desired = desired(context, item).map_err(|why| Invalid(format!("outputs[{index}]: {why}")))?;
         if !seen.insert(desired.place.clone()) {
             return Err(Invalid(format!(
                 "outputs[{index}]: duplicate output {}",
-                frame.display(&desired.place)
+                context.display(&desired.place)
             )));
         }
         outputs.push(desired);
@@ -69,7 +69,10 @@ pub fn mapped(frame: Frame<'_>, answer: &Value) -> Result<Mapped, Invalid> {
 }
 
 /// Reads the answer of a tombstone hook: the places of what is to be kept. Items of other kinds are of no account.
-pub fn kept(frame: Frame<'_>, answer: &Value) -> Result<(HashSet<Place>, Option<f64>), Invalid> {
+pub fn kept(
+    context: MapAnswerContext<'_>,
+    answer: &Value,
+) -> Result<(HashSet<OutputRef>, Option<f64>), Invalid> {
     let mut kept = HashSet::new();
     for (index, item) in items(answer)?.iter().enumerate() {
         let (kind, name) = (object::kind(item), object::name(item));
@@ -78,9 +81,9 @@ pub fn kept(frame: Frame<'_>, answer: &Value) -> Result<(HashSet<Place>, Option<
         }
         let (group, _) = object::api_version(item).split_once('/').unwrap_or_default();
         let of_kind = |served: &Served| served.kind == kind && served.gvr.group == group;
-        let Some(rule) = frame.outputs.iter().position(of_kind) else { continue };
-        if let Ok(namespace) = frame.namespace(rule, item) {
-            kept.insert(Place { rule, namespace, name: name.to_owned() });
+        let Some(rule) = context.outputs.iter().position(of_kind) else { continue };
+        if let Ok(namespace) = context.namespace(rule, item) {
+            kept.insert(OutputRef { rule, namespace, name: name.to_owned() });
         }
     }
     Ok((kept, again_after(answer)?))
@@ -117,7 +120,7 @@ pub(crate) fn again_after(answer: &Value) -> Result<Option<f64>, Invalid> {
     }
 }
 
-fn desired(frame: Frame<'_>, item: &Value) -> Result<Desired, String> {
+fn desired(context: MapAnswerContext<'_>, item: &Value) -> Result<Desired, String> {
     if !item.is_object() {
         return Err("is not an object".into());
     }
@@ -138,7 +141,7 @@ fn desired(frame: Frame<'_>, item: &Value) -> Result<Desired, String> {
         return Err(format!("metadata: {:?} can't be a name", object::display(namespace, &name)));
     }
     let declared = |served: &Served| served.kind == kind && served.gvr.api_version() == api_version;
-    let Some(rule) = frame.outputs.iter().position(declared) else {
+    let Some(rule) = context.outputs.iter().position(declared) else {
         return Err(format!("undeclared output type {kind}.{api_version}"));
     };
     for field in ["labels", "annotations"] {
@@ -152,10 +155,10 @@ fn desired(frame: Frame<'_>, item: &Value) -> Result<Desired, String> {
         }
     }
     let controller = object::controller_uid(item);
-    if !controller.is_empty() && controller != object::uid(frame.parent) {
+    if !controller.is_empty() && controller != object::uid(context.parent) {
         return Err("metadata.ownerReferences names a controller other than the parent".into());
     }
-    let namespace = frame.namespace(rule, item)?;
+    let namespace = context.namespace(rule, item)?;
     let mut body = apply::sanitized(item.clone());
     if let Some(meta) = object::metadata_mut(&mut body) {
         meta.remove("generateName");
@@ -165,10 +168,10 @@ fn desired(frame: Frame<'_>, item: &Value) -> Result<Desired, String> {
             meta.insert("namespace".into(), namespace.clone().into());
         }
     }
-    Ok(Desired { place: Place { rule, namespace, name }, body })
+    Ok(Desired { place: OutputRef { rule, namespace, name }, body })
 }
 
-impl Frame<'_> {
+impl MapAnswerContext<'_> {
     /// MC-043.3.
     fn namespace(&self, rule: usize, item: &Value) -> Result<String, String> {
         let namespaced = self.outputs.get(rule).is_some_and(|served| served.namespaced);
@@ -186,7 +189,7 @@ impl Frame<'_> {
         }
     }
 
-    fn display(&self, place: &Place) -> String {
+    fn display(&self, place: &OutputRef) -> String {
         let kind = self.outputs.get(place.rule).map_or("", |served| served.kind.as_str());
         format!("{kind} {}", object::display(&place.namespace, &place.name))
     }
@@ -209,8 +212,8 @@ mod tests {
     fn read(parent_namespace: &str, input_namespace: &str, list: Value) -> Result<Mapped, String> {
         let parent = json!({"metadata": {"uid": "p", "namespace": parent_namespace}});
         let outputs = outputs();
-        let frame = Frame { outputs: &outputs, parent: &parent, input_namespace };
-        mapped(frame, &json!({"outputs": list})).map_err(|invalid| invalid.0)
+        let context = MapAnswerContext { outputs: &outputs, parent: &parent, input_namespace };
+        mapped(context, &json!({"outputs": list})).map_err(|invalid| invalid.0)
     }
 
     /// MC-A-44: each fault has its phrase and rejects valid siblings with it.
@@ -279,7 +282,7 @@ mod tests {
     fn mc_044_system_fields_are_stripped() {
         let outputs = outputs();
         let parent = json!({"metadata": {"uid": "p", "namespace": "n"}});
-        let frame = Frame { outputs: &outputs, parent: &parent, input_namespace: "n" };
+        let context = MapAnswerContext { outputs: &outputs, parent: &parent, input_namespace: "n" };
         for bad in [
             json!(null),
             json!([]),
@@ -288,12 +291,12 @@ mod tests {
             json!({"outputs": [1]}),
             json!({"outputs": [], "resyncAfterSeconds": "1"}),
         ] {
-            assert!(mapped(frame, &bad).is_err(), "{bad}");
+            assert!(mapped(context, &bad).is_err(), "{bad}");
         }
-        assert_eq!(mapped(frame, &json!({"outputs": null})).unwrap().outputs, vec![]);
+        assert_eq!(mapped(context, &json!({"outputs": null})).unwrap().outputs, vec![]);
         let echo = json!({"outputs": [{"apiVersion": "v1", "kind": "ConfigMap", "status": {"a": 1},
             "metadata": {"name": "a", "uid": "u", "resourceVersion": "1", "managedFields": [1], "creationTimestamp": "t"}}]});
-        let read = mapped(frame, &echo).unwrap();
+        let read = mapped(context, &echo).unwrap();
         let plain =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n"}});
         assert_eq!(read.outputs[0].body, plain);
@@ -304,18 +307,18 @@ mod tests {
     fn mc_062_kept_outputs_are_named() {
         let outputs = outputs();
         let parent = json!({"metadata": {"uid": "p", "namespace": "n"}});
-        let frame = Frame { outputs: &outputs, parent: &parent, input_namespace: "n" };
+        let context = MapAnswerContext { outputs: &outputs, parent: &parent, input_namespace: "n" };
         let answer = json!({"outputs": [
             {"apiVersion": "v9", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"changed": "1"}},
             {"apiVersion": "v1", "kind": "Other", "metadata": {"name": "b"}},
         ], "resyncAfterSeconds": 2.5});
-        let (kept_places, after) = kept(frame, &answer).unwrap();
+        let (kept_places, after) = kept(context, &answer).unwrap();
         assert_eq!(
             kept_places.into_iter().collect::<Vec<_>>(),
-            [Place { rule: 0, namespace: "n".into(), name: "a".into() }]
+            [OutputRef { rule: 0, namespace: "n".into(), name: "a".into() }]
         );
         assert_eq!(after, Some(2.5));
-        assert!(kept(frame, &json!({})).is_err());
-        assert!(kept(frame, &json!({"outputs": [{"kind": "ConfigMap"}]})).is_err());
+        assert!(kept(context, &json!({})).is_err());
+        assert!(kept(context, &json!({"outputs": [{"kind": "ConfigMap"}]})).is_err());
     }
 }

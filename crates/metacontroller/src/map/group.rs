@@ -11,7 +11,7 @@ use apis::metacontroller::{
 use serde_json::{Value, json};
 
 use super::{
-    answer::{Desired, Place},
+    answer::{Desired, OutputRef},
     key::MapKey,
     selector,
 };
@@ -45,7 +45,7 @@ impl Method {
 
 /// Who makes outputs, for whom and from what.
 #[derive(Clone, Copy)]
-pub struct Maker<'a> {
+pub struct MapContext<'a> {
     /// Name of the MapController.
     pub controller: &'a str,
     /// The parent.
@@ -57,9 +57,9 @@ pub struct Maker<'a> {
 }
 
 /// What the plan needs to know about the rest of the world.
-pub trait Surroundings {
+pub trait ClusterView {
     /// An object at this place, of whatever owner.
-    fn at(&self, place: &Place) -> Option<Arc<Object>>;
+    fn at(&self, place: &OutputRef) -> Option<Arc<Object>>;
     /// Whether the input of another key is there and selected by this parent.
     fn is_live(&self, key: &MapKey) -> bool;
     /// Whether there is a MapController of this name.
@@ -70,51 +70,54 @@ pub trait Surroundings {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
     /// Delete this incarnation.
-    Delete { place: Place, uid: String },
+    Delete { place: OutputRef, uid: String },
     /// Create.
-    Create { place: Place, body: Value },
+    Create { place: OutputRef, body: Value },
     /// Replace, if it is still at the version in the body.
-    Update { place: Place, body: Value },
+    Update { place: OutputRef, body: Value },
     /// Merge this into the metadata, which has the version it must still have (MC-024).
-    Retag { place: Place, patch: Value },
+    Retag { place: OutputRef, patch: Value },
     /// Make the parent its controller, once a look at the parent shows that it still is what we think (MC-055.4).
-    Adopt { place: Place, body: Value },
+    Adopt { place: OutputRef, body: Value },
     /// Apply on the server's side; `observed` is what it is about to change.
-    Apply { place: Place, body: Value, observed: Arc<Object>, recreate: bool },
+    Apply { place: OutputRef, body: Value, observed: Arc<Object>, recreate: bool },
     /// It belongs to somebody else (MC-055.5).
-    Conflict { place: Place, owner: String },
+    Conflict { place: OutputRef, owner: String },
 }
 
 /// Writes for one input, in the order they are to be made (MC-050): deletions, then the wanted outputs in the hook's
 /// order. Costs O(wanted + observed).
 pub fn plan(
-    maker: Maker<'_>,
+    map_context: MapContext<'_>,
     desired: &[Desired],
     group: &[(usize, Arc<Object>)],
     method: impl Fn(usize) -> Method,
     server_side: bool,
-    around: &impl Surroundings,
+    view: &impl ClusterView,
 ) -> Vec<Write> {
-    let wanted: HashSet<&Place> = desired.iter().map(|one| &one.place).collect();
-    let observed: HashMap<Place, &Arc<Object>> =
+    let wanted: HashSet<&OutputRef> = desired.iter().map(|one| &one.place).collect();
+    let observed: HashMap<OutputRef, &Arc<Object>> =
         group.iter().map(|(rule, object)| (place_of(*rule, object), object)).collect();
     let mut writes = deletions(group, |place| !wanted.contains(place));
     for one in desired {
-        let tagged = |observed: Option<&Value>| maker.tagged(&one.body, observed);
+        let tagged = |observed: Option<&Value>| map_context.tagged(&one.body, observed);
         let known = observed.get(&one.place).map(|object| Arc::clone(object));
-        match (known, around.at(&one.place)) {
+        match (known, view.at(&one.place)) {
             (Some(member), _) => writes.extend(change(
                 &one.place,
                 &member,
                 &tagged(Some(&member.value)),
                 method(one.place.rule),
-                server_side.then_some(maker.parent),
+                server_side.then_some(map_context.parent),
             )),
-            (None, Some(existing)) => writes.extend(claim(maker, &one.place, &existing, around)),
+            (None, Some(existing)) => writes.extend(claim(map_context, &one.place, &existing, view)),
             (None, None) => {
                 let body = tagged(None);
-                let body =
-                    if server_side { owned(body, maker.parent) } else { apply::create(&body, maker.parent) };
+                let body = if server_side {
+                    owned(body, map_context.parent)
+                } else {
+                    apply::create(&body, map_context.parent)
+                };
                 writes.push(Write::Create { place: one.place.clone(), body });
             }
         }
@@ -123,7 +126,7 @@ pub fn plan(
 }
 
 /// Deletions of what `goes` says, but for what is on its way out already.
-pub fn deletions(group: &[(usize, Arc<Object>)], goes: impl Fn(&Place) -> bool) -> Vec<Write> {
+pub fn deletions(group: &[(usize, Arc<Object>)], goes: impl Fn(&OutputRef) -> bool) -> Vec<Write> {
     let leaving = group.iter().filter(|(_, object)| !object::is_terminating(&object.value));
     leaving
         .map(|(rule, object)| (place_of(*rule, object), object.uid().to_owned()))
@@ -133,14 +136,14 @@ pub fn deletions(group: &[(usize, Arc<Object>)], goes: impl Fn(&Place) -> bool) 
 }
 
 /// Where an observed output is.
-pub fn place_of(rule: usize, object: &Object) -> Place {
+pub fn place_of(rule: usize, object: &Object) -> OutputRef {
     let key = object.key();
-    Place { rule, namespace: key.namespace.to_string(), name: key.name.to_string() }
+    OutputRef { rule, namespace: key.namespace.to_string(), name: key.name.to_string() }
 }
 
 /// What an existing member of a group needs (MC-052, MC-053, MC-057).
 pub fn change(
-    place: &Place,
+    place: &OutputRef,
     member: &Arc<Object>,
     desired: &Value,
     method: Method,
@@ -174,36 +177,36 @@ pub fn owned(mut body: Value, parent: &Value) -> Value {
 
 /// What becomes of an object that is wanted and there, but not in the group (MC-055).
 pub fn claim(
-    maker: Maker<'_>,
-    place: &Place,
+    map_context: MapContext<'_>,
+    place: &OutputRef,
     existing: &Arc<Object>,
-    around: &impl Surroundings,
+    view: &impl ClusterView,
 ) -> Option<Write> {
     let (value, place) = (&existing.value, place.clone());
     let tag = |name: &str| object::annotation(value, name);
     let (controller, key) = (tag(MAP_CONTROLLER_ANNOTATION), tag(MAP_KEY_ANNOTATION));
-    let ours = controller == Some(maker.controller) && key == Some(maker.key.as_str());
+    let ours = controller == Some(map_context.controller) && key == Some(map_context.key.as_str());
     if object::is_terminating(value) {
         return None;
     }
     match object::controller_uid(value) {
-        uid if uid == object::uid(maker.parent) => {
+        uid if uid == object::uid(map_context.parent) => {
             if ours {
                 return None;
             }
             let may = match (controller, key) {
-                (Some(name), Some(key)) if name == maker.controller => !around.is_live(&MapKey::raw(key)),
-                (Some(name), Some(_)) => !around.controller_exists(name),
-                _ => maker.has_evidence(value),
+                (Some(name), Some(key)) if name == map_context.controller => !view.is_live(&MapKey::raw(key)),
+                (Some(name), Some(_)) => !view.controller_exists(name),
+                _ => map_context.has_evidence(value),
             };
-            Some(if may { maker.retag(place, existing) } else { conflict(place, value) })
+            Some(if may { map_context.retag(place, existing) } else { conflict(place, value) })
         }
-        "" if ours => Some(Write::Adopt { place, body: owned(value.clone(), maker.parent) }),
+        "" if ours => Some(Write::Adopt { place, body: owned(value.clone(), map_context.parent) }),
         _ => Some(conflict(place, value)),
     }
 }
 
-fn conflict(place: Place, existing: &Value) -> Write {
+fn conflict(place: OutputRef, existing: &Value) -> Write {
     let owner = match object::controller(existing) {
         Some(owner) => {
             format!("{} {}", object::kind(owner), owner.get("name").and_then(Value::as_str).unwrap_or(""))
@@ -215,7 +218,7 @@ fn conflict(place: Place, existing: &Value) -> Write {
     Write::Conflict { place, owner: owner + &key }
 }
 
-impl Maker<'_> {
+impl MapContext<'_> {
     /// The body with our tags. An existing output keeps the UID of the input it was made for (MC-024).
     pub fn tagged(&self, body: &Value, observed: Option<&Value>) -> Value {
         let mut body = body.clone();
@@ -234,7 +237,7 @@ impl Maker<'_> {
         body
     }
 
-    fn retag(&self, place: Place, existing: &Object) -> Write {
+    fn retag(&self, place: OutputRef, existing: &Object) -> Write {
         let mut annotations =
             json!({MAP_CONTROLLER_ANNOTATION: self.controller, MAP_KEY_ANNOTATION: self.key.as_str()});
         if object::annotation(&existing.value, MAP_INPUT_UID_ANNOTATION).is_none() {

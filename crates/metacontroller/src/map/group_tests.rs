@@ -9,13 +9,13 @@ const PARENT: &str =
 
 #[derive(Default)]
 struct World {
-    objects: BTreeMap<Place, Arc<Object>>,
+    objects: BTreeMap<OutputRef, Arc<Object>>,
     live: Vec<&'static str>,
     controllers: Vec<&'static str>,
 }
 
-impl Surroundings for World {
-    fn at(&self, place: &Place) -> Option<Arc<Object>> {
+impl ClusterView for World {
+    fn at(&self, place: &OutputRef) -> Option<Arc<Object>> {
         self.objects.get(place).cloned()
     }
     fn is_live(&self, key: &MapKey) -> bool {
@@ -26,8 +26,8 @@ impl Surroundings for World {
     }
 }
 
-fn place(name: &str) -> Place {
-    Place { rule: 0, namespace: "n".into(), name: name.into() }
+fn place(name: &str) -> OutputRef {
+    OutputRef { rule: 0, namespace: "n".into(), name: name.into() }
 }
 
 fn body(name: &str, data: &str) -> Value {
@@ -50,8 +50,8 @@ fn key() -> MapKey {
     MapKey::new("configmaps", "n", "i")
 }
 
-fn with<T>(f: impl FnOnce(Maker<'_>) -> T) -> T {
-    f(Maker { controller: "mc1", parent: &parent(), key: &key(), input: &input() })
+fn with<T>(f: impl FnOnce(MapContext<'_>) -> T) -> T {
+    f(MapContext { controller: "mc1", parent: &parent(), key: &key(), input: &input() })
 }
 
 /// An object as the server has it after `write`.
@@ -106,7 +106,7 @@ fn group(world: &World) -> Vec<(usize, Arc<Object>)> {
 }
 
 fn pass(world: &World, desired: &[Desired], method: Method) -> Vec<Write> {
-    with(|maker| plan(maker, desired, &group(world), |_| method, false, world))
+    with(|map_context| plan(map_context, desired, &group(world), |_| method, false, world))
 }
 
 fn existing(world: &mut World, name: &str, owner: Option<&str>, annotations: Value) {
@@ -215,8 +215,8 @@ fn mc_052_on_delete_writes_nothing_to_what_exists() {
 fn mc_016_depth_is_written_from_two_on() {
     let input = json!({"metadata": {"name": "i", "uid": "I", "annotations": {MAP_KEY_ANNOTATION: "x/y/z"}}});
     let (parent, key) = (parent(), key());
-    let maker = Maker { controller: "mc1", parent: &parent, key: &key, input: &input };
-    let tagged = maker.tagged(&body("a", "1"), None);
+    let map_context = MapContext { controller: "mc1", parent: &parent, key: &key, input: &input };
+    let tagged = map_context.tagged(&body("a", "1"), None);
     assert_eq!(object::annotation(&tagged, MAP_DEPTH_ANNOTATION), Some("2"));
 }
 

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::{
-    answer::Place,
-    group::{Method, Surroundings},
+    answer::OutputRef,
+    group::{ClusterView, Method},
     key::MapKey,
     parents::{Parents, is_handled},
     selector,
@@ -277,15 +277,15 @@ impl Mapping {
 }
 
 /// The rest of the world, as far as one parent's outputs are concerned.
-pub struct Around<'a> {
+pub struct ParentClusterView<'a> {
     /// The controller.
     pub mapping: &'a Mapping,
     /// The parent.
     pub parent: &'a Value,
 }
 
-impl Surroundings for Around<'_> {
-    fn at(&self, place: &Place) -> Option<Arc<Object>> {
+impl ClusterView for ParentClusterView<'_> {
+    fn at(&self, place: &OutputRef) -> Option<Arc<Object>> {
         self.mapping.outputs.get(place.rule)?.cache.get(&place.namespace, &place.name)
     }
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{key::MapKey, selector, status::Contribution};
 use crate::{
     object::{self, Object, Text},
-    selecting::Selecting,
+    selector_index::SelectorIndex,
 };
 
 /// What is known of a parent.
@@ -23,7 +23,7 @@ pub struct Parent {
     /// Keys whose last attempt failed.
     pub failed: HashSet<MapKey>,
     /// When a failure was last told of (MC-074).
-    pub told: Option<Instant>,
+    pub reported: Option<Instant>,
     /// What was last worked out for its status.
     pub last: Contribution,
     /// Why its selector can't be read.
@@ -35,7 +35,7 @@ pub struct Parent {
 pub struct Parents {
     by_uid: HashMap<Text, Parent>,
     /// By the selectors that can be read.
-    selecting: Selecting<Text>,
+    selectors: SelectorIndex<Text>,
 }
 
 impl Parents {
@@ -44,11 +44,11 @@ impl Parents {
         let uid = Text::from(parent.uid());
         let fault = match selector::parse(&parent.value) {
             Ok(selector) => {
-                self.selecting.put(uid.clone(), &parent.key().namespace, selector);
+                self.selectors.put(uid.clone(), &parent.key().namespace, selector);
                 None
             }
             Err(why) => {
-                self.selecting.remove(&uid);
+                self.selectors.remove(&uid);
                 Some(why)
             }
         };
@@ -60,7 +60,7 @@ impl Parents {
             key: parent.key().clone(),
             pending: HashSet::new(),
             failed: HashSet::new(),
-            told: None,
+            reported: None,
             last: Contribution::default(),
             fault,
         };
@@ -71,7 +71,7 @@ impl Parents {
     /// Takes a parent out. True if it was there.
     pub fn remove(&mut self, uid: &str) -> bool {
         let Some((uid, _)) = self.by_uid.remove_entry(uid) else { return false };
-        self.selecting.remove(&uid);
+        self.selectors.remove(&uid);
         true
     }
 
@@ -79,7 +79,7 @@ impl Parents {
     pub fn selector(&self, uid: &str) -> Option<Result<&LabelSelector, &str>> {
         match &self.by_uid.get(uid)?.fault {
             Some(why) => Some(Err(why)),
-            None => self.selecting.selector(uid).map(Ok),
+            None => self.selectors.selector(uid).map(Ok),
         }
     }
 
@@ -106,12 +106,12 @@ impl Parents {
     /// Parents of `namespace` (of none, where parents have none) that select by these labels. Costs O(labels + parents
     /// that have one of the labels in their selector, or no such label at all).
     pub fn selecting(&self, namespace: &str, labels: &Value) -> Vec<Text> {
-        self.selecting.selecting(namespace, labels)
+        self.selectors.selecting(namespace, labels)
     }
 
     /// Namespaces that have parents whose selectors can be read.
     pub fn namespaces(&self) -> BTreeSet<Text> {
-        self.selecting.namespaces()
+        self.selectors.namespaces()
     }
 }
 

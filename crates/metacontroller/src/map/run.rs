@@ -28,7 +28,7 @@ use super::{
     work::Worker,
 };
 use crate::{
-    cache::{Change, Following, Sight},
+    cache::{Change, FollowGuard, ObjectState},
     lanes::{Lanes, Outcome},
     metrics::Numbers,
     object::{self, Object},
@@ -40,7 +40,7 @@ const FIRST: usize = 100;
 /// A running MapController.
 pub struct Running {
     worker: Worker,
-    lanes: Mutex<Lanes<Item, Sight>>,
+    lanes: Mutex<Lanes<Item, ObjectState>>,
     queue: QueueMetrics,
     wake: Notify,
     started: AtomicBool,
@@ -125,7 +125,7 @@ impl Running {
         drop(following);
     }
 
-    fn follow(self: &Arc<Self>) -> Vec<Following> {
+    fn follow(self: &Arc<Self>) -> Vec<FollowGuard> {
         let mapping = self.mapping();
         let mut all = Vec::new();
         let this = Arc::downgrade(self);
@@ -160,7 +160,7 @@ impl Running {
         self.lanes(|lanes| {
             for item in items {
                 match now {
-                    Some(now) => lanes.tell(item, Sight::of(&now.value)),
+                    Some(now) => lanes.tell(item, ObjectState::of(&now.value)),
                     None => lanes.add(item),
                 }
             }
@@ -169,7 +169,7 @@ impl Running {
     }
 
     /// Changes the lanes, and counts what that did.
-    fn lanes<T>(&self, change: impl FnOnce(&mut Lanes<Item, Sight>) -> T) -> T {
+    fn lanes<T>(&self, change: impl FnOnce(&mut Lanes<Item, ObjectState>) -> T) -> T {
         let mut lanes = self.lanes.lock();
         let before = lanes.counts;
         let done = change(&mut lanes);

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     hooks::{HookClient, HookKind, Settings},
-    host::{NotStarted, Shared},
+    host::{Shared, StartError},
     object,
     resource::{Served, discover, group_resource, gvr},
 };
@@ -43,18 +43,18 @@ pub async fn prepare(
     exists: Exists,
     shown: Arc<Mutex<Arc<Value>>>,
     stop: CancellationToken,
-) -> Result<(Arc<Running>, Periods, Hooks), NotStarted> {
+) -> Result<(Arc<Running>, Periods, Hooks), StartError> {
     let controller: MapController = serde_json::from_value(object.clone())
-        .map_err(|error| NotStarted::spec(format!("the object can't be read: {error}")))?;
+        .map_err(|error| StartError::spec(format!("the object can't be read: {error}")))?;
     let spec = &controller.spec;
     check_duplicates(spec)?;
     let selector = label_selector(&spec.parent_resource.label_selector)?;
-    let map = hook(spec, HookKind::Map)?.ok_or_else(|| NotStarted::hook("hooks.map is missing".into()))?;
+    let map = hook(spec, HookKind::Map)?.ok_or_else(|| StartError::hook("hooks.map is missing".into()))?;
     let tombstone = hook(spec, HookKind::Tombstone)?;
     let plan = resources(shared, spec).await?;
     check_scope(&plan)?;
     let name = object::name(object);
-    let client = async |settings: Settings| -> Result<Arc<HookClient>, NotStarted> {
+    let client = async |settings: Settings| -> Result<Arc<HookClient>, StartError> {
         let fields = settings.kind.answer_fields(false);
         shared.hook_client(("MapController", name), settings, fields).await
     };
@@ -120,37 +120,37 @@ pub fn resync_period(seconds: i32) -> Duration {
 }
 
 /// A label selector of a spec; an absent one selects all.
-pub fn label_selector(selector: &Value) -> Result<LabelSelector, NotStarted> {
+pub fn label_selector(selector: &Value) -> Result<LabelSelector, StartError> {
     if selector.is_null() {
         return Ok(LabelSelector::everything());
     }
     LabelSelector::from_object(selector).map_err(|errors| {
         let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        NotStarted::spec(format!("labelSelector: {}", errors.join(", ")))
+        StartError::spec(format!("labelSelector: {}", errors.join(", ")))
     })
 }
 
-fn hook(spec: &MapControllerSpec, kind: HookKind) -> Result<Option<Settings>, NotStarted> {
+fn hook(spec: &MapControllerSpec, kind: HookKind) -> Result<Option<Settings>, StartError> {
     let hook = if kind == HookKind::Map { &spec.hooks.map } else { &spec.hooks.tombstone };
     hook.as_ref()
-        .map(|hook| Settings::read(kind, hook, &spec.endpoint_configs).map_err(NotStarted::hook))
+        .map(|hook| Settings::read(kind, hook, &spec.endpoint_configs).map_err(StartError::hook))
         .transpose()
 }
 
 /// MC-003.2, MC-003.3.
-fn check_duplicates(spec: &MapControllerSpec) -> Result<(), NotStarted> {
+fn check_duplicates(spec: &MapControllerSpec) -> Result<(), StartError> {
     let id = |api_version: &str, resource: &str| {
         let gvr = gvr(api_version, resource);
         group_resource(&gvr.group, &gvr.plural)
     };
     if spec.input_resources.is_empty() || spec.output_resources.is_empty() {
-        return Err(NotStarted::spec("inputResources and outputResources must not be empty".into()));
+        return Err(StartError::spec("inputResources and outputResources must not be empty".into()));
     }
     let mut seen = HashSet::new();
     for rule in &spec.input_resources {
         let id = id(&rule.api_version, &rule.resource);
         if !seen.insert(id.clone()) {
-            return Err(NotStarted::spec(format!("inputResources has {id} twice")));
+            return Err(StartError::spec(format!("inputResources has {id} twice")));
         }
     }
     let parent = id(&spec.parent_resource.api_version, &spec.parent_resource.resource);
@@ -158,20 +158,20 @@ fn check_duplicates(spec: &MapControllerSpec) -> Result<(), NotStarted> {
     for rule in &spec.output_resources {
         let id = id(&rule.api_version, &rule.resource);
         if id == parent {
-            return Err(NotStarted::spec(format!("outputResources has {id}, the resource of the parents")));
+            return Err(StartError::spec(format!("outputResources has {id}, the resource of the parents")));
         }
         if !seen.insert(id.clone()) {
-            return Err(NotStarted::spec(format!("outputResources has {id} twice")));
+            return Err(StartError::spec(format!("outputResources has {id} twice")));
         }
     }
     Ok(())
 }
 
 /// MC-003.1, MC-003.5.
-async fn resources(shared: &Shared, spec: &MapControllerSpec) -> Result<Plan, NotStarted> {
+async fn resources(shared: &Shared, spec: &MapControllerSpec) -> Result<Plan, StartError> {
     let parent = shared.served(&spec.parent_resource.api_version, &spec.parent_resource.resource).await?;
     if !parent.has_status {
-        return Err(NotStarted::status(&parent));
+        return Err(StartError::status(&parent));
     }
     let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
     for rule in &spec.input_resources {
@@ -184,10 +184,10 @@ async fn resources(shared: &Shared, spec: &MapControllerSpec) -> Result<Plan, No
 }
 
 /// MC-003.4.
-fn check_scope(plan: &Plan) -> Result<(), NotStarted> {
+fn check_scope(plan: &Plan) -> Result<(), StartError> {
     let wide = plan.outputs.iter().find(|served| plan.parent.namespaced && !served.namespaced);
     match wide {
-        Some(served) => Err(NotStarted::spec(format!(
+        Some(served) => Err(StartError::spec(format!(
             "{} is cluster-scoped and can't be owned by {}, which has a namespace",
             served.group_resource(),
             plan.parent.group_resource(),
@@ -198,17 +198,17 @@ fn check_scope(plan: &Plan) -> Result<(), NotStarted> {
 
 impl Shared {
     /// A resource as it is served now.
-    pub(crate) async fn served(&self, api_version: &str, resource: &str) -> Result<Served, NotStarted> {
+    pub(crate) async fn served(&self, api_version: &str, resource: &str) -> Result<Served, StartError> {
         let wanted = gvr(api_version, resource);
         if !object::is_api_version(api_version) || !object::is_segment(resource) {
-            return Err(NotStarted::spec(format!("{resource:?} of {api_version:?} can't be a resource")));
+            return Err(StartError::spec(format!("{resource:?} of {api_version:?} can't be a resource")));
         }
         match discover(self.writer.rest().client(), &wanted).await {
             Ok(Some(served)) => Ok(served),
-            Ok(None) => Err(NotStarted::missing(format!("{resource} of {api_version} is not served"))),
+            Ok(None) => Err(StartError::missing(format!("{resource} of {api_version} is not served"))),
             Err(error) => {
                 let why = runtime::failure::message_of(&error);
-                Err(NotStarted::missing(format!("asking for {resource} of {api_version}: {why}")))
+                Err(StartError::missing(format!("asking for {resource} of {api_version}: {why}")))
             }
         }
     }

@@ -8,16 +8,16 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    answer::{self, Frame, Place},
-    group::{self, Maker, Write},
-    mapping::{Around, Group, Item, Mapping, Reason, Verdict},
+    answer::{self, MapAnswerContext, OutputRef},
+    group::{self, MapContext, Write},
+    mapping::{Group, Item, Mapping, ParentClusterView, Reason, Verdict},
 };
 use crate::{
-    board::Board,
-    cache::{Expected, Sight},
+    cache::{ExpectedEvent, ObjectState},
     hooks::{Call, HookClient, HookError, HookKind},
     lanes::Outcome,
     object::{self, Object},
+    status_board::StatusBoard,
     wire::object_map,
     writes::{Refused, Writer},
 };
@@ -34,16 +34,16 @@ pub struct Worker {
     pub tombstone: Option<Arc<HookClient>>,
     pub writer: Arc<Writer>,
     pub events: Events,
-    pub board: Arc<Board>,
+    pub board: Arc<StatusBoard>,
     pub stop: CancellationToken,
 }
 
 /// How an item went, what the watch will tell of, and what of that is no news.
 pub struct Done {
     pub outcome: Outcome,
-    pub expected: Vec<(usize, Expected)>,
+    pub expected: Vec<(usize, ExpectedEvent)>,
     /// What the hook was shown, and what was created as it said.
-    pub known: Vec<Sight>,
+    pub known: Vec<ObjectState>,
 }
 
 impl From<Outcome> for Done {
@@ -57,7 +57,7 @@ enum Failure {
     Hook(HookKind, HookError),
     Writes(Vec<String>),
     /// Nobody is to be told: an event said it already.
-    Told,
+    Reported,
 }
 
 impl Worker {
@@ -98,9 +98,9 @@ impl Worker {
             Some(Err(error)) => return self.hook_failed(item, parent, HookKind::Map, error),
             None => return Outcome::Forget.into(),
         };
-        let shown_input = Sight::of(&input.value);
-        let frame = self.frame(parent, object::namespace(&input.value));
-        let mapped = match answer::mapped(frame, &answer) {
+        let shown_input = ObjectState::of(&input.value);
+        let context = self.context(parent, object::namespace(&input.value));
+        let mapped = match answer::mapped(context, &answer) {
             Ok(mapped) => mapped,
             Err(invalid) => return self.invalid(item, parent, &self.map, invalid.0),
         };
@@ -114,17 +114,17 @@ impl Worker {
             Verdict::Drop | Verdict::Invalid => return Outcome::Forget.into(),
             _ => return Outcome::Stale.into(),
         };
-        let (around, maker) = self.surroundings(item, &parent.value, &input.value);
+        let (view, map_context) = self.cluster_view(item, &parent.value, &input.value);
         let server_side = self.writer.strategy().is_server_side();
         let method = |rule: usize| self.mapping.outputs.get(rule).map(|rule| rule.method).unwrap_or_default();
-        let mut writes = group::plan(maker, &mapped.outputs, &group, method, server_side, &around);
+        let mut writes = group::plan(map_context, &mapped.outputs, &group, method, server_side, &view);
         // What the hook was not shown it can't have meant to go.
         let shown: HashSet<&str> = seen.iter().map(|(_, object)| object.uid()).collect();
         writes.retain(|write| !matches!(write, Write::Delete { uid, .. } if !shown.contains(uid.as_str())));
-        let (expected, failure) = self.carry_out(maker, &around, writes).await;
+        let (expected, failure) = self.carry_out(map_context, &view, writes).await;
         let mut done = self.finish(item, &parent, expected, failure, mapped.again_after);
         done.known.push(shown_input);
-        done.known.extend(seen.iter().map(|(_, object)| Sight::of(&object.value)));
+        done.known.extend(seen.iter().map(|(_, object)| ObjectState::of(&object.value)));
         done
     }
 
@@ -143,7 +143,7 @@ impl Worker {
                 None => return Outcome::Forget.into(),
             };
             let namespace = item.1.parts().map_or("", |parts| parts.namespace);
-            match answer::kept(self.frame(parent, namespace), &answer) {
+            match answer::kept(self.context(parent, namespace), &answer) {
                 Ok((kept, after)) => {
                     writes.retain(
                         |write| !matches!(write, Write::Delete { place, .. } if kept.contains(place)),
@@ -159,13 +159,13 @@ impl Worker {
             Verdict::Drop | Verdict::Invalid => return Outcome::Forget.into(),
             _ => return Outcome::Stale.into(),
         }
-        let (around, maker) = self.surroundings(item, &parent.value, &Value::Null);
-        let (expected, failure) = self.carry_out(maker, &around, writes).await;
+        let (view, map_context) = self.cluster_view(item, &parent.value, &Value::Null);
+        let (expected, failure) = self.carry_out(map_context, &view, writes).await;
         self.finish(item, parent, expected, failure, again_after)
     }
 
-    fn frame<'a>(&'a self, parent: &'a Arc<Object>, input_namespace: &'a str) -> Frame<'a> {
-        Frame { outputs: &self.mapping.output_resources, parent: &parent.value, input_namespace }
+    fn context<'a>(&'a self, parent: &'a Arc<Object>, input_namespace: &'a str) -> MapAnswerContext<'a> {
+        MapAnswerContext { outputs: &self.mapping.output_resources, parent: &parent.value, input_namespace }
     }
 
     /// A request, with the one field that only this hook's requests have (MC-040, MC §2.9).
@@ -188,14 +188,14 @@ impl Worker {
     }
 
     /// What the plan for an item looks at, and for whom it is made.
-    fn surroundings<'a>(
+    fn cluster_view<'a>(
         &'a self,
         (_, key): &'a Item,
         parent: &'a Value,
         input: &'a Value,
-    ) -> (Around<'a>, Maker<'a>) {
-        let around = Around { mapping: &self.mapping, parent };
-        (around, Maker { controller: &self.mapping.name, parent, key, input })
+    ) -> (ParentClusterView<'a>, MapContext<'a>) {
+        let view = ParentClusterView { mapping: &self.mapping, parent };
+        (view, MapContext { controller: &self.mapping.name, parent, key, input })
     }
 
     fn outputs(&self, hook: &HookClient, parent: &Object, group: &Group) -> Value {
@@ -229,7 +229,7 @@ impl Worker {
     fn hook_failed(&self, item: &Item, parent: &Object, kind: HookKind, error: HookError) -> Done {
         self.settle(item, Err(()));
         if let HookError::TooManyRequests(Some(pause)) = error {
-            return Outcome::Told(pause).into();
+            return Outcome::RunAfter(pause).into();
         }
         if !matches!(error, HookError::TooManyRequests(None)) {
             self.tell(item, parent, &Failure::Hook(kind, error));
@@ -241,7 +241,7 @@ impl Worker {
         &self,
         item: &Item,
         parent: &Object,
-        expected: Vec<(usize, Expected)>,
+        expected: Vec<(usize, ExpectedEvent)>,
         failure: Option<Failure>,
         again_after: Option<f64>,
     ) -> Done {
@@ -257,9 +257,9 @@ impl Worker {
                 Outcome::Failed
             }
         };
-        let echo = |(_, expected): &(usize, Expected)| match expected {
-            Expected::Version { echo, .. } => echo.clone(),
-            Expected::Gone { .. } => None,
+        let echo = |(_, expected): &(usize, ExpectedEvent)| match expected {
+            ExpectedEvent::Version { echo, .. } => echo.clone(),
+            ExpectedEvent::Gone { .. } => None,
         };
         let known = expected.iter().filter_map(echo).collect();
         Done { outcome, expected, known }
@@ -282,10 +282,12 @@ impl Worker {
             let mut parents = self.mapping.parents.lock();
             let Some(known) = parents.get_mut(uid) else { return };
             let now = Instant::now();
-            if matches!(failure, Failure::Told) || known.told.is_some_and(|told| now < told + TELL) {
+            if matches!(failure, Failure::Reported)
+                || known.reported.is_some_and(|reported| now < reported + TELL)
+            {
                 return;
             }
-            known.told = Some(now);
+            known.reported = Some(now);
             known.failed.len().max(1)
         };
         let message = match failure {
@@ -293,7 +295,7 @@ impl Worker {
                 format!("{} hook failed for {failing} input(s); {key}: {error}", kind.as_str())
             }
             Failure::Writes(texts) => format!("Sync error: {key}: {}", texts.join("; ")),
-            Failure::Told => return,
+            Failure::Reported => return,
         };
         self.events.warning(&parent.value, "SyncError", message);
     }
@@ -301,23 +303,23 @@ impl Worker {
     /// Makes the writes in their order; one that is refused does not stop the others (MC-050).
     async fn carry_out(
         &self,
-        maker: Maker<'_>,
-        around: &Around<'_>,
+        map_context: MapContext<'_>,
+        view: &ParentClusterView<'_>,
         writes: Vec<Write>,
-    ) -> (Vec<(usize, Expected)>, Option<Failure>) {
-        let (mut expected, mut errors, mut told) = (Vec::new(), Vec::new(), false);
+    ) -> (Vec<(usize, ExpectedEvent)>, Option<Failure>) {
+        let (mut expected, mut errors, mut reported) = (Vec::new(), Vec::new(), false);
         for write in writes {
             let rule = place(&write).rule;
-            match self.write(maker, around, write).await {
+            match self.write(map_context, view, write).await {
                 Ok(Some(one)) => expected.push((rule, one)),
                 Ok(None) => {}
                 Err(Some(text)) => errors.push(text),
-                Err(None) => told = true,
+                Err(None) => reported = true,
             }
         }
-        let failure = match (errors.is_empty(), told) {
+        let failure = match (errors.is_empty(), reported) {
             (false, _) => Some(Failure::Writes(errors)),
-            (true, true) => Some(Failure::Told),
+            (true, true) => Some(Failure::Reported),
             (true, false) => None,
         };
         (expected, failure)
@@ -326,10 +328,10 @@ impl Worker {
     /// An error without text has been told of.
     async fn write(
         &self,
-        maker: Maker<'_>,
-        around: &Around<'_>,
+        map_context: MapContext<'_>,
+        view: &ParentClusterView<'_>,
         write: Write,
-    ) -> Result<Option<Expected>, Option<String>> {
+    ) -> Result<Option<ExpectedEvent>, Option<String>> {
         let Some(served) = self.mapping.output_resources.get(place(&write).rule) else { return Ok(None) };
         let text = |refused: Refused| Some(refused.text);
         match write {
@@ -343,16 +345,16 @@ impl Worker {
             Write::Apply { body, observed, recreate, .. } => {
                 self.writer.apply(served, &body, &observed, recreate).await.map_err(text)
             }
-            Write::Adopt { body, .. } => self.adopt(maker.parent, served, &body).await.map_err(Some),
+            Write::Adopt { body, .. } => self.adopt(map_context.parent, served, &body).await.map_err(Some),
             Write::Conflict { place, owner } => {
                 let what = format!("{} {}", served.kind, object::display(&place.namespace, &place.name));
-                let text = format!("output {what} for {} belongs to {owner}", maker.key);
-                self.events.warning(maker.parent, "OutputConflict", text);
+                let text = format!("output {what} for {} belongs to {owner}", map_context.key);
+                self.events.warning(map_context.parent, "OutputConflict", text);
                 Err(None)
             }
             Write::Create { place, body } => match self.create(served, &place, &body).await {
                 Ok(expected) => Ok(expected),
-                Err(refused) if refused.exists => Box::pin(self.resolve(maker, around, place)).await,
+                Err(refused) if refused.exists => Box::pin(self.resolve(map_context, view, place)).await,
                 Err(refused) => Err(text(refused)),
             },
         }
@@ -362,9 +364,9 @@ impl Worker {
     async fn create(
         &self,
         served: &crate::resource::Served,
-        place: &Place,
+        place: &OutputRef,
         body: &Value,
-    ) -> Result<Option<Expected>, Refused> {
+    ) -> Result<Option<ExpectedEvent>, Refused> {
         if self.writer.strategy().is_server_side() {
             let found =
                 self.rest().find::<Value>(&served.gvr, served.place(&place.namespace), &place.name).await;
@@ -382,10 +384,10 @@ impl Worker {
     /// A wanted output is there though the cache didn't know (MC-055).
     async fn resolve(
         &self,
-        maker: Maker<'_>,
-        around: &Around<'_>,
-        place: Place,
-    ) -> Result<Option<Expected>, Option<String>> {
+        map_context: MapContext<'_>,
+        view: &ParentClusterView<'_>,
+        place: OutputRef,
+    ) -> Result<Option<ExpectedEvent>, Option<String>> {
         let Some(served) = self.mapping.output_resources.get(place.rule) else { return Ok(None) };
         let found = self.rest().find::<Value>(&served.gvr, served.place(&place.namespace), &place.name).await;
         let existing = match found {
@@ -394,11 +396,11 @@ impl Worker {
             Ok(None) => return Err(Some(format!("{} {} came and went", served.kind, place.name))),
             Err(error) => return Err(Some(runtime::failure::message_of(&error))),
         };
-        match group::claim(maker, &place, &existing, around) {
-            Some(write) => self.write(maker, around, write).await,
+        match group::claim(map_context, &place, &existing, view) {
+            Some(write) => self.write(map_context, view, write).await,
             None => {
                 let version = existing.version().to_owned();
-                Ok(Some(Expected::Version { key: existing.key().clone(), version, echo: None }))
+                Ok(Some(ExpectedEvent::Version { key: existing.key().clone(), version, echo: None }))
             }
         }
     }
@@ -409,7 +411,7 @@ impl Worker {
         parent: &Value,
         served: &crate::resource::Served,
         body: &Value,
-    ) -> Result<Option<Expected>, String> {
+    ) -> Result<Option<ExpectedEvent>, String> {
         let (namespace, name) = (object::namespace(parent), object::name(parent));
         let parents = &self.mapping.parent;
         let live = self.rest().find::<Value>(&parents.gvr, parents.place(namespace), name).await;
@@ -426,7 +428,7 @@ impl Worker {
     }
 
     /// Waits until the caches show what was written, so that the next run of the item sees its own writes.
-    pub async fn catch_up(&self, expected: &[(usize, Expected)]) {
+    pub async fn catch_up(&self, expected: &[(usize, ExpectedEvent)]) {
         let deadline = Instant::now() + CATCH_UP;
         for (rule, one) in expected {
             if let Some(rule) = self.mapping.outputs.get(*rule) {
@@ -436,7 +438,7 @@ impl Worker {
     }
 }
 
-fn place(write: &Write) -> &Place {
+fn place(write: &Write) -> &OutputRef {
     match write {
         Write::Delete { place, .. }
         | Write::Create { place, .. }

@@ -13,18 +13,18 @@ use runtime::{Next, failure::message_of};
 use serde_json::{Map, Value, json};
 
 use super::{
-    decide::{self, Children, Claim, Rest, Wanted},
+    decide::{self, Children, Claim, CommonAnswer, DesiredObjects},
     rolling::{self, Revision, Roll},
     shell::{Base, Failure, Key, Syncer},
 };
 use crate::{
     apply::loosely_equal,
-    cache::{Cache, Expected, Following},
+    cache::{Cache, ExpectedEvent, FollowGuard},
     hooks::HookClient,
     map::group::{self, Write},
     object::{self, Object, Text},
     resource::Served,
-    selecting::Selecting,
+    selector_index::SelectorIndex,
     writes::Refused,
 };
 
@@ -40,7 +40,7 @@ pub struct Composite {
     /// How children are rolled, by rule; none if no rule is a rolling one.
     pub rollout: Option<Rollout>,
     /// What parents select, by UID: for orphans (MC-147).
-    pub selecting: Mutex<Selecting<Text>>,
+    pub selectors: Mutex<SelectorIndex<Text>>,
 }
 
 /// Rolling updates of a controller.
@@ -138,7 +138,12 @@ struct Asked<'a> {
 impl Composite {
     /// Asks about a parent as it is at a revision (MC §3.5). The wanted children carry their labels and match the
     /// selector.
-    async fn ask(&self, asked: &Asked<'_>, parent: &Value, part: &str) -> Result<(Rest, Wanted), Failure> {
+    async fn ask(
+        &self,
+        asked: &Asked<'_>,
+        parent: &Value,
+        part: &str,
+    ) -> Result<(CommonAnswer, DesiredObjects), Failure> {
         let base = &self.base;
         let request = json!({
             "controller": *base.object.lock().clone(),
@@ -149,14 +154,18 @@ impl Composite {
         });
         let answer = base.ask(asked.hook, asked.parent, part, &request).await?;
         let rest = decide::rest(&answer)?;
-        let mut wanted = decide::wanted(base.frame("children", parent), &answer)?;
+        let mut wanted = decide::wanted(base.context("children", parent), &answer)?;
         self.label(parent, &mut wanted);
         Ok((rest, wanted))
     }
 
     /// Asks about each revision there is, moves at most one child on, and writes down which child is where before any
     /// child is touched (MC-151, MC-155). Costs a hook call for each revision.
-    async fn roll(&self, rollout: &Rollout, asked: &Asked<'_>) -> Result<(Rest, Wanted), Failure> {
+    async fn roll(
+        &self,
+        rollout: &Rollout,
+        asked: &Asked<'_>,
+    ) -> Result<(CommonAnswer, DesiredObjects), Failure> {
         let (base, parent) = (&self.base, &asked.parent.value);
         let Some(served) = base.parents.first().map(|rule| &rule.served) else { return Err(Failure::Quiet) };
         let mut all = self.revisions(rollout, served, asked).await?;
@@ -177,13 +186,13 @@ impl Composite {
         let calls =
             parents.iter().zip(&all).map(|(parent, revision)| self.ask(asked, parent, &revision.name));
         let mut rests = Vec::new();
-        let (mut answers, mut strays) = (Vec::new(), None);
+        let (mut answers, mut undeclared_objects) = (Vec::new(), None);
         for answer in join_all(calls).await {
             let (rest, wanted) = answer?;
             decide::check_labels(&wanted, asked.selector)?;
             rests.push(rest);
             answers.push(wanted.desired);
-            strays.get_or_insert(wanted.strays);
+            undeclared_objects.get_or_insert(wanted.undeclared_objects);
         }
         let kind = |rule: usize| {
             base.child_resources.get(rule).map(|served| served.kind.clone()).unwrap_or_default()
@@ -197,7 +206,13 @@ impl Composite {
         rest.finalized = rests.iter().all(|rest| rest.finalized);
         rest.again_after = rests.iter().filter_map(|rest| rest.again_after).reduce(f64::min);
         rolling::set_condition(rest.status.get_or_insert_default(), step.condition);
-        Ok((rest, Wanted { desired: step.desired, strays: strays.unwrap_or_default() }))
+        Ok((
+            rest,
+            DesiredObjects {
+                desired: step.desired,
+                undeclared_objects: undeclared_objects.unwrap_or_default(),
+            },
+        ))
     }
 
     /// The revisions of a parent, claimed as its children are: those that nobody controls and that have its labels are
@@ -284,7 +299,7 @@ impl Composite {
         revision: &Revision,
         parent: &Value,
         labels: &Map<String, Value>,
-    ) -> Result<Option<Expected>, Refused> {
+    ) -> Result<Option<ExpectedEvent>, Refused> {
         let (writer, namespace) = (&self.base.shared.writer, object::namespace(parent));
         let found = writer.rest().find::<Value>(&rollout.served.gvr, namespace, &revision.name).await;
         let found = found.map_err(|error| Refused { text: message_of(&error), exists: false })?;
@@ -299,14 +314,14 @@ impl Composite {
     }
 
     /// Follows parents and children.
-    pub fn follow(self: &Arc<Self>) -> Vec<Following> {
+    pub fn follow(self: &Arc<Self>) -> Vec<FollowGuard> {
         let mut all = Vec::new();
         for (index, rule) in self.base.parents.iter().enumerate() {
             let this = Arc::downgrade(self);
             all.push(rule.cache.follow(move |(old, new)| {
                 if let Some(this) = this.upgrade() {
                     if let Some(old) = old.filter(|old| new.is_none_or(|new| new.uid() != old.uid())) {
-                        this.selecting.lock().remove(&old.uid().into());
+                        this.selectors.lock().remove(&old.uid().into());
                     }
                     if let Some(new) = new {
                         this.selects(index, new);
@@ -338,9 +353,9 @@ impl Composite {
         let Some(orphan) = new.filter(|new| object::controller(&new.value).is_none()) else { return };
         let labels = object::labels(&orphan.value);
         let (here, anywhere) = (&*orphan.key().namespace, "");
-        let mut uids = self.selecting.lock().selecting(here, labels);
+        let mut uids = self.selectors.lock().selecting(here, labels);
         if !here.is_empty() {
-            uids.extend(self.selecting.lock().selecting(anywhere, labels));
+            uids.extend(self.selectors.lock().selecting(anywhere, labels));
         }
         for uid in uids {
             self.base.wake(&uid);
@@ -350,17 +365,17 @@ impl Composite {
     /// Notes what a parent selects, as the cache has it now.
     fn selects(&self, index: usize, parent: &Object) {
         let Some(rule) = self.base.parents.get(index) else { return };
-        let mut selecting = self.selecting.lock();
+        let mut selectors = self.selectors.lock();
         // Under the lock, so that nobody puts in what is older.
         let Some(parent) = rule.cache.by_key(parent.key()) else { return };
         let uid = parent.uid().into();
         match decide::composite_selector(&parent.value, self.generate_selector) {
-            Ok(selector) => selecting.put(uid, &parent.key().namespace, selector),
-            Err(_) => selecting.remove(&uid),
+            Ok(selector) => selectors.put(uid, &parent.key().namespace, selector),
+            Err(_) => selectors.remove(&uid),
         }
     }
 
-    fn label(&self, parent: &Value, wanted: &mut Wanted) {
+    fn label(&self, parent: &Value, wanted: &mut DesiredObjects) {
         if !self.generate_selector {
             return;
         }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     apply,
     map::{
-        answer::{Desired, Place},
+        answer::{Desired, OutputRef},
         group::{self, Method, Write},
     },
     object::{self, Object},
@@ -23,7 +23,7 @@ pub type Children = Vec<(usize, Arc<Object>)>;
 
 /// What a sync or finalize hook answered, beside the children.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rest {
+pub struct CommonAnswer {
     /// Status; none for null or absent.
     pub status: Option<Map<String, Value>>,
     /// Seconds until the next look.
@@ -33,7 +33,7 @@ pub struct Rest {
 }
 
 /// Reads the parts of an answer that both kinds have.
-pub fn rest(answer: &Value) -> Result<Rest, String> {
+pub fn rest(answer: &Value) -> Result<CommonAnswer, String> {
     let Some(fields) = answer.as_object() else { return Err("the answer is not a JSON object".into()) };
     let status = match fields.get("status") {
         None | Some(Value::Null) => None,
@@ -46,33 +46,33 @@ pub fn rest(answer: &Value) -> Result<Rest, String> {
         Some(_) => return Err("finalized must be true or false".into()),
     };
     let again_after = crate::map::answer::again_after(answer).map_err(|invalid| invalid.0)?;
-    Ok(Rest { status, again_after, finalized })
+    Ok(CommonAnswer { status, again_after, finalized })
 }
 
 /// The objects an answer asks for.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Wanted {
+pub struct DesiredObjects {
     /// Those that a rule declares, where the parent may have them.
     pub desired: Vec<Desired>,
     /// The rest, as they were given but for what hooks may not say.
-    pub strays: Vec<Value>,
+    pub undeclared_objects: Vec<Value>,
 }
 
-impl Wanted {
+impl DesiredObjects {
     /// All bodies.
     pub fn bodies(&self) -> impl Iterator<Item = &Value> {
-        self.desired.iter().map(|one| &one.body).chain(&self.strays)
+        self.desired.iter().map(|one| &one.body).chain(&self.undeclared_objects)
     }
 
     /// All bodies, to be changed.
     pub fn bodies_mut(&mut self) -> impl Iterator<Item = &mut Value> {
-        self.desired.iter_mut().map(|one| &mut one.body).chain(&mut self.strays)
+        self.desired.iter_mut().map(|one| &mut one.body).chain(&mut self.undeclared_objects)
     }
 }
 
 /// What an answer is checked against.
 #[derive(Clone, Copy, Debug)]
-pub struct Frame<'a> {
+pub struct AnswerContext<'a> {
     /// `children` or `attachments`.
     pub field: &'static str,
     /// Whose they are.
@@ -85,36 +85,38 @@ pub struct Frame<'a> {
 
 /// Reads a list of wanted objects. An absent one is empty: everything goes, as with the original. What would never be
 /// seen again is refused, unless that is allowed (MC-149).
-pub fn wanted(frame: Frame<'_>, answer: &Value) -> Result<Wanted, String> {
-    let field = frame.field;
+pub fn wanted(context: AnswerContext<'_>, answer: &Value) -> Result<DesiredObjects, String> {
+    let field = context.field;
     let list = match answer.get(field) {
         None | Some(Value::Null) => &[][..],
         Some(Value::Array(list)) => list,
         Some(_) => return Err(format!("{field} must be a list")),
     };
     let mut seen = HashSet::new();
-    let mut all = Wanted::default();
+    let mut all = DesiredObjects::default();
     for (index, item) in list.iter().enumerate() {
         if item.is_null() {
             continue;
         }
-        let is_new = match one(item, frame.parent, frame.declared) {
+        let is_new = match one(item, context.parent, context.declared) {
             Ok(desired) => {
                 let is_new = seen.insert(Ok(desired.place.clone()));
                 all.desired.push(desired);
                 is_new
             }
-            Err(Fault::Stray(_)) if frame.undeclared => {
+            Err(Fault::Undeclared(_)) if context.undeclared => {
                 let facts = [
                     object::api_version(item),
                     object::kind(item),
                     object::namespace(item),
                     object::name(item),
                 ];
-                all.strays.push(apply::sanitized(item.clone()));
+                all.undeclared_objects.push(apply::sanitized(item.clone()));
                 seen.insert(Err(facts))
             }
-            Err(Fault::Stray(why) | Fault::Wrong(why)) => return Err(format!("{field}[{index}]: {why}")),
+            Err(Fault::Undeclared(why) | Fault::Wrong(why)) => {
+                return Err(format!("{field}[{index}]: {why}"));
+            }
         };
         if !is_new {
             return Err(format!(
@@ -132,7 +134,7 @@ enum Fault {
     /// It makes no sense.
     Wrong(String),
     /// It could be made, but would never be seen again.
-    Stray(String),
+    Undeclared(String),
 }
 
 fn one(item: &Value, parent: &Value, declared: &[Served]) -> Result<Desired, Fault> {
@@ -150,19 +152,19 @@ fn one(item: &Value, parent: &Value, declared: &[Served]) -> Result<Desired, Fau
     let (group, _) = object::api_version(item).split_once('/').unwrap_or_default();
     let of_kind = |served: &Served| served.kind == kind && served.gvr.group == group;
     let rule = declared.iter().position(of_kind);
-    let undeclared = || Fault::Stray(format!("undeclared type {kind}.{}", object::api_version(item)));
+    let undeclared = || Fault::Undeclared(format!("undeclared type {kind}.{}", object::api_version(item)));
     let rule = rule.ok_or_else(undeclared)?;
     let namespaced = declared.get(rule).is_some_and(|served| served.namespaced);
     let (asked, own) = (object::namespace(item), object::namespace(parent));
     let namespace = match (namespaced, asked) {
         (false, _) if !own.is_empty() => {
-            return Err(Fault::Stray(format!("{kind} is cluster-scoped, the parent has a namespace")));
+            return Err(Fault::Undeclared(format!("{kind} is cluster-scoped, the parent has a namespace")));
         }
         (false, _) => String::new(),
         (true, "") if own.is_empty() => return Err(Fault::Wrong("metadata.namespace is required".into())),
         (true, "") => own.to_owned(),
         (true, asked) if !own.is_empty() && asked != own => {
-            return Err(Fault::Stray(format!("wrong namespace {asked:?}: the parent is in {own:?}")));
+            return Err(Fault::Undeclared(format!("wrong namespace {asked:?}: the parent is in {own:?}")));
         }
         (true, asked) => asked.to_owned(),
     };
@@ -174,7 +176,7 @@ fn one(item: &Value, parent: &Value, declared: &[Served]) -> Result<Desired, Fau
             meta.insert("namespace".into(), namespace.clone().into());
         }
     }
-    Ok(Desired { place: Place { rule, namespace, name: name.to_owned() }, body })
+    Ok(Desired { place: OutputRef { rule, namespace, name: name.to_owned() }, body })
 }
 
 /// Writes that turn what is observed into what is wanted (MC-120): deletions first, then the wanted in their order.
@@ -185,8 +187,8 @@ pub fn manage(
     method: impl Fn(usize) -> Method,
     server_side: bool,
 ) -> Vec<Write> {
-    let wanted: HashSet<&Place> = desired.iter().map(|one| &one.place).collect();
-    let known: HashMap<Place, &Arc<Object>> =
+    let wanted: HashSet<&OutputRef> = desired.iter().map(|one| &one.place).collect();
+    let known: HashMap<OutputRef, &Arc<Object>> =
         observed.iter().map(|(rule, object)| (group::place_of(*rule, object), object)).collect();
     let mut writes = group::deletions(observed, |place| !wanted.contains(place));
     for one in desired {
@@ -265,7 +267,7 @@ pub fn released(child: &Value, uid: &str) -> Value {
 }
 
 /// The first child that the parent would not see again (MC-146).
-pub fn check_labels(wanted: &Wanted, selector: &LabelSelector) -> Result<(), String> {
+pub fn check_labels(wanted: &DesiredObjects, selector: &LabelSelector) -> Result<(), String> {
     match wanted.bodies().find(|body| !selector.matches_labels(object::labels(body))) {
         Some(body) => Err(format!(
             "labels on desired child {} {} don't match parent selector",
@@ -398,13 +400,17 @@ mod tests {
     fn mc_149_wanted_children() {
         let parent = json!({"metadata": {"namespace": "n", "uid": "p"}});
         let declared = maps();
-        let frame =
-            |undeclared| Frame { field: "children", parent: &parent, declared: &declared, undeclared };
-        let all = |list: Value, allowed: bool| wanted(frame(allowed), &json!({"children": list}));
+        let context = |undeclared| AnswerContext {
+            field: "children",
+            parent: &parent,
+            declared: &declared,
+            undeclared,
+        };
+        let all = |list: Value, allowed: bool| wanted(context(allowed), &json!({"children": list}));
         let read = |item: Value| all(json!([item]), false);
         let good = read(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})).unwrap();
         assert_eq!(good.desired[0].place.namespace, "n");
-        let strays = [
+        let undeclared_objects = [
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}),
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "m"}}),
         ];
@@ -415,17 +421,17 @@ mod tests {
             json!({"apiVersion": "v1/namespaces/m", "kind": "Secret", "metadata": {"name": "a"}}),
             json!("x"),
         ];
-        for bad in strays.iter().chain(&wrong) {
+        for bad in undeclared_objects.iter().chain(&wrong) {
             assert!(read(bad.clone()).is_err(), "{bad}");
         }
         for bad in wrong {
             assert!(all(json!([bad]), true).is_err(), "{bad}");
         }
-        let allowed = all(json!(strays), true).unwrap();
-        assert_eq!((allowed.desired.len(), &allowed.strays[..]), (0, &strays[..]));
-        let twice = all(json!([strays[0], strays[0]]), true).unwrap_err();
+        let allowed = all(json!(undeclared_objects), true).unwrap();
+        assert_eq!((allowed.desired.len(), &allowed.undeclared_objects[..]), (0, &undeclared_objects[..]));
+        let twice = all(json!([undeclared_objects[0], undeclared_objects[0]]), true).unwrap_err();
         assert_eq!(twice, "children[1]: Secret a is there twice");
-        assert_eq!(wanted(frame(false), &json!({})), Ok(Wanted::default()));
+        assert_eq!(wanted(context(false), &json!({})), Ok(DesiredObjects::default()));
     }
 
     /// MC-172: strings are set, nulls removed, the rest stays.

@@ -14,7 +14,7 @@ use super::{
     shell::{Base, Failure, Key, Syncer},
 };
 use crate::{
-    cache::Following,
+    cache::FollowGuard,
     object::{self, Object},
 };
 
@@ -65,7 +65,7 @@ impl Syncer for Decorator {
         });
         let answer = base.ask(hook, &target, "", &request).await?;
         let rest = decide::rest(&answer)?;
-        let mut wanted = decide::wanted(base.frame("attachments", &target.value), &answer)?;
+        let mut wanted = decide::wanted(base.context("attachments", &target.value), &answer)?;
         for body in wanted.bodies_mut() {
             if let Some(annotations) = object::metadata_map(body, "annotations") {
                 annotations.insert(DECORATOR_ANNOTATION.into(), (&*base.name).into());
@@ -85,7 +85,7 @@ impl Syncer for Decorator {
 
 impl Decorator {
     /// Follows targets and attachments.
-    pub fn follow(self: &Arc<Self>) -> Vec<Following> {
+    pub fn follow(self: &Arc<Self>) -> Vec<FollowGuard> {
         let mut all = Vec::new();
         for (index, rule) in self.0.parents.iter().enumerate() {
             let this = Arc::downgrade(self);

@@ -9,7 +9,7 @@ use std::{
 use runtime::rest::Gvr;
 use tokio::time::Instant;
 
-use crate::cache::{Cache, Following};
+use crate::cache::{Cache, FollowGuard};
 
 /// How long a resource that nobody asks for any more is followed on: who asks for something else for a moment, or whose
 /// parent is made anew, need not list it again.
@@ -18,7 +18,7 @@ const LINGER: Duration = Duration::from_secs(60);
 /// Resources by how many answers of the customize hook refer to them.
 #[derive(Default)]
 pub(super) struct Followed {
-    all: HashMap<Gvr, (Arc<Cache>, Following)>,
+    all: HashMap<Gvr, (Arc<Cache>, FollowGuard)>,
     uses: HashMap<Gvr, usize>,
     /// Since when nobody has asked for them.
     idle: BTreeSet<(Instant, Gvr)>,
@@ -47,7 +47,7 @@ impl Followed {
     }
 
     /// Follows a resource, unless it is followed already.
-    pub(super) fn follow(&mut self, gvr: &Gvr, begin: impl FnOnce() -> (Arc<Cache>, Following)) {
+    pub(super) fn follow(&mut self, gvr: &Gvr, begin: impl FnOnce() -> (Arc<Cache>, FollowGuard)) {
         if !self.all.contains_key(gvr) {
             self.all.insert(gvr.clone(), begin());
         }
@@ -55,7 +55,7 @@ impl Followed {
 
     /// Takes out what nobody has asked for long enough, to be dropped by the caller, and says when there is more to do.
     /// Costs O(what became idle).
-    pub(super) fn leave(&mut self, now: Instant) -> (Vec<(Arc<Cache>, Following)>, Option<Instant>) {
+    pub(super) fn leave(&mut self, now: Instant) -> (Vec<(Arc<Cache>, FollowGuard)>, Option<Instant>) {
         let mut left = Vec::new();
         while let Some((since, gvr)) = self.idle.first().cloned() {
             if since + LINGER > now {

@@ -16,12 +16,12 @@ use super::{
     rules::{self, Rule},
 };
 use crate::{
-    cache::{Cache, Change, Following},
+    cache::{Cache, Change, FollowGuard},
     hooks::{Call, HookClient, HookError},
     host::Shared,
     object::{self, Object, Text},
     resource::Served,
-    selecting::Place,
+    selector_index::SelectorKey,
     wire::object_map,
 };
 
@@ -76,14 +76,14 @@ enum Slot {
     /// Namespace (empty for any) and name.
     Named(String, String),
     /// By labels.
-    At(Place),
+    At(SelectorKey),
 }
 
 fn slots(rule: &Rule) -> Vec<Slot> {
     if !rule.names.is_empty() {
         return rule.names.iter().map(|name| Slot::Named(rule.namespace.clone(), name.clone())).collect();
     }
-    vec![Slot::At(Place::of(&rule.namespace, &rule.labels))]
+    vec![Slot::At(SelectorKey::of(&rule.namespace, &rule.labels))]
 }
 
 /// Resources that a rule refers to: with a choice of namespaces, these as well.
@@ -112,7 +112,7 @@ impl Index {
             }
             let look = places.into_iter().flat_map(|namespace| {
                 let named = Slot::Named(namespace.to_owned(), key.name.to_string());
-                Place::looked_at(namespace, labels).map(Slot::At).chain([named])
+                SelectorKey::looked_at(namespace, labels).map(Slot::At).chain([named])
             });
             for slot in look {
                 for asker in self.slots.get(&(gvr.clone(), slot)).into_iter().flatten() {
@@ -265,7 +265,7 @@ impl Related {
     }
 
     /// The index is locked: the follower is called by the watch only.
-    fn follow(&self, served: &Served) -> (Arc<Cache>, Following) {
+    fn follow(&self, served: &Served) -> (Arc<Cache>, FollowGuard) {
         let cache = self.shared.caches.get(served);
         let (index, wake, gvr) = (Arc::downgrade(&self.index), self.wake.clone(), served.gvr.clone());
         let of_namespaces = gvr == namespaces().gvr;

@@ -15,7 +15,7 @@ use sha1::{Digest, Sha1};
 use super::decide::Children;
 use crate::{
     apply,
-    map::answer::{Desired, Place},
+    map::answer::{Desired, OutputRef},
     object::{self, Object},
     resource::Served,
 };
@@ -39,7 +39,7 @@ pub struct Revision {
     /// The fields of the parent that make it.
     pub patch: Value,
     /// Children at this revision.
-    pub claims: BTreeSet<Place>,
+    pub claims: BTreeSet<OutputRef>,
     /// As it is on the server.
     pub existing: Option<Arc<Object>>,
 }
@@ -127,7 +127,7 @@ pub fn read(object: &Arc<Object>, children: &[Served]) -> Revision {
         let names = group.get("names").and_then(Value::as_array).into_iter().flatten();
         for name in names.filter_map(Value::as_str) {
             let namespace = object.key().namespace.to_string();
-            claims.insert(Place { rule, namespace, name: name.to_owned() });
+            claims.insert(OutputRef { rule, namespace, name: name.to_owned() });
         }
     }
     Revision {
@@ -204,13 +204,13 @@ pub fn step(
     let (Some(wanted), observed) = (answers.first(), by_place(observed)) else {
         return Step { desired: Vec::new(), condition: condition(true, "OnLatestRevision", String::new()) };
     };
-    let latest: BTreeMap<&Place, &Value> = wanted
+    let latest: BTreeMap<&OutputRef, &Value> = wanted
         .iter()
         .filter(|one| rolls(one.place.rule).rolling)
         .map(|one| (&one.place, &one.body))
         .collect();
     tidy(revisions, &latest, &observed, settled);
-    let behind = |revisions: &[Revision], place: &Place| {
+    let behind = |revisions: &[Revision], place: &OutputRef| {
         revisions.iter().skip(1).position(|revision| revision.claims.contains(place)).map(|index| index + 1)
     };
     let next = wanted.iter().map(|one| &one.place).find(|place| behind(revisions, place).is_some()).cloned();
@@ -242,22 +242,22 @@ pub fn step(
     Step { desired: desired.collect(), condition }
 }
 
-fn by_place(observed: &Children) -> BTreeMap<Place, &Arc<Object>> {
+fn by_place(observed: &Children) -> BTreeMap<OutputRef, &Arc<Object>> {
     observed.iter().map(|(rule, object)| (crate::map::group::place_of(*rule, object), object)).collect()
 }
 
 /// MC-152.
 fn tidy(
     revisions: &mut [Revision],
-    latest: &BTreeMap<&Place, &Value>,
-    observed: &BTreeMap<Place, &Arc<Object>>,
+    latest: &BTreeMap<&OutputRef, &Value>,
+    observed: &BTreeMap<OutputRef, &Arc<Object>>,
     settled: impl Fn(&Value, &Value) -> bool,
 ) {
-    let mut taken: BTreeSet<Place> = BTreeSet::new();
+    let mut taken: BTreeSet<OutputRef> = BTreeSet::new();
     for revision in revisions.iter_mut() {
         revision.claims.retain(|place| latest.contains_key(place) && taken.insert(place.clone()));
     }
-    let settled = |place: &Place, wanted: &Value| {
+    let settled = |place: &OutputRef, wanted: &Value| {
         observed.get(place).is_some_and(|object| settled(&object.value, wanted))
     };
     for (place, wanted) in latest {
@@ -275,8 +275,8 @@ fn tidy(
 /// Why the next child has to wait: the first child at the latest revision that is not as it should be (MC-153).
 fn unhappy(
     revisions: &[Revision],
-    latest: &BTreeMap<&Place, &Value>,
-    observed: &BTreeMap<Place, &Arc<Object>>,
+    latest: &BTreeMap<&OutputRef, &Value>,
+    observed: &BTreeMap<OutputRef, &Arc<Object>>,
     rolls: &impl Fn(usize) -> Roll,
     settled: impl Fn(&Value, &Value) -> bool,
     kind: &impl Fn(usize) -> String,
@@ -343,8 +343,8 @@ mod tests {
     use proptest::prelude::*;
     use runtime::rest::Gvr;
 
-    fn place(name: &str) -> Place {
-        Place { rule: 0, namespace: "n".into(), name: name.into() }
+    fn place(name: &str) -> OutputRef {
+        OutputRef { rule: 0, namespace: "n".into(), name: name.into() }
     }
 
     fn at(name: &str, version: &str) -> Desired {
@@ -474,7 +474,7 @@ mod tests {
             }
             let observed: Children = NAMES.iter().zip(&seen).filter(|(_, (v, _))| *v > 0).map(|(name, (v, ready))| child(name, &v.to_string(), *ready)).collect();
             let answers = [answer(&NAMES, "2"), answer(&NAMES, "1"), answer(&NAMES, "0")];
-            let before: BTreeSet<Place> = all[0].claims.clone();
+            let before: BTreeSet<OutputRef> = all[0].claims.clone();
             run(&mut all, &answers, &observed);
             let moved = all[0].claims.difference(&before).filter(|p| {
                 let shown = observed.iter().find(|(_, o)| *o.key().name == *p.name);

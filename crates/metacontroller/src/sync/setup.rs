@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     hooks::{HookKind, Settings},
-    host::{NotStarted, Shared, Telling},
+    host::{FailureReport, Shared, StartError},
     map::{
         group::Method,
         run::Periods,
@@ -58,16 +58,16 @@ pub async fn composite(
     object: &Value,
     shown: Arc<Mutex<Arc<Value>>>,
     stop: CancellationToken,
-) -> Result<(Arc<Composite>, Periods), NotStarted> {
+) -> Result<(Arc<Composite>, Periods), StartError> {
     let controller: CompositeController = read(object)?;
     let spec = &controller.spec;
-    let hooks = spec.hooks.as_ref().ok_or_else(|| NotStarted::hook("no hooks defined".into()))?;
+    let hooks = spec.hooks.as_ref().ok_or_else(|| StartError::hook("no hooks defined".into()))?;
     let parent = &spec.parent_resource;
     // MC-141: a definition that is not there yet is waited for; of one without status, the user is told once. Both are
     // looked for again with every try.
-    let served = shared.served(&parent.api_version, &parent.resource).await.map_err(NotStarted::awaited)?;
+    let served = shared.served(&parent.api_version, &parent.resource).await.map_err(StartError::awaited)?;
     if !served.has_status {
-        return Err(NotStarted { telling: Telling::SyncError, ..NotStarted::status(&served) });
+        return Err(StartError { failure_report: FailureReport::SyncError, ..StartError::status(&served) });
     }
     let rule = ParentRule {
         cache: shared.caches.get(&served),
@@ -102,7 +102,7 @@ pub async fn composite(
     }
     let rollout = if rolls.iter().any(|roll| roll.rolling) {
         if !rule.served.namespaced {
-            return Err(NotStarted::spec("rolling updates need parents with a namespace".into()));
+            return Err(StartError::spec("rolling updates need parents with a namespace".into()));
         }
         let served = shared.served("metacontroller.k8s.io/v1alpha1", "controllerrevisions").await?;
         let history = parent.revision_history.as_ref().map(|history| history.field_paths.clone());
@@ -130,7 +130,7 @@ pub async fn composite(
         base,
         generate_selector: spec.generate_selector.unwrap_or(false),
         rollout,
-        selecting: Mutex::default(),
+        selectors: Mutex::default(),
     });
     let weak = Arc::downgrade(&composite);
     waker.set(move |uid| wake_composite(&weak, uid));
@@ -143,10 +143,10 @@ pub async fn decorator(
     object: &Value,
     shown: Arc<Mutex<Arc<Value>>>,
     stop: CancellationToken,
-) -> Result<(Arc<Decorator>, Periods), NotStarted> {
+) -> Result<(Arc<Decorator>, Periods), StartError> {
     let controller: DecoratorController = read(object)?;
     let spec = &controller.spec;
-    let hooks = spec.hooks.as_ref().ok_or_else(|| NotStarted::hook("no hooks defined".into()))?;
+    let hooks = spec.hooks.as_ref().ok_or_else(|| StartError::hook("no hooks defined".into()))?;
     let mut parents: Vec<ParentRule> = Vec::new();
     for resource in &spec.resources {
         let served = shared.served(&resource.api_version, &resource.resource).await?;
@@ -201,7 +201,7 @@ fn same_kind(one: &Served, other: &Served) -> bool {
 
 /// The rule that is for the same kind already. Two would each take what the other one's objects are for unwanted and delete
 /// it. As with the original, the last method that changes anything counts; in two versions, it is refused.
-fn twin(children: &[(Served, Method)], served: &Served) -> Result<Option<usize>, NotStarted> {
+fn twin(children: &[(Served, Method)], served: &Served) -> Result<Option<usize>, StartError> {
     let Some(index) = children.iter().position(|(known, _)| same_kind(known, served)) else {
         return Ok(None);
     };
@@ -209,7 +209,7 @@ fn twin(children: &[(Served, Method)], served: &Served) -> Result<Option<usize>,
     if same {
         Ok(Some(index))
     } else {
-        Err(NotStarted::spec(format!("{} is declared in two versions", served.group_resource())))
+        Err(StartError::spec(format!("{} is declared in two versions", served.group_resource())))
     }
 }
 
@@ -238,9 +238,9 @@ impl Waker {
     }
 }
 
-fn read<T: serde::de::DeserializeOwned>(object: &Value) -> Result<T, NotStarted> {
+fn read<T: serde::de::DeserializeOwned>(object: &Value) -> Result<T, StartError> {
     serde_json::from_value(object.clone())
-        .map_err(|error| NotStarted::spec(format!("the object can't be read: {error}")))
+        .map_err(|error| StartError::spec(format!("the object can't be read: {error}")))
 }
 
 fn periods(shared: &Shared, resync: Option<i32>) -> Periods {
@@ -248,7 +248,7 @@ fn periods(shared: &Shared, resync: Option<i32>) -> Periods {
 }
 
 /// Annotation values are free text, which label selectors would refuse; only the tests themselves are checked.
-fn annotation_selector(selector: Option<&AnnotationSelector>) -> Result<LabelSelector, NotStarted> {
+fn annotation_selector(selector: Option<&AnnotationSelector>) -> Result<LabelSelector, StartError> {
     use machinery::selector::{LabelOp, LabelRequirement};
     let Some(selector) = selector else { return Ok(LabelSelector::everything()) };
     let exact = selector.match_annotations.iter().map(|(key, value)| LabelRequirement {
@@ -265,7 +265,7 @@ fn annotation_selector(selector: Option<&AnnotationSelector>) -> Result<LabelSel
             ("DoesNotExist", true) => LabelOp::DoesNotExist,
             _ => {
                 let shown = json!({"key": one.key, "operator": one.operator, "values": one.values});
-                return Err(NotStarted::spec(format!("annotationSelector: {shown} is no test")));
+                return Err(StartError::spec(format!("annotationSelector: {shown} is no test")));
             }
         };
         requirements.push(LabelRequirement {
@@ -284,12 +284,12 @@ impl Parts<'_> {
         shown: Arc<Mutex<Arc<Value>>>,
         stop: CancellationToken,
         waker: &Waker,
-    ) -> Result<Base, NotStarted> {
+    ) -> Result<Base, StartError> {
         let name = object::name(self.object);
         let mut hooks = Hooks::default();
         for (kind, hook) in self.hooks {
             let Some(hook) = hook else { continue };
-            let settings = Settings::read(kind, hook, self.endpoints).map_err(NotStarted::hook)?;
+            let settings = Settings::read(kind, hook, self.endpoints).map_err(StartError::hook)?;
             let fields = kind.answer_fields(self.kind == "DecoratorController");
             let client = Some(shared.hook_client((self.kind, name), settings, fields).await?);
             match kind {
@@ -319,7 +319,7 @@ impl Parts<'_> {
                 .observed(shared.metrics.queue((self.kind, name))),
             stop,
             started: AtomicBool::default(),
-            paces: Mutex::default(),
+            rate_limits: Mutex::default(),
             runs: [AtomicU64::new(0), AtomicU64::new(0)],
         })
     }

@@ -21,12 +21,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    decide::{self, Children, Frame, Wanted},
+    decide::{self, AnswerContext, Children, DesiredObjects},
     related::{Missing, Related},
-    strays,
+    undeclared,
 };
 use crate::{
-    cache::{Cache, Expected},
+    cache::{Cache, ExpectedEvent},
     hooks::{Call, HookClient, HookError},
     host::Shared,
     map::{
@@ -36,7 +36,7 @@ use crate::{
     },
     metrics::Numbers,
     object::{self, Object, Text},
-    pace::Paces,
+    rate_limit::RateLimits,
     resource::Served,
     wire::object_map,
 };
@@ -115,7 +115,7 @@ pub struct Base {
     pub stop: CancellationToken,
     pub started: AtomicBool,
     /// Of parents that were synced lately.
-    pub paces: Mutex<Paces<Key>>,
+    pub rate_limits: Mutex<RateLimits<Key>>,
     pub runs: [AtomicU64; 2],
 }
 
@@ -207,7 +207,7 @@ async fn tick(base: &Base, period: Option<Duration>) {
 async fn turn<S: Syncer>(syncer: &S, key: Key) -> Next {
     let base = syncer.base();
     // A hook that never answers twice the same has its parent come back with each of its own writes.
-    if let Some(pause) = base.paces.lock().pause(&key, Instant::now()) {
+    if let Some(pause) = base.rate_limits.lock().pause(&key, Instant::now()) {
         return Next::After(pause);
     }
     let before = base.parent(&key);
@@ -397,20 +397,25 @@ impl Base {
     }
 
     /// What answers about a parent are checked against.
-    pub fn frame<'a>(&'a self, field: &'static str, parent: &'a Value) -> Frame<'a> {
+    pub fn context<'a>(&'a self, field: &'static str, parent: &'a Value) -> AnswerContext<'a> {
         let undeclared = self.shared.undeclared_children;
-        Frame { field, parent, declared: &self.child_resources, undeclared }
+        AnswerContext { field, parent, declared: &self.child_resources, undeclared }
     }
 
     /// Turns what is observed into what is wanted (MC-120).
-    pub async fn manage(&self, parent: &Value, wanted: &Wanted, observed: Children) -> Result<(), String> {
+    pub async fn manage(
+        &self,
+        parent: &Value,
+        wanted: &DesiredObjects,
+        observed: Children,
+    ) -> Result<(), String> {
         let writer = &self.shared.writer;
         let observed = self.as_wanted(&wanted.desired, observed).await?;
         let method = |rule| self.method(rule);
         let server_side = writer.strategy().is_server_side();
         let writes = decide::manage(parent, &wanted.desired, &observed, method, server_side);
         let managed = self.carry_out(writes).await;
-        let made = strays::make(writer, &self.shared.mapper, parent, &wanted.strays).await;
+        let made = undeclared::make(writer, &self.shared.mapper, parent, &wanted.undeclared_objects).await;
         match (managed, made) {
             (Err(one), Err(other)) => Err(format!("{one}; {other}")),
             (managed, made) => managed.and(made),
@@ -420,7 +425,7 @@ impl Base {
     /// Makes the writes in their order; a refused one does not stop the others (MC-120). Waits until the caches show
     /// them.
     pub async fn carry_out(&self, writes: Vec<Write>) -> Result<(), String> {
-        let (mut expected, mut errors): (Vec<(usize, Expected)>, Vec<String>) = Default::default();
+        let (mut expected, mut errors): (Vec<(usize, ExpectedEvent)>, Vec<String>) = Default::default();
         let writer = &self.shared.writer;
         for write in writes {
             let (rule, made) = match write {
@@ -553,7 +558,9 @@ impl Base {
                 Ok(written) => {
                     let key = parent.key().clone();
                     let version = object::resource_version(&written).to_owned();
-                    rule.cache.caught_up(&Expected::Version { key, version, echo: None }, CATCH_UP).await;
+                    rule.cache
+                        .caught_up(&ExpectedEvent::Version { key, version, echo: None }, CATCH_UP)
+                        .await;
                     return Ok(Some(written));
                 }
                 Err(error) if is_clash(&error) => {}

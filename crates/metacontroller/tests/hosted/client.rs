@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use kubestellar_metacontroller::{
     Proxies,
-    hooks::{Call, HookClient, HookError, HookKind, Material, Settings},
+    hooks::{Call, CredentialData, HookClient, HookError, HookKind, Settings},
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -20,7 +20,7 @@ fn client(webhook: Value, proxies: &Proxies) -> HookClient {
     let hook = serde_json::from_value(json!({"webhook": webhook})).unwrap();
     let settings = Settings::read(HookKind::Map, &hook, &[]).unwrap();
     let fields = HookKind::Map.answer_fields(false);
-    HookClient::new(settings, fields, &Material::default(), proxies).unwrap()
+    HookClient::new(settings, fields, &CredentialData::default(), proxies).unwrap()
 }
 
 async fn call(client: &HookClient) -> Result<Arc<Value>, HookError> {
@@ -93,7 +93,7 @@ async fn mc_104_loose_is_not_careless() {
         }
     }
     // What was read is then checked: another spelling is no `outputs`, a list is no object, text is no list.
-    let frame = kubestellar_metacontroller::map::answer::Frame {
+    let context = kubestellar_metacontroller::map::answer::MapAnswerContext {
         outputs: &[],
         parent: &json!({"metadata": {"namespace": "n"}}),
         input_namespace: "n",
@@ -104,7 +104,7 @@ async fn mc_104_loose_is_not_careless() {
         json!({"outputs": "x"}),
         json!({"outputs": [], "resyncAfterSeconds": "1"}),
     ] {
-        assert!(kubestellar_metacontroller::map::answer::mapped(frame, &bad).is_err(), "{bad}");
+        assert!(kubestellar_metacontroller::map::answer::mapped(context, &bad).is_err(), "{bad}");
     }
 }
 

@@ -149,9 +149,9 @@ impl Hook {
     }
 }
 
-struct Flying(Arc<State>);
+struct InFlight(Arc<State>);
 
-impl Drop for Flying {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.flying.lock().0 -= 1;
     }
@@ -175,7 +175,7 @@ async fn answer(
         flying.0 += 1;
         flying.1 = flying.1.max(flying.0);
     }
-    let _flying = Flying(state.clone());
+    let _flying = InFlight(state.clone());
     let what = format!("{} {}", seen.path, seen.key());
     let free = |held: &Option<String>| held.as_ref().is_none_or(|text| !what.contains(text.as_str()));
     let _ = state.held.subscribe().wait_for(free).await;

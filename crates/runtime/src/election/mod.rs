@@ -1,19 +1,19 @@
-//! Leader election on Leases of `coordination.k8s.io/v1`, compatible with client-go's: a Go program and one of ours
-//! that name the same Lease keep each other out (KS-211, OCM-150).
+//! Leader election on Leases of `coordination.k8s.io/v1`. It is compatible with client-go: when a Go program
+//! and one of ours name the same Lease, only one of them leads (KS-211, OCM-150).
 //!
 //! ```no_run
 //! # use kubestellar_runtime as runtime; use runtime::{election, metrics::Metrics};
-//! # async fn example(client: kube::Client, stop: tokio_util::sync::CancellationToken) -> Result<(), election::Lost> {
-//! let seat = election::Seat::new("open-cluster-management-agent", "work-agent-lock");
+//! # async fn example(client: kube::Client, stop: tokio_util::sync::CancellationToken) -> Result<(), election::LeadershipLost> {
+//! let lock = election::LeaseLock::new("open-cluster-management-agent", "work-agent-lock");
 //! let work = |stop: tokio_util::sync::CancellationToken| async move { stop.cancelled().await };
-//! // Waits for the Lease, works, and gives the Lease back once `stop` is cancelled and the work has ended.
-//! election::lead(client, seat, &Metrics::default(), stop, work).await?;
+//! // Waits for the Lease, works, and releases the Lease once `stop` is cancelled and the work has ended.
+//! election::lead(client, lock, &Metrics::default(), stop, work).await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! [`Lost`] must end the process: by then somebody else may lead. The client should not be one that is limited
-//! together with the work, or a busy leader loses its Lease.
+//! [`LeadershipLost`] must end the process: another process may lead by then. The client for the election
+//! must not share the rate limit of the work, or a busy leader loses its Lease.
 
 mod state;
 #[cfg(test)]
@@ -34,23 +34,23 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{backoff::jittered, failure, metrics::Metrics};
 
-pub use state::{Candidate, Move, Record, Timing, TimingError};
+pub use state::{Action, Candidate, Record, Timing, TimingError};
 
-/// What is competed for, and by whom.
+/// The Lease to compete for and the identity of this process.
 #[derive(Clone, Debug)]
-pub struct Seat {
+pub struct LeaseLock {
     /// Namespace of the Lease. It must exist.
     pub namespace: String,
     /// Name of the Lease.
     pub name: String,
-    /// This process, unlike any other.
+    /// Identity of this process. It must be unique among the candidates.
     pub identity: String,
-    /// Durations.
+    /// Durations of the election.
     pub timing: Timing,
 }
 
-impl Seat {
-    /// A Lease, with the customary durations, for this process.
+impl LeaseLock {
+    /// A lock on this Lease for this process, with the default durations.
     pub fn new(namespace: &str, name: &str) -> Self {
         Self {
             namespace: namespace.into(),
@@ -61,46 +61,52 @@ impl Seat {
     }
 }
 
-/// `<host>_<uuid>`, as controller-runtime has it.
+/// Returns `<host>_<uuid>`, the form that controller-runtime uses.
 pub fn identity() -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}_{}", host.trim(), uuid::Uuid::new_v4())
 }
 
-/// The Lease was not renewed in time, or is somebody else's.
+/// The Lease was not renewed in time, or another process holds it now.
 #[derive(Debug, thiserror::Error)]
 #[error("leader election lost")]
-pub struct Lost;
+pub struct LeadershipLost;
 
-/// Waits until this process leads, then runs `work` until `stop` is cancelled and it ended, or it ends by itself; then
-/// gives the Lease back. `None` if it was stopped before it led.
+/// Waits until this process leads, then runs `work`, then releases the Lease.
 ///
-/// When the Lease is lost, `work` is told to stop and is dropped at once. Costs a read every [`Timing::retry`] while
-/// others lead, a write at the same pace when leading. (It asks instead of watching: the roles that are customary for
-/// elections allow get, create and update, no more.)
+/// `work` runs until it ends by itself or until `stop` is cancelled and it has ended. Returns `None` if
+/// `stop` was cancelled before this process led.
+///
+/// Cost: one read every [`Timing::retry`] while another process leads, one write every [`Timing::retry`]
+/// while this process leads. The Lease is polled and not watched, because the usual roles for elections allow
+/// only get, create and update.
+///
+/// # Errors
+///
+/// [`LeadershipLost`] if the Lease is lost. `work` is then told to stop and is dropped at once.
 pub async fn lead<F, Fut>(
     client: Client,
-    seat: Seat,
+    lock: LeaseLock,
     metrics: &Metrics,
     stop: CancellationToken,
     work: F,
-) -> Result<Option<Fut::Output>, Lost>
+) -> Result<Option<Fut::Output>, LeadershipLost>
 where
     F: FnOnce(CancellationToken) -> Fut,
     Fut: Future,
 {
-    let leading = metrics.leading(&seat.name);
+    let leading = metrics.leading(&lock.name);
     leading.set(0);
-    let mut voter = Voter::new(client, seat);
+    let mut voter = Elector::new(client, lock);
     tokio::select! {
         () = voter.acquire() => {}
         () = stop.cancelled() => {
-            // Both may have come at once.
+            // The Lease may have been acquired at the moment when `stop` was cancelled.
             voter.release().await;
             return Ok(None);
         }
     }
-    tracing::info!(lease = voter.seat.name, identity = voter.seat.identity, "leading");
+    tracing::info!(lease = voter.lock.name, identity = voter.lock.identity, "leading");
     leading.set(1);
     let token = stop.child_token();
     let outcome = tokio::select! {
@@ -108,8 +114,8 @@ where
         () = voter.hold() => {
             leading.set(0);
             token.cancel();
-            tracing::error!(lease = voter.seat.name, "leader election lost");
-            return Err(Lost);
+            tracing::error!(lease = voter.lock.name, "leader election lost");
+            return Err(LeadershipLost);
         }
     };
     voter.release().await;
@@ -117,40 +123,40 @@ where
     Ok(Some(outcome))
 }
 
-/// The shell around one [`Candidate`].
-struct Voter {
+/// Does the I/O for one [`Candidate`].
+struct Elector {
     api: Api<Lease>,
-    seat: Seat,
+    lock: LeaseLock,
     candidate: Candidate<Timestamp>,
     /// The Lease as last read or written.
     known: Option<Lease>,
-    /// Who is said to lead, so that each is named once.
+    /// The leader that was logged last, so that each leader is logged once.
     named: String,
 }
 
-impl Voter {
-    fn new(client: Client, seat: Seat) -> Self {
-        let candidate = Candidate::new(&seat.identity, seat.timing);
-        let api = Api::namespaced(client, &seat.namespace);
-        Self { api, seat, candidate, known: None, named: String::new() }
+impl Elector {
+    fn new(client: Client, lock: LeaseLock) -> Self {
+        let candidate = Candidate::new(&lock.identity, lock.timing);
+        let api = Api::namespaced(client, &lock.namespace);
+        Self { api, lock, candidate, known: None, named: String::new() }
     }
 
     async fn acquire(&mut self) {
-        tracing::info!(namespace = self.seat.namespace, lease = self.seat.name, "waiting to lead");
+        tracing::info!(namespace = self.lock.namespace, lease = self.lock.name, "waiting to lead");
         loop {
-            self.attempt(self.seat.timing.renew_deadline).await;
+            self.attempt(self.lock.timing.renew_deadline).await;
             if self.candidate.leads(Instant::now()) {
                 return;
             }
-            // Spread, so that those who wait don't all ask at once.
-            tokio::time::sleep(self.seat.timing.retry + jittered(self.seat.timing.retry) / 2).await;
+            // Jitter, so that the waiting candidates do not all send their requests at the same time.
+            tokio::time::sleep(self.lock.timing.retry + jittered(self.lock.timing.retry) / 2).await;
         }
     }
 
-    /// Returns once the Lease is lost.
+    /// Renews the Lease and returns once it is lost.
     async fn hold(&mut self) {
         loop {
-            tokio::time::sleep(self.seat.timing.retry).await;
+            tokio::time::sleep(self.lock.timing.retry).await;
             while let Some(deadline) = self.candidate.deadline() {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
@@ -159,7 +165,7 @@ impl Voter {
                 if self.attempt(left).await {
                     break;
                 }
-                tokio::time::sleep(self.seat.timing.retry.min(left)).await;
+                tokio::time::sleep(self.lock.timing.retry.min(left)).await;
             }
             if self.candidate.deadline().is_none() {
                 return;
@@ -167,37 +173,38 @@ impl Voter {
         }
     }
 
-    /// One try to get or to renew it, within `budget`. True if it was written.
+    /// Tries once to acquire or renew the Lease within `budget`. Returns true if the Lease was written.
     async fn attempt(&mut self, budget: Duration) -> bool {
         match tokio::time::timeout(budget, self.try_once()).await {
             Ok(Ok(written)) => written,
             Ok(Err(error)) => {
                 self.known = None;
                 if failure::is_conflict(&error) || failure::is_already_exists(&error) {
-                    tracing::debug!(lease = self.seat.name, "somebody else was first");
+                    tracing::debug!(lease = self.lock.name, "somebody else was first");
                 } else {
-                    let namespace = &self.seat.namespace;
-                    tracing::warn!(namespace, lease = self.seat.name, %error, "electing; will be tried again");
+                    let namespace = &self.lock.namespace;
+                    tracing::warn!(namespace, lease = self.lock.name, %error, "electing; will be tried again");
                 }
                 false
             }
             Err(_) => {
                 self.known = None;
-                tracing::warn!(lease = self.seat.name, "electing: no answer in time");
+                tracing::warn!(lease = self.lock.name, "electing: no answer in time");
                 false
             }
         }
     }
 
     async fn try_once(&mut self) -> Result<bool, kube::Error> {
-        // A leader knows what is there: it wrote it. If not, the write is refused and the next try reads.
+        // A leader knows the Lease because it wrote it. If the Lease has changed, the write is refused and
+        // the next try reads first.
         if !self.candidate.leads(Instant::now()) || self.known.is_none() {
-            self.known = self.api.get_opt(&self.seat.name).await?;
+            self.known = self.api.get_opt(&self.lock.name).await?;
         }
         let seen = self.known.as_ref().map(record);
         let begun = Instant::now();
         let decision = self.candidate.see(seen.as_ref(), begun, Timestamp::now());
-        let Move::Write(wanted) = decision else {
+        let Action::Write(wanted) = decision else {
             self.say_who(seen.as_ref());
             return Ok(false);
         };
@@ -210,7 +217,7 @@ impl Voter {
     fn say_who(&mut self, seen: Option<&Record<Timestamp>>) {
         let holder = seen.map_or("", |it| it.holder.as_str());
         if self.named != holder {
-            tracing::info!(lease = self.seat.name, leader = holder, "somebody else leads");
+            tracing::info!(lease = self.lock.name, leader = holder, "somebody else leads");
             holder.clone_into(&mut self.named);
         }
     }
@@ -220,20 +227,20 @@ impl Voter {
         fill(lease.spec.get_or_insert_default(), wanted);
         let params = PostParams::default();
         if self.known.is_some() {
-            return self.api.replace(&self.seat.name, &params, &lease).await;
+            return self.api.replace(&self.lock.name, &params, &lease).await;
         }
-        lease.metadata.name = Some(self.seat.name.clone());
-        lease.metadata.namespace = Some(self.seat.namespace.clone());
+        lease.metadata.name = Some(self.lock.name.clone());
+        lease.metadata.namespace = Some(self.lock.namespace.clone());
         self.api.create(&params, &lease).await
     }
 
-    /// Gives the Lease back, if it is ours. Not to be able to is no harm: it runs out.
+    /// Releases the Lease if this process holds it. If the release fails, the Lease expires by itself.
     async fn release(&mut self) {
         let Some(free) = self.candidate.release(Timestamp::now()) else { return };
         match tokio::time::timeout(Duration::from_secs(5), self.put(&free)).await {
-            Ok(Ok(_)) => tracing::info!(lease = self.seat.name, "gave the Lease back"),
-            Ok(Err(error)) => tracing::warn!(lease = self.seat.name, %error, "giving the Lease back"),
-            Err(_) => tracing::warn!(lease = self.seat.name, "giving the Lease back: no answer in time"),
+            Ok(Ok(_)) => tracing::info!(lease = self.lock.name, "gave the Lease back"),
+            Ok(Err(error)) => tracing::warn!(lease = self.lock.name, %error, "giving the Lease back"),
+            Err(_) => tracing::warn!(lease = self.lock.name, "giving the Lease back: no answer in time"),
         }
     }
 }
@@ -250,7 +257,7 @@ fn record(lease: &Lease) -> Record<Timestamp> {
     }
 }
 
-/// Writes a record into a Lease and leaves the rest of it alone.
+/// Writes a record into a Lease and leaves the other fields unchanged.
 fn fill(spec: &mut LeaseSpec, record: &Record<Timestamp>) {
     spec.holder_identity = Some(record.holder.clone());
     spec.lease_duration_seconds = i32::try_from(record.lease.as_secs()).ok();

@@ -1,14 +1,14 @@
-//! Who leads: the decision, without clock, client or randomness.
+//! The pure part of leader election: no clock, no client, no randomness.
 
 use std::time::{Duration, Instant};
 
-/// How an election is held. The defaults are client-go's customary ones, which every take-over depends on: a holder
-/// that is gone is replaced after [`lease`](Timing::lease).
+/// The durations of an election. The defaults are those of client-go: a holder that disappears is replaced
+/// after [`lease`](Timing::lease).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long a holder that is not heard of keeps others out. Whole seconds.
+    /// How long an unrenewed claim keeps other candidates out. A whole number of seconds.
     pub lease: Duration,
-    /// How long a leader goes on without having renewed.
+    /// How long a leader continues without a successful renewal.
     pub renew_deadline: Duration,
     /// Pause between two tries.
     pub retry: Duration,
@@ -21,22 +21,28 @@ impl Default for Timing {
     }
 }
 
-/// What is wrong with a [`Timing`].
+/// Why a [`Timing`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TimingError {
-    /// A leader would still work while somebody else may take over.
+    /// The lease must be longer than the renew deadline. Otherwise a leader could still work when another
+    /// process takes over.
     #[error("the lease duration must be greater than the renew deadline")]
     LeaseTooShort,
-    /// A leader would give up before it had tried twice.
+    /// The renew deadline must leave room for two tries.
     #[error("the renew deadline must be greater than 1.2 times the retry period")]
     DeadlineTooShort,
-    /// The Lease counts whole seconds, at least one.
+    /// The lease must be a whole number of seconds and at least one, because a Lease object stores whole
+    /// seconds.
     #[error("the lease duration must be whole seconds, at least one, and the retry period must not be zero")]
     Granularity,
 }
 
 impl Timing {
-    /// The rules of client-go.
+    /// Checks the rules that client-go enforces.
+    ///
+    /// # Errors
+    ///
+    /// The first rule that is broken.
     pub fn check(&self) -> Result<(), TimingError> {
         if self.lease.as_secs() == 0 || self.lease.subsec_nanos() != 0 || self.retry.is_zero() {
             return Err(TimingError::Granularity);
@@ -51,57 +57,57 @@ impl Timing {
     }
 }
 
-/// What a Lease says, as far as the election goes. `W` is the wall clock's time, of which nothing here depends: what
-/// others wrote by their clocks is never compared with ours.
+/// The content of a Lease that matters for the election. `W` is wall-clock time; it is written for readers
+/// and never compared, because the clocks of the candidates may differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<W> {
-    /// Who holds it; empty for nobody.
+    /// Identity of the holder; empty if nobody holds the Lease.
     pub holder: String,
-    /// How long it is held after a renewal.
+    /// How long a claim is valid after a renewal.
     pub lease: Duration,
-    /// Since when this holder has it.
+    /// When this holder acquired the Lease.
     pub acquired: Option<W>,
-    /// When it was renewed last.
+    /// When the holder last renewed the Lease.
     pub renewed: Option<W>,
-    /// How often it changed hands.
+    /// How often the Lease changed its holder.
     pub transitions: i32,
 }
 
-/// What to do next.
+/// What the caller must do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Move<W> {
-    /// Write this, over what was just seen (or make it, if nothing was there), and say so with
+pub enum Action<W> {
+    /// Write this record over the one just read, or create the Lease if there was none. Then call
     /// [`Candidate::written`].
     Write(Record<W>),
-    /// Somebody else holds it.
+    /// Another process holds the Lease.
     Wait,
 }
 
-/// One process that wants to lead.
+/// One process that competes for the Lease.
 #[derive(Clone, Debug)]
 pub struct Candidate<W> {
     identity: String,
     timing: Timing,
-    /// What was seen last, and when it was seen first.
+    /// The record that was last read, and when this candidate first read it.
     observed: Option<(Record<W>, Instant)>,
-    /// When the last write that succeeded was begun, while leading.
+    /// When the last successful write began; `None` while not leading.
     renewed: Option<Instant>,
 }
 
 impl<W: Clone + PartialEq> Candidate<W> {
-    /// A candidate that has seen nothing yet.
+    /// A candidate that has not read the Lease yet.
     pub fn new(identity: &str, timing: Timing) -> Self {
         Self { identity: identity.to_owned(), timing, observed: None, renewed: None }
     }
 
-    /// Decides by what the Lease says at `now`; `wall` is written down as the time.
+    /// Decides what to do about the Lease as it was read at `now`; `wall` is the time to write into it.
     ///
-    /// Another's claim counts from when *we* first saw it in this form, for as long as the claim itself says, so
-    /// that clocks need not agree.
-    pub fn see(&mut self, seen: Option<&Record<W>>, now: Instant, wall: W) -> Move<W> {
+    /// The claim of another holder counts from the moment when *this candidate* first read it in this form,
+    /// for the duration that the claim states. So the clocks of the candidates need not agree.
+    pub fn see(&mut self, seen: Option<&Record<W>>, now: Instant, wall: W) -> Action<W> {
         let Some(record) = seen else {
             self.observed = None;
-            return Move::Write(self.claim(wall.clone(), wall, 0));
+            return Action::Write(self.claim(wall.clone(), wall, 0));
         };
         let since = match &self.observed {
             Some((known, since)) if known == record => *since,
@@ -110,13 +116,13 @@ impl<W: Clone + PartialEq> Candidate<W> {
         self.observed = Some((record.clone(), since));
         let ours = record.holder == self.identity;
         if !ours {
-            // Whatever we thought, this is what holds.
+            // The Lease names another holder, whatever this candidate assumed.
             self.renewed = None;
             if !record.holder.is_empty() && now.saturating_duration_since(since) < record.lease {
-                return Move::Wait;
+                return Action::Wait;
             }
         }
-        Move::Write(if ours {
+        Action::Write(if ours {
             let acquired = record.acquired.clone().unwrap_or_else(|| wall.clone());
             self.claim(acquired, wall, record.transitions)
         } else {
@@ -124,23 +130,25 @@ impl<W: Clone + PartialEq> Candidate<W> {
         })
     }
 
-    /// The Lease has been written as asked; `begun` is when the request was sent: others may have seen it then.
+    /// Notes that the Lease has been written as asked. `begun` is when the request was sent: other candidates
+    /// may have read the Lease from then on.
     pub fn written(&mut self, record: Record<W>, begun: Instant) {
         self.observed = Some((record, begun));
         self.renewed = Some(begun);
     }
 
-    /// Whether this candidate may act as leader at `now`.
+    /// Returns whether this candidate may act as leader at `now`.
     pub fn leads(&self, now: Instant) -> bool {
         self.deadline().is_some_and(|deadline| now < deadline)
     }
 
-    /// Until when it may act without another renewal; none if it may not.
+    /// Returns the instant until which this candidate may act as leader without another renewal; `None` if it
+    /// does not lead.
     pub fn deadline(&self) -> Option<Instant> {
         self.renewed.map(|at| at + self.timing.renew_deadline)
     }
 
-    /// What to write to let others in at once: what client-go writes.
+    /// Returns the record that releases the Lease at once. It is the record that client-go writes.
     pub fn release(&self, wall: W) -> Option<Record<W>> {
         let (record, _) = self.observed.as_ref().filter(|(record, _)| record.holder == self.identity)?;
         let free = Record {

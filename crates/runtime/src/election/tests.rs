@@ -1,16 +1,16 @@
-//! The decision with a clock of our own: who leads when, and that there is never more than one.
+//! Tests of the decision with a simulated clock: who leads when, and that there are never two leaders.
 
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::state::{Candidate, Move, Record, Timing, TimingError};
+use super::state::{Action, Candidate, Record, Timing, TimingError};
 
 fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// The Lease as a server keeps it: a write must name the version it replaces.
+/// The Lease as a server stores it: a write must name the version that it replaces.
 #[derive(Default)]
 struct Server {
     record: Option<Record<u64>>,
@@ -32,8 +32,8 @@ impl Server {
 fn attempt(candidate: &mut Candidate<u64>, server: &mut Server, now: Instant, wall: u64) -> bool {
     let version = server.version;
     match candidate.see(server.record.as_ref(), now, wall) {
-        Move::Wait => false,
-        Move::Write(record) => {
+        Action::Wait => false,
+        Action::Write(record) => {
             let done = server.write(version, record.clone());
             if done {
                 candidate.written(record, now);
@@ -43,21 +43,22 @@ fn attempt(candidate: &mut Candidate<u64>, server: &mut Server, now: Instant, wa
     }
 }
 
-/// KS-211: the first takes a free Lease, the second waits as long as the first renews and takes over once it does not.
+/// KS-211: the first candidate acquires a free Lease. The second waits while the first renews, and takes over
+/// when the first stops.
 #[test]
 fn ks_211_take_over_after_the_lease_ran_out() {
     let (mut server, start) = (Server::default(), Instant::now());
     let (mut a, mut b) = (Candidate::new("a", Timing::default()), Candidate::new("b", Timing::default()));
     assert!(attempt(&mut a, &mut server, start, 100));
     assert_eq!(server.record.as_ref().unwrap().transitions, 0);
-    // b's clock on the wall is wrong by a day: of no importance.
+    // b's wall clock is wrong by a day, which must not matter.
     for second in (0..60).step_by(2) {
         assert!(attempt(&mut a, &mut server, start + seconds(second), 100 + second), "renewed at {second}");
         assert!(!attempt(&mut b, &mut server, start + seconds(second + 1), 86_400), "held at {second}");
     }
     let last = start + seconds(58);
     assert!(a.leads(last + seconds(9)) && !a.leads(last + seconds(10)), "gives up before the Lease runs out");
-    // b saw the last renewal at 59 s.
+    // b read the last renewal at 59 s.
     assert!(!attempt(&mut b, &mut server, start + seconds(73), 86_400));
     assert!(attempt(&mut b, &mut server, start + seconds(74), 86_401));
     let record = server.record.clone().unwrap();
@@ -65,7 +66,7 @@ fn ks_211_take_over_after_the_lease_ran_out() {
     assert!(!attempt(&mut a, &mut server, start + seconds(75), 175) && !a.leads(start + seconds(75)));
 }
 
-/// KS-211: a renewal keeps when it was acquired and how often it changed hands.
+/// KS-211: a renewal keeps the time of acquisition and the number of transitions.
 #[test]
 fn ks_211_renewal_keeps_history() {
     let (mut server, start) = (Server::default(), Instant::now());
@@ -76,7 +77,7 @@ fn ks_211_renewal_keeps_history() {
     assert_eq!((record.acquired, record.renewed, record.transitions), (Some(100), Some(102), 0));
 }
 
-/// OCM-150: a Lease that is given up can be taken at once; nobody gives up another's.
+/// OCM-150: a released Lease can be acquired at once, and a candidate cannot release another's Lease.
 #[test]
 fn ocm_150_release_lets_the_next_in_at_once() {
     let (mut server, start) = (Server::default(), Instant::now());
@@ -92,7 +93,8 @@ fn ocm_150_release_lets_the_next_in_at_once() {
     assert_eq!(server.record.unwrap().transitions, 1);
 }
 
-/// The duration that the holder wrote counts, not our own: programs with different settings share a Lease (OCM-150).
+/// OCM-150: the duration that the holder wrote counts, not the candidate's own, since programs with different
+/// settings share a Lease.
 #[test]
 fn ocm_150_the_holders_duration_counts() {
     let (mut server, start) = (Server::default(), Instant::now());
@@ -120,7 +122,7 @@ fn ks_211_impossible_timings_are_refused() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Candidate n tries; with `lost`, the server does it but the answer never arrives.
+    /// Candidate n tries. With `lost`, the server does the write but the response never arrives.
     Try {
         who: usize,
         lost: bool,
@@ -143,7 +145,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// KS-211: whatever is lost and whoever is slow, no two think that they lead.
+    /// KS-211: no two candidates believe that they lead, whatever is lost or slow.
     #[test]
     fn ks_211_never_two_leaders(steps in steps()) {
         let (mut server, mut now, mut wall) = (Server::default(), Instant::now(), 0);
@@ -155,14 +157,14 @@ proptest! {
                 Step::Try { who, lost } => {
                     wall += 1;
                     let version = server.version;
-                    if let Move::Write(record) = all[who].see(server.record.as_ref(), now, wall)
+                    if let Action::Write(record) = all[who].see(server.record.as_ref(), now, wall)
                         && server.write(version, record.clone())
                         && !lost
                     {
                         all[who].written(record, now);
                     }
                 }
-                // Whoever gives up has stopped working before it says so.
+                // A candidate that releases the Lease has stopped working before.
                 Step::Release { who } => {
                     let version = server.version;
                     if all[who].leads(now) && let Some(free) = all[who].release(wall) {

@@ -1,4 +1,4 @@
-//! Families with one label.
+//! Metric families with one label.
 
 use std::sync::Arc;
 
@@ -11,21 +11,21 @@ use prometheus_client::metrics::{
 
 type Label = [(&'static str, String); 1];
 
-/// Metrics of one sort, told apart by one label. Clones count into the same place.
+/// Metrics of one type that differ in the value of one label. Clones share the metrics.
 #[derive(Clone)]
 pub struct Labelled<M, C = fn() -> M> {
     label: &'static str,
     family: Family<Label, M, C>,
 }
 
-/// Counters by label.
+/// Counters by label value.
 pub type Counters = Labelled<Counter>;
-/// Gauges by label.
+/// Gauges by label value.
 pub type Gauges = Labelled<Gauge>;
-/// Histograms by label.
+/// Histograms by label value.
 pub type Histograms = Labelled<Histogram, Buckets>;
 
-/// What new histograms of a family look like.
+/// Creates the histograms of a family, all with these buckets.
 #[derive(Clone)]
 pub struct Buckets(Arc<[f64]>);
 
@@ -60,12 +60,12 @@ impl Histograms {
 }
 
 impl<M: Clone, C: MetricConstructor<M>> Labelled<M, C> {
-    /// The one with this value of the label, made if there is none.
+    /// Returns the metric for this label value. Creates it if it does not exist.
     pub fn of(&self, value: &str) -> M {
         self.family.get_or_create_owned(&[(self.label, value.to_owned())])
     }
 
-    /// Ends what is shown under this value of the label.
+    /// Removes the metric of this label value from the output.
     pub fn forget(&self, value: &str) {
         self.family.remove(&[(self.label, value.to_owned())]);
     }

@@ -1,7 +1,8 @@
-//! Prometheus metrics of a process, with the names, labels and buckets that the Go programs have (KS-220, KS-223 …
-//! KS-225), so that the dashboards and alerts made for those go on working.
+//! Prometheus metrics of a process. The names, labels and buckets are those of the Go programs (KS-220,
+//! KS-223 … KS-225), so that dashboards and alerts made for those keep working.
 //!
-//! One [`Metrics`] per process, made where the process is wired up and handed to whatever counts:
+//! A process creates one [`Metrics`] where its parts are wired together, and passes it to every part that
+//! counts:
 //!
 //! ```
 //! # use kubestellar_runtime as runtime;
@@ -15,8 +16,8 @@
 //! assert!(metrics.text().contains("workqueue_depth{name=\"Binding-wds1\"} 1"));
 //! ```
 //!
-//! Requests are counted by the client that [`crate::calls::observed`] makes. A clone counts into the same place;
-//! `Metrics::default()` is for those who don't want to know.
+//! The client that [`crate::calls::observed`] returns counts its requests. Clones share the metrics.
+//! `Metrics::default()` is for callers that do not serve metrics.
 
 mod labelled;
 mod process;
@@ -34,7 +35,7 @@ use prometheus_client::{
 
 pub use labelled::{Counters, Gauges, Histograms, Labelled};
 pub use prometheus_client::metrics::{counter::Counter, gauge::Gauge, histogram::Histogram};
-pub use queue::{QueueMetrics, Working};
+pub use queue::{QueueMetrics, WorkTimer};
 pub use requests::RequestMetrics;
 
 /// The metrics of a process.
@@ -48,7 +49,7 @@ struct Inner {
     leading: Family<Name, Gauge>,
 }
 
-/// The one label `name`.
+/// The label `name`, which is the only one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Name {
     name: String,
@@ -62,14 +63,14 @@ struct Build {
 /// Histograms by labels, all with the same buckets.
 type Timings<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// A new metric or family, which is shown from now on.
+/// Creates a metric or family and registers it.
 fn shown<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
     let metric = M::default();
     registry.register(name, help, metric.clone());
     metric
 }
 
-/// A new family of histograms, which is shown from now on.
+/// Creates a family of histograms and registers it.
 fn timed<L: EncodeLabelSet + Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static>(
     registry: &mut Registry,
     name: &str,
@@ -94,7 +95,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// The families of every process, for a program of this version.
+    /// Registers the families that every process has, for a program of this version.
     pub fn new(version: &str) -> Self {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(process::Process));
@@ -108,66 +109,67 @@ impl Metrics {
         Self(Arc::new(Inner { registry: Mutex::new(registry), queues, requests, leading }))
     }
 
-    /// What a work queue of this name counts into. Two queues may share a name; they are then counted together.
+    /// Returns the metrics of a work queue of this name. Two queues of the same name are counted together.
     pub fn queue(&self, name: &str) -> QueueMetrics {
         self.0.queues.of(name)
     }
 
-    /// Ends what is shown of a work queue. Whoever still counts into it is not seen.
+    /// Removes the metrics of a work queue from the output. Later counts of that queue are not visible.
     pub fn forget_queue(&self, name: &str) {
         self.0.queues.forget(name);
     }
 
-    /// What a client counts into: `host` as in its URL; with a `space`, calls of resources are also counted as
-    /// KubeStellar's own family does (KS-220).
+    /// Returns the metrics of a client. `host` is the host of its URL. With a `space`, calls to resources are
+    /// also counted in KubeStellar's own family (KS-220).
     pub fn requests(&self, host: &str, space: Option<&str>) -> RequestMetrics {
         self.0.requests.of(host, space)
     }
 
-    /// 1 while the process leads by the Lease of this name, else 0.
+    /// A gauge that is 1 while the process leads by the Lease of this name, and 0 otherwise.
     pub fn leading(&self, lease: &str) -> Gauge {
         self.0.leading.get_or_create_owned(&Name { name: lease.to_owned() })
     }
 
-    /// Adds a gauge without labels. Asked for twice, it is there twice: whoever makes it keeps it.
+    /// Registers a gauge without labels. A second call registers a second gauge, so the caller must keep the
+    /// result.
     pub fn gauge(&self, name: &str, help: &str) -> Gauge {
         shown(&mut self.0.registry.lock(), name, help)
     }
 
-    /// Adds a histogram without labels. `+Inf` needs no bucket.
+    /// Registers a histogram without labels. `buckets` are upper bounds; `+Inf` is added.
     pub fn histogram(&self, name: &str, help: &str, buckets: &[f64]) -> Histogram {
         let histogram = Histogram::new(buckets.iter().copied());
         self.register(name, help, histogram.clone());
         histogram
     }
 
-    /// Adds counters told apart by one label. The name goes without `_total`.
+    /// Registers counters with one label. The name must not end in `_total`.
     pub fn counters(&self, name: &str, help: &str, label: &'static str) -> Counters {
         let (shown, family) = Labelled::counters(label);
         self.register(name, help, family);
         shown
     }
 
-    /// Adds gauges told apart by one label.
+    /// Registers gauges with one label.
     pub fn gauges(&self, name: &str, help: &str, label: &'static str) -> Gauges {
         let (shown, family) = Labelled::gauges(label);
         self.register(name, help, family);
         shown
     }
 
-    /// Adds histograms told apart by one label. `+Inf` needs no bucket.
+    /// Registers histograms with one label. `buckets` are upper bounds; `+Inf` is added.
     pub fn histograms(&self, name: &str, help: &str, label: &'static str, buckets: &[f64]) -> Histograms {
         let (shown, family) = Labelled::histograms(label, buckets);
         self.register(name, help, family);
         shown
     }
 
-    /// Adds a metric or a family of its own. A counter is given its name without `_total`.
+    /// Registers a metric or family of the caller. The name of a counter must not end in `_total`.
     pub fn register(&self, name: &str, help: &str, metric: impl Metric) {
         self.0.registry.lock().register(name, help, metric);
     }
 
-    /// All values in the OpenMetrics text format.
+    /// Returns all values in the OpenMetrics text format.
     pub fn openmetrics(&self) -> String {
         self.0.queues.refresh();
         let mut written = String::new();
@@ -176,13 +178,14 @@ impl Metrics {
         written
     }
 
-    /// All values in the older Prometheus text format, which is what `promhttp` answers by default.
+    /// Returns all values in the older Prometheus text format, which `promhttp` uses by default.
     pub fn text(&self) -> String {
         prometheus(&self.openmetrics())
     }
 }
 
-/// OpenMetrics has the family of a counter without `_total`, the older format with it; and it ends with a mark.
+/// Converts OpenMetrics text. OpenMetrics declares the family of a counter without `_total`, the older format
+/// declares it with `_total`; OpenMetrics also ends with an end mark.
 fn prometheus(openmetrics: &str) -> String {
     let counters: Vec<&str> = openmetrics
         .lines()
@@ -220,7 +223,7 @@ mod tests {
         assert!(text.contains("# TYPE process_cpu_seconds_total counter"), "{text}");
     }
 
-    /// What a label tells apart is shown from the first time on, and no more once it is forgotten.
+    /// The metric of a label value is shown from its first use until it is forgotten.
     #[test]
     fn metrics_with_one_label() {
         let metrics = Metrics::new("1");

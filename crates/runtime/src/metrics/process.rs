@@ -1,4 +1,4 @@
-//! What the operating system knows of this process, read when somebody asks.
+//! What the operating system knows about this process, read when the metrics are requested.
 
 use std::{fmt, fs};
 
@@ -8,11 +8,12 @@ use prometheus_client::{
     metrics::{counter::ConstCounter, gauge::ConstGauge},
 };
 
-/// Reads `/proc`; where there is none, nothing is shown.
+/// Reads `/proc`. Without `/proc`, these metrics are missing.
 #[derive(Debug)]
 pub(super) struct Process;
 
-/// Linux counts processor time for programs in hundredths of a second, whatever its own clock does.
+/// Linux reports processor time to programs in hundredths of a second, whatever the frequency of its own
+/// clock.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 impl Collector for Process {
@@ -46,7 +47,8 @@ impl Collector for Process {
 
 fn processor_seconds() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // Past the program's name, which may hold anything: state is the first word, utime and stime are 12th and 13th.
+    // Skip the program's name, which may contain anything. The state is then the first word, utime and stime
+    // are the 12th and 13th.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut words = rest.split_whitespace().skip(11);
     let ticks = words.next()?.parse::<f64>().ok()? + words.next()?.parse::<f64>().ok()?;

@@ -1,4 +1,4 @@
-//! What client-go counts of work queues (KS-223).
+//! The metrics of work queues that client-go has (KS-223).
 
 use std::{
     collections::HashMap,
@@ -32,7 +32,7 @@ pub(super) struct Families {
     running: Mutex<HashMap<Name, Arc<Running>>>,
 }
 
-/// Work that is under way, by a number of its own: when it began.
+/// The start times of the items that are being processed, by a number of their own.
 #[derive(Default)]
 struct Running {
     next: std::sync::atomic::AtomicU64,
@@ -63,7 +63,7 @@ impl Families {
 
     pub(super) fn of(&self, name: &str) -> QueueMetrics {
         let name = Name { name: name.to_owned() };
-        // Made now, so that a queue nothing has come through yet shows zeros.
+        // Create the gauges now, so that a queue without any item yet shows zeros.
         drop(self.unfinished.get_or_create(&name));
         drop(self.longest.get_or_create(&name));
         QueueMetrics {
@@ -88,7 +88,7 @@ impl Families {
         self.longest.remove(&name);
     }
 
-    /// The two gauges that grow by themselves. Costs one look at each item that is being worked on.
+    /// Updates the two gauges that grow with time. Cost: one look at each item that is being processed.
     pub(super) fn refresh(&self) {
         for (name, running) in self.running.lock().iter() {
             let (mut sum, mut longest) = (0.0_f64, 0.0_f64);
@@ -103,7 +103,7 @@ impl Families {
     }
 }
 
-/// What one queue counts into.
+/// The metrics of one queue.
 #[derive(Clone)]
 pub struct QueueMetrics {
     depth: Gauge,
@@ -115,40 +115,40 @@ pub struct QueueMetrics {
 }
 
 impl QueueMetrics {
-    /// A key became ready to be given out.
+    /// A key became ready.
     pub fn added(&self) {
         self.adds.inc();
     }
 
-    /// This many keys wait.
+    /// The number of keys that wait.
     pub fn depth(&self, keys: usize) {
         self.depth.set(keys as i64);
     }
 
-    /// A key that failed is to come again.
+    /// A key failed and will be retried.
     pub fn retried(&self) {
         self.retries.inc();
     }
 
-    /// A key that had waited this long is worked on. The answer's end is the end of the work.
-    pub fn taken(&self, waited: Duration) -> Working {
+    /// A key that has waited this long is being processed. Drop the result when the processing ends.
+    pub fn taken(&self, waited: Duration) -> WorkTimer {
         self.waited.observe(waited.as_secs_f64());
         let id = self.running.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let begun = Instant::now();
         self.running.begun.lock().insert(id, begun);
-        Working { id, begun, worked: self.worked.clone(), running: self.running.clone() }
+        WorkTimer { id, begun, worked: self.worked.clone(), running: self.running.clone() }
     }
 }
 
-/// Work under way; dropping it says that it ended.
-pub struct Working {
+/// Measures the processing of one key; dropping it ends the measurement.
+pub struct WorkTimer {
     id: u64,
     begun: Instant,
     worked: Histogram,
     running: Arc<Running>,
 }
 
-impl Drop for Working {
+impl Drop for WorkTimer {
     fn drop(&mut self) {
         self.running.begun.lock().remove(&self.id);
         self.worked.observe(self.begun.elapsed().as_secs_f64());
@@ -160,7 +160,7 @@ mod tests {
     use crate::{Queue, metrics::Metrics};
     use tokio_util::sync::CancellationToken;
 
-    /// MC-206: a queue that is forgotten leaves no line.
+    /// MC-206: a forgotten queue leaves no line in the output.
     #[test]
     fn mc_206_a_queue_is_forgotten() {
         let metrics = Metrics::default();
@@ -175,7 +175,7 @@ mod tests {
         );
     }
 
-    /// KS-223: the seven families, by the queue's name, follow what happens in a queue.
+    /// KS-223: the seven families follow what happens in a queue, labelled with the queue's name.
     #[tokio::test]
     async fn ks_223_families_follow_the_queue() {
         let (metrics, stop) = (Metrics::default(), CancellationToken::new());

@@ -1,4 +1,4 @@
-//! What client-go counts of requests (KS-224), and KubeStellar of calls (KS-220).
+//! The metrics of requests that client-go has (KS-224), and those of calls that KubeStellar has (KS-220).
 
 use std::time::Duration;
 
@@ -12,21 +12,21 @@ use super::{Timings, shown, timed};
 
 #[derive(Clone)]
 pub(super) struct Families {
-    requests: Family<Answered, Counter>,
-    durations: Timings<Asked>,
-    limited: Timings<Asked>,
+    requests: Family<ResponseLabels, Counter>,
+    durations: Timings<RequestLabels>,
+    limited: Timings<RequestLabels>,
     calls: Timings<CallLabels>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Answered {
+struct ResponseLabels {
     code: String,
     method: String,
     host: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Asked {
+struct RequestLabels {
     verb: String,
     host: String,
 }
@@ -67,7 +67,7 @@ impl Families {
     }
 }
 
-/// What one client counts into.
+/// The metrics of one client.
 #[derive(Clone)]
 pub struct RequestMetrics {
     families: Families,
@@ -76,22 +76,22 @@ pub struct RequestMetrics {
 }
 
 impl RequestMetrics {
-    /// A request waited this long for the client's own rate limiter.
+    /// A request waited this long for the client's rate limiter.
     pub fn limited(&self, method: &str, waited: Duration) {
-        let labels = Asked { verb: method.to_owned(), host: self.host.clone() };
+        let labels = RequestLabels { verb: method.to_owned(), host: self.host.clone() };
         self.families.limited.get_or_create(&labels).observe(waited.as_secs_f64());
     }
 
-    /// A request was answered with this code, or not at all (none).
+    /// A request was answered with this code, or got no answer (`None`).
     pub fn answered(&self, method: &str, code: Option<u16>, took: Duration) {
         let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
-        let labels = Answered { code, method: method.to_owned(), host: self.host.clone() };
+        let labels = ResponseLabels { code, method: method.to_owned(), host: self.host.clone() };
         self.families.requests.get_or_create(&labels).inc();
-        let labels = Asked { verb: method.to_owned(), host: self.host.clone() };
+        let labels = RequestLabels { verb: method.to_owned(), host: self.host.clone() };
         self.families.durations.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
-    /// A call about `resource` (`<plural>.<version>.<group>`) ended with `error`, empty for success.
+    /// A call to `resource` (`<plural>.<version>.<group>`) ended with `error`, which is empty for success.
     pub fn called(&self, resource: &str, method: &str, error: &str, took: Duration) {
         let Some(space) = self.space.clone() else { return };
         let labels = CallLabels {

@@ -74,15 +74,15 @@ fn ks_001_any_order_of_arrival() {
         let mut view = ready();
         view.follow(deployments(), "Deployment");
         view.objects_synced(&deployments());
-        let mut touched = Vec::new();
+        let mut affected = Vec::new();
         for step in order {
-            touched = match step {
+            affected = match step {
                 0 => view.put_applied(&applied("u1", "p-0")).sources,
                 1 => view.put_work(work("p-0")),
                 _ => view.put_object(&deployments(), web(&["u1"])).into_iter().collect(),
             };
         }
-        assert_eq!(touched, vec![source()], "{order:?}");
+        assert_eq!(affected, vec![source()], "{order:?}");
         assert!(matches!(view.look(&source()).0, Object::Delivered { .. }), "{order:?}");
     }
 }
@@ -184,12 +184,12 @@ fn ocm_135_who_waits_for_a_name() {
             "resource": "deployments", "namespace": source.namespace, "name": source.name}}}),
         )
     };
-    assert_eq!(view.wait_for(name, &two), Wait::Free, "nobody has it");
+    assert_eq!(view.wait_for(name, &two), ConflictReport::Free, "nobody has it");
     assert_eq!(view.put_report(report(&one)), std::slice::from_ref(&one));
     assert_eq!((holder(&view, &one), holder(&view, &two)), (None, Some(one.clone())));
-    assert_eq!(view.wait_for(name, &one), Wait::Free, "its own");
-    assert_eq!(view.wait_for(name, &two), Wait::First);
-    assert_eq!(view.wait_for(name, &two), Wait::Still);
+    assert_eq!(view.wait_for(name, &one), ConflictReport::Free, "its own");
+    assert_eq!(view.wait_for(name, &two), ConflictReport::First);
+    assert_eq!(view.wait_for(name, &two), ConflictReport::Still);
     assert_eq!(view.gone_report(name), [one.clone(), two.clone()]);
     assert_eq!(holder(&view, &two), None);
     // Made anew for the other, without a moment in between that anybody saw.
@@ -255,7 +255,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// A view, and the world as it is.
 #[derive(Default)]
-struct Told {
+struct Scene {
     view: View,
     applied: BTreeMap<u8, Applied>,
     works: BTreeMap<u8, Work>,
@@ -263,31 +263,31 @@ struct Told {
     reports: BTreeMap<String, Reported>,
 }
 
-impl Told {
+impl Scene {
     /// Tells of one change, and follows kinds as the agent does. Returns what is to be looked at.
     fn tell(&mut self, step: &Step) -> Vec<Source> {
         let before = self.view.wanted();
-        let Touched { sources: mut touched, kinds } = self.change(step);
+        let Affected { sources: mut affected, kinds } = self.change(step);
         let wanted = self.view.wanted();
         assert_eq!(kinds, wanted != before, "told exactly when it changes");
         let running: Vec<Gvr> = self.view.followed.keys().cloned().collect();
         for gvr in running.iter().filter(|gvr| !wanted.contains(gvr)) {
-            touched.extend(self.view.unfollow(gvr));
+            affected.extend(self.view.unfollow(gvr));
         }
         for of in [0, 1] {
             let gvr = kind(of);
             if wanted.contains(&gvr) && !running.contains(&gvr) {
                 self.view.follow(gvr.clone(), "Kind");
                 for (_, object) in self.objects.iter().filter(|((k, _), _)| *k == of) {
-                    touched.extend(self.view.put_object(&gvr, object.clone()));
+                    affected.extend(self.view.put_object(&gvr, object.clone()));
                 }
-                touched.extend(self.view.objects_synced(&gvr));
+                affected.extend(self.view.objects_synced(&gvr));
             }
         }
-        touched
+        affected
     }
 
-    fn change(&mut self, step: &Step) -> Touched {
+    fn change(&mut self, step: &Step) -> Affected {
         let sources = match step {
             Step::Applied { name, uid, work, kinds } => {
                 let listed: Vec<Value> = kinds
@@ -353,7 +353,7 @@ impl Told {
                 self.view.gone_report(&title)
             }
         };
-        Touched { sources, kinds: false }
+        Affected { sources, kinds: false }
     }
 
     /// What somebody knows who hears of everything now.
@@ -393,7 +393,7 @@ proptest! {
     /// becomes otherwise without being looked at.
     #[test]
     fn ocm_134_changes_come_to_the_whole(steps in prop::collection::vec(step(), 1..40)) {
-        let mut told = Told { view: ready(), ..Told::default() };
+        let mut told = Scene { view: ready(), ..Scene::default() };
         for step in &steps {
             let before = everything(&told.view);
             // As the agent does when it finds a name taken.
@@ -404,14 +404,14 @@ proptest! {
                 }
             }
             let wanted = told.view.wanted();
-            let touched = told.tell(step);
+            let affected = told.tell(step);
             let after = everything(&told.view);
             for ((source, was), (_, is)) in before.iter().zip(&after) {
                 let todo = |(object, existing): &(Object, Vec<Existing>)| plan("c1", source, object, existing);
                 let (was, is) = (todo(was), todo(is));
                 // A name that another took is found out when it is tried; one that becomes free is told.
-                let lost = matches!(is.last(), Some(Effect::Clash { .. }));
-                prop_assert!(is.is_empty() || was == is || lost || touched.contains(source), "{step:?}: {source:?} {was:?} {is:?}");
+                let lost = matches!(is.last(), Some(Effect::Conflict { .. }));
+                prop_assert!(is.is_empty() || was == is || lost || affected.contains(source), "{step:?}: {source:?} {was:?} {is:?}");
             }
             let anew = told.anew();
             prop_assert_eq!(told.view.wanted(), anew.wanted());

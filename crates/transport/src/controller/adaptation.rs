@@ -1,4 +1,4 @@
-//! What adapts objects, fed by its watches.
+//! CustomTransforms and properties, as the watches report them.
 
 use apis::{
     constants::PROPERTIES_NAMESPACE,
@@ -6,7 +6,7 @@ use apis::{
 };
 use runtime::{
     failure::is_not_found,
-    feed::{Change, Lean, Source, follow},
+    feed::{Change, Source, WithoutManagedFields, follow},
 };
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Controller, Input, SyncError, Work,
     gauges::count,
-    watched::{Facts, clusters, config_maps, transforms},
+    watched::{InputObject, clusters, config_maps, transforms},
 };
 use crate::{
     customize::{
@@ -26,7 +26,7 @@ use crate::{
     objects::{Rules, resources},
 };
 
-/// CustomTransforms and properties, with their caches.
+/// The caches of CustomTransforms and properties.
 #[derive(Default)]
 pub(super) struct Adaptation {
     pub(super) catalogue: Catalogue,
@@ -37,18 +37,20 @@ pub(super) struct Adaptation {
 impl Controller {
     pub(super) async fn follow_transforms(&self, stop: &CancellationToken) {
         let source = Source::all(transforms());
-        follow(self.wds.client(), &source, stop, |change: Change<Lean<CustomTransform>>| match change {
-            Change::Put(Lean(transform)) => {
-                let name = transform.metadata.name.clone().unwrap_or_default();
-                self.note_transform(&name, Some(Entry::new(transform)));
+        follow(self.wds.client(), &source, stop, |change: Change<WithoutManagedFields<CustomTransform>>| {
+            match change {
+                Change::Put(WithoutManagedFields(transform)) => {
+                    let name = transform.metadata.name.clone().unwrap_or_default();
+                    self.note_transform(&name, Some(Entry::new(transform)));
+                }
+                Change::Gone((_, name)) => self.note_transform(&name, None),
+                Change::Synced => self.mark_synced(Input::Transforms),
             }
-            Change::Gone((_, name)) => self.note_transform(&name, None),
-            Change::Synced => self.mark_synced(Input::Transforms),
         })
         .await;
     }
 
-    /// KS-113, KS-116: Bindings that it changes something for, and statuses that it changes.
+    /// KS-113, KS-116: enqueues the Bindings and the statuses that a change of a CustomTransform affects.
     fn note_transform(&self, name: &str, now: Option<Entry>) {
         let (affected, concerned) = {
             let mut all = self.adaptation.lock();
@@ -65,7 +67,7 @@ impl Controller {
         }
     }
 
-    /// KS-115, KS-116: the status of a CustomTransform, if it is another than it should be.
+    /// KS-115, KS-116: writes the status of a CustomTransform if it differs from what it should be.
     pub(super) async fn judge(&self, name: &str) -> Result<(), SyncError> {
         let Some((uid, status)) = self.adaptation.lock().catalogue.status_due(name) else { return Ok(()) };
         let list = |lines: Vec<String>| if lines.is_empty() { Value::Null } else { json!(lines) };
@@ -73,7 +75,8 @@ impl Controller {
             "errors": list(status.errors), "warnings": list(status.warnings)}});
         match self.wds.merge_status::<IgnoredAny>(&transforms(), "", name, &patch).await {
             Ok(_) => Ok(()),
-            // Gone: its own event will tell. One of the same name that was made anew refuses, too; by the next try it is known.
+            // The CustomTransform is gone; its own event reports that. The server also refuses if it was
+            // recreated under the same name; the next try knows the new one.
             Err(error) if is_not_found(&error) => Ok(()),
             Err(error) => Err(SyncError::Transform(error)),
         }
@@ -81,7 +84,7 @@ impl Controller {
 
     pub(super) async fn follow_clusters(&self, stop: &CancellationToken) {
         let source = Source::all(clusters()).metadata();
-        follow(&self.its, &source, stop, |change: Change<Facts>| match change {
+        follow(&self.its, &source, stop, |change: Change<InputObject>| match change {
             Change::Put(facts) => {
                 let metadata = facts.metadata;
                 let name = metadata.name.unwrap_or_default();
@@ -110,7 +113,7 @@ impl Controller {
             self.queue.add(Work::Sync(binding));
         }
         if revived {
-            // A rare event: the cluster was deleted. What still lists it is found by looking at all Bindings.
+            // The cluster was deleted, which is rare. Looking at all Bindings finds those that still list it.
             let lists = |binding: &Binding| binding.spec.destinations.iter().any(|d| d.cluster_id == name);
             let all = self.bindings.lock();
             for (binding, _) in all.iter().filter(|(_, binding)| lists(binding)) {
@@ -121,7 +124,7 @@ impl Controller {
 
     pub(super) async fn follow_property_maps(&self, stop: &CancellationToken) {
         let source = Source::all(config_maps()).within(PROPERTIES_NAMESPACE);
-        follow(&self.its, &source, stop, |change: Change<Facts>| {
+        follow(&self.its, &source, stop, |change: Change<InputObject>| {
             let (name, now) = match change {
                 Change::Put(facts) => {
                     (facts.metadata.name.clone().unwrap_or_default(), Some(facts.properties()))
@@ -142,7 +145,8 @@ impl Controller {
         .await;
     }
 
-    /// The instructions for all that a Binding lists; from now on it is told when they change (KS-112, KS-114).
+    /// Returns the instructions for every resource that a Binding lists. From now on the Binding is enqueued
+    /// when they change (KS-112, KS-114).
     pub(super) fn rules(&self, name: &str, binding: &Binding) -> Rules {
         let of = resources(&binding.spec);
         let mut all = self.adaptation.lock();
@@ -160,7 +164,7 @@ impl Controller {
         rules
     }
 
-    /// A Binding is gone or about to.
+    /// Forgets a Binding that is deleted or being deleted.
     pub(super) fn forget_adaptation(&self, name: &str) {
         let mut all = self.adaptation.lock();
         all.transforms.set_binding_group_resources(name, std::collections::BTreeSet::new());

@@ -1,7 +1,7 @@
-//! Bringing the mailboxes of one Binding into the wanted state.
+//! Brings the mailboxes of one Binding into the desired state.
 //!
-//! As long as no object wants customisation, all destinations get the same envelopes, and of each mailbox that is in
-//! order only what changed is looked at.
+//! As long as no object requests customisation, all destinations get the same envelopes. In a mailbox that is
+//! in order, only the changed envelopes are looked at.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -13,46 +13,46 @@ use futures::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use runtime::failure::message_of;
 
-use self::kept::Fitting;
-pub(super) use self::kept::Kept;
+use self::older_forms::EnvelopeFitter;
+pub(super) use self::older_forms::OlderForms;
 use super::{
-    Controller, Memory, SyncError,
+    BindingMemory, Controller, SyncError,
     layout::{Layout, Scope},
 };
 use crate::{
     content::{Content, Identity, Wrapee, generations},
     customize::properties::Properties,
-    plan::{self, Existing, Step, Wanted},
+    plan::{self, DesiredEnvelope, ExistingEnvelope, Step},
     plugin::{Envelope, Item},
-    shard::{self, Names, Piece},
-    wrapped::{Mailbox, Origin, Seen},
+    shard::{self, Names, ShardItem},
+    wrapped::{KnownEnvelope, Mailbox, Origin},
     write::{Target, WriteError},
 };
 
-mod kept;
+mod older_forms;
 
-/// So much is told of one object's templates, so that there is room for others.
+/// Limit of the errors reported for one object's templates, so that there is room for those of other objects.
 const OF_ONE_OBJECT: Extent = Extent { lines: 100, bytes: 32 * 1024 };
 
-/// An envelope to be, for one or all destinations.
-struct Planned {
-    wanted: Wanted,
+/// A planned envelope, for one or all destinations.
+struct PlannedEnvelope {
+    wanted: DesiredEnvelope,
     members: Vec<Wrapee>,
     envelope: OnceLock<Envelope>,
     contents: OnceLock<Arc<Vec<Item>>>,
 }
 
-type PlannedShards = BTreeMap<String, Planned>;
+type PlannedShards = BTreeMap<String, PlannedEnvelope>;
 
-/// What became of one mailbox.
+/// The result for one mailbox.
 #[derive(Default)]
 pub(super) struct Outcome {
     pub(super) place: String,
-    /// What went wrong, and will be tried again.
+    /// What failed and will be retried.
     pub(super) failure: Option<String>,
-    /// Why something is not delivered, which is not tried again.
+    /// Why something is not delivered and not retried.
     pub(super) withheld: Option<String>,
-    /// Names that are in use for objects of others, and whose those are (KS-098).
+    /// Names that belong to objects of another Binding, with that Binding (KS-098).
     pub(super) taken: BTreeMap<String, Origin>,
 }
 
@@ -62,7 +62,7 @@ impl Outcome {
     }
 }
 
-/// What a customised object came of, and what came of it.
+/// The input and the result of an expansion.
 struct Expansion {
     of: Arc<Content>,
     properties: Properties,
@@ -74,7 +74,7 @@ struct Expansion {
 pub(super) struct Expansions(HashMap<String, HashMap<Arc<Identity>, Expansion>>);
 
 impl Expansions {
-    /// What this content comes to with these properties, if that is known.
+    /// Returns the cached result for this content with these properties.
     fn known(
         &self,
         destination: &str,
@@ -89,12 +89,12 @@ impl Expansions {
 }
 
 impl Controller {
-    /// Shards, plans and writes. Gives what became of each destination (KS-093).
+    /// Shards, plans and writes. Returns the result for each destination (KS-093).
     pub(super) async fn deliver(
         &self,
         binding: &Binding,
         wrapees: Vec<Wrapee>,
-        memory: &mut Memory,
+        memory: &mut BindingMemory,
         errors: &mut Vec<String>,
     ) -> Result<Vec<Outcome>, SyncError> {
         let origin = self.origin(&binding.metadata.name.clone().unwrap_or_default());
@@ -104,10 +104,10 @@ impl Controller {
             errors.push(problem);
             return Ok(Vec::new());
         }
-        // Counted before looking: what is disturbed meanwhile is looked at again.
-        let (disturbances, there) = {
+        // Read the counters before the envelopes: a foreign change in between is then looked at again.
+        let (foreign_changes, there) = {
             let index = self.index.lock();
-            (index.disturbances(&origin), index.of(&origin))
+            (index.foreign_changes(&origin), index.of(&origin))
         };
         let destinations: BTreeSet<&str> = binding
             .spec
@@ -116,16 +116,16 @@ impl Controller {
             .map(|d| d.cluster_id.as_str())
             .filter(|d| !d.is_empty())
             .collect();
-        // Taken, so that it is not believed in should this come to a sudden end.
+        // Take the layout out of memory, so that it is not used again if this call ends early.
         let layout = memory.layout.take();
         let differ = wrapees.iter().any(|w| w.content.templated.is_some())
-            || self.has_older(&origin, &wrapees, &destinations, &there, &memory.kept);
+            || self.has_older(&origin, &wrapees, &destinations, &there, &memory.older_forms);
         let (shards, frozen) = if differ {
             self.shards_each(&names, &destinations, &wrapees, &there, memory, errors).await?
         } else {
             memory.expansions = Expansions::default();
             self.adaptation.lock().properties.set_sensitive(&origin.binding, BTreeSet::new());
-            memory.kept = Kept::default();
+            memory.older_forms = OlderForms::default();
             let (wrapees, rest): (Vec<_>, Vec<_>) =
                 wrapees.into_iter().partition(|wrapee| self.is_wrappable(&wrapee.content));
             // KS-141.
@@ -138,7 +138,7 @@ impl Controller {
             (Some(layout), Some(fresh)) => layout.changed(&fresh.prints),
             _ => BTreeSet::new(),
         });
-        let disturbance = |place: &str| disturbances.get(place).copied().unwrap_or_default();
+        let foreign_change = |place: &str| foreign_changes.get(place).copied().unwrap_or_default();
         let generation = binding.metadata.generation.unwrap_or_default().to_string();
         let (no_shards, no_seen) = (PlannedShards::new(), Mailbox::default());
         let places: BTreeSet<&str> =
@@ -151,11 +151,11 @@ impl Controller {
                 continue;
             }
             let scope = match (&layout, &fresh) {
-                (Some(layout), Some(_)) if listed => layout.scope(place, disturbance(place), &changed),
+                (Some(layout), Some(_)) if listed => layout.scope(place, foreign_change(place), &changed),
                 _ => Scope::Everything,
             };
             if scope == Scope::Nothing {
-                settled.insert(place.to_owned(), disturbance(place));
+                settled.insert(place.to_owned(), foreign_change(place));
                 continue;
             }
             let wanted = match shards.of(place) {
@@ -174,26 +174,26 @@ impl Controller {
         outcomes.extend(stream::iter(jobs).buffer_unordered(width).collect::<Vec<Outcome>>().await);
         outcomes.sort_by(|a, b| a.place.cmp(&b.place));
         let in_order = outcomes.iter().filter(|o| o.in_order() && destinations.contains(o.place.as_str()));
-        settled.extend(in_order.map(|o| (o.place.clone(), disturbance(&o.place))));
+        settled.extend(in_order.map(|o| (o.place.clone(), foreign_change(&o.place))));
         memory.layout = fresh.map(|fresh| Layout { settled, ..fresh });
         Ok(outcomes)
     }
 
-    /// One set of shards for each destination (KS-125). True if an object could not be expanded: then nothing new is
-    /// propagated (KS-096, KS-127).
+    /// Computes the envelopes for each destination separately (KS-125). Returns true if an object could not
+    /// be expanded; then no change is propagated (KS-096, KS-127).
     async fn shards_each(
         &self,
         names: &Names<'_>,
         destinations: &BTreeSet<&str>,
         wrapees: &[Wrapee],
         there: &BTreeMap<String, Mailbox>,
-        memory: &mut Memory,
+        memory: &mut BindingMemory,
         errors: &mut Vec<String>,
     ) -> Result<(Shards, bool), SyncError> {
         let templated: Vec<Arc<Content>> =
             wrapees.iter().filter(|w| w.content.templated.is_some()).map(|w| w.content.clone()).collect();
         let properties: BTreeMap<String, Properties> = {
-            // Sensitive first: a change from here on is heard of.
+            // Register as sensitive before reading the properties, so that every later change is noticed.
             let all = &mut self.adaptation.lock().properties;
             let concerned = destinations.iter().filter(|_| !templated.is_empty());
             let every: BTreeSet<String> = concerned.map(|d| (*d).to_owned()).collect();
@@ -201,7 +201,8 @@ impl Controller {
             every.into_iter().map(|destination| (destination.clone(), all.of(&destination))).collect()
         };
         let known = std::mem::take(&mut memory.expansions);
-        // Templates are a user's programs: bounded, but nothing for a thread that others wait for.
+        // Templates are users' programs. Their cost is bounded, but still too high for a thread of the async
+        // runtime.
         let expanded = tokio::task::spawn_blocking({
             let properties = properties.clone();
             move || expand_all(&known, &templated, &properties)
@@ -209,28 +210,30 @@ impl Controller {
         let expansions = expanded.await?;
         let (mut troubled, mut failed) = (HashSet::new(), false);
         let origin = self.origin(names.binding);
-        let (mut each, mut fitting) = (BTreeMap::new(), Fitting::new(self, &origin, &memory.kept));
+        let (mut each, mut fitter) =
+            (BTreeMap::new(), EnvelopeFitter::new(self, &origin, &memory.older_forms));
         for destination in destinations {
             let (own, problems) = tailored(destination, wrapees, expansions.0.get(*destination));
             failed |= !problems.is_empty();
             for (identity, lines) in problems {
-                // KS-097: one destination is enough to say what is wrong with an object.
+                // KS-097: each faulty object is reported for its first destination only.
                 if troubled.insert(identity.clone()) {
                     let rest = format!("template: {destination}/{identity}: ");
                     errors.extend(bounded_errors_to(OF_ONE_OBJECT, lines, &rest));
                 }
             }
             let mailbox = there.get(*destination);
-            let own = fitting.fit(destination, own, mailbox).await;
+            let own = fitter.fit(destination, own, mailbox).await;
             let shards = own.map(|own| self.shard(names, own, None, mailbox));
             each.insert((*destination).to_owned(), shards.map_err(|error| message_of(&error)));
         }
-        errors.append(&mut fitting.errors);
-        (memory.expansions, memory.kept) = (expansions, fitting.kept);
+        errors.append(&mut fitter.errors);
+        (memory.expansions, memory.older_forms) = (expansions, fitter.older_forms);
         Ok((Shards::Each(each), failed))
     }
 
-    /// Distributes objects over envelopes. They keep the place they have by `placement`, or else by what is `there`.
+    /// Distributes objects over envelopes. An object stays in its envelope according to `placement`, or else
+    /// according to `there`.
     fn shard<'a>(
         &self,
         names: &Names<'_>,
@@ -248,16 +251,16 @@ impl Controller {
                 }
             }
         }
-        let pieces: Vec<Piece> = wrapees
+        let shard_items: Vec<ShardItem> = wrapees
             .iter()
-            .map(|w| Piece {
+            .map(|w| ShardItem {
                 identity: w.content.identity.clone(),
                 uid: w.content.original.uid.clone(),
                 size: w.content.json.len() + transport.extra_size(w),
             })
             .collect();
         let current = placement.unwrap_or(&current);
-        shard::assign(&pieces, current, names, &self.config.limits, transport.base_size())
+        shard::assign(&shard_items, current, names, &self.config.limits, transport.base_size())
             .into_iter()
             .map(|shard| {
                 let members = shard.members.iter().filter_map(|index| wrapees.get(*index).cloned()).collect();
@@ -266,15 +269,20 @@ impl Controller {
             .collect()
     }
 
-    fn planned(&self, members: Vec<Wrapee>) -> Planned {
+    fn planned(&self, members: Vec<Wrapee>) -> PlannedEnvelope {
         let items = members.iter().map(|w| w.content.identity.clone()).collect();
         let fingerprint = self.config.transport.fingerprint(&members.iter().collect::<Vec<_>>());
-        let wanted = Wanted { items: Arc::new(items), fingerprint };
-        Planned { wanted, members, envelope: OnceLock::new(), contents: OnceLock::new() }
+        let wanted = DesiredEnvelope { items: Arc::new(items), fingerprint };
+        PlannedEnvelope { wanted, members, envelope: OnceLock::new(), contents: OnceLock::new() }
     }
 
-    /// An envelope with what it has and other envelopes are to have, too ([`Step::Extend`]).
-    fn extended(&self, planned: &Planned, have: Option<&Arc<Seen>>, shards: &PlannedShards) -> Planned {
+    /// Returns the envelope with its present objects plus those that it will receive ([`Step::Extend`]).
+    fn extended(
+        &self,
+        planned: &PlannedEnvelope,
+        have: Option<&Arc<KnownEnvelope>>,
+        shards: &PlannedShards,
+    ) -> PlannedEnvelope {
         let have = have.map(|seen| seen.items.clone()).unwrap_or_default();
         let given = |w: &&Wrapee| {
             have.contains(&w.content.identity) && !planned.wanted.items.contains(&w.content.identity)
@@ -283,7 +291,7 @@ impl Controller {
         self.planned(planned.members.iter().chain(moving).cloned().collect())
     }
 
-    /// Brings one mailbox into the wanted state, as far as names are free.
+    /// Brings one mailbox into the desired state, as far as the names are free.
     async fn settle(
         &self,
         place: &str,
@@ -293,12 +301,12 @@ impl Controller {
         seen: &Mailbox,
         scope: Scope,
     ) -> Outcome {
-        let existing: BTreeMap<String, Existing> = seen
+        let existing: BTreeMap<String, ExistingEnvelope> = seen
             .iter()
             .filter(|(name, _)| scope.covers(name))
             .map(|(name, seen)| (name.clone(), seen.existing()))
             .collect();
-        let wanted: BTreeMap<String, Wanted> = shards
+        let wanted: BTreeMap<String, DesiredEnvelope> = shards
             .iter()
             .filter(|(name, _)| scope.covers(name))
             .map(|(name, planned)| (name.clone(), planned.wanted.clone()))
@@ -310,7 +318,8 @@ impl Controller {
             ..Outcome::default()
         };
         if self.adaptation.lock().properties.is_terminating(place) && plan.only_deletions() {
-            // The hub empties the mailbox of a cluster that is deleted; filling it again would never end.
+            // The hub empties the mailbox of a cluster that is being deleted; filling it again would never
+            // end.
             outcome.withheld = Some("its ManagedCluster is being deleted; nothing new goes there".to_owned());
             let mut expected = self.expected.lock();
             for name in wanted.keys() {
@@ -346,7 +355,8 @@ impl Controller {
                         outcome.taken.insert(name, owner);
                     }
                     Err(error @ (WriteError::Request(_) | WriteError::Gone)) => {
-                        // It may have been done all the same. Then the echo is news, whatever is wanted by that time.
+                        // The write may have succeeded in spite of the error. Without an expectation, its
+                        // event causes a new look.
                         self.expected.lock().remove(&(place.to_owned(), name));
                         outcome.failure.get_or_insert_with(|| error.to_string());
                     }
@@ -359,12 +369,12 @@ impl Controller {
         outcome
     }
 
-    /// Wanted names that the index knows to be in use for others: no need to ask.
+    /// Returns the wanted names that belong to other Bindings according to the index, without a request.
     fn taken(
         &self,
         place: &str,
         origin: &Origin,
-        wanted: &BTreeMap<String, Wanted>,
+        wanted: &BTreeMap<String, DesiredEnvelope>,
     ) -> BTreeMap<String, Origin> {
         let index = self.index.lock();
         wanted
@@ -422,12 +432,12 @@ impl Controller {
         remembered
     }
 
-    /// Notes what was written, unless it is gone by now.
+    /// Records what was written, unless the object was deleted in the meantime.
     async fn remember(
         &self,
         key: &(String, String),
         written: &ObjectMeta,
-        planned: &Planned,
+        planned: &PlannedEnvelope,
         origin: &Origin,
     ) -> Result<(), WriteError> {
         let contents = planned.contents.get_or_init(|| {
@@ -442,12 +452,15 @@ impl Controller {
         let touched = loop {
             {
                 let mut index = self.index.lock();
-                if !index.went(key) {
+                if !index.take_deleted(key) {
                     let items = planned.wanted.items.clone();
-                    break index.wrote(key.clone(), Seen::new(written, fingerprint, contents.clone(), items));
+                    break index.wrote(
+                        key.clone(),
+                        KnownEnvelope::new(written, fingerprint, contents.clone(), items),
+                    );
                 }
             }
-            // Something of that name went meanwhile: what was written, or what was there before it.
+            // An object of that name was deleted during the write: the one just written, or its predecessor.
             let uid = written.uid.as_deref().unwrap_or_default();
             if !self.writer.is_there(&key.0, &key.1, uid).await? {
                 return Err(WriteError::Gone);
@@ -458,7 +471,7 @@ impl Controller {
     }
 }
 
-/// Expands all of `contents` for all destinations, as far as the outcome is not known.
+/// Expands all of `contents` for all destinations, unless the result is cached.
 fn expand_all(
     known: &Expansions,
     contents: &[Arc<Content>],
@@ -480,11 +493,12 @@ fn expand_all(
     Expansions(each.collect())
 }
 
-/// An object that can't go to a destination, and lines that say why.
+/// An object that cannot be delivered to a destination, and lines that say why.
 type Problem = (Arc<Identity>, Vec<String>);
 
-/// What goes to one destination, and lines about the objects that can't (KS-126): their expansion failed, or made them into
-/// an object that is there already. Two would fight over it, and neither Binding nor cluster would show why.
+/// Selects what is delivered to one destination and reports the objects that cannot be (KS-126). An object
+/// cannot be delivered if its expansion failed, or if it expanded to an object that exists already: the two
+/// would overwrite each other, and neither the Binding nor the cluster would show why.
 fn tailored(
     destination: &str,
     wrapees: &[Wrapee],
@@ -503,7 +517,7 @@ fn tailored(
             }
         };
         let first = *origins.entry(content.identity.clone()).or_insert(wrapee);
-        // One that is listed twice is no matter of templates.
+        // An object that is listed twice is not a template error.
         if first.content.identity != *original {
             let (first, both) = (&first.content.identity, &content.identity);
             let line =
@@ -530,7 +544,7 @@ fn expand(
 
 enum Shards {
     Same(PlannedShards),
-    /// Or why it is not known what is to be in a mailbox.
+    /// Envelopes for each destination, or why they are not known.
     Each(BTreeMap<String, Result<PlannedShards, String>>),
 }
 
@@ -545,7 +559,7 @@ impl Shards {
         }
     }
 
-    /// What is to be remembered when it is the same for all.
+    /// Returns what to remember for the next run, if all destinations get the same envelopes.
     fn layout(&self, names: &Names<'_>) -> Option<Layout> {
         let Self::Same(shards) = self else { return None };
         let mut layout = Layout::default();

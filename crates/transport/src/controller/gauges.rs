@@ -1,7 +1,7 @@
-//! What the transport controller shows of its world (KS-221, KS-222), under the names and with the buckets of the Go program.
+//! The metrics of the transport controller (KS-221, KS-222), with the names and buckets of the Go program.
 //!
-//! The Go program looks five seconds after the last object came or went; here each event sets its number, so that what
-//! is scraped is never older than that.
+//! The Go program updates them five seconds after the last object came or went. Here each event updates them,
+//! so the values are never older than that.
 
 use apis::control::Binding;
 use runtime::metrics::{Gauge, Histogram, Metrics};
@@ -40,7 +40,7 @@ impl Gauges {
         }
     }
 
-    /// A Binding is looked at.
+    /// Counts the sizes of a Binding that is processed.
     pub(super) fn observe(&self, binding: &Binding) {
         let workload = &binding.spec.workload;
         let whats = (workload.cluster_scope.len() + workload.namespace_scope.len()) as f64;
@@ -51,7 +51,7 @@ impl Gauges {
     }
 }
 
-/// As a gauge takes it.
+/// Converts a count to the type of a gauge.
 pub(super) fn count(number: usize) -> i64 {
     number.try_into().unwrap_or(i64::MAX)
 }

@@ -1,4 +1,5 @@
-//! How the objects of a Binding were last distributed, so that a change costs what it changes. Pure.
+//! The last distribution of a Binding's objects over envelopes, so that the cost of a change follows the
+//! change. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -14,11 +15,11 @@ pub(super) struct Layout {
     pub(super) prints: BTreeMap<String, Digest>,
     /// Number of the shard of each object.
     pub(super) placement: BTreeMap<Arc<Identity>, usize>,
-    /// Mailboxes that were brought into this form, and the count of disturbances at that time.
+    /// Mailboxes that were brought into this form, with the count of foreign changes at that time.
     pub(super) settled: HashMap<String, u64>,
 }
 
-/// What has to be looked at in one mailbox.
+/// The envelopes to look at in one mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     Nothing,
@@ -38,16 +39,17 @@ impl Scope {
 }
 
 impl Layout {
-    /// Envelopes that came, went or changed since `self`.
+    /// Returns the envelopes that were added, removed or changed since `self`.
     pub(super) fn changed(&self, now: &BTreeMap<String, Digest>) -> BTreeSet<String> {
         let fresh = now.iter().filter(|(name, print)| self.prints.get(*name) != Some(print));
         let gone = self.prints.keys().filter(|name| !now.contains_key(*name));
         fresh.map(|(name, _)| name).chain(gone).cloned().collect()
     }
 
-    /// A mailbox that was in order, and that nobody else has touched, needs only what changed.
-    pub(super) fn scope(&self, mailbox: &str, disturbance: u64, changed: &Arc<BTreeSet<String>>) -> Scope {
-        if self.settled.get(mailbox) != Some(&disturbance) {
+    /// In a mailbox that was in order and that no other client has changed, only the changed envelopes need a
+    /// look.
+    pub(super) fn scope(&self, mailbox: &str, foreign_change: u64, changed: &Arc<BTreeSet<String>>) -> Scope {
+        if self.settled.get(mailbox) != Some(&foreign_change) {
             Scope::Everything
         } else if changed.is_empty() {
             Scope::Nothing
@@ -75,14 +77,14 @@ mod tests {
         let changed = Arc::new(layout.changed(&prints(&[("a", 1), ("b", 2), ("d", 1)])));
         assert_eq!(changed.iter().map(String::as_str).collect::<Vec<_>>(), ["b", "c", "d"]);
         let none = Arc::new(layout.changed(&layout.prints));
-        for (mailbox, disturbance, changed, scope) in [
+        for (mailbox, foreign_change, changed, scope) in [
             ("atlas", 0, &changed, Scope::Only(changed.clone())),
             ("atlas", 0, &none, Scope::Nothing),
             ("atlas", 5, &none, Scope::Everything),
             ("boreas", 0, &none, Scope::Everything),
             ("cygnus", 0, &none, Scope::Everything),
         ] {
-            assert_eq!(layout.scope(mailbox, disturbance, changed), scope, "{mailbox} {disturbance}");
+            assert_eq!(layout.scope(mailbox, foreign_change, changed), scope, "{mailbox} {foreign_change}");
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Generation annotations of envelopes whose contents did not change (KS-091).
 //!
-//! Every write of an envelope carries the Binding's generation (KS-144). An envelope that is not written keeps the
-//! generation at which it was; how far the transport has come is told by the Binding's `status.observedGeneration`. Some
-//! programs read the annotation for that, so it is refreshed, but as the very last thing: once the Binding has been quiet
-//! for a while, and not more than one patch at a time with a pause after each, over all Bindings. So the cost of one
-//! change does not depend on how many envelopes there are, and a Binding that keeps changing costs nothing here.
+//! Every write of an envelope carries the Binding's generation (KS-144). An envelope that is not written
+//! keeps the older generation; the Binding's `status.observedGeneration` tells how far the transport
+//! controller has come. Some programs read the annotation for that, so it is refreshed, but with the lowest
+//! priority: once the Binding has been unchanged for a while, one patch at a time over all Bindings, with a
+//! pause after each. So the cost of one change does not depend on the number of envelopes, and a Binding that
+//! keeps changing causes no refreshes.
 
 use runtime::{Next, work};
 use tokio::time::Instant;
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::Controller;
 
 impl Controller {
-    /// Some annotations of this Binding may be out of date.
+    /// Some annotations of this Binding may be outdated.
     pub(super) fn schedule_refresh(&self, binding: &str) {
         self.outdated.lock().insert(binding.to_owned(), Instant::now());
         self.refreshes.add_after(binding.to_owned(), self.config.refresh_after);
@@ -45,7 +46,7 @@ impl Controller {
                     continue;
                 }
                 if self.generation(name).as_ref() != Some(&generation) || !self.queue.is_empty() {
-                    // Real changes first.
+                    // Real changes come first.
                     return Next::After(self.config.refresh_after);
                 }
                 if let Err(error) = self.writer.refresh(&mailbox, envelope, &seen.uid, &generation).await {
@@ -64,7 +65,7 @@ impl Controller {
         Next::OnChange
     }
 
-    /// The present generation of a Binding that is to be delivered.
+    /// Returns the present generation of a Binding that is being delivered.
     fn generation(&self, name: &str) -> Option<String> {
         let binding = self.bindings.lock().get(name).cloned()?;
         let alive = binding.metadata.deletion_timestamp.is_none();

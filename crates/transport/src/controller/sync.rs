@@ -1,4 +1,4 @@
-//! What is done about one Binding: read its workload, deliver, report.
+//! Processes one Binding: reads its workload, delivers it, writes its status.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use runtime::failure::{is_lasting, is_not_found, message_of};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use super::{Controller, Memory, Reported, SyncError, bindings, deliver::Outcome};
+use super::{BindingMemory, Controller, ReportedStatus, SyncError, bindings, deliver::Outcome};
 use crate::{
     objects,
-    wrapped::{Origin, Seen, older},
+    wrapped::{KnownEnvelope, Origin, older},
     write::whose,
 };
 
-/// Target of what is logged once in the life of an object: shown from level 2 on (KS-212).
+/// Log target of messages that appear once in the life of an object; visible from verbosity 2 (KS-212).
 const LIFECYCLE: &str = "lifecycle";
 
 impl Controller {
@@ -45,8 +45,8 @@ impl Controller {
         let wrapees = match objects::collect(&self.wds, &binding.spec, &rules, &mut memory.known).await {
             Ok(wrapees) => wrapees,
             Err(error) => {
-                // A kind that is not served (any more), or may not be read, may stay so for long: whoever waits is told why
-                // (KS-088).
+                // A kind that is not served or may not be read can stay so for long, so the reason is
+                // reported on the Binding (KS-088).
                 if is_lasting(&error.source) {
                     let line = format!("the workload can't be read, so nothing is changed: {error}");
                     self.report(&binding, vec![line], &mut memory).await.map_err(SyncError::Binding)?;
@@ -77,7 +77,7 @@ impl Controller {
         }
     }
 
-    /// The Binding is gone.
+    /// Forgets a deleted Binding.
     fn forget(&self, name: &str) {
         self.clashes(name, &[]);
         self.memories.lock().remove(name);
@@ -86,7 +86,8 @@ impl Controller {
         self.index.lock().forget(&self.origin(name));
     }
 
-    /// Lines about names that others have, and a note to come back when those objects go (KS-098).
+    /// Returns lines about names that other Bindings have, and arranges a retry when those objects go
+    /// (KS-098).
     pub(super) fn clashes(&self, binding: &str, outcomes: &[Outcome]) -> Vec<String> {
         let mut blocked = self.blocked.lock();
         blocked.retain(|_, waiting| {
@@ -112,17 +113,17 @@ impl Controller {
         Origin { wds: self.config.wds_name.clone(), binding: binding.to_owned() }
     }
 
-    /// KS-086, KS-079: nothing of a Binding that goes stays behind, wherever it is.
+    /// KS-086, KS-079: deletes everything that a deleted Binding delivered, wherever it is.
     ///
-    /// What is known goes first; then the server is asked, since an object may be there whose creation was never
-    /// answered, and of which no watch has told yet.
+    /// Deletes the known envelopes first. Then asks the server, because there may be an envelope whose
+    /// creation was never answered and that no watch has reported yet.
     async fn withdraw(&self, binding: &Binding) -> Result<(), SyncError> {
         if !has_finalizer(binding) {
             return Ok(());
         }
         let origin = self.origin(&binding.metadata.name.clone().unwrap_or_default());
         let mailboxes = self.index.lock().of(&origin);
-        let all: Vec<(&String, &String, &Arc<Seen>)> = mailboxes
+        let all: Vec<(&String, &String, &Arc<KnownEnvelope>)> = mailboxes
             .iter()
             .flat_map(|(mailbox, envelopes)| envelopes.iter().map(move |(name, seen)| (mailbox, name, seen)))
             .collect();
@@ -152,7 +153,7 @@ impl Controller {
         }
     }
 
-    /// Mailbox, name and UID each. Gives the first failure after all were tried.
+    /// Deletes by mailbox, name and UID. Tries all, then returns the first failure.
     async fn delete_all(&self, all: Vec<(String, String, String)>) -> Result<(), SyncError> {
         let mut deletions = Vec::with_capacity(all.len());
         for (mailbox, name, uid) in &all {
@@ -183,7 +184,7 @@ impl Controller {
         let patched = Arc::new(patched);
         if present {
             let mut all = self.bindings.lock();
-            // The watch may have told more meanwhile: of a later version, or of the end.
+            // The watch may have reported a later version, or the deletion, in the meantime.
             if all.get(&name).is_some_and(|known| !supersedes(known, &patched)) {
                 all.insert(name, patched.clone());
             }
@@ -191,16 +192,16 @@ impl Controller {
         Ok(patched)
     }
 
-    /// KS-094, KS-013: only our two fields, and only when they differ.
+    /// KS-094, KS-013: writes only this controller's two fields, and only if they differ.
     async fn report(
         &self,
         binding: &Binding,
         errors: Vec<String>,
-        memory: &mut Memory,
+        memory: &mut BindingMemory,
     ) -> Result<(), kube::Error> {
         let generation = binding.metadata.generation.unwrap_or_default();
         let uid = binding.metadata.uid.clone().unwrap_or_default();
-        let wanted = Reported { uid, generation, errors: bounded_errors(errors) };
+        let wanted = ReportedStatus { uid, generation, errors: bounded_errors(errors) };
         if memory.reported_for(binding) == Some(&wanted) {
             return Ok(());
         }
@@ -213,8 +214,8 @@ impl Controller {
                 memory.reported = Some(wanted);
                 Ok(())
             }
-            // Gone: its own event will tell. A conflict is met with another try (KS-095), also where the Binding was made
-            // anew under its old name: by then that is known.
+            // The Binding is gone; its own event reports that. A conflict is retried (KS-095), also if the
+            // Binding was recreated under its old name: the next try knows the new one.
             Err(error) if is_not_found(&error) => Ok(()),
             Err(error) => Err(error),
         }
@@ -225,7 +226,7 @@ fn has_finalizer(binding: &Binding) -> bool {
     binding.metadata.finalizers.as_ref().is_some_and(|f| f.iter().any(|f| f == BINDING_FINALIZER))
 }
 
-/// Whether what is known of a Binding is another object of its name, or a later version of it.
+/// Returns whether the known Binding is another object of the same name, or a later version.
 fn supersedes(known: &Binding, answer: &Binding) -> bool {
     let version = |binding: &Binding| binding.metadata.resource_version.clone().unwrap_or_default();
     known.metadata.uid != answer.metadata.uid || older(&version(answer), &version(known))

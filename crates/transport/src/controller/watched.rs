@@ -1,4 +1,4 @@
-//! What is followed in the WDS and the ITS.
+//! The resources that are followed in the WDS and the ITS.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ use serde::Deserialize;
 /// An inventory object or a property ConfigMap.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Facts {
+pub(super) struct InputObject {
     pub(super) metadata: ObjectMeta,
     data: Option<BTreeMap<String, String>>,
     binary_data: Option<BTreeMap<String, String>>,
 }
 
-impl Facts {
-    /// `data`, and over it the bytes of `binaryData` taken as text (KS-128).
+impl InputObject {
+    /// Returns `data`, overlaid with the bytes of `binaryData` taken as text (KS-128).
     pub(super) fn properties(self) -> BTreeMap<String, String> {
         let mut all = self.data.unwrap_or_default();
         let binary = self.binary_data.into_iter().flatten();
@@ -33,7 +33,7 @@ impl Facts {
     }
 }
 
-impl Keyed for Facts {
+impl Keyed for InputObject {
     fn key(&self) -> Key {
         (self.metadata.namespace.clone().unwrap_or_default(), self.metadata.name.clone().unwrap_or_default())
     }
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn ks_128_binary_data_is_text_and_comes_last() {
-        let facts: Facts = serde_json::from_value(serde_json::json!({"metadata": {"name": "atlas"},
+        let facts: InputObject = serde_json::from_value(serde_json::json!({"metadata": {"name": "atlas"},
             "data": {"a": "1", "b": "2"}, "binaryData": {"b": "w6k=", "bad": "%"}}))
         .expect("a ConfigMap");
         let properties: Vec<_> = facts.properties().into_iter().collect();

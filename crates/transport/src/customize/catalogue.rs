@@ -1,4 +1,4 @@
-//! The CustomTransforms there are, by name and by resource.
+//! The existing CustomTransforms, by name and by resource.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,10 +6,10 @@ use apis::control::{CustomTransform, CustomTransformStatus};
 
 use super::transforms::{GroupResource, Spec, Verdict, verdict};
 
-/// A CustomTransform as far as it matters.
+/// The relevant part of a CustomTransform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What it says.
+    /// Its spec.
     pub spec: Spec,
     /// Its UID.
     pub uid: String,
@@ -18,7 +18,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// From the object.
+    /// Takes the relevant part of the object.
     pub fn new(transform: CustomTransform) -> Self {
         let CustomTransform { metadata, spec, status } = transform;
         Self {
@@ -30,7 +30,7 @@ impl Entry {
     }
 }
 
-/// All of them.
+/// All CustomTransforms.
 #[derive(Debug, Default)]
 pub struct Catalogue {
     entries: BTreeMap<String, Entry>,
@@ -38,8 +38,8 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Takes in the present state of one. Gives the names of those whose status may be another now: itself, and those
-    /// that share a resource with it or did so (KS-115).
+    /// Stores the present state of one CustomTransform, `None` if it was deleted. Returns the names of those
+    /// whose status may change: itself, and those that share a resource with it now or before (KS-115).
     pub fn put(&mut self, name: &str, now: Option<Entry>) -> BTreeSet<String> {
         let mut concerned = BTreeSet::new();
         let before = self.entries.remove(name);
@@ -67,13 +67,14 @@ impl Catalogue {
         concerned
     }
 
-    /// Those for one resource, by name.
+    /// Returns those for one resource, by name.
     pub fn of(&self, resource: &GroupResource) -> BTreeMap<&str, &Spec> {
         let names = self.by_resource.get(resource).into_iter().flatten();
         names.filter_map(|name| Some((name.as_str(), &self.entries.get(name)?.spec))).collect()
     }
 
-    /// UID and the status that one is to have, if it has another (KS-116).
+    /// Returns the UID of a CustomTransform and the status it should have, if that differs from its present
+    /// status (KS-116).
     pub fn status_due(&self, name: &str) -> Option<(String, CustomTransformStatus)> {
         let entry = self.entries.get(name)?;
         let Verdict { errors, warnings } = verdict(&entry.spec, &self.of(&entry.spec.of));
@@ -81,12 +82,12 @@ impl Catalogue {
         (entry.status != wanted).then(|| (entry.uid.clone(), wanted))
     }
 
-    /// How many there are.
+    /// Number of CustomTransforms.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// There are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -110,7 +111,7 @@ mod tests {
         concerned.iter().map(String::as_str).collect()
     }
 
-    /// KS-115: the warning comes for both and goes for both.
+    /// KS-115: the warning appears on both and disappears from both.
     #[test]
     fn ks_115_whoever_shares_a_resource_is_concerned() {
         let mut all = Catalogue::default();

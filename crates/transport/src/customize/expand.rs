@@ -1,6 +1,6 @@
 //! Template expansion in the texts of an object (KS-120 … KS-127).
 //!
-//! Templates are parsed once per object, and expanded once per object and properties of a destination.
+//! Templates are parsed once per object, and expanded once per object and set of properties.
 
 use machinery::template::{Limits, Template};
 use serde_json::Value;
@@ -8,12 +8,13 @@ use serde_json::Value;
 use super::properties::Properties;
 use crate::{clean, content::Identity};
 
-/// What one object may take in one destination (KS-123), over all its texts; of these each has its own limits.
+/// Most steps that the expansion of one object for one destination may take, over all its texts (KS-123).
+/// Each text has its own limits as well.
 const STEPS: usize = 1_000_000;
-/// Bytes of all expanded texts of one object.
+/// Most bytes of all expanded texts of one object.
 const BYTES: usize = 2 * 1024 * 1024;
 
-/// An object that wants customisation, with its templates parsed.
+/// An object that requests customisation, with its templates parsed.
 #[derive(Debug)]
 pub struct Templated {
     object: Value,
@@ -22,16 +23,16 @@ pub struct Templated {
 
 #[derive(Debug)]
 struct Leaf {
-    /// As `Value::pointer` has it.
+    /// Path in the syntax of `Value::pointer`.
     pointer: String,
-    /// For users: `.key` and `[index]`.
+    /// Path for users: `.key` and `[index]`.
     path: String,
     template: Template,
 }
 
 impl Templated {
-    /// None unless the object asks for expansion and has something to expand: that does not depend on destinations
-    /// (KS-124).
+    /// Returns `None` unless the object requests expansion and contains a template. That does not depend on
+    /// destinations (KS-124).
     pub fn of(object: &Value) -> Option<Self> {
         if !clean::wants_expansion(object) {
             return None;
@@ -41,7 +42,7 @@ impl Templated {
         (!leaves.is_empty()).then(|| Self { object: object.clone(), leaves })
     }
 
-    /// The object as it is to be in `destination`; or what is wrong, a line for each text (KS-126).
+    /// Returns the object for `destination`, or its errors, one line for each faulty text (KS-126).
     pub fn expand(
         &self,
         destination: &str,
@@ -70,7 +71,8 @@ impl Templated {
     }
 }
 
-/// Texts that hold a template, in sorted order of keys; keys themselves are never templates (KS-121).
+/// Finds the texts that contain a template, in sorted order of keys. Keys themselves are never templates
+/// (KS-121).
 fn find(value: &Value, pointer: &mut String, path: &mut String, leaves: &mut Vec<Leaf>) {
     let (pointer_length, path_length) = (pointer.len(), path.len());
     match value {
@@ -178,7 +180,7 @@ mod tests {
         );
     }
 
-    /// KS-123: many texts within their limits do not add up to something without limits.
+    /// KS-123: the limits of single texts do not add up to an unlimited object.
     #[test]
     fn ks_123_an_object_is_bounded_as_a_whole() {
         let texts = |text: &str, count: usize| {

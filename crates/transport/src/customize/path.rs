@@ -6,7 +6,7 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path(Vec<String>);
 
-/// Why a text is no path; positions are offsets in bytes (KS-106).
+/// Why a text is not a path; positions are byte offsets (KS-106).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("syntax error at {at}: {problem}")]
 pub struct SyntaxError {
@@ -14,12 +14,13 @@ pub struct SyntaxError {
     problem: String,
 }
 
-/// Paths whose removal, or that of what they are in, leaves nothing deliverable (KS-108).
+/// Paths whose removal makes an object undeliverable, as does the removal of a parent of such a path
+/// (KS-108).
 const IDENTITY: [&[&str]; 4] =
     [&["apiVersion"], &["kind"], &["metadata", "name"], &["metadata", "namespace"]];
 
 impl Path {
-    /// Parses a path. One without segments is a path, if not one that can be removed.
+    /// Parses a path. A path without segments is valid, but cannot be removed.
     pub fn parse(text: &str) -> Result<Self, SyntaxError> {
         let mut scanner = Scanner { text, at: 0 };
         if !scanner.accept('$') {
@@ -42,19 +43,20 @@ impl Path {
         }
     }
 
-    /// It identifies the whole object.
+    /// Returns true if the path denotes the whole object.
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Removing it would make the object undeliverable (KS-108).
+    /// Returns true if the object is undeliverable without this path (KS-108).
     pub fn is_identity(&self) -> bool {
         IDENTITY.iter().any(|identity| {
             identity.iter().zip(&self.0).all(|(a, b)| a == b) && self.0.len() <= identity.len()
         })
     }
 
-    /// Removes what the path leads to; nothing happens where it leads nowhere, or through something else than objects.
+    /// Removes what the path denotes. Does nothing if the path does not exist in the object or leads through
+    /// something that is not an object.
     pub fn remove_from(&self, object: &mut Value) {
         let Some((last, before)) = self.0.split_last() else { return };
         let parent = before.iter().try_fold(object, |value, name| value.as_object_mut()?.get_mut(name));
@@ -128,7 +130,7 @@ fn starts_name(c: char) -> bool {
     c.is_ascii_alphabetic() || c == '_' || !c.is_ascii()
 }
 
-/// A character as Go's `%q` shows it; past the end it shows a zero.
+/// Formats a character as Go's `%q` does; past the end of the text as a zero.
 fn quoted(c: Option<char>) -> String {
     match c {
         None => r"'\x00'".into(),
@@ -233,7 +235,7 @@ mod tests {
     }
 
     proptest! {
-        /// KS-105: any text is a path or an error, and any list of names can be written as a path.
+        /// KS-105: any text is either a path or an error, and any list of names can be written as a path.
         #[test]
         fn ks_105_parsing_is_total(text in "\\$?[.\\[\\]\"\\\\a-z0é '*]{0,12}", names in proptest::collection::vec(".{0,6}", 0..5)) {
             let _ = Path::parse(&text);

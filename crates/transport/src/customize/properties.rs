@@ -1,9 +1,9 @@
 //! Properties of WECs for template expansion (KS-128 … KS-134).
 //!
-//! Where they come from: the inventory object and the property ConfigMap of the WEC. What is cached: the resulting map of
-//! each destination that was asked for, and which Bindings depend on which destinations.
+//! Sources: the inventory object and the property ConfigMap of the WEC. Cached: the merged properties of each
+//! requested destination, and which Bindings depend on which destinations.
 //!
-//! Cost: one change, the properties of one WEC and the Bindings that depend on it.
+//! Cost of one change: the properties of one WEC and the Bindings that depend on it.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -13,31 +13,32 @@ use std::{
 /// Properties by name.
 pub type Properties = Arc<BTreeMap<String, String>>;
 
-/// What an inventory object says.
+/// The relevant part of an inventory object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
     /// Labels.
     pub labels: BTreeMap<String, String>,
     /// Annotations.
     pub annotations: BTreeMap<String, String>,
-    /// It is being deleted.
+    /// The object is being deleted.
     pub terminating: bool,
 }
 
-/// The cache and what it is made of.
+/// The cache and its sources.
 #[derive(Debug, Default)]
 pub struct Cache {
     inventory: HashMap<String, Inventory>,
     maps: HashMap<String, BTreeMap<String, String>>,
     /// `destinationProperties`.
     known: HashMap<String, Properties>,
-    /// `bindingSensitiveDestinations`, and the same by destination.
+    /// `bindingSensitiveDestinations`, and the reverse map.
     sensitive: HashMap<String, BTreeSet<String>>,
     dependents: HashMap<String, BTreeSet<String>>,
 }
 
 impl Cache {
-    /// The inventory object of a WEC as it is now. Gives the Bindings that must be looked at again.
+    /// Sets the inventory object of a WEC, `None` if it was deleted. Returns the Bindings that must be
+    /// processed again.
     pub fn put_inventory(&mut self, wec: &str, now: Option<Inventory>) -> BTreeSet<String> {
         match now {
             Some(now) => self.inventory.insert(wec.to_owned(), now),
@@ -46,8 +47,8 @@ impl Cache {
         self.recollect(wec)
     }
 
-    /// The property ConfigMap of a WEC as it is now, `data` and `binaryData` united. Gives the Bindings that must be
-    /// looked at again.
+    /// Sets the property ConfigMap of a WEC (`data` and `binaryData` merged), `None` if it was deleted.
+    /// Returns the Bindings that must be processed again.
     pub fn put_map(&mut self, wec: &str, now: Option<BTreeMap<String, String>>) -> BTreeSet<String> {
         match now {
             Some(now) => self.maps.insert(wec.to_owned(), now),
@@ -56,22 +57,23 @@ impl Cache {
         self.recollect(wec)
     }
 
-    /// The inventory object is on its way out: nothing new is to be put into that mailbox.
+    /// Returns true if the inventory object is being deleted; then nothing new may be written into that
+    /// mailbox.
     pub fn is_terminating(&self, wec: &str) -> bool {
         self.inventory.get(wec).is_some_and(|facts| facts.terminating)
     }
 
-    /// How many inventory objects there are.
+    /// Number of inventory objects.
     pub fn wecs(&self) -> usize {
         self.inventory.len()
     }
 
-    /// How many property ConfigMaps there are.
+    /// Number of property ConfigMaps.
     pub fn maps(&self) -> usize {
         self.maps.len()
     }
 
-    /// Properties of one WEC, collected when first asked for (KS-130).
+    /// Returns the properties of one WEC; computed on the first call (KS-130).
     pub fn of(&mut self, wec: &str) -> Properties {
         if let Some(known) = self.known.get(wec) {
             return known.clone();
@@ -81,8 +83,9 @@ impl Cache {
         fresh
     }
 
-    /// The destinations whose properties matter to `binding`: all of its own when an object wants customisation, else
-    /// none (KS-131). What matters to nobody is forgotten (KS-134).
+    /// Sets the destinations whose properties matter to `binding`: all of its destinations if an object
+    /// requests customisation, otherwise none (KS-131). Forgets destinations that matter to no Binding
+    /// (KS-134).
     pub fn set_sensitive(&mut self, binding: &str, now: BTreeSet<String>) {
         let before = self.sensitive.remove(binding).unwrap_or_default();
         for gone in before.difference(&now) {
@@ -112,7 +115,7 @@ impl Cache {
         self.dependents.get(wec).cloned().unwrap_or_default()
     }
 
-    /// KS-128: later wins.
+    /// KS-128: later sources win.
     fn collect(&self, wec: &str) -> BTreeMap<String, String> {
         let mut all = BTreeMap::from([("clusterName".to_owned(), wec.to_owned())]);
         let inventory = self.inventory.get(wec);
@@ -153,7 +156,7 @@ const KEYWORDS: [&str; 25] = [
     "var",
 ];
 
-/// A Go identifier (KS-129): only such keys can be written in a template.
+/// Returns true if the key is a Go identifier (KS-129); only such keys can be used in a template.
 pub fn is_identifier(key: &str) -> bool {
     let mut chars = key.chars();
     let starts = |c: char| c == '_' || c.is_alphabetic();
@@ -269,8 +272,8 @@ mod tests {
     }
 
     proptest! {
-        /// KS-130 … KS-134 against no cache at all: after any history every Binding that depends on a WEC has its
-        /// present properties or was told that they changed.
+        /// KS-130 … KS-134, compared with a model without a cache: after any history every Binding that
+        /// depends on a WEC has its present properties or was enqueued because they changed.
         #[test]
         fn ks_133_nobody_is_left_with_old_properties(
             acts in proptest::collection::vec((0..4u8, 0..2usize, 0..3usize, "[ab]"), 0..60)
@@ -290,7 +293,7 @@ mod tests {
                         told.extend(cache.put_inventory(name, (binding > 0).then_some(inventory)));
                     }
                     2 => {
-                        // A Binding is worked on; it has one destination or both.
+                        // A Binding is processed; it has one destination or both.
                         told.remove(bindings[binding]);
                         let destinations = if value == "a" { vec![wec] } else { vec![0, 1] };
                         seen.retain(|(of, _), _| *of != binding);

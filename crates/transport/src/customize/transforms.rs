@@ -1,12 +1,15 @@
-//! The CustomTransform cache (KS-110 … KS-118): parsed instructions per resource, and whom they concern.
+//! The CustomTransform cache (KS-110 … KS-118): parsed instructions per resource, and the Bindings they
+//! affect.
 //!
-//! Three relations. USES: which Binding lists objects of which resource. INSTRUCTIONS: what to remove from objects of a
-//! resource. SPECS: what each CustomTransform said when it contributed to INSTRUCTIONS. Between calls:
+//! It has three relations. USES: which Binding lists objects of which resource. INSTRUCTIONS: what to remove
+//! from objects of a resource. SPECS: the spec of each CustomTransform at the time when it contributed to
+//! INSTRUCTIONS. Between calls:
 //!
-//! * a row of INSTRUCTIONS exists only where USES has one for its resource (KS-110);
-//! * a row of SPECS exists exactly where its CustomTransform contributed to an existing row of INSTRUCTIONS (KS-111).
+//! * a row of INSTRUCTIONS exists only if USES has one for its resource (KS-110);
+//! * a row of SPECS exists exactly if its CustomTransform contributed to an existing row of INSTRUCTIONS
+//!   (KS-111).
 //!
-//! Cost: of a call, the CustomTransforms of one resource, or the Bindings that use it.
+//! Cost of a call: the CustomTransforms of one resource, or the Bindings that use it.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -18,17 +21,17 @@ use apis::control::bounded_errors;
 
 use super::path::Path;
 
-/// Group and lower-case plural.
+/// Group and lower-case plural name of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupResource {
-    /// API group; empty is the core group.
+    /// API group; empty for the core group.
     pub group: String,
     /// Plural name.
     pub resource: String,
 }
 
 impl GroupResource {
-    /// From its two names.
+    /// A resource by its two names.
     pub fn new(group: &str, resource: &str) -> Self {
         Self { group: group.into(), resource: resource.into() }
     }
@@ -44,19 +47,23 @@ impl fmt::Display for GroupResource {
     }
 }
 
-/// What is removed from objects of one resource.
+/// The paths to remove from objects of one resource.
 pub type Instructions = BTreeSet<Path>;
 
-/// What a CustomTransform says.
+/// The spec of a CustomTransform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// The objects concerned.
+    /// The affected resource.
     pub of: GroupResource,
     /// JSONPaths, as written.
     pub remove: Vec<String>,
 }
 
-/// What is wrong with an entry of `remove`; it is skipped, the others apply (KS-104).
+/// Parses an entry of `remove`. A faulty entry is skipped and the others apply (KS-104).
+///
+/// # Errors
+///
+/// A line for the user that says what is wrong.
 pub fn parse_removal(index: usize, text: &str) -> Result<Path, String> {
     match Path::parse(text) {
         Err(error) => Err(format!("Error in spec.remove[{index}]: {error}")),
@@ -93,15 +100,16 @@ pub struct Transforms {
     contributors: HashMap<GroupResource, BTreeSet<String>>,
 }
 
-/// Names of Bindings that must be looked at again.
+/// Names of Bindings that must be processed again.
 pub type Affected = BTreeSet<String>;
 
 impl Transforms {
-    /// The instructions for objects of `of` in `binding`, which from now on is told of changes (KS-112). `current` are
-    /// all CustomTransforms for `of`, by name; asked for only when they are needed. Several are united (KS-117).
+    /// Returns the instructions for objects of `of` in `binding`. From now on `binding` is returned as
+    /// affected when they change (KS-112). `current` returns all CustomTransforms for `of` by name, and is
+    /// called only if needed. The instructions of several CustomTransforms are united (KS-117).
     ///
-    /// The affected may include `binding` itself: what it was told of another resource, in this pass or an earlier one,
-    /// may have turned out wrong just now.
+    /// The affected Bindings may include `binding` itself: this call may find that the instructions it
+    /// received for another resource, in this pass or an earlier one, are outdated.
     pub fn changes_for<'a, I>(
         &mut self,
         of: &GroupResource,
@@ -119,7 +127,8 @@ impl Transforms {
         let (mut instructions, mut affected) = (Instructions::new(), Affected::new());
         for (name, spec) in current() {
             instructions.extend(spec.paths());
-            // It was about another resource; its own event may come too late to find that out.
+            // The CustomTransform was about another resource. Its own event may come too late to invalidate
+            // that resource.
             if let Some((old, _)) = self.specs.get(name).cloned().filter(|(old, _)| old != of) {
                 affected.extend(self.invalidate(&old));
             }
@@ -131,7 +140,7 @@ impl Transforms {
         (instructions, affected)
     }
 
-    /// A CustomTransform was made or changed, or is gone (KS-113).
+    /// Notes that a CustomTransform was created or changed, or deleted (`None`) (KS-113).
     pub fn note(&mut self, name: &str, now: Option<&Spec>) -> Affected {
         let before = self.specs.get(name).cloned();
         let mut affected = Affected::new();
@@ -149,7 +158,7 @@ impl Transforms {
         affected
     }
 
-    /// The resources whose objects `binding` lists; none once it is deleted (KS-114).
+    /// Sets the resources whose objects `binding` lists; empty once it is deleted (KS-114).
     pub fn set_binding_group_resources(&mut self, binding: &str, now: BTreeSet<GroupResource>) {
         let before = self.uses.remove(binding).unwrap_or_default();
         for gone in before.difference(&now) {
@@ -168,7 +177,7 @@ impl Transforms {
         }
     }
 
-    /// Drops the instructions for `of` with all that they were made of.
+    /// Drops the instructions for `of` and the specs that contributed to them.
     fn invalidate(&mut self, of: &GroupResource) -> Affected {
         if self.instructions.remove(of).is_none() {
             return Affected::new();
@@ -180,16 +189,17 @@ impl Transforms {
     }
 }
 
-/// What a CustomTransform's status is to say (KS-115). `sharing` are the names of all for the same resource.
+/// The errors and warnings for the status of a CustomTransform (KS-115).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// What is wrong with entries of `remove`.
+    /// Faulty entries of `remove`.
     pub errors: Vec<String>,
-    /// What may be wrong.
+    /// Possible mistakes.
     pub warnings: Vec<String>,
 }
 
-/// KS-115.
+/// Computes errors and warnings (KS-115). `sharing` are the names of all CustomTransforms for the same
+/// resource.
 pub fn verdict(spec: &Spec, sharing: &BTreeMap<&str, &Spec>) -> Verdict {
     let faults = spec.remove.iter().enumerate().filter_map(|(index, text)| parse_removal(index, text).err());
     let errors = bounded_errors(faults.collect());

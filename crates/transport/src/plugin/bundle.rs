@@ -1,7 +1,8 @@
-//! A transport without OCM: envelopes are ConfigMaps, for whatever fetches them and applies what they hold.
+//! A transport without OCM. Envelopes are ConfigMaps, for any program that fetches them and applies their
+//! objects.
 //!
-//! `data["objects.json"]` is a `v1` `List` of the objects, so that
-//! `kubectl get cm NAME -o go-template='{{index .data "objects.json"}}' | kubectl apply -f -` is an agent. If some are
+//! `data["objects.json"]` is a `v1` `List` of the objects, so that `kubectl get cm NAME -o
+//! go-template='{{index .data "objects.json"}}' | kubectl apply -f -` is an agent. If some objects are
 //! create-only, `data["createOnly.json"]` lists these: group, resource, namespace and name of each.
 
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Envelope, EnvelopeKind, Item, Transport, UnwrapError, Unwrapped, fingerprint};
 use crate::content::{self, Digest, Identity, Wrapee, quoted_length};
 
-/// Envelopes are ConfigMaps.
+/// The transport with ConfigMaps as envelopes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bundle;
 
@@ -94,7 +95,7 @@ impl Transport for Bundle {
             Some(Item { create_only: once(&identity), identity: identity.into(), digest: *digest })
         });
         let items = items.collect();
-        // A key that is not ours is a difference.
+        // A key that this transport does not write counts as a difference.
         let extra: Vec<&String> = data.keys().filter(|key| *key != OBJECTS && *key != CREATE_ONLY).collect();
         let rest = if extra.is_empty() { references } else { json!([references, extra]) };
         Ok(Unwrapped { items, fingerprint: fingerprint(&rest, digests.iter()) })
@@ -105,7 +106,7 @@ impl Transport for Bundle {
     }
 
     fn nesting(&self) -> usize {
-        // The List, and its items: in the ConfigMap they are one text.
+        // The List and its items; in the ConfigMap they are one text.
         2
     }
 
@@ -128,7 +129,7 @@ mod tests {
         json!({"data": serde_json::from_str::<Value>(&envelope.payload).expect("an envelope is JSON")})
     }
 
-    /// KS-080: another kind of envelope behind the same seam.
+    /// KS-080: another kind of envelope behind the same interface.
     #[test]
     fn ks_080_a_bundle_is_a_list_in_a_config_map() {
         let (once, always) = (wrapee("ConfigMap", "once", true), wrapee("Secret", "always", false));

@@ -1,4 +1,4 @@
-//! What users write that can't be done: it is told on the Binding, and costs no more than it must.
+//! Input that cannot be processed is reported on the Binding, and its cost is bounded.
 
 use kubestellar_transport::{Config, shard::Limits};
 use serde_json::{Value, json};
@@ -10,9 +10,10 @@ fn transform(name: &str, remove: Value) -> Value {
         "spec": {"apiGroup": "", "resource": "configmaps", "remove": remove}})
 }
 
-/// KS-123, KS-127, KS-129: templates that expand to megabytes, that don't end, that are none, and that ask for a property whose
-/// name no template can spell: a line each, with the object and the place in it. What was delivered stays, other Bindings
-/// don't notice, and properties with good names are there whatever stands beside them.
+/// KS-123, KS-127, KS-129: templates that expand to megabytes, that do not end, that cannot be parsed, and
+/// that use a property whose name no template can contain. Each is reported in a line of its own, with the
+/// object and the path in it. What was delivered stays, other Bindings are not affected, and properties with
+/// valid names work beside the invalid ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_123_templates_that_run_away_are_told() {
     let all = Running::start().await;
@@ -49,8 +50,8 @@ async fn ks_123_templates_that_run_away_are_told() {
     all.end().await;
 }
 
-/// KS-105, KS-106, KS-108: paths that match nothing are no error, those that match everything, that would leave no object or are
-/// none at all are told on the CustomTransform, and the others of the same one are applied.
+/// KS-105, KS-106, KS-108: a path that matches nothing is no error. A path that matches everything, that
+/// would leave no object, or that cannot be parsed is reported on the CustomTransform; its other paths apply.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_108_paths_that_match_nothing_or_everything() {
     let all = Running::start().await;
@@ -76,8 +77,9 @@ async fn ks_108_paths_that_match_nothing_or_everything() {
     all.end().await;
 }
 
-/// KS-088: a kind that is not served keeps a Binding as it was, since its objects may be there again in a moment; why, stands on the
-/// Binding. Once it no longer lists them the rest is delivered.
+/// KS-088: a kind that is not served leaves a Binding's delivery unchanged, since its objects may be served
+/// again soon; the Binding's status gives the reason. Once the Binding no longer lists them, the rest is
+/// delivered.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_088_a_kind_that_is_not_served_is_told() {
     let all = Running::start().await;
@@ -104,7 +106,7 @@ async fn ks_088_a_kind_that_is_not_served_is_told() {
     all.end().await;
 }
 
-/// KS-088: the same of what may not be read, object by object or as a list, with the name of the resource.
+/// KS-088: the same for objects that may not be read, one by one or as a list, with the name of the resource.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_088_what_may_not_be_read_is_told() {
     let all = Running::start().await;
@@ -128,8 +130,8 @@ async fn ks_088_what_may_not_be_read_is_told() {
     all.end().await;
 }
 
-/// KS-141: what is nested so deeply that nobody could read an envelope with it is reported by its name, and the rest is
-/// delivered, up to the deepest that there is room for.
+/// KS-141: an object that is nested so deeply that no program could decode an envelope with it is reported by
+/// name. The other objects are delivered, up to the greatest depth that is possible.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_141_an_object_that_is_nested_too_deeply_is_told() {
     let all = Running::start().await;
@@ -165,8 +167,8 @@ async fn ks_141_an_object_that_is_nested_too_deeply_is_told() {
     all.end().await;
 }
 
-/// KS-126: of an object with more errors than a status can hold some are told, and how many more there are; those of others have
-/// their place beside them.
+/// KS-126: of an object with more errors than a status can hold, some are reported together with the number
+/// of the others. Errors of other objects have room beside them.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_126_a_flood_of_errors_is_told() {
     const TEXTS: usize = 20_000;
@@ -186,8 +188,9 @@ async fn ks_126_a_flood_of_errors_is_told() {
     all.end().await;
 }
 
-/// KS-141: an object that was delivered and grows too large stays as it was where it is, also for a controller that starts anew;
-/// the others change, a cluster that has no older form gets none, and what is no longer listed goes.
+/// KS-141: an object that was delivered and grows too large keeps its delivered form, also after a restart of
+/// the controller. Other objects change, a cluster without an older form gets none, and objects that are no
+/// longer listed are removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_141_an_object_that_grows_too_large_stays_as_it_was() {
     let small = |config| Config { limits: Limits::hard(100, 5000), ..config };
@@ -214,7 +217,7 @@ async fn ks_141_an_object_that_grows_too_large_stays_as_it_was() {
         let mailbox = all.mailbox("atlas", |it| value(it, "a.k") == Some(text)).await;
         assert_eq!(value(&mailbox, "b.k"), Some("1"), "{round}");
     }
-    // What somebody takes away is brought back as it was.
+    // An envelope that another client deletes is created again with the older form.
     let work = "/apis/work.open-cluster-management.io/v1/namespaces/atlas/manifestworks/b-wds1-0";
     let uid = all.its.get(work).await.unwrap()["metadata"]["uid"].clone();
     all.its.delete(work).await;
@@ -238,8 +241,9 @@ async fn ks_141_an_object_that_grows_too_large_stays_as_it_was() {
     all.end().await;
 }
 
-/// KS-141: what is too large in one destination only, by its properties, is told with its name, stays as it was there, and changes
-/// elsewhere; also after a restart, and then (KS-093) where it can't be found out what was there.
+/// KS-141: an object that is too large in one destination only, because of its properties, is reported by
+/// name, keeps its form there, and changes elsewhere; also after a restart, and (KS-093) if the controller
+/// cannot find out then what was delivered.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_141_too_large_in_one_destination() {
     let small = |config| Config { limits: Limits::hard(100, 5000), ..config };
@@ -282,8 +286,8 @@ async fn ks_141_too_large_in_one_destination() {
     all.end().await;
 }
 
-/// KS-141, KS-021: of two Bindings with an object that has grown too large, the second takes over the form that the first delivered,
-/// so that it stays when the first goes.
+/// KS-141, KS-021: of two Bindings with an object that has grown too large, the second takes over the form
+/// that the first delivered, so that the object stays when the first Binding is deleted.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_141_a_neighbour_takes_over_what_was_delivered() {
     let all = Running::with(|config| Config { limits: Limits::hard(100, 5000), ..config }).await;

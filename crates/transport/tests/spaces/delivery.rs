@@ -1,4 +1,4 @@
-//! What appears in the mailboxes, and what stays away.
+//! What appears in the mailboxes and what does not.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::scene::*;
 
-/// KS-A-19: a CustomTransform made, changed and deleted after delivery (KS-092, KS-104), what is wrong with it
-/// (KS-115, KS-116), and a second one for the same resource (KS-117). The WDS object stays as it is (KS-107).
+/// KS-A-19: a CustomTransform created, changed and deleted after delivery (KS-092, KS-104), its errors
+/// (KS-115, KS-116), and a second one for the same resource (KS-117). The WDS object is not changed (KS-107).
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_092_custom_transforms_change_what_is_delivered() {
     let all = Running::start().await;
@@ -58,8 +58,8 @@ async fn ks_092_custom_transforms_change_what_is_delivered() {
     all.end().await;
 }
 
-/// KS-A-21: expansion with a property ConfigMap, its precedence, a change in one WEC only (KS-133), a missing property
-/// that freezes what is there (KS-096, KS-127) and its return.
+/// KS-A-21: expansion with a property ConfigMap, its precedence, a change in one WEC only (KS-133), a missing
+/// property that freezes the delivery (KS-096, KS-127) and the return of that property.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_096_template_errors_freeze_and_properties_propagate() {
     let all = Running::start().await;
@@ -112,8 +112,8 @@ async fn ks_096_template_errors_freeze_and_properties_propagate() {
     all.end().await;
 }
 
-/// KS-A-22: two objects in each envelope, then another destination, then nothing; KS-146: other options after a restart;
-/// KS-142: a removal moves nobody.
+/// KS-A-22: two objects in each envelope, then another destination, then none; KS-146: other options after a
+/// restart; KS-142: a removal moves no other object.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_142_sharding_is_stable_and_converges() {
     let names: Vec<String> = (0..10).map(|n| format!("m{n}")).collect();
@@ -152,8 +152,8 @@ async fn ks_142_sharding_is_stable_and_converges() {
     all.end().await;
 }
 
-/// KS-078, KS-091, KS-144: one changed object of many costs one write for each destination, and a restart or a mere
-/// change of the generation none. Annotations follow later.
+/// KS-078, KS-091, KS-144: one changed object of many costs one write for each destination. A restart or a
+/// mere change of the generation costs none. Annotations follow later.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_091_a_change_costs_one_write_for_each_destination() {
     let names: Vec<String> = (0..150).map(|n| format!("m{n:03}")).collect();
@@ -202,9 +202,9 @@ async fn ks_091_a_change_costs_one_write_for_each_destination() {
     all.end().await;
 }
 
-/// KS-084: whatever is done to an envelope by hand is repaired, also in a mailbox that was in order; KS-093: a mailbox
-/// that is not there stops no other; KS-141: an object that is too large is reported, the others arrive; KS-088: one that
-/// vanished is left out.
+/// KS-084: any change of an envelope by another client is repaired, also in a mailbox that was in order.
+/// KS-093: a missing mailbox does not stop the others. KS-141: an object that is too large is reported, and
+/// the others arrive. KS-088: an object that no longer exists is left out.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_084_tampering_is_repaired_and_ks_093_failures_are_apart() {
     let all = Running::with(|config| Config { limits: Limits::hard(100, 5000), ..config }).await;
@@ -245,8 +245,8 @@ async fn ks_084_tampering_is_repaired_and_ks_093_failures_are_apart() {
     all.end().await;
 }
 
-/// A mailbox that its hub empties, because the cluster is being deleted, is not filled again; it is once the cluster is
-/// back (KS-057, KS-084).
+/// A mailbox that its hub empties, because the cluster is being deleted, is not filled again until the
+/// cluster is back (KS-057, KS-084).
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_084_the_mailbox_of_a_cluster_that_goes_stays_empty() {
     let all = Running::start().await;
@@ -257,7 +257,8 @@ async fn ks_084_the_mailbox_of_a_cluster_that_goes_stays_empty() {
     let atlas = format!("{CLUSTERS}/atlas");
     all.its.patch(&atlas, json!({"metadata": {"finalizers": ["example.com/hold"]}})).await;
     all.its.delete(&atlas).await;
-    // By hand in place of the hub; what the controller knows of the cluster may be older, so again until it holds.
+    // The test deletes in place of the hub. The controller may still know an older state of the cluster, so
+    // this is repeated until the mailbox stays empty.
     let path = "/apis/work.open-cluster-management.io/v1/namespaces/atlas/manifestworks/b-wds1-0";
     let emptied = async {
         loop {
@@ -287,7 +288,7 @@ async fn ks_084_the_mailbox_of_a_cluster_that_goes_stays_empty() {
     all.end().await;
 }
 
-/// KS-080: another plugin behind the same controller: delivery, change, repair and removal with ConfigMaps.
+/// KS-080: another plugin in the same controller: delivery, change, repair and removal with ConfigMaps.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_080_the_bundle_plugin_delivers_config_maps() {
     let all = Running::with(|config| Config { transport: Arc::new(Bundle), ..config }).await;
@@ -314,9 +315,10 @@ async fn ks_080_the_bundle_plugin_delivers_config_maps() {
     all.end().await;
 }
 
-/// KS-085, KS-013: the finalizer is there before the first envelope, and what others say in the status stays. KS-087: an
-/// envelope in a mailbox that is no destination goes. KS-086, KS-079: deletion removes all that carries the labels,
-/// wherever it is. KS-083: what is another WDS's stays.
+/// KS-085, KS-013: the finalizer is set before the first envelope is written, and fields of other writers in
+/// the status stay. KS-087: an envelope in a mailbox that is no destination is deleted. KS-086, KS-079: a
+/// deletion of the Binding deletes every object that carries its labels, in any mailbox. KS-083: the
+/// envelopes of another WDS stay.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_086_nothing_of_a_deleted_binding_stays() {
     let all = Running::start().await;
@@ -352,8 +354,8 @@ async fn ks_086_nothing_of_a_deleted_binding_stays() {
     all.end().await;
 }
 
-/// KS-A-10 in the ITS: a create-only object says so in its envelope and the others do not (KS-082); KS-147: another
-/// Binding that delivers it differently is reported on both, until they agree.
+/// KS-A-10 in the ITS: the envelope marks a create-only object, and only that (KS-082). KS-147: another
+/// Binding that delivers the object differently is reported on both Bindings until they agree.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_147_create_only_and_double_delivery() {
     let all = Running::start().await;

@@ -1,4 +1,4 @@
-//! What the transport makes of servers that fail, of errors of users, and of what others did meanwhile.
+//! How the transport controller handles failing servers, errors of users, and changes by other clients.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ const WORK: &str = "/apis/work.open-cluster-management.io/v1/namespaces/atlas/ma
 
 fn sound(_: &Faults, _: &Faults) {}
 
-/// The ITS tells what there is, and then nothing more of any work.
+/// The ITS answers lists, and then reports no more changes of any work.
 fn deaf(_: &Faults, its: &Faults) {
     // A streamed list would be a watch.
     its.always(
@@ -27,7 +27,8 @@ fn deaf(_: &Faults, its: &Faults) {
     its.always("GET /apis/work.open-cluster-management.io/v1/manifestworks", "watch=true", Fault::Hang);
 }
 
-/// KS-081: a hub that does not serve works yet is waited for; the controller is not ready until it does, and then delivers.
+/// KS-081: the controller waits for a hub that does not serve works yet. It is not ready until the hub does,
+/// and then delivers.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_081_the_hub_may_come_later() {
     let all = Running::begin(|config| config, sound, false).await;
@@ -40,17 +41,18 @@ async fn ks_081_the_hub_may_come_later() {
     all.its.set_up_hub().await;
     all.ready().await;
     all.mailbox("atlas", |it| value(it, "a.k") == Some("1")).await;
-    // It may have begun before the mailboxes were there.
+    // The first delivery may have begun before the mailboxes existed.
     all.errors(<[String]>::is_empty).await;
     all.end().await;
 }
 
-/// KS-086, KS-079: a work whose creation was never answered, and of which no watch has told, goes with its Binding.
+/// KS-086, KS-079: a work whose creation was never answered, and which no watch has reported, is deleted with
+/// its Binding.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_086_an_unanswered_creation_leaves_nothing_behind() {
     let all = Running::with_faults(|config| config, deaf).await;
     all.its_faults.next(1, "POST", "namespaces/atlas/manifestworks", Fault::Lose);
-    // What the next try would find.
+    // The next try would find it.
     all.its_faults.always("POST", "namespaces/atlas/manifestworks", Fault::Refuse(503));
     all.map("a", json!({}), json!({"k": "1"})).await;
     all.bind(&["a"], &["atlas"]).await;
@@ -63,7 +65,7 @@ async fn ks_086_an_unanswered_creation_leaves_nothing_behind() {
     all.end().await;
 }
 
-/// KS-087: the same, if not the Binding goes but the destination.
+/// KS-087: the same if the destination is removed instead of the Binding.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_087_an_unanswered_creation_does_not_outlive_its_destination() {
     let all = Running::start().await;
@@ -78,8 +80,8 @@ async fn ks_087_an_unanswered_creation_does_not_outlive_its_destination() {
     all.end().await;
 }
 
-/// KS-089: what is delivered is the object as it is now, be it newer than the Binding says; when the Binding has caught up
-/// nothing is left to do (KS-078).
+/// KS-089: the object is delivered in its present version, also if that is newer than the one the Binding
+/// lists. When the Binding has caught up, nothing is left to do (KS-078).
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_089_the_current_version_is_shipped() {
     let all = Running::start().await;
@@ -105,8 +107,8 @@ async fn ks_089_the_current_version_is_shipped() {
     all.end().await;
 }
 
-/// KS-090: an update replaces spec, labels and annotations and keeps finalizers and the object; KS-095: somebody else's
-/// write in between is no reason to give up, and is not overwritten blindly.
+/// KS-090: an update replaces spec, labels and annotations, and keeps finalizers and the object. KS-095: a
+/// write by another client in between does not make the update fail, and is not overwritten blindly.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_090_an_update_keeps_finalizers_and_minds_the_version() {
     let all = Running::with_faults(|config| config, deaf).await;
@@ -114,7 +116,7 @@ async fn ks_090_an_update_keeps_finalizers_and_minds_the_version() {
     all.bind(&["a"], &["atlas"]).await;
     all.mailbox("atlas", |it| value(it, "a.k") == Some("1")).await;
     all.observed().await;
-    // As the work agent does. The controller does not hear of it.
+    // As the work agent writes. The controller does not see this write.
     let theirs = json!({"metadata": {"finalizers": ["cluster.open-cluster-management.io/manifest-work-cleanup"],
         "labels": {"more": "x"}, "annotations": {"more": "x"}}});
     let before = all.its.patch(WORK, theirs).await;
@@ -140,8 +142,8 @@ async fn ks_090_an_update_keeps_finalizers_and_minds_the_version() {
     all.end().await;
 }
 
-/// KS-095: conflicts about the finalizer and the status of a Binding, and the status of a CustomTransform, are met with
-/// another try.
+/// KS-095: conflicts on the finalizer and the status of a Binding, and on the status of a CustomTransform,
+/// are retried.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_095_conflicts_are_retried() {
     let conflicts = |wds: &Faults, _: &Faults| {
@@ -167,7 +169,8 @@ async fn ks_095_conflicts_are_retried() {
     all.end().await;
 }
 
-/// KS-097: of an object that can't be expanded for several destinations only the first is told, of each object for itself.
+/// KS-097: an object that cannot be expanded for several destinations is reported for the first one only;
+/// each object is reported separately.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_097_the_first_troubled_destination_is_told() {
     let all = Running::start().await;
@@ -191,8 +194,9 @@ async fn ks_097_the_first_troubled_destination_is_told() {
     all.end().await;
 }
 
-/// KS-125, KS-124: as long as no object wants customisation every destination gets the same envelopes; if one does they are
-/// made for each destination, and where its objects are large there are more of them.
+/// KS-125, KS-124: as long as no object requests customisation, all destinations get the same envelopes. If
+/// one does, the envelopes are computed for each destination, and a destination with larger objects gets more
+/// of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_125_envelopes_are_shared_unless_something_is_customised() {
     let all = Running::with(|config| Config { limits: Limits::hard(100, 3000), ..config }).await;
@@ -201,7 +205,7 @@ async fn ks_125_envelopes_are_shared_unless_something_is_customised() {
     all.its.post(PROPERTIES, property("boreas", &"long ".repeat(300))).await;
     let names = ["a", "b", "c", "d"];
     for name in names {
-        // It looks like a template, but nobody asks for its expansion.
+        // The text looks like a template, but the object does not request expansion.
         all.map(name, json!({}), json!({"k": "{{.text}}"})).await;
     }
     all.bind(&names, &["atlas", "boreas"]).await;
@@ -227,7 +231,8 @@ async fn ks_125_envelopes_are_shared_unless_something_is_customised() {
     all.end().await;
 }
 
-/// KS-135: the namespace of property ConfigMaps is made even if that fails at first, and nothing waits for it.
+/// KS-135: the namespace of property ConfigMaps is created even if that fails at first, and nothing waits for
+/// it.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_135_the_namespace_of_properties_comes_sooner_or_later() {
     let place = "/api/v1/namespaces/customization-properties";
@@ -241,9 +246,9 @@ async fn ks_135_the_namespace_of_properties_comes_sooner_or_later() {
     all.end().await;
 }
 
-/// KS-077, KS-098, KS-144: every envelope carries the two labels, the generation of its Binding and the name that it is to have,
-/// however many objects go into one, and after objects came and went; KS-076: together they hold the workload, each
-/// object once.
+/// KS-077, KS-098, KS-144: every envelope carries the two labels, the generation of its Binding and the right
+/// name, for any number of objects per envelope, and after objects were added and removed. KS-076: together
+/// the envelopes hold each object of the workload once.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_077_labels_annotation_and_names_of_all_envelopes() {
     let mut all = Running::with(|config| Config { limits: Limits::hard(1, 512_000), ..config }).await;
@@ -265,7 +270,7 @@ async fn ks_077_labels_annotation_and_names_of_all_envelopes() {
         if limit == 2 {
             expected = vec!["b-wds1-0".into(), "b-wds1-1".into()];
         } else if round == 2 {
-            // Another one comes, and one goes.
+            // One object is added and one is removed.
             all.wds.delete(&format!("{MAPS}/a")).await;
             every = vec!["b", "c", "d"];
             binding = all.bind(&every, &["atlas", "boreas"]).await;
@@ -299,8 +304,8 @@ async fn ks_077_labels_annotation_and_names_of_all_envelopes() {
     all.end().await;
 }
 
-/// KS-221: five gauges say how much there is of everything, and KS-222 three histograms how large the Bindings are that are
-/// looked at, with the buckets of the original.
+/// KS-221: five gauges show the number of objects of each kind. KS-222: three histograms show the sizes of
+/// processed Bindings, with the buckets of the original.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_221_gauges_and_ks_222_histograms() {
     let metrics = Metrics::default();
@@ -323,7 +328,7 @@ async fn ks_221_gauges_and_ks_222_histograms() {
     all.bind(&["a", "b", "c"], &["atlas", "boreas"]).await;
     let reaches = |wanted: [u64; 5]| async move {
         let reached = async {
-            // Nothing tells of a gauge; what moves it is under way.
+            // Nothing reports a change of a gauge, but the event that causes it is on its way.
             while gauges() != wanted {
                 tokio::task::yield_now().await;
             }
@@ -333,7 +338,7 @@ async fn ks_221_gauges_and_ks_222_histograms() {
     };
     reaches([2, 1, 1, 1, 2]).await;
     all.observed().await;
-    // At one moment: the Binding may be looked at meanwhile.
+    // One consistent reading: the Binding may be processed in the meantime.
     let text = metrics.text();
     for (name, below, at) in [("whats", "2.0", "5.0"), ("wheres", "1.0", "2.0"), ("areas", "3.0", "10.0")] {
         let bucket = |le: &str| find(&text, &format!("binding_{name}_bucket{{le=\"{le}\"}}"));

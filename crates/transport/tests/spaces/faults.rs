@@ -1,4 +1,4 @@
-//! Servers that refuse, lose answers or fall silent, as the controller meets them.
+//! Servers that refuse requests, lose responses or do not answer.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,26 +9,26 @@ use tokio::sync::watch;
 
 use crate::scene::DEADLINE;
 
-/// What happens to a request instead of what it asks for.
+/// What happens to a request instead of its normal processing.
 #[derive(Clone, Copy)]
 pub(crate) enum Fault {
-    /// It is refused with this code.
+    /// The server refuses it with this code.
     Refuse(u16),
-    /// It is done, but the answer says that the server failed.
+    /// The server processes it but answers with an error.
     Lose,
-    /// There is never an answer.
+    /// The server never answers.
     Hang,
 }
 
 struct Rule {
-    /// Start of `METHOD path?query`, and something else in it.
+    /// The start of `METHOD path?query`, and another part of it.
     start: String,
     part: String,
     fault: Fault,
     times: usize,
 }
 
-/// What a server does wrong, and what it was asked.
+/// The faults of a server, and the requests it received.
 #[derive(Default)]
 pub(crate) struct Faults {
     rules: Mutex<Vec<Rule>>,
@@ -37,13 +37,14 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// The next `times` requests `METHOD path?query` that begin like this and have `part` in them meet with a fault.
+    /// Applies a fault to the next `times` requests whose `METHOD path?query` begins with `start` and
+    /// contains `part`.
     pub(crate) fn next(&self, times: usize, start: &str, part: &str, fault: Fault) {
         let (start, part) = (start.to_owned(), part.to_owned());
         self.rules.lock().unwrap().push(Rule { start, part, fault, times });
     }
 
-    /// Everything from here on.
+    /// Applies a fault to all such requests from now on.
     pub(crate) fn always(&self, start: &str, part: &str, fault: Fault) {
         self.next(usize::MAX, start, part, fault);
     }
@@ -52,19 +53,19 @@ impl Faults {
         self.rules.lock().unwrap().iter().all(|rule| rule.times == 0)
     }
 
-    /// How many requests began like this and had `part` in them.
+    /// Returns how many requests began with `start` and contained `part`.
     pub(crate) fn asked(&self, start: &str, part: &str) -> usize {
         self.asked.borrow().iter().filter(|it| it.starts_with(start) && it.contains(part)).count()
     }
 
-    /// Waits until at least so many requests have begun like this.
+    /// Waits until at least `times` requests have begun with `start`.
     pub(crate) async fn until_asked(&self, times: usize, start: &str) {
         let mut asked = self.asked.subscribe();
         let enough = |all: &Vec<String>| all.iter().filter(|it| it.starts_with(start)).count() >= times;
         tokio::time::timeout(DEADLINE, asked.wait_for(enough)).await.unwrap().unwrap();
     }
 
-    /// A client that goes through these faults to `client`.
+    /// A client that sends requests to `client` through these faults.
     pub(crate) fn client(self: &Arc<Self>, client: Client) -> Client {
         let faults = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {

@@ -1,4 +1,4 @@
-//! A WDS and an ITS in memory with the transport controller between them, and bad servers in front of them.
+//! A WDS and an ITS in memory, the transport controller between them, and fault injection in front of both.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::faults::Faults;
 
-/// Far above what anything takes, also unoptimised on a busy machine.
+/// Far longer than anything takes, also for unoptimised code on a busy machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 pub(crate) const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
 pub(crate) const PROPERTIES: &str = "/api/v1/namespaces/customization-properties/configmaps";
@@ -65,7 +65,7 @@ impl Side {
         }
     }
 
-    /// What a hub serves, with two clusters.
+    /// Sets up what a hub serves, with two clusters.
     pub(crate) async fn set_up_hub(&self) {
         runtime::install(&self.client, &apis::crds::ocm_hub(), "test").await.unwrap();
         for name in ["atlas", "boreas"] {
@@ -81,7 +81,7 @@ impl Side {
         }
     }
 
-    /// Waits until what is at `path` is as wanted; looks again at every change of the space.
+    /// Waits until the object at `path` satisfies `done`; checks again at every change of the space.
     pub(crate) async fn until(&self, path: &str, done: impl Fn(Option<&Value>) -> bool) -> Option<Value> {
         let store = self.space.server().store().clone();
         let last = std::sync::Mutex::new(None);
@@ -104,7 +104,7 @@ impl Side {
 pub(crate) struct Running {
     pub(crate) wds: Side,
     pub(crate) its: Side,
-    /// What stands between the controller and the WDS, and between it and the ITS.
+    /// The faults between the controller and the WDS, and between the controller and the ITS.
     pub(crate) wds_faults: Arc<Faults>,
     pub(crate) its_faults: Arc<Faults>,
     pub(crate) config: Config,
@@ -113,7 +113,7 @@ pub(crate) struct Running {
     _data: tempfile::TempDir,
 }
 
-/// What a mailbox holds: envelopes by name, each with the texts of its ConfigMaps by `name.key`.
+/// The content of a mailbox: envelopes by name, each with the texts of its ConfigMaps by `name.key`.
 pub(crate) type Mailbox = BTreeMap<String, BTreeMap<String, String>>;
 
 impl Running {
@@ -121,12 +121,12 @@ impl Running {
         Self::with(|config| config).await
     }
 
-    /// Refreshes of annotations are off, so that only real changes are writes.
+    /// Refreshes of annotations are off, so that only real changes cause writes.
     pub(crate) async fn with(adapt: impl FnOnce(Config) -> Config) -> Self {
         Self::with_faults(adapt, |_, _| ()).await
     }
 
-    /// The same with servers that fail from the start, the WDS and the ITS.
+    /// The same, with faults of the WDS and the ITS from the start.
     pub(crate) async fn with_faults(
         adapt: impl FnOnce(Config) -> Config,
         fail: impl FnOnce(&Faults, &Faults),
@@ -136,7 +136,8 @@ impl Running {
         all
     }
 
-    /// Starts the controller without waiting for it. A hub that is not `set_up` serves neither clusters nor works.
+    /// Starts the controller without waiting for it. A hub that is not `set_up` serves neither clusters nor
+    /// works.
     pub(crate) async fn begin(
         adapt: impl FnOnce(Config) -> Config,
         fail: impl FnOnce(&Faults, &Faults),
@@ -169,7 +170,7 @@ impl Running {
         self.task = tokio::spawn(async move { all.await.unwrap() });
     }
 
-    /// Waits until the controller works.
+    /// Waits until the controller is ready.
     pub(crate) async fn ready(&self) {
         let mut ready = self.config.ready.subscribe();
         tokio::time::timeout(DEADLINE, ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
@@ -198,7 +199,7 @@ impl Running {
         self.wds.post(MAPS, json!({"metadata": metadata, "data": data})).await;
     }
 
-    /// Makes the Binding `b`, or sets what it lists to the present versions of these ConfigMaps.
+    /// Creates the Binding `b`, or updates the versions of the ConfigMaps that it lists.
     pub(crate) async fn bind(&self, maps: &[&str], destinations: &[&str]) -> Value {
         let mut entries = Vec::new();
         for name in maps {
@@ -220,7 +221,8 @@ impl Running {
         self.wds.post(BINDINGS, body).await
     }
 
-    /// Waits until the transport has dealt with the present generation of the Binding, and gives its errors.
+    /// Waits until the transport controller has processed the present generation of the Binding, and returns
+    /// its errors.
     pub(crate) async fn observed(&self) -> Vec<String> {
         self.errors(|_| true).await
     }

@@ -8,7 +8,7 @@ use http::{HeaderValue, header};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use runtime::calls::observed;
-use runtime::election::Seat;
+use runtime::election::LeaseLock;
 use runtime::limiter::{Limiter, Rate};
 use runtime::metrics::Metrics;
 
@@ -117,11 +117,11 @@ impl Connection {
     pub(super) async fn to_lead(
         &self,
         caller: &Caller<'_>,
-        seat: Option<Seat>,
-    ) -> Result<Option<(Client, Seat)>, Failure> {
-        let Some(seat) = seat else { return Ok(None) };
+        lock: Option<LeaseLock>,
+    ) -> Result<Option<(Client, LeaseLock)>, Failure> {
+        let Some(lock) = lock else { return Ok(None) };
         let unlimited = Self { rate: None, ..self.clone() };
-        Ok(Some((unlimited.client(caller, None).await?, seat)))
+        Ok(Some((unlimited.client(caller, None).await?, lock)))
     }
 
     /// The server's URL, exactly as the kubeconfig has it but for a trailing slash (OCM-071).

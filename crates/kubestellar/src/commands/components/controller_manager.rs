@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use controller_manager::{AllowedGroups, Config};
 use kube::Client;
-use runtime::election::Seat;
+use runtime::election::LeaseLock;
 
 use crate::exit::{Exit, Failure};
 
@@ -70,7 +70,7 @@ pub(crate) async fn run(args: &Args, hosting: Option<&PathBuf>) -> Result<Exit, 
         return Err(Failure::new(Exit::Usage, "finding the WDS", why).hint("name it with --wds-name"));
     }
     // Said before anything is waited for.
-    args.election.seat("default", NAME)?;
+    args.election.lock("default", NAME)?;
     let process = Process::start(NAME, args.endpoints.endpoints(), Probes::Any, &args.logging).await?;
     let caller = Caller { agent: "controller-manager", metrics: &process.metrics };
     let connecting = connect(args, &wds, &its, hosting.map(PathBuf::as_path), &caller);
@@ -81,7 +81,7 @@ pub(crate) async fn run(args: &Args, hosting: Option<&PathBuf>) -> Result<Exit, 
             return ended.map(|_| Exit::Done);
         }
     };
-    let Connected { wds_name, its_name, wds, its, seat } = connected;
+    let Connected { wds_name, its_name, wds, its, lock } = connected;
     let config = Config {
         api_groups: AllowedGroups::parse(&args.api_groups),
         status,
@@ -90,7 +90,7 @@ pub(crate) async fn run(args: &Args, hosting: Option<&PathBuf>) -> Result<Exit, 
         metrics: process.metrics.clone(),
         ..Config::new(wds_name, its_name)
     };
-    process.run(seat, |stop| controller_manager::run(wds, its, config, stop)).await
+    process.run(lock, |stop| controller_manager::run(wds, its, config, stop)).await
 }
 
 /// Whether the status controller is among those to run (KS-210).
@@ -111,7 +111,7 @@ struct Connected {
     its_name: String,
     wds: Client,
     its: Client,
-    seat: Option<(Client, Seat)>,
+    lock: Option<(Client, LeaseLock)>,
 }
 
 async fn connect(
@@ -131,8 +131,8 @@ async fn connect(
     } else {
         (&in_hosting, format!("{wds_name}-system"))
     };
-    let seat = place.to_lead(caller, args.election.seat(&namespace, &lease)?).await?;
-    Ok(Connected { wds_name, its_name, wds: wds_client, its: its_client, seat })
+    let lock = place.to_lead(caller, args.election.lock(&namespace, &lease)?).await?;
+    Ok(Connected { wds_name, its_name, wds: wds_client, its: its_client, lock })
 }
 
 /// One space: by kubeconfig if one is named, else by its ControlPlane.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use runtime::election::{Seat, Timing};
+use runtime::election::{LeaseLock, Timing};
 
 use super::goflags::{boolean, duration};
 use crate::exit::{Exit, Failure};
@@ -27,7 +27,7 @@ pub(super) struct TimingFlags {
 
 impl TimingFlags {
     /// The Lease `name` in `namespace`, or why that cannot work.
-    pub(super) fn seat(&self, namespace: &str, name: &str) -> Result<Seat, Failure> {
+    pub(super) fn lock(&self, namespace: &str, name: &str) -> Result<LeaseLock, Failure> {
         let timing = Timing {
             lease: self.lease_duration,
             renew_deadline: self.renew_deadline,
@@ -36,7 +36,7 @@ impl TimingFlags {
         timing
             .check()
             .map_err(|error| Failure::new(Exit::Usage, "reading the leader election flags", error))?;
-        Ok(Seat { timing, ..Seat::new(namespace, name) })
+        Ok(LeaseLock { timing, ..LeaseLock::new(namespace, name) })
     }
 }
 
@@ -61,13 +61,13 @@ pub(super) struct OptionalElection {
 impl OptionalElection {
     /// The Lease to hold, if one is to be held. Where no flag says which: `name`, in the pod's namespace, or in
     /// `namespace` outside of a cluster.
-    pub(super) fn seat(&self, namespace: &str, name: &str) -> Result<Option<Seat>, Failure> {
+    pub(super) fn lock(&self, namespace: &str, name: &str) -> Result<Option<LeaseLock>, Failure> {
         let said = self.leader_elect_resource_namespace.clone().or_else(pod_namespace);
         let namespace = said.as_deref().unwrap_or(namespace);
         let name = self.leader_elect_resource_name.as_deref().unwrap_or(name);
         // Checked also when off, so that a wrong value is not found out on the day it is switched on.
-        let seat = self.timing.seat(namespace, name)?;
-        Ok(self.leader_elect.then_some(seat))
+        let lock = self.timing.lock(namespace, name)?;
+        Ok(self.leader_elect.then_some(lock))
     }
 }
 
@@ -88,10 +88,10 @@ pub(super) struct StandingElection {
 
 impl StandingElection {
     /// The Lease `name`, unless none is to be held.
-    pub(super) fn seat(&self, name: &str) -> Result<Option<Seat>, Failure> {
+    pub(super) fn lock(&self, name: &str) -> Result<Option<LeaseLock>, Failure> {
         let namespace = self.namespace.clone().or_else(pod_namespace).unwrap_or_else(|| "default".to_owned());
-        let seat = self.timing.seat(&namespace, name)?;
-        Ok((!self.disable_leader_election).then_some(seat))
+        let lock = self.timing.lock(&namespace, name)?;
+        Ok((!self.disable_leader_election).then_some(lock))
     }
 }
 

@@ -8,7 +8,7 @@ use kube::Client;
 use machinery::selector::LabelSelector;
 use metacontroller::{Config, Metrics, Proxies, Strategy};
 use runtime::Ready;
-use runtime::election::Seat;
+use runtime::election::LeaseLock;
 use runtime::endpoints::{Bind, Page, Pages};
 use runtime::limiter::{Limiter, Rate};
 
@@ -135,7 +135,7 @@ pub(crate) async fn run(args: &Args, kubeconfig: Option<&Path>) -> Result<Exit, 
     if args.zap_stacktrace_level.is_some() || args.zap_time_encoding.is_some() {
         tracing::warn!("--zap-stacktrace-level and --zap-time-encoding have no effect here");
     }
-    let seat = args.seat()?;
+    let lock = args.lock()?;
     let plain = client(kubeconfig, args.context.as_deref()).await?;
     let shared = runtime::metrics::Metrics::new(env!("CARGO_PKG_VERSION"));
     let (own, ready) = (Metrics::new(shared.clone()), Ready::new(false));
@@ -151,7 +151,7 @@ pub(crate) async fn run(args: &Args, kubeconfig: Option<&Path>) -> Result<Exit, 
     let limiter = Limiter::new(Rate { qps: args.client_go_qps, burst: args.client_go_burst });
     let limited = runtime::calls::observed(plain.clone(), Some(Arc::new(limiter)), shared.requests("", None));
     let config = Config { metrics: own, ready, proxies: proxies(), ..args.config() };
-    process.run(seat.map(|seat| (plain, seat)), |stop| metacontroller::run(limited, config, stop)).await
+    process.run(lock.map(|lock| (plain, lock)), |stop| metacontroller::run(limited, config, stop)).await
 }
 
 /// Proxies to hooks, from the variables that Go programs read (MC-101).
@@ -250,7 +250,7 @@ impl Args {
         }
     }
 
-    fn seat(&self) -> Result<Option<Seat>, Failure> {
+    fn lock(&self) -> Result<Option<LeaseLock>, Failure> {
         if !self.leader_election {
             return Ok(None);
         }
@@ -260,7 +260,7 @@ impl Args {
             Failure::new(Exit::Usage, "electing a leader", "outside of a cluster, no namespace is the pod's")
                 .hint("name one with --leader-election-namespace")
         };
-        Ok(Some(Seat::new(&namespace.ok_or_else(missing)?, &self.leader_election_id)))
+        Ok(Some(LeaseLock::new(&namespace.ok_or_else(missing)?, &self.leader_election_id)))
     }
 }
 

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apis::constants::STATUS_ADDON;
-use ocm::registration::BuiltIn;
-use ocm::{addon, hub, registration, work_agent};
+use ocm_addon as addon;
+use ocm_agent::registration::BuiltIn;
+use ocm_agent::{registration, work_agent};
+use ocm_hub as hub;
 use runtime::calls::observed;
 use runtime::limiter::{Limiter, Rate};
 use runtime::metrics::Metrics;
@@ -181,23 +183,23 @@ async fn run_hub(args: &HubArgs) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Usage, "using --auto-approved-csr-users", why));
     }
     let connection = args.hub.connection();
-    let seat = args.election.seat("registration-controller-lock")?;
+    let lock = args.election.lock("registration-controller-lock")?;
     let process = Process::start("hub", args.endpoints.endpoints(), Probes::Ping, &args.logging).await?;
     config.ready = process.ready.clone();
     (config.metrics, config.most_shown) = (process.metrics.clone(), args.metrics_clusters);
     let caller = Caller { agent: "hub", metrics: &process.metrics };
     let clients = async {
-        let seat = connection.to_lead(&caller, seat).await?;
-        Ok((connection.client(&caller, Some("hub")).await?, seat))
+        let lock = connection.to_lead(&caller, lock).await?;
+        Ok((connection.client(&caller, Some("hub")).await?, lock))
     };
     let clients = clients.await;
-    let (process, (client, seat)) = process.unless_failed(clients).await?;
+    let (process, (client, lock)) = process.unless_failed(clients).await?;
     let status = (!args.without_status_addon).then(|| args.agents.addon());
     let addons = manage_addons.then(|| match status {
         Some(addon) => addon::Config::with_status_addon(addon),
         None => addon::Config::default(),
     });
-    process.run(seat, |stop| both(client, config, addons, stop)).await
+    process.run(lock, |stop| both(client, config, addons, stop)).await
 }
 
 /// Why a hub ended by itself.
@@ -251,7 +253,7 @@ impl AgentArgs {
         let unlimited = Connection { rate: None, ..cluster.clone() };
         let spoke = unlimited.client(&Caller { agent: "registration-agent", metrics }, None).await?;
         let cluster = cluster.client(&Caller { agent: WORK_AGENT, metrics }, None).await?;
-        ocm::provide::provide(&spoke).await.or_fail("preparing the cluster")?;
+        ocm_agent::provide::provide(&spoke).await.or_fail("preparing the cluster")?;
         loop {
             let turn = process.stop.child_token();
             let work = self.work_side(&entry, cluster.clone(), gates, metrics);

@@ -4,7 +4,7 @@ use std::future::Future;
 
 use kube::Client;
 use runtime::Ready;
-use runtime::election::{self, Seat};
+use runtime::election::{self, LeaseLock};
 use runtime::endpoints::{Bind, Endpoint, Pages};
 use runtime::metrics::Metrics;
 use tokio::task::JoinSet;
@@ -148,7 +148,7 @@ impl Process {
     /// was started has ended. A lost lead ends it at once: others may be at work by then.
     pub(super) async fn run<F, E>(
         self,
-        seat: Option<(Client, Seat)>,
+        lock: Option<(Client, LeaseLock)>,
         component: impl FnOnce(CancellationToken) -> F,
     ) -> Result<Exit, Failure>
     where
@@ -165,8 +165,8 @@ impl Process {
         };
         let (stop, metrics) = (self.stop.clone(), self.metrics.clone());
         let led = async {
-            match seat {
-                Some((client, seat)) => match election::lead(client, seat, &metrics, stop, component).await {
+            match lock {
+                Some((client, lock)) => match election::lead(client, lock, &metrics, stop, component).await {
                     Ok(outcome) => outcome.unwrap_or(Ok(())).map_err(|error| chain(&error)),
                     Err(lost) => Err(lost.to_string()),
                 },

@@ -1,7 +1,7 @@
 //! `kubestellar status-addon` (OCM-130, OCM-133): the status add-on's controller, for a hub that has a general add-on
 //! manager already.
 
-use ocm::addon::{self, status::StatusAddon};
+use ocm_addon::status::StatusAddon;
 
 use crate::exit::{Exit, Failure};
 
@@ -99,23 +99,23 @@ impl AgentFlags {
 
 pub(crate) async fn run(args: &Args) -> Result<Exit, Failure> {
     let connection = args.hub.connection();
-    let seat = args.election.seat(apis::constants::OCM_NAMESPACE, LEASE)?;
+    let lock = args.election.lock(apis::constants::OCM_NAMESPACE, LEASE)?;
     let process =
         Process::start("status add-on", args.endpoints.endpoints(), Probes::Ping, &args.logging).await?;
     let caller = Caller { agent: "status-addon", metrics: &process.metrics };
     let clients = async {
-        let seat = connection.to_lead(&caller, seat).await?;
-        Ok((connection.client(&caller, Some("hub")).await?, seat))
+        let lock = connection.to_lead(&caller, lock).await?;
+        Ok((connection.client(&caller, Some("hub")).await?, lock))
     };
     let clients = clients.await;
-    let (process, (client, seat)) = process.unless_failed(clients).await?;
-    let config = addon::Config {
+    let (process, (client, lock)) = process.unless_failed(clients).await?;
+    let config = ocm_addon::Config {
         placements: false,
         general: false,
         ready: process.ready.clone(),
-        ..addon::Config::with_status_addon(args.agents.addon())
+        ..ocm_addon::Config::with_status_addon(args.agents.addon())
     };
-    process.run(seat, |stop| addon::run(client, config, stop)).await
+    process.run(lock, |stop| ocm_addon::run(client, config, stop)).await
 }
 
 #[cfg(test)]
@@ -138,7 +138,7 @@ mod tests {
         let flags: Vec<(&str, &str)> = addon.flags.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         assert_eq!(flags, [("hub-qps", "7"), ("v", "4")]);
         assert_eq!(addon.image.as_deref(), Some("x:1"));
-        for name in addon::status::AGENT_FLAGS {
+        for name in ocm_addon::status::AGENT_FLAGS {
             let flag = format!("--agent-{name}=1");
             assert_eq!(parse(&[&flag]).agents.addon().flags.keys().collect::<Vec<_>>(), [name]);
         }

@@ -57,22 +57,22 @@ pub(crate) async fn run(args: &Args, own: Option<&PathBuf>) -> Result<Exit, Fail
     if !cluster.is_named() {
         cluster.file = own.cloned();
     }
-    let seat = args.election.seat(args.addon_namespace.as_deref().unwrap_or("default"), LEASE)?;
+    let lock = args.election.lock(args.addon_namespace.as_deref().unwrap_or("default"), LEASE)?;
     let process =
         Process::start("status agent", args.endpoints.endpoints(), Probes::Ping, &args.logging).await?;
     tracing::debug!(addon = args.addon_name, "the add-on");
     let caller = Caller { agent: "status-agent", metrics: &process.metrics };
     let clients = async {
-        let seat = cluster.to_lead(&caller, seat).await?;
-        Ok((hub.client(&caller, None).await?, cluster.client(&caller, None).await?, seat))
+        let lock = cluster.to_lead(&caller, lock).await?;
+        Ok((hub.client(&caller, None).await?, cluster.client(&caller, None).await?, lock))
     };
     let clients = clients.await;
-    let (process, (hub, cluster, seat)) = process.unless_failed(clients).await?;
+    let (process, (hub, cluster, lock)) = process.unless_failed(clients).await?;
     let config = Config {
         status_details: args.status_details,
         ready: process.ready.clone(),
         metrics: process.metrics.clone(),
         ..Config::new(&args.cluster_name)
     };
-    process.run(seat, |stop| status_addon::run(cluster, hub, config, stop)).await
+    process.run(lock, |stop| status_addon::run(cluster, hub, config, stop)).await
 }

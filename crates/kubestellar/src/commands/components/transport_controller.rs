@@ -77,17 +77,17 @@ endpoint_flags!(EndpointFlags, metrics = ":8090", pprof = ":8092", probes = "");
 
 pub(crate) async fn run(args: &Args) -> Result<Exit, Failure> {
     let (wds, its) = (args.wds.connection(), args.transport.connection());
-    let seat = args.election.seat("kube-system", &format!("transport-controller-{}", args.wds_name))?;
+    let lock = args.election.lock("kube-system", &format!("transport-controller-{}", args.wds_name))?;
     let process =
         Process::start("transport controller", args.endpoints.endpoints(), Probes::Any, &args.logging)
             .await?;
     let caller = Caller { agent: "transport-controller", metrics: &process.metrics };
     let clients = async {
-        let seat = wds.to_lead(&caller, seat).await?;
-        Ok((wds.client(&caller, Some("wds")).await?, its.client(&caller, Some("its")).await?, seat))
+        let lock = wds.to_lead(&caller, lock).await?;
+        Ok((wds.client(&caller, Some("wds")).await?, its.client(&caller, Some("its")).await?, lock))
     };
     let clients = clients.await;
-    let (process, (wds, its, seat)) = process.unless_failed(clients).await?;
+    let (process, (wds, its, lock)) = process.unless_failed(clients).await?;
     let bound = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let config = Config {
         limits: Limits {
@@ -102,5 +102,5 @@ pub(crate) async fn run(args: &Args) -> Result<Exit, Failure> {
         metrics: process.metrics.clone(),
         ..Config::new(&args.wds_name)
     };
-    process.run(seat, |stop| transport::run(wds, its, config, stop)).await
+    process.run(lock, |stop| transport::run(wds, its, config, stop)).await
 }

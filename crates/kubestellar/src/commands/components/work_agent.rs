@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ocm::work_agent::Config;
+use ocm_agent::work_agent::Config;
 use runtime::endpoints::Bind;
 
 use crate::exit::{Exit, Failure};
@@ -122,19 +122,19 @@ pub(crate) async fn run(args: &Args, own: Option<&PathBuf>) -> Result<Exit, Fail
     if !cluster.is_named() {
         cluster.file = own.cloned();
     }
-    let seat = args.election.seat("work-agent-lock")?;
+    let lock = args.election.lock("work-agent-lock")?;
     let process =
         Process::start("work agent", args.endpoints.endpoints(), Probes::Ping, &args.logging).await?;
     let caller = Caller { agent: WORK_AGENT, metrics: &process.metrics };
     let clients = async {
-        let seat = place.to_lead(&caller, seat).await?;
+        let lock = place.to_lead(&caller, lock).await?;
         let url = hub.server().await?;
         let (hub, cluster) = (hub.client(&caller, None).await?, cluster.client(&caller, None).await?);
         let endpoint = secure::open(&args.listen, tls, process.metrics.clone(), cluster.clone()).await?;
-        Ok((hub, url, cluster, seat, endpoint))
+        Ok((hub, url, cluster, lock, endpoint))
     };
     let clients = clients.await;
-    let (mut process, (hub, hub_url, cluster, seat, endpoint)) = process.unless_failed(clients).await?;
+    let (mut process, (hub, hub_url, cluster, lock, endpoint)) = process.unless_failed(clients).await?;
     if let Some(endpoint) = endpoint {
         process.serve("secure", endpoint);
     }
@@ -144,7 +144,7 @@ pub(crate) async fn run(args: &Args, own: Option<&PathBuf>) -> Result<Exit, Fail
         metrics: process.metrics.clone(),
         ..args.work.configure(Config::new(&args.spoke_cluster_name, &hub_url), gates)
     };
-    process.run(seat, |stop| ocm::work_agent::run(hub, cluster, config, stop)).await
+    process.run(lock, |stop| ocm_agent::work_agent::run(hub, cluster, config, stop)).await
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use controller_manager::identity::{GroupResource, ObjectId};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use runtime::Light;
+use runtime::PartialObject;
 use runtime::rest::{Gvr, Rest};
 use serde_json::{Value, json};
 
@@ -87,7 +87,12 @@ fn document(told: &Explanation) -> Value {
     document
 }
 
-async fn live(spaces: &Spaces, resource: &Served, namespace: &str, name: &str) -> Result<Light, Failure> {
+async fn live(
+    spaces: &Spaces,
+    resource: &Served,
+    namespace: &str,
+    name: &str,
+) -> Result<PartialObject, Failure> {
     let gvr = Gvr::new(&resource.group, &resource.version, &resource.plural);
     let what = format!("reading {}/{name} in {}", resource.plural, spaces.wds_context);
     let found = Rest::new(spaces.wds.clone()).find(&gvr, namespace, name).await;
@@ -100,7 +105,7 @@ async fn live(spaces: &Spaces, resource: &Served, namespace: &str, name: &str) -
 
 /// Reads what there is to know: the policies, the clusters, the Namespace, and for each matching policy its Binding and
 /// its mailboxes.
-async fn explain(spaces: &Spaces, resource: &Served, object: &Light) -> Result<Explanation, Failure> {
+async fn explain(spaces: &Spaces, resource: &Served, object: &PartialObject) -> Result<Explanation, Failure> {
     let meta = &object.metadata;
     let policies: Api<BindingPolicy> = Api::all(spaces.wds.clone());
     let policies = policies.list(&ListParams::default()).await;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use apis::control::BindingPolicy;
 use apis::ocm::ManagedCluster;
-use controller_manager::binding::matching::{Labels, Miss, first_miss, selects};
+use controller_manager::binding::matching::{Labels, Mismatch, first_mismatch, selects};
 use controller_manager::binding::policy::{Clause, Policy};
 use controller_manager::identity::ObjectId;
 use kube::core::PartialObjectMeta;
@@ -117,7 +117,7 @@ fn judge_clauses(
     namespace: Option<&Labels>,
 ) -> Vec<ClauseOpinion> {
     let judge = |(index, clause): (usize, &Clause)| {
-        let miss = first_miss(clause, id, labels, &|_| namespace);
+        let miss = first_mismatch(clause, id, labels, &|_| namespace);
         ClauseOpinion {
             clause: format!("downsync[{index}]"),
             matches: miss.is_none(),
@@ -135,27 +135,29 @@ fn split_clusters(policy: &Policy, clusters: &BTreeMap<String, Labels>) -> (Vec<
     (names(yes), names(no))
 }
 
-fn reason(miss: Miss, clause: &Clause, id: &ObjectId) -> String {
+fn reason(miss: Mismatch, clause: &Clause, id: &ObjectId) -> String {
     let namespace = id.namespace();
     match miss {
-        Miss::Group => {
+        Mismatch::Group => {
             let wanted = clause.group.as_deref().unwrap_or_default();
             format!("apiGroup is {wanted:?}, the object's is {:?}", &*id.resource().group)
         }
-        Miss::Resource => format!("resources does not list {:?}", &*id.resource().plural),
-        Miss::Namespace if namespace.is_empty() => {
+        Mismatch::Resource => format!("resources does not list {:?}", &*id.resource().plural),
+        Mismatch::Namespace if namespace.is_empty() => {
             "namespaces is given, and the object is in no namespace".to_owned()
         }
-        Miss::Namespace => format!("namespaces does not list {namespace:?}"),
-        Miss::Name => format!("objectNames does not list {:?}", id.name()),
-        Miss::Labels => "no member of objectSelectors matches its labels".to_owned(),
-        Miss::NamespaceLabels => {
+        Mismatch::Namespace => format!("namespaces does not list {namespace:?}"),
+        Mismatch::Name => format!("objectNames does not list {:?}", id.name()),
+        Mismatch::Labels => "no member of objectSelectors matches its labels".to_owned(),
+        Mismatch::NamespaceLabels => {
             format!("no member of namespaceSelectors matches the labels of Namespace {namespace}")
         }
-        Miss::NoNamespace if namespace.is_empty() => {
+        Mismatch::NoNamespace if namespace.is_empty() => {
             "namespaceSelectors is given, and the object is in no namespace".to_owned()
         }
-        Miss::NoNamespace => format!("namespaceSelectors is given, and there is no Namespace {namespace}"),
+        Mismatch::NoNamespace => {
+            format!("namespaceSelectors is given, and there is no Namespace {namespace}")
+        }
     }
 }
 

@@ -12,14 +12,14 @@ use tokio_util::task::AbortOnDropHandle;
 use super::*;
 use crate::{content::Original, controller::Config};
 
-/// An API server with one wrapped object; tells the methods it was asked with.
-pub(in crate::controller) struct Its {
+/// An API server with one wrapped object; reports the methods of the requests it received.
+pub(in crate::controller) struct FakeIts {
     pub(in crate::controller) client: Client,
     pub(in crate::controller) methods: Arc<Mutex<Vec<String>>>,
     _server: AbortOnDropHandle<()>,
 }
 
-pub(in crate::controller) async fn its_with(live: Value) -> Its {
+pub(in crate::controller) async fn its_with(live: Value) -> FakeIts {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let methods = Arc::new(Mutex::new(Vec::new()));
@@ -50,7 +50,7 @@ pub(in crate::controller) async fn its_with(live: Value) -> Its {
     });
     let uri = format!("http://{address}").parse().expect("a URI");
     let client = Client::try_from(kube::Config::new(uri)).expect("a client");
-    Its { client, methods, _server: AbortOnDropHandle::new(server) }
+    FakeIts { client, methods, _server: AbortOnDropHandle::new(server) }
 }
 
 fn complete(request: &[u8]) -> bool {
@@ -78,10 +78,10 @@ fn origin(binding: &str, wds: &str) -> Origin {
     Origin { binding: binding.into(), wds: wds.into() }
 }
 
-async fn settle(its: &Its, controller: &Controller) -> Outcome {
-    let wanted = Wanted { items: Arc::default(), fingerprint: [1; 32] };
+async fn settle(its: &FakeIts, controller: &Controller) -> Outcome {
+    let wanted = DesiredEnvelope { items: Arc::default(), fingerprint: [1; 32] };
     let planned =
-        Planned { wanted, members: Vec::new(), envelope: OnceLock::new(), contents: OnceLock::new() };
+        PlannedEnvelope { wanted, members: Vec::new(), envelope: OnceLock::new(), contents: OnceLock::new() };
     let shards = PlannedShards::from([("a-b-c-0".to_owned(), planned)]);
     its.methods.lock().clear();
     controller.settle("wec", &origin("a-b", "c"), "1", &shards, &Mailbox::default(), Scope::Everything).await
@@ -144,7 +144,7 @@ async fn ks_098_deleting_means_one_incarnation() {
     assert!(controller.writer.delete("wec", "a-b-c-0", "u1").await.is_err(), "it is still there");
 }
 
-/// An object of this name that wants customisation.
+/// An object of this name that requests customisation.
 fn templated(name: &str) -> Wrapee {
     let object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
         "metadata": {"name": name, "namespace": "n", "annotations": {"control.kubestellar.io/expand-templates": "true"}}});
@@ -156,8 +156,8 @@ fn templated(name: &str) -> Wrapee {
     Wrapee { content: Arc::new(content), create_only: false }
 }
 
-/// KS-126, KS-097: objects whose templates make them one and the same object of a cluster would fight over it there; the second
-/// is told, with the first destination where it is so.
+/// KS-126, KS-097: two objects whose templates expand to the same object would overwrite each other in the
+/// cluster. The second is reported, with the first destination where that happens.
 #[tokio::test]
 async fn ks_126_two_objects_that_expand_to_one_are_told() {
     let its = its_with(json!({})).await;
@@ -182,7 +182,7 @@ async fn ks_126_two_objects_that_expand_to_one_are_told() {
             vec!["atlas/Role.rbac.authorization.k8s.io(n/{{.a}}): it and"],
         ),
     ] {
-        let (mut memory, mut errors) = (Memory::default(), Vec::new());
+        let (mut memory, mut errors) = (BindingMemory::default(), Vec::new());
         let destinations = places.iter().copied().collect();
         let done =
             controller.shards_each(&names, &destinations, wrapees, &none, &mut memory, &mut errors).await;

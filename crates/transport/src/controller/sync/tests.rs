@@ -13,7 +13,7 @@ fn binding(uid: &str, status: &Value) -> Binding {
 async fn ks_013_a_binding_made_anew_gets_its_own_status() {
     let its = its_with(json!({})).await;
     let controller = Controller::new(&its.client, &its.client, Config::new("c"));
-    let mut memory = Memory::default();
+    let mut memory = BindingMemory::default();
     for (uid, methods) in [("old", 1), ("old", 1), ("new", 2), ("new", 2)] {
         controller.report(&binding(uid, &Value::Null), Vec::new(), &mut memory).await.expect("reported");
         assert_eq!(its.methods.lock().len(), methods, "{uid}");

@@ -49,7 +49,8 @@ fn ks_115_status_texts() {
     assert_eq!(verdict(&good, &BTreeMap::from([("strip-a", &good)])), Verdict::default());
 }
 
-/// KS-104, KS-108, KS-117: valid paths of all CustomTransforms of a resource apply; the others are skipped.
+/// KS-104, KS-108, KS-117: the valid paths of all CustomTransforms of a resource apply; the others are
+/// skipped.
 #[test]
 fn ks_117_several_transforms_unite() {
     let (a, b) = (spec(maps(), &["$.data.a", "$.data["]), spec(maps(), &["$", "$.kind", "$.data.b"]));
@@ -72,7 +73,7 @@ fn ks_112_answers_are_cached_and_users_remembered() {
     assert_eq!(names(&cache.note("new", Some(&spec(jobs(), &["$.x"])))), ["one"]);
 }
 
-/// KS-112: a CustomTransform that moved to another resource is found out by whoever asks first.
+/// KS-112: the first reader notices that a CustomTransform moved to another resource.
 #[test]
 fn ks_112_a_move_invalidates_where_it_came_from() {
     let (before, after) = (spec(maps(), &["$.a"]), spec(jobs(), &["$.a"]));
@@ -106,7 +107,7 @@ fn ks_113_only_what_matters_is_noted() {
     }
 }
 
-/// KS-113: both the resource it left and the one it came to are told.
+/// KS-113: Bindings of the old and of the new resource are enqueued.
 #[test]
 fn ks_113_a_move_tells_both_sides() {
     let before = spec(maps(), &["$.a"]);
@@ -116,7 +117,7 @@ fn ks_113_a_move_tells_both_sides() {
     assert_eq!(names(&cache.note("t", Some(&spec(jobs(), &["$.a"])))), ["new", "old"]);
 }
 
-/// KS-114: without the last user nothing is remembered, so that a later change is not taken for none.
+/// KS-114: without a user nothing is remembered, so that a later change is not missed.
 #[test]
 fn ks_114_the_last_user_takes_everything_along() {
     let a = spec(maps(), &["$.a"]);
@@ -138,13 +139,13 @@ fn resources() -> [GroupResource; 3] {
 
 #[derive(Clone, Debug)]
 enum Act {
-    /// A CustomTransform changes in the API server; its event is not yet here.
+    /// A CustomTransform changes in the API server; its event has not arrived yet.
     Change(usize, Option<Spec>),
-    /// The event of this CustomTransform.
+    /// The event of this CustomTransform arrives.
     Event(usize),
-    /// A Binding is worked on: it lists objects of these resources.
+    /// A Binding that lists objects of these resources is processed.
     Work(usize, BTreeSet<usize>),
-    /// A Binding asks for one resource, and its work ends there.
+    /// A Binding asks for one resource, and its processing ends there.
     Ask(usize, usize),
     Delete(usize),
 }
@@ -161,7 +162,7 @@ fn any_act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// The world around the cache, without any cache: what CustomTransforms say, and what each Binding was last given.
+/// A model without a cache: the specs of the CustomTransforms, and what each Binding last received.
 #[derive(Default)]
 struct Model {
     api: BTreeMap<&'static str, Spec>,
@@ -246,8 +247,8 @@ fn check(cache: &Transforms) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    /// KS-110, KS-111, KS-118: both invariants hold after every call, and once all events have come every Binding has
-    /// the right instructions or is in the queue.
+    /// KS-110, KS-111, KS-118: both invariants hold after every call, and once all events have arrived every
+    /// Binding has the right instructions or is in the queue.
     #[test]
     fn ks_118_the_cache_agrees_with_no_cache(acts in proptest::collection::vec(any_act(), 0..60)) {
         let (mut cache, mut model) = (Transforms::default(), Model::default());

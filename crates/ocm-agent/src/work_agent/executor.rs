@@ -1,0 +1,119 @@
+//! Whether the executor of a work may do what the agent is about to do for it (OCM-086).
+
+use std::time::Duration;
+
+use apis::ocm::work::{ExecutorServiceAccount, ManifestWorkExecutor};
+use kube::{
+    Error,
+    core::{params::PostParams, request::Request},
+};
+use runtime::failure::{code_of, is_clash};
+use runtime::rest::{Gvr, Rest};
+use serde_json::{Value, json};
+
+use super::apply::{DesiredObject, Failure};
+
+/// What every object needs; one that the work owns has to be deleted some day, too.
+const VERBS: [&str; 4] = ["create", "update", "patch", "get"];
+
+/// Refuses what the executor may not do; `pause` is when the agent asks again. Costs a review for each verb, and for
+/// RBAC kinds a dry run in the executor's name.
+pub(crate) async fn check(
+    cluster: &Rest,
+    executor: Option<&ManifestWorkExecutor>,
+    wanted: &DesiredObject<'_>,
+    pause: Duration,
+) -> Result<(), Failure> {
+    let Some(executor) = executor else { return Ok(()) };
+    let account = account(executor).map_err(|message| Failure::Settled(message.into()))?;
+    let verbs = VERBS.into_iter().chain(wanted.owned.then_some("delete"));
+    let reviews = verbs.map(|verb| async move { review(cluster, account, wanted, verb).await });
+    for allowed in futures::future::join_all(reviews).await {
+        if !allowed? {
+            return Err(denied(wanted, "", pause));
+        }
+    }
+    if is_rbac(wanted.gvr) && !may_grant(cluster, account, wanted).await? {
+        return Err(denied(wanted, ", error: permission escalation", pause));
+    }
+    Ok(())
+}
+
+fn account(executor: &ManifestWorkExecutor) -> Result<&ExecutorServiceAccount, &'static str> {
+    if executor.subject.type_ != "ServiceAccount" {
+        return Err("only support ServiceAccount type for the executor");
+    }
+    executor.subject.service_account.as_ref().ok_or("the executor service account is nil")
+}
+
+fn user(account: &ExecutorServiceAccount) -> String {
+    format!("system:serviceaccount:{}:{}", account.namespace, account.name)
+}
+
+async fn review(
+    cluster: &Rest,
+    account: &ExecutorServiceAccount,
+    wanted: &DesiredObject<'_>,
+    verb: &str,
+) -> Result<bool, Error> {
+    let body = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
+        "user": user(account),
+        "groups": ["system:serviceaccounts", "system:authenticated",
+            format!("system:serviceaccounts:{}", account.namespace)],
+        "resourceAttributes": {"group": wanted.gvr.group, "version": wanted.gvr.version,
+            "resource": wanted.gvr.plural, "namespace": wanted.namespace, "name": wanted.name, "verb": verb}}});
+    let gvr = Gvr::new("authorization.k8s.io", "v1", "subjectaccessreviews");
+    let answer: Value = cluster.create(&gvr, "", body.to_string().into_bytes()).await?;
+    Ok(answer.pointer("/status/allowed").and_then(Value::as_bool).unwrap_or_default())
+}
+
+fn is_rbac(gvr: &Gvr) -> bool {
+    gvr.group == "rbac.authorization.k8s.io"
+        && ["roles", "rolebindings", "clusterroles", "clusterrolebindings"].contains(&gvr.plural.as_str())
+}
+
+/// A review does not tell whether a role may be granted: an API server asked to create it does.
+async fn may_grant(
+    cluster: &Rest,
+    account: &ExecutorServiceAccount,
+    wanted: &DesiredObject<'_>,
+) -> Result<bool, Failure> {
+    let params = PostParams { dry_run: true, field_manager: None };
+    let body = super::merge::to_create(wanted.manifest).to_string().into_bytes();
+    let request = Request::new(wanted.gvr.path(wanted.namespace)).create(&params, body);
+    let mut request = request.map_err(|e| Failure::from(Error::BuildRequest(e)))?;
+    let header =
+        user(account).parse().map_err(|_| Failure::Settled("the executor has no valid name".into()))?;
+    request.headers_mut().insert("impersonate-user", header);
+    match cluster.client().request::<Value>(request).await {
+        Ok(_) => Ok(true),
+        // Whether it may be granted is asked before whether it exists.
+        Err(error) if is_clash(&error) => Ok(true),
+        Err(error) if code_of(&error) == 403 => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn denied(wanted: &DesiredObject<'_>, suffix: &str, pause: Duration) -> Failure {
+    let (gvr, seconds) = (wanted.gvr, pause.as_secs());
+    let pause =
+        if seconds < 60 { format!("{seconds}s") } else { format!("{}m{}s", seconds / 60, seconds % 60) };
+    Failure::Denied(format!(
+        "not allowed to apply the resource {} {}, {} {}{suffix}, will try again in {pause}",
+        gvr.group, gvr.plural, wanted.namespace, wanted.name
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ocm_086_only_service_accounts() {
+        let executor = |value: Value| -> ManifestWorkExecutor { serde_json::from_value(value).expect("one") };
+        let user = executor(json!({"subject": {"type": "User"}}));
+        assert_eq!(account(&user), Err("only support ServiceAccount type for the executor"));
+        let nobody = executor(json!({"subject": {"type": "ServiceAccount"}}));
+        assert_eq!(account(&nobody), Err("the executor service account is nil"));
+    }
+}

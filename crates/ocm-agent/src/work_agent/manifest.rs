@@ -1,0 +1,444 @@
+//! One manifest of a pass: what it is about, and what becomes of it (OCM-075 … OCM-092).
+
+use std::collections::{BTreeSet, HashSet};
+
+use apis::ocm::{
+    ManifestWork,
+    work::{
+        AppliedResource, ManifestResourceMeta, ManifestWorkStatus, STRATEGY_CREATE_ONLY, STRATEGY_READ_ONLY,
+        STRATEGY_SERVER_SIDE_APPLY,
+    },
+};
+use kube::Error;
+use runtime::{
+    failure::{is_not_found, message_of},
+    mapper::Mapped,
+};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
+
+use super::{
+    agent::Agent,
+    apply::{self, DesiredObject, Failure, Live, Wrote},
+    backoff::RetryAt,
+    completion,
+    conditions::{self, Applied, Available},
+    executor, feedback,
+    merge::text,
+    outcome::Done,
+    records::{Hold, Meaning, Record, Todo, Write},
+    rules::{self, Header, Target, Treatment},
+};
+
+/// What a whole pass knows.
+pub(super) struct Pass<'a> {
+    pub(super) name: &'a str,
+    pub(super) work: &'a ManifestWork,
+    pub(super) owner: &'a Value,
+    /// What the AppliedManifestWork listed before.
+    pub(super) known: &'a BTreeSet<Target>,
+    pub(super) todo: &'a Todo,
+    pub(super) before: &'a ManifestWorkStatus,
+}
+
+/// One manifest of it.
+pub(super) struct Job<'a> {
+    pub(super) ordinal: usize,
+    pub(super) header: Header,
+    pub(super) manifest: &'a Value,
+    pub(super) state: State,
+    /// It failed and is not to be tried in this pass: what is reported of it.
+    pub(super) pending_outcome: Option<Done>,
+}
+
+/// How far it is known what a manifest is about.
+pub(super) enum State {
+    /// It is known.
+    Resolved(Box<Resolved>),
+    /// It is not, or nothing can be made of it.
+    Settled(Box<Done>),
+}
+
+/// A manifest whose resource is known.
+pub(super) struct Resolved {
+    meta: ManifestResourceMeta,
+    mapped: Mapped,
+    pub(super) target: Target,
+    treatment: Treatment,
+    owned: bool,
+    digest: [u8; 32],
+    content: [u8; 32],
+}
+
+impl Resolved {
+    /// What has to be in the AppliedManifestWork before the object is made: what is ours to remove again.
+    pub(super) fn to_cover(&self) -> Option<AppliedResource> {
+        let ours = self.owned && self.treatment.strategy.type_ != STRATEGY_READ_ONLY;
+        ours.then(|| AppliedResource {
+            group: self.mapped.gvr.group.clone(),
+            version: self.mapped.gvr.version.clone(),
+            resource: self.mapped.gvr.plural.clone(),
+            namespace: self.target.namespace.clone(),
+            name: self.target.name.clone(),
+            uid: String::new(),
+        })
+    }
+
+    fn hold(&self) -> Hold {
+        match self.treatment.strategy.type_.as_str() {
+            STRATEGY_READ_ONLY => Hold::Nothing,
+            STRATEGY_CREATE_ONLY => Hold::Existence,
+            STRATEGY_SERVER_SIDE_APPLY => Hold::Fields,
+            _ => Hold::Content,
+        }
+    }
+}
+
+impl<'a> Job<'a> {
+    pub(super) fn new(ordinal: usize, manifest: &'a Value) -> Self {
+        let header = Header::of(manifest);
+        Self { ordinal, header, manifest, state: State::Settled(Box::default()), pending_outcome: None }
+    }
+
+    /// Takes the resource of the manifest. `taken` are the objects of earlier manifests.
+    fn resolve(
+        &mut self,
+        pass: &Pass<'_>,
+        found: Result<Option<Mapped>, Error>,
+        taken: &mut HashSet<Target>,
+    ) {
+        self.state = match self.resolved(pass, found, taken) {
+            Ok(resolved) => State::Resolved(Box::new(resolved)),
+            Err(done) => State::Settled(done),
+        };
+    }
+
+    fn resolved(
+        &self,
+        pass: &Pass<'_>,
+        found: Result<Option<Mapped>, Error>,
+        taken: &mut HashSet<Target>,
+    ) -> Result<Resolved, Box<Done>> {
+        let header = &self.header;
+        let mut meta = header.meta(self.ordinal);
+        let mapped = match found {
+            Ok(Some(mapped)) => mapped,
+            Ok(None) => {
+                let message = format!("the server doesn't have a resource type {:?}", header.kind);
+                return Err(Box::new(Done::unresolved(meta, message)));
+            }
+            Err(error) => return Err(Box::new(Done::unresolved(meta, message_of(&error)))),
+        };
+        meta.resource.clone_from(&mapped.gvr.plural);
+        if !mapped.namespaced {
+            meta.namespace.clear();
+        }
+        let refused = |meta: &ManifestResourceMeta, message: &str, available| {
+            Err(Box::new(Done::refused(meta.clone(), message, available)))
+        };
+        if meta.name.is_empty() {
+            return refused(&meta, "resource name may not be empty", Available::Incomplete);
+        }
+        if mapped.namespaced && meta.namespace.is_empty() {
+            let message = "an empty namespace may not be set when a resource name is provided";
+            return refused(&meta, message, Available::No);
+        }
+        let target = Target {
+            group: mapped.gvr.group.clone(),
+            resource: mapped.gvr.plural.clone(),
+            namespace: meta.namespace.clone(),
+            name: meta.name.clone(),
+        };
+        if !taken.insert(target.clone()) {
+            let message = format!(
+                "duplicate manifest for resource {}/{} with resource type {}.{}",
+                meta.namespace, meta.name, header.api_version, header.kind
+            );
+            return refused(&meta, &message, Available::Incomplete);
+        }
+        let treatment = rules::treatment(&pass.work.spec, &target);
+        let owned = rules::owned(&pass.work.spec, &target);
+        let content = Sha256::digest(self.manifest.to_string()).into();
+        let digest = digest(&content, &treatment, owned, pass.owner);
+        Ok(Resolved { meta, mapped, target, treatment, owned, digest, content })
+    }
+}
+
+/// What is required of one object: manifest, treatment and owner.
+fn digest(content: &[u8; 32], treatment: &Treatment, owned: bool, owner: &Value) -> [u8; 32] {
+    let mut hasher = Sha256::new();
+    hasher.update(content);
+    hasher.update(format!("{treatment:?}{owned}"));
+    hasher.update(text(owner, "uid"));
+    hasher.finalize().into()
+}
+
+impl Agent {
+    /// Finds out what a manifest is about, unless that failed a moment ago.
+    pub(super) async fn resolve(&self, pass: &Pass<'_>, job: &mut Job<'_>, taken: &mut HashSet<Target>) {
+        let header = &job.header;
+        for (field, value) in [("Kind", &header.kind), ("apiVersion", &header.api_version)] {
+            if value.is_empty() {
+                let shown: String = job.manifest.to_string().chars().take(256).collect();
+                let message = format!("Object '{field}' is missing in '{shown}'");
+                let done = Done::refused(header.meta(job.ordinal), &message, Available::Incomplete);
+                job.state = State::Settled(Box::new(Done { uncertain: true, ..done }));
+                return;
+            }
+        }
+        if let Some(done) = job.pending_outcome.as_ref().filter(|done| done.is_unresolved()) {
+            job.state = State::Settled(Box::new(done.clone()));
+            return;
+        }
+        let found = self.mapper.by_kind(&header.api_version, &header.kind).await;
+        job.resolve(pass, found, taken);
+    }
+
+    /// Applies one manifest, or looks at its object, or leaves it at what is known: whatever is to be done.
+    pub(super) async fn one(&self, pass: &Pass<'_>, job: &Job<'_>) -> Done {
+        let resolved = match &job.state {
+            State::Resolved(resolved) => resolved,
+            State::Settled(done) => return self.note_outcome(pass, job, (**done).clone()),
+        };
+        let attention = pass.todo.attention(&resolved.target);
+        match &job.pending_outcome {
+            Some(done) if attention == Meaning::Nothing => return done.clone(),
+            Some(done) => return self.look_again(pass, job.ordinal, resolved, done.clone()).await,
+            None => {}
+        }
+        let cached = self.tracker.lock().get(pass.name, &resolved.target).cloned();
+        let cached = cached.filter(|record| record.digest == resolved.digest);
+        let followed = !resolved.treatment.observes() || self.follows(&resolved.mapped.gvr);
+        if let Some(record) = cached.as_ref().filter(|_| attention == Meaning::Nothing && followed) {
+            let mut done = record.done.clone();
+            done.meta.ordinal = resolved.meta.ordinal;
+            done.rivals = self.tracker.lock().rivals(pass.name, &resolved.target);
+            return done;
+        }
+        let look_only = cached.is_some() && attention != Meaning::Drift;
+        let done = self.visit(pass, job, resolved, look_only).await;
+        self.note_outcome(pass, job, done)
+    }
+
+    fn note_outcome(&self, pass: &Pass<'_>, job: &Job<'_>, done: Done) -> Done {
+        let mut backoff = self.backoff.lock();
+        match done.again {
+            _ if done.superseded => {}
+            // Still the answer of an earlier try.
+            Some(_) if job.pending_outcome.is_some() => {}
+            Some(again) => backoff.failed(pass.name, job.ordinal, again, done.clone(), Instant::now()),
+            None => backoff.clear(pass.name, job.ordinal),
+        }
+        done
+    }
+
+    /// Goes to the cluster.
+    async fn visit(&self, pass: &Pass<'_>, job: &Job<'_>, resolved: &Resolved, look_only: bool) -> Done {
+        let target = &resolved.target;
+        let mut flight = InFlight::begin(self, pass.name, target);
+        let complete = conditions::earlier(&pass.before.resource_status.manifests, &resolved.meta)
+            .is_some_and(|entry| completion::is_complete(&entry.conditions));
+        let outcome = self.read_or_write(pass, job, resolved, look_only, complete).await;
+        let (done, record, write) = match outcome {
+            Ok(Some(live)) => {
+                let done = self.found(resolved, &live.object).await;
+                let hold = if complete { Hold::Nothing } else { resolved.hold() };
+                let record = record(pass, job, resolved, hold, &live.object, &done);
+                let write = write_of(live.wrote, &record);
+                (done, Some(record), write)
+            }
+            Ok(None) => {
+                let done = Done { meta: resolved.meta.clone(), ..Done::default() };
+                let record = record(pass, job, resolved, Hold::Nothing, &Value::Null, &done);
+                (done, Some(record), None)
+            }
+            Err(None) => (Done::superseded(resolved.meta.clone()), None, None),
+            Err(Some(failure)) => {
+                let (done, live) = self.after_failure(resolved, failure).await;
+                let record = record(pass, job, resolved, Hold::Nothing, &live, &done);
+                (done, Some(Record { digest: [0; 32], ..record }), None)
+            }
+        };
+        flight.settled = true;
+        let mut tracker = self.tracker.lock();
+        let wake = tracker.settle(pass.name, target, record, write, Instant::now());
+        let rivals = tracker.rivals(pass.name, target);
+        drop(tracker);
+        self.wake_all(wake);
+        Done { rivals, ..done }
+    }
+
+    /// The object as it is afterwards; none when there is none and none is to be made. `Err(None)`: the work went.
+    async fn read_or_write(
+        &self,
+        pass: &Pass<'_>,
+        job: &Job<'_>,
+        resolved: &Resolved,
+        look_only: bool,
+        complete: bool,
+    ) -> Result<Option<Live>, Option<Failure>> {
+        let (gvr, target) = (&resolved.mapped.gvr, &resolved.target);
+        if look_only || complete {
+            let found: Result<Option<Value>, Error> =
+                self.cluster.find(gvr, &target.namespace, &target.name).await;
+            match found {
+                Ok(Some(object)) => return Ok(Some(Live { object, wrote: Wrote::Nothing })),
+                Ok(None) if complete || resolved.hold() == Hold::Nothing => return Ok(None),
+                Ok(None) => {}
+                Err(error) => return Err(Some(error.into())),
+            }
+        }
+        // The delete event may have come after this pass began.
+        if !self.is_wanted(pass.name, pass.work) {
+            return Err(None);
+        }
+        let exists = self.tracker.lock().get(pass.name, target).is_some_and(|record| !record.uid.is_empty());
+        let wanted = DesiredObject {
+            gvr,
+            namespace: &target.namespace,
+            name: &target.name,
+            manifest: job.manifest,
+            treatment: &resolved.treatment,
+            owner: pass.owner,
+            owned: resolved.owned,
+            exists: exists || pass.known.contains(target),
+        };
+        let executor = pass.work.spec.executor.as_ref();
+        executor::check(&self.cluster, executor, &wanted, self.config.executor_retry).await?;
+        Ok(apply::apply(&self.cluster, &wanted).await?)
+    }
+
+    async fn found(&self, resolved: &Resolved, live: &Value) -> Done {
+        let uid = live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+        let (values, feedback) = feedback::read(&resolved.treatment.feedback, self.config.raw_feedback, live);
+        let ruled = self.rules.judge(&resolved.treatment.conditions, live).await;
+        Done { feedback, values, ruled, ..Done::exists(resolved.meta.clone(), &resolved.mapped.gvr, uid) }
+    }
+
+    /// The manifest could not be applied; is there an object all the same?
+    async fn after_failure(&self, resolved: &Resolved, failure: Failure) -> (Done, Value) {
+        let forbidden = matches!(failure, Failure::Forbidden(_));
+        let unanswered = matches!(failure, Failure::Unanswered(_));
+        let settled = RetryAt::After(self.config.reapply);
+        let (applied, again) = match failure {
+            Failure::Again(message) | Failure::Forbidden(message) | Failure::Unanswered(message) => {
+                (Applied::Failed(message), RetryAt::Backoff)
+            }
+            Failure::Missing(message) => {
+                self.mapper.forget(&resolved.mapped.gvr.api_version());
+                (Applied::Failed(message), RetryAt::Backoff)
+            }
+            Failure::Settled(message) => (Applied::Failed(message), settled),
+            Failure::Denied(message) => {
+                (Applied::Failed(message), RetryAt::After(self.config.executor_retry))
+            }
+            Failure::IgnoreFields(message) => (Applied::IgnoreFields(message), settled),
+        };
+        let (seen, live) = self.existing(resolved).await;
+        // A request that was not answered may still be carried out.
+        let uncertain = seen.uncertain || unanswered;
+        (Done { applied, again: Some(again), forbidden, uncertain, ..seen }, live)
+    }
+
+    /// What is there of an object that could not be applied.
+    async fn existing(&self, resolved: &Resolved) -> (Done, Value) {
+        let target = &resolved.target;
+        let found = self.cluster.find::<Value>(&resolved.mapped.gvr, &target.namespace, &target.name).await;
+        let absent = Done { meta: resolved.meta.clone(), ..Done::default() };
+        match found {
+            Ok(Some(live)) => (self.found(resolved, &live).await, live),
+            Ok(None) => (absent, Value::Null),
+            // The resource is not served; whether there is an object nobody knows.
+            Err(error) if is_not_found(&error) => (Done { uncertain: true, ..absent }, Value::Null),
+            Err(error) => {
+                let available = Available::Unknown(message_of(&error));
+                (Done { available, uncertain: true, ..absent }, Value::Null)
+            }
+        }
+    }
+
+    /// An object changed whose manifest failed and is not to be tried yet.
+    async fn look_again(&self, pass: &Pass<'_>, ordinal: usize, resolved: &Resolved, last: Done) -> Done {
+        let (seen, _) = self.existing(resolved).await;
+        let done = Done { applied: last.applied, again: last.again, forbidden: last.forbidden, ..seen };
+        self.backoff.lock().revise(pass.name, ordinal, done.clone());
+        done
+    }
+}
+
+/// An object that is being read or written; whatever becomes of that, its events are heard again afterwards.
+pub(super) struct InFlight<'a> {
+    agent: &'a Agent,
+    work: &'a str,
+    target: &'a Target,
+    settled: bool,
+}
+
+impl<'a> InFlight<'a> {
+    pub(super) fn begin(agent: &'a Agent, work: &'a str, target: &'a Target) -> Self {
+        agent.tracker.lock().begin(target);
+        Self { agent, work, target, settled: false }
+    }
+
+    /// The object was written; the work's record of it stays as it is.
+    pub(super) fn wrote(mut self, write: Write) {
+        self.settled = true;
+        let wake =
+            self.agent.tracker.lock().settle(self.work, self.target, None, Some(write), Instant::now());
+        self.agent.wake_all(wake);
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        if !self.settled {
+            let wake = self.agent.tracker.lock().settle(self.work, self.target, None, None, Instant::now());
+            self.agent.wake_all(wake);
+        }
+    }
+}
+
+/// What a request of ours left, if it wrote anything.
+fn write_of(wrote: Wrote, record: &Record) -> Option<Write> {
+    let owners_of = match wrote {
+        Wrote::Nothing => return None,
+        Wrote::Content => None,
+        Wrote::Owners(base) => Some(base),
+    };
+    let (uid, resource_version) = (record.uid.clone(), record.resource_version.clone());
+    Some(Write { uid, resource_version, generation: record.generation, owners_of })
+}
+
+fn record(
+    pass: &Pass<'_>,
+    job: &Job<'_>,
+    resolved: &Resolved,
+    hold: Hold,
+    live: &Value,
+    done: &Done,
+) -> Record {
+    let part = |pointer: &str| live.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let pairs = |field: &str| -> Vec<(String, String)> {
+        let map = job.manifest.get("metadata").and_then(|m| m.get(field)).and_then(Value::as_object);
+        map.into_iter()
+            .flatten()
+            .filter(|(key, _)| !key.ends_with('-'))
+            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+            .collect()
+    };
+    Record {
+        digest: resolved.digest,
+        content: resolved.content,
+        gvr: resolved.mapped.gvr.clone(),
+        uid: part("/metadata/uid"),
+        resource_version: part("/metadata/resourceVersion"),
+        generation: live.pointer("/metadata/generation").and_then(Value::as_i64),
+        labels: pairs("labels"),
+        annotations: pairs("annotations"),
+        owner: (resolved.owned && hold != Hold::Nothing).then(|| text(pass.owner, "uid").to_owned()),
+        hold,
+        observed: resolved.treatment.observes(),
+        done: done.clone(),
+    }
+}

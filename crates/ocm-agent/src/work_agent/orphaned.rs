@@ -1,0 +1,129 @@
+//! AppliedManifestWorks whose work is gone, or whose hub is another one now (OCM-096).
+
+use std::{sync::Arc, time::Duration};
+
+use apis::ocm::AppliedManifestWork;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use kube::Error;
+use runtime::{Next, rest::Removal};
+use serde_json::json;
+
+use super::{
+    agent::{Agent, applied_manifest_works},
+    eviction::{self, Verdict},
+    leaving::pause,
+    pass::PENDING,
+};
+
+/// Pause before an eviction that looks like a mishap is thought over again.
+const RECONSIDER: Duration = Duration::from_secs(600);
+
+impl Agent {
+    /// There is no such work. An AppliedManifestWork of its name is cleared up in time.
+    pub(super) async fn without_work(self: &Arc<Self>, name: &str) -> Result<Next, Error> {
+        if let Some(applied) = self.applied_of(name) {
+            let next = self.clear_up(name, &applied).await?;
+            if next != Next::OnChange {
+                return Ok(next);
+            }
+        }
+        self.forget(name);
+        self.adjust_feeds();
+        Ok(Next::OnChange)
+    }
+
+    /// An AppliedManifestWork that is not of this hub.
+    pub(super) async fn stranger(&self, applied_name: &str) -> Result<Next, Error> {
+        let applied = self.applied.lock().get(applied_name).cloned();
+        match applied {
+            Some(applied) if !self.is_of_this_hub(&applied) => {
+                // No work of this hub: what it lists may be held by any of them.
+                self.clear_up("", &applied).await
+            }
+            _ => Ok(Next::OnChange),
+        }
+    }
+
+    /// One that no work of the hub stands behind: removed after the grace period, or as somebody deleted it.
+    async fn clear_up(&self, work: &str, applied: &AppliedManifestWork) -> Result<Next, Error> {
+        if !self.is_own(&applied.spec) {
+            return Ok(Next::OnChange);
+        }
+        if applied.metadata.deletion_timestamp.is_some() {
+            let leftovers = self.empty_applied(work, applied).await?;
+            return Ok(leftovers.map_or(Next::OnChange, |leftovers| Next::After(pause(&leftovers))));
+        }
+        let began = applied.status.as_ref().and_then(|s| s.eviction_start_time.as_ref()).map(|t| t.0);
+        match eviction::verdict(began, self.config.eviction_grace, Timestamp::now()) {
+            Verdict::Never => Ok(Next::OnChange),
+            Verdict::Wait(pause) => Ok(Next::After(pause)),
+            Verdict::Begin => {
+                self.write_eviction(applied, Some(Time(Timestamp::now()))).await?;
+                Ok(Next::After(self.config.eviction_grace.max(Duration::from_millis(1))))
+            }
+            Verdict::Evict if self.is_mishap(applied, began) => {
+                tracing::warn!(
+                    applied = applied.metadata.name,
+                    "more than half of the works went at once; nothing is evicted"
+                );
+                Ok(Next::After(RECONSIDER))
+            }
+            Verdict::Evict => {
+                let name = applied.metadata.name.as_deref().unwrap_or_default();
+                let removal = Removal { uid: applied.metadata.uid.clone(), propagation: None };
+                self.cluster.delete(&applied_manifest_works(), "", name, &removal).await?;
+                // The event of its deletion goes on from here.
+                Ok(Next::After(PENDING))
+            }
+        }
+    }
+
+    /// It has a work again: its eviction is off.
+    pub(super) async fn keep(
+        &self,
+        applied: Arc<AppliedManifestWork>,
+    ) -> Result<Arc<AppliedManifestWork>, Error> {
+        if applied.status.as_ref().is_none_or(|s| s.eviction_start_time.is_none()) {
+            return Ok(applied);
+        }
+        self.write_eviction(&applied, None).await
+    }
+
+    async fn write_eviction(
+        &self,
+        applied: &AppliedManifestWork,
+        began: Option<Time>,
+    ) -> Result<Arc<AppliedManifestWork>, Error> {
+        let name = applied.metadata.name.as_deref().unwrap_or_default();
+        let patch =
+            json!({"metadata": {"uid": applied.metadata.uid}, "status": {"evictionStartTime": began}});
+        let gvr = applied_manifest_works();
+        Ok(self.remember_applied(self.cluster.merge_status(&gvr, "", name, &patch).await?))
+    }
+
+    /// Only works of this hub count: another hub takes its works along, and that is meant. A walk over all
+    /// AppliedManifestWorks, once for each that is to be evicted.
+    fn is_mishap(&self, applied: &AppliedManifestWork, began: Option<Timestamp>) -> bool {
+        let Some(began) = began.filter(|_| !self.config.allow_mass_eviction && self.is_of_this_hub(applied))
+        else {
+            return false;
+        };
+        let all: Vec<Arc<AppliedManifestWork>> = self.applied.lock().values().cloned().collect();
+        let works = self.works.lock();
+        let others: Vec<Option<Timestamp>> = all
+            .iter()
+            .filter(|other| self.is_of_this_hub(other) && other.metadata.uid != applied.metadata.uid)
+            .map(|other| {
+                let noted = other.status.as_ref().and_then(|s| s.eviction_start_time.as_ref()).map(|t| t.0);
+                // One that has no work either may just not have been looked at yet.
+                let gone = !works.contains_key(&other.spec.manifest_work_name);
+                gone.then_some(noted.unwrap_or(began))
+            })
+            .collect();
+        eviction::is_mass(began, &others)
+    }
+
+    pub(super) fn is_of_this_hub(&self, applied: &AppliedManifestWork) -> bool {
+        applied.metadata.name.as_deref() == Some(&self.applied_name(&applied.spec.manifest_work_name))
+    }
+}

@@ -1,0 +1,474 @@
+//! What the agent remembers of applied objects, and what events about them mean. Pure; the time comes as an argument.
+//!
+//! An event costs a look-up and the works that hold its object; nothing walks over all records but the first list of
+//! a kind ([`Tracker::listed`]).
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    time::Duration,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use runtime::{
+    feed::{Key, Keyed},
+    rest::Gvr,
+};
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::{outcome::Done, rules::Target};
+
+/// Metadata of any object.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct Meta {
+    #[serde(default)]
+    pub(crate) metadata: ObjectMeta,
+}
+
+impl Keyed for Meta {
+    fn key(&self) -> Key {
+        (self.metadata.namespace.clone().unwrap_or_default(), self.metadata.name.clone().unwrap_or_default())
+    }
+
+    fn resource_version(&self) -> &str {
+        self.metadata.resource_version.as_deref().unwrap_or_default()
+    }
+}
+
+/// What a work enforces of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// Nothing: it is only looked at (ReadOnly).
+    Nothing,
+    /// That it is there, and its owner (CreateOnly).
+    Existence,
+    /// Its content, together with what others apply to it (ServerSideApply).
+    Fields,
+    /// Its content, alone (Update).
+    Content,
+}
+
+/// One object as one work applied it (OCM-080: the apply cache).
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    /// Digest of what was required: manifest, strategy, owner.
+    pub(crate) digest: [u8; 32],
+    /// Digest of the manifest alone.
+    pub(crate) content: [u8; 32],
+    pub(crate) gvr: Gvr,
+    /// Empty when there is no object, which happens with [`Hold::Nothing`] only.
+    pub(crate) uid: String,
+    pub(crate) resource_version: String,
+    pub(crate) generation: Option<i64>,
+    /// Required labels, annotations and the owner's UID, to notice that one was taken away.
+    pub(crate) labels: Vec<(String, String)>,
+    pub(crate) annotations: Vec<(String, String)>,
+    pub(crate) owner: Option<String>,
+    pub(crate) hold: Hold,
+    /// Status feedback or conditions are made of its content.
+    pub(crate) observed: bool,
+    /// What was reported.
+    pub(crate) done: Done,
+}
+
+/// What an event of the cluster means for a work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Meaning {
+    /// Our own write, or nothing that matters.
+    Nothing,
+    /// Only what is reported may have changed.
+    Look,
+    /// Someone changed what we enforce.
+    Drift,
+}
+
+impl Record {
+    pub(crate) fn meaning(&self, live: Option<&ObjectMeta>) -> Meaning {
+        let lost = if self.hold == Hold::Nothing { Meaning::Look } else { Meaning::Drift };
+        let Some(live) = live else {
+            return if self.uid.is_empty() { Meaning::Nothing } else { lost };
+        };
+        if live.uid.as_deref() != Some(&self.uid) {
+            return lost;
+        }
+        let version = live.resource_version.as_deref().unwrap_or_default();
+        if version == self.resource_version || is_older(version, &self.resource_version) {
+            return Meaning::Nothing;
+        }
+        let look = if self.observed { Meaning::Look } else { Meaning::Nothing };
+        let owned = self
+            .owner
+            .as_ref()
+            .is_none_or(|uid| live.owner_references.iter().flatten().any(|owner| owner.uid == *uid));
+        match self.hold {
+            Hold::Nothing => return look,
+            Hold::Existence => return if owned { look } else { Meaning::Drift },
+            Hold::Fields | Hold::Content => {}
+        }
+        let has = |map: &Option<BTreeMap<String, String>>, wanted: &[(String, String)]| {
+            wanted.iter().all(|(k, v)| map.as_ref().and_then(|m| m.get(k)) == Some(v))
+        };
+        // Kinds that count generations raise them with every change of the spec.
+        let same_spec = matches!((self.generation, live.generation), (Some(a), Some(b)) if a == b && a > 0);
+        if same_spec && owned && has(&live.labels, &self.labels) && has(&live.annotations, &self.annotations)
+        {
+            look
+        } else {
+            Meaning::Drift
+        }
+    }
+}
+
+/// Versions of one resource are comparable numbers; anything else is not older.
+pub(crate) fn is_older(version: &str, than: &str) -> bool {
+    matches!((version.parse::<u64>(), than.parse::<u64>()), (Ok(a), Ok(b)) if a < b)
+}
+
+/// What has to be done for a work.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Todo {
+    /// The work itself changed, or something about it failed: what differs from the records is applied.
+    pub(crate) changed: bool,
+    /// All objects are looked at and put right: the periodic pass (OCM-073).
+    pub(crate) everything: bool,
+    /// These objects changed in the cluster.
+    pub(crate) objects: BTreeMap<Target, Meaning>,
+}
+
+impl Todo {
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.changed && !self.everything && self.objects.is_empty()
+    }
+
+    /// How closely to look at an object.
+    pub(crate) fn attention(&self, target: &Target) -> Meaning {
+        if self.everything {
+            return Meaning::Drift;
+        }
+        self.objects.get(target).copied().unwrap_or(Meaning::Nothing)
+    }
+
+    fn touch(&mut self, target: &Target, meaning: Meaning) {
+        let known = self.objects.entry(target.clone()).or_insert(meaning);
+        *known = meaning.max(*known);
+    }
+}
+
+/// A version of an object that is of our own making.
+#[derive(Clone, Debug)]
+pub(crate) struct Write {
+    pub(crate) uid: String,
+    pub(crate) resource_version: String,
+    pub(crate) generation: Option<i64>,
+    /// It differs in the owners only, from this version; of what else that one had it says nothing.
+    pub(crate) owners_of: Option<String>,
+}
+
+impl Write {
+    /// Whoever holds the object need not look at this version: it knows the one before, or it is content that a work wants.
+    /// The last writer wins until the next pass (OCM-085). True if who reports on the content has to look at it, though.
+    fn advance(&self, record: &mut Record) -> bool {
+        let known = self.owners_of.as_ref().is_none_or(|base| !is_older(&record.resource_version, base));
+        let newer = is_older(&record.resource_version, &self.resource_version);
+        if record.uid != self.uid || !known || !newer {
+            return false;
+        }
+        record.resource_version.clone_from(&self.resource_version);
+        record.generation = self.generation;
+        record.observed && self.owners_of.is_none()
+    }
+}
+
+/// The last event about an object that is being written, and the newest version that came of it.
+#[derive(Debug, Default)]
+struct InFlightWrite {
+    writers: usize,
+    last: Option<LastEvent>,
+    newest: Option<Write>,
+}
+
+/// What an event said of an object.
+#[derive(Debug)]
+enum LastEvent {
+    There(Box<ObjectMeta>),
+    Gone,
+}
+
+/// Which works want which objects, and what is pending for each work.
+#[derive(Default)]
+pub(crate) struct Tracker {
+    records: HashMap<Target, BTreeMap<String, Record>>,
+    by_work: HashMap<String, HashSet<Target>>,
+    /// How many records each resource has.
+    kinds: HashMap<Gvr, usize>,
+    kinds_changed: bool,
+    pending: HashMap<String, Todo>,
+    in_flight: HashMap<Target, InFlightWrite>,
+    corrections: HashMap<Target, (u32, Instant)>,
+}
+
+impl Tracker {
+    pub(crate) fn get(&self, work: &str, target: &Target) -> Option<&Record> {
+        self.records.get(target)?.get(work)
+    }
+
+    /// An object is about to be read or written: events about it are kept until [`Tracker::settle`], as they may tell of
+    /// what we are writing.
+    pub(crate) fn begin(&mut self, target: &Target) {
+        self.in_flight.entry(target.clone()).or_default().writers += 1;
+    }
+
+    /// What became of it, and what we wrote. Gives the works to wake, each after a pause: those that events tell more to
+    /// since, and those that share the object and report on that. O(works that hold the object), in memory.
+    pub(crate) fn settle(
+        &mut self,
+        work: &str,
+        target: &Target,
+        record: Option<Record>,
+        write: Option<Write>,
+        now: Instant,
+    ) -> Vec<(String, Duration)> {
+        let mut wake = write.map(|write| self.wrote(work, target, write)).unwrap_or_default();
+        if let Some(mut record) = record {
+            // Another work may have written it since.
+            let newest = self.in_flight.get(target).and_then(|flight| flight.newest.as_ref());
+            if newest.is_some_and(|newest| newest.advance(&mut record)) {
+                self.pending.entry(work.to_owned()).or_default().touch(target, Meaning::Look);
+                wake.push((work.to_owned(), Duration::ZERO));
+            }
+            let before = self.get(work, target).map(|old| (old.hold, old.content));
+            let after = (record.hold, record.content);
+            self.put(work, target, record);
+            if before != Some(after) {
+                wake.extend(self.note_rivals(work, target, before, after));
+            }
+        }
+        if let Some(last) = self.land(target) {
+            let live = match &last {
+                LastEvent::There(live) => Some(&**live),
+                LastEvent::Gone => None,
+            };
+            wake.extend(self.judge(target, live, now));
+        }
+        wake
+    }
+
+    /// All who hold the object know of the version that a work made of it; who reports on the content looks at it.
+    fn wrote(&mut self, work: &str, target: &Target, write: Write) -> Vec<(String, Duration)> {
+        let mut wake = Vec::new();
+        for (other, record) in self.records.get_mut(target).into_iter().flatten() {
+            if write.advance(record) && other != work {
+                self.pending.entry(other.clone()).or_default().touch(target, Meaning::Look);
+                wake.push((other.clone(), Duration::ZERO));
+            }
+        }
+        if let Some(flight) = self.in_flight.get_mut(target) {
+            let newest = flight.newest.get_or_insert_with(|| write.clone());
+            if newest.uid != write.uid || is_older(&newest.resource_version, &write.resource_version) {
+                *newest = write;
+            }
+        }
+        wake
+    }
+
+    /// A work holds another content now, or in another way: those that disagree with it, or did, report on that.
+    fn note_rivals(
+        &mut self,
+        work: &str,
+        target: &Target,
+        before: Option<(Hold, [u8; 32])>,
+        after: (Hold, [u8; 32]),
+    ) -> Vec<(String, Duration)> {
+        let others = self.records.get(target).into_iter().flatten().filter(|(name, _)| *name != work);
+        let mut wake = Vec::new();
+        for (name, theirs) in others {
+            let disagree = |(hold, content)| {
+                hold == Hold::Content && theirs.hold == Hold::Content && content != theirs.content
+            };
+            if disagree(after) || before.is_some_and(disagree) {
+                self.pending.entry(name.clone()).or_default().touch(target, Meaning::Look);
+                wake.push((name.clone(), Duration::ZERO));
+            }
+        }
+        wake
+    }
+
+    /// The last event that came while the object was written, once nobody writes it any more.
+    fn land(&mut self, target: &Target) -> Option<LastEvent> {
+        let flight = self.in_flight.get_mut(target)?;
+        flight.writers = flight.writers.saturating_sub(1);
+        if flight.writers > 0 {
+            return None;
+        }
+        self.in_flight.remove(target)?.last
+    }
+
+    fn put(&mut self, work: &str, target: &Target, record: Record) {
+        self.take_out(work, target);
+        let count = self.kinds.entry(record.gvr.clone()).or_default();
+        *count += 1;
+        self.kinds_changed |= *count == 1;
+        self.by_work.entry(work.to_owned()).or_default().insert(target.clone());
+        self.records.entry(target.clone()).or_default().insert(work.to_owned(), record);
+    }
+
+    /// A work let go of an object. Gives the works to wake: those that held another content of it and now have their way.
+    #[must_use]
+    pub(crate) fn forget(&mut self, work: &str, target: &Target) -> Vec<String> {
+        let rivals = self.rivals(work, target);
+        self.take_out(work, target);
+        if !self.records.contains_key(target) {
+            self.corrections.remove(target);
+        }
+        for rival in &rivals {
+            self.pending.entry(rival.clone()).or_default().touch(target, Meaning::Drift);
+        }
+        rivals
+    }
+
+    fn take_out(&mut self, work: &str, target: &Target) {
+        let Some(works) = self.records.get_mut(target) else { return };
+        let Some(old) = works.remove(work) else { return };
+        if works.is_empty() {
+            self.records.remove(target);
+        }
+        if let Some(count) = self.kinds.get_mut(&old.gvr) {
+            *count -= 1;
+            if *count == 0 {
+                self.kinds.remove(&old.gvr);
+                self.kinds_changed = true;
+            }
+        }
+        if let Some(targets) = self.by_work.get_mut(work) {
+            targets.remove(target);
+            if targets.is_empty() {
+                self.by_work.remove(work);
+            }
+        }
+    }
+
+    /// Nothing is recorded of the work any more. What is pending stays: it came up since the work was taken up for the last
+    /// time, perhaps with another work of the same name. Gives the works to wake, as [`Tracker::forget`].
+    #[must_use]
+    pub(crate) fn forget_work(&mut self, work: &str) -> Vec<String> {
+        let targets = self.by_work.get(work).cloned().unwrap_or_default();
+        targets.iter().flat_map(|target| self.forget(work, target)).collect()
+    }
+
+    /// Other works that hold a different content of an object which each of them replaces as a whole (OCM-085).
+    pub(crate) fn rivals(&self, work: &str, target: &Target) -> Vec<String> {
+        let Some(works) = self.records.get(target) else { return Vec::new() };
+        let Some(own) = works.get(work).filter(|r| r.hold == Hold::Content) else { return Vec::new() };
+        let differs = |r: &Record| r.hold == Hold::Content && r.content != own.content;
+        works.iter().filter(|(name, r)| *name != work && differs(r)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The resources of which something is recorded, when they are others than at the last call.
+    pub(crate) fn changed_kinds(&mut self) -> Option<BTreeSet<Gvr>> {
+        std::mem::take(&mut self.kinds_changed).then(|| self.kinds.keys().cloned().collect())
+    }
+
+    /// Objects of a work whose resource is not followed.
+    pub(crate) fn unfollowed(&self, work: &str, followed: &HashSet<Gvr>) -> Vec<Target> {
+        let targets = self.by_work.get(work).into_iter().flatten();
+        targets
+            .filter(|t| self.get(work, t).is_some_and(|record| !followed.contains(&record.gvr)))
+            .cloned()
+            .collect()
+    }
+
+    /// The work itself changed, or something about it failed.
+    pub(crate) fn mark(&mut self, work: &str) {
+        self.pending.entry(work.to_owned()).or_default().changed = true;
+    }
+
+    /// What has to be done for a work.
+    pub(crate) fn take(&mut self, work: &str) -> Todo {
+        self.pending.remove(work).unwrap_or_default()
+    }
+
+    /// It was not done.
+    pub(crate) fn put_back(&mut self, work: &str, todo: Todo) {
+        let pending = self.pending.entry(work.to_owned()).or_default();
+        pending.changed |= todo.changed;
+        pending.everything |= todo.everything;
+        for (target, meaning) in todo.objects {
+            pending.touch(&target, meaning);
+        }
+    }
+
+    /// Works to wake because of an object's new metadata, each after a pause. A fight with another writer is slowed
+    /// down: the first corrections come at once, further ones within a minute later and later.
+    pub(crate) fn event(
+        &mut self,
+        target: &Target,
+        live: Option<&ObjectMeta>,
+        now: Instant,
+    ) -> Vec<(String, Duration)> {
+        if let Some(flight) = self.in_flight.get_mut(target) {
+            flight.last = Some(live.map_or(LastEvent::Gone, |live| LastEvent::There(Box::new(live.clone()))));
+            return Vec::new();
+        }
+        self.judge(target, live, now)
+    }
+
+    fn judge(&mut self, target: &Target, live: Option<&ObjectMeta>, now: Instant) -> Vec<(String, Duration)> {
+        let Some(works) = self.records.get_mut(target) else { return Vec::new() };
+        let mut wake = Vec::new();
+        for (work, record) in works.iter_mut() {
+            let meaning = record.meaning(live);
+            if meaning != Meaning::Drift
+                && let Some(live) = live
+                && live.uid.as_deref() == Some(&record.uid)
+                && !is_older(live.resource_version.as_deref().unwrap_or_default(), &record.resource_version)
+            {
+                record.resource_version = live.resource_version.clone().unwrap_or_default();
+            }
+            if meaning > Meaning::Nothing {
+                self.pending.entry(work.clone()).or_default().touch(target, meaning);
+                wake.push((work.clone(), meaning));
+            }
+        }
+        let pause = if wake.iter().any(|(_, m)| *m == Meaning::Drift) {
+            correction_pause(self.corrections.entry(target.clone()).or_insert((0, now)), now)
+        } else {
+            Duration::ZERO
+        };
+        let wait = |m: Meaning| if m == Meaning::Drift { pause } else { Duration::ZERO };
+        wake.into_iter().map(|(work, meaning)| (work, wait(meaning))).collect()
+    }
+
+    /// A first list of a resource is complete and held `seen`: what is recorded and was not there is gone. A walk over
+    /// all records.
+    pub(crate) fn listed(&mut self, gvr: &Gvr, seen: &HashSet<Key>, now: Instant) -> Vec<(String, Duration)> {
+        let absent: Vec<Target> = self
+            .records
+            .iter()
+            .filter(|(target, works)| {
+                works.values().any(|record| record.gvr == *gvr)
+                    && !seen.contains(&(target.namespace.clone(), target.name.clone()))
+            })
+            .map(|(target, _)| target.clone())
+            .collect();
+        absent.iter().flat_map(|target| self.event(target, None, now)).collect()
+    }
+}
+
+/// The pause before the next correction of an object that was corrected so often.
+fn correction_pause(past: &mut (u32, Instant), now: Instant) -> Duration {
+    let (count, last) = past;
+    if now.duration_since(*last) > Duration::from_secs(60) {
+        *count = 0;
+    }
+    let pause = match *count {
+        0..=2 => Duration::ZERO,
+        n => Duration::from_millis(250 << (n - 3).min(10)).min(Duration::from_secs(240)),
+    };
+    *count += 1;
+    *last = now;
+    pause
+}
+
+#[cfg(test)]
+#[path = "records_tests.rs"]
+mod tests;
