@@ -1,9 +1,11 @@
-//! How MapController does with many inputs: `cargo run --release -p kubestellar-metacontroller --example map-scale [N [P [I]]]`.
+//! Measures a MapController with many inputs: `cargo run --release -p kubestellar-metacontroller --example
+//! map-scale [N [P [I]]]`.
 //!
-//! One MapController, one parent, N inputs (10,000 unless the first argument says otherwise): time until all outputs are
-//! there, hook calls, memory; then one input changes: calls and latency. Then P parents with I inputs each (1,000 and
-//! 100, second and third argument). The hook server and the API server run in the same process, and the memory is
-//! that of all of them. Ends with an error unless each input cost exactly one call, and each change one more.
+//! One MapController, one parent, N inputs (first argument, 10,000 by default): the time until all outputs
+//! exist, hook calls, memory. Then one input changes: calls and latency. Then P parents with I inputs each
+//! (second and third argument, 1,000 and 100 by default). The hook server and the API server run in the same
+//! process, and the memory is that of all of them. Fails unless each input costs exactly one call, and each
+//! change one more.
 
 #![allow(clippy::pedantic, clippy::unwrap_used, clippy::print_stdout, reason = "a measuring program")]
 
@@ -125,12 +127,12 @@ impl Bench {
         parent["status"]["outputs"]["secrets"]["total"].as_u64().unwrap_or_default() as usize
     }
 
-    /// The calls so far must be this many.
+    /// Checks the number of calls so far.
     fn cost(&self, calls: usize) {
         assert_eq!(self.calls.load(Ordering::SeqCst), calls, "calls of the hook");
     }
 
-    /// Until no call has come for a second.
+    /// Waits until no call has come for a second.
     async fn quiet(&self) {
         let mut before = usize::MAX;
         while before != self.calls.load(Ordering::SeqCst) {

@@ -1,5 +1,5 @@
-//! What becomes of an observed object when another state of it is wanted: the three-way merge of Metacontroller's
-//! dynamic apply (MC-125 to MC-130). Pure.
+//! Computes the new state of an observed object from the desired state: the three-way merge of
+//! Metacontroller's dynamic apply (MC-125 to MC-130). Pure.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::object;
 
-/// Fields of metadata that the server sets; a hook's values for them mean nothing (MC-126, MC-129a).
+/// Metadata fields that the server sets; values from a hook are ignored (MC-126, MC-129a).
 const SYSTEM: [&str; 9] = [
     "selfLink",
     "uid",
@@ -21,11 +21,11 @@ const SYSTEM: [&str; 9] = [
     "ownerReferences",
 ];
 
-/// Keys by which lists are merged, by precedence (MC-128).
+/// Keys by which lists are merged, in order of precedence (MC-128).
 const LIST_KEYS: [&str; 7] = ["containerPort", "port", "mountPath", "name", "uid", "ip", "path"];
 
-/// A wanted object without what it must not say: system fields, status, our own annotation (MC-044, MC-129a).
-/// Owner references stay: they count when the object is created.
+/// Removes from a desired object what a hook must not set: system fields, status, our own annotation (MC-044,
+/// MC-129a). Owner references stay: they are used when the object is created.
 pub fn sanitized(mut desired: Value) -> Value {
     if let Some(map) = desired.as_object_mut() {
         map.remove("status");
@@ -46,7 +46,8 @@ pub fn sanitized(mut desired: Value) -> Value {
     desired
 }
 
-/// The body to create: `desired`, remembering itself (MC-125), controlled by `parent` (MC-054).
+/// Returns the body of a creation: `desired` with the last-applied annotation (MC-125), controlled by
+/// `parent` (MC-054).
 pub fn create(desired: &Value, parent: &Value) -> Value {
     let mut body = desired.clone();
     remember(&mut body, desired);
@@ -54,9 +55,10 @@ pub fn create(desired: &Value, parent: &Value) -> Value {
     body
 }
 
-/// The body of an update, none if nothing differs (MC-126, MC-130). `desired` is [`sanitized`].
+/// Returns the body of an update; `None` if nothing differs (MC-126, MC-130). `desired` must be
+/// [`sanitized`].
 pub fn update(observed: &Value, desired: &Value) -> Option<Value> {
-    // Owners are given at creation; an update doesn't touch them, so an echo of them means nothing.
+    // Owners are set at creation. An update does not change them, so owners that a hook echoes are ignored.
     let (last, desired) = (without_owners(last_applied(observed)), without_owners(desired.clone()));
     let mut merged = merge(observed, &last, &desired);
     restore(&mut merged, observed);
@@ -67,8 +69,8 @@ pub fn update(observed: &Value, desired: &Value) -> Option<Value> {
     Some(merged)
 }
 
-/// Whether applying `desired` would leave the object as it is. Of an object that the server merges, nothing is
-/// remembered.
+/// Returns whether applying `desired` would leave the object unchanged. With server-side apply there is no
+/// last-applied state.
 pub fn is_settled(observed: &Value, desired: &Value, server_side: bool) -> bool {
     if !server_side {
         return update(observed, desired).is_none();
@@ -78,7 +80,7 @@ pub fn is_settled(observed: &Value, desired: &Value, server_side: bool) -> bool 
     loosely_equal(&without_memory(&merged), &without_memory(observed))
 }
 
-/// What was applied last, null if that isn't known.
+/// Returns the last-applied state; null if it is not known.
 pub fn last_applied(observed: &Value) -> Value {
     let text = object::annotation(observed, LAST_APPLIED_ANNOTATION).unwrap_or_default();
     serde_json::from_str(text).map(sanitized).unwrap_or(Value::Null)
@@ -116,7 +118,7 @@ fn without_memory(object: &Value) -> Value {
     object
 }
 
-/// Puts system fields and status of `observed` back (MC-126).
+/// Restores the system fields and the status of `observed` (MC-126).
 fn restore(merged: &mut Value, observed: &Value) {
     let put = |map: &mut Map<String, Value>, field: &str, value: Option<&Value>| match value {
         Some(value) => drop(map.insert(field.into(), value.clone())),
@@ -131,7 +133,7 @@ fn restore(merged: &mut Value, observed: &Value) {
     }
 }
 
-/// Merges by the type of what is observed (MC-127).
+/// Merges by the type of the observed value (MC-127).
 pub fn merge(observed: &Value, last: &Value, desired: &Value) -> Value {
     match (observed, desired) {
         (Value::Object(have), Value::Object(want)) => Value::Object(merge_maps(have, last, want)),
@@ -149,7 +151,7 @@ fn merge_maps(have: &Map<String, Value>, last: &Value, want: &Map<String, Value>
     }
     for (key, value) in want {
         match have.get(key) {
-            // A null for what isn't there asks for nothing (MC-129b).
+            // A null for an absent field has no effect (MC-129b).
             None if value.is_null() => {}
             None => drop(merged.insert(key.clone(), value.clone())),
             Some(old) => {
@@ -180,7 +182,8 @@ fn merge_lists(have: &[Value], last: &Value, want: &[Value]) -> Value {
     Value::Array(merged)
 }
 
-/// The key all items of all three lists share, without two of one list having the same (MC-128, MC-129d).
+/// Returns the key that all items of all three lists have, with distinct values within each list (MC-128,
+/// MC-129d).
 fn list_key(lists: &[&[Value]; 3]) -> Option<&'static str> {
     if lists.iter().all(|list| list.is_empty()) {
         return None;
@@ -202,7 +205,7 @@ fn item_id(item: &Value, key: &str) -> Option<String> {
     }
 }
 
-/// Equality in which 1 and 1.0 are the same (MC-129c).
+/// Compares values; 1 and 1.0 are equal (MC-129c).
 pub fn loosely_equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
@@ -294,7 +297,7 @@ mod tests {
         object
     }
 
-    /// MC-054, MC-126, MC-129a: an object echoed as it was observed is no change.
+    /// MC-054, MC-126, MC-129a: an object that the hook echoes as observed is no change.
     #[test]
     fn mc_a_54_an_echo_is_no_change() {
         let desired = json!({"apiVersion": "v1", "kind": "C", "metadata": {"name": "a", "annotations": {"t": "1"}}, "data": {"a": "1"}});
@@ -306,7 +309,8 @@ mod tests {
         assert_eq!(update(&settled, &sanitized(settled.clone())), None, "at most one write follows an echo");
     }
 
-    /// MC-125: what is remembered is the wanted object without its owner, as compact JSON; the owner comes afterwards.
+    /// MC-125: the last-applied annotation has the desired object without its owner, as compact JSON; the
+    /// owner is added afterwards.
     #[test]
     fn mc_125_what_is_remembered() {
         let parent = json!({"apiVersion": "v1", "kind": "P", "metadata": {"name": "p", "uid": "u"}});
@@ -319,7 +323,7 @@ mod tests {
         assert_eq!(last_applied(&made), desired);
     }
 
-    /// MC-130: the text of the annotation may differ.
+    /// MC-130: the same annotation content in another notation is no change.
     #[test]
     fn mc_130_another_text_of_the_annotation_is_no_change() {
         let desired = json!({"apiVersion": "v1", "kind": "C", "metadata": {"name": "a"}, "n": 1});
@@ -330,7 +334,7 @@ mod tests {
         assert_eq!(update(&observed, &desired), None);
     }
 
-    /// MC-050: fields of others stay, own ones are put back.
+    /// MC-050: fields of other writers stay, and our own fields are restored.
     #[test]
     fn mc_a_50_drift_is_reverted_and_foreign_fields_stay() {
         let desired = json!({"apiVersion": "v1", "kind": "C", "metadata": {"name": "a"}, "data": {"a": "1"}});
@@ -364,7 +368,7 @@ mod tests {
     }
 
     proptest! {
-        /// MC-059: after an update there is nothing left to write, whatever was there before.
+        /// MC-059: after an update there is nothing left to write, whatever the object was before.
         #[test]
         fn mc_059_updates_settle(observed in spec(), desired in spec()) {
             let observed = stored(&observed);
@@ -372,7 +376,7 @@ mod tests {
             prop_assert_eq!(update(&after, &desired), None);
         }
 
-        /// MC-127: what is wanted comes out, where no list of others and no null is involved.
+        /// MC-127: the result is the desired state, if no list of another writer and no null is involved.
         #[test]
         fn mc_127_a_merge_with_itself_changes_nothing(desired in value()) {
             prop_assert_eq!(merge(&desired, &Value::Null, &desired), desired);

@@ -1,7 +1,7 @@
-//! One watch and one copy of the objects of each resource, shared by all hosted controllers (MC-039, MC-190 to
-//! MC-192), with the indexes their decisions need.
+//! One watch and one copy of the objects of each resource, shared by all hosted controllers (MC-039, MC-190
+//! to MC-192), with the indexes that their decisions need.
 //!
-//! Cost: a list and a watch per resource that somebody follows; per event O(log n) for the indexes and a call for each
+//! Cost: one list and watch per followed resource; per event O(log n) for the indexes and one call per
 //! follower. Memory: one copy of each object.
 
 use std::{
@@ -25,9 +25,10 @@ use crate::{
     resource::Served,
 };
 
-/// A change of one object: what it was and what it is. The version differs, and the cache knows it already.
+/// A change of one object: the old and the new state. Their versions differ. The cache has the new state
+/// already.
 pub type Change<'a> = (Option<&'a Arc<Object>>, Option<&'a Arc<Object>>);
-/// Told of each change, on the watch's task; must not block.
+/// Called for each change, on the watch's task; must not block.
 type ChangeHandler = Arc<dyn Fn(Change<'_>) + Send + Sync>;
 
 /// All caches of a process.
@@ -47,7 +48,7 @@ impl Caches {
         Self { client, stop, broken, tasks: TaskTracker::new(), running: Arc::default() }
     }
 
-    /// The cache of a resource. Its watch goes on as long as somebody holds it.
+    /// Returns the cache of a resource. Its watch lasts as long as someone holds the cache.
     pub fn get(&self, served: &Served) -> Arc<Cache> {
         let mut running = self.running.lock();
         if let Some(cache) = running.get(&served.gvr).and_then(Weak::upgrade) {
@@ -70,7 +71,7 @@ impl Caches {
         cache
     }
 
-    /// Cancelled when a watch or a follower panicked: what is known is not true from then on.
+    /// Cancelled when a watch or a handler panicked: the caches are stale from then on.
     pub fn broken(&self) -> &CancellationToken {
         &self.broken
     }
@@ -88,7 +89,7 @@ pub struct Cache {
     store: Store<Object>,
     state: RwLock<State>,
     followers: Mutex<BTreeMap<u64, ChangeHandler>>,
-    /// Counts changes, for those who wait for one.
+    /// Counts changes; `caught_up` waits on it.
     changes: watch::Sender<u64>,
     stop: CancellationToken,
 }
@@ -102,20 +103,20 @@ impl Drop for Cache {
 #[derive(Default)]
 struct State {
     objects: BTreeMap<ObjectKey, Arc<Object>>,
-    /// UID of the controlling owner, MapController and map key (both may be empty), and the object.
+    /// UID of the controlling owner, MapController and map key (both may be empty), and the object's key.
     owned: BTreeSet<(Text, Text, Text, ObjectKey)>,
-    /// Map key, MapController and UID of the controlling owner, of tagged objects.
+    /// Number of tagged objects by map key, MapController and UID of the controlling owner.
     tagged: BTreeMap<(Text, Text, Text), usize>,
     labelled: HashMap<(Box<str>, Box<str>), BTreeSet<ObjectKey>>,
     uids: HashMap<Text, ObjectKey>,
-    /// Highest version that followers have been told of, where versions are numbers.
+    /// Highest version that all handlers have been called with, where versions are numbers.
     seen: u64,
-    /// An object whose change is in the indexes, but which followers have not been told of.
+    /// An object whose change is in the indexes, but for which the handlers have not been called yet.
     untold: Option<ObjectKey>,
     next_follower: u64,
 }
 
-/// Ends the following when dropped.
+/// Unregisters the handler when dropped.
 pub struct FollowGuard {
     cache: Arc<Cache>,
     id: u64,
@@ -138,7 +139,7 @@ impl Cache {
         }
     }
 
-    /// Tells `follower` of changes from now on.
+    /// Calls `follower` for each change from now on.
     pub fn follow(self: &Arc<Self>, follower: impl Fn(Change<'_>) + Send + Sync + 'static) -> FollowGuard {
         let id = {
             let mut state = self.state.write();
@@ -149,17 +150,17 @@ impl Cache {
         FollowGuard { cache: self.clone(), id }
     }
 
-    /// Waits until all that was there at the start is known.
+    /// Waits until every object that existed at the start is known.
     pub async fn synced(&self) {
         self.store.synced().await;
     }
 
-    /// All that was there at the start is known.
+    /// Returns whether every object that existed at the start is known.
     pub fn is_synced(&self) -> bool {
         self.store.is_synced()
     }
 
-    /// Why the server's side of the watch can't be had at the moment, and whenever that changes.
+    /// Reports why the watch does not work at present; `None` if it works.
     pub fn trouble(&self) -> watch::Receiver<Option<Text>> {
         self.store.trouble()
     }
@@ -187,23 +188,23 @@ impl Cache {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// One object.
+    /// Returns an object by namespace and name.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<Object>> {
         self.by_key(&ObjectKey::new(namespace, name))
     }
 
-    /// One object.
+    /// Returns an object by key.
     pub fn by_key(&self, key: &ObjectKey) -> Option<Arc<Object>> {
         self.state.read().objects.get(key).cloned()
     }
 
-    /// One object.
+    /// Returns an object by UID.
     pub fn by_uid(&self, uid: &str) -> Option<Arc<Object>> {
         let state = self.state.read();
         state.objects.get(state.uids.get(uid)?).cloned()
     }
 
-    /// All objects, or those of one namespace.
+    /// Returns all objects, or those of one namespace.
     pub fn list(&self, namespace: &str) -> Vec<Arc<Object>> {
         let state = self.state.read();
         if namespace.is_empty() {
@@ -214,8 +215,8 @@ impl Cache {
         here.map(|(_, object)| object.clone()).collect()
     }
 
-    /// Objects of a namespace (all if it is empty) that may match: those with a label that the selector insists on, if
-    /// it does on one. Costs O(result) then.
+    /// Returns the objects of a namespace (all if it is empty) that may match. If the selector requires a
+    /// label with a value, returns the objects with that label, at a cost of O(result).
     pub fn candidates(&self, namespace: &str, selector: &LabelSelector) -> Vec<Arc<Object>> {
         let Some((label, value)) = anchor(selector) else { return self.list(namespace) };
         let state = self.state.read();
@@ -228,7 +229,8 @@ impl Cache {
         keys.range(from..).take_while(|key| &*key.namespace == namespace).filter_map(get).collect()
     }
 
-    /// Objects that `owner` controls and that have the tags of this controller and key (MC-023). O(log n + result).
+    /// Returns the objects that `owner` controls and that have the tags of this controller and key (MC-023).
+    /// O(log n + result).
     pub fn group(&self, owner: &str, controller: &str, key: &MapKey) -> Vec<Arc<Object>> {
         let state = self.state.read();
         let wanted = (owner, controller, key.as_str());
@@ -237,7 +239,7 @@ impl Cache {
         members.filter_map(|(.., object)| state.objects.get(object).cloned()).collect()
     }
 
-    /// Keys of the groups of an owner and a controller. O(members).
+    /// Returns the keys of the groups of an owner and a controller. O(members).
     pub fn group_keys(&self, owner: &str, controller: &str) -> BTreeSet<MapKey> {
         let state = self.state.read();
         let from = (owner.into(), controller.into(), "".into(), ObjectKey::new("", ""));
@@ -245,7 +247,7 @@ impl Cache {
         mine.filter(|(_, _, key, _)| !key.is_empty()).map(|(_, _, key, _)| MapKey::raw(key)).collect()
     }
 
-    /// All objects that `owner` controls, with their MapController and map key. O(result).
+    /// Returns all objects that `owner` controls, with their MapController and map key. O(result).
     pub fn owned(&self, owner: &str) -> Vec<(Text, Text, Arc<Object>)> {
         let state = self.state.read();
         let from = (owner.into(), "".into(), "".into(), ObjectKey::new("", ""));
@@ -254,7 +256,7 @@ impl Cache {
             .collect()
     }
 
-    /// UIDs of the owners of groups of a key.
+    /// Returns the UIDs of the owners that have a group of this key.
     pub fn owners_of(&self, controller: &str, key: &MapKey) -> Vec<Text> {
         let state = self.state.read();
         let from = (key.as_str().into(), controller.into(), "".into());
@@ -265,8 +267,8 @@ impl Cache {
             .collect()
     }
 
-    /// Waits until the watch has told of a write, and all followers with it: a version of an object, or that an object
-    /// is gone. Gives up after `longest`.
+    /// Waits until the watch has reported a write and all handlers have been called for it: a version of an
+    /// object, or its deletion. Gives up after `longest`.
     pub async fn caught_up(&self, expected: &ExpectedEvent, longest: Duration) {
         let mut changes = self.changes.subscribe();
         let wait = async {
@@ -283,23 +285,24 @@ impl Cache {
     }
 }
 
-/// One state of one object: UID and version. Who has seen it learns nothing from being told of it.
+/// One state of one object: UID and version. A run that used this state learns nothing from its event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectState(Box<str>, Box<str>);
 
 impl ObjectState {
-    /// The state of an object as the server gave it.
+    /// The state of an object as the server returned it.
     pub fn of(object: &Value) -> Self {
         Self(object::uid(object).into(), object::resource_version(object).into())
     }
 }
 
-/// What the watch will tell of after a write.
+/// The event that the watch will report after a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExpectedEvent {
-    /// The object at this version, or a later one. An echo is a creation that came out as it was asked for.
+    /// The object at this version or a later one. `echo` is set for a creation whose result is exactly what
+    /// was requested.
     Version { key: ObjectKey, version: String, echo: Option<ObjectState> },
-    /// This incarnation gone or going.
+    /// The object with this UID is deleted or being deleted.
     Gone { key: ObjectKey, uid: String },
 }
 
@@ -379,7 +382,7 @@ impl State {
     }
 }
 
-/// A label and value that every match has.
+/// Returns a label and value that every match has.
 pub fn anchor(selector: &LabelSelector) -> Option<(Box<str>, Box<str>)> {
     let exact = selector.requirements().iter().find(|requirement| {
         matches!(requirement.op, LabelOp::Equals | LabelOp::DoubleEquals | LabelOp::In)
@@ -405,7 +408,8 @@ mod tests {
         objects.iter().map(|o| o.key().name.to_string()).collect::<Vec<_>>().join(" ")
     }
 
-    /// MC-023, MC-026, MC-032: groups by owner, controller and key follow the objects; equal versions are no change.
+    /// MC-023, MC-026, MC-032: the groups by owner, controller and key follow the objects; an event with an
+    /// equal version is no change.
     #[test]
     fn mc_026_groups_are_indexed() {
         let cache = Arc::new(Cache::new(CancellationToken::new()));
@@ -436,7 +440,7 @@ mod tests {
         assert_eq!(names(&cache.list("n")), "a b");
     }
 
-    /// MC-192: who asks for a resource gets the one cache of it, and of each object the one copy.
+    /// MC-192: there is one cache for each resource and one copy of each object.
     #[tokio::test]
     async fn mc_192_objects_are_there_once() {
         let service = tower::service_fn(|_: http::Request<kube::client::Body>| {

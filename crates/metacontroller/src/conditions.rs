@@ -17,7 +17,7 @@ use crate::{
     resource::Served,
 };
 
-/// State of the type Ready.
+/// The condition of type Ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     ready: bool,
@@ -26,18 +26,18 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// It runs.
+    /// The controller runs.
     pub fn running() -> Self {
         Self { ready: true, reason: "Running", message: String::new() }
     }
 
-    /// It doesn't, or not as it should.
+    /// The controller does not run, or not as it should.
     pub fn not_ready(reason: &'static str, message: impl Into<String>) -> Self {
         Self { ready: false, reason, message: message.into() }
     }
 }
 
-/// Sees to a controller's condition while it runs.
+/// Maintains a controller's condition while it runs.
 pub struct Health {
     rest: Rest,
     served: Served,
@@ -45,13 +45,13 @@ pub struct Health {
 }
 
 impl Health {
-    /// Of the controller `object`.
+    /// Maintains the condition of the controller `object`.
     pub fn new(rest: Rest, served: Served, object: Value) -> Self {
         Self { rest, served, object }
     }
 
-    /// Writes what changes until `stop`: whether it has started, and which resource can't be followed. What can't be
-    /// written is written later.
+    /// Writes each change of the condition until `stop`: whether the controller has started, and which
+    /// resource cannot be followed. Failed writes are retried.
     pub async fn run(
         self,
         caches: Vec<(String, Arc<Cache>)>,
@@ -81,7 +81,7 @@ impl Health {
                     Err(error) => {
                         let name = object::name(&self.object);
                         tracing::warn!(name, error, "the condition can't be written; will be tried again");
-                        // Who knows which one is there now.
+                        // The condition on the server is not known any more.
                         last = None;
                         again = Some(backoff.pause());
                     }
@@ -112,8 +112,8 @@ impl Health {
     }
 }
 
-/// Writes the condition, unless it is there already or the object is gone. The time moves only when the status flips.
-/// An error says why it could not be written.
+/// Writes the condition, unless it is there already or the object is gone. The time changes only when the
+/// status changes. Returns an error if the condition could not be written.
 pub async fn write(
     rest: &Rest,
     served: &Served,
@@ -166,7 +166,7 @@ fn with(status: Option<&Value>, condition: &Condition, generation: i64, now: &st
 mod tests {
     use super::*;
 
-    /// MC-005: a condition that could not be written is written later, though nothing changes.
+    /// MC-005: a condition that could not be written is written later, although nothing changes.
     #[tokio::test(start_paused = true)]
     async fn mc_005_a_failed_write_is_tried_again() {
         let (writes, mut written) = watch::channel(0);
@@ -209,7 +209,7 @@ mod tests {
         caches.shutdown().await;
     }
 
-    /// MC-005: the time is that of the last flip.
+    /// MC-005: the time is that of the last change of the status.
     #[test]
     fn mc_005_the_time_moves_with_the_status_only() {
         let first = with(None, &Condition::not_ready("Starting", ""), 1, "t1");

@@ -1,7 +1,8 @@
-//! Definitions that go and come back under a running controller (MC-141, MC-142).
+//! Handles CRDs that are deleted and recreated while a controller uses them (MC-141, MC-142).
 //!
-//! While a resource is not served, its cache stays as it was, but for what was seen to be deleted: nothing is decided from
-//! an answer that is none. Cost: nothing until a watch breaks; one request to discovery when it goes on.
+//! While a resource is not served, its cache stays as it was, except for objects whose deletion was observed:
+//! an error response never leads to a decision. Cost: nothing until a watch fails; one discovery request when
+//! it works again.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,11 +14,11 @@ use crate::{
     resource::{Served, discover},
 };
 
-/// Pause before discovery is asked again after it failed.
+/// Pause before discovery is tried again after a failure.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Calls `returned` whenever one of the resources can be followed again after it could not. Ends when one of them is
-/// served otherwise than before (another kind, scope, or with or without a status), and says which.
+/// Calls `returned` whenever one of the resources can be followed again after it could not. Returns the new
+/// description when one of them is served differently (another kind or scope, or with or without a status).
 pub async fn another(client: Client, all: Vec<(Served, Arc<Cache>)>, returned: impl Fn() + Sync) -> Served {
     if all.is_empty() {
         return std::future::pending().await;
@@ -38,7 +39,7 @@ async fn one(client: Client, served: Served, cache: Arc<Cache>, returned: &(impl
         loop {
             match discover(&client, &served.gvr).await {
                 Ok(Some(now)) if now != served => return now,
-                // Gone once more: its watch will tell.
+                // The resource is gone once more; its watch will report that.
                 Ok(_) => break,
                 Err(_) => tokio::time::sleep(AGAIN).await,
             }

@@ -1,5 +1,5 @@
-//! The hosted controllers: each MapController, CompositeController and DecoratorController object is a controller that
-//! runs as long as its object wants it to (MC-003, MC-093, MC-094, MC-140).
+//! Hosts the controllers: each MapController, CompositeController and DecoratorController object is a
+//! controller that runs as its object specifies (MC-003, MC-093, MC-094, MC-140).
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -42,25 +42,25 @@ pub struct Shared {
     pub caches: Caches,
     /// Writes objects.
     pub writer: Arc<Writer>,
-    /// Which resource serves a kind, for children that no rule declares.
+    /// Maps kinds to resources, for children that no rule declares.
     pub mapper: Mapper,
-    /// Those are made at all (MC-149).
+    /// Whether children that no rule declares are created (MC-149).
     pub undeclared_children: bool,
-    /// Tells users.
+    /// Emits Events.
     pub events: Events,
     /// Writes the status of parents of MapControllers.
     pub board: Arc<StatusBoard>,
-    /// Counts.
+    /// The metrics.
     pub metrics: Metrics,
-    /// Between us and hooks.
+    /// The proxies for hooks.
     pub proxies: Proxies,
-    /// Items at a time for each controller that doesn't say.
+    /// Number of workers of each controller that does not set it.
     pub workers: usize,
     /// `--cache-flush-interval`.
     pub flush: Option<Duration>,
-    /// `--discovery-interval`: longest pause before something that isn't served is asked for again.
+    /// `--discovery-interval`: longest pause before a resource that is not served is asked for again.
     pub again: Duration,
-    /// Ends everything.
+    /// Stops everything.
     pub stop: CancellationToken,
 }
 
@@ -70,22 +70,22 @@ pub struct Shared {
 pub struct StartError {
     /// Reason of the condition.
     pub reason: &'static str,
-    /// For users.
+    /// Text for users.
     pub text: String,
-    /// It may be otherwise later, without a change of the object.
+    /// Whether the problem may disappear without a change of the object.
     pub passing: bool,
-    /// How the user is told.
+    /// How the failure is reported.
     pub failure_report: FailureReport,
 }
 
-/// How a user is told that a controller was not started.
+/// How the failed start of a controller is reported to users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureReport {
-    /// By an Event with every try; equal ones are counted.
+    /// As an Event for every try; equal Events are counted.
     CreateError,
-    /// By one Event for each state of the spec (MC-141).
+    /// As one Event for each state of the spec (MC-141).
     SyncError,
-    /// Not at all but in the log: it is waited for (MC-141).
+    /// In the log only, because the problem is expected to disappear (MC-141).
     Log,
 }
 
@@ -94,12 +94,12 @@ impl StartError {
         Self { reason, text, passing, failure_report: FailureReport::CreateError }
     }
 
-    /// What comes by itself is waited for without a word; anything else is said as before.
+    /// Reports a problem that may disappear by itself in the log only; any other problem as before.
     pub fn awaited(self) -> Self {
         Self { failure_report: if self.passing { FailureReport::Log } else { self.failure_report }, ..self }
     }
 
-    /// The spec makes no sense.
+    /// The spec is invalid.
     pub fn spec(text: String) -> Self {
         Self::new("InvalidSpec", text, false)
     }
@@ -109,17 +109,17 @@ impl StartError {
         Self::new("ResourceNotFound", text, true)
     }
 
-    /// A hook's configuration makes no sense.
+    /// A hook's configuration is invalid.
     pub fn hook(text: String) -> Self {
         Self::new("HookConfigError", text, false)
     }
 
-    /// What a hook's configuration refers to is not there.
+    /// An object that a hook's configuration refers to cannot be read.
     pub fn credentials(text: String) -> Self {
         Self::new("HookConfigError", text, true)
     }
 
-    /// Parents without status.
+    /// The parent resource has no status subresource.
     pub fn status(served: &Served) -> Self {
         let text = format!("{} does not have subresource 'Status' enabled", served.group_resource());
         Self::new("NoStatusSubresource", text, true)
@@ -127,7 +127,7 @@ impl StartError {
 }
 
 impl Shared {
-    /// A client of a hook, which is counted and follows the credentials it refers to (MC-105).
+    /// Creates a client for a hook. The client is counted, and follows changes of its credentials (MC-105).
     pub async fn hook_client(
         self: &Arc<Self>,
         controller: (&'static str, &str),
@@ -144,7 +144,7 @@ impl Shared {
     }
 }
 
-/// Kinds of controllers.
+/// The kinds of hosted controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Map,
@@ -184,13 +184,13 @@ impl Kind {
 
 type Id = (Kind, Text);
 
-/// When it is worth a word that the objects of a kind are not known.
+/// After this time a log message says that the objects of a kind are not known yet.
 const LATE: Duration = Duration::from_secs(10);
 
 /// Pause before a controller that ended by itself is started again.
 const RESTART: Duration = Duration::from_secs(5);
 
-/// Starts and stops controllers as their objects say.
+/// Starts and stops controllers according to their objects.
 pub struct Host {
     shared: Arc<Shared>,
     rest: Rest,
@@ -201,16 +201,17 @@ pub struct Host {
     refused: Mutex<HashMap<Id, RejectedSpec>>,
 }
 
-/// A spec that did not run.
+/// A spec whose controller could not be started.
 #[derive(Clone, Debug, PartialEq)]
 struct RejectedSpec {
     uid: String,
     spec: Value,
-    /// None if it will not run until it changes: no need to try again. Else what was said last.
+    /// The last reported problem, if the start is retried. `None` if the controller will not start until its
+    /// spec changes.
     said: Option<String>,
 }
 
-/// Resources that a controller works with, and what is to be done when one of them is served again.
+/// The resources that a controller uses, and what to do when one of them is served again.
 struct Dependencies {
     resources: Vec<(Served, Arc<Cache>)>,
     returned: Box<dyn Fn() + Send + Sync>,
@@ -219,16 +220,17 @@ struct Dependencies {
 struct HostedController {
     uid: String,
     spec: Value,
-    /// What it shows hooks, renewed when the object changes.
+    /// The controller object as hooks receive it, updated when the object changes.
     object: Arc<Mutex<Arc<Value>>>,
     stop: CancellationToken,
-    /// It ended though nobody stopped it: by a panic, or because a resource is served otherwise.
+    /// Set if the controller ended without being stopped: by a panic, or because a resource is served
+    /// differently.
     ended: Arc<AtomicBool>,
     task: JoinHandle<()>,
 }
 
 impl Host {
-    /// A host for the controllers with these labels. A thing that failed is tried again after `again` at most.
+    /// Hosts the controllers with these labels. A failed start is retried after `again` at most.
     pub fn new(shared: Arc<Shared>, rest: Rest, target: LabelSelector, again: Duration) -> Arc<Self> {
         let caches = Kind::ALL.into_iter().map(|kind| (kind, shared.caches.get(&kind.served()))).collect();
         let queue = Queue::new(Duration::from_millis(250).min(again), again);
@@ -243,16 +245,16 @@ impl Host {
         })
     }
 
-    /// Hosts until the shared token is cancelled; all controllers have ended then. `ready` is called once all objects
-    /// are known. A kind whose definition is not there, as in a cluster that has those of the original, keeps the others
-    /// from nothing.
+    /// Hosts controllers until the shared token is cancelled; all of them have ended when this returns. Calls
+    /// `ready` once all controller objects are known. A kind whose CRD does not exist, as in a cluster with
+    /// the CRDs of the original, does not delay the others.
     pub async fn run(self: Arc<Self>, ready: impl FnOnce()) {
         let stop = self.shared.stop.clone();
         let mut following = Vec::new();
         for (kind, cache) in &self.caches {
             let (queue, kind, all) = (self.queue.clone(), *kind, Arc::downgrade(cache));
             following.push(cache.follow(move |(old, new)| {
-                // Whoever starts must know of all others of its kind.
+                // A controller that starts must know all others of its kind.
                 if all.upgrade().is_some_and(|all| all.is_synced()) {
                     for object in old.into_iter().chain(new) {
                         queue.add((kind, object.key().name.clone()));
@@ -282,7 +284,7 @@ impl Host {
         }
     }
 
-    /// All objects of a kind, once they are known.
+    /// Enqueues all objects of a kind, once they are known.
     async fn first(&self, kind: Kind, cache: &Cache) {
         if tokio::time::timeout(LATE, cache.synced()).await.is_err() {
             let why = cache.trouble().borrow().clone();
@@ -342,7 +344,7 @@ impl Host {
                 self.tell(id, &wanted.value, &why, again);
                 let condition = Condition::not_ready(why.reason, &why.text);
                 let told = self.condition(*kind, &wanted.value, condition).await;
-                // Whoever was not told why nothing runs is told with the next try.
+                // If the condition could not be written, the next try writes it.
                 let next = if why.passing || !told { Next::Retry } else { Next::OnChange };
                 let said = (next == Next::Retry).then_some(why.text);
                 self.refused
@@ -353,7 +355,7 @@ impl Host {
         }
     }
 
-    /// Says why a controller was not started; `again` if that was the reason last time, too.
+    /// Reports why a controller was not started; `again` if the reason is the same as last time.
     fn tell(&self, (kind, name): &Id, object: &Value, why: &StartError, again: bool) {
         let events = &self.shared.events;
         match why.failure_report {
@@ -401,7 +403,7 @@ impl Host {
         Ok(())
     }
 
-    /// A life that ends, too, when one of the resources it relies on is served otherwise.
+    /// Returns a future that ends with the controller, or when one of its resources is served differently.
     fn until_another(
         &self,
         mut life: BoxFuture<'static, ()>,
@@ -437,12 +439,12 @@ impl Host {
         let numbers = running.clone();
         self.shared.metrics.numbers(("MapController", name), Arc::new(move || numbers.numbers()));
         self.shared.events.normal(&object.value, "Starting", format!("Starting controller: {name}"));
-        // If that fails, the next one is written in its place.
+        // If this write fails, the next condition replaces it.
         self.condition(Kind::Map, &object.value, Condition::not_ready("Starting", "filling caches")).await;
         let health = conditions::Health::new(self.rest.clone(), Kind::Map.served(), object.value.clone());
         let (events, about, name) = (self.shared.events.clone(), object.clone(), name.clone());
         let rest = self.rest.clone();
-        // What failed is tried again within a minute.
+        // Failed items are retried within a minute anyway.
         let dependencies =
             Dependencies { resources: running.mapping().resources(), returned: Box::new(|| {}) };
         let life = Box::pin(async move {
@@ -476,7 +478,7 @@ impl Host {
         let (events, about, rest) = (self.shared.events.clone(), object.clone(), self.rest.clone());
         let (workers, cache) = (self.shared.workers, self.caches.get(&kind).cloned());
         let queue = running.base().queue.clone();
-        // Their retries may be a quarter of an hour apart by now.
+        // The pauses between retries may have grown to a quarter of an hour.
         let returned = Box::new(move || queue.hurry());
         let dependencies = Dependencies { resources: running.base().resources(), returned };
         let life = Box::pin(async move {
@@ -511,9 +513,9 @@ impl Host {
         self.shared.events.normal(&object, "Stopped", format!("Stopped controller: {name}"));
     }
 
-    /// False if it could not be written.
+    /// Writes the condition. Returns false if that failed.
     async fn condition(&self, kind: Kind, object: &Value, condition: Condition) -> bool {
-        // The other kinds have an empty status, which the original's schema prunes.
+        // The other kinds have no condition: the schema of the original prunes it.
         if kind != Kind::Map {
             return true;
         }
@@ -525,7 +527,7 @@ impl Host {
     }
 }
 
-/// The life of a controller. If it ends though nobody stopped it, the host sees to it after a pause.
+/// Runs a controller. If it ends without being stopped, the host restarts it after a pause.
 async fn watched(
     life: BoxFuture<'static, ()>,
     id: Id,
@@ -541,7 +543,7 @@ async fn watched(
     }
     if !stop.is_cancelled() {
         tracing::warn!(kind, %name, "a controller ended by itself; it is started again");
-        // First, so that who takes the key finds it so.
+        // Set before the key is added, so that the worker sees it.
         ended.store(true, Ordering::SeqCst);
         queue.add_after(id, RESTART);
     }
@@ -551,7 +553,7 @@ async fn watched(
 mod tests {
     use super::*;
 
-    /// What ended by itself is looked at again, what was stopped is not.
+    /// A controller that ended by itself is started again, a stopped one is not.
     #[tokio::test(start_paused = true)]
     async fn a_controller_that_panics_is_looked_at_again() {
         let id: Id = (Kind::Map, "mc".into());

@@ -1,4 +1,4 @@
-//! The order in which items are worked on (MC-033 to MC-036, MC-072). Pure: time is an argument.
+//! Decides the order in which items are processed (MC-033 to MC-036, MC-072). Pure: time is an argument.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -10,46 +10,47 @@ use tokio::time::Instant;
 
 use crate::rate_limit::RateLimit;
 
-/// Where an item waits.
+/// The lane in which an item waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
-    /// For what somebody changed.
+    /// Items that changed.
     Fresh,
-    /// For what is looked at though nothing about it changed.
+    /// Items that are processed although nothing about them changed.
     Bulk,
-    /// For what failed.
+    /// Items that failed.
     Retry,
 }
 
-/// Waits of failed items: 250 ms doubling to 60 s, give or take a tenth (MC-072).
+/// Back-off of failed items: 250 ms doubling to 60 s, plus or minus a tenth (MC-072).
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
 
-/// Entries of a lane that may be left over, beside those that count.
+/// Entries of a lane that may be obsolete, besides those that count.
 const SLACK: usize = 64;
 
-/// States that a run is told of one by one.
+/// Most states that are recorded one by one during a run.
 const MAX_PENDING_STATES: usize = 64;
 
-/// How an item's run ended.
+/// How a run of an item ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outcome {
-    /// Well; it may want to come again after a while.
+    /// Success; the item may have to run again after a while.
     Done { again_after: Option<Duration> },
-    /// Badly; it comes again after its own growing pause.
+    /// Failure; the item runs again after its back-off.
     Failed,
-    /// Told to come again after this pause, which is no failure (MC-073).
+    /// The hook asked to be called again after this pause, which is not a failure (MC-073).
     RunAfter(Duration),
-    /// It must come again at once: what it was based on changed (MC-045).
+    /// The item must run again at once, because its inputs changed during the run (MC-045).
     Stale,
-    /// There is nothing left to know of it.
+    /// Forget the item.
     Forget,
 }
 
-/// Items in three lanes, each item once; an item is given out to one worker at a time. One that is added while it
-/// is worked on comes again afterwards.
+/// Items in three lanes, each item once. Only one worker at a time gets an item. An item that is added while
+/// it runs comes again afterwards.
 ///
-/// Failed items hold at most half of the slots (rounded up), and failed and bulk ones together no more than that
-/// while fresh ones wait; with one slot they take turns. So hanging items can't starve healthy ones (MC-035).
+/// Failed items hold at most half of the slots (rounded up). Failed and bulk items together hold no more than
+/// that while fresh items wait; with a single slot they take turns. So hanging items cannot starve healthy
+/// ones (MC-035).
 ///
 /// Adding and taking cost O(log n) at most; memory is one entry per known item.
 #[derive(Debug)]
@@ -57,7 +58,7 @@ pub struct Lanes<K, S = ()> {
     slots: usize,
     fresh: VecDeque<K>,
     bulk: VecDeque<K>,
-    /// By time and sequence: items whose pause after a failure, or whose timer, ends then.
+    /// Items whose back-off or timer ends, by time and sequence number.
     timed: BTreeMap<(Instant, u64), K>,
     ripe: VecDeque<K>,
     items: BTreeMap<K, Item<S>>,
@@ -65,16 +66,16 @@ pub struct Lanes<K, S = ()> {
     running: [usize; 3],
     favour_slow: bool,
     turn: bool,
-    /// Numbers for the metrics: added, tried again.
+    /// Counters for the metrics.
     pub counts: Counts,
 }
 
-/// What happened so far.
+/// The counters since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// Items put into a lane.
     pub adds: u64,
-    /// Items tried again after a failure.
+    /// Items that were retried after a failure.
     pub retries: u64,
 }
 
@@ -85,9 +86,9 @@ struct Item<S> {
     failures: u32,
     /// The timer of `resyncAfterSeconds`.
     timer: Option<(Instant, u64)>,
-    /// Since when it has waited for a slot, for the metrics.
+    /// When the item began to wait for a slot, for the metrics.
     since: Option<Instant>,
-    /// How often a run of it brought about the next.
+    /// Limits how often runs of the item may cause the next run.
     rate_limit: Option<RateLimit>,
 }
 
@@ -101,9 +102,9 @@ impl<S> Default for Item<S> {
 enum Wait {
     Fresh,
     Bulk,
-    /// Its pause ends then.
+    /// In back-off until then.
     Paused((Instant, u64)),
-    /// Its pause is over.
+    /// The back-off is over.
     Ripe,
 }
 
@@ -112,9 +113,10 @@ struct Run<S> {
     lane: Lane,
     holds_slot: bool,
     dirty: bool,
-    /// How long it waited for its slot.
+    /// How long the item waited for its slot.
     waited: Duration,
-    /// States that were told of meanwhile. Whether they are news to this run, its end says.
+    /// States that were reported during the run. The end of the run decides which of them the run did not
+    /// know.
     pending_states: Vec<S>,
 }
 
@@ -136,7 +138,8 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
         }
     }
 
-    /// Something about the item changed. It is eligible at once, even after a failure, whose count stays (MC-072).
+    /// Adds an item that changed. It is eligible at once, even after a failure; its failure count stays
+    /// (MC-072).
     pub fn add(&mut self, key: K) {
         let item = self.items.entry(key.clone()).or_default();
         if let Some(run) = &mut item.runs {
@@ -154,19 +157,19 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
         self.counts.adds += 1;
     }
 
-    /// The item is to be looked at because of a state that somebody brought about. While it is worked on, that counts
-    /// only if the run turns out not to know the state (see [`end_knowing`](Self::end_knowing)): so nobody is asked again
-    /// because of what he was just shown, or what was just made as he said (MC-037).
+    /// Adds an item because an object has a new state. While the item runs, this counts only if the run turns
+    /// out not to know the state (see [`end_knowing`](Self::end_knowing)). So the hook is not called again
+    /// for a change that its own last response caused (MC-037).
     pub fn tell(&mut self, key: K, state: S) {
         match self.items.get_mut(&key).and_then(|item| item.runs.as_mut()) {
-            // Of an object that changes all the time, something is news for sure.
+            // An object that changes this often certainly has a state that the run does not know.
             Some(run) if run.pending_states.len() >= MAX_PENDING_STATES => run.dirty = true,
             Some(run) => run.pending_states.push(state),
             None => self.add(key),
         }
     }
 
-    /// The item is to be looked at again, when there is time. One that waits already keeps its place.
+    /// Adds an item to be processed when there is time. An item that waits already keeps its position.
     pub fn add_bulk(&mut self, key: K) {
         let item = self.items.entry(key.clone()).or_default();
         if let Some(run) = &mut item.runs {
@@ -184,7 +187,7 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
         self.counts.adds += 1;
     }
 
-    /// A periodic look: nothing for an item that waits or is worked on (MC-036).
+    /// Adds an item for its periodic run; does nothing if the item waits or runs (MC-036).
     pub fn resync(&mut self, key: K) {
         let idle = self.items.get(&key).is_none_or(|item| item.waits.is_none() && item.runs.is_none());
         if idle {
@@ -192,7 +195,7 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
         }
     }
 
-    /// Gives out the next item there is a slot for.
+    /// Returns the next item for which there is a slot.
     pub fn take(&mut self, now: Instant) -> Option<K> {
         self.ripen(now);
         if self.running.iter().sum::<usize>() >= self.slots {
@@ -215,17 +218,17 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
         Some(key)
     }
 
-    /// How long an item that is worked on had waited for that.
+    /// How long a running item waited for its slot.
     pub fn waited(&self, key: &K) -> Duration {
         self.items.get(key).and_then(|item| item.runs.as_ref()).map(|run| run.waited).unwrap_or_default()
     }
 
-    /// When [`take`](Self::take) may give out more though nothing is added.
+    /// The time when [`take`](Self::take) may return more items although nothing is added.
     pub fn deadline(&self) -> Option<Instant> {
         self.timed.keys().next().map(|(at, _)| *at)
     }
 
-    /// Gives the slot of an item back, while nobody else may work on the item yet.
+    /// Returns the slot of an item while no other worker may get the item yet.
     pub fn release(&mut self, key: &K) {
         if let Some(run) = self.items.get_mut(key).and_then(|item| item.runs.as_mut()) {
             free(&mut self.running, run);
@@ -237,7 +240,7 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
         self.end_knowing(key, outcome, &[], now, jitter);
     }
 
-    /// Ends the run of an item that knew these states, from the request it made or from its own writes.
+    /// Ends the run of an item that knew these states, from its request or from its own writes.
     pub fn end_knowing(&mut self, key: &K, outcome: Outcome, known: &[S], now: Instant, jitter: f64) {
         let Some(item) = self.items.get_mut(key) else { return };
         let Some(mut run) = item.runs.take() else { return };
@@ -270,7 +273,8 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
             }
         }
         if run.dirty {
-            // A hook that never answers twice the same has its item come back with its own writes, without end.
+            // A hook that never returns the same answer twice brings its item back with its own writes,
+            // without end.
             pause = item.rate_limit.get_or_insert_with(|| RateLimit::new(now)).reserve(now);
         }
         if run.dirty && pause.is_none() {
@@ -284,8 +288,9 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
         }
     }
 
-    /// Forgets the items from `first` on for which `gone` holds, up to the first for which it doesn't (MC-092). One that is
-    /// worked on is forgotten at its end, unless it is added again. Costs O(those × log n).
+    /// Forgets the items from `first` on for which `gone` holds, up to the first for which it does not
+    /// (MC-092). A running item is forgotten at its end, unless it is added again. Cost: O(forgotten items ×
+    /// log n).
     pub fn forget(&mut self, first: &K, gone: impl Fn(&K) -> bool) {
         let going = self.items.range(first..).map(|(key, _)| key).take_while(|key| gone(key));
         for key in going.cloned().collect::<Vec<_>>() {
@@ -308,8 +313,8 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
         self.sweep();
     }
 
-    /// Takes out of the lanes what waits elsewhere or no more, where that is most of a lane: usually, that is left to when
-    /// its turn comes. So it costs O(1) for each item that was ever put into a lane.
+    /// Removes obsolete entries from the lanes that consist mostly of them; the others stay until their turn
+    /// comes. The amortised cost is O(1) for each item that was ever put into a lane.
     fn sweep(&mut self) {
         let items = &self.items;
         for (lane, wait) in
@@ -324,7 +329,7 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
         }
     }
 
-    /// Items that wait for a slot. O(n): for who looks at the metrics.
+    /// Number of items that wait for a slot. O(n); for the metrics.
     pub fn waiting(&self) -> usize {
         self.items
             .values()
@@ -332,17 +337,17 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
             .count()
     }
 
-    /// Items that are worked on. O(n).
+    /// Number of running items. O(n).
     pub fn active(&self) -> usize {
         self.items.values().filter(|item| item.runs.is_some()).count()
     }
 
-    /// Known items.
+    /// Number of known items.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// No item is known.
+    /// Returns true if no item is known.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
@@ -389,7 +394,7 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
         }
     }
 
-    /// Drops what has moved to another lane from the front of each.
+    /// Drops entries from the front of each lane whose item has moved to another lane.
     fn trim(&mut self) {
         for (lane, wait) in
             [(&mut self.fresh, Wait::Fresh), (&mut self.bulk, Wait::Bulk), (&mut self.ripe, Wait::Ripe)]

@@ -1,17 +1,17 @@
-//! Metacontroller: controllers as a service. What a controller decides is asked of webhooks; watching, owning, applying,
-//! retrying and reporting are done here. Compatible with the Go program of the same name, and with a MapController
-//! beside its Composite- and DecoratorController.
+//! Metacontroller runs controllers whose decisions are made by webhooks. Watching, owning, applying, retrying
+//! and reporting are done here. It is compatible with the Go program of the same name, and adds a
+//! MapController to its Composite- and DecoratorController.
 //!
 //! * [`map`]: the MapController.
 //! * [`sync`]: Composite- and DecoratorController.
-//! * [`host`]: which controllers run.
-//! * [`hooks`], [`wire`]: webhooks and what is said to them.
-//! * [`apply`], [`writes`]: from wanted to real objects.
+//! * [`host`]: decides which controllers run.
+//! * [`hooks`], [`wire`]: webhooks and the form of their requests.
+//! * [`apply`], [`writes`]: bring objects into the desired state.
 //! * [`cache`], [`selector_index`], [`lanes`], [`rate_limit`], [`status_board`], [`metrics`], [`conditions`],
 //!   [`definitions`]: what controllers share.
 //!
-//! Decisions are pure (`map::{answer, group, key, parents, selector, status}`, [`apply`], [`lanes`], [`selector_index`], [`wire`]);
-//! the rest is a shell around them.
+//! Decisions are pure (`map::{answer, group, key, parents, selector, status}`, [`apply`], [`lanes`],
+//! [`selector_index`], [`wire`]); the rest does the I/O for them.
 
 pub mod apply;
 pub mod cache;
@@ -48,28 +48,28 @@ pub use hooks::Proxies;
 pub use metrics::Metrics;
 pub use writes::Strategy;
 
-/// Events of one object: one in five minutes, 25 at once (MC-200).
+/// Rate limit for the Events of one object: one in five minutes, 25 at once (MC-200).
 const EVENTS: Rate = Rate { qps: 1.0 / 300.0, burst: 25 };
 
-/// How Metacontroller runs (MC-200).
+/// The settings of Metacontroller (MC-200).
 pub struct Config {
-    /// Items at a time for each hosted controller.
+    /// Number of workers of each hosted controller.
     pub workers: usize,
-    /// Longest pause before something that isn't served is asked for again.
+    /// Longest pause before a resource that is not served is asked for again.
     pub discovery_interval: Duration,
-    /// How often everything is looked at though nothing changed.
+    /// How often every item is processed although nothing changed.
     pub cache_flush_interval: Option<Duration>,
-    /// Events of one object.
+    /// Rate limit for the Events of one object.
     pub events: Rate,
-    /// Which controller objects are run.
+    /// Selects the controller objects to run.
     pub target: LabelSelector,
-    /// How wanted objects are brought about.
+    /// How desired objects are written.
     pub strategy: Strategy,
-    /// Children and attachments that no rule declares are made all the same (MC-149).
+    /// Whether children and attachments that no rule declares are created (MC-149).
     pub undeclared_children: bool,
-    /// Between us and hooks.
+    /// The proxies for hooks.
     pub proxies: Proxies,
-    /// What is counted.
+    /// Receives the metrics.
     pub metrics: Metrics,
     /// Set once all controller objects are known.
     pub ready: Ready,
@@ -92,8 +92,12 @@ impl Default for Config {
     }
 }
 
-/// Runs until `stop` is cancelled; everything it started has ended when it returns. The CRDs must be there, or be
-/// installed some time.
+/// Runs until `stop` is cancelled; every task it started has ended when it returns. The CRDs may be installed
+/// before or later.
+///
+/// # Errors
+///
+/// If a task fails or panics.
 pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Result<(), runtime::TaskError> {
     let mut tasks = Tasks::new(&stop);
     let stop = tasks.token().clone();
@@ -132,7 +136,7 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
     tasks.spawn_endless("controllers", async move {
         host.run(|| _ = ready.send_replace(true)).await;
         caches.shutdown().await;
-        // Only now has everybody said what there was to say.
+        // Only now have all tasks emitted their last Events.
         silence.cancel();
     });
     tasks.finish().await

@@ -1,4 +1,5 @@
-//! What is counted, in Prometheus' text form (MC-204 to MC-206). A controller's series go with the controller.
+//! The metrics in Prometheus' text format (MC-204 to MC-206). A controller's series disappear with the
+//! controller.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +16,7 @@ use runtime::metrics::QueueMetrics;
 
 use crate::hooks::{HookKind, HookMetrics};
 
-/// Upper bounds of the buckets, in seconds, of whole requests, of looking names up, and of agreeing on TLS.
+/// Upper bounds of the buckets, in seconds: of whole requests, of name resolution, and of TLS handshakes.
 const REQUEST: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 const DNS: &[f64] = &[0.005, 0.01, 0.025, 0.05];
 const TLS: &[f64] = &[0.05, 0.1, 0.25, 0.5];
@@ -34,17 +35,17 @@ impl Histogram {
         Self { bounds, buckets, count: AtomicU64::new(0), micros: AtomicU64::new(0) }
     }
 
-    /// Of whole requests.
+    /// For whole requests.
     pub fn of_requests() -> Self {
         Self::new(REQUEST)
     }
 
-    /// Of the start and of the end of looking a name up.
+    /// For the start and the end of name resolution.
     pub fn of_dns() -> [Self; 2] {
         [Self::new(DNS), Self::new(DNS)]
     }
 
-    /// Of the start and of the end of agreeing on TLS.
+    /// For the start and the end of TLS handshakes.
     pub fn of_tls() -> [Self; 2] {
         [Self::new(TLS), Self::new(TLS)]
     }
@@ -73,7 +74,7 @@ impl Histogram {
     }
 }
 
-/// A hook as the metrics name it.
+/// The labels of a hook.
 #[derive(Clone)]
 struct Labelled {
     kind: HookKind,
@@ -81,22 +82,22 @@ struct Labelled {
     metrics: Arc<HookMetrics>,
 }
 
-/// Numbers of a hosted controller, asked for when somebody looks.
+/// The values of a hosted controller, read when the metrics are requested.
 #[derive(Clone, Debug, Default)]
 pub struct Numbers {
-    /// Runs by result.
+    /// Number of runs by result.
     pub runs: BTreeMap<&'static str, u64>,
-    /// Inputs, failed inputs and detached groups, of a MapController.
+    /// Inputs, failed inputs and detached groups of a MapController.
     pub map: Option<[u64; 3]>,
 }
 
 type Source = Arc<dyn Fn() -> Numbers + Send + Sync>;
 
-/// The metrics of all hosted controllers of a process; a clone is the same.
+/// The metrics of all hosted controllers of a process; clones share them.
 #[derive(Clone, Default)]
 pub struct Metrics {
     entries: Arc<Mutex<BTreeMap<(&'static str, String), Entry>>>,
-    /// Those of the process, which has the queues.
+    /// The metrics of the process, which include the queues.
     process: runtime::metrics::Metrics,
 }
 
@@ -107,24 +108,24 @@ struct Entry {
 }
 
 impl Metrics {
-    /// No controllers yet, in this process.
+    /// Creates the metrics, without controllers.
     pub fn new(process: runtime::metrics::Metrics) -> Self {
         Self { entries: Arc::default(), process }
     }
 
-    /// What the queue of a controller counts into, until it goes (MC-205).
+    /// Returns the queue metrics of a controller; they disappear with it (MC-205).
     pub fn queue(&self, controller: (&'static str, &str)) -> QueueMetrics {
         self.process.queue(&queue_name(controller))
     }
 
-    /// All of the process: what every process shows, then [`text`](Self::text).
+    /// Returns all metrics of the process: those that every process has, then [`text`](Self::text).
     pub fn page(&self) -> String {
-        // Asked first, since the controllers say now how many items wait.
+        // Computed first, because it updates the numbers of waiting items.
         let own = self.text();
         self.process.text() + &own
     }
 
-    /// Shows a hook's numbers until the controller goes.
+    /// Registers a hook's counters until the controller is forgotten.
     pub fn hook(
         &self,
         controller: (&'static str, &str),
@@ -142,19 +143,19 @@ impl Metrics {
         self.entries.lock().entry((type_, name.to_owned())).or_default().hooks.push(entry);
     }
 
-    /// Shows a controller's numbers until it goes.
+    /// Registers a controller's values until it is forgotten.
     pub fn numbers(&self, controller: (&'static str, &str), source: Source) {
         self.entries.lock().entry((controller.0, controller.1.to_owned())).or_default().numbers =
             Some(source);
     }
 
-    /// Ends what is shown of a controller (MC-206).
+    /// Removes a controller from the output (MC-206).
     pub fn forget(&self, controller: (&'static str, &str)) {
         self.entries.lock().remove(&(controller.0, controller.1.to_owned()));
         self.process.forget_queue(&queue_name(controller));
     }
 
-    /// What is counted of hooks and controllers, in Prometheus' text form.
+    /// Returns the metrics of hooks and controllers in Prometheus' text format.
     pub fn text(&self) -> String {
         let entries = self.entries.lock();
         let mut families: BTreeMap<String, (&'static str, String)> = BTreeMap::new();
@@ -207,7 +208,7 @@ impl Labelled {
         ];
         for (rest, events, histograms) in events {
             let name = family(rest);
-            // A series begins with its first event, as those of Go's traces do.
+            // A series starts with its first event, as those of Go's traces do.
             for (event, histogram) in events.iter().zip(histograms) {
                 if histogram.count.load(Ordering::Relaxed) > 0 {
                     let lines = histogram.lines(&name, &format!("{labels},event=\"{event}\""));
@@ -246,7 +247,7 @@ fn lines_of(type_: &str, name: &str, numbers: &Numbers, say: &mut impl FnMut(Str
     }
 }
 
-/// A URL without what may be secret, since anybody may read the page: user, password, query.
+/// Removes what may be secret from a URL, because the page is public: user, password, query.
 fn public(url: &str) -> String {
     let url = url.split(['?', '#']).next().unwrap_or_default();
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
@@ -270,7 +271,7 @@ mod tests {
         assert_eq!(public("http://[::1]:80/a@b"), "http://[::1]:80/a@b");
     }
 
-    /// MC-A-84, MC-204, MC-205, MC-206: names and labels; a controller's series go with it.
+    /// MC-A-84, MC-204, MC-205, MC-206: names and labels; a controller's series disappear with it.
     #[test]
     fn mc_a_84_series_have_the_documented_names() {
         let metrics = Metrics::default();

@@ -1,4 +1,4 @@
-//! Kubernetes objects as JSON, and the facts of their metadata that decisions need.
+//! Kubernetes objects as JSON, and access to the metadata that decisions need.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use runtime::{ObjectKey, informer::Watched};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-/// An object as an API server gave it. Its key and version are read once.
+/// An object as an API server returned it. Its key and version are read once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
     key: ObjectKey,
@@ -68,32 +68,32 @@ fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
     object.get("metadata").and_then(|meta| meta.get(field)).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// `metadata.name`, or nothing.
+/// `metadata.name`, or an empty text.
 pub fn name(object: &Value) -> &str {
     meta(object, "name")
 }
 
-/// `metadata.namespace`, or nothing.
+/// `metadata.namespace`, or an empty text.
 pub fn namespace(object: &Value) -> &str {
     meta(object, "namespace")
 }
 
-/// `metadata.uid`, or nothing.
+/// `metadata.uid`, or an empty text.
 pub fn uid(object: &Value) -> &str {
     meta(object, "uid")
 }
 
-/// `metadata.resourceVersion`, or nothing.
+/// `metadata.resourceVersion`, or an empty text.
 pub fn resource_version(object: &Value) -> &str {
     meta(object, "resourceVersion")
 }
 
-/// `apiVersion`, or nothing.
+/// `apiVersion`, or an empty text.
 pub fn api_version(object: &Value) -> &str {
     object.get("apiVersion").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// `kind`, or nothing.
+/// `kind`, or an empty text.
 pub fn kind(object: &Value) -> &str {
     object.get("kind").and_then(Value::as_str).unwrap_or_default()
 }
@@ -103,7 +103,7 @@ pub fn generation(object: &Value) -> i64 {
     object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// Deletion has begun.
+/// Returns whether the object is being deleted.
 pub fn is_terminating(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null())
 }
@@ -123,12 +123,12 @@ pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object.pointer("/metadata/annotations").and_then(|all| all.get(key)).and_then(Value::as_str)
 }
 
-/// The owner reference that says who controls the object.
+/// Returns the owner reference of the controller.
 pub fn controller(object: &Value) -> Option<&Value> {
     owners(object).find(|owner| owner.get("controller") == Some(&Value::Bool(true)))
 }
 
-/// UID of the controlling owner, or nothing.
+/// Returns the UID of the controlling owner, or an empty text.
 pub fn controller_uid(object: &Value) -> &str {
     controller(object).and_then(|owner| owner.get("uid")).and_then(Value::as_str).unwrap_or_default()
 }
@@ -137,13 +137,13 @@ fn owners(object: &Value) -> impl Iterator<Item = &Value> {
     object.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten()
 }
 
-/// Whether one of the finalizers is `finalizer`.
+/// Returns whether the object has this finalizer.
 pub fn has_finalizer(object: &Value, finalizer: &str) -> bool {
     let all = object.pointer("/metadata/finalizers").and_then(Value::as_array);
     all.into_iter().flatten().any(|one| one.as_str() == Some(finalizer))
 }
 
-/// The map below `metadata.<field>`, made if it isn't there; none if `object` is no object.
+/// Returns the map `metadata.<field>`, created if necessary; `None` if `object` is not an object.
 pub fn metadata_map<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Map<String, Value>> {
     let meta = metadata_mut(object)?.entry(field).or_insert_with(|| Value::Object(Map::new()));
     if meta.is_null() {
@@ -152,12 +152,12 @@ pub fn metadata_map<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Ma
     meta.as_object_mut()
 }
 
-/// `metadata`, made if it isn't there; none if `object` is no object.
+/// Returns `metadata`, created if necessary; `None` if `object` is not an object.
 pub fn metadata_mut(object: &mut Value) -> Option<&mut Map<String, Value>> {
     object.as_object_mut()?.entry("metadata").or_insert_with(|| Value::Object(Map::new())).as_object_mut()
 }
 
-/// An owner reference that makes `owner` the controller (MC-054).
+/// Returns an owner reference that makes `owner` the controller (MC-054).
 pub fn controller_reference(owner: &Value) -> Value {
     serde_json::json!({
         "apiVersion": api_version(owner),
@@ -169,7 +169,8 @@ pub fn controller_reference(owner: &Value) -> Value {
     })
 }
 
-/// Makes `owner` the controller of `object`: the entry of its UID is replaced, else one is appended (MC-054).
+/// Makes `owner` the controller of `object`: replaces the owner reference with its UID, or appends one
+/// (MC-054).
 pub fn set_controller(object: &mut Value, owner: &Value) {
     let reference = controller_reference(owner);
     let Some(meta) = metadata_mut(object) else { return };
@@ -184,8 +185,8 @@ pub fn set_controller(object: &mut Value, owner: &Value) {
     }
 }
 
-/// Whether a change from `old` to `new` is material (MC-031): it touched generation, labels, annotations or
-/// deletion, or, of an object without generation, anything but status and bookkeeping.
+/// Returns whether a change from `old` to `new` is material (MC-031): generation, labels, annotations or
+/// deletion changed, or, for objects without generation, anything but status and bookkeeping fields.
 pub fn is_material_change(old: &Value, new: &Value) -> bool {
     let meta = |object: &Value, field: &str| {
         let found = object.pointer("/metadata").and_then(|meta| meta.get(field)).cloned();
@@ -201,7 +202,7 @@ pub fn is_material_change(old: &Value, new: &Value) -> bool {
     }
 }
 
-/// Equality outside of `status`, `metadata.resourceVersion` and `metadata.managedFields`.
+/// Compares two objects without `status`, `metadata.resourceVersion` and `metadata.managedFields`.
 pub fn same_but_for_status(old: &Value, new: &Value) -> bool {
     fn fields(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
         object.as_object().into_iter().flatten().filter(|(key, _)| *key != "status" && *key != "metadata")
@@ -226,14 +227,14 @@ pub fn without_managed_fields(object: &Value) -> Value {
     Value::Object(trimmed.collect())
 }
 
-/// Whether a text can be a segment of a URL's path, and does not lead anywhere else: what hooks name goes into paths of
-/// requests that are made with more rights than a hook has.
+/// Returns whether a text can be one segment of a URL's path and leads nowhere else. Texts from hooks become
+/// part of request paths, and those requests have more permissions than a hook.
 pub fn is_segment(text: &str) -> bool {
     let ends_it = |c: char| matches!(c, '?' | '#' | '\\') || c.is_whitespace() || c.is_control();
     !text.is_empty() && names::path_segment(text).is_empty() && !text.contains(ends_it)
 }
 
-/// Whether a text is `version` or `group/version`, fit for a path.
+/// Returns whether a text is `version` or `group/version` and fit for a path.
 pub fn is_api_version(text: &str) -> bool {
     let mut parts = text.split('/');
     let (first, second, third) = (parts.next(), parts.next(), parts.next());
@@ -276,7 +277,7 @@ mod tests {
         assert!(is_material_change(&plain, &other));
     }
 
-    /// MC-054: a plain owner entry of the parent becomes the controlling one.
+    /// MC-054: a plain owner reference to the parent becomes the controlling one.
     #[test]
     fn mc_054_an_entry_of_the_parent_is_upgraded() {
         let parent = json!({"apiVersion": "a/v1", "kind": "P", "metadata": {"name": "p", "uid": "1"}});

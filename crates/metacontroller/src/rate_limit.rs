@@ -1,16 +1,16 @@
-//! How often the same thing is worked on when each time brings about the next: a hook that never answers twice the same
-//! must not keep API server and disk busy all the time. Pure.
+//! Limits how often an item runs when each run causes the next one: a hook that never returns the same answer
+//! twice must not keep the API server and the disk busy. Pure.
 
 use std::{collections::HashMap, hash::Hash, time::Duration};
 
 use tokio::time::Instant;
 
-/// At once, from rest.
+/// Runs at once, after a time without runs.
 const BURST: f64 = 100.0;
-/// In a second, from then on.
+/// Runs per second after the burst.
 const RATE: f64 = 10.0;
 
-/// Of one thing.
+/// The token bucket of one item.
 #[derive(Clone, Copy, Debug)]
 pub struct RateLimit {
     left: f64,
@@ -18,30 +18,30 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// Of something that has been at rest.
+    /// A full bucket.
     pub fn new(now: Instant) -> Self {
         Self { left: BURST, at: now }
     }
 
-    /// Takes a turn; if there is none, says how long it is until there is.
+    /// Takes a token. If there is none, returns how long it takes until there is one.
     pub fn pause(&mut self, now: Instant) -> Option<Duration> {
         self.fill(now);
         if self.left >= 1.0 {
             self.left -= 1.0;
             return None;
         }
-        // Rounded up, so that the turn is there then.
+        // Rounded up, so that the token exists then.
         Some(Duration::from_secs_f64((1.0 - self.left) / RATE) + Duration::from_millis(1))
     }
 
-    /// Takes a turn, or the next one there will be, and says how long it is until that.
+    /// Takes a token, or the next one that will exist. Returns how long it takes until that.
     pub fn reserve(&mut self, now: Instant) -> Option<Duration> {
         self.fill(now);
         self.left = (self.left - 1.0).max(-1.0);
         (self.left < 0.0).then(|| Duration::from_secs_f64(-self.left / RATE))
     }
 
-    /// It has been at rest for so long that nothing needs to be known of it.
+    /// Returns whether the bucket is full, so that nothing needs to be remembered.
     fn is_rested(&mut self, now: Instant) -> bool {
         self.fill(now);
         self.left >= BURST
@@ -54,11 +54,11 @@ impl RateLimit {
     }
 }
 
-/// Of many things; of those at rest, nothing is kept for long.
+/// The token buckets of many items; full buckets are dropped after some time.
 #[derive(Debug)]
 pub struct RateLimits<K> {
     of: HashMap<K, RateLimit>,
-    /// How many make it worth while to look for those at rest.
+    /// The number of buckets at which full ones are looked for.
     sweep_at: usize,
 }
 
@@ -68,11 +68,12 @@ impl<K> Default for RateLimits<K> {
     }
 }
 
-/// Things of which something is kept in any case.
+/// Number of buckets that are kept in any case.
 const SLACK: usize = 64;
 
 impl<K: Clone + Eq + Hash> RateLimits<K> {
-    /// Takes a turn of a thing; if there is none, says how long it is until there is. O(1) over time.
+    /// Takes a token of an item. If there is none, returns how long it takes until there is one. Amortised
+    /// O(1).
     pub fn pause(&mut self, key: &K, now: Instant) -> Option<Duration> {
         if self.of.len() >= self.sweep_at {
             self.of.retain(|_, rate_limit| !rate_limit.is_rested(now));

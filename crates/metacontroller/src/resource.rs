@@ -1,4 +1,4 @@
-//! The resources a hosted controller deals with, as discovery describes them.
+//! The resources that a hosted controller uses, as discovery describes them.
 
 use kube::{Client, Error, api::ApiResource};
 use runtime::failure::is_not_found;
@@ -13,7 +13,7 @@ pub struct Served {
     pub kind: String,
     /// False for cluster-scoped resources.
     pub namespaced: bool,
-    /// It has a `/status` subresource.
+    /// Whether the resource has a `/status` subresource.
     pub has_status: bool,
 }
 
@@ -23,7 +23,7 @@ impl Served {
         group_resource(&self.gvr.group, &self.gvr.plural)
     }
 
-    /// `Kind.v1` or `Kind.group/v1`: the name of its entry in a request (MC-112).
+    /// `Kind.v1` or `Kind.group/v1`: the key of its objects in a request (MC-112).
     pub fn wire_name(&self) -> String {
         format!("{}.{}", self.kind, self.gvr.api_version())
     }
@@ -34,7 +34,7 @@ impl Served {
         Self { gvr: Gvr::new(&self.gvr.group, version, &self.gvr.plural), ..self.clone() }
     }
 
-    /// For informers.
+    /// The same for informers.
     pub fn api_resource(&self) -> ApiResource {
         ApiResource {
             group: self.gvr.group.clone(),
@@ -45,7 +45,7 @@ impl Served {
         }
     }
 
-    /// Namespace part of a path to an object of this resource.
+    /// Returns the namespace for a path to an object of this resource; empty for cluster-scoped resources.
     pub fn place<'a>(&self, namespace: &'a str) -> &'a str {
         if self.namespaced { namespace } else { "" }
     }
@@ -62,7 +62,11 @@ pub fn gvr(api_version: &str, resource: &str) -> Gvr {
     Gvr::new(group, version, resource)
 }
 
-/// Asks the server for a resource; none if it isn't served. One request.
+/// Asks the server for a resource; `None` if it is not served. One request.
+///
+/// # Errors
+///
+/// If discovery fails for another reason than 404.
 pub async fn discover(client: &Client, gvr: &Gvr) -> Result<Option<Served>, Error> {
     let answer = if gvr.group.is_empty() {
         client.list_core_api_resources(&gvr.version).await

@@ -1,4 +1,5 @@
-//! Who may select an object: selectors found by the labels of objects (MC-038, MC-117, MC-147). Pure.
+//! An index of selectors: finds the selectors that may match the labels of an object (MC-038, MC-117,
+//! MC-147). Pure.
 
 use std::{
     borrow::Borrow,
@@ -11,8 +12,8 @@ use serde_json::Value;
 
 use crate::{cache::anchor, object::Text};
 
-/// Where a selector waits for objects: a namespace (empty for any), and a label with a value that each match has, if
-/// the selector insists on one.
+/// The index key of a selector: a namespace (empty for any), and a label with a value that every match has,
+/// if the selector requires one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SelectorKey {
     namespace: Text,
@@ -20,12 +21,12 @@ pub struct SelectorKey {
 }
 
 impl SelectorKey {
-    /// The place of a selector.
+    /// Returns the index key of a selector.
     pub fn of(namespace: &str, selector: &LabelSelector) -> Self {
         Self { namespace: namespace.into(), label: anchor(selector) }
     }
 
-    /// Places at which those wait who may select an object with these labels in a namespace.
+    /// Returns the index keys of all selectors that may match an object with these labels in a namespace.
     pub fn looked_at(namespace: &str, labels: &Value) -> impl Iterator<Item = Self> {
         let namespace: Text = namespace.into();
         let pairs = labels.as_object().into_iter().flatten();
@@ -35,7 +36,7 @@ impl SelectorKey {
     }
 }
 
-/// Selectors by whose they are, and found by place.
+/// Selectors by the item they belong to, and by index key.
 #[derive(Debug)]
 pub struct SelectorIndex<K> {
     selectors: HashMap<K, (SelectorKey, LabelSelector)>,
@@ -49,7 +50,7 @@ impl<K> Default for SelectorIndex<K> {
 }
 
 impl<K: Clone + Eq + Hash + Ord> SelectorIndex<K> {
-    /// `who` selects by this in a namespace (empty for any) from now on. O(log n).
+    /// Sets the selector of `who` in a namespace (empty for any). O(log n).
     pub fn put(&mut self, who: K, namespace: &str, selector: LabelSelector) {
         self.remove(&who);
         let place = SelectorKey::of(namespace, &selector);
@@ -57,7 +58,7 @@ impl<K: Clone + Eq + Hash + Ord> SelectorIndex<K> {
         self.selectors.insert(who, (place, selector));
     }
 
-    /// It selects nothing any more. O(log n).
+    /// Removes the selector of `who`. O(log n).
     pub fn remove(&mut self, who: &K) {
         let Some((place, _)) = self.selectors.remove(who) else { return };
         if let Some(all) = self.places.get_mut(&place) {
@@ -68,7 +69,7 @@ impl<K: Clone + Eq + Hash + Ord> SelectorIndex<K> {
         }
     }
 
-    /// What it selects by; none if it selects nothing.
+    /// Returns the selector of `who`; `None` if it has none.
     pub fn selector<Q: Eq + Hash + ?Sized>(&self, who: &Q) -> Option<&LabelSelector>
     where
         K: Borrow<Q>,
@@ -76,13 +77,13 @@ impl<K: Clone + Eq + Hash + Ord> SelectorIndex<K> {
         self.selectors.get(who).map(|(_, selector)| selector)
     }
 
-    /// Namespaces in which somebody selects.
+    /// Returns the namespaces that have selectors.
     pub fn namespaces(&self) -> BTreeSet<Text> {
         self.places.keys().map(|place| place.namespace.clone()).collect()
     }
 
-    /// Who of a namespace selects these labels. O(labels + those of the namespace that insist on one of the labels, or on
-    /// none).
+    /// Returns the items of a namespace whose selectors match these labels. O(labels + selectors of the
+    /// namespace that require one of the labels, or none).
     pub fn selecting(&self, namespace: &str, labels: &Value) -> Vec<K> {
         let at =
             SelectorKey::looked_at(namespace, labels).filter_map(|place| self.places.get(&place)).flatten();
@@ -101,7 +102,7 @@ mod tests {
     const SELECTORS: [&str; 7] = ["a=1", "a=2", "b=1", "a=1,b=2", "a", "!a", "a in (1,2)"];
 
     proptest! {
-        /// MC-147: whatever came and went, those are found who select, each once, and nobody else.
+        /// MC-147: after any history, the result has exactly the items whose selectors match, each once.
         #[test]
         fn mc_147_found_are_those_who_select(
             steps in prop::collection::vec((0..5_u8, 0..3_usize, 0..7_usize, any::<bool>()), 0..40),

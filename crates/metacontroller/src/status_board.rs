@@ -1,7 +1,7 @@
 //! Writes the status of parents, once for all MapControllers of a parent resource (MC-084 to MC-089).
 //!
-//! Cost: per parent at most one computation in 400 ms, which looks at all its inputs and outputs, and one write a second,
-//! however much changes; no request when nothing differs from what the cache shows.
+//! Cost per parent, however much changes: at most one computation in 400 ms, which looks at all its inputs
+//! and outputs, and one write a second. No request if nothing differs from what the cache shows.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -34,17 +34,17 @@ use crate::{
 /// A parent: group and plural of its resource, key, UID.
 type Key = (Text, ObjectKey, Text);
 
-/// Changes within this time go together.
+/// Changes within this time are processed together.
 const GATHER: Duration = Duration::from_millis(100);
-/// Computations of one parent are this far apart. With the time to gather, what changed is seen within half a second
-/// (MC-087).
+/// Least time between two computations for one parent. Together with `GATHER`, a change is visible within
+/// half a second (MC-087).
 const LOOKS_APART: Duration = Duration::from_millis(400);
-/// Writes of one parent are this far apart.
+/// Least time between two writes for one parent.
 const APART: Duration = Duration::from_secs(1);
-/// Tries of a write that others get in the way of.
+/// Tries of a write that conflicts with other writers.
 const TRIES: u32 = 5;
 
-/// Status of all parents.
+/// The statuses of all parents.
 pub struct StatusBoard {
     rest: Rest,
     events: Events,
@@ -55,25 +55,25 @@ pub struct StatusBoard {
 /// By parent resource.
 type State = HashMap<Text, Resource>;
 
-/// What is known of a parent resource, as long as a MapController has something to say about it.
+/// The state of a parent resource, as long as a MapController contributes to it.
 #[derive(Default)]
 struct Resource {
-    /// By name.
+    /// The contributing MapControllers by name.
     contributors: BTreeMap<Text, Arc<Mapping>>,
     /// By UID of the parent.
     written: HashMap<Text, Written>,
-    /// The schema was complained about.
+    /// Whether a warning about the schema has been emitted.
     warned: bool,
 }
 
 #[derive(Default)]
 struct Written {
     last_done: LastDone,
-    /// What was written and not kept.
+    /// Fields that were written and that the server dropped.
     pruned: Option<Value>,
 }
 
-/// When something was done about a parent.
+/// When a parent was last computed and written.
 #[derive(Clone, Copy, Debug, Default)]
 struct LastDone {
     looked: Option<Instant>,
@@ -81,15 +81,15 @@ struct LastDone {
 }
 
 impl LastDone {
-    /// How long to wait until the next look; none if it may be now.
+    /// Returns how long to wait until the next computation; `None` if it may be now.
     fn pause(&self, now: Instant) -> Option<Duration> {
         let left = |at: Option<Instant>, apart: Duration| (at? + apart).checked_duration_since(now);
         left(self.looked, LOOKS_APART).max(left(self.wrote, APART)).filter(|left| !left.is_zero())
     }
 }
 
-/// A MapController that has something to say, until this is dropped. What it said stays until somebody else says
-/// something (MC-093).
+/// Registers a MapController that contributes to statuses, until this is dropped. Its contribution stays
+/// until another MapController writes (MC-093).
 #[must_use]
 pub struct Contributor {
     board: Arc<StatusBoard>,
@@ -101,7 +101,7 @@ impl Drop for Contributor {
         let resource: Text = self.mapping.parent.group_resource().into();
         let mut state = self.board.state.lock();
         let Some(of) = state.get_mut(&resource) else { return };
-        // A successor of the same name keeps its seat.
+        // A successor of the same name stays registered.
         if of.contributors.get(&self.mapping.name).is_some_and(|now| Arc::ptr_eq(now, &self.mapping)) {
             of.contributors.remove(&self.mapping.name);
         }
@@ -118,7 +118,7 @@ impl StatusBoard {
         Self { rest, events, queue, state: Mutex::default() }
     }
 
-    /// A MapController has something to say about its parents from now on.
+    /// Registers a MapController that contributes to the statuses of its parents.
     pub fn join(self: &Arc<Self>, mapping: &Arc<Mapping>) -> Contributor {
         let resource = mapping.parent.group_resource().into();
         let mut state = self.state.lock();
@@ -126,7 +126,7 @@ impl StatusBoard {
         Contributor { board: self.clone(), mapping: mapping.clone() }
     }
 
-    /// Something changed that the status of a parent tells of.
+    /// Something changed that the status of a parent shows.
     pub fn touch(&self, parent: &Served, key: &ObjectKey, uid: &str) {
         self.queue.add_after((parent.group_resource().into(), key.clone(), uid.into()), GATHER);
     }
@@ -138,7 +138,7 @@ impl StatusBoard {
         }
     }
 
-    /// Writes until `stop`.
+    /// Writes statuses until `stop` is cancelled.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let queue = self.queue.clone();
         work("parent status", &queue, 4, &stop, move |key| {
@@ -173,7 +173,7 @@ impl StatusBoard {
         self.put(served, key, &all).await
     }
 
-    /// Notes something about a parent, as long as a MapController has to do with its resource.
+    /// Updates the state of a parent, as long as a MapController contributes to its resource.
     fn note<T>(&self, (resource, _, uid): &Key, what: impl FnOnce(&mut Written) -> T) -> Option<T> {
         let mut state = self.state.lock();
         state.get_mut(resource).map(|of| what(of.written.entry(uid.clone()).or_default()))
@@ -235,7 +235,7 @@ fn up_to_date(all: &Contribution, parent: &Value) -> bool {
     loosely_equal(&all.status(status_of(parent), object::generation(parent)), status_of(parent))
 }
 
-/// The part of the status that is ours.
+/// The part of the status that MapControllers own.
 fn owned(all: &Contribution, parent: &Value) -> Value {
     all.status(&Value::Null, object::generation(parent))
 }
@@ -244,7 +244,7 @@ fn owned(all: &Contribution, parent: &Value) -> Value {
 mod tests {
     use super::*;
 
-    /// MC-087: however often a parent is touched, it is looked at every 400 ms and written once a second.
+    /// MC-087: however often a parent is touched, it is computed every 400 ms and written once a second.
     #[test]
     fn mc_087_looks_and_writes_are_apart() {
         let start = Instant::now();
@@ -257,7 +257,7 @@ mod tests {
                 None => {
                     last_done.looked = Some(now);
                     looks += 1;
-                    // Every other time there is something to be written.
+                    // Every second computation has something to write.
                     if looks % 2 == 0 {
                         last_done.wrote = Some(now);
                         writes += 1;

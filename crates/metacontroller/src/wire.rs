@@ -1,21 +1,21 @@
-//! Objects in the requests to hooks (MC-041, MC-112).
+//! The form of objects in requests to hooks (MC-041, MC-112).
 
 use serde_json::{Map, Value};
 
 use crate::{object, resource::Served};
 
-/// Form of requests and answers of a hook.
+/// The version of requests and answers of a hook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
-    /// Names relative to the parent's namespace; unknown fields of answers are ignored unless told otherwise.
+    /// Names are relative to the parent's namespace; unknown fields of answers are ignored by default.
     #[default]
     V1,
-    /// Names with namespace; unknown fields of answers are errors unless told otherwise.
+    /// Names include the namespace; unknown fields of answers are errors by default.
     V2,
 }
 
-/// `"<Kind>.<apiVersion>"` to name to object, with an entry for each resource even if there is nothing of it. In v1
-/// of a namespaced parent, what is outside its namespace is left out.
+/// Returns objects by `"<Kind>.<apiVersion>"` and name, with an entry for each resource even if there are no
+/// objects. In v1, for a namespaced parent, objects in other namespaces are left out.
 pub fn object_map<'a>(
     version: Version,
     parent_namespace: &str,
@@ -47,7 +47,7 @@ mod tests {
     use runtime::rest::Gvr;
     use serde_json::json;
 
-    /// MC-041, MC-112, MC-A-15: inner names by version and scope.
+    /// MC-041, MC-112, MC-A-15: names by version and scope.
     #[test]
     fn mc_112_names_on_the_wire() {
         let maps = Served {

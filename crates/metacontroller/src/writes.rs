@@ -1,4 +1,4 @@
-//! Carrying out planned writes on outputs, children and attachments (MC-051 to MC-056, MC-120, MC-133).
+//! Does the planned writes of outputs, children and attachments (MC-051 to MC-056, MC-120, MC-133).
 
 use std::{
     collections::HashMap,
@@ -20,10 +20,10 @@ use crate::{
     resource::Served,
 };
 
-/// How wanted objects are brought about.
+/// How desired objects are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
-    /// A three-way merge with what was applied last.
+    /// A three-way merge with the last-applied state.
     #[default]
     Dynamic,
     /// Server-side apply under this field manager.
@@ -31,22 +31,22 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// Whether the server merges.
+    /// Returns whether the server merges.
     pub fn is_server_side(&self) -> bool {
         matches!(self, Self::ServerSide { .. })
     }
 }
 
-/// A write that was not made.
+/// A write that failed or was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// What and why, for an event.
+    /// Object and reason, for an Event.
     pub text: String,
-    /// There is an object of this name already.
+    /// Whether an object of this name exists already.
     pub exists: bool,
 }
 
-/// What was applied on the server's side, to leave out what would change nothing (MC-132).
+/// What was applied with server-side apply, to skip applies that would change nothing (MC-132).
 #[derive(Default)]
 struct Applied(Mutex<HashMap<(String, ObjectKey), Fingerprint>>);
 
@@ -54,7 +54,7 @@ struct Applied(Mutex<HashMap<(String, ObjectKey), Fingerprint>>);
 struct Fingerprint {
     uid: String,
     body: u64,
-    /// Generation, or where there is none, version.
+    /// Generation, or the version if there is no generation.
     state: Result<i64, String>,
 }
 
@@ -78,12 +78,12 @@ impl Writer {
         &self.strategy
     }
 
-    /// The requests below.
+    /// The client for other requests.
     pub fn rest(&self) -> &Rest {
         &self.rest
     }
 
-    /// Deletes an incarnation; it may be gone already.
+    /// Deletes the object with this UID; it may be gone already.
     pub async fn delete(
         &self,
         served: &Served,
@@ -120,7 +120,7 @@ impl Writer {
         }
     }
 
-    /// Creates an object of our own, whatever the strategy is. One that is there already is what a former run made.
+    /// Creates an object of our own, whatever the strategy. An existing one was created by an earlier run.
     pub async fn create_own(&self, served: &Served, body: &Value) -> Result<Option<ExpectedEvent>, Refused> {
         let (namespace, name) = (object::namespace(body), object::name(body));
         match self.rest.create(&served.gvr, served.place(namespace), body.to_string().into_bytes()).await {
@@ -130,8 +130,8 @@ impl Writer {
         }
     }
 
-    /// Replaces an object at the version in the body. Somebody else's write in between, or its deletion, is no error:
-    /// its event will bring the item back (MC-053).
+    /// Replaces an object at the version in the body. A write of another client in between, or a deletion, is
+    /// no error: its event brings the item back (MC-053).
     pub async fn update(&self, served: &Served, body: &Value) -> Result<Option<ExpectedEvent>, Refused> {
         let (namespace, name) = (object::namespace(body), object::name(body));
         tracing::debug!(kind = served.kind, namespace, name, "updating");
@@ -143,7 +143,7 @@ impl Writer {
         }
     }
 
-    /// Merges into an object.
+    /// Sends a merge patch.
     pub async fn merge(
         &self,
         served: &Served,
@@ -158,7 +158,7 @@ impl Writer {
         }
     }
 
-    /// Server-side apply of an existing object, unless it would change nothing (MC-131 to MC-133).
+    /// Sends a server-side apply for an existing object, unless that would change nothing (MC-131 to MC-133).
     pub async fn apply(
         &self,
         served: &Served,
@@ -208,7 +208,7 @@ impl Writer {
         }
     }
 
-    /// Finds out by a dry run whether applying would change anything; deletes if so (MC-133).
+    /// Finds out by a dry run whether applying would change anything, and deletes the object if so (MC-133).
     async fn recreate(
         &self,
         served: &Served,
@@ -274,7 +274,8 @@ fn expected(made: &Value) -> ExpectedEvent {
     ExpectedEvent::Version { key, version: object::resource_version(made).to_owned(), echo: None }
 }
 
-/// Of a creation. What came out exactly as it was asked for is an echo; defaults and what the server chose are news.
+/// Returns the event that a creation will cause. A result exactly as requested is an echo; defaults and
+/// values that the server chose are not.
 fn created(body: &Value, made: &Value) -> ExpectedEvent {
     let as_asked = crate::apply::loosely_equal(&asked_for(made), &asked_for(body));
     match expected(made) {
@@ -285,7 +286,8 @@ fn created(body: &Value, made: &Value) -> ExpectedEvent {
     }
 }
 
-/// An object without what every server adds to every object. A status stays: it is news.
+/// Returns the object without the fields that every server adds to every object. A status stays: it is new
+/// information.
 fn asked_for(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(meta) = object::metadata_mut(&mut object) {
@@ -359,7 +361,7 @@ mod tests {
         assert!(!is_echo(&made));
     }
 
-    /// MC-132: what is left out, and what is not.
+    /// MC-132: which applies are skipped.
     #[test]
     fn mc_132_applying_again_is_left_out_until_something_moves() {
         let served = Served {

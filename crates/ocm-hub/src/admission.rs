@@ -1,14 +1,17 @@
-//! What the hub demands of ManagedClusters and bindings of sets when they are written (OCM-041, OCM-042). Pure.
+//! The hub's admission of ManagedClusters and of bindings of sets (OCM-041, OCM-042). Pure.
 //!
-//! Without it whoever may create a ManagedCluster, which is whoever may ask to join, could accept it as well.
+//! Without it anyone who may create a ManagedCluster, which is anyone who may ask to join, could accept it as
+//! well.
 //!
-//! As with OCM, an agent may write its own ManagedCluster, labels included, but for what [`managed_cluster`] checks: its
-//! acceptance, the set it is in, and when taints were added. Which set that is is checked by the right to join a set
-//! (`create` on `managedclustersets/join`), of the set that is left and of the one that is entered. A member's agent has no
-//! such right, so it stays where it is. Who asks to join has it for every set, as OCM's bootstrap role gives it, and needs it
-//! for `default`: a newcomer *chooses* its set, and nothing but its acceptance lets that count. So a policy whose workload no
-//! member may draw to itself selects by the label of the set, and who accepts a cluster looks at that first
-//! (`kubestellar cluster list` and `accept` show it); a hub that accepts by itself (OCM-043) leaves the choice to newcomers.
+//! As in OCM, an agent may write its own ManagedCluster, labels included, except for what [`managed_cluster`]
+//! checks: the acceptance, the cluster set, and the times of taints. To change the set, the writer needs the
+//! permission to join a set (`create` on `managedclustersets/join`) for both the old and the new set. An
+//! agent of a member has no such permission, so the cluster stays in its set. A client that asks to join has
+//! it for every set, as in OCM's bootstrap role, and needs it for `default`: a new cluster *chooses* its set,
+//! and only its acceptance makes that count. So a policy whose workload no cluster may attract by itself
+//! should select by the label of the set, and whoever accepts a cluster should check that label first
+//! (`kubestellar cluster list` and `accept` show it). A hub that accepts automatically (OCM-043) leaves the
+//! choice to new clusters.
 
 use apis::constants::{CLUSTER_GROUP, CLUSTER_SET_LABEL};
 use machinery::names::dns1123_label;
@@ -16,20 +19,20 @@ use serde_json::{Value, json};
 
 use ocm_shared::reserved::{complaint, reserved};
 
-/// What a decision may ask about.
+/// The questions that an admission decision may ask.
 pub trait Ask {
-    /// Whether the writer may do this: verb, group, resource, subresource, name.
+    /// Returns whether the writer has the permission: verb, group, resource, subresource, name.
     fn may(&self, verb: &str, group: &str, resource: &str, subresource: &str, name: &str) -> bool;
-    /// Whether the namespace is being deleted.
+    /// Returns whether the namespace is being deleted.
     fn is_terminating(&self, namespace: &str) -> bool;
 }
 
 /// Why a write is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The object is wrong: 400.
+    /// The object is invalid: 400.
     Bad(String),
-    /// The writer may not do this: 403.
+    /// The writer lacks a permission: 403.
     Forbidden(String),
 }
 
@@ -46,7 +49,11 @@ fn accepts(cluster: &Value) -> bool {
     cluster.pointer("/spec/hubAcceptsClient").and_then(Value::as_bool).unwrap_or(false)
 }
 
-/// Completes and checks a ManagedCluster; `old` is what it replaces, `user` who writes.
+/// Completes and checks a ManagedCluster. `old` is the object that it replaces, `user` the writer.
+///
+/// # Errors
+///
+/// Why the write is refused.
 pub fn managed_cluster(
     cluster: &mut Value,
     old: Option<&Value>,
@@ -125,7 +132,7 @@ fn check_set(cluster: &Value, old: Option<&Value>, user: &str, ask: &dyn Ask) ->
     Ok(())
 }
 
-/// When a taint was added is for the hub to say.
+/// Sets the times of taints, which only the hub may determine.
 fn stamp_taints(cluster: &mut Value, old: Option<&Value>, now: &str) -> Result<(), Refusal> {
     let before: Vec<Value> = old
         .and_then(|old| old.pointer("/spec/taints"))
@@ -152,7 +159,7 @@ fn stamp_taints(cluster: &mut Value, old: Option<&Value>, now: &str) -> Result<(
             wrong.push(text(taint, "/key").to_owned());
         }
         let at = known.and_then(|known| known.get("timeAdded")).filter(|at| !at.is_null()).cloned();
-        // What is no taint at all is for the schema to refuse.
+        // A taint that is not an object is rejected by the schema.
         if let Some(taint) = taint.as_object_mut() {
             taint.insert("timeAdded".into(), at.unwrap_or_else(|| json!(now)));
         }
@@ -164,6 +171,10 @@ fn stamp_taints(cluster: &mut Value, old: Option<&Value>, now: &str) -> Result<(
 }
 
 /// Checks a ManagedClusterSetBinding.
+///
+/// # Errors
+///
+/// Why the write is refused.
 pub fn set_binding(binding: &Value, old: Option<&Value>, user: &str, ask: &dyn Ask) -> Result<(), Refusal> {
     let (name, set) = (text(binding, "/metadata/name"), text(binding, "/spec/clusterSet"));
     if name != set {
@@ -205,7 +216,8 @@ mod tests {
         managed_cluster(&mut new, old, "u", "now", rights).map(|()| new)
     }
 
-    /// OCM-A-29: who may join may not accept; nobody accepts into a namespace that goes; denying takes no right.
+    /// OCM-A-29: a client that may join may not accept; nobody may accept if the mailbox namespace is being
+    /// deleted; denying needs no permission.
     #[test]
     fn ocm_042_acceptance_takes_a_right() {
         let forbidden = |answer: Result<Value, Refusal>| matches!(answer, Err(Refusal::Forbidden(_)));
@@ -222,7 +234,8 @@ mod tests {
         assert!(admit(labelled(false), Some(&labelled(true)), &Rights(&[], false)).is_ok());
     }
 
-    /// OCM-A-34: even the default set takes the right to join it; a change takes that to both.
+    /// OCM-A-34: even the default set needs the permission to join it; a change of the set needs it for both
+    /// sets.
     #[test]
     fn ocm_042_sets_are_joined_by_right() {
         assert!(matches!(admit(cluster(false), None, &Rights(&[], false)), Err(Refusal::Forbidden(_))));
@@ -239,8 +252,8 @@ mod tests {
         assert!(admit(moved, Some(&new), &Rights(both, false)).is_ok());
     }
 
-    /// OCM-010, OCM-042: a name that would give a cluster foreign rights is refused to whoever asks, at the start and where
-    /// it was there before.
+    /// OCM-010, OCM-042: a name that would give a cluster permissions of others is refused, for new and for
+    /// existing clusters.
     #[test]
     fn ocm_042_reserved_names_are_refused() {
         let named = |name: &str, accepts: bool| {
@@ -262,8 +275,8 @@ mod tests {
         assert!(admit(named("works", false), None, &rights).is_ok());
     }
 
-    /// OCM-042: what an agent may not do to its own ManagedCluster: accept it again, or put it into another set. What else it
-    /// may, as with OCM.
+    /// OCM-042: an agent may neither accept its own ManagedCluster again nor move it to another set.
+    /// Everything else it may do as in OCM.
     #[test]
     fn ocm_042_an_agent_stays_where_it_was_put() {
         let agent = Rights(&[], false);
@@ -278,7 +291,7 @@ mod tests {
             admit(mine(true, "default", "a"), Some(&denied), &agent),
             Err(Refusal::Forbidden(_))
         ));
-        // No label is the default set: from another that is a move.
+        // Without a label the cluster is in the default set; from another set that is a move.
         let other = mine(true, "other", "a");
         assert!(matches!(admit(mine(true, "", "a"), Some(&other), &agent), Err(Refusal::Forbidden(_))));
     }

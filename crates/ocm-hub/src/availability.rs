@@ -1,4 +1,4 @@
-//! Whether a cluster is there: lease, clock, taints (OCM-047 … OCM-053). Pure; the time comes as an argument.
+//! Availability of a cluster: lease, clock, taints (OCM-047 … OCM-053). Pure; the time is an argument.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,20 +15,20 @@ use ocm_shared::cluster::{UNREACHABLE, status};
 
 /// Taint of a cluster whose API does not answer.
 pub const UNAVAILABLE: &str = "cluster.open-cluster-management.io/unavailable";
-/// Annotation: the clocks are not compared.
+/// Annotation that switches the comparison of clocks off.
 pub const SKIP_CLOCK: &str = "registration.open-cluster-management.io/skip-clock-sync-check";
 
-/// What a lease says.
+/// The state of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseState {
-    /// It is good for this much longer.
+    /// It is valid for this much longer.
     Until(Duration),
-    /// It has run out.
+    /// It has expired.
     Stopped,
 }
 
-/// Judges a lease. `since` is when the hub began to listen: what ran out while nobody could renew it gets one grace
-/// period from then (8.1).
+/// Evaluates a lease. `since` is when the hub started: a lease that expired while the hub was down gets one
+/// grace period from then (8.1).
 pub fn lease_state(renewed: Timestamp, since: Timestamp, grace: Duration, now: Timestamp) -> LeaseState {
     let last = renewed.max(since);
     let grace = i128::try_from(grace.as_nanos()).unwrap_or(i128::MAX);
@@ -41,13 +41,13 @@ pub fn lease_state(renewed: Timestamp, since: Timestamp, grace: Duration, now: T
     }
 }
 
-/// Renewals that lie in the future, and when each was first seen: written by a clock that was ahead, the hub's or the agent's, they would
-/// otherwise keep a cluster available that is long gone.
+/// Renewals that lie in the future, and when each was first seen. A clock that was ahead wrote them, the hub's or the agent's; they
+/// would otherwise keep a cluster available that is long gone.
 #[derive(Debug, Default)]
 pub struct Ahead(HashMap<String, (Timestamp, Timestamp)>);
 
 impl Ahead {
-    /// When the cluster was heard of: at the time of its renewal, or, if that has not come yet, when the renewal was first seen.
+    /// The time that counts for a renewal: its own, or, if that lies in the future, when the renewal was first seen.
     pub fn heard_at(&mut self, cluster: &str, renewed: Timestamp, now: Timestamp) -> Timestamp {
         if renewed <= now {
             self.0.remove(cluster);
@@ -63,7 +63,7 @@ impl Ahead {
     }
 }
 
-/// Condition of a cluster that is not heard of any more.
+/// The condition of a cluster whose lease has expired.
 pub fn unknown(now: Timestamp) -> Condition {
     Condition {
         type_: CONDITION_AVAILABLE.into(),
@@ -75,7 +75,7 @@ pub fn unknown(now: Timestamp) -> Condition {
     }
 }
 
-/// Condition about the clocks, when a renewal stamped `renewed` arrives at `now` (OCM-052).
+/// The condition about clocks, for a renewal with the timestamp `renewed` that arrives at `now` (OCM-052).
 pub fn clock(cluster: &ManagedCluster, renewed: Timestamp, grace: Duration, now: Timestamp) -> Condition {
     let skip = cluster
         .metadata
@@ -103,7 +103,8 @@ pub fn clock(cluster: &ManagedCluster, renewed: Timestamp, grace: Duration, now:
     }
 }
 
-/// The taints a cluster should have, if they are not those it has (OCM-053). Taints of others stay.
+/// Returns the taints that a cluster should have, `None` if it has them (OCM-053). Taints of other writers
+/// stay.
 pub fn taints(cluster: &ManagedCluster) -> Option<Vec<Taint>> {
     let wanted = match status(cluster, CONDITION_AVAILABLE) {
         Some("True") => None,
@@ -119,7 +120,7 @@ pub fn taints(cluster: &ManagedCluster) -> Option<Vec<Taint>> {
     if let Some(key) = wanted
         && !new.iter().any(right)
     {
-        // When it was added is for the hub's admission to say (OCM-041).
+        // The hub's admission sets the time (OCM-041).
         new.push(Taint { key: key.into(), effect: "NoSelect".into(), ..Taint::default() });
     }
     (new != *have).then_some(new)
@@ -155,7 +156,7 @@ mod tests {
         cluster
     }
 
-    /// OCM-A-18: good up to five lease durations after the last renewal, and not an instant longer.
+    /// OCM-A-18: a lease is valid for exactly five lease durations after the last renewal.
     #[test]
     fn ocm_049_a_lease_runs_out_after_its_grace() {
         let grace = Duration::from_secs(15);
@@ -164,7 +165,7 @@ mod tests {
             (100, 0, 114, LeaseState::Until(Duration::from_secs(1))),
             (100, 0, 115, LeaseState::Stopped),
             (100, 0, 9000, LeaseState::Stopped),
-            // The hub was away.
+            // The hub was down.
             (100, 5000, 5014, LeaseState::Until(Duration::from_secs(1))),
             (100, 5000, 5015, LeaseState::Stopped),
             // The agent's clock is ahead.
@@ -205,7 +206,8 @@ mod tests {
         }
     }
 
-    /// OCM-A-21: a clock an hour off is noticed, either way; told to, the hub looks away.
+    /// OCM-A-21: a clock that is an hour fast or slow is noticed, unless the annotation switches the
+    /// comparison off.
     #[test]
     fn ocm_052_clocks_are_compared_with_the_renewal() {
         let grace = Duration::from_secs(300);
@@ -247,7 +249,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is right is left alone, whatever was there before.
+        /// Correct taints are not changed, and other taints stay.
         #[test]
         fn ocm_053_taints_settle(status in 0usize..4, have in proptest::collection::vec(0usize..3, 0..4)) {
             let status = [None, Some("True"), Some("False"), Some("Unknown")][status];

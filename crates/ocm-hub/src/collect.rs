@@ -1,26 +1,26 @@
-//! In which order what is in the mailbox of a leaving cluster goes (OCM-059). Pure.
+//! The order in which the content of a leaving cluster's mailbox is deleted (OCM-059). Pure.
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time},
     jiff::Timestamp,
 };
 
-/// Annotation: 0 to 100, the smaller goes first.
+/// Annotation with a number from 0 to 100; lower numbers are deleted first.
 pub const PRIORITY: &str = "open-cluster-management.io/cleanup-priority";
 
 /// The next thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Delete these of the resource with this index, and look again.
+    /// Delete these objects of the resource with this index, then look again.
     Delete(usize, Vec<String>),
-    /// Wait for these many of it to go; so many are held by finalizers.
+    /// Wait until the remaining objects of a resource are gone; `pending` of them have finalizers.
     Wait { resource: usize, remaining: usize, pending: usize },
     /// Nothing is left.
     Done,
 }
 
-/// What to do about the objects left, by resource in order of deletion: a resource comes when nothing of the former
-/// is left, and within it the group of the least priority.
+/// Returns the next step for the remaining objects, given by resource in order of deletion. A resource is
+/// deleted when nothing of the previous ones is left, and within it the objects of the lowest priority first.
 pub fn next(resources: &[Vec<&ObjectMeta>]) -> Step {
     let Some((resource, left)) = resources.iter().enumerate().find(|(_, left)| !left.is_empty()) else {
         return Step::Done;
@@ -43,13 +43,13 @@ fn priority(object: &ObjectMeta) -> u8 {
     said.and_then(|text| text.parse::<u8>().ok()).filter(|n| *n <= 100).unwrap_or(0)
 }
 
-/// Condition `Deleting`; `left` is plural, remaining, pending.
+/// The condition `Deleting`; `left` is plural name, remaining and pending objects.
 pub fn deleting(left: Option<(&str, usize, usize)>, now: Timestamp) -> Condition {
     let (status, reason, message) = match left {
         Some((plural, remaining, pending)) => (
             "False",
             "ResourceRemaining",
-            // The wire text is misspelt.
+            // OCM's text has this spelling.
             format!(
                 "The resource {plural} is remaning, the remaining count is {remaining}, the finalizer pending count is {pending}"
             ),
@@ -79,7 +79,7 @@ mod tests {
         }
     }
 
-    /// OCM-A-27: add-ons first, then works by priority; what is not a priority counts as 0.
+    /// OCM-A-27: add-ons first, then works by priority; an invalid priority counts as 0.
     #[test]
     fn ocm_059_the_order_of_deletion() {
         let addon = |going| object("addon1", "", going);

@@ -1,4 +1,4 @@
-//! Complete works go when their time is over (OCM-097, gate CleanUpCompletedManifestWork).
+//! Deletes complete works after their time to live (OCM-097, gate CleanUpCompletedManifestWork).
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use runtime::{
 use super::{Hub, Key, works};
 use apis::ocm::work::COMPLETE;
 
-/// Whoever made a work with this label removes it, too.
+/// The creator of a work with this label deletes it, too.
 const REPLICA_SET_LABEL: &str = "work.open-cluster-management.io/manifestworkreplicaset";
 
-/// No timer is longer.
+/// Longest timer.
 const LOOK_AGAIN: Duration = Duration::from_secs(86_400);
 
-/// How long a work is still to stay: zero when its time is over, none when it has none.
+/// Returns how long a work is to be kept: zero if its time is over, `None` if it has no time to live.
 pub fn time_left(work: &ManifestWork, now: Timestamp) -> Option<Duration> {
     let metadata = &work.metadata;
     if metadata.deletion_timestamp.is_some()
@@ -31,7 +31,7 @@ pub fn time_left(work: &ManifestWork, now: Timestamp) -> Option<Duration> {
     let conditions = &work.status.as_ref()?.conditions;
     let complete = conditions.iter().find(|c| c.type_ == COMPLETE && c.status == "True")?;
     let since = now.duration_since(complete.last_transition_time.0);
-    // Whatever the clocks say, no time at all is over at once.
+    // A time to live of zero is over at once, whatever the clocks say.
     let left =
         if stay <= 0 { SignedDuration::ZERO } else { SignedDuration::from_secs(stay).saturating_sub(since) };
     Some(Duration::try_from(left).unwrap_or_default().min(LOOK_AGAIN))
@@ -48,7 +48,7 @@ impl Hub {
         }
     }
 
-    /// Deletes a complete work, unless there is time left.
+    /// Deletes a complete work if its time is over.
     pub(super) async fn completed(&self, namespace: &str, name: &str) -> Result<Next, kube::Error> {
         let Some(work) = self.know.whole_works.get(namespace, name) else { return Ok(Next::OnChange) };
         match time_left(&work, self.now()) {
@@ -58,7 +58,7 @@ impl Hub {
                 tracing::info!(namespace, name, "a complete work is over its time and goes");
                 let removal = Removal { uid: work.metadata.uid.clone(), propagation: None };
                 match self.rest.delete(&works(), namespace, name, &removal).await {
-                    // Gone, or another one by now, of which its own event tells.
+                    // The work is gone or was replaced; its own event reports that.
                     Err(error) if is_not_found(&error) || is_clash(&error) => Ok(Next::OnChange),
                     other => other.map(|()| Next::OnChange),
                 }
@@ -82,7 +82,8 @@ mod tests {
         .unwrap()
     }
 
-    /// OCM-A-61: a work goes when it is complete and its time is over, unless somebody else looks after it.
+    /// OCM-A-61: a work is deleted when it is complete and its time is over, unless another controller
+    /// manages it.
     #[test]
     fn ocm_097_the_time_of_a_complete_work() {
         let at = |seconds| {

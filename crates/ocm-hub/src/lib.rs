@@ -1,14 +1,14 @@
-//! The hub's controllers: acceptance, rights and departure of clusters, approval of their certificates, leases, taints,
-//! cluster sets (`spec` of OCM, 2.4.3 to 2.10).
+//! The hub's controllers: acceptance, permissions and departure of clusters, approval of their certificates,
+//! leases, taints, cluster sets (`spec` of OCM, 2.4.3 to 2.10).
 //!
-//! [`enroll`] is beside them: for a cluster that this process serves it does what administrators do on both sides of the handshake.
+//! [`enroll`] does for a cluster that this process serves what administrators do on both sides of the handshake.
 //!
-//! Pure decisions: [`availability`], [`collect`], [`managed`], [`sets`]. The rest is shell: informers put keys into one queue, and
-//! what is done for a key reads the informers' stores.
+//! Pure decisions: [`availability`], [`collect`], [`managed`], [`sets`]. The rest is shell: informers add keys to one queue, and
+//! the workers read the informers' stores.
 //!
-//! Cost: eleven watches. A renewed lease costs no request, unless its clock differs; an accepted cluster that changes in
-//! what matters here costs a read for each of its six roles and bindings; a changed label a scan of all clusters for
-//! each set that may select by it.
+//! Cost: eleven watches. A renewed lease costs no request, unless the clocks differ. An accepted cluster with
+//! a relevant change costs a read of each of its six roles and bindings. A changed label costs a scan of all
+//! clusters for each set that may select by it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -66,13 +66,13 @@ pub use membership::is_denied;
 /// Timers of the hub (8.6).
 #[derive(Clone, Debug)]
 pub struct Timers {
-    /// A lease is good for this many lease durations.
+    /// A lease is valid for this many lease durations.
     pub grace_factor: u32,
-    /// Between looks at what a leaving cluster still has.
+    /// Pause between two checks of what a leaving cluster still has.
     pub requeue: Duration,
-    /// Between looks at the built-in sets.
+    /// Pause between two checks of the built-in sets.
     pub sets: Duration,
-    /// How long after the end of a ManagedCluster others may still put works into its mailbox.
+    /// How long after the end of a ManagedCluster other controllers may still create works in its mailbox.
     pub linger: Duration,
 }
 
@@ -90,29 +90,30 @@ impl Default for Timers {
 /// Settings of the hub.
 #[derive(Clone)]
 pub struct Config {
-    /// Whose first certificates are approved.
+    /// Requesters whose first certificate is approved automatically.
     pub approval: csr::Policy,
-    /// Every new ManagedCluster is accepted, once (gate ManagedClusterAutoApproval; OCM-043).
+    /// Whether every new ManagedCluster is accepted, once (gate ManagedClusterAutoApproval; OCM-043).
     pub auto_accept: bool,
-    /// What is in the mailbox of a deleted cluster is deleted (gate ResourceCleanup).
+    /// Whether the content of a deleted cluster's mailbox is deleted (gate ResourceCleanup).
     pub cleanup: bool,
-    /// Complete works go when their time is over (gate CleanUpCompletedManifestWork; OCM-097). Costs a watch of whole works.
+    /// Whether complete works are deleted after their time to live (gate CleanUpCompletedManifestWork;
+    /// OCM-097). Costs a watch of whole works.
     pub clean_completed: bool,
-    /// The sets `default` and `global` are kept (gate DefaultClusterSet).
+    /// Whether the hub maintains the sets `default` and `global` (gate DefaultClusterSet).
     pub default_sets: bool,
-    /// Further labels of mailbox namespaces (`--labels`).
+    /// Additional labels of mailbox namespaces (`--labels`).
     pub labels: BTreeMap<String, String>,
     /// The timers.
     pub timers: Timers,
     /// The hub's clock.
     pub clock: fn() -> Timestamp,
-    /// What is counted into (OCM-164).
+    /// Receives the metrics (OCM-164).
     pub metrics: Metrics,
-    /// Most clusters that are shown there by themselves.
+    /// Most clusters with metrics of their own.
     pub most_shown: usize,
-    /// The kinds to define.
+    /// The CRDs to install.
     pub kinds: fn() -> Vec<CustomResourceDefinition>,
-    /// Set true once the hub works.
+    /// Set to true once the hub works.
     pub ready: watch::Sender<bool>,
 }
 
@@ -139,10 +140,10 @@ impl Default for Config {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Its kinds could not be installed.
+    /// The CRDs could not be installed.
     #[error("defining the kinds of the hub")]
     Install(#[from] InstallError),
-    /// What bootstrapping agents need could not be made.
+    /// What bootstrapping agents need could not be created.
     #[error("preparing the hub for agents")]
     Bootstrap(#[from] Box<kube::Error>),
     /// A task died.
@@ -150,24 +151,24 @@ pub enum Error {
     Task(#[from] TaskError),
 }
 
-/// Something to look at.
+/// A work item.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
-    /// Acceptance, rights and departure of a cluster.
+    /// Acceptance, permissions and departure of a cluster.
     Membership(String),
     /// Its lease.
     Presence(String),
-    /// Its clock, after a renewal.
+    /// Its clock, after a renewal of the lease.
     Clock(String),
     /// Its taints.
     Taints(String),
-    /// Labels that tell its add-ons, and add-ons of a silent cluster.
+    /// The labels about its add-ons, and the add-ons of a cluster with an expired lease.
     Features(String),
     /// A signing request.
     Csr(String),
     /// The built-in sets.
     Builtin,
-    /// The namespaces that its sets want in a cluster.
+    /// The namespaces that the cluster's sets request.
     Namespaces(String),
     /// Status of a set.
     Set(String),
@@ -185,7 +186,7 @@ struct Stores {
     leases: Store<Lease>,
     csrs: Store<CertificateSigningRequest>,
     works: Store<Meta<ManifestWork>>,
-    /// Followed only for their end (OCM-097).
+    /// Followed only for their completion (OCM-097).
     whole_works: Store<ManifestWork>,
     addons: Store<ManagedClusterAddOn>,
     sets: Store<ManagedClusterSet>,
@@ -201,17 +202,22 @@ struct Hub {
     config: Config,
     queue: Queue<Key>,
     know: Stores,
-    /// Since when leases are listened to.
+    /// When the hub began to watch leases.
     since: Timestamp,
     ahead: Mutex<availability::Ahead>,
     hub_metrics: shown::HubMetrics,
-    /// Clusters that are gone but have rights or works left, and since when.
+    /// Clusters that are gone but still have permissions or works, and since when.
     gone: Mutex<HashMap<String, Instant>>,
-    /// Clusters whose rights have been taken away, and how far, unless something about their rights changed since.
+    /// Clusters whose permissions have been removed, and which of them, unless those changed since.
     taken: Mutex<HashMap<String, Take>>,
 }
 
-/// Runs the hub's controllers until `stop`. `client` must be allowed everything: they hand out rights.
+/// Runs the hub's controllers until `stop`. `client` must have all permissions, because the controllers grant
+/// permissions.
+///
+/// # Errors
+///
+/// If the CRDs or the bootstrap objects cannot be created, or a task fails.
 pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
     install(&client, &(config.kinds)(), MANAGER).await?;
     let rest = Rest::with_manager(client, MANAGER);
@@ -252,7 +258,8 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
 
 /// Field manager of the hub.
 const MANAGER: &str = "registration-controller";
-/// Keys worked on at once. Those of one cluster are different keys, and a stale write is refused and tried again.
+/// Number of workers. One cluster has several keys, which may be processed concurrently; a write based on an
+/// old version is refused and retried.
 const WORKERS: usize = 4;
 
 impl Stores {
@@ -330,7 +337,7 @@ impl Hub {
             Key::Binding(namespace, name) => self.binding_status(namespace, name).await,
         };
         match done {
-            // What was read is not the latest: it is on its way to us.
+            // The informer has not received the latest version yet.
             Err(error) if is_clash(&error) => Ok(Next::Retry),
             done => done,
         }
@@ -340,7 +347,7 @@ impl Hub {
         (self.config.clock)()
     }
 
-    /// Approves a signing request if it may be approved (OCM-039).
+    /// Approves a signing request if allowed (OCM-039).
     async fn sign(&self, name: &str) -> Result<Next, kube::Error> {
         let Some(request) = self.know.csrs.get("", name) else { return Ok(Next::OnChange) };
         match csr::verdict(&request, &self.config.approval) {
@@ -371,7 +378,7 @@ impl Hub {
         Ok(answer.pointer("/status/allowed").and_then(Value::as_bool).unwrap_or(false))
     }
 
-    /// Writes conditions of a cluster, if any is new (OCM-004).
+    /// Writes conditions of a cluster, if any changed (OCM-004).
     async fn report(&self, cluster: &ManagedCluster, news: Vec<Condition>) -> Result<(), kube::Error> {
         let old = cluster.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
         let mut list = old.clone();
@@ -385,14 +392,15 @@ impl Hub {
         self.rest.merge_status::<Value>(&clusters(), "", name_of(cluster), &patch).await.map(drop)
     }
 
-    /// Writes metadata or spec of a cluster, unless it has changed meanwhile.
+    /// Writes metadata or spec of a cluster, unless it has changed in the meantime.
     async fn patch(&self, cluster: &ManagedCluster, patch: Value) -> Result<(), kube::Error> {
         let patch = guarded(cluster, patch);
         self.rest.merge::<Value>(&clusters(), "", name_of(cluster), &patch).await.map(drop)
     }
 }
 
-/// A patch of metadata or spec that is refused unless the cluster is as it was read (OCM-005).
+/// Returns a patch of metadata or spec that the server refuses if the cluster has changed since it was read
+/// (OCM-005).
 fn guarded(cluster: &ManagedCluster, mut patch: Value) -> Value {
     let mut metadata = identity(cluster);
     if let (Some(all), Some(more)) =
@@ -404,7 +412,7 @@ fn guarded(cluster: &ManagedCluster, mut patch: Value) -> Value {
     patch
 }
 
-/// UID and version of what was read: the patch is refused if that is not what is there.
+/// Returns UID and version of the object: the server refuses the patch if they differ.
 fn identity<K: Resource>(object: &K) -> Value {
     json!({"uid": object.meta().uid, "resourceVersion": object.meta().resource_version})
 }

@@ -1,4 +1,5 @@
-//! Namespaces that cluster sets want in their clusters: what each cluster is told (OCM-056, 1.2).
+//! Namespaces that cluster sets request in their clusters, as written to each cluster's status (OCM-056,
+//! 1.2).
 
 use std::collections::BTreeSet;
 
@@ -8,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::{Hub, clusters, identity, name_of, sets::contains};
 
-/// The union of what the sets of a cluster ask for, by set and name. What the agent said about an entry stays.
+/// Returns the union of the requests of a cluster's sets, by set and name. What the agent reported about an
+/// entry stays.
 pub fn wanted<'a>(
     cluster: &ManagedCluster,
     sets: impl Iterator<Item = &'a ManagedClusterSet>,
@@ -37,7 +39,8 @@ pub fn wanted<'a>(
 }
 
 impl Hub {
-    /// Tells a cluster which namespaces its sets want. Costs a scan of all sets, and a write when something changed.
+    /// Writes the requested namespaces to a cluster's status. Costs a scan of all sets, and a write if
+    /// something changed.
     pub(super) async fn managed_namespaces(&self, name: &str) -> Result<Next, kube::Error> {
         let Some(cluster) = self.know.cluster(name) else { return Ok(Next::OnChange) };
         if cluster.metadata.deletion_timestamp.is_some() {
@@ -60,7 +63,8 @@ mod tests {
     use super::*;
     use apis::constants::CLUSTER_SET_LABEL;
 
-    /// OCM-056: each set that the cluster is in is asked, and what is known of an entry stays as long as the entry does.
+    /// OCM-056: the entries come from every set of the cluster, and the agent's report about an entry stays
+    /// as long as the entry.
     #[test]
     fn ocm_056_what_a_cluster_is_told() {
         let set = |name: &str, selector: Value, namespaces: &[&str]| -> ManagedClusterSet {

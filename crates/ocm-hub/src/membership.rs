@@ -1,4 +1,4 @@
-//! Who belongs to the inventory: acceptance, denial, departure (OCM-043, OCM-044, OCM-058, OCM-059).
+//! Membership of clusters: acceptance, denial, departure (OCM-043, OCM-044, OCM-058, OCM-059).
 
 use apis::{
     constants::{
@@ -28,27 +28,27 @@ use ocm_shared::{
     reserved::{complaint, reserved},
 };
 
-/// Label on a mailbox namespace by which older releases find it.
+/// Label by which older releases find a mailbox namespace.
 const OLD_MAILBOX_LABEL: &str = "cluster.open-cluster-management.io/managedCluster";
 
-/// What is to be done about a cluster that exists.
+/// The next step for a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MembershipStep {
     /// It is being deleted.
     Leaving,
-    /// It lacks the finalizer that holds it until its mailbox is empty.
+    /// It lacks the finalizer that keeps it until its mailbox is empty.
     Unprotected,
-    /// It is accepted by the hub itself, once.
+    /// The hub accepts it automatically, once.
     Welcome,
     /// It is accepted.
     Member,
-    /// It was accepted and is not any more.
+    /// It was accepted before and is not any more.
     Denied,
-    /// Nobody accepted it, yet or any more.
+    /// It was never accepted, or has been denied.
     Outside,
 }
 
-/// Decides (OCM-043, OCM-044, OCM-058).
+/// Returns the next step (OCM-043, OCM-044, OCM-058).
 fn membership_step(cluster: &ManagedCluster, auto_accept: bool, cleanup: bool) -> MembershipStep {
     let meta = &cluster.metadata;
     let welcomed = meta.annotations.iter().flatten().any(|(key, _)| key == AUTO_ACCEPTED_ANNOTATION);
@@ -67,12 +67,13 @@ fn membership_step(cluster: &ManagedCluster, auto_accept: bool, cleanup: bool) -
     }
 }
 
-/// Something was granted: the condition says so, or the finalizer that comes before the rights.
+/// Returns whether permissions may have been granted: the condition says so, or the finalizer that is added
+/// before them exists.
 fn was_accepted(cluster: &ManagedCluster) -> bool {
     status(cluster, CONDITION_HUB_ACCEPTED) == Some("True") || has_finalizer(cluster, CLUSTER_API_FINALIZER)
 }
 
-/// The cluster was denied, and that has had its effect.
+/// Returns whether the cluster was denied and all its permissions have been removed.
 pub fn is_denied(cluster: &ManagedCluster) -> bool {
     let conditions = cluster.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
     conditions.iter().any(|c| c.type_ == CONDITION_HUB_ACCEPTED && c.reason == "HubClusterAdminDenied")
@@ -82,7 +83,7 @@ fn has_finalizer(cluster: &ManagedCluster, finalizer: &str) -> bool {
     cluster.metadata.finalizers.iter().flatten().any(|have| have == finalizer)
 }
 
-/// The complete list, as merge patches want it (OCM-005).
+/// Returns the complete list of finalizers, as a merge patch needs it (OCM-005).
 fn with_finalizer(cluster: &ManagedCluster, finalizer: &str) -> Value {
     let all = cluster.metadata.finalizers.iter().flatten().map(String::as_str);
     let all: Vec<&str> = all.chain([finalizer]).collect();
@@ -129,10 +130,12 @@ impl Hub {
         }
     }
 
-    /// Mailbox, finalizer, rights, condition: in this order (OCM-044).
+    /// Creates the mailbox, adds the finalizer, grants permissions, sets the condition, in this order
+    /// (OCM-044).
     async fn accept(&self, cluster: &ManagedCluster) -> Result<Next, kube::Error> {
         let name = name_of(cluster);
-        // Admission refuses such a name; where there is none, or it was there before, no right is given all the same.
+        // Admission refuses such a name. A hub without admission, or with an older cluster of that name,
+        // still grants no permissions.
         if let Some(why) = reserved(name) {
             let news = accepted("False", "Error", &complaint(name, why), self.now());
             return self.report(cluster, vec![news]).await.map(|()| Next::OnChange);
@@ -140,7 +143,7 @@ impl Hub {
         let set_up = async {
             self.mailbox(name).await?;
             if !has_finalizer(cluster, CLUSTER_API_FINALIZER) {
-                // Its event brings us back with the version that the condition needs.
+                // The event of this write brings the version that is needed for the condition.
                 return self.add_finalizer(cluster, CLUSTER_API_FINALIZER).await.map(|_| false);
             }
             self.taken.lock().remove(name);
@@ -177,7 +180,7 @@ impl Hub {
         body["metadata"] = labels["metadata"].clone();
         body["metadata"]["name"] = name.into();
         match self.rest.create::<Value>(&gvr, "", body.to_string().into_bytes()).await {
-            // Somebody made it without our label.
+            // Another client created it without our label.
             Err(error) if is_clash(&error) => {
                 self.rest.merge::<Value>(&gvr, "", name, &labels).await.map(drop)
             }
@@ -185,9 +188,10 @@ impl Hub {
         }
     }
 
-    /// Takes rights away, once: again only when something about them changed since (`Hub::on_right`), or when that failed.
+    /// Removes permissions once: again only when they changed since (`Hub::on_right`), or when the removal
+    /// failed.
     async fn take_rights(&self, name: &str, what: Take) -> Result<(), kube::Error> {
-        // Noted before it is done, so that no change meanwhile is missed.
+        // Noted before the removal, so that no change in between is missed.
         if self.taken.lock().insert(name.to_owned(), what) == Some(what) {
             return Ok(());
         }
@@ -198,12 +202,12 @@ impl Hub {
         done
     }
 
-    /// The cluster is not wanted any more, but what it runs is not taken away (OCM-058).
+    /// Handles a cluster that was denied. The objects that it runs are not deleted (OCM-058).
     async fn deny(&self, cluster: &ManagedCluster) -> Result<Next, kube::Error> {
         let name = name_of(cluster);
         self.take_rights(name, Take::Denied).await?;
         if !self.know.works.list_namespace(name).is_empty() {
-            // The event of each work that goes brings us back.
+            // The event of each deleted work brings the cluster back.
             return Ok(Next::OnChange);
         }
         rbac::release_works(&self.rest, name).await?;
@@ -211,7 +215,8 @@ impl Hub {
         self.report(cluster, vec![news]).await.map(|()| Next::OnChange)
     }
 
-    /// Its add-ons and works go in order, then its rights, then itself; the mailbox namespace stays (OCM-059).
+    /// Deletes its add-ons and works in order, then its permissions, then the cluster; the mailbox namespace
+    /// stays (OCM-059).
     async fn leave(&self, cluster: &ManagedCluster) -> Result<Next, kube::Error> {
         let name = name_of(cluster);
         if has_finalizer(cluster, CLUSTER_API_FINALIZER) {
@@ -259,17 +264,17 @@ impl Hub {
                 Ok(Next::After(self.config.timers.requeue))
             }
             Step::Done => {
-                // Both at once: while the ManagedCluster is there, who delivers to it may make works anew, which
-                // nobody would delete any more.
+                // Both at once: while the ManagedCluster exists, other controllers may create works again,
+                // and nobody would delete those.
                 let both = [CLUSTER_CLEANUP_FINALIZER, CLUSTER_API_FINALIZER];
                 self.remove_finalizers(cluster, &both).await.map(|()| Next::OnChange)
             }
         }
     }
 
-    /// After the ManagedCluster has gone, by whatever way. Until others know of that they may put works into the
-    /// mailbox, which the agent must be able to take back: it keeps the right to works while there are any, and a
-    /// moment longer.
+    /// Handles a ManagedCluster that is gone, however that happened. Until other controllers know that, they
+    /// may create works in the mailbox, whose objects the agent must be able to remove: it keeps the
+    /// permission for works while there are any, and a moment longer.
     async fn vanished(&self, name: &str) -> Result<Next, kube::Error> {
         if !self.has_rights(name) {
             self.gone.lock().remove(name);
@@ -292,11 +297,12 @@ impl Hub {
         self.last_one_gone().await.map(|()| Next::OnChange)
     }
 
-    /// The status agent, which is about to lose its rights, may not have come to it.
+    /// Deletes the cluster's WorkStatuses, because the status agent loses its permissions and may not have
+    /// deleted them.
     async fn forget_reports(&self, name: &str) -> Result<(), kube::Error> {
         let gvr = Gvr::new(CONTROL_GROUP, "v1alpha1", "workstatuses");
         let found: Value = match self.rest.list(&gvr, name, "").await {
-            // A hub without reports.
+            // A hub without WorkStatuses.
             Err(error) if is_not_found(&error) => return Ok(()),
             found => found?,
         };
@@ -373,7 +379,8 @@ mod tests {
         }
     }
 
-    /// OCM-005: the whole list, for the version that was read and no other; who is gone has lost its finalizers too.
+    /// OCM-005: the whole list is patched, for exactly the version that was read; an object that is gone has
+    /// no finalizers any more.
     #[tokio::test]
     async fn ocm_005_finalizers_are_patched_as_a_whole() {
         use parking_lot::Mutex;
@@ -423,7 +430,7 @@ mod tests {
         assert!(hub.remove_finalizers(&leaving, &[CLUSTER_API_FINALIZER]).await.is_err());
     }
 
-    /// OCM-A-04: accepted by itself once; a later denial is respected.
+    /// OCM-A-04: the hub accepts a cluster automatically once; a later denial is respected.
     #[test]
     fn ocm_043_auto_acceptance_happens_once() {
         let both = [CLUSTER_CLEANUP_FINALIZER, CLUSTER_API_FINALIZER];

@@ -1,4 +1,4 @@
-//! Leases, clocks, taints, and what a silent cluster means for its add-ons.
+//! Leases, clocks, taints, and the add-ons of clusters with an expired lease.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -28,7 +28,7 @@ impl Hub {
         grace(cluster, self.config.timers.grace_factor)
     }
 
-    /// Makes the lease of a cluster, and says when it has run out (OCM-045, OCM-047, OCM-049).
+    /// Creates the lease of a cluster, and reports when it has expired (OCM-045, OCM-047, OCM-049).
     pub(super) async fn presence(&self, name: &str) -> Result<Next, kube::Error> {
         let Some(cluster) = self.know.cluster(name) else { return Ok(Next::OnChange) };
         if status(&cluster, CONDITION_HUB_ACCEPTED).is_none() {
@@ -41,7 +41,7 @@ impl Hub {
             return Ok(Next::After(grace));
         }
         let renewed = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref().map(|time| time.0));
-        // A lease without a time, and none at all of a cluster that leaves, say nothing.
+        // A lease without a time counts as expired, and so does the missing lease of a leaving cluster.
         let now = self.now();
         let renewed = renewed.map(|at| self.ahead.lock().heard_at(name, at, now));
         let lease_state =
@@ -68,7 +68,7 @@ impl Hub {
         self.rest.create_missing(&gvr, cluster, &body).await.map(drop)
     }
 
-    /// An event for whoever looks at the mailbox; its loss loses nothing.
+    /// Emits an Event in the mailbox; a lost Event does no harm.
     async fn tell(&self, cluster: &str, note: &str) {
         let body = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event",
             "metadata": {"generateName": format!("{cluster}."), "namespace": cluster},
@@ -97,7 +97,7 @@ impl Hub {
         Ok(Next::OnChange)
     }
 
-    /// Sets and removes the taints that tell of availability (OCM-053).
+    /// Sets and removes the taints about availability (OCM-053).
     pub(super) async fn taints(&self, name: &str) -> Result<Next, kube::Error> {
         let Some(cluster) = self.know.cluster(name) else { return Ok(Next::OnChange) };
         if cluster.metadata.deletion_timestamp.is_none()
@@ -108,7 +108,8 @@ impl Hub {
         Ok(Next::OnChange)
     }
 
-    /// Labels of the cluster that tell its add-ons (4.7); and add-ons of a cluster that is not heard of (4.6).
+    /// Sets the labels of the cluster about its add-ons (4.7), and the status of add-ons of a cluster with an
+    /// expired lease (4.6).
     pub(super) async fn features(&self, name: &str) -> Result<Next, kube::Error> {
         let Some(cluster) = self.know.cluster(name) else { return Ok(Next::OnChange) };
         let conditions = cluster.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
@@ -143,7 +144,7 @@ impl Hub {
     }
 }
 
-/// Labels that tell how a cluster's add-ons are.
+/// Returns the labels about the state of a cluster's add-ons.
 fn feature_labels<'a>(
     addons: impl Iterator<Item = &'a ManagedClusterAddOn>,
 ) -> BTreeMap<String, &'static str> {
@@ -161,7 +162,7 @@ fn feature_labels<'a>(
         .collect()
 }
 
-/// Changed labels, removed ones as null (OCM-006); labels of others are not touched.
+/// Returns the changed labels, with null for removed ones (OCM-006); labels of other writers are not changed.
 fn label_changes(cluster: &ManagedCluster, wanted: &BTreeMap<String, &'static str>) -> Option<Value> {
     let empty = BTreeMap::new();
     let have = cluster.metadata.labels.as_ref().unwrap_or(&empty);

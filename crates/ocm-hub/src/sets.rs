@@ -1,4 +1,4 @@
-//! Cluster sets: the built-in ones, and the status of all (OCM-011, OCM-012).
+//! Cluster sets: the built-in ones, and the status of all sets (OCM-011, OCM-012).
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 use super::{Hub, identity, name_of};
 use ocm_shared::conditions::{self, condition};
 
-/// Annotation: `"false"` keeps the hub from putting a built-in set right.
+/// Annotation: `"false"` keeps the hub from correcting a built-in set.
 const AUTO_UPDATE: &str = "cluster.open-cluster-management.io/autoupdate";
 
-/// Name and selector of the sets every hub has.
+/// Name and selector of the sets that every hub has.
 pub fn builtin() -> [(&'static str, Value); 2] {
     [
         ("default", json!({"selectorType": "ExclusiveClusterSetLabel"})),
@@ -28,7 +28,8 @@ pub fn builtin() -> [(&'static str, Value); 2] {
     ]
 }
 
-/// Whether a cluster with these labels is in the set. A selector that cannot be read selects nothing.
+/// Returns whether a cluster with these labels is in the set. A selector that cannot be parsed selects
+/// nothing.
 pub fn contains(
     set: &str,
     selector: &ManagedClusterSelector,
@@ -45,7 +46,7 @@ pub fn contains(
         .is_some_and(|selector| selector.matches(label))
 }
 
-/// Condition of a set with so many clusters.
+/// The condition of a set with this many clusters.
 pub fn emptiness(members: usize, now: Timestamp) -> Condition {
     if members == 0 {
         return condition("ClusterSetEmpty", "True", "NoClusterMatched", "No ManagedCluster selected", now);
@@ -63,7 +64,7 @@ fn sets() -> Gvr {
 }
 
 impl Hub {
-    /// Makes the built-in sets, and puts right what they select.
+    /// Creates the built-in sets, and corrects their selectors.
     pub(super) async fn builtin_sets(&self) -> Result<Next, kube::Error> {
         for (name, selector) in builtin() {
             let Some(set) = self.know.sets.get("", name) else {
@@ -83,7 +84,7 @@ impl Hub {
             if selector.get("labelSelector").is_none() {
                 selector["labelSelector"] = Value::Null;
             } else {
-                // A merge patch would keep what somebody put into it.
+                // A merge patch would keep entries that another client added.
                 selector["labelSelector"] = json!({"matchLabels": null, "matchExpressions": null});
             }
             let patch = json!({"metadata": identity(set.as_ref()), "spec": {"clusterSelector": selector}});

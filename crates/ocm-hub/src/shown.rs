@@ -1,19 +1,20 @@
-//! What the hub shows of itself to Prometheus (OCM-164).
+//! The hub's metrics (OCM-164).
 
 use std::{collections::BTreeSet, time::Duration};
 
 use parking_lot::Mutex;
 use runtime::metrics::{Counters, Gauges, Histogram, Metrics};
 
-/// Seconds: around the usual lease duration of a minute, and the five after which a cluster is given up.
+/// Bucket bounds in seconds: around the usual lease duration of a minute, and the five minutes after which a
+/// cluster counts as unreachable.
 const AGES: [f64; 11] = [1.0, 5.0, 15.0, 30.0, 60.0, 75.0, 90.0, 120.0, 180.0, 300.0, 600.0];
 
 /// The metrics.
 pub(super) struct HubMetrics {
     available: Gauges,
-    /// Clusters that have a value of their own.
+    /// Clusters with a metric of their own.
     clusters: Mutex<BTreeSet<String>>,
-    /// How many may have one.
+    /// Most clusters with a metric of their own.
     most: usize,
     ages: Histogram,
     requests: Counters,
@@ -42,7 +43,8 @@ impl HubMetrics {
         }
     }
 
-    /// Shows how a cluster is. One beyond those that may be shown is shown once another has gone, at its next change.
+    /// Sets the availability of a cluster. A cluster beyond the limit gets its metric at its next change
+    /// after another cluster is gone.
     pub(super) fn cluster(&self, name: &str, available: bool) {
         let mut clusters = self.clusters.lock();
         if !clusters.contains(name) {
@@ -73,7 +75,7 @@ impl HubMetrics {
 mod tests {
     use super::*;
 
-    /// OCM-164: by cluster, but not by any number of clusters.
+    /// OCM-164: there are metrics by cluster, for a limited number of clusters.
     #[test]
     fn ocm_164_what_a_hub_shows() {
         let metrics = Metrics::new("1");

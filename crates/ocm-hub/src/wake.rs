@@ -1,4 +1,4 @@
-//! Which event wakes what. Cheap: it runs on the informers' tasks.
+//! Decides which event enqueues which keys. Cheap, because it runs on the informers' tasks.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use runtime::{Event, PartialObject};
 
 use super::{Hub, Key, Meta, name_of};
 
-/// Changes of labels and add-ons come in swarms: they are looked at together.
+/// Changes of labels and add-ons arrive in bursts, and are processed together.
 const TOGETHER: Duration = Duration::from_millis(50);
 
 impl Hub {
@@ -73,7 +73,7 @@ impl Hub {
         }
     }
 
-    /// The sets that may count this cluster.
+    /// Enqueues the sets that may contain this cluster.
     fn wake_sets(&self, cluster: &ManagedCluster) {
         let own = cluster.metadata.labels.as_ref().and_then(|labels| labels.get(CLUSTER_SET_LABEL));
         for set in self.know.sets.list() {
@@ -100,7 +100,8 @@ impl Hub {
             }
             Event::Updated { .. } | Event::Synced => {}
             Event::Added(_) | Event::Deleted(_) => {
-                // The first renewal may come before we hear of the lease, and the next one is far.
+                // The first renewal may arrive before the lease's own event, and the next renewal is far
+                // away.
                 let unknown = |c: &ManagedCluster| status(c, CONDITION_CLOCK).is_none();
                 if self.know.cluster(&cluster).is_some_and(|c| unknown(&c)) {
                     self.queue.add(Key::Clock(cluster.clone()));
@@ -116,7 +117,7 @@ impl Hub {
         }
     }
 
-    /// Works matter to clusters that are not wanted any more.
+    /// Works matter for clusters that were denied.
     pub(super) fn on_work(&self, event: Event<Meta<ManifestWork>>) {
         let Some(work) = event.object() else { return };
         let cluster = work.metadata.namespace.clone().unwrap_or_default();
@@ -140,7 +141,8 @@ impl Hub {
         self.queue.add_after(Key::Features(cluster), TOGETHER);
     }
 
-    /// Mailboxes, roles and bindings that somebody changed or removed; and those whose cluster is not known.
+    /// Enqueues the cluster of a mailbox, role or binding that another client changed or deleted, or whose
+    /// cluster is not known.
     pub(super) fn on_right(&self, event: Event<PartialObject>) {
         let Some(object) = event.object() else { return };
         let cluster = object.metadata.labels.get(CLUSTER_NAME_LABEL).map(|name| name.to_string());

@@ -1,4 +1,4 @@
-//! What the hub demands of ManifestWorks when they are written (OCM-014, OCM-098). Pure.
+//! The hub's admission of ManifestWorks (OCM-014, OCM-098). Pure.
 
 use std::{collections::HashSet, io};
 
@@ -10,14 +10,14 @@ use super::admission::Refusal;
 
 /// Most bytes of all manifests of a work together.
 pub const SIZE_LIMIT: usize = 500 * 1024;
-/// Longest name: that of the AppliedManifestWork has 64 hexadecimal digits and a dash more.
+/// Longest name: that of the AppliedManifestWork is longer by a dash and 64 hexadecimal digits.
 const NAME_LIMIT: usize = 253 - 65;
-/// How many of the largest manifests are named when there is too much.
+/// How many of the largest manifests an error about the size names.
 const NAMED: usize = 3;
 
-/// What a decision about a work may ask about.
+/// The question that an admission decision may ask.
 pub trait Ask {
-    /// Whether the writer may do this in a namespace: verb, group, resource, namespace, name.
+    /// Returns whether the writer has a permission in a namespace: verb, group, resource, namespace, name.
     fn may_in(&self, verb: &str, group: &str, resource: &str, namespace: &str, name: &str) -> bool;
 }
 
@@ -25,8 +25,13 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Checks a ManifestWork of at most `limit` bytes; `old` is what it replaces, `user` who writes. What is no object at all
-/// is left to the schema. Costs one more serialisation of the manifests, and nothing while the spec stays.
+/// Checks a ManifestWork of at most `limit` bytes. `old` is the object that it replaces, `user` the writer. A
+/// manifest that is not an object is left to the schema. Costs one more serialisation of the manifests, and
+/// nothing if the spec is unchanged.
+///
+/// # Errors
+///
+/// Why the write is refused.
 pub fn manifest_work(
     work: &Value,
     old: Option<&Value>,
@@ -75,7 +80,7 @@ fn check_size(manifests: &[Value], limit: usize) -> Result<(), Refusal> {
     )))
 }
 
-/// Bytes of a manifest as OCM counts them: JSON within two protobuf messages.
+/// Returns the bytes of a manifest as OCM counts them: JSON within two protobuf messages.
 fn size(manifest: &Value) -> usize {
     struct Counter(usize);
     impl io::Write for Counter {
@@ -95,7 +100,7 @@ fn size(manifest: &Value) -> usize {
     field(field(counter.0))
 }
 
-/// A protobuf field that holds so many bytes.
+/// Returns the size of a protobuf field with this many bytes.
 fn field(length: usize) -> usize {
     let bits = usize::BITS - (length | 1).leading_zeros();
     1 + bits.div_ceil(7) as usize + length
@@ -126,7 +131,7 @@ fn check_names(manifests: &[Value]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whoever names an executor must be allowed to act as it.
+/// A writer that names an executor needs the permission to act as it.
 fn check_executor(work: &Value, old: Option<&Value>, user: &str, ask: &dyn Ask) -> Result<(), Refusal> {
     let of = |work: &Value| work.pointer("/spec/executor").filter(|it| !it.is_null()).cloned();
     let Some(executor) = of(work) else { return Ok(()) };
@@ -139,7 +144,7 @@ fn check_executor(work: &Value, old: Option<&Value>, user: &str, ask: &dyn Ask) 
     };
     let (of, name) = (text(account, "/namespace"), text(account, "/name"));
     if [of, name].iter().any(|part| !names::dns1123_subdomain(part).is_empty()) {
-        // The schema says what is wrong with it.
+        // The schema reports what is wrong.
         return Ok(());
     }
     let mailbox = text(work, "/metadata/namespace");
@@ -181,7 +186,7 @@ mod tests {
         })
     }
 
-    /// OCM-A-62: all of it is 400, with OCM's texts.
+    /// OCM-A-62: all of these are refused with 400 and OCM's texts.
     #[test]
     fn ocm_098_what_no_work_may_hold() {
         let refused = |work: &Value| admit(work, None).expect_err("refused");
@@ -206,7 +211,7 @@ mod tests {
         assert!(refused(&long).starts_with("the name of a ManifestWork has at most 188 characters"));
     }
 
-    /// OCM-A-62: the limit is that of OCM, to the byte.
+    /// OCM-A-62: the limit is OCM's, to the byte.
     #[test]
     fn ocm_098_the_size_of_a_work() {
         let empty = map("large", 0).to_string().len();
@@ -231,7 +236,7 @@ mod tests {
         assert!(admit(&wrong, Some(&work(&[map("a", 1)]))).is_err());
     }
 
-    /// OCM-A-59: an executor may be named by who may act as it.
+    /// OCM-A-59: a writer may name an executor that it may act as.
     #[test]
     fn ocm_098_executors() {
         let with = |account: Value| {

@@ -1,4 +1,5 @@
-//! What agents need before they have joined: a namespace, an identity, a token, and few rights (OCM-018).
+//! What agents need before they have joined: a namespace, an identity, a token, and few permissions
+//! (OCM-018).
 
 use std::time::Duration;
 
@@ -13,16 +14,16 @@ use serde_json::{Value, json};
 
 use crate::rbac::{self, binding, role, rule, subject};
 
-/// Role of those who may ask to join.
+/// Role of clients that may ask to join.
 pub const ROLE: &str = "open-cluster-management:bootstrap";
-/// Service account of those who join by its token.
+/// Service account whose token can be used for joining.
 pub const ACCOUNT: &str = "agent-registration-bootstrap";
-/// Group of those who join by a bootstrap token.
+/// Group of clients that join with a bootstrap token.
 pub const GROUP: &str = "system:bootstrappers:managedcluster";
 /// Id of the bootstrap token.
 pub const TOKEN_ID: &str = "ocmhub";
 
-/// Roles and bindings for joining.
+/// Returns the roles and bindings for joining.
 pub fn rights() -> Vec<Value> {
     let rules = json!([
         rule("", &["configmaps"], &["get"]),
@@ -50,7 +51,7 @@ pub fn rights() -> Vec<Value> {
     ]
 }
 
-/// Makes namespaces, service account and rights.
+/// Creates namespaces, service account, roles and bindings.
 pub async fn prepare(hub: &Rest) -> Result<(), kube::Error> {
     for name in [OCM_NAMESPACE, OCM_HUB_NAMESPACE] {
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
@@ -61,7 +62,8 @@ pub async fn prepare(hub: &Rest) -> Result<(), kube::Error> {
     rbac::reconcile(hub, &rights()).await
 }
 
-/// The Secret of a bootstrap token that is good for `ttl` from `now`. `secret` is 16 lower-case letters and digits.
+/// Returns the Secret of a bootstrap token that is valid for `ttl` from `now`. `secret` is 16 lower-case
+/// letters and digits.
 pub fn token_secret(secret: &str, ttl: Duration, now: Timestamp) -> Value {
     let until = now.checked_add(ttl).unwrap_or(Timestamp::MAX).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     json!({"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
@@ -70,7 +72,7 @@ pub fn token_secret(secret: &str, ttl: Duration, now: Timestamp) -> Value {
             "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true", "auth-extra-groups": GROUP}})
 }
 
-/// Adds a verdict to a signing request, unless that has changed meanwhile.
+/// Adds a condition to a signing request, unless the request has changed in the meantime.
 pub async fn approve(
     hub: &Rest,
     request: &CertificateSigningRequest,
@@ -96,7 +98,7 @@ pub async fn approve(
 mod tests {
     use super::*;
 
-    /// A token is good for as long as said, and for joining only.
+    /// A token is valid for the given time, and for joining only.
     #[test]
     fn ocm_018_a_token_ends() {
         let secret = token_secret("0123456789abcdef", Duration::from_secs(3600), Timestamp::UNIX_EPOCH);

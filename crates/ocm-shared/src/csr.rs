@@ -1,6 +1,6 @@
-//! Which certificate signing requests the hub approves by itself (OCM-039). Pure.
+//! Decides which certificate signing requests the hub approves automatically (OCM-039). Pure.
 //!
-//! Labels are hints only: what counts is the request, and who made it.
+//! Labels are hints only: the request itself and its requester count.
 
 use apis::constants::CLUSTER_NAME_LABEL;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -15,20 +15,20 @@ use crate::{
 /// The signer of client certificates.
 pub const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
-/// Whose first certificates are approved without a human.
+/// Requesters whose first certificate is approved automatically.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     /// Users whose requests are approved for any cluster; `--auto-approved-csr-users` with its gate.
     pub approved_users: Vec<String>,
-    /// `<prefix><cluster>` is the user that may ask for `<cluster>`, and for no other. For clusters whose identity the
-    /// process itself vouches for.
+    /// The user `<prefix><cluster>` may request a certificate for `<cluster>` only. For clusters whose
+    /// identity this process guarantees.
     pub vouched_prefix: Option<String>,
 }
 
-/// What to do about a request.
+/// The decision about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing: it is not ours, decided, or for a human.
+    /// Do nothing: the request is not for us, already decided, or to be decided by an administrator.
     Leave,
     /// Approve if the requester may `renew` (OCM-039).
     IfMayRenew,
@@ -36,18 +36,18 @@ pub enum Verdict {
     Approve,
 }
 
-/// The agent a request is for.
+/// The agent that a request is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requested {
     /// Name of the cluster.
     pub cluster: String,
     /// Name of the agent.
     pub agent: String,
-    /// The common name asked for.
+    /// The requested common name.
     pub common_name: String,
 }
 
-/// Common name and organisations of a PEM request, or `None` if it is none.
+/// Returns common name and organisations of a PEM request; `None` if it is not a request.
 pub fn subject(pem: &[u8]) -> Option<(String, Vec<String>)> {
     let der = CertificateSigningRequestDer::from_pem_slice(pem).ok()?;
     let (_, request) = X509CertificationRequest::from_der(&der).ok()?;
@@ -63,8 +63,8 @@ pub fn subject(pem: &[u8]) -> Option<(String, Vec<String>)> {
     Some((common_name, organizations?))
 }
 
-/// Who is asked for, if the request is that of a cluster's agent: exact matches throughout (E7, E8), and no
-/// [`reserved`] name.
+/// Returns the agent, if the request is one for a cluster's agent. All fields must match exactly (E7, E8),
+/// and the name must not be [`reserved`].
 pub fn recognise(csr: &CertificateSigningRequest) -> Option<Requested> {
     let cluster = csr.metadata.labels.as_ref()?.get(CLUSTER_NAME_LABEL).filter(|c| !c.is_empty())?;
     if reserved(cluster).is_some() {
@@ -87,7 +87,7 @@ pub fn recognise(csr: &CertificateSigningRequest) -> Option<Requested> {
     Some(Requested { cluster: cluster.clone(), agent: agent.to_owned(), common_name: common_name.clone() })
 }
 
-/// Whether the request has been approved or denied.
+/// Returns whether the request has been approved or denied.
 pub fn is_decided(csr: &CertificateSigningRequest) -> bool {
     let conditions = csr.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     conditions.iter().any(|c| c.type_ == "Approved" || c.type_ == "Denied")
@@ -134,7 +134,8 @@ mod tests {
         Policy { approved_users: vec!["boot".into()], vouched_prefix: Some("own:".into()) }
     }
 
-    /// OCM-A-05: wrong CN, wrong O, another cluster's, one too many, no agent: left alone, never denied.
+    /// OCM-A-05: requests with a wrong CN, a wrong O, one of another cluster, one too many, or no agent are
+    /// left alone and never denied.
     #[test]
     fn ocm_039_only_a_well_formed_request_is_recognised() {
         let (c1, c2, all) = (format!("{PREFIX}c1"), format!("{PREFIX}c2"), MANAGED_CLUSTERS_GROUP);
@@ -157,7 +158,7 @@ mod tests {
             ("c1", &format!("{PREFIX}c1:a:b"), &[&c1, all], false),
             ("c1", "c1:a", &[&c1, all], false),
             ("", &format!("{PREFIX}:a"), &[PREFIX, all], false),
-            // The group of all clusters is no cluster's own.
+            // The group of all clusters is not the group of one cluster.
             ("managed-clusters", &format!("{PREFIX}managed-clusters:a"), &[all], false),
             ("managed-clusters", &format!("{PREFIX}managed-clusters:a"), &[all, all], false),
         ];
@@ -202,7 +203,7 @@ mod tests {
         assert_eq!(verdict(&other, &policy()), Verdict::Leave);
     }
 
-    /// OCM-A-10: what a human decided stands.
+    /// OCM-A-10: a decision by an administrator is not changed.
     #[test]
     fn ocm_039_a_decided_request_is_not_touched() {
         let mut done = csr("c1", &format!("{PREFIX}c1:a"), &[&format!("{PREFIX}c1")], "boot");

@@ -1,6 +1,6 @@
 //! Keys and certificate signing requests (OCM-036).
 //!
-//! Written by hand because an agent's subject has several organisations, which rcgen's names cannot hold.
+//! Encoded by hand, because an agent's subject has several organisations, which rcgen cannot express.
 
 use rcgen::{PublicKeyData as _, SigningKey as _};
 use rustls_pki_types::{CertificateSigningRequestDer, pem::PemObject as _};
@@ -10,7 +10,7 @@ pub use rcgen::KeyPair;
 
 use crate::der::{SEQUENCE, armour, element};
 
-/// Why a request could not be made.
+/// Why a request could not be created.
 #[derive(Debug, thiserror::Error)]
 #[error("making a certificate signing request")]
 pub struct RequestError(#[from] rcgen::Error);
@@ -42,7 +42,7 @@ fn attributes(dns_names: &[String]) -> Vec<u8> {
     element(0xa0, &[&attribute])
 }
 
-/// A PEM request for `key`, which must be ECDSA P-256 as [`KeyPair::generate`] makes it.
+/// Returns a PEM request for `key`, which must be ECDSA P-256 as [`KeyPair::generate`] creates it.
 pub fn request(
     key: &KeyPair,
     common_name: &str,
@@ -67,7 +67,7 @@ pub fn request(
     Ok(armour("CERTIFICATE REQUEST", &der))
 }
 
-/// The description of the public key, DER, in a PEM request; `None` if it is none.
+/// Returns the public key info (DER) of a PEM request; `None` if it is not a request.
 pub fn public_key(pem: &[u8]) -> Option<Vec<u8>> {
     let der = CertificateSigningRequestDer::from_pem_slice(pem).ok()?;
     let (_, request) = X509CertificationRequest::from_der(&der).ok()?;

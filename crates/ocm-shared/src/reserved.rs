@@ -1,18 +1,21 @@
-//! Names that no cluster of the inventory may have (OCM-010, OCM-042). Pure.
+//! Names that no cluster may have (OCM-010, OCM-042). Pure.
 //!
-//! OCM's webhook takes every namespace name. We refuse those only with which a cluster would get rights that are not its
-//! own: rights go by names, which must not be those of something else.
+//! OCM's webhook accepts every valid namespace name. This hub refuses only the names with which a cluster
+//! would get permissions that are not its own: permissions refer to names, which must not collide with those
+//! of other things.
 
 use apis::constants::{OCM_ADDON_NAMESPACE, OCM_AGENT_NAMESPACE, OCM_HUB_NAMESPACE, OCM_NAMESPACE};
 
-/// Why nobody may be called so; none if it is a name like any other.
+/// Returns why no cluster may have this name; `None` if the name is allowed.
 pub fn reserved(name: &str) -> Option<&'static str> {
     match name {
-        // `system:open-cluster-management:managed-clusters`: what one cluster is granted all would have.
+        // `system:open-cluster-management:managed-clusters`: permissions of that cluster would be granted to
+        // all clusters.
         "managed-clusters" => Some("it is the group of the agents of all clusters"),
-        // `open-cluster-management:managedcluster:work`: what all have in their mailbox, one would have everywhere.
+        // `open-cluster-management:managedcluster:work`: the permissions that every cluster has in its
+        // mailbox, that cluster would have everywhere.
         "registration" | "work" => Some("its role would be one that all clusters share"),
-        // An agent changes the leases in its mailbox, and reads what is delivered through it.
+        // An agent may change the leases in its mailbox, and reads what is delivered through it.
         "default" | OCM_NAMESPACE | OCM_HUB_NAMESPACE | OCM_AGENT_NAMESPACE | OCM_ADDON_NAMESPACE => {
             Some("its mailbox would be a namespace that is there for something else")
         }
@@ -23,7 +26,7 @@ pub fn reserved(name: &str) -> Option<&'static str> {
     }
 }
 
-/// The whole sentence for users.
+/// Returns the whole sentence for users.
 pub fn complaint(name: &str, why: &str) -> String {
     format!("no cluster may be called {name:?}: {why}")
 }
@@ -33,7 +36,7 @@ mod tests {
     use super::*;
     use crate::rbac::{MANAGED_CLUSTERS_GROUP, Subject, on_hub};
 
-    /// OCM-010, OCM-042: only what collides is refused, also names that merely look like it are fine.
+    /// OCM-010, OCM-042: only colliding names are refused; names that merely resemble them are allowed.
     #[test]
     fn ocm_042_reserved_names_are_few() {
         for name in ["managed-clusters", "registration", "work", "default", "kube-system", "kube-x"] {
@@ -49,7 +52,7 @@ mod tests {
         }
     }
 
-    /// Why they are: what a cluster of that name would be granted is somebody else's.
+    /// A cluster with such a name would be granted permissions of something else.
     #[test]
     fn ocm_042_what_collides_is_reserved() {
         let groups = Subject::klusterlet("managed-clusters", "a").groups;

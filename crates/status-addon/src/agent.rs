@@ -1,4 +1,4 @@
-//! The shell: four kinds of feeds in, writes out.
+//! The shell of the status agent: reads four kinds of feeds and writes WorkStatuses.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,25 +28,26 @@ use crate::view::{Affected, ConflictReport, View};
 
 /// Field manager of the agent's writes.
 const MANAGER: &str = "status-agent";
-/// Objects handled at once.
+/// Number of workers.
 const WORKERS: usize = 8;
-/// Bounds of the pause before a write that failed is tried again.
+/// Back-off of a write that failed: shortest and longest pause.
 const RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(120));
 
-/// Events about one ManifestWork, as client-go has them.
+/// Rate limit for Events about one ManifestWork, as in client-go.
 const EVENTS: Rate = Rate { qps: 1.0 / 300.0, burst: 25 };
 
-/// How an agent runs.
+/// The settings of an agent.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Name of the cluster: its mailbox namespace in the inventory space.
+    /// Name of the cluster, which is also the name of its mailbox namespace in the inventory space.
     pub cluster_name: String,
-    /// WorkStatuses say how current objects are, where ManifestWorks tell of generations (OCM-139). Costs at most two
-    /// writes for each object whose generation changed, and whole ManifestWorks on the wire instead of their metadata.
+    /// Whether WorkStatuses tell how current objects are, for ManifestWorks that carry generations (OCM-139).
+    /// Costs at most two writes for each object whose generation changed, and the transfer of whole
+    /// ManifestWorks instead of their metadata.
     pub status_details: bool,
-    /// Set true once everything that was there has been read.
+    /// Set to true once every feed has read its first list.
     pub ready: watch::Sender<bool>,
-    /// What is counted goes here: the queue `status-agent`, and how the work goes (OCM-164).
+    /// Receives the metrics: the queue `status-agent`, and progress of the work (OCM-164).
     pub metrics: Metrics,
 }
 
@@ -69,7 +70,12 @@ pub enum Error {
     Task(#[from] tokio::task::JoinError),
 }
 
-/// Runs the agent of one cluster until `stop`: `cluster` is the cluster, `hub` the inventory space.
+/// Runs the agent of one cluster until `stop`. `cluster` is a client of the cluster, `hub` one of the
+/// inventory space.
+///
+/// # Errors
+///
+/// If a task of the agent panics.
 pub async fn run(cluster: Client, hub: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
     let stop = stop.child_token();
     let counted = config.metrics.queue("status-agent");
@@ -100,7 +106,7 @@ pub async fn run(cluster: Client, hub: Client, config: Config, stop: Cancellatio
     }
     let mut outcome = Ok(());
     while let Some(joined) = tasks.join_next().await {
-        // A panic ends the agent; whoever runs it starts it again.
+        // A panic ends the agent, and its caller restarts it.
         stop.cancel();
         outcome = outcome.and(joined.map_err(Error::from));
     }
@@ -125,7 +131,7 @@ struct Agent {
     view: Mutex<View>,
     unserved: Mutex<Unserved>,
     queue: Queue<Source>,
-    /// The set of resources to follow may have changed.
+    /// Notified when the set of resources to follow may have changed.
     kinds_changed: Notify,
     events: Events,
 }
@@ -194,7 +200,7 @@ impl Agent {
         .await;
     }
 
-    /// Starts and stops one feed per resource that delivered objects are of; and one on definitions while any of those
+    /// Starts and stops one feed for each resource of delivered objects, and one on CRDs while any of those
     /// resources is not served.
     async fn follow_kinds(self: &Arc<Self>, stop: &CancellationToken) {
         let mut running: HashMap<Gvr, CancellationToken> = HashMap::new();
@@ -206,7 +212,7 @@ impl Agent {
                 () = stop.cancelled() => break,
                 Some(ended) = feeds.join_next() => {
                     if let Err(error) = ended && error.is_panic() {
-                        // Nobody would follow that kind any more: the agent is to be started again.
+                        // That kind would not be followed any more, so the agent must be restarted.
                         std::panic::resume_unwind(error.into_panic());
                     }
                     continue;
@@ -253,7 +259,8 @@ impl Agent {
         while feeds.join_next().await.is_some() {}
     }
 
-    /// The kind is part of a WorkStatus' name, so it must be known before the first object.
+    /// Returns the kind. It is part of the name of a WorkStatus, so it must be known before the first object
+    /// is processed.
     async fn kind_of(&self, gvr: &Gvr) -> Option<String> {
         let answer = self.mapper.by_resource(gvr).await;
         let mut unserved = self.unserved.lock();
@@ -304,7 +311,7 @@ impl Agent {
         .await;
     }
 
-    /// Nobody may hold the view meanwhile.
+    /// Enqueues objects. The caller must not hold the lock of the view.
     fn look_at(&self, sources: Vec<Source>) {
         for source in sources {
             self.queue.add(source);
@@ -319,7 +326,7 @@ impl Agent {
         let (object, existing) = self.view.lock().look(source);
         let effects = plan(&self.config.cluster_name, source, &object, &existing);
         if effects.is_empty() {
-            // Not known yet what it came with: the change still waits.
+            // The ManifestWork of the object is not known yet: the change still waits.
             self.measures.failed(source, since.filter(|_| object == Object::Unclear));
             return Ok(Next::OnChange);
         }
@@ -334,7 +341,7 @@ impl Agent {
             }
             match outcome {
                 Ok(()) => {}
-                // The feeds bring the newer version and with it the next look.
+                // The feed brings the newer version, and with it the next run.
                 Err(error) if is_clash(&error) => return Ok(Next::Retry),
                 Err(error) => return Err(error),
             }
@@ -343,7 +350,8 @@ impl Agent {
         Ok(Next::OnChange)
     }
 
-    /// Says once that an object has no WorkStatus because its name is taken. The end of the one that has it wakes the object.
+    /// Reports once that an object has no WorkStatus because another object's WorkStatus has the name. When
+    /// that WorkStatus is deleted, the object is enqueued.
     fn report_conflict(&self, source: &Source, effect: &Effect) -> Next {
         let Effect::Conflict { name, holder, work_name, work_uid } = effect else { return Next::OnChange };
         match self.view.lock().wait_for(name, source) {
@@ -380,9 +388,9 @@ impl Agent {
                 let created: Reported =
                     self.hub.create(&gvr, namespace, object.to_string().into_bytes()).await?;
                 let name = created.metadata.name.clone();
-                // Known at once: the next change of the object must not create it again.
+                // Stored at once, so that the next change of the object does not create it again.
                 let mut affected = self.view.lock().put_report(created);
-                // The object itself is being looked at.
+                // The object itself is being processed.
                 affected.pop();
                 self.look_at(affected);
                 match status {
@@ -404,7 +412,7 @@ impl Agent {
                 Ok(())
             }
             Effect::Report { name, status } => self.report(&gvr, namespace, &name, &status).await,
-            // Told before.
+            // Already reported.
             Effect::Conflict { .. } => Ok(()),
         }
     }

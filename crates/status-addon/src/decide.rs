@@ -1,4 +1,4 @@
-//! What the WorkStatus of one object must become.
+//! Decides about the WorkStatus of one object.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use apis::constants::{MANAGED_BY_LABEL_PREFIX, SINGLETON_STATUS_LABEL, TRANSPORT
 use runtime::rest::Gvr;
 use serde_json::{Value, json};
 
-/// Longest name of an object, in bytes; a longer WorkStatus name is cut (OCM-135).
+/// Longest name of an object, in bytes; the name of a WorkStatus is cut to this (OCM-135).
 const NAME_MAX: usize = 253;
 
-/// An object in the cluster, by resource, namespace (empty for cluster-scoped) and name.
+/// An object in the cluster: resource, namespace (empty for cluster-scoped) and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Source {
     pub gvr: Gvr,
@@ -18,10 +18,10 @@ pub struct Source {
     pub name: String,
 }
 
-/// The ManifestWork an object came with.
+/// The ManifestWork that delivered an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// uid of the AppliedManifestWork; part of the WorkStatus' name.
+    /// UID of the AppliedManifestWork; it is part of the WorkStatus' name.
     pub applied_uid: String,
     pub work_name: String,
     pub work_uid: String,
@@ -32,35 +32,35 @@ pub struct Origin {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default)]
 pub struct Currency {
-    /// Generation in the WDS that was sent to the cluster last.
+    /// Generation in the WDS that was last sent to the cluster.
     #[serde(rename = "lastGeneration")]
     pub generation: i64,
-    /// It has been applied there.
+    /// Whether that generation has been applied in the cluster.
     #[serde(rename = "lastGenerationIsApplied")]
     pub applied: bool,
 }
 
-/// What is known of the object.
+/// What is known about the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
-    /// It is not there, or belongs to no AppliedManifestWork.
+    /// It does not exist, or no AppliedManifestWork owns it.
     Gone,
-    /// It is there, but what it came with is not known yet.
+    /// It exists, but the ManifestWork that delivered it is not known yet.
     Unclear,
     Delivered {
         kind: String,
         origin: Origin,
         singleton: Option<String>,
         status: Option<Arc<Value>>,
-        /// None if nobody tells, or nobody wants to know.
+        /// `None` if the ManifestWork does not tell, or details are switched off.
         currency: Option<Currency>,
-        /// The other object that the WorkStatus of its name is about, if it is another's: names of both, with namespaces,
-        /// may come to the same text (`a-b/c` and `a/b-c`).
+        /// The other object that owns the WorkStatus of this name, if there is one: two objects, with their
+        /// namespaces, can lead to the same name (`a-b/c` and `a/b-c`).
         holder: Option<Box<Source>>,
     },
 }
 
-/// A WorkStatus as it is in the mailbox.
+/// A WorkStatus in the mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Existing {
     pub name: String,
@@ -71,34 +71,35 @@ pub struct Existing {
     pub currency: Currency,
 }
 
-/// One thing to do. Doing it twice is the same as doing it once.
+/// A write. Writes are idempotent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     Delete {
         name: String,
         uid: String,
     },
-    /// The whole object, and the status to write right after it.
+    /// Create the object, and write the status right afterwards.
     Create {
         object: Value,
         status: Option<Arc<Value>>,
     },
-    /// New label values; `None` removes one.
+    /// Set labels; `None` removes one.
     Label {
         name: String,
         labels: BTreeMap<String, Option<String>>,
     },
-    /// `statusDetails` is replaced, with the time of the write; the status stays as it is.
+    /// Replace `statusDetails`, with the time of the write; the status is not changed.
     Details {
         name: String,
         currency: Currency,
     },
-    /// The status is replaced as a whole, by a JSON patch of that one field.
+    /// Replace the whole status, with a JSON patch of that field.
     Report {
         name: String,
         status: Arc<Value>,
     },
-    /// Nothing can be written: the WorkStatus is another object's. To be told on the ManifestWork, once.
+    /// Nothing can be written, because the WorkStatus belongs to another object. Reported on the
+    /// ManifestWork, once.
     Conflict {
         name: String,
         holder: Source,
@@ -107,7 +108,7 @@ pub enum Effect {
     },
 }
 
-/// Kinds without a status worth reporting (KS-202).
+/// Returns whether the kind has no status worth reporting (KS-202).
 pub fn is_excluded(gvr: &Gvr) -> bool {
     match gvr.group.as_str() {
         "" => ["secrets", "configmaps", "serviceaccounts"].contains(&gvr.plural.as_str()),
@@ -116,8 +117,8 @@ pub fn is_excluded(gvr: &Gvr) -> bool {
     }
 }
 
-/// `<AppliedManifestWork uid>-<group and version>-<kind>-<namespace>-<name>`, lower case, at most 253 bytes
-/// (KS-200, OCM-135).
+/// Returns the name `<AppliedManifestWork uid>-<group and version>-<kind>-<namespace>-<name>`, lower case, at
+/// most 253 bytes (KS-200, OCM-135).
 pub fn work_status_name(applied_uid: &str, source: &Source, kind: &str) -> String {
     let version = source.gvr.api_version().replace('/', "").to_lowercase();
     let mut name =
@@ -127,18 +128,18 @@ pub fn work_status_name(applied_uid: &str, source: &Source, kind: &str) -> Strin
         end -= 1;
     }
     name.truncate(end);
-    // A cut may leave a character that no name may end with.
+    // After the cut the name may end with a character that is not valid there.
     name.truncate(name.trim_end_matches(['-', '.']).len());
     name
 }
 
-/// Whether KubeStellar made this ManifestWork (KS-203, OCM-136).
+/// Returns whether KubeStellar created this ManifestWork (KS-203, OCM-136).
 pub fn is_ours(work_labels: &BTreeMap<String, String>) -> bool {
     let prefixes = [TRANSPORT_LABEL_PREFIX, MANAGED_BY_LABEL_PREFIX];
     work_labels.keys().any(|key| prefixes.iter().any(|prefix| key.starts_with(prefix)))
 }
 
-/// Decides and touches nothing. `existing` are all WorkStatuses in the mailbox that speak of `source`.
+/// Returns the writes for an object. `existing` are all WorkStatuses in the mailbox that are about `source`.
 pub fn plan(cluster: &str, source: &Source, object: &Object, existing: &[Existing]) -> Vec<Effect> {
     let delete = |e: &Existing| Effect::Delete { name: e.name.clone(), uid: e.uid.clone() };
     let (kind, origin, singleton, status, currency, holder) = match object {
@@ -171,7 +172,7 @@ pub fn plan(cluster: &str, source: &Source, object: &Object, existing: &[Existin
                 effects.push(Effect::Label { name: name.clone(), labels: change });
             }
             effects.extend(details(&name, live.currency, *currency));
-            // An object whose status went away keeps its last one.
+            // If the object's status was removed, the last report stays.
             if let Some(status) = status.clone().filter(|s| live.status.as_ref() != Some(s)) {
                 effects.push(Effect::Report { name, status });
             }
@@ -193,7 +194,7 @@ fn labels(origin: &Origin, singleton: Option<&str>) -> BTreeMap<String, String> 
     labels
 }
 
-/// Labels of ours that differ; those that somebody else put there stay (KS-206).
+/// Returns our labels that differ; labels of other writers stay (KS-206).
 fn label_change(
     live: &BTreeMap<String, String>,
     wanted: &BTreeMap<String, String>,
@@ -267,7 +268,7 @@ mod tests {
         Object::Delivered { kind: "Deployment".into(), origin, singleton, status, currency, holder }
     }
 
-    /// What the mailbox holds after `effects`.
+    /// The content of the mailbox after `effects`.
     fn after(effects: &[Effect], mut existing: Vec<Existing>) -> Vec<Existing> {
         for effect in effects {
             match effect {
@@ -317,7 +318,7 @@ mod tests {
         }
     }
 
-    /// OCM-139: details are written when they are wanted and differ, beside the status and never with it.
+    /// OCM-139: details are written if they are requested and differ, separately from the status.
     #[test]
     fn ocm_139_details_follow_by_themselves() {
         let name = "u1-appsv1-deployment-shop-web";
@@ -342,7 +343,7 @@ mod tests {
         assert_eq!(settled[0].currency, at(2, true), "also of a new one");
     }
 
-    /// KS-200, OCM-135: names as the original makes them, two dashes for cluster-scoped objects.
+    /// KS-200, OCM-135: the names are those of the original, with two dashes for cluster-scoped objects.
     #[test]
     fn ks_200_names() {
         assert_eq!(work_status_name("6d0c", &source(), "Deployment"), "6d0c-appsv1-deployment-shop-web");
@@ -353,8 +354,8 @@ mod tests {
         assert_eq!(work_status_name("6d0c", &long, "Deployment").len(), 253);
     }
 
-    /// OCM-135: two objects whose names come to the same text: who is not the holder writes nothing there, says so, and still
-    /// clears away what it had under other names.
+    /// OCM-135: of two objects with the same WorkStatus name, the one that does not own it writes nothing
+    /// under it, reports the conflict, and still deletes its WorkStatuses under other names.
     #[test]
     fn ocm_135_a_name_that_is_taken_is_told() {
         let at = |namespace: &str, name: &str| Source {
@@ -395,8 +396,8 @@ mod tests {
         }
     }
 
-    /// OCM-137, KS-204: from any state of the mailbox, an empty one too, one round of effects settles it, and an
-    /// unchanged status is not written again.
+    /// OCM-137, KS-204: from any state of the mailbox, including an empty one, one round of writes settles
+    /// it, and an unchanged status is not written again.
     #[test]
     fn ocm_137_plans_settle() {
         let mailboxes =
@@ -417,7 +418,8 @@ mod tests {
         }
     }
 
-    /// OCM-136, KS-203: works of others get no WorkStatus. Nothing is done while the origin is unclear.
+    /// OCM-136, KS-203: objects of other ManifestWorks get no WorkStatus. Nothing is done while the origin is
+    /// not known.
     #[test]
     fn ocm_136_foreign_and_unclear_works() {
         let mut foreign = delivered(None);
@@ -428,7 +430,7 @@ mod tests {
         assert_eq!(plan("c1", &source(), &Object::Unclear, &[stale("old")]), vec![]);
     }
 
-    /// KS-206: labels follow the ManifestWork's, foreign labels stay.
+    /// KS-206: labels follow those of the ManifestWork, labels of other writers stay.
     #[test]
     fn ks_206_labels_are_refreshed() {
         let name = "u1-appsv1-deployment-shop-web";

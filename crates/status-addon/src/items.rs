@@ -1,4 +1,4 @@
-//! What the agent reads of the objects it follows: nothing but what it decides on.
+//! The fields that the agent decodes of the objects it follows: only those it decides on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,14 +40,14 @@ pub(crate) struct Delivered {
     pub(crate) status: Option<Arc<Value>>,
 }
 
-/// Something of which only the name counts.
+/// An object of which only the name matters.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Named {
     pub(crate) metadata: Metadata,
 }
 
-/// A ManifestWork, of which only metadata is asked for, unless details of WorkStatuses are wanted.
+/// A ManifestWork. Only its metadata is requested, unless details of WorkStatuses are switched on.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Work {
@@ -93,7 +93,8 @@ struct ManifestCondition {
 }
 
 impl Work {
-    /// How far the objects of the work are, by [`generation_key`]: those whose generation the work tells.
+    /// Returns how current the objects of the work are, by [`generation_key`], for those whose generation the
+    /// work carries.
     pub(crate) fn currencies(&self) -> BTreeMap<String, Currency> {
         let told = self.metadata.annotations.get(ORIGIN_OBJECT_GENERATIONS_ANNOTATION);
         let told: BTreeMap<String, i64> =

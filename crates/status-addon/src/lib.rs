@@ -1,8 +1,10 @@
-//! The status add-on's agent: a WorkStatus in the mailbox for every delivered object that has a status.
+//! The agent of the status add-on: writes a WorkStatus into the mailbox for every delivered object that has a
+//! status.
 //!
-//! * [`decide`]: pure, from what is known of one object to what its WorkStatus must become.
-//! * [`view`]: what the agent knows, kept by four feeds; no client, no await.
-//! * [`run`]: the agent. One changed object costs at most one write in the inventory space, whatever else there is.
+//! * [`decide`]: pure; decides about the WorkStatus of one object.
+//! * [`view`]: the state of the agent, updated from four feeds; no client, no await.
+//! * [`run`]: the agent. One changed object costs at most one write in the inventory space, independent of
+//!   everything else.
 
 mod agent;
 pub mod decide;

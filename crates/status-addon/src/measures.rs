@@ -1,4 +1,4 @@
-//! What the agent shows about its work (OCM-164).
+//! The metrics of the agent's work (OCM-164).
 
 use std::collections::HashMap;
 
@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use crate::decide::Source;
 
-/// Bounds in seconds: from what an embedded inventory space takes to what a slow line does.
+/// Bucket bounds in seconds: from the delay of an embedded inventory space to that of a slow line.
 const SECONDS: [f64; 12] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0];
 
-/// The families, and since when an object's change waits to be reported.
+/// The metric families, and the time of the first unreported change of each object.
 pub(crate) struct Measures {
     writes: Counters,
     lag: Histogram,
@@ -35,19 +35,20 @@ impl Measures {
         }
     }
 
-    /// A look at the object begins, which sees all that was noted of it so far. Says since when it waits.
+    /// The processing of an object begins; it covers all changes noted so far. Returns the time of the first
+    /// of them.
     pub(crate) fn begins(&self, source: &Source) -> Option<Instant> {
         self.noted.lock().remove(source)
     }
 
-    /// The look has to be repeated.
+    /// The processing must be repeated.
     pub(crate) fn failed(&self, source: &Source, since: Option<Instant>) {
         if let Some(since) = since {
             self.noted.lock().insert(source.clone(), since);
         }
     }
 
-    /// All that the change asked for is written.
+    /// Everything that the change requires is written.
     pub(crate) fn settled(&self, since: Option<Instant>, now: Instant) {
         if let Some(since) = since {
             self.lag.observe(now.saturating_duration_since(since).as_secs_f64());

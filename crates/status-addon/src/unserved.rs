@@ -1,5 +1,4 @@
-//! Resources that delivered objects are said to be of, and that the cluster does not serve. Pure; the time comes as an
-//! argument.
+//! Resources of delivered objects that the cluster does not serve. Pure; the time is an argument.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,8 +7,8 @@ use runtime::Backoff;
 use runtime::rest::Gvr;
 use tokio::time::Instant;
 
-/// Bounds of the pause before the cluster is asked again. A definition that begins to be served is told of by its
-/// event; the pause is for what has none (aggregated servers, a cluster that does not answer).
+/// Back-off of discovery. The event of a CRD reports that it begins to be served; the back-off is for
+/// resources without such an event (aggregated servers, a cluster that does not answer).
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
 
 /// When to ask again, by resource.
@@ -17,29 +16,29 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from
 pub(crate) struct Unserved(BTreeMap<Gvr, (Backoff, Instant)>);
 
 impl Unserved {
-    /// It is not served.
+    /// The resource is not served.
     pub(crate) fn missed(&mut self, gvr: &Gvr, now: Instant) {
         let new = || (Backoff::new(PAUSES.0, PAUSES.1), now);
         let (backoff, due) = self.0.entry(gvr.clone()).or_insert_with(new);
         *due = now + backoff.pause();
     }
 
-    /// It is.
+    /// The resource is served.
     pub(crate) fn found(&mut self, gvr: &Gvr) {
         self.0.remove(gvr);
     }
 
-    /// Nobody asks for others than these.
+    /// Forgets all resources except these.
     pub(crate) fn retain(&mut self, wanted: &BTreeSet<Gvr>) {
         self.0.retain(|gvr, _| wanted.contains(gvr));
     }
 
-    /// Whether to ask for it now.
+    /// Returns whether to ask for the resource now.
     pub(crate) fn is_due(&self, gvr: &Gvr, now: Instant) -> bool {
         self.0.get(gvr).is_none_or(|(_, due)| *due <= now)
     }
 
-    /// A definition (`<plural>.<group>`) changed: whether it is worth asking again.
+    /// A CRD (`<plural>.<group>`) changed. Returns whether to ask again.
     pub(crate) fn defined(&mut self, definition: &str, now: Instant) -> bool {
         let mut any = false;
         for (gvr, (backoff, due)) in &mut self.0 {
@@ -51,7 +50,7 @@ impl Unserved {
         any
     }
 
-    /// When to ask next.
+    /// Returns when to ask next.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.0.values().map(|(_, due)| *due).min()
     }
@@ -65,7 +64,8 @@ impl Unserved {
 mod tests {
     use super::*;
 
-    /// OCM-134: a resource that is not served is asked for less and less, and at once when it is defined.
+    /// OCM-134: a resource that is not served is asked for at growing intervals, and at once when its CRD
+    /// changes.
     #[test]
     fn ocm_134_pauses_grow_and_a_definition_ends_them() {
         let (buoys, now) = (Gvr::new("sea.example", "v1", "buoys"), Instant::now());

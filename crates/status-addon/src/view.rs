@@ -1,6 +1,6 @@
-//! What the agent knows. Each method takes one change in and returns the objects to look at again; none of them
-//! awaits or fails. Costs are those of the change: an object touches itself, a work touches what it delivered, an
-//! AppliedManifestWork costs the resources that it lists.
+//! The state of the agent. Each method takes one change in and returns the objects to process; none of them
+//! awaits or fails. The cost is that of the change: an object affects itself, a ManifestWork the objects it
+//! delivered, an AppliedManifestWork the resources that it lists.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ struct KnownApplied {
 }
 
 struct KnownObject {
-    /// uids of its AppliedManifestWork owners, in their order.
+    /// UIDs of its AppliedManifestWork owners, in their order.
     owners: Vec<String>,
     singleton: Option<String>,
     status: Option<Arc<Value>>,
@@ -39,27 +39,27 @@ struct KnownReport {
     existing: Existing,
 }
 
-/// What a change of an AppliedManifestWork comes to.
+/// What a change of an AppliedManifestWork affects.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Affected {
-    /// Objects to look at.
+    /// Objects to process.
     pub(crate) sources: Vec<Source>,
-    /// What [`View::wanted`] says has changed.
+    /// Whether the result of [`View::wanted`] changed.
     pub(crate) kinds: bool,
 }
 
-/// Whether to tell that the WorkStatus of an object is another's.
+/// Whether to report that another object owns the WorkStatus of an object.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ConflictReport {
-    /// It is news.
+    /// The conflict is new.
     First,
-    /// It has been told.
+    /// The conflict has been reported.
     Still,
-    /// It is not so any more.
+    /// The conflict is over.
     Free,
 }
 
-/// A kind that is being followed.
+/// A kind that is followed.
 #[derive(Default)]
 struct Followed {
     kind: String,
@@ -69,25 +69,26 @@ struct Followed {
 
 #[derive(Default)]
 pub(crate) struct View {
-    /// How current objects are is of interest (OCM-139).
+    /// Whether the agent reports how current objects are (OCM-139).
     details: bool,
     applied: HashMap<String, KnownApplied>,
-    /// How many AppliedManifestWorks list a resource.
+    /// Number of AppliedManifestWorks that list a resource.
     wanted: BTreeMap<Gvr, usize>,
     applied_synced: bool,
-    /// AppliedManifestWork uid to its name.
+    /// Name of an AppliedManifestWork by its UID.
     by_uid: HashMap<String, String>,
-    /// ManifestWork name to the names of its AppliedManifestWorks.
+    /// Names of the AppliedManifestWorks of a ManifestWork, by its name.
     by_work: HashMap<String, BTreeSet<String>>,
     works: HashMap<String, KnownWork>,
     works_synced: bool,
     followed: HashMap<Gvr, Followed>,
-    /// Objects by owner uid.
+    /// Objects by the UID of an owner.
     owned: HashMap<String, HashSet<Source>>,
     reports: HashMap<String, KnownReport>,
     reports_synced: bool,
     by_source: HashMap<Source, BTreeSet<String>>,
-    /// By name of a WorkStatus: objects that would have it, were it not another's. There are hardly ever any.
+    /// By name of a WorkStatus: the objects that would have it if another object did not own it. Such objects
+    /// are very rare.
     waiting: HashMap<String, BTreeSet<Source>>,
 }
 
@@ -107,7 +108,7 @@ impl View {
             .collect();
         let (uid, work) = (item.metadata.uid.clone(), item.spec.manifest_work_name.clone());
         let mut affected = Affected::default();
-        // Before the old ones are let go: what stays is wanted all the time.
+        // Counted before the old resources are released, so that resources in both lists stay wanted.
         for gvr in &resources {
             let count = self.wanted.entry(gvr.clone()).or_default();
             *count += 1;
@@ -137,7 +138,7 @@ impl View {
         affected
     }
 
-    /// An AppliedManifestWork is not found any more by uid and work; says what it owned.
+    /// Removes an AppliedManifestWork from the indexes by UID and work. Returns the objects it owned.
     fn forget(&mut self, name: &str) -> Vec<Source> {
         let Some(old) = self.applied.get(name) else { return Vec::new() };
         let uid = old.uid.clone();
@@ -151,7 +152,7 @@ impl View {
         self.owned_by(&uid)
     }
 
-    /// One AppliedManifestWork less lists these.
+    /// One AppliedManifestWork less lists these resources.
     fn unwant(&mut self, resources: &BTreeSet<Gvr>, affected: &mut Affected) {
         for gvr in resources {
             let Some(count) = self.wanted.get_mut(gvr) else { continue };
@@ -161,7 +162,7 @@ impl View {
             }
             self.wanted.remove(gvr);
             affected.kinds = true;
-            // What is followed will not be followed any more, and says so then.
+            // A kind that is followed will be stopped, and its objects are returned then.
             if !self.followed.contains_key(gvr) {
                 affected.sources.extend(self.by_source.keys().filter(|s| s.gvr == *gvr).cloned());
             }
@@ -173,7 +174,7 @@ impl View {
         self.owned.values().flatten().chain(self.by_source.keys()).cloned().collect()
     }
 
-    /// The resources that delivered objects are of; those must be followed, and no others. Costs their number.
+    /// Returns the resources of delivered objects; exactly those must be followed. Cost: their number.
     pub(crate) fn wanted(&self) -> BTreeSet<Gvr> {
         self.wanted.keys().cloned().collect()
     }
@@ -208,7 +209,7 @@ impl View {
         let source = Source { gvr: gvr.clone(), namespace: meta.namespace.clone(), name: meta.name.clone() };
         let key = (meta.namespace, meta.name);
         let followed = self.followed.get_mut(gvr)?;
-        // Objects that nobody delivered are watched with the rest of their kind, but not kept.
+        // Objects that no ManifestWork delivered are in the watch of their kind but are not stored.
         let old = if owners.is_empty() {
             followed.objects.remove(&key)
         } else {
@@ -268,7 +269,7 @@ impl View {
 
     pub(crate) fn put_report(&mut self, item: Reported) -> Vec<Source> {
         let meta = item.metadata;
-        // Our own write is known before the watch tells of it: an older version must not replace it.
+        // Our own write is stored before the watch reports it: an older version must not replace it.
         if let Some(known) = self.reports.get(&meta.name)
             && known.existing.uid == meta.uid
             && version(&known.existing.resource_version) > version(&meta.resource_version)
@@ -292,7 +293,8 @@ impl View {
             currency: item.status_details,
         };
         let mut affected = Vec::new();
-        // Made anew for another object: whoever had it, or waits for it, is to know.
+        // The WorkStatus was recreated for another object: its former owner, and the objects that wait for
+        // the name, must be processed.
         if before.as_ref() != Some(&source) {
             affected.extend(before);
             affected.extend(self.waiting.remove(&meta.name).into_iter().flatten());
@@ -307,7 +309,8 @@ impl View {
         self.drop_report(name).into_iter().chain(waiting).collect()
     }
 
-    /// An object waits for a WorkStatus that is another's: it is looked at again when that is gone.
+    /// Registers an object that waits for a WorkStatus which another object owns: it is processed when that
+    /// WorkStatus is deleted.
     pub(crate) fn wait_for(&mut self, name: &str, source: &Source) -> ConflictReport {
         if self.reports.get(name).is_none_or(|report| report.source == *source) {
             return ConflictReport::Free;
@@ -328,12 +331,12 @@ impl View {
         self.owned.values().flatten().chain(self.by_source.keys()).cloned().collect()
     }
 
-    /// Whether all that is needed to decide has been read once.
+    /// Returns whether every feed has read its first list.
     pub(crate) fn ready(&self) -> bool {
         self.applied_synced && self.works_synced && self.reports_synced
     }
 
-    /// What is known of one object, and the WorkStatuses about it.
+    /// Returns what is known about one object, and the WorkStatuses about it.
     pub(crate) fn look(&self, source: &Source) -> (Object, Vec<Existing>) {
         let names = self.by_source.get(source);
         let existing =
@@ -346,7 +349,7 @@ impl View {
             return Object::Unclear;
         }
         let Some(followed) = self.followed.get(&source.gvr) else {
-            // A kind that will be followed in a moment, as after a start, says nothing about its objects yet.
+            // A kind that will be followed soon, as after a start: nothing is known about its objects yet.
             return if self.wanted.contains_key(&source.gvr) { Object::Unclear } else { Object::Gone };
         };
         if !followed.synced {
@@ -354,7 +357,7 @@ impl View {
         }
         let key = (source.namespace.clone(), source.name.clone());
         let Some(object) = followed.objects.get(&key) else { return Object::Gone };
-        // The first owner that is still there speaks for the object (KS-206).
+        // The first owner that exists determines the origin of the object (KS-206).
         let owner =
             object.owners.iter().find_map(|uid| Some((uid, self.applied.get(self.by_uid.get(uid)?)?)));
         let Some((uid, applied)) = owner else { return Object::Unclear };
@@ -415,7 +418,7 @@ impl View {
     }
 }
 
-/// Versions of one object are comparable numbers (AS-020); anything else counts as new.
+/// Versions of one object are comparable numbers (AS-020); any other text counts as new.
 fn version(text: &str) -> u64 {
     text.parse().unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Answers kept by their ETag (MC-108 to MC-110). Pure: time is an argument.
+//! Caches hook answers by ETag (MC-108 to MC-110). Pure: time is an argument.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,18 +11,19 @@ use tokio::time::Instant;
 use super::config::HookKind;
 use crate::object::Text;
 
-/// Whose answer it is: hook, UID of the parent, and the input or the revision the request was about (MC-109).
+/// The key of a cached answer: hook, UID of the parent, and the input or revision that the request was about
+/// (MC-109).
 pub type CacheKey = (HookKind, Text, Text);
 
-/// Answers beyond this many: the one used longest ago goes (MC-110).
+/// Most cached answers; beyond this number the least recently used one is dropped (MC-110).
 const LIMIT: usize = 100_000;
-/// The same for bytes, of one hook. They are kept as text, to be decoded when they are needed: read, they would take
-/// several times as much.
+/// Most bytes of the cached answers of one hook. Answers are kept as text and decoded when needed, because
+/// decoded they would take several times as much.
 const BYTES: usize = 128 << 20;
-/// What an answer takes beside its texts.
+/// Bytes that an answer takes besides its texts.
 const EACH: usize = 256;
 
-/// An answer and its tag.
+/// An answer and its ETag.
 #[derive(Clone, Debug)]
 pub(super) struct Cached {
     pub(super) etag: Box<str>,
@@ -35,7 +36,7 @@ fn size((_, uid, part): &CacheKey, cached: &Cached) -> usize {
     EACH + 2 * (uid.len() + part.len()) + cached.etag.len() + cached.body.len()
 }
 
-/// Answers by whose they are.
+/// The cached answers by key.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     bytes: usize,
@@ -45,7 +46,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// The answer for `key`, unless it is older than `expiry`.
+    /// Returns the answer for `key`, unless it is older than `expiry`.
     pub(super) fn get(&mut self, key: &CacheKey, expiry: Option<Duration>, now: Instant) -> Option<Cached> {
         let found = self.entries.get_mut(key)?;
         if expiry.is_some_and(|expiry| now.saturating_duration_since(found.since) >= expiry) {
@@ -60,11 +61,12 @@ impl Answers {
         Some(cached)
     }
 
-    /// Keeps an answer, in place of those used longest ago if there are too many; not one that is too large by itself.
+    /// Caches an answer and drops the least recently used ones if there are too many. An answer that is too
+    /// large by itself is not cached.
     pub(super) fn put(&mut self, key: CacheKey, etag: &str, body: &[u8], now: Instant) {
         self.remove(&key);
         self.clock += 1;
-        // A copy: the body may be part of a larger buffer.
+        // Copied, because the body may be part of a larger buffer.
         let cached =
             Cached { etag: etag.into(), body: Bytes::copy_from_slice(body), since: now, used: self.clock };
         let size = size(&key, &cached);
@@ -88,7 +90,7 @@ impl Answers {
         }
     }
 
-    /// Drops what is older than `expiry`. Costs O(kept).
+    /// Drops answers older than `expiry`. Cost: O(cached answers).
     pub(super) fn sweep(&mut self, expiry: Duration, now: Instant) {
         let old = |cached: &Cached| now.saturating_duration_since(cached.since) >= expiry;
         let going: Vec<_> =
@@ -103,7 +105,7 @@ impl Answers {
 mod tests {
     use super::*;
 
-    /// MC-109, MC-110: each key has its own answer, until it expires.
+    /// MC-109, MC-110: each key has its own answer until it expires.
     #[test]
     fn mc_110_answers_expire() {
         let (mut answers, now) = (Answers::default(), Instant::now());
@@ -119,7 +121,7 @@ mod tests {
         assert!(answers.entries.is_empty() && answers.by_use.is_empty() && answers.bytes == 0);
     }
 
-    /// MC-110: large answers take the place of others, and one that is larger than all that may be kept is not kept.
+    /// MC-110: large answers displace others, and an answer larger than the limit is not cached.
     #[test]
     fn mc_110_answers_are_bounded_by_bytes() {
         let (mut answers, now) = (Answers::default(), Instant::now());

@@ -1,4 +1,4 @@
-//! Calling a hook (MC-101 to MC-104, MC-108, MC-206).
+//! Calls a hook (MC-101 to MC-104, MC-108, MC-206).
 
 use std::{
     collections::BTreeMap,
@@ -25,37 +25,37 @@ use super::{
 };
 use crate::{map::answer::LONGEST, metrics::Histogram};
 
-/// Why a call gave nothing that can be used.
+/// Why a call returned nothing usable.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum HookError {
-    /// No connection, or it broke.
+    /// The connection failed or broke.
     #[error("http error: {0}")]
     Connect(String),
-    /// The name has no address.
+    /// The host name could not be resolved.
     #[error("http error: {0}")]
     Dns(String),
-    /// No trust, or no common ground.
+    /// TLS failed: an untrusted certificate or no common parameters.
     #[error("http error: {0}")]
     Tls(String),
-    /// No whole answer in time.
+    /// No complete answer within the timeout.
     #[error("http error: no answer within {0:?}")]
     Timeout(Duration),
-    /// It redirects without end.
+    /// Too many redirects.
     #[error("http error: more than 10 redirects")]
     Redirects,
-    /// 429, with the pause that was asked for.
+    /// 429, with the requested pause.
     #[error("too many requests")]
     TooManyRequests(Option<Duration>),
-    /// Anything but 200.
+    /// A code other than 200.
     #[error("unsupported status code: {code} body: {body}")]
     Status { code: u16, body: String },
-    /// A body beyond the bound.
+    /// The body exceeds the limit.
     #[error("the answer is larger than 64 MiB")]
     TooLarge,
-    /// No JSON.
+    /// The body is not JSON.
     #[error("invalid JSON in the answer: {0}")]
     Decode(String),
-    /// JSON that breaks the rules.
+    /// The JSON breaks the rules.
     #[error("invalid answer: {0}")]
     Validation(String),
 }
@@ -75,19 +75,19 @@ impl HookError {
     }
 }
 
-/// What is counted of one hook (MC-204, MC-206).
+/// The counters of one hook (MC-204, MC-206).
 pub struct HookMetrics {
     /// By status code.
     pub requests: Mutex<BTreeMap<u16, u64>>,
     /// By reason.
     pub failures: Mutex<BTreeMap<&'static str, u64>>,
-    /// Seconds.
+    /// Duration in seconds.
     pub duration: Histogram,
-    /// Looking names up: when it began and ended.
+    /// Name resolution: when it began and ended.
     pub dns: [Histogram; 2],
-    /// Agreeing on TLS, after the start of the connection: when it began and ended.
+    /// TLS handshake, after the start of the connection: when it began and ended.
     pub tls: [Histogram; 2],
-    /// Calls under way.
+    /// Calls in progress.
     pub in_flight: AtomicI64,
 }
 
@@ -129,16 +129,16 @@ pub struct HookClient {
     metrics: Arc<HookMetrics>,
 }
 
-/// A request.
+/// A request to a hook.
 pub struct Call<'a> {
-    /// Whose answer it is.
+    /// Key of the cached answer.
     pub key: CacheKey,
     /// The body.
     pub body: &'a Value,
 }
 
 impl HookClient {
-    /// A client with a pool of connections of its own. `fields` are those an answer may have.
+    /// Creates a client with its own connection pool. `fields` are the fields that an answer may have.
     pub fn new(
         settings: Settings,
         fields: &'static [&'static str],
@@ -162,19 +162,23 @@ impl HookClient {
         &self.settings
     }
 
-    /// What it counts into.
+    /// The counters of the hook.
     pub fn metrics(&self) -> &Arc<HookMetrics> {
         &self.metrics
     }
 
-    /// Goes on with other credentials (MC-105).
+    /// Replaces the credentials (MC-105).
+    ///
+    /// # Errors
+    ///
+    /// If the credentials cannot be used for TLS.
     pub fn renew(&self, material: &CredentialData) -> Result<(), String> {
         let http = Http::new(&self.settings.url, material, &self.proxies, &self.metrics)?;
         *self.http.lock() = Arc::new(http);
         Ok(())
     }
 
-    /// One call. The whole exchange has the hook's timeout; dropping the future ends it.
+    /// Calls the hook. The timeout covers the whole exchange; dropping the future ends it.
     pub async fn call(&self, call: Call<'_>) -> Result<Arc<Value>, HookError> {
         let outcome = self.exchange(call).await;
         if let Err(error) = &outcome {
@@ -250,7 +254,7 @@ impl HookClient {
     }
 }
 
-/// Seconds, or a date (MC-073); a year at most.
+/// Parses the header: seconds or a date (MC-073), limited to a year.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse::<u64>() {
@@ -262,13 +266,13 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds).min(LONGEST)).filter(|pause| !pause.is_zero())
 }
 
-/// Some of many names, for a message.
+/// Lists some of many names, for a message.
 fn few<T: std::borrow::Borrow<str>>(names: &[T]) -> String {
     let some: Vec<String> = names.iter().take(10).map(|name| excerpt(name.borrow().as_bytes())).collect();
     some.join(", ") + if names.len() > some.len() { ", ..." } else { "" }
 }
 
-/// The first KiB of a body, for a message.
+/// Returns the first KiB of a body, for a message.
 fn excerpt(body: &[u8]) -> String {
     let end = body.len().min(1024);
     String::from_utf8_lossy(&body[..end]).into_owned()
@@ -278,7 +282,7 @@ fn excerpt(body: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// MC-073: seconds or a date, within reason.
+    /// MC-073: seconds or a date, within limits.
     #[test]
     fn mc_073_retry_after_is_at_most_a_year() {
         let read = |text: &'static str| {

@@ -1,4 +1,4 @@
-//! The meaning of a hook's configuration (MC-100 to MC-107, MC-111). Pure.
+//! Interprets a hook's configuration (MC-100 to MC-107, MC-111). Pure.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use http::Uri;
 
 use crate::wire::Version;
 
-/// Which hook.
+/// The kinds of hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HookKind {
     Map,
@@ -20,7 +20,7 @@ pub enum HookKind {
 }
 
 impl HookKind {
-    /// Its name in specs, messages and metrics.
+    /// The name in specs, messages and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Map => "map",
@@ -31,7 +31,7 @@ impl HookKind {
         }
     }
 
-    /// The top-level fields of its answers.
+    /// The top-level fields of the hook's answers.
     pub fn answer_fields(self, decorator: bool) -> &'static [&'static str] {
         match (self, decorator) {
             (Self::Map | Self::Tombstone, _) => &["outputs", "resyncAfterSeconds"],
@@ -44,43 +44,43 @@ impl HookKind {
     }
 }
 
-/// A default of ten seconds.
+/// Default timeout.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A hook, ready to be called but for the contents of Secrets and ConfigMaps.
+/// A validated hook. Only the contents of Secrets and ConfigMaps are missing for a call.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Which hook.
     pub kind: HookKind,
     /// Form of requests and answers.
     pub version: Version,
-    /// Where it is.
+    /// The URL.
     pub url: Uri,
-    /// Bound of the whole exchange (MC-075).
+    /// Limit of the whole exchange (MC-075).
     pub timeout: Duration,
-    /// Unknown and duplicate fields are errors.
+    /// Whether unknown and duplicate fields are errors.
     pub strict: bool,
-    /// Bounds of the cache, if answers are cached.
+    /// Limits of the cache, if answers are cached.
     pub etag: Option<Etag>,
-    /// Whom to trust and who we are.
+    /// TLS trust and credentials.
     pub endpoint: Endpoint,
 }
 
-/// Bounds of the cache of answers (MC-110).
+/// Limits of the answer cache (MC-110).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Etag {
-    /// Older answers are of no use.
+    /// Older answers are not used.
     pub expiry: Option<Duration>,
-    /// How often those are dropped.
+    /// How often expired answers are dropped.
     pub sweep: Option<Duration>,
 }
 
-/// Whom to trust and who we are.
+/// TLS trust and credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Certificates of authorities.
+    /// Trusted CA certificates.
     pub ca: Option<CaBundle>,
-    /// Our certificate.
+    /// Our client certificate.
     pub tls: Option<ClientTls>,
     /// An Authorization header.
     pub authorization: Option<Authorization>,
@@ -134,7 +134,11 @@ impl Endpoint {
 }
 
 impl Settings {
-    /// Reads a hook's configuration. The error starts as users of the original know it (MC-100).
+    /// Parses a hook's configuration.
+    ///
+    /// # Errors
+    ///
+    /// A text for the user that begins as users of the original know it (MC-100).
     pub fn read(kind: HookKind, hook: &Hook, endpoints: &[EndpointConfig]) -> Result<Self, String> {
         let version = match hook.version.as_deref() {
             None | Some("" | "v1") => Version::V1,
@@ -200,14 +204,14 @@ fn url(webhook: &Webhook) -> Result<Uri, String> {
     }
 }
 
-/// None if it is zero or less.
+/// Returns `None` if the duration is zero or negative.
 fn timeout(text: &str) -> Result<Option<Duration>, String> {
     let wrong = || format!("timeout: {text:?} is not a duration such as 500ms or 1m30s");
     let nanos = machinery::duration::nanos(text).ok_or_else(wrong)?;
     Ok(u64::try_from(nanos).ok().filter(|nanos| *nanos > 0).map(Duration::from_nanos))
 }
 
-/// The first entry for the host of `url` (MC-111).
+/// Returns the first entry for the host of `url` (MC-111).
 fn shared(url: &Uri, endpoints: &[EndpointConfig]) -> Endpoint {
     let host = url.host().unwrap_or_default().to_ascii_lowercase();
     let default = if url.scheme_str() == Some("https") { 443 } else { 80 };
@@ -240,7 +244,7 @@ mod tests {
         Settings::read(HookKind::Map, &hook, &endpoints)
     }
 
-    /// MC-100: the URL of a service has no `.svc`, and one or the other must be there.
+    /// MC-100: the URL of a service has no `.svc`, and either a URL or a service must be given.
     #[test]
     fn mc_100_urls() {
         let url = |webhook: Value| read(json!({"webhook": webhook})).map(|s| s.url.to_string());
@@ -270,7 +274,7 @@ mod tests {
         }
     }
 
-    /// MC-101, MC-A-46: the mode follows the version unless it is given.
+    /// MC-101, MC-A-46: strictness follows the version unless it is given.
     #[test]
     fn mc_a_46_strictness() {
         let strict = |version: &str, mode: Value| {
@@ -284,7 +288,7 @@ mod tests {
         assert!(strict("v1", json!("strict")));
     }
 
-    /// MC-105, MC-106: what excludes each other.
+    /// MC-105, MC-106: settings that exclude each other.
     #[test]
     fn mc_106_credentials_are_checked() {
         let secret = json!({"name": "s", "namespace": "n"});
@@ -304,7 +308,8 @@ mod tests {
         assert!(with(json!({"clientTLS": {"secretRef": {"name": "", "namespace": "n"}}})).is_err());
     }
 
-    /// MC-111: hosts compare without case, and default ports are no port; a hook's own fields are used alone.
+    /// MC-111: hosts are compared without case, and a default port equals no port; the hook's own fields take
+    /// precedence as a whole.
     #[test]
     fn mc_111_endpoints_by_host() {
         let endpoints = json!([
@@ -322,7 +327,7 @@ mod tests {
         assert_eq!(found(json!({"url": "https://example.com", "caBundle": {"inline": "own"}})), "own");
     }
 
-    /// MC-075, MC-101: timeouts are Go's durations; one that is not positive is none.
+    /// MC-075, MC-101: timeouts are Go durations; a timeout that is not positive counts as none.
     #[test]
     fn mc_075_timeouts() {
         let ms = |text: &str| timeout(text).map(|d| d.map(|d| d.as_millis()));

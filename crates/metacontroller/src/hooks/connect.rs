@@ -1,4 +1,4 @@
-//! Connections to hooks: through proxies where they are to be used, and timed (MC-101, MC-204).
+//! Opens connections to hooks, through proxies if configured, and measures their phases (MC-101, MC-204).
 
 use std::{
     error::Error,
@@ -31,12 +31,14 @@ use super::client::HookMetrics;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Which proxies are to be used for which hooks, as Go programs read `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`.
+/// Decides which proxy a hook is reached through, as Go programs do from `HTTP_PROXY`, `HTTPS_PROXY` and
+/// `NO_PROXY`.
 #[derive(Clone, Debug, Default)]
 pub struct Proxies(Option<Arc<Matcher>>);
 
 impl Proxies {
-    /// From the values of the three variables; empty ones mean nothing. What is no URL is ignored, as curl does.
+    /// Reads the values of the three variables; empty values mean nothing. A value that is not a URL is
+    /// ignored, as curl does.
     pub fn new(http: &str, https: &str, none: &str) -> Self {
         if http.is_empty() && https.is_empty() {
             return Self(None);
@@ -45,7 +47,8 @@ impl Proxies {
         Self(Some(Arc::new(matcher.build())))
     }
 
-    /// The proxy for `target` and the credential for it. This machine itself is always spoken to directly, as by Go.
+    /// Returns the proxy for `target` and its credential. Connections to this machine never use a proxy, as
+    /// in Go.
     fn of(&self, target: &Uri) -> Option<(Uri, Option<HeaderValue>)> {
         let host = target.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
         let here = host.eq_ignore_ascii_case("localhost")
@@ -54,7 +57,7 @@ impl Proxies {
         Some((found.uri().clone(), found.basic_auth().cloned()))
     }
 
-    /// The credential to show in a plain request that goes to a proxy.
+    /// Returns the credential for a plain HTTP request through a proxy.
     pub(super) fn authorization(&self, target: &Uri) -> Option<HeaderValue> {
         if target.scheme_str() != Some("http") {
             return None;
@@ -63,10 +66,10 @@ impl Proxies {
     }
 }
 
-/// A connection, and when its parts were done.
+/// A connection and the times at which its phases ended.
 pub(super) struct Plain {
     io: TokioIo<TcpStream>,
-    /// Requests on it name their whole URL.
+    /// Whether requests must carry the whole URL, because they go to a proxy.
     proxied: bool,
     begun: Instant,
     connected: Instant,
@@ -118,7 +121,7 @@ impl Write for Plain {
     }
 }
 
-/// Opens connections, to the hook or to a proxy.
+/// Opens connections to the hook or to a proxy.
 #[derive(Clone)]
 pub(super) struct Connector {
     tcp: HttpConnector<TimedResolver>,
@@ -173,7 +176,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Looks names up, and counts how long that takes.
+/// Resolves names and measures the duration.
 #[derive(Clone)]
 pub(super) struct TimedResolver {
     inner: GaiResolver,
@@ -201,7 +204,7 @@ impl Service<Name> for TimedResolver {
     }
 }
 
-/// Counts how long it takes to agree on TLS, from the start of the connection on, as Go's traces do.
+/// Measures the TLS handshake from the start of the connection on, as Go's traces do.
 #[derive(Clone)]
 pub(super) struct TimedTls {
     pub(super) inner: HttpsConnector<Connector>,

@@ -1,4 +1,4 @@
-//! What hooks need out of Secrets and ConfigMaps (MC-105), and reading it.
+//! Reads the credentials of hooks from Secrets and ConfigMaps (MC-105).
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub struct CredentialData {
     pub(super) authorization: Option<HeaderValue>,
 }
 
-/// A Secret or ConfigMap that is referred to.
+/// A referenced Secret or ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference {
     /// `secrets` or `configmaps`.
@@ -47,12 +47,12 @@ const SECRETS: &str = "secrets";
 const MAPS: &str = "configmaps";
 
 impl Credentials {
-    /// Reads with this client.
+    /// Creates a reader.
     pub fn new(rest: Rest) -> Self {
         Self { rest }
     }
 
-    /// What `endpoint` refers to; its change changes the material.
+    /// Returns the objects that `endpoint` refers to. A change of one of them changes the credentials.
     pub fn references(endpoint: &Endpoint) -> Vec<Reference> {
         let reference = |plural, namespace: &str, name: &str| Reference {
             plural,
@@ -77,7 +77,11 @@ impl Credentials {
         all
     }
 
-    /// Reads all. One request for each reference.
+    /// Reads the credentials. One request for each reference.
+    ///
+    /// # Errors
+    ///
+    /// A text for the user, if a reference cannot be read or lacks a key.
     pub async fn resolve(&self, endpoint: &Endpoint) -> Result<CredentialData, String> {
         let mut material = CredentialData::default();
         if let Some(ca) = &endpoint.ca {
@@ -158,8 +162,9 @@ impl Credentials {
     }
 }
 
-/// Watches what a hook refers to until `stop`, and renews the hook's credentials when it changes (MC-105). What can't
-/// be read leaves the credentials as they are. Costs one watch of a single object for each reference.
+/// Watches the objects that a hook refers to until `stop`, and renews the hook's credentials when they change
+/// (MC-105). If they cannot be read, the credentials stay. Costs one watch of a single object for each
+/// reference.
 pub async fn follow(rest: Rest, hook: Arc<HookClient>, stop: CancellationToken) {
     let references = Credentials::references(&hook.settings().endpoint);
     if references.is_empty() {

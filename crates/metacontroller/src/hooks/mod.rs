@@ -1,4 +1,4 @@
-//! Webhooks: what their configuration means, calling them, what they answer (MC-100 to MC-111).
+//! Webhooks: configuration, calls and answers (MC-100 to MC-111).
 
 mod cache;
 mod client;

@@ -1,4 +1,4 @@
-//! HTTP to hooks: certificates, redirects, bounded bodies (MC-101, MC-105).
+//! HTTP for hooks: certificates, redirects, limited bodies (MC-101, MC-105).
 
 use std::{error::Error as _, sync::Arc};
 
@@ -17,20 +17,20 @@ use super::{
     credentials::CredentialData,
 };
 
-/// Bodies of answers beyond this are refused (MC-070).
+/// Larger bodies of answers are rejected (MC-070).
 pub(super) const MAX_BODY: usize = 64 << 20;
-/// Of an answer that is an error, this much is read.
+/// How much of an error response is read.
 const MAX_ERROR_BODY: usize = 4 << 10;
 const MAX_REDIRECTS: usize = 10;
 
-/// A pool of connections with one identity.
+/// A connection pool with one set of credentials.
 pub(super) struct Http {
     client: Client<TimedTls, Full<Bytes>>,
     authorization: Option<HeaderValue>,
     proxies: Proxies,
 }
 
-/// What came back.
+/// A response.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
@@ -57,7 +57,7 @@ impl Http {
         Ok(Self { client, authorization, proxies: proxies.clone() })
     }
 
-    /// One POST, with redirects that keep it one (MC-101), and the whole body.
+    /// Sends one POST and returns the whole body. Follows redirects that keep the method (MC-101).
     pub(super) async fn post(&self, url: &Uri, body: Bytes, etag: Option<&str>) -> Result<Answer, HookError> {
         let mut at = url.clone();
         for _ in 0..=MAX_REDIRECTS {
@@ -97,7 +97,8 @@ impl Http {
     }
 }
 
-/// A credential is for the host it was given for, and never goes in the clear where it was to be encrypted.
+/// Returns whether a redirect target may receive the credential: only the host it was given for, and never in
+/// clear text if the first URL was https.
 fn may_know(first: &Uri, at: &Uri) -> bool {
     let encrypted = |uri: &Uri| uri.scheme() == Some(&Scheme::HTTPS);
     at.authority() == first.authority() && (encrypted(at) || !encrypted(first))
@@ -114,7 +115,7 @@ fn join(base: &Uri, location: &HeaderValue) -> Result<Uri, HookError> {
     Uri::from_parts(parts).map_err(|_| bad())
 }
 
-/// Reads a body up to its bound; an endless one is cut off there.
+/// Reads a body up to the limit; an endless body is cut off there.
 async fn read(response: Response<Incoming>) -> Result<Answer, HookError> {
     let (head, mut body) = response.into_parts();
     let good = head.status == StatusCode::OK;
@@ -199,7 +200,7 @@ fn roots(pem: &[u8]) -> Result<RootCertStore, String> {
 mod tests {
     use super::*;
 
-    /// MC-101: a redirect takes the credential neither to another host nor from https to http.
+    /// MC-101: a redirect passes the credential neither to another host nor from https to http.
     #[test]
     fn mc_101_credentials_stay_where_they_are_safe() {
         let may = |first: &str, at: &str| may_know(&first.parse().unwrap(), &at.parse().unwrap());

@@ -6,7 +6,7 @@ use super::*;
 
 const DONE: Outcome = Outcome::Done { again_after: None };
 
-/// A hook that wants never to be asked again is asked when something changes.
+/// An item whose hook never wants to be called again runs when something changes.
 #[test]
 fn endless_pauses_are_borne() {
     let (mut lanes, now) = (Lanes::<_>::new(4), Instant::now());
@@ -19,7 +19,7 @@ fn endless_pauses_are_borne() {
     }
 }
 
-/// MC-033, MC-034: many triggers are one run, and one more if they come meanwhile.
+/// MC-033, MC-034: many triggers cause one run, and one more if they arrive during the run.
 #[test]
 fn mc_033_a_key_runs_once_at_a_time_and_once_more_when_dirty() {
     let (mut lanes, now) = (Lanes::<_>::new(4), Instant::now());
@@ -35,7 +35,7 @@ fn mc_033_a_key_runs_once_at_a_time_and_once_more_when_dirty() {
     assert_eq!(lanes.take(now), None);
 }
 
-/// MC-037: what a run knew is no news when it is told meanwhile; anything else brings the item back.
+/// MC-037: a state that the run knew causes no further run; any other state does.
 #[test]
 fn mc_037_known_states_are_no_news() {
     let (mut lanes, now) = (Lanes::<_, u8>::new(1), Instant::now());
@@ -51,16 +51,16 @@ fn mc_037_known_states_are_no_news() {
         assert_eq!(lanes.take(now), again.then_some("a"), "{told:?} {known:?}");
         lanes.end(&"a", DONE, now, 0.5);
     }
-    // Told while nobody works on it, it is news whatever it is.
+    // A state that is reported while the item does not run always causes a run.
     lanes.tell("a", 1);
     assert_eq!(lanes.take(now), Some("a"));
-    // A run that ends with nothing left comes again for what it didn't know.
+    // A run that ends with `Forget` runs again for a state that it did not know.
     lanes.tell("a", 2);
     lanes.end_knowing(&"a", Outcome::Forget, &[1], now, 0.5);
     assert_eq!(lanes.take(now), Some("a"));
 }
 
-/// MC-092: a parent that is gone leaves no item, timer, pause or count behind.
+/// MC-092: a deleted parent leaves no item, timer, back-off or count behind.
 #[test]
 fn mc_092_forgotten_items_leave_nothing() {
     let (mut lanes, now) = (Lanes::<_>::new(8), Instant::now());
@@ -82,14 +82,14 @@ fn mc_092_forgotten_items_leave_nothing() {
     assert_eq!(lanes.len(), 1);
     let later = now + Duration::from_secs(100);
     assert_eq!((lanes.take(later), lanes.take(later)), (Some(("stays", 0)), None));
-    // Its failures are forgotten too: the first pause is the shortest again.
+    // Its failures are forgotten, too: the first back-off is the shortest again.
     lanes.add(failed);
     assert_eq!(lanes.take(now), Some(failed));
     lanes.end(&failed, Outcome::Failed, now, 0.5);
     assert_eq!(lanes.deadline().map(|at| (at - now).as_millis()), Some(250));
 }
 
-/// MC-092: of parents that come and go while nothing can be worked on, no more is kept than of those that are there.
+/// MC-092: of parents that come and go while no worker is free, no more is kept than of the existing parents.
 #[test]
 fn mc_092_nothing_piles_up() {
     let (mut lanes, now) = (Lanes::<_>::new(1), Instant::now());
@@ -111,7 +111,7 @@ fn mc_092_nothing_piles_up() {
     assert_eq!(lanes.take(now), None);
 }
 
-/// MC-035: with one slot, fresh and bulk take turns.
+/// MC-035: with one slot, fresh and bulk items take turns.
 #[test]
 fn mc_035_one_slot_alternates() {
     let (mut lanes, now) = (Lanes::<_>::new(1), Instant::now());
@@ -127,7 +127,7 @@ fn mc_035_one_slot_alternates() {
     assert_eq!(order, "fbfbfb");
 }
 
-/// MC-035: hanging failures hold half of the slots at most.
+/// MC-035: hanging failed items hold at most half of the slots.
 #[test]
 fn mc_035_failed_items_leave_half_of_the_slots() {
     let (mut lanes, now) = (Lanes::<_>::new(4), Instant::now());
@@ -150,7 +150,8 @@ fn mc_035_failed_items_leave_half_of_the_slots() {
     assert_eq!((lanes.take(later), lanes.take(later)), (Some(100), Some(101)));
 }
 
-/// An item whose runs bring about the next one comes ten times a second in the end; what is at rest comes at once.
+/// An item whose runs cause the next run is limited to ten runs per second in the end; an idle item runs at
+/// once.
 #[test]
 fn items_that_bring_themselves_back_are_slowed() {
     let (mut lanes, start) = (Lanes::<_>::new(1), Instant::now());
@@ -170,7 +171,8 @@ fn items_that_bring_themselves_back_are_slowed() {
     assert_eq!(lanes.take(now), Some("b"));
 }
 
-/// MC-072: pauses double to a minute, an event cuts one short without resetting the count, success resets.
+/// MC-072: the back-off doubles to a minute, an event ends it without resetting the count, success resets the
+/// count.
 #[test]
 fn mc_072_pauses_double_until_success() {
     let mut lanes = Lanes::<_>::new(1);
@@ -199,7 +201,7 @@ fn mc_072_pauses_double_until_success() {
     assert_eq!((lanes.deadline().unwrap() - now).as_millis(), 225);
 }
 
-/// MC-036: a tick adds nothing for what waits, runs or pauses.
+/// MC-036: a periodic run adds nothing for an item that waits, runs or is in back-off.
 #[test]
 fn mc_036_ticks_do_not_pile_up() {
     let (mut lanes, now) = (Lanes::<_>::new(1), Instant::now());
@@ -257,7 +259,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// MC-033, MC-034: whatever happens, no key is out twice, slots are kept, and what was added comes.
+    /// MC-033, MC-034: in any history, no key runs twice at a time, slots are respected, and every added item
+    /// runs.
     #[test]
     fn mc_034_nothing_is_lost_and_nothing_runs_twice(steps in prop::collection::vec(step(), 0..120), slots in 1..4_usize) {
         let mut lanes = Lanes::<_>::new(slots);

@@ -1,4 +1,4 @@
-//! What a hook may answer (MC-043, MC-044, MC-061, MC-062).
+//! Parses and validates hook answers (MC-043, MC-044, MC-061, MC-062).
 
 use std::{collections::HashSet, time::Duration};
 
@@ -6,12 +6,13 @@ use serde_json::Value;
 
 use crate::{apply, object, resource::Served};
 
-/// An answer that can't be used; the text names the offending element.
+/// An invalid answer; the text names the faulty element.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Invalid(pub String);
 
-/// Where an output is: index of its resource in the controller's list, namespace (empty for none) and name.
+/// Identity of an output: index of its resource in the controller's list, namespace (empty for none) and
+/// name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OutputRef {
     /// Index of the resource.
@@ -22,25 +23,25 @@ pub struct OutputRef {
     pub name: String,
 }
 
-/// A wanted output.
+/// A desired output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Desired {
-    /// Where it is to be.
+    /// Its identity.
     pub place: OutputRef,
-    /// What it is to be, without what hooks may not say.
+    /// Its body, without the fields that hooks must not set.
     pub body: Value,
 }
 
-/// An answer of the map hook.
+/// A parsed answer of the map hook.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mapped {
     /// In the hook's order.
     pub outputs: Vec<Desired>,
-    /// Seconds after which the hook wants to be asked again.
+    /// Seconds after which the hook wants to be called again.
     pub again_after: Option<f64>,
 }
 
-/// What an answer is checked against.
+/// What an answer is validated against.
 #[derive(Clone, Copy, Debug)]
 pub struct MapAnswerContext<'a> {
     /// The declared outputs.
@@ -51,7 +52,7 @@ pub struct MapAnswerContext<'a> {
     pub input_namespace: &'a str,
 }
 
-/// Reads the answer of a map hook. Any fault rejects the whole of it (MC-043).
+/// Parses the answer of a map hook. Any error rejects the whole answer (MC-043).
 pub fn mapped(context: MapAnswerContext<'_>, answer: &Value) -> Result<Mapped, Invalid> {
     let mut seen = HashSet::new();
     let mut outputs = Vec::new();
@@ -68,7 +69,7 @@ pub fn mapped(context: MapAnswerContext<'_>, answer: &Value) -> Result<Mapped, I
     Ok(Mapped { outputs, again_after: again_after(answer)? })
 }
 
-/// Reads the answer of a tombstone hook: the places of what is to be kept. Items of other kinds are of no account.
+/// Parses the answer of a tombstone hook: the outputs to keep. Items of other kinds are ignored.
 pub fn kept(
     context: MapAnswerContext<'_>,
     answer: &Value,
@@ -95,20 +96,20 @@ fn items(answer: &Value) -> Result<&[Value], Invalid> {
     };
     match fields.get("outputs") {
         Some(Value::Array(list)) => Ok(list),
-        // Go programs write an empty list so.
+        // Go programs encode an empty list as null.
         Some(Value::Null) => Ok(&[]),
         Some(_) => Err(Invalid("outputs must be a list".into())),
         None => Err(Invalid("outputs is missing".into())),
     }
 }
 
-/// No pause that a hook asks for is longer: a year.
+/// The longest pause that a hook can request: a year.
 pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Nor is one shorter: who wants to be asked all the time is asked ten times a second.
+/// The shortest pause: a hook that wants to be called all the time is called ten times a second.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// `resyncAfterSeconds` above zero; a tenth of a second at least, and a year at most.
+/// Reads `resyncAfterSeconds`: a positive number, limited to between a tenth of a second and a year.
 pub(crate) fn again_after(answer: &Value) -> Result<Option<f64>, Invalid> {
     match answer.get("resyncAfterSeconds") {
         None | Some(Value::Null) => Ok(None),
@@ -216,7 +217,7 @@ mod tests {
         mapped(context, &json!({"outputs": list})).map_err(|invalid| invalid.0)
     }
 
-    /// MC-A-44: each fault has its phrase and rejects valid siblings with it.
+    /// MC-A-44: each error has its text and rejects valid siblings as well.
     #[test]
     fn mc_a_44_faults_reject_the_whole_answer() {
         let good = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "good"}});
@@ -252,7 +253,7 @@ mod tests {
         }
     }
 
-    /// MC-043.3: where an output without a namespace goes.
+    /// MC-043.3: the namespace of an output that names none.
     #[test]
     fn mc_043_namespaces_default() {
         let place = |parent: &str, input: &str, metadata: Value| {
@@ -267,7 +268,7 @@ mod tests {
         assert!(read("", "", thing).unwrap_err().contains("wrong namespace"));
     }
 
-    /// However absurd the number, it is a pause that can be kept.
+    /// Any number, however large, results in a pause that can be represented.
     #[test]
     fn a_resync_is_at_most_a_year_off() {
         let read = |secs: f64| again_after(&json!({"resyncAfterSeconds": secs})).unwrap();
@@ -277,7 +278,7 @@ mod tests {
         assert_eq!((read(1.5), read(0.0), read(-1e19)), (Some(1.5), None, None));
     }
 
-    /// MC-040, MC-044: what must be there, what is stripped.
+    /// MC-040, MC-044: required fields, and fields that are removed.
     #[test]
     fn mc_044_system_fields_are_stripped() {
         let outputs = outputs();
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!(read.outputs[0].body, plain);
     }
 
-    /// MC-062: the tombstone hook names what to keep; the rest of an item does not matter.
+    /// MC-062: the tombstone hook names the outputs to keep; other fields of an item are ignored.
     #[test]
     fn mc_062_kept_outputs_are_named() {
         let outputs = outputs();

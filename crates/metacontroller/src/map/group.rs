@@ -1,4 +1,5 @@
-//! From the wanted and the observed outputs of one input to the writes that are needed (MC-050 to MC-059). Pure.
+//! Computes the writes for the outputs of one input from the desired and the observed outputs (MC-050 to
+//! MC-059). Pure.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -23,7 +24,7 @@ use crate::{
 /// How existing outputs are changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
-    /// Not at all.
+    /// Existing outputs are not changed.
     #[default]
     OnDelete,
     /// Deleted, then created.
@@ -33,7 +34,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// From the spec; rolling methods behave as their plain counterparts.
+    /// Parses the method of the spec; rolling methods count as their plain counterparts.
     pub fn parse(text: Option<&str>) -> Self {
         match text {
             Some("Recreate" | "RollingRecreate") => Self::Recreate,
@@ -43,7 +44,7 @@ impl Method {
     }
 }
 
-/// Who makes outputs, for whom and from what.
+/// The controller, parent and input for which outputs are planned.
 #[derive(Clone, Copy)]
 pub struct MapContext<'a> {
     /// Name of the MapController.
@@ -56,37 +57,38 @@ pub struct MapContext<'a> {
     pub input: &'a Value,
 }
 
-/// What the plan needs to know about the rest of the world.
+/// What a plan needs to know about other objects.
 pub trait ClusterView {
-    /// An object at this place, of whatever owner.
+    /// Returns the object with this identity, of any owner.
     fn at(&self, place: &OutputRef) -> Option<Arc<Object>>;
-    /// Whether the input of another key is there and selected by this parent.
+    /// Returns whether the input of another key exists and is selected by this parent.
     fn is_live(&self, key: &MapKey) -> bool;
-    /// Whether there is a MapController of this name.
+    /// Returns whether there is a MapController of this name.
     fn controller_exists(&self, name: &str) -> bool;
 }
 
-/// One thing to do. Doing it twice does no harm.
+/// A write. Writes are idempotent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
-    /// Delete this incarnation.
+    /// Delete the object with this UID.
     Delete { place: OutputRef, uid: String },
     /// Create.
     Create { place: OutputRef, body: Value },
-    /// Replace, if it is still at the version in the body.
+    /// Replace the object, if it still has the version in the body.
     Update { place: OutputRef, body: Value },
-    /// Merge this into the metadata, which has the version it must still have (MC-024).
+    /// Merge this patch into the metadata, if the object still has the version in it (MC-024).
     Retag { place: OutputRef, patch: Value },
-    /// Make the parent its controller, once a look at the parent shows that it still is what we think (MC-055.4).
+    /// Make the parent the controller of the object, after a read shows that the parent is unchanged
+    /// (MC-055.4).
     Adopt { place: OutputRef, body: Value },
-    /// Apply on the server's side; `observed` is what it is about to change.
+    /// Apply on the server; `observed` is the state that will change.
     Apply { place: OutputRef, body: Value, observed: Arc<Object>, recreate: bool },
-    /// It belongs to somebody else (MC-055.5).
+    /// The object belongs to another owner (MC-055.5).
     Conflict { place: OutputRef, owner: String },
 }
 
-/// Writes for one input, in the order they are to be made (MC-050): deletions, then the wanted outputs in the hook's
-/// order. Costs O(wanted + observed).
+/// Returns the writes for one input in their order (MC-050): deletions, then the desired outputs in the
+/// hook's order. Cost: O(desired + observed).
 pub fn plan(
     map_context: MapContext<'_>,
     desired: &[Desired],
@@ -125,7 +127,7 @@ pub fn plan(
     writes
 }
 
-/// Deletions of what `goes` says, but for what is on its way out already.
+/// Returns deletions of the members for which `goes` holds, except those that are being deleted.
 pub fn deletions(group: &[(usize, Arc<Object>)], goes: impl Fn(&OutputRef) -> bool) -> Vec<Write> {
     let leaving = group.iter().filter(|(_, object)| !object::is_terminating(&object.value));
     leaving
@@ -135,13 +137,13 @@ pub fn deletions(group: &[(usize, Arc<Object>)], goes: impl Fn(&OutputRef) -> bo
         .collect()
 }
 
-/// Where an observed output is.
+/// Returns the identity of an observed output.
 pub fn place_of(rule: usize, object: &Object) -> OutputRef {
     let key = object.key();
     OutputRef { rule, namespace: key.namespace.to_string(), name: key.name.to_string() }
 }
 
-/// What an existing member of a group needs (MC-052, MC-053, MC-057).
+/// Returns the write for an existing member of a group (MC-052, MC-053, MC-057).
 pub fn change(
     place: &OutputRef,
     member: &Arc<Object>,
@@ -169,13 +171,13 @@ pub fn change(
     })
 }
 
-/// A wanted object with its owner, as server-side apply takes it (MC-131).
+/// Returns a desired object with its owner, for server-side apply (MC-131).
 pub fn owned(mut body: Value, parent: &Value) -> Value {
     object::set_controller(&mut body, parent);
     body
 }
 
-/// What becomes of an object that is wanted and there, but not in the group (MC-055).
+/// Returns the write for a desired object that exists outside of the group (MC-055).
 pub fn claim(
     map_context: MapContext<'_>,
     place: &OutputRef,
@@ -219,7 +221,8 @@ fn conflict(place: OutputRef, existing: &Value) -> Write {
 }
 
 impl MapContext<'_> {
-    /// The body with our tags. An existing output keeps the UID of the input it was made for (MC-024).
+    /// Returns the body with our tags. An existing output keeps the UID of the input it was created for
+    /// (MC-024).
     pub fn tagged(&self, body: &Value, observed: Option<&Value>) -> Value {
         let mut body = body.clone();
         let observed_uid = observed.and_then(|value| object::annotation(value, MAP_INPUT_UID_ANNOTATION));
@@ -247,7 +250,7 @@ impl MapContext<'_> {
         Write::Retag { place, patch }
     }
 
-    /// Whether an output that lost a tag is known to be ours all the same (MC-055.1).
+    /// Returns whether an output that lost a tag is nevertheless known to be ours (MC-055.1).
     fn has_evidence(&self, existing: &Value) -> bool {
         let tag = |name: &str| object::annotation(existing, name);
         let depth = (selector::depth(self.input) + 1).to_string();

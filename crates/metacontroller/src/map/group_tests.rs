@@ -54,7 +54,7 @@ fn with<T>(f: impl FnOnce(MapContext<'_>) -> T) -> T {
     f(MapContext { controller: "mc1", parent: &parent(), key: &key(), input: &input() })
 }
 
-/// An object as the server has it after `write`.
+/// An object as the server stores it after a write.
 fn stored(body: &Value, version: u64) -> Arc<Object> {
     let mut body = body.clone();
     body["metadata"]["resourceVersion"] = version.to_string().into();
@@ -64,7 +64,7 @@ fn stored(body: &Value, version: u64) -> Arc<Object> {
     Arc::new(Object::new(body))
 }
 
-/// What the server makes of writes; recreations take two passes, as in real life.
+/// Applies writes as a server does; a recreation takes two passes.
 fn carry_out(world: &mut World, writes: &[Write], version: &mut u64) {
     for write in writes {
         *version += 1;
@@ -119,7 +119,7 @@ fn existing(world: &mut World, name: &str, owner: Option<&str>, annotations: Val
     world.objects.insert(place(name), stored(&value, 1));
 }
 
-/// MC-022, MC-024, MC-054: what a created output carries.
+/// MC-022, MC-024, MC-054: tags and owner of a created output.
 #[test]
 fn mc_024_created_outputs_are_tagged_and_controlled() {
     let writes = pass(&World::default(), &[wanted("a", "1")], Method::OnDelete);
@@ -137,7 +137,7 @@ fn mc_024_created_outputs_are_tagged_and_controlled() {
     );
 }
 
-/// MC-055: who owns what is in the way decides.
+/// MC-055: an existing object of the same name is handled according to its owner.
 #[test]
 fn mc_055_what_is_in_the_way() {
     let tags =
@@ -179,7 +179,7 @@ fn mc_055_what_is_in_the_way() {
     }
 }
 
-/// MC-021, MC-024: the UID of the input is that of the creation.
+/// MC-021, MC-024: the UID of the input is the one at creation.
 #[test]
 fn mc_021_the_input_uid_is_never_rewritten() {
     let mut world = World::default();
@@ -194,7 +194,8 @@ fn mc_021_the_input_uid_is_never_rewritten() {
     assert_eq!(object::annotation(body, MAP_INPUT_UID_ANNOTATION), Some("before"));
 }
 
-/// MC-052: under OnDelete a minimal object keeps an output as it is; MC-057: what goes is left alone.
+/// MC-052: under OnDelete an answer with a minimal object leaves an output unchanged. MC-057: an output that
+/// is being deleted is left alone.
 #[test]
 fn mc_052_on_delete_writes_nothing_to_what_exists() {
     let mut world = World::default();
@@ -210,7 +211,7 @@ fn mc_052_on_delete_writes_nothing_to_what_exists() {
     assert_eq!(gone, vec![], "a deletion under way is not asked for again");
 }
 
-/// MC-016: outputs of outputs count how deep they are.
+/// MC-016: outputs of outputs record their depth.
 #[test]
 fn mc_016_depth_is_written_from_two_on() {
     let input = json!({"metadata": {"name": "i", "uid": "I", "annotations": {MAP_KEY_ANNOTATION: "x/y/z"}}});
@@ -230,8 +231,8 @@ fn method() -> impl Strategy<Value = Method> {
 }
 
 proptest! {
-    /// MC-050, MC-059: whatever hooks wanted before, after at most two passes exactly the wanted outputs are there and
-    /// there is nothing left to write; what belongs to others is never touched.
+    /// MC-050, MC-059: after any history of answers, at most two passes bring exactly the desired outputs,
+    /// with nothing left to write, and objects of other owners are never changed.
     #[test]
     fn mc_050_plans_settle(history in prop::collection::vec((wishes(), method()), 1..5), foreign in "[a-d]") {
         let mut world = World::default();

@@ -1,11 +1,12 @@
-//! The name of an input in all that is kept about it (MC-020, MC-021).
+//! The key of an input, as it is stored in labels and annotations (MC-020, MC-021).
 
 use std::fmt;
 
 use crate::object::Text;
 
-/// `<plural>[.<group>]/<namespace>/<name>` of an input. Identity is by name, not UID, and has no version in it: an
-/// input made anew gets the outputs of its predecessor back, and another served version is the same input.
+/// The key of an input: `<plural>[.<group>]/<namespace>/<name>`. It contains the name and not the UID, so a
+/// recreated input gets the outputs of its predecessor. It contains no version, so another served version is
+/// the same input.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MapKey(Text);
 
@@ -26,7 +27,7 @@ impl MapKey {
         Self(format!("{group_resource}/{namespace}/{name}").into())
     }
 
-    /// A key as it was written down; whether it means anything, [`parts`](Self::parts) says.
+    /// A key as it was stored; [`parts`](Self::parts) tells whether it is valid.
     pub fn raw(text: &str) -> Self {
         Self(text.into())
     }
@@ -36,7 +37,7 @@ impl MapKey {
         &self.0
     }
 
-    /// Its parts; none if it is malformed (MC-027).
+    /// Returns the parts; `None` if the key is malformed (MC-027).
     pub fn parts(&self) -> Option<Parts<'_>> {
         let mut parts = self.0.split('/');
         let (group_resource, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);
@@ -61,7 +62,7 @@ impl fmt::Debug for MapKey {
 mod tests {
     use super::*;
 
-    /// MC-020, MC-027: the documented forms, and what is none.
+    /// MC-020, MC-027: the documented forms, and malformed ones.
     #[test]
     fn mc_020_keys_have_three_parts() {
         let key = MapKey::new("widgets.example.com", "prod", "w1");

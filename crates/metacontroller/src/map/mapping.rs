@@ -1,4 +1,4 @@
-//! What one MapController knows, and what it decides from it (MC-010 to MC-045, MC-081, MC-082).
+//! The state of one MapController, and the decisions that follow from it (MC-010 to MC-045, MC-081, MC-082).
 
 use std::{
     collections::{HashMap, HashSet},
@@ -23,55 +23,55 @@ use crate::{
     resource::Served,
 };
 
-/// UID of a parent, and an input's key: the unit of work.
+/// The unit of work: UID of a parent, and the key of an input.
 pub type Item = (Text, MapKey);
 
-/// A kind of inputs.
+/// A resource of inputs.
 pub struct InputRule {
     /// The resource.
     pub served: Served,
     /// Its objects.
     pub cache: Arc<Cache>,
-    /// A change of nothing but status is none.
+    /// Whether changes of the status alone are ignored.
     pub ignore_status: bool,
 }
 
-/// A kind of outputs.
+/// A resource of outputs.
 pub struct OutputRule {
     /// Its objects.
     pub cache: Arc<Cache>,
-    /// How existing ones are changed.
+    /// How existing outputs are changed.
     pub method: Method,
 }
 
-/// Whether there is a MapController of a name.
+/// Returns whether there is a MapController of a name.
 pub type Exists = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// One MapController.
 pub struct Mapping {
     /// Its name.
     pub name: Text,
-    /// The whole object, as hooks get it.
+    /// The whole controller object, as hooks receive it.
     pub object: Arc<Mutex<Arc<Value>>>,
     /// Resource of the parents.
     pub parent: Served,
-    /// Objects of that.
+    /// Its objects.
     pub parent_cache: Arc<Cache>,
-    /// Which of them are handled.
+    /// Selects the parents to handle.
     pub parent_selector: LabelSelector,
-    /// Kinds of inputs.
+    /// The resources of inputs.
     pub inputs: Vec<InputRule>,
-    /// Kinds of outputs.
+    /// The resources of outputs.
     pub outputs: Vec<OutputRule>,
-    /// Resources of the outputs, in the same order.
+    /// The resources of the outputs, in the same order.
     pub output_resources: Vec<Served>,
     /// The parents that are handled.
     pub parents: Mutex<Parents>,
-    /// Other MapControllers.
+    /// Looks up other MapControllers.
     pub exists: Exists,
 }
 
-/// Why outputs have no input (MC-030).
+/// Why outputs are detached from an input (MC-030).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     InputDeleted,
@@ -80,7 +80,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// As hooks are told.
+    /// The text that hooks receive.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InputDeleted => "InputDeleted",
@@ -90,27 +90,27 @@ impl Reason {
     }
 }
 
-/// Outputs with the index of their resource.
+/// Outputs, each with the index of its resource.
 pub type Group = Vec<(usize, Arc<Object>)>;
 
-/// What an item needs (MC §2.13, steps 1 to 3).
+/// What to do about an item (MC §2.13, steps 1 to 3).
 pub enum Verdict {
-    /// Its parent is not handled.
+    /// Forget the item, because its parent is not handled.
     Drop,
-    /// Its parent's selector can't be read.
+    /// The selector of the parent cannot be parsed.
     Invalid,
-    /// The input was made of inputs too often.
+    /// The input is the output of outputs, too many levels deep.
     TooDeep { parent: Arc<Object>, input: Arc<Object> },
-    /// To be mapped.
+    /// Call the map hook.
     Live { parent: Arc<Object>, input: Arc<Object>, group: Group },
-    /// Outputs without an input.
+    /// The outputs have no input.
     Detached { parent: Arc<Object>, reason: Reason, group: Group },
-    /// There is nothing.
+    /// There is neither an input nor an output.
     Empty,
 }
 
 impl Mapping {
-    /// Everything it follows, as it is served.
+    /// Returns every followed resource, as it is served.
     pub fn resources(&self) -> Vec<(Served, Arc<Cache>)> {
         let parents = (self.parent.clone(), self.parent_cache.clone());
         let inputs = self.inputs.iter().map(|rule| (rule.served.clone(), rule.cache.clone()));
@@ -119,13 +119,13 @@ impl Mapping {
         std::iter::once(parents).chain(inputs).chain(outputs).collect()
     }
 
-    /// The same by resource.
+    /// Returns the same by resource name.
     pub fn caches(&self) -> Vec<(String, Arc<Cache>)> {
         let all = self.resources().into_iter();
         all.map(|(served, cache)| (served.group_resource(), cache)).collect()
     }
 
-    /// Decides from the caches alone. Costs O(outputs of the item).
+    /// Decides from the caches alone. Cost: O(outputs of the item).
     pub fn judge(&self, (uid, key): &Item) -> Verdict {
         let Some(parent) = self.parent(uid) else { return Verdict::Drop };
         let selector = match self.parents.lock().selector(uid) {
@@ -145,7 +145,7 @@ impl Mapping {
         }
     }
 
-    /// The parent as it is now, if it is handled.
+    /// Returns the present state of the parent, if it is handled.
     fn parent(&self, uid: &str) -> Option<Arc<Object>> {
         let key = self.parents.lock().get(uid)?.key.clone();
         let parent = self.parent_cache.by_key(&key)?;
@@ -175,8 +175,8 @@ impl Mapping {
         members.collect()
     }
 
-    /// Inputs that a parent selects, by resource. Costs O(inputs with a label the selector insists on), without such a
-    /// label O(inputs in scope).
+    /// Returns the inputs that a parent selects, of one resource. Cost: O(inputs with a label that the
+    /// selector requires), or O(inputs in scope) if it requires none.
     fn eligible(parent: &Value, selector: &LabelSelector, rule: &InputRule) -> Vec<Arc<Object>> {
         let scope = if rule.served.namespaced { object::namespace(parent) } else { "" };
         let mut found = rule.cache.candidates(scope, selector);
@@ -189,7 +189,8 @@ impl Mapping {
         MapKey::new(&rule.served.group_resource(), &input.key().namespace, &input.key().name)
     }
 
-    /// Every key of a parent: of inputs it selects and of outputs it has. None if its selector can't be read.
+    /// Returns every key of a parent: of the inputs it selects and of the outputs it has. Returns `None` if
+    /// its selector cannot be parsed.
     pub fn keys(&self, uid: &str) -> Option<Vec<MapKey>> {
         let parent = self.parent(uid)?;
         let selector = self.parents.lock().selector(uid)?.ok()?.clone();
@@ -208,7 +209,7 @@ impl Mapping {
         Some(keys)
     }
 
-    /// The parents whose item a change of an input concerns (MC-031).
+    /// Returns the items that a change of an input affects (MC-031).
     pub fn concerned(&self, rule: &InputRule, old: Option<&Object>, new: Option<&Object>) -> Vec<Item> {
         let Some(any) = new.or(old) else { return Vec::new() };
         let key = Self::key_of(rule, any);
@@ -231,7 +232,8 @@ impl Mapping {
         uids.into_iter().filter(|uid| parents.get(uid).is_some()).map(|uid| (uid, key.clone())).collect()
     }
 
-    /// What this controller knows for the status of a parent (MC-080 to MC-083). Costs O(its inputs and outputs).
+    /// Returns this controller's contribution to the status of a parent (MC-080 to MC-083). Cost: O(its
+    /// inputs and outputs).
     pub fn contribution(&self, uid: &str) -> Option<Contribution> {
         let parent = self.parent(uid)?;
         let (selector, failed, pending) = {
@@ -276,7 +278,7 @@ impl Mapping {
     }
 }
 
-/// The rest of the world, as far as one parent's outputs are concerned.
+/// The view of other objects that the plan for one parent needs.
 pub struct ParentClusterView<'a> {
     /// The controller.
     pub mapping: &'a Mapping,

@@ -1,8 +1,9 @@
-//! The MapController: for each parent, outputs made from each of the inputs it selects (MC-001 to MC-097).
+//! The MapController creates outputs for each parent from each of the inputs that the parent selects (MC-001
+//! to MC-097).
 //!
-//! The unit of work, retry and concurrency is one parent and one input. [`mapping`] decides what an item needs from
-//! the caches; [`work`] asks the hook and writes; [`run`] turns events into items. Pure parts: [`key`], [`selector`],
-//! [`answer`], [`group`], [`status`], [`parents`].
+//! The unit of work, retry and concurrency is one parent and one input. [`mapping`] decides from the caches
+//! what an item needs; [`work`] calls the hook and writes; [`run`] turns events into items. Pure parts:
+//! [`key`], [`selector`], [`answer`], [`group`], [`status`], [`parents`].
 
 pub mod answer;
 pub mod group;

@@ -1,5 +1,5 @@
-//! The parents of a MapController: which may select an input, and how far the work for each is (MC-010, MC-038,
-//! MC-087). Pure.
+//! The parents of a MapController: which of them may select an input, and the progress of each (MC-010,
+//! MC-038, MC-087). Pure.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -14,19 +14,19 @@ use crate::{
     selector_index::SelectorIndex,
 };
 
-/// What is known of a parent.
+/// The state of a parent.
 pub struct Parent {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// Keys that have not been tried since the parent changed.
+    /// Keys that have not been processed since the parent changed.
     pub pending: HashSet<MapKey>,
-    /// Keys whose last attempt failed.
+    /// Keys whose last run failed.
     pub failed: HashSet<MapKey>,
-    /// When a failure was last told of (MC-074).
+    /// When a failure was last reported (MC-074).
     pub reported: Option<Instant>,
-    /// What was last worked out for its status.
+    /// The contribution to its status that was last computed.
     pub last: Contribution,
-    /// Why its selector can't be read.
+    /// Why its selector cannot be parsed.
     fault: Option<String>,
 }
 
@@ -34,12 +34,12 @@ pub struct Parent {
 #[derive(Default)]
 pub struct Parents {
     by_uid: HashMap<Text, Parent>,
-    /// By the selectors that can be read.
+    /// The selectors that can be parsed.
     selectors: SelectorIndex<Text>,
 }
 
 impl Parents {
-    /// Puts a new or changed parent in. True if it is new. Costs O(log n).
+    /// Adds or updates a parent. Returns true if it is new. Cost: O(log n).
     pub fn put(&mut self, parent: &Object) -> bool {
         let uid = Text::from(parent.uid());
         let fault = match selector::parse(&parent.value) {
@@ -68,14 +68,14 @@ impl Parents {
         true
     }
 
-    /// Takes a parent out. True if it was there.
+    /// Removes a parent. Returns true if it was known.
     pub fn remove(&mut self, uid: &str) -> bool {
         let Some((uid, _)) = self.by_uid.remove_entry(uid) else { return false };
         self.selectors.remove(&uid);
         true
     }
 
-    /// What a parent selects, or why that can't be read.
+    /// Returns the selector of a parent, or why it cannot be parsed.
     pub fn selector(&self, uid: &str) -> Option<Result<&LabelSelector, &str>> {
         match &self.by_uid.get(uid)?.fault {
             Some(why) => Some(Err(why)),
@@ -83,39 +83,39 @@ impl Parents {
         }
     }
 
-    /// A parent.
+    /// Returns a parent.
     pub fn get(&self, uid: &str) -> Option<&Parent> {
         self.by_uid.get(uid)
     }
 
-    /// A parent.
+    /// Returns a parent for changes.
     pub fn get_mut(&mut self, uid: &str) -> Option<&mut Parent> {
         self.by_uid.get_mut(uid)
     }
 
-    /// UIDs of all.
+    /// Returns the UIDs of all parents.
     pub fn uids(&self) -> Vec<Text> {
         self.by_uid.keys().cloned().collect()
     }
 
-    /// All.
+    /// Returns all parents.
     pub fn all(&self) -> impl Iterator<Item = &Parent> {
         self.by_uid.values()
     }
 
-    /// Parents of `namespace` (of none, where parents have none) that select by these labels. Costs O(labels + parents
-    /// that have one of the labels in their selector, or no such label at all).
+    /// Returns the parents of `namespace` (empty for cluster-scoped parents) whose selector matches these
+    /// labels. Cost: O(labels + parents whose selector requires one of the labels, or none).
     pub fn selecting(&self, namespace: &str, labels: &Value) -> Vec<Text> {
         self.selectors.selecting(namespace, labels)
     }
 
-    /// Namespaces that have parents whose selectors can be read.
+    /// Returns the namespaces with parents whose selectors can be parsed.
     pub fn namespaces(&self) -> BTreeSet<Text> {
         self.selectors.namespaces()
     }
 }
 
-/// Whether a parent is handled at all (MC-010, MC-090).
+/// Returns whether a parent is handled (MC-010, MC-090).
 pub fn is_handled(parent: &Value, wanted: &LabelSelector) -> bool {
     !object::is_terminating(parent) && wanted.matches_labels(object::labels(parent))
 }
@@ -158,7 +158,8 @@ mod tests {
         assert_eq!(names(json!({"a": "b"}), &parents), "broad");
     }
 
-    /// MC-013, MC-038: a parent whose selector can't be read selects nothing, which is told, until it can be read again.
+    /// MC-013, MC-038: a parent whose selector cannot be parsed selects nothing, and its error is available,
+    /// until it can be parsed again.
     #[test]
     fn mc_013_what_cannot_be_read_selects_nothing() {
         let mut parents = Parents::default();

@@ -1,8 +1,9 @@
-//! A MapController as it runs: events become items, items are worked on, until it is told to stop.
+//! Runs a MapController: turns events into items and processes them, until it is stopped.
 //!
-//! Cost of one event: of an input, the parents that can select it; of an output, its item; of a parent, all its keys if
-//! the change is material, else nothing. An event that tells an item only what its run knows already (the input it
-//! showed the hook, an output created exactly as the hook said) costs nothing: N new inputs are N calls (MC-037).
+//! Cost of one event: of an input, the parents that can select it; of an output, its item; of a parent, all
+//! its keys if the change is material, else nothing. An event whose state the run of its item knew already
+//! (the input in its request, an output created exactly as the hook answered) costs nothing: N new inputs
+//! cost N calls (MC-037).
 
 use std::{
     hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState},
@@ -34,7 +35,7 @@ use crate::{
     object::{self, Object},
 };
 
-/// Keys of one parent that are worked on before its others (MC-035).
+/// Number of keys of one parent that are processed before the others (MC-035).
 const FIRST: usize = 100;
 
 /// A running MapController.
@@ -47,7 +48,7 @@ pub struct Running {
     runs: [AtomicU64; 2],
 }
 
-/// How often things are looked at though nothing changed.
+/// How often items are processed although nothing changed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Periods {
     /// `resyncPeriodSeconds`.
@@ -57,7 +58,7 @@ pub struct Periods {
 }
 
 impl Running {
-    /// Not running yet.
+    /// A MapController that does not run yet.
     pub fn new(worker: Worker, parallelism: usize, queue: QueueMetrics) -> Arc<Self> {
         Arc::new(Self {
             worker,
@@ -69,12 +70,12 @@ impl Running {
         })
     }
 
-    /// What it works on.
+    /// The state that it processes.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.worker.mapping
     }
 
-    /// For the metrics.
+    /// Returns the values for the metrics.
     pub fn numbers(&self) -> Numbers {
         self.queue.depth(self.lanes.lock().waiting());
         let mut map = [0; 3];
@@ -90,7 +91,7 @@ impl Running {
         }
     }
 
-    /// Runs until the worker's token is cancelled; `started` is called once all caches are filled (MC-018).
+    /// Runs until the worker's token is cancelled. Calls `started` once all caches are filled (MC-018).
     pub async fn run(self: Arc<Self>, periods: Periods, started: impl FnOnce()) {
         let following = self.follow();
         let stop = self.worker.stop.clone();
@@ -155,7 +156,7 @@ impl Running {
         all
     }
 
-    /// Items that a change concerns; `now` is what the object became, if it is there still.
+    /// Adds the items that a change affects; `now` is the new state of the object, if it still exists.
     fn tell(&self, items: impl IntoIterator<Item = Item>, now: Option<&Arc<Object>>) {
         self.lanes(|lanes| {
             for item in items {
@@ -168,7 +169,7 @@ impl Running {
         self.wake.notify_one();
     }
 
-    /// Changes the lanes, and counts what that did.
+    /// Changes the lanes and updates the metrics.
     fn lanes<T>(&self, change: impl FnOnce(&mut Lanes<Item, ObjectState>) -> T) -> T {
         let mut lanes = self.lanes.lock();
         let before = lanes.counts;
@@ -236,7 +237,7 @@ impl Running {
         self.worker.board.touch(&mapping.parent, new.key(), new.uid());
     }
 
-    /// All keys of a parent, because it changed.
+    /// Adds all keys of a parent that changed.
     fn fan_out(&self, parent: &Object) {
         let uid: object::Text = parent.uid().into();
         let Some(keys) = self.mapping().keys(&uid) else {
@@ -262,7 +263,7 @@ impl Running {
         self.wake.notify_one();
     }
 
-    /// The same for the cache flush, which is first due once its long period is over: all has just been looked at.
+    /// Runs the cache flush. Its first time is after one period, because everything has just been processed.
     async fn flushes(&self, period: Option<Duration>) {
         if let Some(period) = period {
             tokio::time::sleep(period).await;
@@ -270,7 +271,7 @@ impl Running {
         self.ticks(period).await;
     }
 
-    /// Periodic looks at all keys, each once in a period at a time of its own (MC-036).
+    /// Adds all keys periodically, each once per period at a time of its own (MC-036).
     async fn ticks(&self, period: Option<Duration>) {
         let Some(period) = period else { return std::future::pending().await };
         loop {
@@ -322,9 +323,10 @@ impl Running {
                 () = stop.cancelled() => break None,
             }
         };
-        // Calls under way end with the token; what is being written is finished.
+        // Calls in progress end with the token; writes in progress are finished.
         while tasks.join_next().await.is_some() {}
-        // Its item would never be given out again: whoever runs this starts it anew.
+        // The item of the panicked task would never run again, so the panic is passed on and the host
+        // restarts the controller.
         if let Some(panic) = panicked.and_then(|error| error.try_into_panic().ok()) {
             std::panic::resume_unwind(panic);
         }
@@ -335,7 +337,7 @@ impl Running {
         let (outcome, known) = match run {
             Ok(done) => {
                 if !done.expected.is_empty() {
-                    // Others may have the slot while the watch catches up.
+                    // Other items may use the slot while the watch catches up.
                     self.lanes(|lanes| lanes.release(&item));
                     self.wake.notify_one();
                     tokio::select! {
@@ -357,7 +359,7 @@ impl Running {
     }
 }
 
-/// When in a period an item's turn is.
+/// Returns the time of an item within the period.
 fn share(uid: &str, key: &MapKey, period: Duration) -> Duration {
     let mut hasher = DefaultHasher::new();
     (uid, key.as_str()).hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! Which inputs a parent selects (MC-011 to MC-018).
+//! Decides which inputs a parent selects (MC-011 to MC-018).
 
 use apis::metacontroller::{MAP_DEPTH_ANNOTATION, MAP_KEY_ANNOTATION};
 use machinery::selector::LabelSelector;
@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use crate::object;
 
-/// Inputs that were made of inputs, this deep, are not mapped any more (MC-016).
+/// Inputs that are outputs of outputs down to this depth are not mapped (MC-016).
 pub const MAX_DEPTH: u32 = 8;
 
-/// Reads a parent's `spec.selector`. Unlike a CompositeController's, an absent or empty one selects everything; one
-/// that can't be read is an error, never "nothing" (MC-013).
+/// Parses a parent's `spec.selector`. Unlike in a CompositeController, an absent or empty selector selects
+/// everything. A selector that cannot be parsed is an error and never means "nothing" (MC-013).
 pub fn parse(parent: &Value) -> Result<LabelSelector, String> {
     let selector = match parent.pointer("/spec/selector") {
         None | Some(Value::Null) => return Ok(LabelSelector::everything()),
@@ -21,7 +21,7 @@ pub fn parse(parent: &Value) -> Result<LabelSelector, String> {
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
 }
 
-/// JSON types, which the shared reader leaves to schemas.
+/// Checks the JSON types, which the shared parser leaves to schemas.
 fn check_shape(selector: &Value) -> Result<(), String> {
     let Some(fields) = selector.as_object() else { return Err("must be an object".into()) };
     let strings = |list: &Value| list.as_array().is_some_and(|list| list.iter().all(Value::is_string));
@@ -47,14 +47,14 @@ fn check_shape(selector: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// How often an object was made of an object that was made (MC-016).
+/// Returns how many levels of outputs led to an object (MC-016).
 pub fn depth(input: &Value) -> u32 {
     let written = object::annotation(input, MAP_DEPTH_ANNOTATION).and_then(|text| text.parse().ok());
     written.unwrap_or_else(|| u32::from(object::annotation(input, MAP_KEY_ANNOTATION).is_some()))
 }
 
-/// Whether `input` belongs to `parent`: its labels match, it is not the parent itself and not controlled by it
-/// (MC-012, MC-014, MC-004). Scope is the caller's business.
+/// Returns whether `input` belongs to `parent`: its labels match, it is not the parent itself, and the parent
+/// does not control it (MC-012, MC-014, MC-004). The caller checks the scope.
 pub fn is_eligible(parent: &Value, selector: &LabelSelector, input: &Value) -> bool {
     let uid = object::uid(parent);
     selector.matches_labels(object::labels(input))
@@ -67,7 +67,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// MC-010, MC-011 and MC-013: absent and empty select everything; what can't be read is an error.
+    /// MC-010, MC-011 and MC-013: absent and empty selectors select everything; one that cannot be parsed is
+    /// an error.
     #[test]
     fn mc_013_unreadable_selectors_are_errors() {
         for everything in [

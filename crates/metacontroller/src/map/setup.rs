@@ -1,4 +1,4 @@
-//! From a MapController to what runs: validation (MC-003) and the parts it needs.
+//! Validates a MapController (MC-003) and builds its parts.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
     resource::{Served, discover, group_resource, gvr},
 };
 
-/// What validation found out.
+/// The result of the validation.
 struct Plan {
     parent: Served,
     inputs: Vec<Served>,
@@ -30,13 +30,17 @@ struct Plan {
 
 /// The hooks of a running MapController.
 pub struct Hooks {
-    /// Asked for outputs.
+    /// Returns the desired outputs of an input.
     pub map: Arc<HookClient>,
-    /// Asked what to keep.
+    /// Returns the outputs to keep when the input is gone.
     pub tombstone: Option<Arc<HookClient>>,
 }
 
-/// Builds what runs, or says why not. Some requests to discovery, and one for each Secret.
+/// Builds a MapController. Cost: some discovery requests, and one read for each Secret.
+///
+/// # Errors
+///
+/// Why the controller cannot be started.
 pub async fn prepare(
     shared: &Arc<Shared>,
     object: &Value,
@@ -114,12 +118,12 @@ pub async fn prepare(
     Ok((running, periods, hooks))
 }
 
-/// Less than a second is a second.
+/// Durations below a second count as a second.
 pub fn resync_period(seconds: i32) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(1).max(1))
 }
 
-/// A label selector of a spec; an absent one selects all.
+/// Parses a label selector of a spec; an absent one selects all.
 pub fn label_selector(selector: &Value) -> Result<LabelSelector, StartError> {
     if selector.is_null() {
         return Ok(LabelSelector::everything());
@@ -197,7 +201,7 @@ fn check_scope(plan: &Plan) -> Result<(), StartError> {
 }
 
 impl Shared {
-    /// A resource as it is served now.
+    /// Looks up a resource as it is served now.
     pub(crate) async fn served(&self, api_version: &str, resource: &str) -> Result<Served, StartError> {
         let wanted = gvr(api_version, resource);
         if !object::is_api_version(api_version) || !object::is_segment(resource) {

@@ -1,4 +1,4 @@
-//! The status that MapControllers write on a parent (MC-080 to MC-085, MC-088). Pure.
+//! Computes the status that MapControllers write to a parent (MC-080 to MC-085, MC-088). Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,23 +9,23 @@ use crate::{apply::loosely_equal, resource::group_resource};
 /// Group and plural of a resource.
 pub type GroupPlural = (String, String);
 
-/// Inputs of one resource.
+/// Counts of the inputs of one resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inputs {
-    /// Selected ones.
+    /// Selected inputs.
     pub total: usize,
-    /// Those whose last attempt failed.
+    /// Inputs whose last run failed.
     pub failed: usize,
 }
 
-/// Outputs of one resource.
+/// Counts of the outputs of one resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outputs {
-    /// All, over all keys.
+    /// All outputs, over all keys.
     pub total: usize,
-    /// Those whose input is gone.
+    /// Outputs whose input is gone.
     pub detached: usize,
-    /// By status key of a condition type: how many have it with status True.
+    /// The number of outputs with status True, by the status key of a condition type.
     pub conditions: BTreeMap<String, usize>,
 }
 
@@ -52,7 +52,7 @@ impl Outputs {
 }
 
 fn condition_key(kind: &str) -> String {
-    // `example.com/Foo` starts in lower case already.
+    // The first letter becomes lower case; that of `example.com/Foo` already is.
     let mut key = kind.to_owned();
     if let Some(first) = key.get_mut(..1) {
         first.make_ascii_lowercase();
@@ -63,10 +63,10 @@ fn condition_key(kind: &str) -> String {
     }
 }
 
-/// What one MapController knows about one parent.
+/// The contribution of one MapController to the status of one parent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contribution {
-    /// Every key that the parent's generation concerns has been tried.
+    /// Whether every key has been processed for the parent's generation.
     pub complete: bool,
     /// By declared resource.
     pub inputs: BTreeMap<GroupPlural, Inputs>,
@@ -75,8 +75,8 @@ pub struct Contribution {
 }
 
 impl Contribution {
-    /// The union with what another MapController knows about the same parent (MC-085). What both see is counted once,
-    /// failures and detached outputs are each one's own.
+    /// Unites this with the contribution of another MapController to the same parent (MC-085). Objects that
+    /// both see are counted once; failures and detached outputs are added.
     pub fn and(mut self, other: Self) -> Self {
         self.complete &= other.complete;
         for (resource, more) in other.inputs {
@@ -96,8 +96,8 @@ impl Contribution {
         self
     }
 
-    /// The whole status of `parent` as it should be: owned fields set, the rest as it is (MC-084). `generation` counts
-    /// once all is complete; until then the field stays.
+    /// Returns the whole status of `parent`: our fields are set, the others stay (MC-084). `generation` is
+    /// written once everything is complete; until then that field stays.
     pub fn status(&self, current: &Value, generation: i64) -> Value {
         let mut status = current.as_object().cloned().unwrap_or_default();
         if self.complete {
@@ -125,7 +125,7 @@ impl Contribution {
     }
 }
 
-/// Names resources (MC-080): by plural, with the group where another group has the same plural.
+/// Names the entries by resource (MC-080): by plural, with the group if another group has the same plural.
 fn entries<T>(all: &BTreeMap<GroupPlural, T>, entry: impl Fn(&T) -> Map<String, Value>) -> Value {
     let mut seen = BTreeSet::new();
     let twice: BTreeSet<&str> = all
@@ -141,7 +141,8 @@ fn entries<T>(all: &BTreeMap<GroupPlural, T>, entry: impl Fn(&T) -> Map<String, 
     Value::Object(named.collect())
 }
 
-/// Whether the server dropped what was written (MC-088): a field that the parent's schema doesn't have.
+/// Returns whether the server dropped a field that was written, because the parent's schema lacks it
+/// (MC-088).
 pub fn was_pruned(written: &Value, kept: &Value) -> bool {
     let lacks = |field: &str| {
         let part = |status: &Value| status.get(field).cloned().unwrap_or(Value::Null);
@@ -202,7 +203,8 @@ mod tests {
         assert_eq!(condition_key("Äpfel"), "Äpfel");
     }
 
-    /// MC-A-57, MC-080: an entry for each declared resource, also at zero; the group in the name only where it is needed.
+    /// MC-A-57, MC-080: there is an entry for each declared resource, also with zeros; the name contains the
+    /// group only if needed.
     #[test]
     fn mc_a_57_same_plural_in_two_groups() {
         let status = of(&[("", "events"), ("events.k8s.io", "events"), ("a", "b")], &Outputs::default());
@@ -210,7 +212,7 @@ mod tests {
         let keys: Vec<_> = status["outputs"].as_object().unwrap().keys().cloned().collect();
         assert_eq!(keys, ["b", "events", "events.events.k8s.io"]);
         assert_eq!(status["outputs"]["b"], json!({"total": 0}));
-        // Which of inputs and outputs has the plural twice is looked at by itself.
+        // Inputs and outputs are checked separately for equal plurals.
         let mut one = of(&[("x", "events")], &Outputs::default());
         one.inputs.insert((String::new(), "events".into()), Inputs::default());
         one.inputs.insert(("y".into(), "events".into()), Inputs::default());
@@ -219,7 +221,8 @@ mod tests {
         assert_eq!(status["outputs"], json!({"events": {"total": 0}}));
     }
 
-    /// MC-A-56, MC-084: what others wrote stays, entries of nobody go, and the generation waits for completeness.
+    /// MC-A-56, MC-084: fields of other writers stay, obsolete entries are removed, and the generation waits
+    /// for completeness.
     #[test]
     fn mc_a_56_foreign_fields_stay() {
         let current = json!({"conditions": [{"type": "X"}], "phase": "p", "observedGeneration": 1, "outputs": {"old": {"total": 1}}});

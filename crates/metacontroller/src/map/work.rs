@@ -1,4 +1,4 @@
-//! Working on one item: asks the hook and brings about what it answers (MC-040 to MC-068, MC §2.13).
+//! Processes one item: calls the hook and applies its answer (MC-040 to MC-068, MC §2.13).
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -22,12 +22,12 @@ use crate::{
     writes::{Refused, Writer},
 };
 
-/// Failures of a parent are told of once in this time (MC-074).
+/// Failures of a parent are reported at most once in this time (MC-074).
 const TELL: Duration = Duration::from_secs(10);
-/// Longest wait for the watch to tell of our own writes; after it the item goes on with what is known.
+/// Longest wait until the watch reports our own writes; after that the item continues with what is known.
 const CATCH_UP: Duration = Duration::from_secs(15);
 
-/// Works on items of one MapController.
+/// Processes the items of one MapController.
 pub struct Worker {
     pub mapping: Arc<Mapping>,
     pub map: Arc<HookClient>,
@@ -38,11 +38,11 @@ pub struct Worker {
     pub stop: CancellationToken,
 }
 
-/// How an item went, what the watch will tell of, and what of that is no news.
+/// The outcome of an item, the events that its writes will cause, and the states that it knew.
 pub struct Done {
     pub outcome: Outcome,
     pub expected: Vec<(usize, ExpectedEvent)>,
-    /// What the hook was shown, and what was created as it said.
+    /// The states in the request to the hook, and those created exactly as the hook answered.
     pub known: Vec<ObjectState>,
 }
 
@@ -56,12 +56,20 @@ impl From<Outcome> for Done {
 enum Failure {
     Hook(HookKind, HookError),
     Writes(Vec<String>),
-    /// Nobody is to be told: an event said it already.
+    /// An Event has reported the failure already.
     Reported,
 }
 
+/// Why a write was not done.
+enum WriteError {
+    /// The reason, for the Event about the parent.
+    Refused(String),
+    /// The object belongs to another owner. An Event has reported that already.
+    Conflict,
+}
+
 impl Worker {
-    /// One run of an item. All its effects are done when this returns.
+    /// Runs an item. All its effects are done when this returns.
     pub async fn run(&self, item: &Item) -> Done {
         let (uid, _) = item;
         let done = match self.mapping.judge(item) {
@@ -86,7 +94,7 @@ impl Worker {
             format!("{} {what} was made of inputs too often and is not mapped", object::kind(&input.value));
         self.events.warning(&parent.value, "RecursionLimit", text);
         self.settle(item, Err(()));
-        // Not a failure that time mends: it comes again with its next change.
+        // Waiting does not repair this failure: the item runs again with its next change.
         Outcome::Done { again_after: None }.into()
     }
 
@@ -104,7 +112,7 @@ impl Worker {
             Ok(mapped) => mapped,
             Err(invalid) => return self.invalid(item, parent, &self.map, invalid.0),
         };
-        // The world may have moved on while the hook thought (MC-045).
+        // Objects may have changed during the hook call (MC-045).
         let (parent, input, group) = match self.mapping.judge(item) {
             Verdict::Live { parent: now, input: there, group }
                 if now.uid() == parent.uid() && there.uid() == input.uid() =>
@@ -118,7 +126,7 @@ impl Worker {
         let server_side = self.writer.strategy().is_server_side();
         let method = |rule: usize| self.mapping.outputs.get(rule).map(|rule| rule.method).unwrap_or_default();
         let mut writes = group::plan(map_context, &mapped.outputs, &group, method, server_side, &view);
-        // What the hook was not shown it can't have meant to go.
+        // The hook's answer says nothing about outputs that were not in its request, so they are not deleted.
         let shown: HashSet<&str> = seen.iter().map(|(_, object)| object.uid()).collect();
         writes.retain(|write| !matches!(write, Write::Delete { uid, .. } if !shown.contains(uid.as_str())));
         let (expected, failure) = self.carry_out(map_context, &view, writes).await;
@@ -153,7 +161,7 @@ impl Worker {
                 Err(invalid) => return self.invalid(item, parent, hook, invalid.0),
             }
         }
-        // If the input came back, nothing may go (MC-065).
+        // If the input is back, nothing may be deleted (MC-065).
         match self.mapping.judge(item) {
             Verdict::Detached { parent: now, .. } if now.uid() == parent.uid() => {}
             Verdict::Drop | Verdict::Invalid => return Outcome::Forget.into(),
@@ -168,7 +176,7 @@ impl Worker {
         MapAnswerContext { outputs: &self.mapping.output_resources, parent: &parent.value, input_namespace }
     }
 
-    /// A request, with the one field that only this hook's requests have (MC-040, MC §2.9).
+    /// Builds a request, with the one field that only this hook's requests have (MC-040, MC §2.9).
     fn request(
         &self,
         hook: &HookClient,
@@ -187,7 +195,7 @@ impl Worker {
         request
     }
 
-    /// What the plan for an item looks at, and for whom it is made.
+    /// Returns what the plan for an item needs: the view of other objects, and the context.
     fn cluster_view<'a>(
         &'a self,
         (_, key): &'a Item,
@@ -206,7 +214,7 @@ impl Worker {
         object_map(hook.settings().version, object::namespace(&parent.value), all)
     }
 
-    /// None when the controller stops.
+    /// Calls the hook. Returns `None` when the controller stops.
     async fn ask(
         &self,
         hook: &HookClient,
@@ -265,7 +273,7 @@ impl Worker {
         Done { outcome, expected, known }
     }
 
-    /// Remembers how an attempt went.
+    /// Records the outcome of a run.
     fn settle(&self, (uid, key): &Item, outcome: Result<(), ()>) {
         let mut parents = self.mapping.parents.lock();
         let Some(parent) = parents.get_mut(uid) else { return };
@@ -276,7 +284,7 @@ impl Worker {
         };
     }
 
-    /// At most one event for a parent in ten seconds (MC-074).
+    /// Emits at most one Event for a parent in ten seconds (MC-074).
     fn tell(&self, (uid, key): &Item, parent: &Object, failure: &Failure) {
         let failing = {
             let mut parents = self.mapping.parents.lock();
@@ -300,7 +308,7 @@ impl Worker {
         self.events.warning(&parent.value, "SyncError", message);
     }
 
-    /// Makes the writes in their order; one that is refused does not stop the others (MC-050).
+    /// Does the writes in their order; a refused write does not stop the others (MC-050).
     async fn carry_out(
         &self,
         map_context: MapContext<'_>,
@@ -313,8 +321,8 @@ impl Worker {
             match self.write(map_context, view, write).await {
                 Ok(Some(one)) => expected.push((rule, one)),
                 Ok(None) => {}
-                Err(Some(text)) => errors.push(text),
-                Err(None) => reported = true,
+                Err(WriteError::Refused(text)) => errors.push(text),
+                Err(WriteError::Conflict) => reported = true,
             }
         }
         let failure = match (errors.is_empty(), reported) {
@@ -325,15 +333,15 @@ impl Worker {
         (expected, failure)
     }
 
-    /// An error without text has been told of.
+    /// Does one write. Returns the event that the watch will report, if there will be one.
     async fn write(
         &self,
         map_context: MapContext<'_>,
         view: &ParentClusterView<'_>,
         write: Write,
-    ) -> Result<Option<ExpectedEvent>, Option<String>> {
+    ) -> Result<Option<ExpectedEvent>, WriteError> {
         let Some(served) = self.mapping.output_resources.get(place(&write).rule) else { return Ok(None) };
-        let text = |refused: Refused| Some(refused.text);
+        let text = |refused: Refused| WriteError::Refused(refused.text);
         match write {
             Write::Delete { place, uid } => {
                 self.writer.delete(served, &place.namespace, &place.name, &uid).await.map_err(text)
@@ -345,12 +353,14 @@ impl Worker {
             Write::Apply { body, observed, recreate, .. } => {
                 self.writer.apply(served, &body, &observed, recreate).await.map_err(text)
             }
-            Write::Adopt { body, .. } => self.adopt(map_context.parent, served, &body).await.map_err(Some),
+            Write::Adopt { body, .. } => {
+                self.adopt(map_context.parent, served, &body).await.map_err(WriteError::Refused)
+            }
             Write::Conflict { place, owner } => {
                 let what = format!("{} {}", served.kind, object::display(&place.namespace, &place.name));
                 let text = format!("output {what} for {} belongs to {owner}", map_context.key);
                 self.events.warning(map_context.parent, "OutputConflict", text);
-                Err(None)
+                Err(WriteError::Conflict)
             }
             Write::Create { place, body } => match self.create(served, &place, &body).await {
                 Ok(expected) => Ok(expected),
@@ -360,7 +370,7 @@ impl Worker {
         }
     }
 
-    /// Server-side apply would take over what is there, so it is looked for first.
+    /// Server-side apply would take over an existing object, so this reads first.
     async fn create(
         &self,
         served: &crate::resource::Served,
@@ -381,20 +391,22 @@ impl Worker {
         self.writer.create(served, body).await
     }
 
-    /// A wanted output is there though the cache didn't know (MC-055).
+    /// Handles a desired output that exists although the cache does not show it (MC-055).
     async fn resolve(
         &self,
         map_context: MapContext<'_>,
         view: &ParentClusterView<'_>,
         place: OutputRef,
-    ) -> Result<Option<ExpectedEvent>, Option<String>> {
+    ) -> Result<Option<ExpectedEvent>, WriteError> {
         let Some(served) = self.mapping.output_resources.get(place.rule) else { return Ok(None) };
         let found = self.rest().find::<Value>(&served.gvr, served.place(&place.namespace), &place.name).await;
         let existing = match found {
             Ok(Some(existing)) => Arc::new(Object::new(existing)),
-            // It went again: its event brings the item back, or the retry does.
-            Ok(None) => return Err(Some(format!("{} {} came and went", served.kind, place.name))),
-            Err(error) => return Err(Some(runtime::failure::message_of(&error))),
+            // It is gone again: its event or the retry brings the item back.
+            Ok(None) => {
+                return Err(WriteError::Refused(format!("{} {} came and went", served.kind, place.name)));
+            }
+            Err(error) => return Err(WriteError::Refused(runtime::failure::message_of(&error))),
         };
         match group::claim(map_context, &place, &existing, view) {
             Some(write) => self.write(map_context, view, write).await,
@@ -405,7 +417,8 @@ impl Worker {
         }
     }
 
-    /// Takes an orphan back once a look at the parent shows that it is there and stays (MC-055.4).
+    /// Takes over an orphan, after a read of the parent shows that it exists and is not being deleted
+    /// (MC-055.4).
     async fn adopt(
         &self,
         parent: &Value,
@@ -427,7 +440,7 @@ impl Worker {
         self.writer.rest()
     }
 
-    /// Waits until the caches show what was written, so that the next run of the item sees its own writes.
+    /// Waits until the caches show the writes, so that the next run of the item sees them.
     pub async fn catch_up(&self, expected: &[(usize, ExpectedEvent)]) {
         let deadline = Instant::now() + CATCH_UP;
         for (rule, one) in expected {

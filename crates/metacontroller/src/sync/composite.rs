@@ -1,4 +1,4 @@
-//! CompositeController (MC-140 to MC-149).
+//! The CompositeController (MC-140 to MC-149).
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -28,26 +28,26 @@ use crate::{
     writes::Refused,
 };
 
-/// Longest wait for the watch to tell of a written revision.
+/// Longest wait until the watch reports a written revision.
 const CATCH_UP: Duration = Duration::from_secs(5);
 
 /// A running CompositeController.
 pub struct Composite {
-    /// What it shares with decorators.
+    /// The state that both kinds have.
     pub base: Base,
-    /// Children are selected by a label with the parent's UID.
+    /// Whether children are selected by a generated label with the parent's UID.
     pub generate_selector: bool,
-    /// How children are rolled, by rule; none if no rule is a rolling one.
+    /// How children are rolled, by rule; `None` if no rule is a rolling one.
     pub rollout: Option<Rollout>,
-    /// What parents select, by UID: for orphans (MC-147).
+    /// The selectors of parents by UID, to find parents for orphans (MC-147).
     pub selectors: Mutex<SelectorIndex<Text>>,
 }
 
-/// Rolling updates of a controller.
+/// The rolling updates of a controller.
 pub struct Rollout {
     /// By rule.
     pub rolls: Vec<Roll>,
-    /// Fields of the parent that make a revision.
+    /// Fields of the parent that determine a revision.
     pub paths: Vec<String>,
     /// ControllerRevisions.
     pub served: Served,
@@ -64,7 +64,7 @@ impl Syncer for Composite {
         self.rollout.as_ref().map(|rollout| rollout.cache.clone())
     }
 
-    /// Caches that others fill, too, have told of their objects before this controller was there.
+    /// Shared caches may have reported their objects before this controller existed.
     fn starting(&self) {
         for (index, rule) in self.base.parents.iter().enumerate() {
             for parent in rule.cache.list("") {
@@ -126,7 +126,7 @@ impl Syncer for Composite {
     }
 }
 
-/// What a hook is asked about.
+/// The subject of a hook call.
 struct Asked<'a> {
     hook: &'a HookClient,
     parent: &'a Object,
@@ -136,8 +136,8 @@ struct Asked<'a> {
 }
 
 impl Composite {
-    /// Asks about a parent as it is at a revision (MC §3.5). The wanted children carry their labels and match the
-    /// selector.
+    /// Calls the hook for a parent as it is at a revision (MC §3.5). Checks that the desired children carry
+    /// their labels and match the selector.
     async fn ask(
         &self,
         asked: &Asked<'_>,
@@ -153,14 +153,14 @@ impl Composite {
             "finalizing": asked.finalizing,
         });
         let answer = base.ask(asked.hook, asked.parent, part, &request).await?;
-        let rest = decide::rest(&answer)?;
+        let rest = decide::common_answer(&answer)?;
         let mut wanted = decide::wanted(base.context("children", parent), &answer)?;
         self.label(parent, &mut wanted);
         Ok((rest, wanted))
     }
 
-    /// Asks about each revision there is, moves at most one child on, and writes down which child is where before any
-    /// child is touched (MC-151, MC-155). Costs a hook call for each revision.
+    /// Calls the hook for each revision, moves at most one child to the latest, and records the revision of
+    /// each child before any child is changed (MC-151, MC-155). Costs one hook call for each revision.
     async fn roll(
         &self,
         rollout: &Rollout,
@@ -215,9 +215,10 @@ impl Composite {
         ))
     }
 
-    /// The revisions of a parent, claimed as its children are: those that nobody controls and that have its labels are
-    /// taken back, its own that no longer have them are let go (MC-150). Where the template of the parent has no such
-    /// labels, no revision could have them; then its own stay its own, lest each be let go as soon as it is made.
+    /// Returns the revisions of a parent. They are claimed like its children: a revision without controller
+    /// that has the parent's labels is adopted, and an own revision that no longer has them is released
+    /// (MC-150). If the parent's own template lacks the labels, no revision can have them; then the own
+    /// revisions stay, because each would be released as soon as it is created.
     async fn revisions(
         &self,
         rollout: &Rollout,
@@ -260,8 +261,9 @@ impl Composite {
         Ok(ours.map(|object| rolling::read(&object, &self.base.child_resources)).collect())
     }
 
-    /// Brings the ControllerRevisions to what they are to be; old ones without children go. The latest that was let go
-    /// for its labels is taken back with the right ones: its name is its own, so there can't be another.
+    /// Writes the ControllerRevisions; deletes old ones without children. If the latest one was released
+    /// because of its labels, it is adopted again and its labels are corrected: its name is fixed, so there
+    /// cannot be another.
     async fn commit(
         &self,
         rollout: &Rollout,
@@ -292,7 +294,7 @@ impl Composite {
         Ok(())
     }
 
-    /// A revision that is there already though it is not one of the parent's. If nobody controls it, it becomes that.
+    /// Adopts a revision of this name that exists but does not belong to the parent, if it has no controller.
     async fn take_back(
         &self,
         rollout: &Rollout,
@@ -341,8 +343,9 @@ impl Composite {
         all
     }
 
-    /// MC-147. Costs O(labels) and a look at each parent that has one of them, with its value, in its selector, or in whose
-    /// selector there is no such label (as with `exists`).
+    /// Handles the change of a child without controller (MC-147). Cost: O(labels), and a look at each parent
+    /// whose selector requires one of the labels with its value, or requires no such label (as with
+    /// `exists`).
     fn child(&self, old: Option<&Arc<Object>>, new: Option<&Arc<Object>>) {
         if !self.base.started.load(Ordering::SeqCst) {
             return;
@@ -362,11 +365,11 @@ impl Composite {
         }
     }
 
-    /// Notes what a parent selects, as the cache has it now.
+    /// Stores a parent's selector as the cache has it now.
     fn selects(&self, index: usize, parent: &Object) {
         let Some(rule) = self.base.parents.get(index) else { return };
         let mut selectors = self.selectors.lock();
-        // Under the lock, so that nobody puts in what is older.
+        // Read while the lock is held, so that no older state replaces a newer one.
         let Some(parent) = rule.cache.by_key(parent.key()) else { return };
         let uid = parent.uid().into();
         match decide::composite_selector(&parent.value, self.generate_selector) {
@@ -386,7 +389,8 @@ impl Composite {
         }
     }
 
-    /// Claims, adopts and releases (MC-145). One look at the parent on the server if there is anything to adopt.
+    /// Claims, adopts and releases children (MC-145). Reads the parent once from the server if there is
+    /// anything to adopt.
     async fn claim(&self, parent: &Object, selector: &LabelSelector) -> Result<Children, Failure> {
         let base = &self.base;
         let (mut children, mut changes) = (Children::new(), Vec::new());
@@ -446,7 +450,7 @@ impl Composite {
         Ok(live.is_some_and(|live| object::uid(&live) == parent.uid() && !object::is_terminating(&live)))
     }
 
-    /// The hook's status and the generation replace what was there (MC §3.4, step 10).
+    /// Replaces the status by the hook's status with the generation (MC §3.4, step 10).
     async fn status(
         &self,
         key: &Key,

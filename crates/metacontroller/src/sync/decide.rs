@@ -18,22 +18,26 @@ use crate::{
     resource::Served,
 };
 
-/// Observed children with the index of their resource.
+/// Observed children, each with the index of its resource.
 pub type Children = Vec<(usize, Arc<Object>)>;
 
-/// What a sync or finalize hook answered, beside the children.
+/// The parts of a sync or finalize answer other than the children.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CommonAnswer {
-    /// Status; none for null or absent.
+    /// Status; `None` for null or absent.
     pub status: Option<Map<String, Value>>,
-    /// Seconds until the next look.
+    /// Seconds until the next run.
     pub again_after: Option<f64>,
-    /// Nothing is left to be done before the parent may go.
+    /// Whether the parent may be deleted now.
     pub finalized: bool,
 }
 
-/// Reads the parts of an answer that both kinds have.
-pub fn rest(answer: &Value) -> Result<CommonAnswer, String> {
+/// Parses the parts of an answer that both kinds of controllers have.
+///
+/// # Errors
+///
+/// A text for the user.
+pub fn common_answer(answer: &Value) -> Result<CommonAnswer, String> {
     let Some(fields) = answer.as_object() else { return Err("the answer is not a JSON object".into()) };
     let status = match fields.get("status") {
         None | Some(Value::Null) => None,
@@ -49,42 +53,46 @@ pub fn rest(answer: &Value) -> Result<CommonAnswer, String> {
     Ok(CommonAnswer { status, again_after, finalized })
 }
 
-/// The objects an answer asks for.
+/// The objects that an answer requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DesiredObjects {
-    /// Those that a rule declares, where the parent may have them.
+    /// Objects that a rule declares and that the parent may own.
     pub desired: Vec<Desired>,
-    /// The rest, as they were given but for what hooks may not say.
+    /// The other objects, without the fields that hooks must not set.
     pub undeclared_objects: Vec<Value>,
 }
 
 impl DesiredObjects {
-    /// All bodies.
+    /// Returns all bodies.
     pub fn bodies(&self) -> impl Iterator<Item = &Value> {
         self.desired.iter().map(|one| &one.body).chain(&self.undeclared_objects)
     }
 
-    /// All bodies, to be changed.
+    /// Returns all bodies for changes.
     pub fn bodies_mut(&mut self) -> impl Iterator<Item = &mut Value> {
         self.desired.iter_mut().map(|one| &mut one.body).chain(&mut self.undeclared_objects)
     }
 }
 
-/// What an answer is checked against.
+/// What an answer is validated against.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerContext<'a> {
     /// `children` or `attachments`.
     pub field: &'static str,
-    /// Whose they are.
+    /// The parent of the objects.
     pub parent: &'a Value,
-    /// What rules declare.
+    /// The declared resources.
     pub declared: &'a [Served],
-    /// What would never be seen again is taken all the same (MC-149).
+    /// Whether objects are accepted that the controller would not see again (MC-149).
     pub undeclared: bool,
 }
 
-/// Reads a list of wanted objects. An absent one is empty: everything goes, as with the original. What would never be
-/// seen again is refused, unless that is allowed (MC-149).
+/// Parses a list of desired objects. An absent list is empty, and everything is deleted, as in the original.
+/// An object that the controller would not see again is rejected unless allowed (MC-149).
+///
+/// # Errors
+///
+/// A text for the user.
 pub fn wanted(context: AnswerContext<'_>, answer: &Value) -> Result<DesiredObjects, String> {
     let field = context.field;
     let list = match answer.get(field) {
@@ -129,11 +137,11 @@ pub fn wanted(context: AnswerContext<'_>, answer: &Value) -> Result<DesiredObjec
     Ok(all)
 }
 
-/// What is wrong with a wanted object.
+/// What is wrong with a desired object.
 enum Fault {
-    /// It makes no sense.
+    /// It is invalid.
     Wrong(String),
-    /// It could be made, but would never be seen again.
+    /// It could be created, but the controller would not see it again.
     Undeclared(String),
 }
 
@@ -179,7 +187,8 @@ fn one(item: &Value, parent: &Value, declared: &[Served]) -> Result<Desired, Fau
     Ok(Desired { place: OutputRef { rule, namespace, name: name.to_owned() }, body })
 }
 
-/// Writes that turn what is observed into what is wanted (MC-120): deletions first, then the wanted in their order.
+/// Returns the writes that turn the observed objects into the desired ones (MC-120): deletions first, then
+/// the desired objects in their order.
 pub fn manage(
     parent: &Value,
     desired: &[Desired],
@@ -216,7 +225,7 @@ pub fn manage(
     writes
 }
 
-/// Which children a parent has by its selector (MC-144).
+/// Returns the selector of a parent's children (MC-144).
 pub fn composite_selector(parent: &Value, generated: bool) -> Result<LabelSelector, String> {
     if generated {
         let own = json!({"matchLabels": {apis::metacontroller::CONTROLLER_UID_LABEL: object::uid(parent)}});
@@ -227,16 +236,16 @@ pub fn composite_selector(parent: &Value, generated: bool) -> Result<LabelSelect
     if selector.is_everything() { Err(missing.into()) } else { Ok(selector) }
 }
 
-/// What becomes of a candidate for a child (MC-145).
+/// How a candidate for a child is treated (MC-145).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// It is one.
+    /// It is a child.
     Ours,
-    /// It is nobody's and becomes one.
+    /// It has no controller and is adopted.
     Adopt,
-    /// It was one and becomes nobody's.
+    /// It is a child that no longer matches, and is released.
     Release,
-    /// It has nothing to do with the parent.
+    /// It does not concern the parent.
     Ignore,
 }
 
@@ -255,7 +264,7 @@ pub fn claim(parent: &Value, selector: &LabelSelector, candidate: &Value) -> Cla
     }
 }
 
-/// The object without the owner entry of `uid`.
+/// Returns the object without the owner reference to `uid`.
 pub fn released(child: &Value, uid: &str) -> Value {
     let mut child = child.clone();
     if let Some(Value::Array(owners)) =
@@ -266,7 +275,11 @@ pub fn released(child: &Value, uid: &str) -> Value {
     child
 }
 
-/// The first child that the parent would not see again (MC-146).
+/// Checks that the parent will see all desired children again (MC-146).
+///
+/// # Errors
+///
+/// A text that names the first child that does not match.
 pub fn check_labels(wanted: &DesiredObjects, selector: &LabelSelector) -> Result<(), String> {
     match wanted.bodies().find(|body| !selector.matches_labels(object::labels(body))) {
         Some(body) => Err(format!(
@@ -278,7 +291,8 @@ pub fn check_labels(wanted: &DesiredObjects, selector: &LabelSelector) -> Result
     }
 }
 
-/// Whether children are managed (MC §3.4, step 9): the parent lives, or it is finalized by us and by nobody else.
+/// Returns whether children are managed (MC §3.4, step 9): the parent is not being deleted, or only our
+/// finalizer holds it.
 pub fn may_manage(parent: &Value, finalizer: &str, finalizing: bool) -> bool {
     if !object::is_terminating(parent) {
         return true;
@@ -287,8 +301,8 @@ pub fn may_manage(parent: &Value, finalizer: &str, finalizing: bool) -> bool {
     finalizing && object::has_finalizer(parent, finalizer) && !collected
 }
 
-/// The target of a decorator after its hook's answer, and whether labels or annotations, and whether the status,
-/// differ from before (MC-172).
+/// Returns the target of a decorator after its hook's answer. The first flag tells whether labels or
+/// annotations changed, the second whether the status did (MC-172).
 pub fn decorated(target: &Value, answer: &Value) -> Result<(Value, bool, bool), String> {
     let mut new = target.clone();
     let mut changed = false;
@@ -317,7 +331,7 @@ pub fn decorated(target: &Value, answer: &Value) -> Result<(Value, bool, bool), 
             }
         }
     }
-    let status = rest(answer)?.status.map(Value::Object);
+    let status = common_answer(answer)?.status.map(Value::Object);
     let moved = status
         .as_ref()
         .is_some_and(|status| !apply::loosely_equal(status, target.get("status").unwrap_or(&Value::Null)));
@@ -395,7 +409,8 @@ mod tests {
         }
     }
 
-    /// MC-149: what would never be seen again is refused, unless that is allowed; absence means nothing is wanted.
+    /// MC-149: an object that would not be seen again is rejected unless allowed; an absent list means that
+    /// nothing is desired.
     #[test]
     fn mc_149_wanted_children() {
         let parent = json!({"metadata": {"namespace": "n", "uid": "p"}});
@@ -434,7 +449,7 @@ mod tests {
         assert_eq!(wanted(context(false), &json!({})), Ok(DesiredObjects::default()));
     }
 
-    /// MC-172: strings are set, nulls removed, the rest stays.
+    /// MC-172: strings are set, nulls remove, other keys stay.
     #[test]
     fn mc_172_labels_annotations_and_status() {
         let target = json!({"metadata": {"name": "t", "labels": {"a": "1"}, "annotations": {"x": "1", "y": "2"}}, "status": {"n": 1}});

@@ -1,4 +1,4 @@
-//! DecoratorController (MC-170 to MC-176).
+//! The DecoratorController (MC-170 to MC-176).
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -64,7 +64,7 @@ impl Syncer for Decorator {
             "finalizing": finalizing,
         });
         let answer = base.ask(hook, &target, "", &request).await?;
-        let rest = decide::rest(&answer)?;
+        let rest = decide::common_answer(&answer)?;
         let mut wanted = decide::wanted(base.context("attachments", &target.value), &answer)?;
         for body in wanted.bodies_mut() {
             if let Some(annotations) = object::metadata_map(body, "annotations") {
@@ -112,7 +112,7 @@ impl Decorator {
         all
     }
 
-    /// Objects that the target controls and that carry our name (MC-170).
+    /// Returns the objects that the target controls and that carry our name (MC-170).
     fn attachments(&self, target: &Object) -> Children {
         let mut found = Vec::new();
         for (index, rule) in self.0.children.iter().enumerate() {
@@ -125,8 +125,8 @@ impl Decorator {
         found
     }
 
-    /// Labels, annotations, status and the end of our finalizer, before attachments (MC-173). False if the target is
-    /// gone or another by now: its event will bring it back.
+    /// Writes labels, annotations and status, or removes our finalizer, before the attachments (MC-173).
+    /// Returns false if the target is gone or was recreated: its event brings it back.
     async fn update(&self, key: &Key, target: &Object, answer: &Value, gone: bool) -> Result<bool, Failure> {
         let Some(rule) = self.0.parents.get(key.0) else { return Ok(false) };
         let (mut new, mut changed, moved) = decide::decorated(&target.value, answer)?;

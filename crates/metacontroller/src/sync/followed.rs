@@ -1,4 +1,4 @@
-//! Which related resources are followed, and for how long (MC-116, MC-190).
+//! The related resources that are followed at present (MC-116, MC-190).
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -11,21 +11,21 @@ use tokio::time::Instant;
 
 use crate::cache::{Cache, FollowGuard};
 
-/// How long a resource that nobody asks for any more is followed on: who asks for something else for a moment, or whose
-/// parent is made anew, need not list it again.
+/// How long a resource is followed after the last answer that refers to it. So it need not be listed again
+/// when an answer changes for a moment or a parent is recreated.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// Resources by how many answers of the customize hook refer to them.
+/// The followed resources, with the number of customize answers that refer to each.
 #[derive(Default)]
 pub(super) struct Followed {
     all: HashMap<Gvr, (Arc<Cache>, FollowGuard)>,
     uses: HashMap<Gvr, usize>,
-    /// Since when nobody has asked for them.
+    /// Unreferenced resources, by the time when they became so.
     idle: BTreeSet<(Instant, Gvr)>,
 }
 
 impl Followed {
-    /// The cache of a resource that is followed.
+    /// Returns the cache of a resource that is followed.
     pub(super) fn get(&self, gvr: &Gvr) -> Option<&Arc<Cache>> {
         self.all.get(gvr).map(|(cache, _)| cache)
     }
@@ -35,7 +35,7 @@ impl Followed {
         *self.uses.entry(gvr.clone()).or_default() += 1;
     }
 
-    /// One answer less does. True if none is left.
+    /// One answer less refers to a resource. Returns true if none is left.
     pub(super) fn unused(&mut self, gvr: &Gvr, now: Instant) -> bool {
         let Some(uses) = self.uses.get_mut(gvr) else { return false };
         *uses -= 1;
@@ -53,8 +53,8 @@ impl Followed {
         }
     }
 
-    /// Takes out what nobody has asked for long enough, to be dropped by the caller, and says when there is more to do.
-    /// Costs O(what became idle).
+    /// Removes the resources that have been unreferenced long enough; the caller drops them. Returns the time
+    /// of the next removal. Cost: O(resources that became unreferenced).
     pub(super) fn leave(&mut self, now: Instant) -> (Vec<(Arc<Cache>, FollowGuard)>, Option<Instant>) {
         let mut left = Vec::new();
         while let Some((since, gvr)) = self.idle.first().cloned() {
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::{cache::Caches, resource::Served};
 
-    /// MC-190: what no answer refers to is followed no longer, but not at once.
+    /// MC-190: a resource that no answer refers to is released, but not at once.
     #[tokio::test(start_paused = true)]
     async fn mc_190_what_nobody_asks_for_is_left() {
         let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
@@ -103,7 +103,7 @@ mod tests {
         assert!(followed.unused(&gvr, after(10)));
         let (left, next) = followed.leave(after(10));
         assert_eq!((left.len(), next), (0, Some(after(10) + LINGER)));
-        // Asked for again meanwhile, and given up once more.
+        // Referenced again in between, and released once more.
         followed.used(&gvr);
         assert!(followed.unused(&gvr, after(50)));
         let (left, next) = followed.leave(after(10) + LINGER);
@@ -114,7 +114,7 @@ mod tests {
         let watch = Arc::downgrade(&left[0].0);
         drop(left);
         assert!(watch.upgrade().is_none(), "its watch has ended");
-        // What is in use when its time comes stays.
+        // A resource that is in use when its time comes stays.
         followed.used(&gvr);
         followed.follow(&gvr, begin);
         followed.unused(&gvr, after(60));

@@ -1,4 +1,5 @@
-//! Objects that customize hooks ask for (MC-113 to MC-118): followed on demand, found by an index from object to parent.
+//! The objects that customize hooks request (MC-113 to MC-118). They are followed on demand, and an index
+//! leads from an object to the parents.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -25,42 +26,42 @@ use crate::{
     wire::object_map,
 };
 
-/// How long an answer counts for a generation.
+/// How long an answer is valid for a generation.
 const FRESH: Duration = Duration::from_secs(20 * 60);
 
-/// Tells that the parent of a UID must be looked at.
+/// Enqueues the parent of a UID.
 pub type Wake = Arc<dyn Fn(&Text) + Send + Sync>;
 
-/// Related objects of all parents of one controller.
+/// The related objects of all parents of one controller.
 pub struct Related {
     shared: Arc<Shared>,
     hook: Arc<HookClient>,
     index: Arc<Mutex<Index>>,
     wake: Wake,
-    /// A resource has nobody left who asks for it.
+    /// Notified when a resource is not referenced any more.
     idle: Arc<Notify>,
 }
 
-/// Why there are no related objects to be had.
+/// Why related objects are not available.
 pub enum Missing {
-    /// The hook failed.
+    /// The customize hook failed.
     Hook(HookError),
-    /// What it asks for makes no sense.
+    /// The request is invalid.
     Rules(String),
-    /// What it asks for is not served, so far.
+    /// A requested resource is not served yet.
     Unserved(String),
-    /// They are being fetched.
+    /// The objects are being listed.
     NotYet,
 }
 
-/// UID of a parent, and which revision of it was asked about (empty without rolling updates).
+/// UID of a parent, and its revision that was asked about (empty without rolling updates).
 type Asker = (Text, Text);
 
 #[derive(Default)]
 struct Index {
-    /// By UID and revision.
+    /// The requests by UID and revision.
     parents: HashMap<Text, HashMap<Text, Known>>,
-    /// Where an event of a resource looks for parents.
+    /// The parents to look at for an event of a resource.
     slots: HashMap<(Gvr, Slot), HashSet<Asker>>,
     followed: Followed,
 }
@@ -86,7 +87,7 @@ fn slots(rule: &Rule) -> Vec<Slot> {
     vec![Slot::At(SelectorKey::of(&rule.namespace, &rule.labels))]
 }
 
-/// Resources that a rule refers to: with a choice of namespaces, these as well.
+/// Returns the resources that a rule refers to; a namespace selector adds Namespaces.
 fn resources<'a>(served: &'a Served, rule: &Rule) -> impl Iterator<Item = Served> + use<'a> {
     std::iter::once(served.clone()).chain(rule.namespaces.is_some().then(namespaces))
 }
@@ -138,7 +139,7 @@ impl Index {
         found.map(|namespace| object::labels(&namespace.value).clone()).unwrap_or_default()
     }
 
-    /// Notes what a parent asks for.
+    /// Stores the request of a parent.
     fn put(&mut self, asker: &Asker, known: Known) {
         for (served, rule) in &known.rules {
             for slot in slots(rule) {
@@ -149,7 +150,7 @@ impl Index {
         self.parents.entry(asker.0.clone()).or_default().insert(asker.1.clone(), known);
     }
 
-    /// Forgets a parent but for these of its revisions. True if nobody asks for some resource any more.
+    /// Forgets a parent except for these revisions. Returns true if some resource is not referenced any more.
     fn forget(&mut self, uid: &Text, but_for: &[&str]) -> bool {
         let all = self.parents.get(uid).into_iter().flat_map(HashMap::keys);
         let going: Vec<Text> = all.filter(|part| !but_for.contains(&&***part)).cloned().collect();
@@ -191,14 +192,14 @@ impl Related {
         Self { shared, hook, index: Arc::default(), wake, idle: Arc::default() }
     }
 
-    /// Of a parent, only these revisions are left; none of one that is gone.
+    /// Keeps only these revisions of a parent; an empty list forgets the parent.
     pub fn keep(&self, uid: &str, revisions: &[&str]) {
         if self.index.lock().forget(&uid.into(), revisions) {
             self.idle.notify_one();
         }
     }
 
-    /// Ends watches of what nobody asks for any more, a minute later. Returns never.
+    /// Ends the watches of unreferenced resources after a minute. Never returns.
     pub async fn tend(&self) {
         loop {
             let (left, next) = self.index.lock().followed.leave(Instant::now());
@@ -216,8 +217,8 @@ impl Related {
         }
     }
 
-    /// The objects related to a parent as it is at a revision, as they go into a request. Calls the hook when the parent's
-    /// generation is new to it or the last answer is old (MC-113), once for each revision (MC-151).
+    /// Returns the objects related to a parent at a revision, in the form of a request. Calls the hook if the
+    /// parent's generation is new or the last answer is too old (MC-113), once for each revision (MC-151).
     pub async fn of(&self, controller: &Value, parent: &Value, revision: &str) -> Result<Value, Missing> {
         let asker: Asker = (object::uid(parent).into(), revision.into());
         let generation = object::generation(parent);
@@ -252,7 +253,7 @@ impl Related {
         let known = Known { generation: object::generation(parent), since: Instant::now(), rules: found };
         let mut index = self.index.lock();
         let idle = index.forget_one(asker);
-        // In use from here on: whatever is followed now, nobody leaves.
+        // Referenced from here on, so that no resource that is followed now is released.
         index.put(asker, known);
         for served in &wanted {
             index.followed.follow(&served.gvr, || self.follow(served));
@@ -264,7 +265,7 @@ impl Related {
         Ok(())
     }
 
-    /// The index is locked: the follower is called by the watch only.
+    /// The index is locked here; only the watch calls the handler.
     fn follow(&self, served: &Served) -> (Arc<Cache>, FollowGuard) {
         let cache = self.shared.caches.get(served);
         let (index, wake, gvr) = (Arc::downgrade(&self.index), self.wake.clone(), served.gvr.clone());
@@ -275,7 +276,7 @@ impl Related {
                 let index = index.lock();
                 let mut uids = index.concerned(&gvr, change);
                 if of_namespaces && relabelled(change) {
-                    // MC-118: the choice of namespaces may be another now.
+                    // MC-118: the set of selected namespaces may have changed.
                     let chooses =
                         |known: &Known| known.rules.iter().any(|(_, rule)| rule.namespaces.is_some());
                     let choosing = index.parents.iter().filter(|(_, parts)| parts.values().any(chooses));

@@ -1,4 +1,5 @@
-//! Rolling updates: which child is at which revision of its parent, and which is next (MC-150 to MC-156). Pure.
+//! Rolling updates: which child is at which revision of its parent, and which child moves next (MC-150 to
+//! MC-156). Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,28 +24,28 @@ use crate::{
 /// How children of one rule are rolled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roll {
-    /// The rule is a rolling one.
+    /// Whether the rule is a rolling one.
     pub rolling: bool,
     /// `RollingInPlace`: a child must have observed its generation.
     pub in_place: bool,
-    /// Conditions a child must have before the next one is moved.
+    /// The conditions that a child must have before the next one moves.
     pub checks: Vec<StatusConditionCheck>,
 }
 
-/// A revision of a parent, and the children that are at it.
+/// A revision of a parent, and the children at it.
 #[derive(Clone, Debug, Default)]
 pub struct Revision {
     /// Name of the ControllerRevision.
     pub name: String,
-    /// The fields of the parent that make it.
+    /// The fields of the parent that determine the revision.
     pub patch: Value,
     /// Children at this revision.
     pub claims: BTreeSet<OutputRef>,
-    /// As it is on the server.
+    /// The ControllerRevision on the server.
     pub existing: Option<Arc<Object>>,
 }
 
-/// The fields of `parent` at these dotted paths (MC-150).
+/// Returns the fields of `parent` at these dotted paths (MC-150).
 pub fn patch_of(parent: &Value, paths: &[String]) -> Value {
     let mut patch = json!({});
     for path in paths {
@@ -55,7 +56,7 @@ pub fn patch_of(parent: &Value, paths: &[String]) -> Value {
     patch
 }
 
-/// `parent` as it was at a revision.
+/// Returns `parent` as it was at a revision.
 pub fn patched(parent: &Value, patch: &Value, paths: &[String]) -> Value {
     let mut parent = parent.clone();
     for path in paths {
@@ -91,7 +92,8 @@ fn set(object: &mut Value, path: &str, value: Option<Value>) {
     }
 }
 
-/// `<plural>.<group or core>`, cut to 212 bytes, and the hash of parent and patch (MC-150).
+/// Returns the name of a ControllerRevision: `<plural>.<group or core>`, cut to 212 bytes, and the hash of
+/// parent and patch (MC-150).
 pub fn name_of(parent: &Served, uid: &str, patch: &Value) -> String {
     let group = if parent.gvr.group.is_empty() { "core" } else { &parent.gvr.group };
     let mut name = format!("{}.{group}", parent.gvr.plural);
@@ -106,7 +108,8 @@ pub fn name_of(parent: &Served, uid: &str, patch: &Value) -> String {
     name
 }
 
-/// Which ControllerRevisions are a parent's: those with the labels of its children, and that of its kind (MC-150).
+/// Returns the selector of a parent's ControllerRevisions: the labels of its children, and that of its kind
+/// (MC-150).
 pub fn selector(of_children: &LabelSelector, parent: &Served) -> LabelSelector {
     let own = [(REVISION_GROUP_LABEL, &parent.gvr.group), (REVISION_RESOURCE_LABEL, &parent.gvr.plural)];
     let own = own.into_iter().map(|(key, value)| LabelRequirement {
@@ -117,7 +120,7 @@ pub fn selector(of_children: &LabelSelector, parent: &Served) -> LabelSelector {
     LabelSelector::from_requirements(own.chain(of_children.requirements().iter().cloned()).collect())
 }
 
-/// Reads a ControllerRevision.
+/// Parses a ControllerRevision.
 pub fn read(object: &Arc<Object>, children: &[Served]) -> Revision {
     let mut claims = BTreeSet::new();
     for group in object.value.get("children").and_then(Value::as_array).into_iter().flatten() {
@@ -138,7 +141,7 @@ pub fn read(object: &Arc<Object>, children: &[Served]) -> Revision {
     }
 }
 
-/// Labels of a new ControllerRevision (MC-150).
+/// Returns the labels of a new ControllerRevision (MC-150).
 pub fn labels(parent: &Value, served: &Served, generated: bool) -> Map<String, Value> {
     let mut labels = if generated {
         Map::from_iter([(CONTROLLER_UID_LABEL.to_owned(), object::uid(parent).into())])
@@ -151,7 +154,7 @@ pub fn labels(parent: &Value, served: &Served, generated: bool) -> Map<String, V
     labels
 }
 
-/// The ControllerRevision that says what a revision is now; `labels` are for a new one.
+/// Returns the ControllerRevision for the present state of a revision; `labels` are for a new one.
 pub fn body(revision: &Revision, parent: &Value, labels: &Map<String, Value>, children: &[Served]) -> Value {
     let mut groups: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for place in &revision.claims {
@@ -179,18 +182,18 @@ pub fn body(revision: &Revision, parent: &Value, labels: &Map<String, Value>, ch
     body
 }
 
-/// What one sync makes of a rollout.
+/// The result of one sync of a rollout.
 #[derive(Debug)]
 pub struct Step {
-    /// The children that are wanted now.
+    /// The children that are desired now.
     pub desired: Vec<Desired>,
     /// The condition `Updated` (MC-154).
     pub condition: Value,
 }
 
-/// Moves claims, at most one child to the latest revision unless nothing would change for it, and says what is wanted
-/// (MC-152, MC-153, MC-155). `revisions[0]` is the latest; `answers` has the children that the hook wants at each.
-/// Costs O(revisions × children).
+/// Moves at most one child to the latest revision, not counting children that the move would not change, and
+/// returns the desired children (MC-152, MC-153, MC-155). `revisions[0]` is the latest; `answers` has the
+/// children that the hook requests at each revision. Cost: O(revisions × children).
 pub fn step(
     revisions: &mut [Revision],
     answers: &[Vec<Desired>],
@@ -272,7 +275,8 @@ fn tidy(
     }
 }
 
-/// Why the next child has to wait: the first child at the latest revision that is not as it should be (MC-153).
+/// Returns why the next child has to wait: the first child at the latest revision that is not as it should be
+/// (MC-153).
 fn unhappy(
     revisions: &[Revision],
     latest: &BTreeMap<&OutputRef, &Value>,
@@ -324,7 +328,7 @@ fn condition(done: bool, reason: &str, message: String) -> Value {
     json!({"type": "Updated", "status": status, "reason": reason, "message": message})
 }
 
-/// Puts the condition into a status, in the place of the one of its type.
+/// Sets the condition in a status and replaces the one of its type.
 pub fn set_condition(status: &mut Map<String, Value>, condition: Value) {
     let list = status.entry("conditions").or_insert_with(|| json!([]));
     if !list.is_array() {
@@ -388,19 +392,20 @@ mod tests {
 
     const NAMES: [&str; 3] = ["a", "b", "c"];
 
-    /// MC-A-75's decisions: one at a time, waiting for the one before; one that is gone comes back as it was.
+    /// MC-A-75: one child at a time, each after the previous one is ready; a child that is deleted in between
+    /// comes back at its old revision.
     #[test]
     fn mc_153_one_child_at_a_time() {
         let answers = [answer(&NAMES, "2"), answer(&NAMES, "1")];
         let mut all = revisions(&[&[], &NAMES]);
         let old: Children = NAMES.iter().map(|name| child(name, "1", true)).collect();
         assert_eq!(run(&mut all, &answers, &old), ("RolloutProgressing".into(), "211".into()));
-        // The first is gone to be made anew: wait.
+        // The first child is deleted in order to be recreated: wait.
         let gone: Children = old[1..].to_vec();
         assert_eq!(run(&mut all, &answers, &gone), ("RolloutWaiting".into(), "211".into()));
         let unready = vec![child("a", "2", false), child("b", "1", true), child("c", "1", true)];
         assert_eq!(run(&mut all, &answers, &unready), ("RolloutWaiting".into(), "211".into()));
-        // One that nobody moved is gone meanwhile: it stays at its revision.
+        // A child that was not moved is deleted in between: it stays at its revision.
         let lost = vec![child("a", "2", false), child("b", "1", true)];
         assert_eq!(run(&mut all, &answers, &lost), ("RolloutWaiting".into(), "211".into()));
         let ready = vec![child("a", "2", true), child("b", "1", true), child("c", "1", true)];
@@ -412,7 +417,7 @@ mod tests {
         assert!(all[1].claims.is_empty());
     }
 
-    /// MC-148: children are moved on in the order in which the hook names them.
+    /// MC-148: children move in the order in which the hook lists them.
     #[test]
     fn mc_148_the_order_is_the_hooks() {
         let answers = [answer(&["c", "a", "b"], "2"), answer(&NAMES, "1")];
@@ -431,7 +436,8 @@ mod tests {
         }
     }
 
-    /// MC-152: claims of what is wanted no more go, new children are at the latest, doubles belong to the latest.
+    /// MC-152: claims of children that are no longer desired are removed, new children are at the latest
+    /// revision, and of duplicates the latest counts.
     #[test]
     fn mc_152_claims_are_tidied() {
         let answers = [answer(&["a", "b", "new"], "2"), answer(&["a", "b", "gone"], "1")];
@@ -464,8 +470,8 @@ mod tests {
     }
 
     proptest! {
-        /// MC-153: whatever the state, at most one child that isn't as the latest wants it is moved in a step, and each
-        /// rolling child is claimed by exactly one revision.
+        /// MC-153: in any state, one step moves at most one child that differs from the latest answer, and
+        /// exactly one revision claims each rolling child.
         #[test]
         fn mc_153_at_most_one_is_moved(claims in prop::collection::vec(0..3_usize, 3), seen in prop::collection::vec((0..3_u8, any::<bool>()), 3)) {
             let mut all = revisions(&[&[], &[], &[]]);

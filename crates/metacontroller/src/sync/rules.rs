@@ -1,11 +1,11 @@
-//! What a customize hook asks for (MC-113 to MC-115). Pure.
+//! The requests of a customize hook (MC-113 to MC-115). Pure.
 
 use machinery::selector::LabelSelector;
 use serde_json::Value;
 
 use crate::{object, resource::Served, wire::Version};
 
-/// One kind of related objects, as asked for.
+/// One kind of requested related objects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     /// Group and version.
@@ -18,15 +18,19 @@ pub struct Rule {
     pub namespace: String,
     /// Labels.
     pub labels: LabelSelector,
-    /// Labels of the namespace.
+    /// Label selector for the namespace.
     pub namespaces: Option<LabelSelector>,
 }
 
-/// Fields of a rule.
+/// The fields of a rule.
 const FIELDS: [&str; 6] =
     ["apiVersion", "resource", "labelSelector", "namespaceSelector", "namespace", "names"];
 
-/// Reads an answer of a customize hook. Where it is `strict`, so are its rules.
+/// Parses an answer of a customize hook; `strict` also rejects unknown fields of rules.
+///
+/// # Errors
+///
+/// A text for the user.
 pub fn read(answer: &Value, strict: bool) -> Result<Vec<Rule>, String> {
     if !answer.is_object() {
         return Err("the answer is not a JSON object".into());
@@ -82,7 +86,8 @@ fn one(rule: &Value) -> Result<Rule, String> {
 }
 
 impl Rule {
-    /// What a parent in `parent_namespace` may ask for (MC-115). In v1, only its own namespace.
+    /// Restricts a rule to what a parent in `parent_namespace` may request (MC-115): in v1, only its own
+    /// namespace.
     pub fn scoped(
         mut self,
         served: &Served,
@@ -107,7 +112,7 @@ impl Rule {
         Ok(self)
     }
 
-    /// Whether an object is asked for. `namespace_labels` are those of its namespace.
+    /// Returns whether an object is requested. `namespace_labels` returns the labels of a namespace.
     pub fn matches(&self, object: &Value, namespace_labels: impl FnOnce(&str) -> Value) -> bool {
         let (namespace, name) = (object::namespace(object), object::name(object));
         (self.namespace.is_empty() || self.namespace == namespace)
@@ -126,7 +131,7 @@ mod tests {
     use runtime::rest::Gvr;
     use serde_json::json;
 
-    /// MC-114, MC-115: what can be combined, and what v1 refuses.
+    /// MC-114, MC-115: which fields can be combined, and what v1 rejects.
     #[test]
     fn mc_114_combinations() {
         let read_one = |more: Value| {

@@ -1,4 +1,5 @@
-//! From a CompositeController or DecoratorController to what runs (MC-140 to MC-142, MC-170, MC-176).
+//! Validates a CompositeController or DecoratorController and builds its parts (MC-140 to MC-142, MC-170,
+//! MC-176).
 
 use std::{
     sync::{
@@ -37,9 +38,9 @@ use crate::{
     resource::Served,
 };
 
-/// Retries of a parent: as the original's rate limiter.
+/// Back-off of a parent, as in the original.
 const RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1000));
-/// Of all parents of a controller together (MC-143).
+/// Rate limit of retries, for all parents of a controller together (MC-143).
 const RETRIES: Rate = Rate { qps: 10.0, burst: 100 };
 
 struct Parts<'a> {
@@ -63,8 +64,8 @@ pub async fn composite(
     let spec = &controller.spec;
     let hooks = spec.hooks.as_ref().ok_or_else(|| StartError::hook("no hooks defined".into()))?;
     let parent = &spec.parent_resource;
-    // MC-141: a definition that is not there yet is waited for; of one without status, the user is told once. Both are
-    // looked for again with every try.
+    // MC-141: a CRD that does not exist yet is waited for. If it has no status subresource, that is reported
+    // to the user once. Every try looks again.
     let served = shared.served(&parent.api_version, &parent.resource).await.map_err(StartError::awaited)?;
     if !served.has_status {
         return Err(StartError { failure_report: FailureReport::SyncError, ..StartError::status(&served) });
@@ -150,7 +151,7 @@ pub async fn decorator(
     let mut parents: Vec<ParentRule> = Vec::new();
     for resource in &spec.resources {
         let served = shared.served(&resource.api_version, &resource.resource).await?;
-        // The last one counts, as with the original, lest each target be synced twice at a time.
+        // The last entry counts, as in the original, so that no target is synced twice at a time.
         parents.retain(|known| !same_kind(&known.served, &served));
         parents.push(ParentRule {
             cache: shared.caches.get(&served),
@@ -199,8 +200,9 @@ fn same_kind(one: &Served, other: &Served) -> bool {
     (&one.kind, &one.gvr.group) == (&other.kind, &other.gvr.group)
 }
 
-/// The rule that is for the same kind already. Two would each take what the other one's objects are for unwanted and delete
-/// it. As with the original, the last method that changes anything counts; in two versions, it is refused.
+/// Returns the earlier rule for the same kind. Two rules would each take the other's objects for undesired
+/// and delete them. As in the original, the last method that changes anything counts. Rules in two versions
+/// are rejected.
 fn twin(children: &[(Served, Method)], served: &Served) -> Result<Option<usize>, StartError> {
     let Some(index) = children.iter().position(|(known, _)| same_kind(known, served)) else {
         return Ok(None);
@@ -219,7 +221,7 @@ fn wake_composite(weak: &Weak<Composite>, uid: &Text) {
     }
 }
 
-/// Whom related objects wake is known only once the controller is built.
+/// Filled once the controller is built, because only then is it known which queue related objects wake.
 #[derive(Clone, Default)]
 struct Waker(Arc<OnceLock<Wake>>);
 
@@ -247,7 +249,8 @@ fn periods(shared: &Shared, resync: Option<i32>) -> Periods {
     Periods { resync: resync.map(resync_period), flush: shared.flush }
 }
 
-/// Annotation values are free text, which label selectors would refuse; only the tests themselves are checked.
+/// Parses an annotation selector. Annotation values are free text, which label selectors would reject, so
+/// only the operators are checked.
 fn annotation_selector(selector: Option<&AnnotationSelector>) -> Result<LabelSelector, StartError> {
     use machinery::selector::{LabelOp, LabelRequirement};
     let Some(selector) = selector else { return Ok(LabelSelector::everything()) };

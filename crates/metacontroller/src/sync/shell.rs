@@ -41,19 +41,19 @@ use crate::{
     wire::object_map,
 };
 
-/// Longest wait for the watch to tell of our own writes.
+/// Longest wait until the watch reports our own writes.
 const CATCH_UP: Duration = Duration::from_secs(5);
-/// Longest pause before related objects are looked for that were being fetched.
+/// Longest pause before related objects that were being listed are looked for again.
 const FETCHING: Duration = Duration::from_secs(1);
-/// Tries of a write that others get in the way of.
+/// Tries of a write that conflicts with other writers.
 const TRIES: u32 = 5;
-/// Pause after the first of them; five times as long after each further one, as client-go has it.
+/// Pause after the first try; five times as long after each further one, as in client-go.
 const CONTENDED: Duration = Duration::from_millis(10);
 
 /// A parent: index of its resource, and its key.
 pub type Key = (usize, ObjectKey);
 
-/// A kind of children or attachments.
+/// A resource of children or attachments.
 pub struct ChildRule {
     /// Its objects.
     pub cache: Arc<Cache>,
@@ -70,28 +70,28 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    /// All there are.
+    /// Returns all hooks.
     pub fn all(&self) -> Vec<Arc<HookClient>> {
         [&self.sync, &self.finalize, &self.customize].into_iter().flatten().cloned().collect()
     }
 }
 
-/// A kind of parents.
+/// A resource of parents.
 pub struct ParentRule {
     /// The resource.
     pub served: Served,
     /// Its objects.
     pub cache: Arc<Cache>,
-    /// By labels.
+    /// Selector for their labels.
     pub labels: LabelSelector,
-    /// By annotations.
+    /// Selector for their annotations.
     pub annotations: LabelSelector,
-    /// A change of nothing but status is none.
+    /// Whether changes of the status alone are ignored.
     pub ignore_status: bool,
 }
 
 impl ParentRule {
-    /// Whether the controller wants this parent.
+    /// Returns whether the controller selects this parent.
     pub fn selects(&self, parent: &Value) -> bool {
         let annotations = parent.pointer("/metadata/annotations").unwrap_or(&Value::Null);
         self.labels.matches_labels(object::labels(parent)) && self.annotations.matches_labels(annotations)
@@ -102,7 +102,7 @@ impl ParentRule {
 pub struct Base {
     pub kind: &'static str,
     pub name: Text,
-    /// The whole object, as hooks get it.
+    /// The whole controller object, as hooks receive it.
     pub object: Arc<Mutex<Arc<Value>>>,
     pub finalizer: String,
     pub shared: Arc<Shared>,
@@ -114,22 +114,22 @@ pub struct Base {
     pub queue: Queue<Key>,
     pub stop: CancellationToken,
     pub started: AtomicBool,
-    /// Of parents that were synced lately.
+    /// Rate limits of parents that were synced recently.
     pub rate_limits: Mutex<RateLimits<Key>>,
     pub runs: [AtomicU64; 2],
 }
 
 /// Why a sync ended early.
 pub enum Failure {
-    /// For the user.
+    /// A text for the user.
     Text(String),
-    /// The hook wants to be asked later.
+    /// The hook requested a pause.
     Later(Duration),
-    /// Nothing to be said; it is tried again as after an error.
+    /// Nothing to report; the sync is retried as after an error.
     Quiet,
-    /// For the user, about a resource that is not served yet: nobody will tell when it is.
+    /// A text for the user, about a resource that is not served yet. No event reports when it will be.
     Unserved(String),
-    /// Related objects are being fetched.
+    /// Related objects are being listed.
     NotYet,
 }
 
@@ -139,17 +139,17 @@ impl From<String> for Failure {
     }
 }
 
-/// One of the two kinds.
+/// One of the two kinds of controllers.
 pub trait Syncer: Send + Sync + 'static {
     /// The shared state.
     fn base(&self) -> &Base;
-    /// Another cache that must be filled first.
+    /// A further cache that must be filled first.
     fn also(&self) -> Option<Arc<Cache>> {
         None
     }
-    /// Told once all caches are filled, before anything is synced.
+    /// Called once all caches are filled, before anything is synced.
     fn starting(&self) {}
-    /// Brings one parent to where its hook wants it.
+    /// Syncs one parent.
     fn sync(&self, key: &Key) -> impl Future<Output = Result<Next, Failure>> + Send;
 }
 
@@ -206,7 +206,7 @@ async fn tick(base: &Base, period: Option<Duration>) {
 
 async fn turn<S: Syncer>(syncer: &S, key: Key) -> Next {
     let base = syncer.base();
-    // A hook that never answers twice the same has its parent come back with each of its own writes.
+    // A hook that never returns the same answer twice brings its parent back with each of its own writes.
     if let Some(pause) = base.rate_limits.lock().pause(&key, Instant::now()) {
         return Next::After(pause);
     }
@@ -235,13 +235,13 @@ async fn turn<S: Syncer>(syncer: &S, key: Key) -> Next {
 }
 
 impl Base {
-    /// A parent as the cache has it.
+    /// Returns a parent from the cache.
     pub fn parent(&self, (rule, key): &Key) -> Option<Arc<Object>> {
         self.parents.get(*rule)?.cache.by_key(key)
     }
 
-    /// What is related to a parent is kept for it no longer if it went, or is not ours any more, while a hook was asked for
-    /// that: the event that told of it came too early.
+    /// Releases the related objects of a parent that was deleted, or is not selected any more, during a hook
+    /// call: its event came before the call's result was stored.
     fn let_go(&self, key: &Key, before: Option<&Object>) {
         let (Some(before), Some(related)) = (before, &self.related) else { return };
         let now = self.parent(key);
@@ -250,14 +250,14 @@ impl Base {
         }
     }
 
-    /// Tells the user of a parent what went wrong.
+    /// Emits an Event about a failed sync.
     fn say(&self, key: &Key, text: &str) {
         if let Some(parent) = self.parent(key) {
             self.shared.events.warning(&parent.value, "SyncError", format!("Sync error: {text}"));
         }
     }
 
-    /// Every parent, once.
+    /// Enqueues every parent.
     pub fn enqueue_all(&self) {
         for (index, rule) in self.parents.iter().enumerate() {
             for parent in rule.cache.list("") {
@@ -266,20 +266,20 @@ impl Base {
         }
     }
 
-    /// Whether the controller has to do with a parent.
+    /// Returns whether the controller handles a parent.
     fn concerns(&self, index: usize, parent: &Object) -> bool {
         let selects = self.parents.get(index).is_some_and(|rule| rule.selects(&parent.value));
         selects || object::has_finalizer(&parent.value, &self.finalizer)
     }
 
-    /// A parent, if the controller has to do with it.
+    /// Enqueues a parent if the controller handles it.
     pub fn consider(&self, index: usize, parent: &Object) {
         if self.concerns(index, parent) {
             self.queue.add((index, parent.key().clone()));
         }
     }
 
-    /// A change of a parent.
+    /// Handles the change of a parent.
     pub fn parent_changed(&self, index: usize, old: Option<&Arc<Object>>, new: Option<&Arc<Object>>) {
         if !self.started.load(Ordering::SeqCst) {
             return;
@@ -299,7 +299,8 @@ impl Base {
             return;
         }
         self.consider(index, new);
-        // One that is selected no more may have been until now: its attachments are another hook's business then.
+        // A parent that is no longer selected may have been selected until now: another hook may handle its
+        // attachments.
         if let Some(old) = old
             && rule.selects(&old.value)
         {
@@ -307,7 +308,7 @@ impl Base {
         }
     }
 
-    /// The parent that controls a child.
+    /// Enqueues the parent that controls a child.
     pub fn owner_changed(&self, child: &Value) {
         let Some(owner) = object::controller(child) else { return };
         let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -323,7 +324,7 @@ impl Base {
         }
     }
 
-    /// A parent by UID, for related objects.
+    /// Enqueues a parent by UID, for related objects.
     pub fn wake(&self, uid: &str) {
         for (index, rule) in self.parents.iter().enumerate() {
             if let Some(parent) = rule.cache.by_uid(uid) {
@@ -332,13 +333,13 @@ impl Base {
         }
     }
 
-    /// Parents that wait for this controller before they can go (MC-119).
+    /// Number of parents that wait for this controller's finalizer (MC-119).
     pub fn finalizers_left(&self) -> usize {
         let parents = self.parents.iter().flat_map(|rule| rule.cache.list(""));
         parents.filter(|parent| object::has_finalizer(&parent.value, &self.finalizer)).count()
     }
 
-    /// For the metrics.
+    /// Returns the values for the metrics.
     pub fn numbers(&self) -> Numbers {
         let results = ["success", "error"].into_iter().zip(&self.runs);
         Numbers {
@@ -347,14 +348,14 @@ impl Base {
         }
     }
 
-    /// Everything that is followed, as it is served.
+    /// Returns every followed resource, as it is served.
     pub fn resources(&self) -> Vec<(Served, Arc<Cache>)> {
         let parents = self.parents.iter().map(|rule| (rule.served.clone(), rule.cache.clone()));
         let children = self.child_resources.iter().zip(&self.children);
         parents.chain(children.map(|(served, rule)| (served.clone(), rule.cache.clone()))).collect()
     }
 
-    /// Calls a hook about a parent.
+    /// Calls a hook for a parent.
     pub async fn ask(
         &self,
         hook: &HookClient,
@@ -366,7 +367,7 @@ impl Base {
         hook.call(Call { key, body }).await.map_err(|error| hook_failure(hook, &error))
     }
 
-    /// Related objects of a parent at a revision, `{}` without a customize hook.
+    /// Returns the related objects of a parent at a revision; `{}` without a customize hook.
     pub async fn related(&self, parent: &Value, revision: &str) -> Result<Value, Failure> {
         let Some(related) = &self.related else { return Ok(json!({})) };
         let controller = self.object.lock().clone();
@@ -382,7 +383,7 @@ impl Base {
         }
     }
 
-    /// Children as they go into a request.
+    /// Returns the children in the form of a request.
     pub fn child_map(&self, hook: &HookClient, parent: &Object, children: &Children) -> Value {
         let all = self.child_resources.iter().enumerate().map(|(index, served)| {
             let of_rule = children.iter().filter(|(rule, _)| *rule == index);
@@ -391,18 +392,18 @@ impl Base {
         object_map(hook.settings().version, object::namespace(&parent.value), all)
     }
 
-    /// How children of a rule are changed.
+    /// Returns how children of a rule are changed.
     pub fn method(&self, rule: usize) -> Method {
         self.children.get(rule).map(|rule| rule.method).unwrap_or_default()
     }
 
-    /// What answers about a parent are checked against.
+    /// Returns what answers for a parent are validated against.
     pub fn context<'a>(&'a self, field: &'static str, parent: &'a Value) -> AnswerContext<'a> {
         let undeclared = self.shared.undeclared_children;
         AnswerContext { field, parent, declared: &self.child_resources, undeclared }
     }
 
-    /// Turns what is observed into what is wanted (MC-120).
+    /// Turns the observed objects into the desired ones (MC-120).
     pub async fn manage(
         &self,
         parent: &Value,
@@ -422,8 +423,8 @@ impl Base {
         }
     }
 
-    /// Makes the writes in their order; a refused one does not stop the others (MC-120). Waits until the caches show
-    /// them.
+    /// Does the writes in their order; a refused write does not stop the others (MC-120). Waits until the
+    /// caches show the writes.
     pub async fn carry_out(&self, writes: Vec<Write>) -> Result<(), String> {
         let (mut expected, mut errors): (Vec<(usize, ExpectedEvent)>, Vec<String>) = Default::default();
         let writer = &self.shared.writer;
@@ -449,7 +450,7 @@ impl Base {
             };
             match made {
                 Ok(made) => expected.extend(made.map(|made| (rule, made))),
-                // As the original: what is somebody else's is left alone (MC-125).
+                // As in the original: an object of another owner is left alone (MC-125).
                 Err(refused) if refused.exists => tracing::info!(why = refused.text, "not created"),
                 Err(refused) => errors.push(refused.text),
             }
@@ -462,14 +463,14 @@ impl Base {
         if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
     }
 
-    /// The resource of a child, in the version of its body.
+    /// Returns the resource of a child, in the version of its body.
     fn resource_of(&self, rule: usize, body: &Value) -> Option<Served> {
         self.child_resources.get(rule).map(|served| served.at(object::api_version(body)))
     }
 
-    /// What is observed, in the versions in which it is wanted: children are the same in whatever version of their kind a
-    /// hook speaks of them, and can be compared in one version only (MC-121). One request for each child that the hook
-    /// wants in another version than the declared one.
+    /// Returns the observed children in the versions in which they are desired. A child is the same object in
+    /// every version of its kind, but can be compared in one version only (MC-121). Costs one request for
+    /// each child that the hook requests in another version than the declared one.
     pub async fn as_wanted(&self, desired: &[Desired], mut observed: Children) -> Result<Children, String> {
         for one in desired {
             let declared = self.child_resources.get(one.place.rule).map(|served| served.gvr.api_version());
@@ -491,7 +492,7 @@ impl Base {
         Ok(observed)
     }
 
-    /// Adds or removes our finalizer (MC-119) and gives the parent as it is then; none if it is gone.
+    /// Adds or removes our finalizer (MC-119). Returns the parent after that; `None` if it is gone.
     pub async fn finalizer(
         &self,
         rule: usize,
@@ -524,7 +525,7 @@ impl Base {
         Ok(changed.map(|value| Arc::new(Object::new(value))))
     }
 
-    /// Changes a parent as it is on the server, again and again if others get in the way. Gives it as it is then.
+    /// Changes a parent on the server, with retries on conflicts. Returns the parent after that.
     pub async fn change(
         &self,
         rule: usize,
@@ -537,7 +538,7 @@ impl Base {
         let (namespace, name) = (served.place(&parent.key().namespace), &parent.key().name);
         for attempt in 0..TRIES {
             if attempt > 0 {
-                // A parent that has just been made is written to by several hands at once.
+                // Several clients write to a new parent at the same time.
                 tokio::time::sleep(CONTENDED * 5_u32.pow(attempt - 1)).await;
             }
             let live: Option<Value> =
@@ -571,7 +572,7 @@ impl Base {
         Err(format!("{name} is changed by others all the time"))
     }
 
-    /// After a sync.
+    /// Returns what to do after a sync.
     pub fn again(&self, after: Option<f64>) -> Next {
         match after.and_then(|secs| Duration::try_from_secs_f64(secs).ok()) {
             Some(pause) => Next::After(pause),

@@ -1,13 +1,13 @@
-//! Children that no rule declares, where they are allowed (MC-149): made, and not looked at again.
+//! Creates children that no rule declares, where that is allowed (MC-149), and never looks at them again.
 
 use runtime::mapper::Mapper;
 use serde_json::Value;
 
 use crate::{apply, map::group, object, resource::Served, writes::Writer};
 
-/// Makes those that are not there. They belong to the parent where the API lets it own them: in its namespace, or
-/// anywhere if it has none. Elsewhere an owner entry would make the garbage collector delete them at once, as it does
-/// what the original makes there. One request each; discovery for a kind that is new.
+/// Creates the children that do not exist. The parent owns them where the API allows it: in its namespace, or
+/// anywhere if it is cluster-scoped. Elsewhere the garbage collector would delete them at once because of the
+/// owner reference, as happens with the original. One request for each child, and discovery for a new kind.
 pub async fn make(
     writer: &Writer,
     mapper: &Mapper,
@@ -35,11 +35,11 @@ async fn make_one(writer: &Writer, mapper: &Mapper, parent: &Value, child: &Valu
         (true, true) => group::owned(body, parent),
         (false, _) => body,
     };
-    // One that is there is left alone, whoever made it.
+    // An existing object is left alone, whoever created it.
     writer.create_own(&served, &body).await.map(drop).map_err(|refused| refused.text)
 }
 
-/// The body with its namespace, and whether `parent` can own it.
+/// Returns the body with its namespace, and whether `parent` can own it.
 fn placed(child: &Value, parent: &Value, namespaced: bool) -> Result<(Value, bool), String> {
     let mut body = child.clone();
     let (asked, own) = (object::namespace(child).to_owned(), object::namespace(parent));
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// MC-149: where an undeclared child goes, and whether its parent can own it there.
+    /// MC-149: the namespace of an undeclared child, and whether its parent can own it there.
     #[test]
     fn mc_149_places_of_undeclared_children() {
         let place = |parent: &str, asked: &str, namespaced: bool| {

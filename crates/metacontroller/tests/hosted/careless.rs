@@ -1,4 +1,4 @@
-//! Controllers and hooks as a careless user may write them.
+//! Controllers and hooks with typical mistakes of users.
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -13,8 +13,8 @@ fn child(field: &'static str) -> impl Fn(&Seen) -> Reply {
     move |_| Reply::Json(json!({field: [map("ns1", "child", json!({"app": "x"}), "1")]}))
 }
 
-/// MC-120, MC-122: who declares a kind of children twice has them all the same: neither rule deletes what the other one is
-/// for. In two versions, it is refused.
+/// MC-120, MC-122: a kind of children that is declared twice works: neither rule deletes the other's objects.
+/// Declared in two versions, it is rejected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_122_a_kind_that_is_declared_twice() {
     let hook = Hook::start(child("children")).await;
@@ -57,14 +57,14 @@ async fn mc_170_targets_and_attachments_that_are_declared_twice() {
     world.end().await;
 }
 
-/// Waits for many calls since `began`, of which a hundred may have come at once and the others ten in a second.
+/// Waits for many calls since `began`: a hundred at once, and then ten per second.
 async fn slowed(hook: &Hook, began: Instant) {
     when("many calls", || hook.count() >= 130).await;
     let most = 110.0 + 10.0 * began.elapsed().as_secs_f64();
     assert!(hook.count() as f64 <= most, "{} {:?}", hook.count(), began.elapsed());
 }
 
-/// A hook that never answers twice the same does not keep everything busy.
+/// A hook that never returns the same answer twice does not keep everything busy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_143_a_hook_that_changes_its_mind_all_the_time_is_slowed() {
     let count = std::sync::atomic::AtomicU64::new(0);

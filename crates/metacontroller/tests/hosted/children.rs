@@ -1,4 +1,4 @@
-//! Children and attachments: in which order, under which version, and when at all (MC §3.5, §4, §5.5, §6.1).
+//! Children and attachments: order, versions, and when they are managed (MC §3.5, §4, §5.5, §6.1).
 
 use serde_json::{Value, json};
 
@@ -18,15 +18,16 @@ async fn parent(world: &World, spec: Value) -> Value {
     world.create(FOOS, foo("p", spec)).await
 }
 
-/// A child as the `spec.v` of its parent or target says.
+/// A child with the `spec.v` of its parent or target.
 fn child(seen: &Seen, name: &str) -> Value {
     let of = seen.body.get("parent").unwrap_or(&seen.body["object"]);
     let v = &of["spec"]["v"];
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"app": "x"}}, "data": {"v": v}})
 }
 
-/// MC-120, MC-124: what is not wanted goes first, one incarnation and in the background, but for what goes already; a
-/// refused child doesn't stop the others; what is wanted by another's name is left to him (MC-125).
+/// MC-120, MC-124: undesired children are deleted first, by UID and in the background, except those that are
+/// being deleted. A refused child does not stop the others. A desired object that exists with another owner
+/// is left alone (MC-125).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_120_deletions_first_and_errors_collected() {
     let hook = Hook::start(|seen| {
@@ -65,8 +66,8 @@ async fn mc_120_deletions_first_and_errors_collected() {
     world.end().await;
 }
 
-/// MC-121: a child in another version than the declared one is the same child. MC-122: without a method, a child that is
-/// there is left as it is.
+/// MC-121: a child in another version than the declared one is the same child. MC-122: without a method, an
+/// existing child is not changed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_121_another_version_is_the_same_child() {
     let hook = Hook::start(|seen| {
@@ -98,7 +99,7 @@ async fn mc_121_another_version_is_the_same_child() {
     world.end().await;
 }
 
-/// MC-118: a namespace whose labels change brings its objects in, and takes them out again.
+/// MC-118: when the labels of a namespace change, its objects are added or removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_118_labels_of_namespaces_count() {
     let hook = Hook::start(|seen| match seen.path.as_str() {
@@ -129,8 +130,8 @@ async fn mc_118_labels_of_namespaces_count() {
     world.end().await;
 }
 
-/// MC-175: attachments of a target on its way out are looked after only while it is being finalized; without any hook,
-/// the user is told.
+/// MC-175: attachments of a target that is being deleted are managed only while it is being finalized.
+/// Without any hook, the user is told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_175_attachments_on_the_way_out() {
     let hook = Hook::start(|seen| {
@@ -160,7 +161,7 @@ async fn mc_175_attachments_on_the_way_out() {
     assert_eq!(world.get(MAPS, "ns1", "one").await.unwrap()["data"]["v"], json!("1"));
     world.merge(FOOS, "ns1", "p", json!({"metadata": {"finalizers": null}})).await;
     until("it is gone", || async { world.get(FOOS, "ns1", "p").await.is_none().then_some(()) }).await;
-    // With a finalize hook they are looked after to the end.
+    // With a finalize hook they are managed to the end.
     let both = json!({"spec": {"hooks": {"sync": url("sync"), "finalize": url("finalize")}}});
     world.merge(DECORATORS, "", "d1", both).await;
     parent(&world, json!({"v": "1"})).await;

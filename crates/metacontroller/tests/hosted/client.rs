@@ -1,4 +1,4 @@
-//! Calls of hooks by themselves: what counts first, what is read leniently, late answers, proxies (MC §5.1).
+//! Single hook calls: the order of checks, lenient parsing, late answers, proxies (MC §5.1).
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,10 +32,10 @@ fn raw(status: u16, headers: Vec<(&'static str, String)>, body: &'static str) ->
     Reply::Raw { status, headers, body: Bytes::from_static(body.as_bytes()) }
 }
 
-/// Whether it is the expected error.
+/// Returns whether it is the expected error.
 type Is = fn(&HookError) -> bool;
 
-/// MC-103: a failed exchange before all, then 429, then other codes, then the ETag, then JSON, then strictness.
+/// MC-103: a failed exchange comes first, then 429, other codes, the ETag, JSON, strictness.
 #[tokio::test]
 async fn mc_103_the_order_of_evaluation() {
     let good = "{\"outputs\": []}";
@@ -73,8 +73,8 @@ async fn mc_103_the_order_of_evaluation() {
     assert!(text.starts_with("http error: "), "{text}");
 }
 
-/// MC-104: loosely, unknown and doubled fields are ignored; names are what they are to the letter; wrong types are none the
-/// less errors in either mode.
+/// MC-104: in loose mode, unknown and duplicate fields are ignored. Names are case-sensitive, and wrong types
+/// are errors in both modes.
 #[tokio::test]
 async fn mc_104_loose_is_not_careless() {
     let hook = Hook::start(|_| raw(200, vec![], "")).await;
@@ -92,7 +92,8 @@ async fn mc_104_loose_is_not_careless() {
             assert_eq!(answer.is_ok(), if mode == "loose" { loose } else { strict }, "{mode}: {body}");
         }
     }
-    // What was read is then checked: another spelling is no `outputs`, a list is no object, text is no list.
+    // The parsed answer is then validated: a misspelt `outputs` is missing, a list is not an object, a text
+    // is not a list.
     let context = kubestellar_metacontroller::map::answer::MapAnswerContext {
         outputs: &[],
         parent: &json!({"metadata": {"namespace": "n"}}),
@@ -124,7 +125,7 @@ fn answer(body: &str) -> String {
     )
 }
 
-/// MC-076: an answer that comes after its time is nobody's: the next call gets its own.
+/// MC-076: an answer that arrives after the timeout is dropped: the next call gets its own.
 #[tokio::test]
 async fn mc_076_a_late_answer_is_nobodys() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -139,7 +140,7 @@ async fn mc_076_a_late_answer_is_nobodys() {
         let (mut second, _) = listener.accept().await.unwrap();
         read_head(&mut second).await;
         second.write_all(answer("{\"outputs\": [\"right\"]}").as_bytes()).await.unwrap();
-        // Until the client has read it.
+        // Until the client has sent it.
         let _ = second.read(&mut [0; 4096]).await;
     });
     let client = client(json!({"url": url, "timeout": "10s"}), &Proxies::default());
@@ -151,8 +152,8 @@ async fn mc_076_a_late_answer_is_nobodys() {
     server.await.unwrap();
 }
 
-/// MC-070, MC-075: a server that dies before, in the head of, or in the middle of its answer, and one that never comes to
-/// its end, has given no answer.
+/// MC-070, MC-075: a server that dies before, in the head of, or in the middle of its response, or that never
+/// ends the response, has given no answer.
 #[tokio::test]
 async fn mc_070_servers_that_die_while_they_answer() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -167,7 +168,7 @@ async fn mc_070_servers_that_die_while_they_answer() {
         let (mut stream, _) = listener.accept().await.unwrap();
         read_head(&mut stream).await;
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n").await.unwrap();
-        // A byte now and then, until the client has had enough.
+        // A byte from time to time, until the client gives up.
         while stream.write_all(b" ").await.is_ok() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -182,8 +183,8 @@ async fn mc_070_servers_that_die_while_they_answer() {
     server.await.unwrap();
 }
 
-/// MC-101: a plain hook is asked through the proxy by its whole URL, with the proxy's credential; one by TLS through a
-/// tunnel; and this machine itself directly.
+/// MC-101: a request to a plain hook goes to the proxy with its whole URL and the proxy's credential, a
+/// request to a TLS hook through a tunnel, and a request to this machine directly.
 #[tokio::test]
 async fn mc_101_proxies() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -214,7 +215,7 @@ async fn mc_101_proxies() {
     assert!(!hook.seen()[0].headers.contains_key("proxy-authorization"));
 }
 
-/// MC-204: looking up the name of a hook is timed; an address needs none.
+/// MC-204: the resolution of a hook's name is measured; an address needs none.
 #[tokio::test]
 async fn mc_204_names_are_timed() {
     let hook = Hook::start(|_| raw(200, vec![], "{\"outputs\": []}")).await;
@@ -228,7 +229,7 @@ async fn mc_204_names_are_timed() {
     assert!(!shown("address", &near).contains("dns_done"));
     let named = hook.url.replace("127.0.0.1", "localhost");
     let named = client(json!({"url": named}), &Proxies::default());
-    // Where that name means another address first, there is nobody; it was looked up all the same.
+    // If that name resolves to another address first, the call fails, but the name was resolved.
     let _ = call(&named).await;
     let text = shown("name", &named);
     for event in ["dns_start", "dns_done"] {
@@ -240,8 +241,8 @@ async fn mc_204_names_are_timed() {
     }
 }
 
-/// MC-070, MC-103, MC-104: answers made to hurt are refused by a message of bounded length: depth without end, numbers beyond
-/// all bounds, a hundred thousand doubled fields.
+/// MC-070, MC-103, MC-104: malicious answers are rejected with a message of limited length: endless nesting,
+/// numbers out of range, a hundred thousand duplicate fields.
 #[tokio::test]
 async fn mc_104_answers_made_to_hurt() {
     let doubled = format!("{{{}\"outputs\": []}}", "\"a\": 1, ".repeat(100_000));

@@ -26,7 +26,7 @@ async fn parent(world: &World, name: &str, spec: Value) -> Value {
     world.create(FOOS, foo(name, spec)).await
 }
 
-/// MC-A-70, MC-112, MC-142: the request, the child, the status; MC-053: changes in place.
+/// MC-A-70, MC-112, MC-142: the request, the child, the status. MC-053: changes in place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_70_children_and_status() {
     let hook = Hook::start(sync).await;
@@ -60,7 +60,8 @@ async fn mc_a_70_children_and_status() {
     world.end().await;
 }
 
-/// MC-A-71, MC-145, MC-147: orphans are adopted, children that match no more are let go, others are not seen.
+/// MC-A-71, MC-145, MC-147: orphans are adopted, children that no longer match are released, other objects
+/// are ignored.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_71_claiming() {
     let hook = Hook::start(|seen| {
@@ -88,7 +89,7 @@ async fn mc_a_71_claiming() {
     world.end().await;
 }
 
-/// MC-A-72, MC-144, MC-146: no selector is an error, unless one is generated; labels must match.
+/// MC-A-72, MC-144, MC-146: a missing selector is an error unless one is generated; labels must match.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_72_selectors() {
     let hook = Hook::start(sync).await;
@@ -140,7 +141,8 @@ async fn mc_a_73_refusals() {
     world.end().await;
 }
 
-/// MC-A-74, MC-119: the finalizer comes first, and goes when the hook says so, after an orderly teardown.
+/// MC-A-74, MC-119: the finalizer is added first, and removed when the hook says so, after the children were
+/// deleted in order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_74_finalize_in_order() {
     let hook = Hook::start(|seen| {
@@ -176,7 +178,8 @@ async fn mc_a_74_finalize_in_order() {
     world.end().await;
 }
 
-/// MC-119: a finalize hook that is taken away takes the finalizer with it; a controller that goes says who waits.
+/// MC-119: when a finalize hook is removed from the spec, the finalizer is removed; a deleted controller
+/// reports the parents that still wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_119_finalizers_come_and_go() {
     let hook = Hook::start(sync).await;
@@ -195,8 +198,8 @@ async fn mc_119_finalizers_come_and_go() {
     world.end().await;
 }
 
-/// MC-A-78, MC-113 to MC-117: only the parent that asked for an object hears of it, and the hook is asked once for a
-/// generation.
+/// MC-A-78, MC-113 to MC-117: a change of an object reaches only the parent that requested it, and the hook
+/// is called once per generation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_78_related_objects() {
     let hook = Hook::start(|seen| match seen.path.as_str() {
@@ -230,7 +233,7 @@ async fn mc_a_78_related_objects() {
     hook.quiet().await;
     assert_eq!((syncs("p").len(), syncs("q").len(), hook.paths("/customize")), (1, 1, 0));
     assert!(syncs("q")[0].body["related"]["Secret.v1"].get("s2").is_some());
-    // Another namespace needs v2.
+    // Another namespace requires v2.
     parent(&world, "r", json!({"selector": app("z"), "wants": "s3", "from": "ns2"})).await;
     world.event("SyncError", "hook version v2 allows it").await;
     world.merge(COMPOSITES, "", "cc1", json!({"spec": {"hooks": {"customize": {"version": "v2"}}}})).await;
@@ -241,7 +244,7 @@ async fn mc_a_78_related_objects() {
     world.end().await;
 }
 
-/// MC-A-81: a status edit asks nobody, where the spec says so.
+/// MC-A-81: a change of the status causes no call, if the spec says so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_81_status_changes_may_be_ignored() {
     let hook = Hook::start(|_| Reply::Json(json!({"status": {"x": 1}}))).await;
@@ -259,7 +262,7 @@ async fn mc_a_81_status_changes_may_be_ignored() {
     world.end().await;
 }
 
-/// MC-A-79, MC-130: what the Go program made is picked up without a write.
+/// MC-A-79, MC-130: objects that the Go program created are taken over without a write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_79_objects_of_the_original_are_picked_up() {
     let hook = Hook::start(sync).await;

@@ -33,8 +33,8 @@ async fn foo(world: &World, name: &str, annotations: Value) {
     world.create(FOOS, foo).await;
 }
 
-/// MC-A-77, MC-170 to MC-174: selection by annotation, labels, annotations, status, attachments, two decorators, and
-/// opting out.
+/// MC-A-77, MC-170 to MC-174: selection by annotation, labels, annotations, status, attachments, two
+/// decorators, and opting out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_77_decorations() {
     let hook = Hook::start(|seen| {
@@ -76,12 +76,12 @@ async fn mc_a_77_decorations() {
     }
     let fields: Vec<_> = hook.seen()[0].body.as_object().unwrap().keys().cloned().collect();
     assert_eq!(fields, ["attachments", "controller", "finalizing", "object", "related"]);
-    // Drift of an attachment is put right; one that is deleted comes back.
+    // A changed attachment is restored; a deleted one is created again.
     world.merge(MAPS, "ns1", "from-d1", json!({"data": {"a": "drift"}})).await;
     world.sees("put right", MAPS, "ns1", "from-d1", |o| o["data"]["a"] == json!("1")).await;
     world.delete(MAPS, "ns1", "from-d2").await;
     world.has(MAPS, "ns1", vec!["from-d1", "from-d2"]).await;
-    // Opting out: with a finalize hook everything is taken back, without one attachments stay.
+    // Opting out: with a finalize hook everything is removed, without one the attachments stay.
     hook.quiet().await;
     hook.clear();
     world.merge(FOOS, "ns1", "p", json!({"metadata": {"annotations": {"decorate": null}}})).await;
@@ -96,7 +96,7 @@ async fn mc_a_77_decorations() {
     world.end().await;
 }
 
-/// MC-174, MC-119: a target on its way out waits for the finalize hook.
+/// MC-174, MC-119: a target that is being deleted waits for the finalize hook.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_174_a_target_on_its_way_out_is_finalized() {
     let hook = Hook::start(|seen| {

@@ -1,4 +1,4 @@
-//! Definitions of kinds that come late, go and come back under running controllers.
+//! CRDs that are created late, deleted and recreated while controllers run.
 
 use serde_json::{Value, json};
 
@@ -37,15 +37,15 @@ fn child(seen: &Seen) -> Reply {
     Reply::Json(json!({"children": [map("ns1", &name, json!({"app": "x"}), "1")], "status": {"seen": true}}))
 }
 
-/// Waits until Metacontroller has asked for the kinds of `example.com` this many times more.
+/// Waits until Metacontroller has sent this many more discovery requests for `example.com`.
 async fn asked(world: &World, times: usize) {
     let count = || world.reads().iter().filter(|path| **path == "/apis/example.com/v1").count();
     let wanted = count() + times;
     when("asked for again", || count() >= wanted).await;
 }
 
-/// MC-141: a parent resource that is not defined yet is waited for without a word, and nothing that is there is touched;
-/// once it is defined, the controller starts.
+/// MC-141: a missing CRD of a parent resource is waited for without a report, and no existing object is
+/// changed; once it exists, the controller starts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_141_a_missing_definition_is_waited_for() {
     let hook = Hook::start(child).await;
@@ -68,7 +68,7 @@ async fn mc_141_a_missing_definition_is_waited_for() {
     world.end().await;
 }
 
-/// MC-141: of parents without status the user is told once, however often that is looked for; with a status the
+/// MC-141: that parents have no status is reported once, however often it is checked; with a status the
 /// controller starts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_141_a_missing_status_is_said_once() {
@@ -96,7 +96,7 @@ fn plain(kind: &str, plural: &str) -> Value {
     crd(kind, plural, "example.com", "Namespaced", open())
 }
 
-/// A world whose definitions can be removed, with those of parents, children and related objects.
+/// A world whose CRDs can be deleted: those of parents, children and related objects.
 async fn world_of_three() -> World {
     let mut world = World::start().await;
     world.collect_garbage().await;
@@ -106,7 +106,7 @@ async fn world_of_three() -> World {
     world
 }
 
-/// Removes a definition and waits until Metacontroller has found its objects not to be served.
+/// Deletes a CRD and waits until Metacontroller has noticed that its objects are not served.
 async fn remove(world: &World, plural: &str) {
     let path = format!("/apis/example.com/v1/{plural}?");
     let lists = || {
@@ -115,11 +115,11 @@ async fn remove(world: &World, plural: &str) {
     };
     let before = lists();
     world.undefine(&format!("{plural}.example.com")).await;
-    // The watch is begun anew only after it was refused.
+    // The watch is started again only after it was refused.
     when("the watch is begun anew", || lists() > before).await;
 }
 
-/// A Kid and a ConfigMap for each parent, named after it, with what is related to it.
+/// A Kid and a ConfigMap for each parent, named after it, with its related object.
 fn both(seen: &Seen, parent: &str, children: &str) -> Reply {
     if seen.path == "/customize" {
         let aids = json!({"apiVersion": "example.com/v1", "resource": "aids"});
@@ -136,8 +136,8 @@ fn aid(name: &str) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Aid", "metadata": {"name": name, "namespace": "ns1"}})
 }
 
-/// Takes the definitions away one after the other, first that of the children, and brings them back: what is not theirs
-/// stays as it is, nobody is asked without end, and all works again. `hook` answers as [`both`] says.
+/// Deletes the CRDs one after the other, that of the children first, and recreates them: other objects stay
+/// unchanged, the hook is not called without end, and everything works again. `hook` answers like [`both`].
 async fn comes_and_goes(world: &World, hook: &Hook) {
     let synced = |related: usize| move |o: &Value| o["status"]["related"] == json!(related);
     world.create(LATES, parent("Late", "p")).await;
@@ -167,7 +167,7 @@ async fn comes_and_goes(world: &World, hook: &Hook) {
 
     hook.clear();
     remove(world, "lates").await;
-    // What becomes of its children is the garbage collector's business.
+    // The garbage collector handles its children.
     hook.quiet().await;
     assert!(hook.count() < 100, "{}", hook.count());
     world.define(plain("Late", "lates")).await;
@@ -178,7 +178,8 @@ async fn comes_and_goes(world: &World, hook: &Hook) {
     assert_eq!(world.deletions(), Vec::<Value>::new(), "nobody wanted any");
 }
 
-/// MC-142, MC-145: the definitions of parents, children and related objects of a CompositeController go and come back.
+/// MC-142, MC-145: the CRDs of parents, children and related objects of a CompositeController are deleted and
+/// recreated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_142_definitions_go_and_come_back_composite() {
     let world = world_of_three().await;
@@ -203,8 +204,9 @@ async fn mc_176_definitions_go_and_come_back_decorator() {
     world.end().await;
 }
 
-/// MC-005, MC-018: the definitions of outputs, inputs and parents of a MapController go and come back. Its condition says
-/// what is missing; what its tombstone hook keeps stays though the definition took the input with it.
+/// MC-005, MC-018: the CRDs of outputs, inputs and parents of a MapController are deleted and recreated. Its
+/// condition names what is missing. Outputs that its tombstone hook keeps stay, although the inputs were
+/// deleted with their CRD.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_018_definitions_go_and_come_back_map() {
     let world = world_of_three().await;
@@ -262,7 +264,7 @@ async fn mc_018_definitions_go_and_come_back_map() {
     world.end().await;
 }
 
-/// MC-141, MC-142: a definition that comes back otherwise than it was is taken as it is then.
+/// MC-141, MC-142: a CRD that is recreated with another definition is used in its new form.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_142_a_definition_comes_back_otherwise() {
     let world = world_of_three().await;
@@ -282,7 +284,7 @@ async fn mc_142_a_definition_comes_back_otherwise() {
     world.end().await;
 }
 
-/// How often a controller has started.
+/// Returns how often a controller has started.
 async fn started(world: &World) -> u64 {
     world.events("Started").await.iter().map(|event| event["count"].as_u64().unwrap_or(1)).sum()
 }

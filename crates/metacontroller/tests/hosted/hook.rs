@@ -1,4 +1,4 @@
-//! A hook server: records every request, answers as a function says, and can be told to hold its answers back.
+//! A hook server that records every request, answers from a function, and can hold its answers back.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::Instant};
 
-/// A request that was received.
+/// A received request.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub path: String,
@@ -27,7 +27,7 @@ impl Seen {
     }
 }
 
-/// What to answer.
+/// The answer.
 pub enum Reply {
     Json(Value),
     Raw {
@@ -35,9 +35,9 @@ pub enum Reply {
         headers: Vec<(&'static str, String)>,
         body: Bytes,
     },
-    /// Bytes without end.
+    /// Endless bytes.
     Endless,
-    /// Nothing, ever.
+    /// Never answers.
     Hang,
 }
 
@@ -98,7 +98,7 @@ impl Hook {
         Self { url, state, _tasks: tasks }
     }
 
-    /// From now on answers as `script` says.
+    /// Answers with `script` from now on.
     pub fn script(&self, script: impl Fn(&Seen) -> Reply + Send + Sync + 'static) {
         *self.state.script.lock() = Arc::new(script);
     }
@@ -123,7 +123,7 @@ impl Hook {
         self.state.seen.lock().clear();
     }
 
-    /// Most calls at once so far.
+    /// Most concurrent calls so far.
     pub fn most(&self) -> usize {
         self.state.flying.lock().1
     }
@@ -137,7 +137,7 @@ impl Hook {
         self.state.held.send_replace(None);
     }
 
-    /// Until no request has come for a while.
+    /// Waits until no request has come for a while.
     pub async fn quiet(&self) {
         let mut last = (self.count(), Instant::now());
         while last.1.elapsed() < Duration::from_millis(600) {
@@ -200,7 +200,7 @@ async fn answer(
     Ok(response.unwrap())
 }
 
-/// A ConfigMap for each input ConfigMap, with the same data; keeps nothing of what is detached.
+/// Returns a ConfigMap with the same data for each input ConfigMap; keeps no detached outputs.
 pub fn copier(seen: &Seen) -> Reply {
     Reply::Json(copy_of(seen, |name| format!("{name}-copy")))
 }
@@ -214,7 +214,7 @@ pub fn copy_of(seen: &Seen, name: impl Fn(&str) -> String) -> Value {
     json!({"outputs": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": input["data"]}]})
 }
 
-/// Keeps all that is detached.
+/// Keeps all detached outputs.
 pub fn keeper(seen: &Seen) -> Reply {
     if seen.path == "/map" {
         return copier(seen);

@@ -1,5 +1,5 @@
-//! Cost follows change (§8.4). The numbers are a tenth to a hundredth of the scenarios'; the full sizes are the `scale`
-//! example's business.
+//! Cost follows change (§8.4). The numbers are a tenth to a hundredth of those in the scenarios; the example
+//! `map-scale` has the full sizes.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -22,7 +22,7 @@ async fn many(hook: &Hook, more: Value) -> World {
     world
 }
 
-/// Keys that were asked about more than once, and when.
+/// Returns the keys with more than one call, and the times of those calls.
 fn again(hook: &Hook) -> Vec<String> {
     let seen = hook.seen();
     let begun = seen[0].at;
@@ -30,14 +30,14 @@ fn again(hook: &Hook) -> Vec<String> {
     twice.map(|one| format!("{} after {:?}", one.key(), one.at - begun)).collect()
 }
 
-/// MC-A-30, MC-033, MC-037, MC-087: exactly one call for each of many inputs; concurrency and status writes. MC-A-31: one edit is one call,
-/// and one more for the output it changed. MC-A-32: a change of the parent asks about every input once. MC-A-33,
-/// MC-096: so does a restart, and writes nothing.
+/// MC-A-30, MC-033, MC-037, MC-087: exactly one call for each of many inputs; concurrency and status writes.
+/// MC-A-31: one edit causes one call, and one more for the output it changed. MC-A-32: a change of the parent
+/// causes one call for every input. MC-A-33, MC-096: so does a restart, without a write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_30_to_33_cost_follows_change() {
     let hook = Hook::start(copier).await;
     let begun = tokio::time::Instant::now();
-    // Long enough for a loaded machine: a call that is given up is made again.
+    // Long enough for a loaded machine: a call that times out is repeated.
     let patient = json!({"parallelism": 20, "hooks": {"map": {"webhook": {"timeout": "1m"}}}});
     let mut world = many(&hook, patient).await;
     assert_eq!(again(&hook), Vec::<String>::new());
@@ -94,8 +94,8 @@ async fn mc_a_30_to_33_cost_follows_change() {
     world.end().await;
 }
 
-/// MC-037: outputs that come out as the hook said ask nobody again, also several of one input; what the server adds, and
-/// what others do, does.
+/// MC-037: outputs that are created as the hook answered cause no further call, also several of one input.
+/// What the server adds, and changes by other clients, do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_037_only_news_asks_again() {
     let hook = Hook::start(|seen| {
@@ -129,7 +129,7 @@ async fn mc_037_only_news_asks_again() {
     when("what the server chose is shown", || hook.seen().iter().any(shown)).await;
     hook.quiet().await;
     assert_eq!((hook.calls("/map", "configmaps/ns1/chosen").len(), hook.count()), (2, 2));
-    // Drift, and a deletion, by somebody else.
+    // A change and a deletion by another client.
     hook.clear();
     world.merge(MAPS, "ns1", "i3-copy", json!({"data": {"v": "drift"}})).await;
     world.sees("put right", MAPS, "ns1", "i3-copy", |o| o["data"]["v"] == json!("1")).await;
@@ -138,7 +138,8 @@ async fn mc_037_only_news_asks_again() {
     hook.quiet().await;
     let asked: BTreeSet<_> = hook.seen().iter().map(|seen| seen.key().to_owned()).collect();
     assert_eq!(asked, ["configmaps/ns1/i3", "configmaps/ns1/i4"].map(str::to_owned).into());
-    // Somebody is faster than we hear of our own write: held back, the run ends after his change.
+    // Another client writes before the event of our own write arrives: the answer is held back, so the run
+    // ends after that write.
     hook.clear();
     hook.hold("/map configmaps/ns1/late");
     world.input("late", json!({"app": "x"}), "1").await;
@@ -149,7 +150,7 @@ async fn mc_037_only_news_asks_again() {
     world.end().await;
 }
 
-/// MC-A-34, MC-038: an input asks only for the parents that select it.
+/// MC-A-34, MC-038: an input causes calls only for the parents that select it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_34_disjoint_selectors() {
     let hook = Hook::start(|_| Reply::Json(json!({"outputs": []}))).await;
@@ -161,7 +162,8 @@ async fn mc_a_34_disjoint_selectors() {
             world.input(&format!("i{p}-{i}"), json!({"app": p.to_string()}), "1").await;
         }
     }
-    // An input that appears while its parent is looked at may be asked about twice, but never for another parent.
+    // An input that is created while its parent is processed may cause two calls, but never one for another
+    // parent.
     let asked = || -> BTreeSet<(String, String)> {
         let name = |seen: &Seen| seen.body["parent"]["metadata"]["name"].as_str().unwrap().to_owned();
         hook.seen().iter().map(|seen| (name(seen), seen.key().to_owned())).collect()
@@ -179,7 +181,7 @@ async fn mc_a_34_disjoint_selectors() {
     world.end().await;
 }
 
-/// MC-A-35, MC-036: a resync asks about each input once in a period, spread over it.
+/// MC-A-35, MC-036: a resync causes one call for each input in a period, spread over it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_35_resync_is_spread() {
     let hook = Hook::start(|_| Reply::Json(json!({"outputs": []}))).await;
@@ -196,7 +198,7 @@ async fn mc_a_35_resync_is_spread() {
     world.end().await;
 }
 
-/// MC-A-63, MC-040: an input that wants to be looked at again, and none other.
+/// MC-A-63, MC-040: only the input whose answer requests it is processed again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_63_resync_after_seconds() {
     let hook = Hook::start(|seen| {
@@ -229,7 +231,7 @@ async fn mc_a_63_resync_after_seconds() {
     world.end().await;
 }
 
-/// MC-031: a change of nothing but status is none, where the rule says so.
+/// MC-031: a change of the status alone is ignored, if the rule says so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_031_status_changes_of_inputs_may_be_ignored() {
     let hook = Hook::start(|_| Reply::Json(json!({"outputs": []}))).await;

@@ -1,4 +1,4 @@
-//! What counts as an input, and when it is asked about (MC §2.3 to §2.7).
+//! Which objects are inputs, and when the hook is called for them (MC §2.3 to §2.7).
 
 use std::{
     collections::BTreeSet,
@@ -22,7 +22,8 @@ fn nothing() -> Reply {
     Reply::Json(json!({"outputs": []}))
 }
 
-/// MC-004: the resource of the parents may be one of inputs, as may cluster-scoped ones; no object is an input of itself.
+/// MC-004: the resource of the parents can be a resource of inputs, and so can cluster-scoped ones; no object
+/// is an input of itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_004_parents_and_cluster_scoped_objects_as_inputs() {
     let hook = Hook::start(|_| nothing()).await;
@@ -81,8 +82,8 @@ async fn mc_012_one_selector_and_one_input_a_call() {
     world.end().await;
 }
 
-/// MC-015: an input on its way out is still mapped, and the hook sees that it goes; its outputs are detached only when it
-/// is gone.
+/// MC-015: an input that is being deleted is still mapped, and the hook can see that; its outputs are
+/// detached only when it is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_015_an_input_on_its_way_out_is_still_mapped() {
     let hook = Hook::start(copier).await;
@@ -109,7 +110,8 @@ async fn mc_015_an_input_on_its_way_out_is_still_mapped() {
     world.end().await;
 }
 
-/// MC-042, MC-057: outputs on their way out are shown, and neither changed nor made anew until they are gone.
+/// MC-042, MC-057: outputs that are being deleted are in the request, and are neither changed nor recreated
+/// until they are gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_042_outputs_on_their_way_out_are_shown() {
     let hook = Hook::start(copier).await;
@@ -133,15 +135,16 @@ async fn mc_042_outputs_on_their_way_out_are_shown() {
     world.end().await;
 }
 
-/// MC-047, MC-033, MC-046: about one input there is one call at a time, however often it changes meanwhile; one more
-/// follows, with the last state, also where the hook wants nothing.
+/// MC-047, MC-033, MC-046: there is one call at a time for one input, however often it changes meanwhile. One
+/// more follows with the last state, also if the hook returns nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_047_calls_about_one_input_follow_each_other() {
     let (flying, overlapped) =
         (Arc::new(Mutex::new(BTreeSet::<String>::new())), Arc::new(AtomicBool::new(false)));
     let (mine, seen_twice) = (flying.clone(), overlapped.clone());
     let hook = Hook::start(move |seen| {
-        // Answered at once, but for what is held: two of one key at a time would be seen in the count below.
+        // Answered at once, except for what is held: two concurrent calls of one key would show in the count
+        // below.
         if !mine.lock().insert(seen.key().to_owned()) {
             seen_twice.store(true, Ordering::SeqCst);
         }
@@ -157,7 +160,7 @@ async fn mc_047_calls_about_one_input_follow_each_other() {
     for edit in 2..6 {
         world.merge(MAPS, "ns1", "a", json!({"data": {"v": edit.to_string()}})).await;
     }
-    // Who is asked about this one has heard of all edits before.
+    // The call for this input comes after all edits were seen.
     world.input("mark", json!({"app": "x"}), "1").await;
     when("the mark is asked about", || !hook.calls("/map", "configmaps/ns1/mark").is_empty()).await;
     assert_eq!(hook.calls("/map", A).len(), 1, "one at a time");
@@ -170,7 +173,8 @@ async fn mc_047_calls_about_one_input_follow_each_other() {
     world.end().await;
 }
 
-/// MC-A-61, MC-020: another served version of a resource is the same resource: nothing is detached, keys stay.
+/// MC-A-61, MC-020: another served version of a resource is the same resource: nothing is detached, keys
+/// stay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_61_another_version_of_the_inputs() {
     let hook = Hook::start(|seen| match seen.path.as_str() {

@@ -1,4 +1,4 @@
-//! Hosted controllers over a whole space in memory, with a hook server that does as it is told.
+//! Hosted controllers with a whole space in memory and a scripted hook server.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 #![allow(clippy::pedantic, reason = "scripts, not a library")]

@@ -1,4 +1,4 @@
-//! Hooks that fail, hang, and answer nonsense (§8.5).
+//! Hooks that fail, hang, and return invalid answers (§8.5).
 
 use std::{
     sync::{
@@ -19,7 +19,8 @@ use crate::{
 
 const A: &str = "configmaps/ns1/a";
 
-/// MC-A-40, MC-070, MC-072, MC-074: a hook that is down makes no storm, and work goes on when it comes up.
+/// MC-A-40, MC-070, MC-072, MC-074: a hook that is down causes no storm of calls, and work continues when it
+/// is up again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_40_a_hook_that_is_down() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -40,7 +41,7 @@ async fn mc_a_40_a_hook_that_is_down() {
     world.end().await;
 }
 
-/// MC-A-41, MC-071: a failure is that of one input.
+/// MC-A-41, MC-071: a failure affects one input only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_41_one_failing_input() {
     let hook = Hook::start(copier).await;
@@ -62,7 +63,7 @@ async fn mc_a_41_one_failing_input() {
     world.end().await;
 }
 
-/// MC-A-42, MC-035, MC-075: hanging calls end, and don't keep others from being made.
+/// MC-A-42, MC-035, MC-075: hanging calls end, and do not delay the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_42_hanging_inputs_do_not_starve_others() {
     let hook = Hook::start(|seen| if seen.key().contains("hang") { Reply::Hang } else { copier(seen) }).await;
@@ -80,7 +81,7 @@ async fn mc_a_42_hanging_inputs_do_not_starve_others() {
     world.end().await;
 }
 
-/// MC-A-43, MC-061, MC-070, MC-102: nonsense changes nothing.
+/// MC-A-43, MC-061, MC-070, MC-102: invalid answers change nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_43_nonsense_changes_nothing() {
     let hook = Hook::start(copier).await;
@@ -115,7 +116,7 @@ async fn mc_a_43_nonsense_changes_nothing() {
     hook.script(move |_| answers[next.fetch_add(1, Ordering::SeqCst) % answers.len()]());
     world.clear_writes();
     hook.clear();
-    // Each edit makes the next try at once.
+    // Each edit causes the next try at once.
     let mut edit = 1;
     while turn.load(Ordering::SeqCst) < count + 12 {
         edit += 1;
@@ -126,14 +127,14 @@ async fn mc_a_43_nonsense_changes_nothing() {
     world.status(FOOS, "ns1", "p", json!({"observedGeneration": 1, "inputs": {"configmaps": {"total": 1, "failed": 1}}, "outputs": {"configmaps": {"total": 1}}})).await;
     assert!(world.writes().iter().all(|write| write.contains("/status")), "{:?}", world.writes());
     hook.script(copier);
-    // After so many failures the next try on its own may be minutes away.
+    // After so many failures the next retry may be minutes away.
     edit += 1;
     world.merge(MAPS, "ns1", "a", json!({"data": {"v": edit.to_string()}})).await;
     world.sees("mended", MAPS, "ns1", "a-copy", |o| o["data"]["v"] == json!(edit.to_string())).await;
     world.end().await;
 }
 
-/// MC-A-43, MC-070: bodies without end and of 100 MiB are cut off.
+/// MC-A-43, MC-070: endless bodies and bodies of 100 MiB are cut off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_43_huge_bodies_are_cut_off() {
     let big = Bytes::from(vec![b' '; 100 << 20]);
@@ -158,7 +159,7 @@ async fn mc_a_43_huge_bodies_are_cut_off() {
     world.end().await;
 }
 
-/// MC-A-44, MC-043: a fault rejects valid siblings, and the user reads which.
+/// MC-A-44, MC-043: an error rejects valid siblings as well, and the user sees which one it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_44_a_fault_rejects_the_whole_answer() {
     let hook = Hook::start(|seen| {
@@ -175,7 +176,7 @@ async fn mc_a_44_a_fault_rejects_the_whole_answer() {
     world.end().await;
 }
 
-/// MC-A-45, MC-073: 429 is no failure to speak of; the pause is the one asked for.
+/// MC-A-45, MC-073: 429 is not reported as a failure, and the requested pause is kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_45_too_many_requests() {
     let first = AtomicUsize::new(0);
@@ -247,7 +248,7 @@ async fn mc_a_47_etags() {
     }
     world.has(MAPS, "ns1", vec!["a", "a-copy", "b", "b-copy"]).await;
     hook.quiet().await;
-    // The cached answer is that of the first call, so the old data is put back.
+    // The cached answer is that of the first call, so the old data is restored.
     world.merge(MAPS, "ns1", "a-copy", json!({"data": {"v": "drift"}})).await;
     world.merge(MAPS, "ns1", "b-copy", json!({"data": {"v": "drift"}})).await;
     world.sees("a's own answer", MAPS, "ns1", "a-copy", |o| o["data"]["v"] == json!("a")).await;
@@ -257,7 +258,7 @@ async fn mc_a_47_etags() {
     world.end().await;
 }
 
-/// MC-A-48, MC-A-49, MC-045, MC-090: what goes while the hook thinks gets nothing any more.
+/// MC-A-48, MC-A-49, MC-045, MC-090: objects that are deleted during the hook call get nothing more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_48_answers_for_what_is_gone_are_dropped() {
     let hook = Hook::start(keeper).await;
@@ -266,12 +267,12 @@ async fn mc_a_48_answers_for_what_is_gone_are_dropped() {
     world.input("a", json!({"app": "x"}), "1").await;
     when("asked", || hook.count() == 1).await;
     world.delete(MAPS, "ns1", "a").await;
-    // Who is asked about an input knows of what happened to inputs before.
+    // The call for this input comes after the earlier events of inputs were seen.
     world.input("b", json!({"app": "x"}), "1").await;
     when("the next is asked about", || !hook.calls("/map", "configmaps/ns1/b").is_empty()).await;
     hook.release();
     world.has(MAPS, "ns1", vec!["b", "b-copy"]).await;
-    // MC-A-49: a parent that is on its way out.
+    // MC-A-49: a parent that is being deleted.
     world.merge(FOOS, "ns1", "p", json!({"metadata": {"finalizers": ["example.com/hold"]}})).await;
     hook.quiet().await;
     hook.clear();
@@ -279,7 +280,7 @@ async fn mc_a_48_answers_for_what_is_gone_are_dropped() {
     world.input("c", json!({"app": "x"}), "1").await;
     when("asked", || hook.calls("/map", "configmaps/ns1/c").len() == 1).await;
     world.delete(FOOS, "ns1", "p").await;
-    // Likewise, who is asked for a parent knows what happened to parents before.
+    // Likewise, the call for this parent comes after the earlier events of parents were seen.
     world.foo("q", app("y")).await;
     world.input("e", json!({"app": "y"}), "1").await;
     world.sees("the other parent's output", MAPS, "ns1", "e-copy", |_| true).await;
@@ -291,7 +292,8 @@ async fn mc_a_48_answers_for_what_is_gone_are_dropped() {
     world.end().await;
 }
 
-/// MC-A-83, MC-101, MC-105, MC-106: the header reaches the hook, and a changed Secret counts without a restart.
+/// MC-A-83, MC-101, MC-105, MC-106: the header reaches the hook, and a changed Secret takes effect without a
+/// restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_83_credentials_reach_the_hook_and_are_renewed() {
     let hook = Hook::start(copier).await;

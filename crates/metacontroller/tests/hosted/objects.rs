@@ -21,12 +21,12 @@ pub fn gvr(text: &str) -> Gvr {
     }
 }
 
-/// Anything goes.
+/// A schema that accepts everything.
 pub fn open() -> Value {
     json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
-/// A kind with any spec, in version v1.
+/// A CRD with any spec, in version v1.
 pub fn crd(kind: &str, plural: &str, group: &str, scope: &str, status: Value) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -42,7 +42,7 @@ pub fn crd(kind: &str, plural: &str, group: &str, scope: &str, status: Value) ->
     })
 }
 
-/// A kind of `example.com` in namespaces, served in these versions; the first is stored.
+/// A namespaced CRD of `example.com`, served in these versions; the first is stored.
 pub fn versioned(kind: &str, plural: &str, versions: &[&str]) -> Value {
     let mut definition = crd(kind, plural, "example.com", "Namespaced", open());
     let one = definition["spec"]["versions"][0].clone();
@@ -83,7 +83,7 @@ fn controlled(kind: &str, name: &str, mut spec: Value, more: &Value) -> Value {
     json!({"apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
-/// A MapController of Foos, from ConfigMaps to ConfigMaps; `more` goes into the spec, `null` takes out.
+/// A MapController of Foos, from ConfigMaps to ConfigMaps; `more` is merged into the spec, `null` removes.
 pub fn controller(name: &str, url: &str, more: Value) -> Value {
     let spec = json!({
         "parentResource": {"apiVersion": "example.com/v1", "resource": "foos"},

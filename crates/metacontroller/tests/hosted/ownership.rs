@@ -1,4 +1,4 @@
-//! Whose objects are whose, how they are changed, and what the status says (§8.6).
+//! Ownership of objects, how they are changed, and what the status says (§8.6).
 
 use kubestellar_metacontroller::Strategy;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn strategy(method: &str) -> Value {
     json!({"outputResources": [{"apiVersion": "v1", "resource": "configmaps", "updateStrategy": {"method": method}}]})
 }
 
-/// MC-A-50, MC-052, MC-053: deleted outputs come back; edited ones as the method says.
+/// MC-A-50, MC-052, MC-053: deleted outputs are created again; edited ones are handled by the method.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_50_outputs_are_kept_as_the_method_says() {
     for method in ["InPlace", "OnDelete", "Recreate"] {
@@ -56,7 +56,7 @@ async fn mc_a_50_outputs_are_kept_as_the_method_says() {
     }
 }
 
-/// MC-A-51, MC-055: what belongs to others is never touched, and the user is told.
+/// MC-A-51, MC-055: objects of other owners are never changed, and the user is told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_51_a_taken_name() {
     let hook = Hook::start(|seen| {
@@ -80,7 +80,8 @@ async fn mc_a_51_a_taken_name() {
     world.end().await;
 }
 
-/// MC-A-52, MC-055.2: two inputs want one output; the loser takes over what the winner leaves.
+/// MC-A-52, MC-055.2: two inputs request the same output; when the first gives it up, the second takes it
+/// over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_52_two_inputs_one_output() {
     let hook = Hook::start(|seen| match seen.path.as_str() {
@@ -107,7 +108,8 @@ async fn mc_a_52_two_inputs_one_output() {
     world.end().await;
 }
 
-/// MC-A-53, MC-024, MC-055: tags that somebody took away come back; objects without any evidence are not taken.
+/// MC-A-53, MC-024, MC-055: removed tags are restored; objects without any evidence of ownership are not
+/// taken over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_53_tags_are_repaired() {
     let hook = Hook::start(copier).await;
@@ -135,14 +137,15 @@ async fn mc_a_53_tags_are_repaired() {
     world.input("b", json!({"app": "x"}), "1").await;
     world.event("OutputConflict", "b-copy").await;
     assert_eq!(world.get(MAPS, "ns1", "b-copy").await.unwrap(), child);
-    // Given to another live input by hand, it is what that one's answer says: gone, and made anew for its own.
+    // A user tagged it as the output of another live input, whose answer does not have it: it is deleted, and
+    // created again for its own input.
     let key = json!({"metadata": {"annotations": {both[0]: "configmaps/ns1/b"}}});
     world.merge(MAPS, "ns1", "a-copy", key).await;
     world.sees("made anew", MAPS, "ns1", "a-copy", |o| whole(o) && o["metadata"]["uid"] != uid).await;
     world.end().await;
 }
 
-/// MC-A-54, MC-044, MC-059, MC-129: a hook that echoes what it was shown.
+/// MC-A-54, MC-044, MC-059, MC-129: a hook that echoes the objects of its request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_54_echoes_settle() {
     let hook = Hook::start(|seen| match outputs(seen) {
@@ -164,7 +167,8 @@ async fn mc_a_54_echoes_settle() {
     world.end().await;
 }
 
-/// MC-A-55, MC-088: a parent whose schema drops the status is told once and not written for ever.
+/// MC-A-55, MC-088: that a parent's schema drops the status is reported once, and the status is not written
+/// without end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_55_a_status_that_is_pruned() {
     let hook = Hook::start(copier).await;
@@ -188,7 +192,8 @@ async fn mc_a_55_a_status_that_is_pruned() {
     world.end().await;
 }
 
-/// MC-A-56, MC-084, and MC-A-32's first half: what others wrote into the status stays, and asks no hook.
+/// MC-A-56, MC-084, and the first half of MC-A-32: fields of other writers in the status stay, and cause no
+/// hook call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_56_the_rest_of_the_status_stays() {
     let hook = Hook::start(copier).await;
@@ -210,9 +215,9 @@ async fn mc_a_56_the_rest_of_the_status_stays() {
     world.end().await;
 }
 
-/// Another version of an input is the same input. (ConfigMaps have one version, so the controller is
-/// changed and changed back to the same resource; the keys have no version in them.) MC-A-62, MC-085: two
-/// MapControllers share a parent.
+/// Another version of an input is the same input. (ConfigMaps have one version, so the controller is changed
+/// and changed back to the same resource; keys contain no version.) MC-A-62, MC-085: two MapControllers share
+/// a parent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_62_two_controllers_one_parent() {
     let hook = Hook::start(|seen| match seen.body["controller"]["metadata"]["name"].as_str().unwrap() {
@@ -241,7 +246,7 @@ async fn mc_a_62_two_controllers_one_parent() {
     world.end().await;
 }
 
-/// MC-055.4: an orphan with our tags is taken back by name, without being made anew.
+/// MC-055.4: an orphan with our tags is taken over by name, and is not recreated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_055_an_orphan_with_our_tags_is_taken_back() {
     let hook = Hook::start(copier).await;
@@ -258,7 +263,8 @@ async fn mc_055_an_orphan_with_our_tags_is_taken_back() {
     world.end().await;
 }
 
-/// MC-131, MC-132, MC-A-80: with server-side apply, drift is put right, and nothing is sent when nothing changed.
+/// MC-131, MC-132, MC-A-80: with server-side apply, changes are reverted, and nothing is sent when nothing
+/// changed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_80_server_side_apply() {
     let hook = Hook::start(copier).await;
@@ -284,14 +290,15 @@ async fn mc_a_80_server_side_apply() {
     world.end().await;
 }
 
-/// MC-094: a changed spec starts anew; a change of labels does not.
+/// MC-094: a changed spec restarts the controller; a change of labels does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_094_only_a_spec_change_restarts() {
     let (hook, world) = World::copying().await;
     hook.quiet().await;
     hook.clear();
     world.merge(CONTROLLERS, "", "mc1", json!({"metadata": {"labels": {"a": "b"}}})).await;
-    // The definition comes by another watch than the inputs: some may be mapped before it is there.
+    // The controller object comes through another watch than the inputs: some may be mapped before it
+    // arrives.
     let mut told = false;
     for n in 0..500 {
         let name = format!("b{n}");

@@ -1,4 +1,4 @@
-//! Rolling updates and the revisions they go by (MC §3.6).
+//! Rolling updates and their revisions (MC §3.6).
 
 use serde_json::{Value, json};
 
@@ -47,9 +47,9 @@ fn three(seen: &Seen) -> Reply {
     Reply::Json(json!({"children": children, "status": {"seen": true}}))
 }
 
-/// MC-A-75, MC-A-76, MC-150 to MC-156: one child at a time, each after the one before is ready; a child that is lost
-/// meanwhile comes back at its old revision; other fields apply at once and make no revision. With both versions of
-/// hooks, whose names of children differ.
+/// MC-A-75, MC-A-76, MC-150 to MC-156: one child at a time, each after the previous one is ready. A child
+/// that is deleted in between comes back at its old revision. Other fields apply at once and create no
+/// revision. Tested with both versions of hooks, whose names of children differ.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_75_rolling_recreate() {
     for version in ["v1", "v2"] {
@@ -135,8 +135,8 @@ async fn mc_a_76_other_fields_apply_at_once() {
     world.end().await;
 }
 
-/// A CompositeController whose children go one after the other when the template of their parent changes, each once the
-/// one before is ready.
+/// A CompositeController whose children are rolled one after the other when the template of their parent
+/// changes, each after the previous one is ready.
 fn rolling() -> Value {
     let strategy = json!({"method": "RollingRecreate", "statusChecks": {"conditions": [{"type": "Ready", "status": "True"}]}});
     json!({
@@ -145,8 +145,8 @@ fn rolling() -> Value {
     })
 }
 
-/// MC-150, MC-145: a parent that takes back the children of one that went without them takes back the revision they are at
-/// as well, and goes on from there: one child after the other.
+/// MC-150, MC-145: a new parent that adopts the orphaned children of a former parent also adopts the revision
+/// they are at, and continues from there: one child after the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_150_orphaned_revisions_are_taken_back() {
     let hook = Hook::start(three).await;
@@ -179,8 +179,8 @@ async fn mc_150_orphaned_revisions_are_taken_back() {
     world.end().await;
 }
 
-/// MC-150, MC-145: a revision that no longer has the labels is let go and stays as it is, and its children go with the
-/// latest; the latest itself is repaired, for its name can't be taken twice.
+/// MC-150, MC-145: a revision that no longer has the labels is released and stays unchanged, and its children
+/// go to the latest revision. The latest revision itself is repaired, because its name cannot be used twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_150_revisions_that_do_not_match_are_let_go() {
     let hook = Hook::start(three).await;
@@ -203,7 +203,7 @@ async fn mc_150_revisions_that_do_not_match_are_let_go() {
     poke("m").await;
     let free = world.sees("let go", REVISIONS, "ns1", &old, |o| owner(o).is_null()).await;
     assert_eq!((&free["children"], &free["parentPatch"]), (&stranger["children"], &stranger["parentPatch"]));
-    // A child that was at the latest before is made anew with the other size: only that one stays.
+    // A child that was at the latest revision before is recreated with the other size: only that one stays.
     let latest =
         |o: &Value| o["spec"]["v"] == json!("2") && o["metadata"]["annotations"]["size"] == json!("m");
     for name in ["a", "b", "c"] {
@@ -223,7 +223,8 @@ async fn mc_150_revisions_that_do_not_match_are_let_go() {
     world.end().await;
 }
 
-/// MC-151, MC-109: each revision is asked about with the related objects that the parent wants as it was then.
+/// MC-151, MC-109: the call for each revision has the related objects that the parent requested at that
+/// revision.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_151_each_revision_has_its_own_related_objects() {
     let hook = Hook::start(|seen| match seen.path.as_str() {
@@ -261,7 +262,7 @@ async fn mc_151_each_revision_has_its_own_related_objects() {
         let only = |related: &Value| related.as_object().unwrap().keys().eq([name]);
         assert!(!all.is_empty() && all.iter().all(only), "{v}: {all:?}");
     }
-    // What only the old revision asks for brings it back, too.
+    // A change of an object that only the old revision requests also brings the parent back.
     let before = related("1").len();
     world.merge(SECRETS, "ns1", "s1", json!({"stringData": {"v": "new"}})).await;
     when("asked again", || related("1").len() > before).await;

@@ -1,4 +1,4 @@
-//! Hooks that insist on TLS from both sides (MC §5.1).
+//! Hooks that require mutual TLS (MC §5.1).
 
 use std::{
     convert::Infallible,
@@ -21,7 +21,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::world::{CONTROLLERS, FOOS, MAPS, SECRETS, World, app, controller, when};
 
-/// Answers who shows a certificate of its authority.
+/// A server that answers clients with a certificate of its CA.
 struct Guarded {
     url: String,
     ca: String,
@@ -86,8 +86,8 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, calls: Arc<AtomicUs
     }
 }
 
-/// MC-A-83, MC-105, MC-100: a hook behind TLS from both sides: refused while the Secret is missing, called with the
-/// certificate once it is there, and not without it nor with another authority.
+/// MC-A-83, MC-105, MC-100: a hook with mutual TLS. The controller does not start while the Secret is
+/// missing. The call succeeds with the certificate, and fails without it or with another CA.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_83_certificates_of_both_sides() {
     let hook = Guarded::start().await;
@@ -111,7 +111,7 @@ async fn mc_a_83_certificates_of_both_sides() {
     let counts = |inputs: Value| json!({"observedGeneration": 1, "inputs": {"configmaps": inputs}, "outputs": {"configmaps": {"total": 0}}});
     world.status(FOOS, "ns1", "p", counts(json!({"total": 1}))).await;
     when("called", || hook.calls.load(Ordering::SeqCst) >= 1).await;
-    // Without a certificate of ours, and with another authority for theirs.
+    // Without a client certificate, and with another CA for the server's certificate.
     for without in [
         json!({"clientTLS": null}),
         json!({"clientTLS": webhook["clientTLS"], "caBundle": {"configMapRef": null, "inline": authority().pem()}}),

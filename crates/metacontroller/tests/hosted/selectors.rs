@@ -1,4 +1,4 @@
-//! What a parent selects, and what is refused (§8.2).
+//! What a parent selects, and which specs are rejected (§8.2).
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::{
     world::{BARS, CONTROLLERS, FOOS, MAPS, SECRETS, World, app, controller, map, tag, until, when},
 };
 
-/// MC-A-10, MC-011: no selector selects all of the namespace and nothing else.
+/// MC-A-10, MC-011: without a selector, everything in the namespace is selected and nothing else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_10_no_selector_selects_all_of_the_namespace() {
     let hook = Hook::start(|_| Reply::Json(json!({"outputs": []}))).await;
@@ -29,7 +29,7 @@ async fn mc_a_10_no_selector_selects_all_of_the_namespace() {
     world.end().await;
 }
 
-/// MC-A-11, MC-013: a selector that can't be read never looks like "nothing matches".
+/// MC-A-11, MC-013: a selector that cannot be parsed never counts as "nothing matches".
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_11_an_unreadable_selector_stops_everything() {
     let (hook, world) = World::copying().await;
@@ -52,7 +52,7 @@ async fn mc_a_11_an_unreadable_selector_stops_everything() {
     world.end().await;
 }
 
-/// MC-A-12, MC-014: what a parent made is no input of it.
+/// MC-A-12, MC-014: the outputs of a parent are not its inputs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_12_outputs_are_no_inputs_of_their_parent() {
     let hook = Hook::start(|seen| {
@@ -73,7 +73,7 @@ async fn mc_a_12_outputs_are_no_inputs_of_their_parent() {
     world.end().await;
 }
 
-/// MC-A-13, MC-016: two parents that feed each other come to an end.
+/// MC-A-13, MC-016: two parents whose outputs are inputs of the other come to an end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_13_parents_that_feed_each_other_stop_at_depth_eight() {
     let hook = Hook::start(|seen| {
@@ -94,7 +94,7 @@ async fn mc_a_13_parents_that_feed_each_other_stop_at_depth_eight() {
     world.end().await;
 }
 
-/// MC-A-14, MC-020: kinds do not mix.
+/// MC-A-14, MC-020: two kinds with the same name are kept apart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_14_one_name_two_kinds() {
     let hook = Hook::start(|seen| {
@@ -118,7 +118,8 @@ async fn mc_a_14_one_name_two_kinds() {
     world.end().await;
 }
 
-/// MC-A-15, MC-011, MC-041, MC-043: a cluster-scoped parent sees all namespaces; outputs go where their input is.
+/// MC-A-15, MC-011, MC-041, MC-043: a cluster-scoped parent sees all namespaces; outputs are created in the
+/// namespace of their input.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_15_a_cluster_scoped_parent() {
     let hook = Hook::start(copier).await;
@@ -142,7 +143,7 @@ async fn mc_a_15_a_cluster_scoped_parent() {
     world.end().await;
 }
 
-/// MC-A-16, MC-003: specs that can't work are refused where the user looks, and taken once they are mended.
+/// MC-A-16, MC-003: an invalid spec is reported in the condition, and works once it is corrected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_16_impossible_specs_are_refused() {
     let hook = Hook::start(copier).await;
@@ -201,7 +202,7 @@ async fn mc_a_16_impossible_specs_are_refused() {
         );
     }
     assert_eq!(hook.count(), 0);
-    // What may pass by itself is tried again; the rest once the spec changes.
+    // Problems that may disappear are retried; the others once the spec changes.
     world.create(SECRETS, json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "ns1"}, "stringData": {"k": "token"}})).await;
     world.reason("secretless", "Running").await;
     world.merge(CONTROLLERS, "", "twice", json!({"spec": {"inputResources": [maps]}})).await;
@@ -210,7 +211,7 @@ async fn mc_a_16_impossible_specs_are_refused() {
     world.end().await;
 }
 
-/// MC-002: the schema itself refuses what needs no look at the cluster.
+/// MC-002: the schema rejects what can be decided without a look at the cluster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_002_the_schema_refuses() {
     let world = World::start().await;
@@ -231,7 +232,7 @@ async fn mc_002_the_schema_refuses() {
     world.end().await;
 }
 
-/// MC-A-17, MC-014: an input that becomes the parent's own is detached.
+/// MC-A-17, MC-014: an input that the parent begins to control is detached.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_17_an_input_taken_over_by_the_parent_is_detached() {
     let hook = Hook::start(keeper).await;
@@ -247,7 +248,7 @@ async fn mc_a_17_an_input_taken_over_by_the_parent_is_detached() {
     world.end().await;
 }
 
-/// MC-A-18, MC-045: an answer that the world has overtaken is not applied.
+/// MC-A-18, MC-045: an answer for an outdated state is not applied.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_18_out_and_in_while_the_hook_thinks() {
     let (hook, world) = World::copying().await;
@@ -267,7 +268,7 @@ async fn mc_a_18_out_and_in_while_the_hook_thinks() {
     world.end().await;
 }
 
-/// MC-010: parents that the MapController does not want are let alone, with what they have.
+/// MC-010: parents that the MapController does not select are left alone, with their outputs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_010_parents_by_label() {
     let hook = Hook::start(copier).await;
@@ -312,11 +313,11 @@ async fn mc_a_59_a_controller_that_goes_leaves_everything() {
         (world.get(MAPS, "ns1", "a-copy").await, world.get(FOOS, "ns1", "p").await),
         (copy.clone(), foo)
     );
-    // The same name again goes on with the same objects (MC-025).
+    // The same name continues with the same objects (MC-025).
     world.controller("mc1", &hook.url, json!({})).await;
     world.has(MAPS, "ns1", vec!["a", "a-copy", "b", "b-copy"]).await;
     assert_eq!(world.get(MAPS, "ns1", "a-copy").await, copy);
-    // Another name takes over what the old one left (MC-055.3).
+    // Another name takes over the objects of the old one (MC-055.3).
     hook.quiet().await;
     world.delete(CONTROLLERS, "", "mc1").await;
     until("it is gone", || async { world.get(CONTROLLERS, "", "mc1").await.is_none().then_some(()) }).await;

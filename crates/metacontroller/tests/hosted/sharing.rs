@@ -1,4 +1,4 @@
-//! Watches and discovery that all hosted controllers share, and what they do when a resource goes (MC §7.1, §7.5).
+//! Watches and discovery that all hosted controllers share, and resources that disappear (MC §7.1, §7.5).
 
 use serde_json::{Value, json};
 
@@ -12,8 +12,8 @@ use crate::{
 
 const MAPS_PATH: &str = "/api/v1/configmaps";
 
-/// MC-039, MC-190: one list and watch for a resource, however many controllers and roles it has; it goes on when one of
-/// them ends, and ends with the last.
+/// MC-039, MC-190: one list and watch for a resource, for any number of controllers and roles; it continues
+/// when one of them ends, and ends with the last.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_190_one_watch_for_a_resource() {
     let hook = Hook::start(|seen| match seen.body["controller"]["metadata"]["name"].as_str() {
@@ -43,8 +43,8 @@ async fn mc_190_one_watch_for_a_resource() {
     world.end().await;
 }
 
-/// MC-203: where discovery fails, in part or as a whole, controllers that run go on with what they know, and one that is
-/// new waits for it.
+/// MC-203: if discovery fails, in part or as a whole, running controllers continue with what they know, and a
+/// new one waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_203_discovery_that_fails() {
     let (hook, world) = World::copying().await;
@@ -54,14 +54,14 @@ async fn mc_203_discovery_that_fails() {
     world.input("b", json!({"app": "x"}), "1").await;
     world.has(MAPS, "ns1", vec!["a", "a-copy", "b", "b-copy"]).await;
     world.reason("mc1", "Running").await;
-    // A group that nobody here needs is no matter.
+    // A group that no controller here needs does not matter.
     world.break_some("GET", "/apis/batch/v1$", 503, usize::MAX);
     world.reason("mc2", "Running").await;
     world.end().await;
 }
 
-/// MC-018, MC-005: a definition that is removed while it is in use shows on the MapController; of what else there is,
-/// nothing is deleted that the hook did not give up; and once it is back, work goes on.
+/// MC-018, MC-005: a CRD that is deleted while it is in use shows on the MapController. No other object is
+/// deleted unless the hook says so, and once the CRD is back, work continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_018_a_definition_that_goes_while_in_use() {
     let hook = Hook::start(keeper).await;
@@ -81,7 +81,7 @@ async fn mc_018_a_definition_that_goes_while_in_use() {
     world.undefine("wishes.example.com").await;
     let broken = world.reason("mc1", "InputUnavailable").await;
     assert!(broken["status"]["conditions"][0]["message"].as_str().unwrap().contains("wishes.example.com"));
-    // The others go on.
+    // The other controllers continue.
     world.input("b", json!({"app": "x"}), "1").await;
     world.sees("of another map", MAPS, "ns1", "b-copy", |_| true).await;
     hook.quiet().await;
@@ -94,7 +94,8 @@ async fn mc_018_a_definition_that_goes_while_in_use() {
     world.end().await;
 }
 
-/// MC-050: the same for a definition of outputs: the user reads why they can't be made, and they are once they can.
+/// MC-050: the same for a CRD of outputs: the user sees why they cannot be created, and they are created once
+/// that is possible.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_050_a_definition_of_outputs_that_goes() {
     let hook = Hook::start(|seen| {
@@ -125,8 +126,8 @@ async fn mc_050_a_definition_of_outputs_that_goes() {
     world.end().await;
 }
 
-/// MC-A-79: in a cluster that has the definitions of the Go program, and so none of MapControllers, the other controllers
-/// run; once that definition comes, so do those of its kind.
+/// MC-A-79: in a cluster with the CRDs of the Go program, and so without that of MapController, the other
+/// controllers run; once that CRD exists, so do the MapControllers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_79_definitions_of_the_original_only() {
     let hook = Hook::start(|seen| match seen.path.as_str() {

@@ -18,7 +18,7 @@ const SCHEDULES: &str = "backup.example.com/v1/snapshotschedules";
 const SNAPSHOTS: &str = "snapshot.storage.k8s.io/v1/volumesnapshots";
 const CLAIMS: &str = "v1/persistentvolumeclaims";
 
-/// The author's whole program.
+/// The whole program of the hook's author.
 fn schedule(now: i64, seen: &Seen) -> Reply {
     let spec = &seen.body["parent"]["spec"];
     let snaps = seen.body["outputs"]["VolumeSnapshot.snapshot.storage.k8s.io/v1"]
@@ -53,7 +53,7 @@ struct Backup {
 }
 
 impl Backup {
-    /// MC-A-01's set-up.
+    /// The set-up of MC-A-01.
     async fn start() -> Self {
         let world = World::start().await;
         let now = Arc::new(AtomicI64::new(0));
@@ -96,7 +96,7 @@ impl Backup {
         self.world.has(SNAPSHOTS, "ns1", expected.to_vec()).await;
     }
 
-    /// Deletes a claim; nobody protects it here.
+    /// Deletes a claim; no finalizer protects it here.
     async fn forget(&self, name: &str) {
         self.world.delete(CLAIMS, "ns1", name).await;
         self.world.merge(CLAIMS, "ns1", name, json!({"metadata": {"finalizers": null}})).await;
@@ -106,7 +106,7 @@ impl Backup {
         self.world.status(SCHEDULES, "ns1", "s1", expected).await;
     }
 
-    /// Waits for `more` calls of a path about a key, from now.
+    /// Waits for `more` calls of a path for a key, from now.
     async fn calls(&self, path: &str, key: &str, more: usize) {
         let before = self.hook.calls(path, key).len();
         until(&format!("{path} of {key}"), || {
@@ -125,8 +125,8 @@ fn claim(name: &str, labels: Value) -> Value {
 
 const KEY: &str = "persistentvolumeclaims/ns1/data-0";
 
-/// MC-A-01 to MC-A-07 with MC-001, MC-020, MC-022, MC-054, MC-058, MC-068, MC-081, MC-082: claims in, snapshots out, a claim
-/// deleted, its snapshots kept until their time is up, and the claim made anew.
+/// MC-A-01 to MC-A-07 with MC-001, MC-020, MC-022, MC-054, MC-058, MC-068, MC-081, MC-082: claims lead to
+/// snapshots; a claim is deleted, its snapshots are kept until they expire, and the claim is recreated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_01_to_07_snapshots_follow_claims() {
     let backup = Backup::start().await;
@@ -211,7 +211,8 @@ async fn mc_a_01_to_07_snapshots_follow_claims() {
     backup.world.end().await;
 }
 
-/// MC-A-08 with MC-090, MC-091: the collector takes the snapshots with their schedule, or leaves them to nobody.
+/// MC-A-08 with MC-090, MC-091: the garbage collector deletes the snapshots with their schedule, or orphans
+/// them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_08_deletion_of_the_parent_is_the_collectors_business() {
     let mut backup = Backup::start().await;
@@ -250,7 +251,8 @@ async fn mc_a_08_deletion_of_the_parent_is_the_collectors_business() {
     backup.world.end().await;
 }
 
-/// MC-A-09 with MC-017, MC-030: a selector that moves away detaches, and back again attaches.
+/// MC-A-09 with MC-017, MC-030: a selector that no longer matches detaches, and when it matches again
+/// attaches.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_09_a_selector_moves_away_and_back() {
     let backup = Backup::start().await;

@@ -1,4 +1,4 @@
-//! What becomes of outputs whose input is gone (§8.3).
+//! Outputs whose input is gone (§8.3).
 
 use std::time::Duration;
 
@@ -25,13 +25,13 @@ async fn two(hook: &Hook, more: Value) -> World {
     world
 }
 
-/// Something that happens after all that was asked for before.
+/// Creates an input whose call comes after all earlier work.
 async fn mark(world: &World, hook: &Hook) {
     world.input("mark", json!({"app": "x"}), "1").await;
     when("the mark is mapped", || !hook.calls("/map", MARK).is_empty()).await;
 }
 
-/// MC-A-20, MC-060: without a tombstone hook, detached outputs go at once and nobody is asked.
+/// MC-A-20, MC-060: without a tombstone hook, detached outputs are deleted at once without a call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_20_without_a_hook_detached_outputs_go() {
     let hook = Hook::start(copier).await;
@@ -43,7 +43,8 @@ async fn mc_a_20_without_a_hook_detached_outputs_go() {
     world.end().await;
 }
 
-/// MC-A-21, MC-061, MC-067: an empty list keeps nothing, whatever is no list keeps everything and is tried again.
+/// MC-A-21, MC-061, MC-067: an empty list keeps nothing; an answer that is not a list keeps everything and is
+/// retried.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_21_only_a_list_deletes() {
     let hook = Hook::start(copier).await;
@@ -74,7 +75,7 @@ async fn mc_a_21_only_a_list_deletes() {
     world.end().await;
 }
 
-/// MC-A-22, MC-062: the hook names what stays; it can't change it nor make anything.
+/// MC-A-22, MC-062: the hook names the outputs to keep; it can neither change them nor create any.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_22_kept_outputs_stay_as_they_are() {
     let hook = Hook::start(|seen| {
@@ -96,8 +97,8 @@ async fn mc_a_22_kept_outputs_stay_as_they_are() {
     world.end().await;
 }
 
-/// MC-A-23, MC-063, MC-064: asked again when a kept output changes, and not otherwise. MC-A-25, MC-096: and after a
-/// restart, from the annotations alone.
+/// MC-A-23, MC-063, MC-064: the hook is called again when a kept output changes, and not otherwise. MC-A-25,
+/// MC-096: also after a restart, from the annotations alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_23_and_25_asked_again_on_change_and_after_a_restart() {
     let hook = Hook::start(keeper).await;
@@ -124,7 +125,7 @@ async fn mc_a_23_and_25_asked_again_on_change_and_after_a_restart() {
     world.end().await;
 }
 
-/// MC-A-24, MC-065, MC-066: an input that comes back while the hook thinks saves its outputs.
+/// MC-A-24, MC-065, MC-066: an input that comes back during the call keeps its outputs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_24_an_input_that_comes_back_saves_its_outputs() {
     let hook = Hook::start(copier).await;
@@ -142,7 +143,7 @@ async fn mc_a_24_an_input_that_comes_back_saves_its_outputs() {
     world.end().await;
 }
 
-/// MC-A-26, MC-018, MC-005: what can't be listed is not gone.
+/// MC-A-26, MC-018, MC-005: inputs that cannot be listed do not count as gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_26_an_unreadable_resource_detaches_nothing() {
     let hook = Hook::start(copier).await;
@@ -155,7 +156,7 @@ async fn mc_a_26_an_unreadable_resource_detaches_nothing() {
     world.has(MAPS, "ns1", vec!["s-copy"]).await;
     hook.quiet().await;
     hook.clear();
-    // A start without the right to list: nothing is known, so nothing is decided.
+    // A start without permission to list: nothing is known, so nothing is decided.
     world.break_requests("/api/v1/secrets", 403);
     world.restart().await;
     let condition = world.reason("mc1", "InputUnavailable").await["status"]["conditions"][0].clone();
@@ -170,7 +171,8 @@ async fn mc_a_26_an_unreadable_resource_detaches_nothing() {
     world.end().await;
 }
 
-/// MC-A-60, MC-094, MC-027: an input resource that is declared no more detaches; an output resource is let alone.
+/// MC-A-60, MC-094, MC-027: outputs are detached from an input resource that is no longer declared; an output
+/// resource that is no longer declared is left alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_60_resources_leave_the_spec() {
     let hook = Hook::start(keeper).await;

@@ -8,7 +8,7 @@ use crate::{
     world::{DECORATORS, FOOS, MAPS, SECRETS, World, app, decorator, foo, map, secret, when},
 };
 
-/// A child as it should be, one of a kind that no rule has, and one in another namespace.
+/// A regular child, one of a kind that no rule declares, and one in another namespace.
 fn three(seen: &Seen) -> Reply {
     let labels = json!({"app": "x"});
     let mut undeclared = secret("", "undeclared", json!({"a": "1"}));
@@ -22,8 +22,8 @@ fn owner(object: &Value) -> Option<&str> {
     object["metadata"]["ownerReferences"][0]["uid"].as_str()
 }
 
-/// MC-149: such an answer is refused as a whole, and the user reads why; where it is allowed, they are made as the Go
-/// program makes them, once, and never looked at again.
+/// MC-149: such an answer is rejected as a whole, and the user sees why. Where it is allowed, the children
+/// are created as the Go program creates them, once, and never looked at again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_149_refused_unless_allowed() {
     let hook = Hook::start(three).await;
@@ -41,7 +41,7 @@ async fn mc_149_refused_unless_allowed() {
     world.sees("the child", MAPS, "ns1", "child", |o| owner(o) == uid).await;
     hook.quiet().await;
     assert!(hook.seen().iter().all(|seen| seen.body["children"].get("Secret.v1").is_none()));
-    // Whatever becomes of them is nobody's business here, until the parent is synced for another reason.
+    // Changes of these children have no effect until the parent is synced for another reason.
     hook.clear();
     let edited = world.merge(SECRETS, "ns1", "undeclared", json!({"stringData": {"a": "2"}})).await;
     world.delete(MAPS, "ns2", "far").await;
@@ -50,7 +50,7 @@ async fn mc_149_refused_unless_allowed() {
     when("synced once", || hook.count() == 1).await;
     assert_eq!(world.get(SECRETS, "ns1", "undeclared").await.unwrap(), edited);
     assert!(world.deletions().is_empty());
-    // A kind that is not served at all is told.
+    // A kind that is not served is reported.
     hook.script(|_| Reply::Json(json!({"children": [{"apiVersion": "nowhere/v1", "kind": "Ghost", "metadata": {"name": "g", "labels": {"app": "x"}}}]})));
     world.merge(FOOS, "ns1", "p", json!({"metadata": {"annotations": {"poke": "2"}}})).await;
     world.event("SyncError", "creating undeclared Ghost g: nowhere/v1 has no kind Ghost").await;

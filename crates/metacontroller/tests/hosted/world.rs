@@ -1,4 +1,4 @@
-//! A space with a Metacontroller, whose requests are counted and can be made to fail.
+//! A space with a Metacontroller whose requests are counted and can be made to fail.
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
@@ -30,18 +30,18 @@ pub struct World {
 
 #[derive(Default)]
 struct Traffic {
-    /// Method and path of writes by Metacontroller, but for events and its own status.
+    /// Method and path of the writes by Metacontroller, without events and its own status.
     writes: Mutex<Vec<String>>,
-    /// Bodies of those that are deletions.
+    /// Bodies of the deletions.
     deletions: Mutex<Vec<Value>>,
     /// URIs of what it reads.
     reads: Mutex<Vec<String>>,
-    /// Watches under way, by path.
+    /// Open watches by path.
     watches: Mutex<BTreeMap<String, usize>>,
     broken: Mutex<Option<Broken>>,
 }
 
-/// Requests that get an answer of the test's.
+/// Requests that get an error from the test.
 #[derive(Clone)]
 struct Broken {
     /// Empty for any.
@@ -63,7 +63,7 @@ impl Broken {
     }
 }
 
-/// The body of an answer. That of a watch ends its count when it goes.
+/// The body of a response. That of a watch decreases the count when it is dropped.
 struct Watched {
     body: Body,
     of: Option<(String, Arc<Traffic>)>,
@@ -113,7 +113,7 @@ impl World {
         Self::start_with(Strategy::Dynamic).await
     }
 
-    /// One with a hook that copies: for parent `p` the controller `mc1` has copied input `a`.
+    /// A world with a hook that copies: for parent `p` the controller `mc1` has copied input `a`.
     pub async fn copying() -> (Hook, Self) {
         let hook = Hook::start(copier).await;
         let world = Self::start().await;
@@ -239,13 +239,13 @@ impl World {
         tokio::spawn(async move { run.await.unwrap() })
     }
 
-    /// Another Metacontroller beside the first, to be ended by the token.
+    /// Starts another Metacontroller beside the first; the token stops it.
     pub fn another(&self, config: Config) -> (CancellationToken, JoinHandle<()>) {
         let stop = self.stop.child_token();
         (stop.clone(), self.spawn_meta(config, stop))
     }
 
-    /// Ends Metacontroller; everything of it must end.
+    /// Stops Metacontroller; every part of it must end.
     pub async fn stop_meta(&mut self) {
         if let Some((stop, task)) = self.meta.take() {
             stop.cancel();
@@ -258,7 +258,7 @@ impl World {
         self.run_meta();
     }
 
-    /// Garbage collection and what else every control plane has.
+    /// Starts garbage collection and the other controllers of every control plane.
     pub async fn collect_garbage(&mut self) {
         let (client, store) = (self.space.client(&Identity::admin()), self.engine.space("test").unwrap());
         let config = space::controllers::Config { ca_bundle_pem: String::new(), csr_signer: None };
@@ -277,7 +277,7 @@ impl World {
         self.space.stop().await;
     }
 
-    /// A parent or input of `ns1` that changes without need: the hook is asked, and nothing is written.
+    /// Changes a parent or input of `ns1` without effect: the hook is called, and nothing is written.
     pub async fn rests(&self, hook: &Hook, (resource, name): (&str, &str), why: &str) {
         hook.quiet().await;
         self.clear_writes();
@@ -288,7 +288,7 @@ impl World {
         assert_eq!(self.writes(), Vec::<String>::new(), "{why}");
     }
 
-    /// Writes of Metacontroller so far, but for events and its own objects.
+    /// Writes of Metacontroller so far, without events and its own objects.
     pub fn writes(&self) -> Vec<String> {
         self.traffic.writes.lock().clone()
     }
@@ -297,17 +297,17 @@ impl World {
         self.traffic.writes.lock().clear();
     }
 
-    /// Metacontroller's requests with this in their URI fail from now on; watches under way go on.
+    /// Makes Metacontroller's requests with this text in their URI fail from now on; open watches continue.
     pub fn break_requests(&self, text: &str, code: u16) {
         self.break_some("", text, code, usize::MAX);
     }
 
-    /// The same for requests of a method, so many times.
+    /// The same for the next `times` requests of a method.
     pub fn break_some(&self, method: &'static str, text: &str, code: u16, times: usize) {
         *self.traffic.broken.lock() = Some(Broken { method, text: text.to_owned(), code, times });
     }
 
-    /// How often what is to be broken was not yet.
+    /// How many of these requests have not come yet.
     pub fn left_to_break(&self) -> usize {
         self.traffic.broken.lock().as_ref().map_or(0, |broken| broken.times)
     }
@@ -322,7 +322,7 @@ impl World {
         self.traffic.reads.lock().clone()
     }
 
-    /// Watches of a path that are under way.
+    /// Number of open watches of a path.
     pub fn watches(&self, path: &str) -> usize {
         self.traffic.watches.lock().get(path).copied().unwrap_or_default()
     }
@@ -365,7 +365,7 @@ impl World {
         self.rest.delete(&gvr(resource), namespace, name, &Removal::default()).await.unwrap();
     }
 
-    /// Waits for an object to be as `holds` says.
+    /// Waits until an object satisfies `holds`.
     pub async fn sees(
         &self,
         what: &str,
@@ -432,7 +432,7 @@ impl World {
         self.sees(&format!("{name} is {reason}"), CONTROLLERS, "", name, holds).await
     }
 
-    /// A MapController of Foos, of ConfigMaps to ConfigMaps in place, and its hooks.
+    /// A MapController of Foos, of ConfigMaps to ConfigMaps in place, with its hooks.
     pub async fn controller(&self, name: &str, url: &str, more: Value) -> Value {
         let object = controller(name, url, more);
         let made = self.create(CONTROLLERS, object).await;
@@ -444,7 +444,7 @@ impl World {
         self.create(FOOS, foo(name, json!({"selector": selector}))).await
     }
 
-    /// A world with the MapController `mc1` and the parent `p`, which selects what has `app=x`.
+    /// A world with the MapController `mc1` and the parent `p`, which selects `app=x`.
     pub async fn with_parent(url: &str, more: Value) -> Self {
         let world = Self::start().await;
         world.controller("mc1", url, more).await;
@@ -459,7 +459,7 @@ impl World {
         world
     }
 
-    /// Defines a kind and waits until it is served.
+    /// Creates a CRD and waits until it is served.
     pub async fn define(&self, definition: Value) {
         let made = self.create(CRDS, definition).await;
         let is = |o: &Value| {
@@ -469,7 +469,7 @@ impl World {
         self.sees("served", CRDS, "", made["metadata"]["name"].as_str().unwrap(), is).await;
     }
 
-    /// Removes a definition. Needs somebody who collects garbage.
+    /// Deletes a CRD. Needs garbage collection.
     pub async fn undefine(&self, name: &str) {
         self.delete(CRDS, "", name).await;
         until("no longer defined", || async { self.get(CRDS, "", name).await.is_none().then_some(()) }).await;

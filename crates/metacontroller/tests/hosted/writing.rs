@@ -1,4 +1,4 @@
-//! How things are written, and what is left alone (MC §2.8, §2.11, §2.12, §7.3).
+//! How objects are written, and which are left alone (MC §2.8, §2.11, §2.12, §7.3).
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ fn counts(inputs: Value, outputs: Value) -> Value {
     json!({"observedGeneration": 1, "inputs": {"configmaps": inputs}, "outputs": {"configmaps": outputs}})
 }
 
-/// MC-051: deletions are of one incarnation and in the background; one that meets somebody else's change is tried again,
-/// one of what is gone is done.
+/// MC-051: deletions name a UID and run in the background. A deletion that conflicts with a change is
+/// retried; one of an object that is gone is done.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_051_deletions() {
     let hook = Hook::start(copier).await;
@@ -30,12 +30,12 @@ async fn mc_051_deletions() {
     world.has(MAPS, "ns1", vec!["b", "b-copy", "c", "c-copy"]).await;
     let [body] = &world.deletions()[..] else { panic!("{:?}", world.deletions()) };
     assert_eq!((&body["propagationPolicy"], &body["preconditions"]["uid"]), (&json!("Background"), &uid));
-    // Twice a conflict, then it is done.
+    // Two conflicts, then the deletion succeeds.
     world.break_some("DELETE", "configmaps/b-copy$", 409, 2);
     world.delete(MAPS, "ns1", "b").await;
     world.has(MAPS, "ns1", vec!["c", "c-copy"]).await;
     assert_eq!((world.left_to_break(), world.deletions().len()), (0, 4));
-    // Gone, says the server: there is nothing to try again.
+    // The server says that the object is gone, so there is nothing to retry.
     world.break_some("DELETE", "configmaps/c-copy$", 404, 1);
     world.delete(MAPS, "ns1", "c").await;
     when("asked to delete it", || world.left_to_break() == 0).await;
@@ -44,7 +44,7 @@ async fn mc_051_deletions() {
     world.end().await;
 }
 
-/// MC-056: nothing is adopted because of its labels or tags alone, and nothing is let go because of them.
+/// MC-056: no object is adopted because of its labels or tags alone, and none is released because of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_056_no_adoption_by_selector_and_no_release() {
     let hook = Hook::start(copier).await;
@@ -55,7 +55,7 @@ async fn mc_056_no_adoption_by_selector_and_no_release() {
     let foo = world.get(FOOS, "ns1", "p").await.unwrap();
     world.input("a", json!({"app": "x"}), "1").await;
     world.sees("made", MAPS, "ns1", "a-copy", |_| true).await;
-    // Even labelled as an input, what the parent controls is its own.
+    // An object that the parent controls is its output, even if it is labelled as an input.
     world.merge(MAPS, "ns1", "a-copy", json!({"metadata": {"labels": {"app": "x"}}})).await;
     world.status(FOOS, "ns1", "p", counts(json!({"total": 1}), json!({"total": 1}))).await;
     hook.quiet().await;
@@ -67,7 +67,7 @@ async fn mc_056_no_adoption_by_selector_and_no_release() {
     world.end().await;
 }
 
-/// MC-086: a status write looks at the server first, is tried again when others are faster, and is left out when it would
+/// MC-086: a status write first reads from the server, is retried on conflicts, and is skipped if it would
 /// change nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_086_status_writes() {
@@ -90,7 +90,7 @@ async fn mc_086_status_writes() {
     world.sees("copied", MAPS, "ns1", "a-copy", |o| o["data"]["v"] == json!("2")).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(puts(), 0, "the same numbers");
-    // Somebody else's field beside ours stays, and ours comes back.
+    // A field of another writer stays, and ours is restored.
     world.merge_status(FOOS, "ns1", "p", json!({"status": {"inputs": null, "theirs": 1}})).await;
     let mut expected = status;
     expected["theirs"] = json!(1);
@@ -98,7 +98,7 @@ async fn mc_086_status_writes() {
     world.end().await;
 }
 
-/// MC-089, MC-090: a parent on its way out gets no status any more, and its outputs are not looked after.
+/// MC-089, MC-090: a parent that is being deleted gets no status any more, and its outputs are not managed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_089_no_status_on_the_way_out() {
     let hook = Hook::start(copier).await;
@@ -109,7 +109,7 @@ async fn mc_089_no_status_on_the_way_out() {
     world.status(FOOS, "ns1", "p", counts(json!({"total": 2}), json!({"total": 2}))).await;
     world.merge(FOOS, "ns1", "p", json!({"metadata": {"finalizers": ["example.com/hold"]}})).await;
     world.delete(FOOS, "ns1", "p").await;
-    // Another parent's turn comes after the news of the first.
+    // The call for another parent comes after the event of the first.
     world.foo("q", app("y")).await;
     world.input("c", json!({"app": "y"}), "1").await;
     world.sees("the other's output", MAPS, "ns1", "c-copy", |_| true).await;
@@ -124,7 +124,7 @@ async fn mc_089_no_status_on_the_way_out() {
     world.end().await;
 }
 
-/// MC-093: a MapController that is deleted ends its calls under way and its watches, and leaves everything as it is.
+/// MC-093: deleting a MapController ends its calls and watches, and leaves every object as it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_093_deletion_ends_calls_and_watches() {
     let hook = Hook::start(copier).await;
@@ -147,7 +147,7 @@ async fn mc_093_deletion_ends_calls_and_watches() {
     world.has(MAPS, "ns1", vec!["a", "a-copy", "b"]).await;
     let after = world.get(FOOS, "ns1", "p").await;
     assert_eq!(world.get(MAPS, "ns1", "a-copy").await, before.0);
-    // Its status may have counted the new input before the end; nothing else of it moved.
+    // Its status may have counted the new input before the end; nothing else changed.
     assert_eq!(after.unwrap()["metadata"]["uid"], before.1.unwrap()["metadata"]["uid"]);
     world.end().await;
 }
@@ -169,7 +169,8 @@ async fn mc_095_hooks_it_does_not_have_are_dropped() {
     world.end().await;
 }
 
-/// MC-097: two at once, as for a moment when the lead changes hands, make nothing twice and get into nobody's way.
+/// MC-097: two at the same time, as for a moment when the leader changes, create nothing twice and do not
+/// disturb each other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_097_two_at_once_make_nothing_twice() {
     let hook = Hook::start(copier).await;
@@ -190,7 +191,7 @@ async fn mc_097_two_at_once_make_nothing_twice() {
     world.end().await;
 }
 
-/// MC-140, MC-A-85: only controllers with the wanted labels run; one that loses them is stopped.
+/// MC-140, MC-A-85: only controllers with the selected labels run; one that loses them is stopped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_a_85_controllers_by_label() {
     let hook = Hook::start(copier).await;
@@ -207,7 +208,7 @@ async fn mc_a_85_controllers_by_label() {
     world.foo("p", app("x")).await;
     world.input("a", json!({"app": "x"}), "1").await;
     world.has(MAPS, "ns1", vec!["a", "a-copy"]).await;
-    // A change of labels alone starts nothing anew (MC-140).
+    // A change of labels alone restarts nothing (MC-140).
     world.merge(CONTROLLERS, "", "mc1", json!({"metadata": {"labels": {"more": "b"}}})).await;
     world.merge(MAPS, "ns1", "a", json!({"data": {"v": "2"}})).await;
     world.sees("followed", MAPS, "ns1", "a-copy", |o| o["data"]["v"] == json!("2")).await;
@@ -227,8 +228,8 @@ async fn mc_a_85_controllers_by_label() {
     world.end().await;
 }
 
-/// MC-207: events of the life of a controller, with the texts of the original, about the controller and in `default`;
-/// what is said again counts up.
+/// MC-207: events of the life of a controller, with the texts of the original, about the controller and in
+/// `default`; a repeated Event increases its count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_207_events() {
     let hook = Hook::start(|_| Reply::status(500, "broken")).await;
@@ -262,8 +263,8 @@ async fn mc_207_events() {
     world.end().await;
 }
 
-/// MC-133: with server-side apply, `OnDelete` leaves what is there alone; `Recreate` asks by a dry run, deletes what would
-/// change, and nothing where the server refuses to say.
+/// MC-133: with server-side apply, `OnDelete` leaves an existing object alone. `Recreate` does a dry run,
+/// deletes what would change, and nothing if the server refuses the dry run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mc_133_methods_of_server_side_apply() {
     for method in ["OnDelete", "Recreate"] {
@@ -283,7 +284,7 @@ async fn mc_133_methods_of_server_side_apply() {
             hook.quiet().await;
             world.get(MAPS, "ns1", "a-copy").await.unwrap()
         };
-        // Nothing that the hook says changed: nothing is sent but, at most, a question.
+        // Nothing in the answer changed: at most a dry run is sent.
         world.merge(MAPS, "ns1", "a", json!({"metadata": {"annotations": {"poke": "1"}}})).await;
         hook.quiet().await;
         let real = |write: &String| !write.contains("dryRun=All");

@@ -1,6 +1,6 @@
-//! The add-on API of a hub, which has two versions, and not every hub both (OCM-002). Pure.
+//! The add-on API of a hub. It has two versions, and not every hub has both (OCM-002). Pure.
 //!
-//! The agent thinks in v1alpha1; where the hub has v1beta1 it reads and writes that.
+//! The agent works with v1alpha1 types, and reads and writes v1beta1 if the hub has that.
 
 use std::ops::Deref;
 
@@ -24,13 +24,13 @@ const KIND: &str = "ManagedClusterAddOn";
 pub(super) enum Version {
     /// v1beta1, which is preferred.
     Beta,
-    /// v1alpha1, all that older hubs have.
+    /// v1alpha1, the only one on older hubs.
     Alpha,
 }
 
 impl Version {
-    /// The version to use of those that the hub says it has: the discovery document of the group. None if it has none
-    /// that is known here.
+    /// Returns the version to use, from the discovery document of the group. Returns `None` if the hub has no
+    /// known version.
     pub(super) fn of(group: &Value) -> Option<Self> {
         let versions = group.get("versions").and_then(Value::as_array);
         let has = |name: &str| {
@@ -46,12 +46,12 @@ impl Version {
         }
     }
 
-    /// The add-ons of clusters.
+    /// The resource of the add-ons of clusters.
     pub(super) fn members(self) -> Gvr {
         Gvr::new(ADDON_GROUP, self.name(), PLURAL)
     }
 
-    /// Those of one cluster.
+    /// The add-ons of one cluster.
     pub(super) fn source(self, cluster: &str) -> Source {
         let resource = ApiResource {
             group: ADDON_GROUP.into(),
@@ -63,7 +63,7 @@ impl Version {
         Source::all(resource).namespaced(cluster)
     }
 
-    /// What to write into the status so that it says that the identities for the hub come by signing requests.
+    /// Returns the status patch that says that identities for the hub come from signing requests.
     pub(super) fn driver_by_requests(self, addon: &ManagedClusterAddOn) -> Value {
         match self {
             Self::Alpha => json!({"kubeClientDriver": "csr"}),
@@ -73,14 +73,14 @@ impl Version {
                 let mut object = serde_json::to_value(&addon).unwrap_or_default();
                 object["kind"] = KIND.into();
                 conversion::convert(&mut object, "v1alpha1", "v1beta1");
-                // A list is replaced as a whole.
+                // A merge patch replaces a list as a whole.
                 json!({"registrations": object["status"]["registrations"]})
             }
         }
     }
 }
 
-/// An add-on in a cluster, in either version on the wire.
+/// An add-on in a cluster, encoded in either version.
 #[derive(Clone, Debug)]
 pub(super) struct Member(ManagedClusterAddOn);
 
@@ -114,7 +114,8 @@ impl Watched for Member {
     }
 }
 
-/// Whether it is v1beta1. Lists need not repeat the version for each object; then what only that has tells.
+/// Returns whether the object is v1beta1. Lists need not repeat the version for each object; then a field
+/// that only v1beta1 has tells.
 fn is_beta(object: &Value) -> bool {
     match object.get("apiVersion").and_then(Value::as_str).filter(|text| !text.is_empty()) {
         Some(text) => text.ends_with("/v1beta1"),
@@ -131,7 +132,7 @@ fn is_beta(object: &Value) -> bool {
 mod tests {
     use super::*;
 
-    /// OCM-002: the newer one where there is a choice, the older one, or none.
+    /// OCM-002: the newer version if the hub has both, otherwise the one it has, or none.
     #[test]
     fn ocm_002_the_version_is_found_out() {
         let group = |versions: &[&str]| {
@@ -160,7 +161,7 @@ mod tests {
         );
     }
 
-    /// OCM-002, OCM-016: both versions are read as the same add-on, also out of lists that do not say the version.
+    /// OCM-002, OCM-016: both versions decode to the same add-on, also in lists without the version.
     #[test]
     fn ocm_002_both_versions_say_the_same() {
         let signer = "kubernetes.io/kube-apiserver-client";

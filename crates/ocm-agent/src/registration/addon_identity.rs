@@ -1,4 +1,4 @@
-//! One identity of one add-on's agent: its signing requests and its Secret (OCM-115).
+//! Maintains one identity of one add-on's agent: its signing requests and its Secret (OCM-115).
 
 use std::{
     sync::{
@@ -41,10 +41,10 @@ use ocm_shared::{
     request::{KeyPair, request},
 };
 
-/// Undecided requests of an add-on in a cluster beyond which no more is made (OCM-038).
+/// Most undecided requests of an add-on in a cluster; with more, no new one is created (OCM-038).
 const MOST_REQUESTS: usize = 10;
 
-/// Keeps the identity.
+/// Maintains the identity.
 pub(super) struct Holder {
     pub(super) agent: Arc<Agent>,
     pub(super) hub: Rest,
@@ -58,17 +58,17 @@ pub(super) struct Holder {
     pub(super) changed: Box<dyn Fn() + Send + Sync>,
 }
 
-/// What is known from one look to the next, and nowhere else.
+/// State that is kept between two runs and nowhere else.
 #[derive(Default)]
 struct Memory {
     pending: Option<(String, KeyPair)>,
-    /// What is still to be said on the add-on.
+    /// A condition that is still to be written on the add-on.
     note: Option<Condition>,
-    /// The certificate that a client was made of.
+    /// The certificate that the current client uses.
     adopted: Option<ByteString>,
-    /// A request came to nothing: another one is to be made.
+    /// A request failed, so another one must be created.
     failed: bool,
-    /// When the certificate may fall due.
+    /// Time until the certificate may have to be renewed.
     due: Option<Duration>,
 }
 
@@ -162,12 +162,12 @@ impl Holder {
         Ok(())
     }
 
-    /// Its Secret.
+    /// The Secret.
     fn kept(&self) -> Kept<'_> {
         Kept { cluster: &self.agent.cluster, namespace: &self.of.namespace, name: &self.of.secret }
     }
 
-    /// Makes the connection of an agent that runs here, and tells that there is a certificate.
+    /// Creates the client of an agent in this process, and reports whether there is a valid certificate.
     async fn adopt(&self, data: &Data, good: bool, memory: &mut Memory) {
         let certificate = data.get(CERTIFICATE).filter(|_| good).cloned();
         if certificate == memory.adopted {
@@ -230,7 +230,7 @@ impl Holder {
         Ok((name, key))
     }
 
-    /// Looks at what became of a request; true once it is not waited for any more.
+    /// Checks a request. Returns true once it is not pending any more.
     async fn follow_up(
         &self,
         name: &str,
@@ -262,10 +262,10 @@ impl Holder {
         new.extend(self.of.additional(&self.agent.names.cluster, &self.agent.config.endpoint));
         new.insert(CERTIFICATE.into(), certificate);
         new.insert(KEY.into(), ByteString(key.serialize_pem().into_bytes()));
-        // Saved before anyone is told; if that fails, request and key are still there for the next try.
+        // Saved before it is reported. If that fails, request and key still exist for the next try.
         self.kept().save(&new).await?;
         self.adopt(&new, true, memory).await;
-        // The new one may fall due long before the next usual look.
+        // The new certificate may be due long before the usual next check.
         memory.due = Some(Duration::ZERO);
         let message =
             format!("client certificate rotated starting from {} to {}", facts.not_before, facts.not_after);
@@ -273,7 +273,8 @@ impl Holder {
         Ok(true)
     }
 
-    /// Says on the add-on what became of the certificate. A write that lost a race is tried again, with what is there then.
+    /// Writes the condition about the certificate on the add-on. On a conflict it is written again to the new
+    /// version.
     async fn tell(&self, memory: &mut Memory) -> Result<(), kube::Error> {
         let Some(note) = memory.note.clone() else { return Ok(()) };
         if let Some(addon) = self.addons.get(&self.agent.names.cluster, &self.addon) {

@@ -1,4 +1,4 @@
-//! What the registration agent decides about add-ons (OCM-114, OCM-115, OCM-118). Pure.
+//! The registration agent's decisions about add-ons (OCM-114, OCM-115, OCM-118). Pure.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use sha2::{Digest as _, Sha256};
 use super::identity::{CLUSTER_NAME, Data, Endpoint, KUBECONFIG, Subject};
 use ocm_shared::{addon as names, conditions::condition, csr::CLIENT_SIGNER};
 
-/// A lease is fresh for five times its duration of a minute.
+/// A lease is valid for five times its duration of a minute.
 const FRESH: Duration = Duration::from_secs(5 * 60);
 
-/// An identity that an add-on's agent is to have, and where its Secret is.
+/// An identity that an add-on's agent should have, and its Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WantedIdentity {
     pub(super) registration: RegistrationConfig,
@@ -24,18 +24,18 @@ pub(super) struct WantedIdentity {
 }
 
 impl WantedIdentity {
-    /// Whether it is for the hub itself.
+    /// Returns whether the identity is for the hub itself.
     pub(super) fn is_for_hub(&self) -> bool {
         self.registration.signer_name == CLIENT_SIGNER
     }
 
-    /// What a change of makes an identity another one.
+    /// Digest of everything whose change makes it another identity.
     pub(super) fn digest(&self, hosted: bool) -> [u8; 32] {
         let text = json!([self.registration, self.namespace, hosted]).to_string();
         Sha256::digest(text).into()
     }
 
-    /// The subject of the certificate, verbatim as registered (OCM-114).
+    /// The subject of the certificate, exactly as registered (OCM-114).
     pub(super) fn subject(&self) -> Subject {
         let subject = &self.registration.subject;
         Subject {
@@ -45,7 +45,7 @@ impl WantedIdentity {
         }
     }
 
-    /// What goes into the Secret beside the certificate.
+    /// Returns the content of the Secret besides the certificate.
     pub(super) fn additional(&self, cluster: &str, endpoint: &Endpoint) -> Data {
         let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
         let mut data = Data::from([(CLUSTER_NAME.to_owned(), bytes(cluster))]);
@@ -56,8 +56,8 @@ impl WantedIdentity {
     }
 }
 
-/// The identities that are asked for (OCM-115). One without a subject is not: nobody knows yet who it is to be; but the
-/// one for the hub has a default.
+/// Returns the requested identities (OCM-115). One without a subject is left out, because it is not known
+/// yet; the identity for the hub has a default subject.
 pub(super) fn wanted(addon: &ManagedClusterAddOn) -> Vec<WantedIdentity> {
     let name = addon.metadata.name.as_deref().unwrap_or_default();
     let cluster = addon.metadata.namespace.as_deref().unwrap_or_default();
@@ -88,12 +88,12 @@ pub(super) fn wanted(addon: &ManagedClusterAddOn) -> Vec<WantedIdentity> {
         .collect()
 }
 
-/// Whether health is told by the lease, and not by others.
+/// Returns whether the add-on's health is determined by the lease.
 pub(super) fn by_lease(addon: &ManagedClusterAddOn) -> bool {
     addon.status.as_ref().is_none_or(|status| status.health_check.mode != "Customized")
 }
 
-/// What the lease of an add-on says, and how long that is true (OCM-118).
+/// Returns the condition that follows from an add-on's lease, and how long it is valid (OCM-118).
 pub(super) fn health(name: &str, lease: Option<&Lease>, now: Timestamp) -> (Condition, Option<Duration>) {
     let renewed = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref()).map(|time| time.0);
     let left = renewed.map(|at| {
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(wanted(&addon)[0].namespace, "told");
     }
 
-    /// OCM-A-84: any part of it makes another identity.
+    /// OCM-A-84: a change of any part makes another identity.
     #[test]
     fn ocm_115_a_changed_registration_is_another() {
         let digest = |user: &str, namespace: &str, hosted: bool| {

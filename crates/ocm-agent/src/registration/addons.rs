@@ -1,10 +1,12 @@
-//! The registration agent's part in add-ons: identities of their agents on the hub, and health by lease (4.3, 4.6).
+//! The registration agent's part in add-ons: identities of their agents on the hub, and health by lease (4.3,
+//! 4.6).
 //!
-//! One task per add-on and identity keeps a Secret in the add-on's namespace, by the same rules as the agent's own. What is
-//! decided is in [`super::addon_rules`].
+//! One task per add-on and identity maintains a Secret in the add-on's namespace, by the same rules as the
+//! agent's own. [`super::addon_rules`] decides.
 //!
-//! Cost: on the hub a watch of the cluster's ManagedClusterAddOns and one of its add-ons' signing requests; in the cluster
-//! a watch of each Secret, and one of the leases of each namespace with add-ons whose health is told by lease.
+//! Cost: on the hub a watch of the cluster's ManagedClusterAddOns and one of its add-ons' signing requests.
+//! In the cluster a watch of each Secret, and one of the leases of each namespace with add-ons whose health
+//! is determined by lease.
 
 use std::{
     collections::HashMap,
@@ -48,15 +50,15 @@ use super::{
 };
 use ocm_shared::{cluster::status, conditions};
 
-/// How often a hub without the add-on API is asked whether it has it now (OCM-002).
+/// How often a hub without the add-on API is asked for it (OCM-002).
 const PROBE: Duration = Duration::from_secs(300);
 
-/// An identity that is kept.
+/// An identity that is maintained.
 struct Kept {
     of: WantedIdentity,
     stop: CancellationToken,
     task: JoinHandle<()>,
-    /// Whether there is a good certificate.
+    /// Whether there is a valid certificate.
     certified: Arc<AtomicBool>,
 }
 
@@ -80,7 +82,7 @@ struct IdentityKeeper {
     api: Version,
     addons: Store<Member>,
     requests: Store<CertificateSigningRequest>,
-    /// Moves with every event about signing requests.
+    /// Incremented with every event about signing requests.
     news: watch::Sender<u64>,
     queue: Queue<String>,
 }
@@ -125,7 +127,7 @@ pub(super) async fn run(agent: Arc<Agent>, hub: Rest, stop: CancellationToken) {
     tokio::join!(addons, requests, keeper.work(&stop));
 }
 
-/// Waits until there are rights to look for add-ons. False when told to stop before.
+/// Waits until the agent has the permission to read add-ons. Returns false if it is stopped before.
 async fn is_accepted(agent: &Agent, stop: &CancellationToken) -> bool {
     loop {
         let mine = agent.mine.get("", &agent.names.cluster);
@@ -139,7 +141,8 @@ async fn is_accepted(agent: &Agent, stop: &CancellationToken) -> bool {
     }
 }
 
-/// The version of the add-on API to speak, as soon as the hub has one (OCM-002); none when told to stop before.
+/// Waits until the hub has the add-on API, and returns the version to use (OCM-002); `None` if the agent is
+/// stopped before.
 async fn version(hub: &Rest, cluster: &str, probe: Duration, stop: &CancellationToken) -> Option<Version> {
     let mut told = false;
     let mut backoff = runtime::Backoff::for_server();
@@ -205,7 +208,7 @@ impl IdentityKeeper {
         }
     }
 
-    /// Brings one add-on into order, and says when to look again.
+    /// Processes one add-on. Returns when to process it again.
     async fn look_after(
         self: &Arc<Self>,
         name: &str,
@@ -228,7 +231,7 @@ impl IdentityKeeper {
         if let Some(own) = own {
             let hub = running.identities.iter().find(|((of, _), kept)| of == name && kept.of.is_for_hub());
             let certified = hub.filter(|(_, kept)| kept.certified.load(Ordering::SeqCst));
-            // Who says nothing yet about health has not come to it.
+            // An add-on whose status does not mention health has not been processed by its manager yet.
             let told = addon
                 .status
                 .as_ref()
@@ -238,7 +241,7 @@ impl IdentityKeeper {
         self.health(name, &addon, running, stop).await
     }
 
-    /// Says on the own ManagedCluster which add-ons run here, if that was not said when it was made.
+    /// Writes the annotation about the add-ons in this process on the own ManagedCluster, if it lacks it.
     async fn introduce_built_in(&self) -> Result<(), kube::Error> {
         let agent = &self.agent;
         let Some(cluster) = agent.mine.get("", &agent.names.cluster) else { return Ok(()) };
@@ -250,7 +253,7 @@ impl IdentityKeeper {
         let mut cluster: ManagedCluster = cluster.as_ref().clone();
         cluster.metadata.annotations.get_or_insert_default().insert(key, value);
         let body = serde_json::to_vec(&cluster).map_err(kube::Error::SerdeError)?;
-        // An agent may update its ManagedCluster, not patch it (OCM-003).
+        // An agent may update its ManagedCluster, but not patch it (OCM-003).
         self.hub.replace::<Value>(&managed_clusters(), "", &agent.names.cluster, body).await.map(drop)
     }
 
@@ -319,7 +322,8 @@ impl IdentityKeeper {
         }
     }
 
-    /// Reports what the lease says; nothing while the hub itself does not hear of the cluster, for then it says so.
+    /// Reports the health according to the lease. Reports nothing while the cluster's own lease has expired,
+    /// because then the hub sets the status.
     async fn health(
         self: &Arc<Self>,
         name: &str,
@@ -383,7 +387,7 @@ async fn end(stop: CancellationToken, task: JoinHandle<()>) {
     }
 }
 
-/// Writes a condition of an add-on, if it says anything new (OCM-004).
+/// Writes a condition of an add-on, if it changed (OCM-004).
 pub(super) async fn report(
     hub: &Rest,
     api: Version,
@@ -413,7 +417,7 @@ mod tests {
 
     type Answers = VecDeque<(u16, Value)>;
 
-    /// A hub that answers what it is asked about its API groups, one answer after the other.
+    /// A hub that answers discovery requests from a list of responses.
     fn hub(answers: Vec<(u16, Value)>) -> (Rest, Arc<Mutex<Answers>>) {
         let left = Arc::new(Mutex::new(VecDeque::from(answers)));
         let todo = left.clone();
@@ -427,8 +431,8 @@ mod tests {
         (Rest::new(kube::Client::new(service, "default")), left)
     }
 
-    /// OCM-002: a hub without the add-on API, or one that cannot say, is asked again until it has it; the rest of the agent
-    /// does not wait for that.
+    /// OCM-002: a hub without the add-on API, or whose discovery fails, is asked again until it has it; the
+    /// rest of the agent does not wait for that.
     #[tokio::test]
     async fn ocm_002_the_api_may_come_later() {
         let status = |code: u16| json!({"kind": "Status", "status": "Failure", "code": code, "reason": "x", "message": "x"});

@@ -1,8 +1,9 @@
-//! Agents of add-ons that run beside the registration agent, in its process.
+//! Agents of add-ons that run in the process of the registration agent.
 //!
-//! An agent says on its ManagedCluster which add-ons it brings. An add-on manager that takes note of that deploys nothing,
-//! and looks at the agent's lease; one that does not, such as a Go one, deploys, and looks at what it deployed. So the mode of
-//! health checking tells whether the agent here is the one that is wanted.
+//! The registration agent annotates its ManagedCluster with the add-ons that it includes. An add-on manager
+//! that knows the annotation deploys nothing, and checks the agent's lease. Another one, such as a Go
+//! manager, deploys its own agent and checks the deployed objects. So the mode of the health check tells
+//! whether the agent in this process is the wanted one.
 
 use std::{future::Future, time::Duration};
 
@@ -18,10 +19,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::Connection;
 
-/// How long a lease is said to be good, and how often it is renewed.
+/// The duration of the lease, and the interval between renewals.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// An add-on whose agent runs here.
+/// An add-on whose agent runs in this process.
 #[derive(Clone)]
 pub struct BuiltIn {
     name: String,
@@ -31,7 +32,7 @@ pub struct BuiltIn {
 }
 
 impl BuiltIn {
-    /// An add-on of this name, that has no identity yet.
+    /// An add-on of this name, without an identity yet.
     pub fn new(name: &str) -> Self {
         Self { name: name.into(), connection: Connection::default(), granted: watch::Sender::new(None) }
     }
@@ -41,14 +42,16 @@ impl BuiltIn {
         &self.name
     }
 
-    /// A client of the hub with the identity of the add-on's agent.
+    /// Returns a client of the hub with the identity of the add-on's agent.
     pub fn hub(&self) -> Client {
         self.connection.client()
     }
 
-    /// Runs the agent whenever it is wanted, until `stop`; once `ready` is true it keeps its lease in `cluster`.
+    /// Runs the agent whenever it is wanted, until `stop`. Once `ready` is true, renews its lease in
+    /// `cluster`.
     ///
     /// # Errors
+    ///
     /// Those of the agent, when it ends by itself.
     pub async fn run<F, E>(
         &self,
@@ -106,7 +109,7 @@ impl BuiltIn {
     }
 }
 
-/// Renews the lease of an add-on's agent until `stop`. Costs one or two requests a minute.
+/// Renews the lease of an add-on's agent until `stop`. Costs one or two requests per minute.
 async fn keep_lease(cluster: &Rest, namespace: &str, name: &str, stop: &CancellationToken) {
     let mut backoff = runtime::Backoff::new(Duration::from_millis(100), LEASE);
     while !stop.is_cancelled() {

@@ -1,4 +1,4 @@
-//! A client of the hub that changes its credential under its users (OCM-057).
+//! A client of the hub whose credential can be replaced while it is in use (OCM-057).
 
 use std::{
     pin::Pin,
@@ -23,13 +23,13 @@ use super::identity::Endpoint;
 /// A client certificate and its key, PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential {
-    /// Chain, leaf first.
+    /// Certificate chain, leaf first.
     pub certificate: String,
-    /// Key.
+    /// Private key.
     pub key: String,
 }
 
-/// Makes clients of the hub from credentials.
+/// Creates a client of the hub from a credential.
 pub type Connect = Arc<dyn Fn(Credential) -> BoxFuture<'static, Result<Client, String>> + Send + Sync>;
 
 /// Connects over TLS.
@@ -49,7 +49,11 @@ pub fn over_tls(endpoint: Endpoint) -> Connect {
     })
 }
 
-/// A client of the hub for whoever `auth` is.
+/// Creates a client of the hub that authenticates with `auth`.
+///
+/// # Errors
+///
+/// A text, if the credentials or certificates are invalid.
 pub async fn client(endpoint: &Endpoint, auth: AuthInfo) -> Result<Client, String> {
     let name = || endpoint.name.clone();
     let context = KubeContext { cluster: name(), user: Some("agent".into()), ..KubeContext::default() };
@@ -74,23 +78,23 @@ pub async fn client(endpoint: &Endpoint, auth: AuthInfo) -> Result<Client, Strin
     Client::try_from(config).map_err(|error| error.to_string())
 }
 
-/// The agent's connection to the hub, shared by all who talk to the hub in its name. Requests that begin after
-/// [`Connection::set`] go out under the new credential; those under way end under the old one.
+/// The agent's connection to the hub, shared by all components that use the agent's identity. Requests that
+/// begin after [`Connection::set`] use the new credential; those in progress end with the old one.
 #[derive(Clone, Default)]
 pub struct Connection(Arc<RwLock<Option<Client>>>);
 
-/// No credential yet.
+/// There is no credential yet.
 #[derive(Debug, thiserror::Error)]
 #[error("not joined yet: there is no credential for the hub")]
 struct NotJoined;
 
 impl Connection {
-    /// Changes the client below.
+    /// Replaces the underlying client.
     pub fn set(&self, client: Option<Client>) {
         *self.0.write() = client;
     }
 
-    /// A client that follows the changes.
+    /// Returns a client that follows the replacements.
     pub fn client(&self) -> Client {
         Client::new(self.clone(), "default")
     }

@@ -1,4 +1,4 @@
-//! Joining and staying joined: ManagedCluster, signing requests, Secret (OCM-031, OCM-035 … OCM-038).
+//! Joining a hub and staying joined: ManagedCluster, signing requests, Secret (OCM-031, OCM-035 … OCM-038).
 
 use std::{sync::Arc, time::Duration};
 
@@ -37,16 +37,16 @@ use super::{
 };
 use ocm_shared::conditions::rotated;
 
-/// Requests of a cluster beyond which no more is made until the hub has cleared some away (OCM-038).
+/// Most requests of a cluster; with more, no new one is created until the hub has deleted some (OCM-038).
 const MOST_REQUESTS: usize = 10;
-/// Tries to say on the ManagedCluster what became of a certificate.
+/// Tries to write the condition about a certificate on the ManagedCluster.
 const NOTES: usize = 5;
-/// Between two looks without an event, at least.
+/// Shortest pause between two checks without an event.
 const SHORTEST: Duration = Duration::from_millis(50);
 /// Prefix of the annotations that an agent may set.
 const ANNOTATION_PREFIX: &str = "agent.open-cluster-management.io/";
 
-/// Content of the agent's Secret; empty if there is none.
+/// Reads the content of the agent's Secret; empty if there is none.
 pub(super) async fn read(cluster: &Rest, config: &Config) -> Result<Data, kube::Error> {
     Kept { cluster, namespace: &config.namespace, name: &config.secret }.read().await
 }
@@ -58,21 +58,21 @@ enum Phase {
     Steady,
 }
 
-/// What is known from one look at Secret and requests to the next.
+/// State that is kept between two checks of Secret and requests.
 #[derive(Default)]
 struct Memory {
-    /// The signing request that is waited for.
+    /// The pending signing request.
     pending: Option<Pending>,
-    /// What an earlier run asked for has been looked up.
+    /// Whether the request of an earlier run has been looked up.
     recalled: bool,
-    /// When the certificate may fall due.
+    /// Time until the certificate may have to be renewed.
     due: Option<Duration>,
-    /// Since when somebody is waited for.
+    /// Since when the agent waits for an administrator.
     waiting: Waiting,
 }
 
 impl Memory {
-    /// How long to wait for an event before the next look.
+    /// Returns how long to wait for an event before the next check.
     fn pause(&self, usual: Duration) -> Duration {
         let next = [self.due, self.waiting.tells_in(Instant::now())]
             .into_iter()
@@ -82,13 +82,13 @@ impl Memory {
     }
 }
 
-/// What a look at Secret and request came to.
+/// The result of a check of Secret and request.
 enum Look {
-    /// All is well, or somebody else's turn.
+    /// Nothing to do, or another party must act.
     Wait,
     /// A new certificate is in the Secret.
     Renewed,
-    /// What is kept is no good: back to the start.
+    /// The stored credential is not valid: start over.
     Lost,
 }
 
@@ -121,12 +121,12 @@ impl Agent {
         tasks.finish().await
     }
 
-    /// Sees to it that there is a ManagedCluster (OCM-035).
+    /// Creates the ManagedCluster if necessary (OCM-035).
     async fn introduce(&self, hub: &Rest) -> Result<(), kube::Error> {
         let name = self.names.cluster.as_str();
         let found = match hub.find::<ManagedCluster>(&managed_clusters(), "", name).await {
             Ok(found) => found,
-            // The token may have ended: there is nothing to be done about that from here.
+            // The token may have expired, which the agent cannot change.
             Err(error) if matches!(code_of(&error), 401 | 403) => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -176,7 +176,8 @@ impl Agent {
         }
     }
 
-    /// Starts what renews the certificate while the agent works; it ends the tasks when that is lost.
+    /// Starts the tasks that renew the certificate while the agent works; they end all tasks when the
+    /// credential is lost.
     pub(super) fn keep_certificate_fresh(self: &Arc<Self>, tasks: &mut Tasks) {
         let hub = Rest::with_manager(self.config.connection.client(), "registration-agent");
         self.keep_certificate(hub, Phase::Steady, tasks);
@@ -185,7 +186,7 @@ impl Agent {
     fn keep_certificate(self: &Arc<Self>, hub: Rest, phase: Phase, tasks: &mut Tasks) {
         let wake = Arc::new(Notify::new());
         let seen: Store<CertificateSigningRequest> = Store::default();
-        // Those of our cluster; those of its add-ons are counted by themselves.
+        // Requests of our cluster. Those of its add-ons are counted separately.
         let own = format!("{CLUSTER_NAME_LABEL}={},!{ADDON_NAME_LABEL}", self.names.cluster);
         let source = Source::of::<CertificateSigningRequest>().labels(own);
         let (client, store, notify, token) =
@@ -272,7 +273,7 @@ impl Agent {
                 }
             }
             if matches!(looked, Ok(Look::Renewed)) {
-                // The new one may fall due long before the next usual look.
+                // The new certificate may be due long before the usual next check.
                 memory.due = Some(Duration::ZERO);
             }
             return looked;
@@ -293,7 +294,7 @@ impl Agent {
                 }
             }
             Err(error) => {
-                // The hub may have taken it all the same: then it is there at the next look.
+                // The hub may have created it nevertheless; then the next check finds it.
                 memory.recalled = false;
                 let why = format!("Failed to create CSR {}", message_of(&error));
                 self.note(phase, hub, Err(why)).await?;
@@ -303,8 +304,8 @@ impl Agent {
         Ok(Look::Wait)
     }
 
-    /// The Secret with the key of a request that is under way. The agent's own Secret has exactly the keys that other
-    /// programs know, and always a key and a certificate that belong together.
+    /// The Secret with the key of a pending request. The agent's own Secret must have exactly the keys that
+    /// other programs know, and its key and certificate must always match.
     fn beside<'a>(&'a self, name: &'a str) -> Kept<'a> {
         Kept { cluster: &self.cluster, namespace: &self.config.namespace, name }
     }
@@ -313,7 +314,7 @@ impl Agent {
         super::pending_secret(&self.config.secret)
     }
 
-    /// The request that an earlier run made and could not wait for the end of, if the hub still has it (OCM-A-36).
+    /// Returns the pending request of an earlier run, if the hub still has it (OCM-A-36).
     async fn recall_request(
         &self,
         seen: &Store<CertificateSigningRequest>,
@@ -333,7 +334,8 @@ impl Agent {
         Ok(found)
     }
 
-    /// Makes a signing request (OCM-036). Its key is kept first: who is started again meanwhile finds the request by it.
+    /// Creates a signing request (OCM-036). Its key is stored first, so that a restarted agent finds the
+    /// request by the key.
     async fn ask(&self, hub: &Rest) -> Result<Pending, kube::Error> {
         let (key, mut body) = fresh(&self.names)?;
         if let Some(seconds) = self.config.certificate_seconds {
@@ -349,7 +351,7 @@ impl Agent {
         Ok(Pending { name, key })
     }
 
-    /// Looks at what became of a request; `settled` once it is not waited for any more.
+    /// Checks a request; sets `settled` once it is not pending any more.
     async fn follow_up(
         &self,
         hub: &Rest,
@@ -379,7 +381,7 @@ impl Agent {
         new.extend(identity::additional(&self.names, &self.config.endpoint));
         new.insert(CERTIFICATE.into(), certificate);
         new.insert(KEY.into(), ByteString(waiting.key.serialize_pem().into_bytes()));
-        // Saved before anyone is told; if that fails, request and key are still there for the next try.
+        // Saved before it is reported. If that fails, request and key still exist for the next try.
         let secret =
             Kept { cluster: &self.cluster, namespace: &self.config.namespace, name: &self.config.secret };
         secret.save(&new).await?;
@@ -394,7 +396,8 @@ impl Agent {
             );
             self.note(phase, hub, Ok(message)).await?;
         }
-        // The key has its place now. Left where it was it does no harm: nobody takes the key in use for a pending one.
+        // The key is in the agent's own Secret now. A copy that is left here does no harm: a key that is in
+        // use never counts as pending.
         let name = self.pending_name();
         if let Err(error) = self.beside(&name).save(&Data::new()).await {
             tracing::debug!(%error, secret = name, "the key of the finished request stays");
@@ -402,8 +405,8 @@ impl Agent {
         Ok(Look::Renewed)
     }
 
-    /// Says on the ManagedCluster what became of the certificate; while bootstrapping nobody may. Others write conditions,
-    /// too: what was lost to them is said again.
+    /// Writes the condition about the certificate on the ManagedCluster; while bootstrapping there is no
+    /// permission for that. Other writers write conditions, too: on a conflict it is written again.
     async fn note(
         &self,
         phase: Phase,
@@ -428,11 +431,11 @@ impl Agent {
                 other => return other,
             }
         }
-        // The certificate counts, not the note about it.
+        // The certificate matters more than the condition about it.
         Ok(())
     }
 
-    /// For programs beside this one (OCM-031).
+    /// Writes the files for programs beside this one (OCM-031).
     pub(super) fn write_files(&self, data: &Data) {
         if let Some(directory) = &self.config.directory {
             write_files(directory, data);
@@ -440,8 +443,8 @@ impl Agent {
     }
 }
 
-/// How many requests stand in the way of another one (OCM-038): those that came to nothing, or not yet to anything, and those
-/// of the last minute. An agent whose certificates are good for minutes has many that came to their end, and floods nobody.
+/// Returns how many requests count against a new one (OCM-038): failed and pending ones, and those of the
+/// last minute. So an agent with short-lived certificates, which has many finished requests, is not blocked.
 fn crowd<'a>(all: impl Iterator<Item = &'a CertificateSigningRequest>, now: Timestamp) -> usize {
     let counts = |csr: &&CertificateSigningRequest| {
         let issued = csr.status.as_ref().and_then(|status| status.certificate.as_ref());
@@ -456,7 +459,7 @@ fn crowd<'a>(all: impl Iterator<Item = &'a CertificateSigningRequest>, now: Time
 mod tests {
     use super::*;
 
-    /// OCM-038: what was issued is no flood, unless all of it is new.
+    /// OCM-038: issued certificates do not count, unless all are new.
     #[test]
     fn ocm_038_what_counts_as_a_flood() {
         let csr = |made: i64, certificate: Option<&str>| -> CertificateSigningRequest {
@@ -473,7 +476,7 @@ mod tests {
             (9_000, None, true),
             (9_990, Some("issued"), true),
             (9_990, None, true),
-            // A clock that is behind.
+            // A clock that is slow.
             (11_000, Some("issued"), true),
         ] {
             let one = csr(made, certificate);

@@ -1,4 +1,5 @@
-//! Who an agent is on its hub, and what it keeps of that in its Secret (OCM-030, OCM-032, OCM-033). Pure.
+//! The identity of an agent on its hub, and its content in the agent's Secret (OCM-030, OCM-032, OCM-033).
+//! Pure.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,7 +12,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use ocm_shared::rbac::{MANAGED_CLUSTERS_GROUP, SUBJECT_PREFIX};
 
-/// Keys of the Secret.
+/// Keys of the Secret: the name of the cluster.
 pub const CLUSTER_NAME: &str = "cluster-name";
 /// Name of the agent.
 pub const AGENT_NAME: &str = "agent-name";
@@ -28,9 +29,9 @@ pub type Data = BTreeMap<String, ByteString>;
 /// Names of a cluster and its agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// Of the cluster.
+    /// Name of the cluster.
     pub cluster: String,
-    /// Of the agent.
+    /// Name of the agent.
     pub agent: String,
 }
 
@@ -70,13 +71,17 @@ impl Subject {
     }
 }
 
-/// A cluster name that cannot be a namespace.
+/// A cluster name that is not a valid namespace name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("metadata.name format is not correct: {0:?} is no namespace name")]
 pub struct BadName(pub String);
 
-/// Resolves the names (OCM-032): what is asked for, else what an earlier run left behind, else made up. `random` is
-/// called for what is made up; it gives lower-case letters and digits of the length asked for.
+/// Resolves the names (OCM-032): the requested ones, or those of an earlier run, or new random ones. `random`
+/// returns lower-case letters and digits of the given length.
+///
+/// # Errors
+///
+/// If the cluster name is not a valid namespace name.
 pub fn names(
     cluster: Option<&str>,
     agent: Option<&str>,
@@ -98,17 +103,17 @@ pub fn names(
     Ok(Names { cluster, agent })
 }
 
-/// How to reach the hub: the cluster entry of the bootstrap kubeconfig's current context.
+/// The address of the hub: the cluster entry of the bootstrap kubeconfig's current context.
 #[derive(Clone, Debug, Default)]
 pub struct Endpoint {
-    /// Name of the entry. Renaming it makes agents join anew.
+    /// Name of the entry. If it changes, agents join again.
     pub name: String,
-    /// Address and trust.
+    /// Server address and CA.
     pub cluster: Cluster,
 }
 
 impl Endpoint {
-    /// A hub at `server` whose certificate is signed by `ca`, PEM.
+    /// A hub at `server` with a certificate signed by `ca` (PEM).
     pub fn new(server: &str, ca: &str) -> Self {
         use base64::Engine as _;
         let encoded = base64::engine::general_purpose::STANDARD.encode(ca);
@@ -123,7 +128,7 @@ impl Endpoint {
         }
     }
 
-    /// The hub of a kubeconfig's current context.
+    /// Returns the hub of a kubeconfig's current context.
     pub fn of(config: &Kubeconfig) -> Option<Self> {
         let current = config.current_context.as_ref()?;
         let context = config.contexts.iter().find(|c| c.name == *current)?.context.as_ref()?;
@@ -136,7 +141,7 @@ impl Endpoint {
         self.cluster.server.as_deref().unwrap_or_default()
     }
 
-    /// The kubeconfig that goes into the Secret; certificate and key are files beside it.
+    /// Returns the kubeconfig for the Secret; certificate and key are files beside it.
     pub fn kubeconfig(&self) -> String {
         let mut cluster = json!({"server": self.server(), "insecure-skip-tls-verify": false});
         for (key, value) in [
@@ -158,21 +163,21 @@ impl Endpoint {
     }
 }
 
-/// What a certificate says.
+/// The content of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Whose it is.
+    /// Its subject.
     pub subject: Subject,
-    /// From when it is good.
+    /// Start of its validity.
     pub not_before: Timestamp,
-    /// Until when the whole chain is.
+    /// End of the validity of the whole chain.
     pub not_after: Timestamp,
-    /// DER of the public key's description.
+    /// The public key info, DER.
     pub public_key: Vec<u8>,
 }
 
-/// How far this clock may be behind the hub's before a certificate counts as not valid yet. It is the hub that looks at the dates, by
-/// its clock; an agent that is merely late must not ask again and again.
+/// How far this clock may be behind the hub's before a certificate counts as not valid yet. The hub checks the dates by its own
+/// clock; an agent whose clock is merely slow must not ask again and again.
 const LAG: Duration = Duration::from_secs(60 * 60);
 
 impl Facts {
@@ -182,7 +187,7 @@ impl Facts {
     }
 }
 
-/// Reads a PEM chain, leaf first.
+/// Parses a PEM chain, leaf first.
 pub fn facts(pem: &[u8]) -> Option<Facts> {
     let chain: Vec<CertificateDer<'_>> =
         CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().ok()?;
@@ -206,7 +211,7 @@ pub fn facts(pem: &[u8]) -> Option<Facts> {
     })
 }
 
-/// What goes into the Secret beside the certificate.
+/// Returns the content of the Secret besides the certificate.
 pub fn additional(names: &Names, endpoint: &Endpoint) -> Data {
     let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
     [
@@ -217,29 +222,34 @@ pub fn additional(names: &Names, endpoint: &Endpoint) -> Data {
     .into()
 }
 
-/// Why what is kept is not good enough to talk to the hub (OCM-033).
+/// Why the stored credential is not valid for the hub (OCM-033).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
-    /// There is no kubeconfig, or one for another hub.
+    /// The kubeconfig is missing or names another hub.
     #[error("the kubeconfig is missing or of another hub")]
     Kubeconfig,
-    /// There is no key.
+    /// The key is missing.
     #[error("the key is missing")]
     Key,
-    /// There is no certificate that can be read.
+    /// The certificate is missing or cannot be parsed.
     #[error("the certificate is missing or cannot be read")]
     Certificate,
-    /// It names someone else.
+    /// The certificate is for another subject.
     #[error("the certificate is another agent's")]
     Subject,
-    /// It is past its end.
+    /// The certificate is not valid yet.
     #[error("the certificate is not valid yet: it was made while a clock was ahead")]
     Early,
+    /// The certificate has expired.
     #[error("the certificate has expired")]
     Expired,
 }
 
-/// Whether the content of the Secret lets the agent go on without bootstrapping.
+/// Checks whether the content of the Secret lets the agent work without bootstrapping.
+///
+/// # Errors
+///
+/// What is missing or wrong.
 pub fn validate(data: &Data, names: &Names, endpoint: &Endpoint, now: Timestamp) -> Result<Facts, Invalid> {
     let kept = data.get(KUBECONFIG).and_then(|text| serde_json::from_slice::<Kubeconfig>(&text.0).ok());
     let same = |kept: &Endpoint| {
@@ -269,19 +279,19 @@ pub fn validate(data: &Data, names: &Names, endpoint: &Endpoint, now: Timestamp)
     Ok(facts)
 }
 
-/// Why a new certificate is asked for (OCM-037).
+/// Why a new certificate is needed (OCM-037).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// There is none that can be used.
+    /// There is no valid certificate.
     Certificate,
-    /// What is kept beside it is not what it should be.
+    /// The other content of the Secret is outdated.
     Additional,
-    /// It comes to its end.
+    /// The certificate expires soon.
     Rotation,
 }
 
-/// Whether a new certificate is needed. `threshold` is the part of a certificate's life that must be left, drawn anew
-/// for each look from [0.20, 0.25).
+/// Returns whether a new certificate is needed. `threshold` is the part of the certificate's lifetime that
+/// must be left, drawn for each check from [0.20, 0.25).
 pub fn need(
     data: &Data,
     wanted: &Subject,
@@ -304,8 +314,9 @@ pub fn need(
     (left <= total * threshold).then_some(Need::Rotation)
 }
 
-/// How long until this part of the certificate's life is left (OCM-037): the next time to look whether it is due. Once less
-/// is left, a hundredth of its life, for the next look draws another threshold. None without a certificate.
+/// Returns how long until only this part of the certificate's lifetime is left (OCM-037), which is when to
+/// check again. If less is left already, returns a hundredth of the lifetime, because the next check draws
+/// another threshold. Returns `None` without a certificate.
 pub fn due(data: &Data, fraction: f64, now: Timestamp) -> Option<Duration> {
     let facts = data.get(CERTIFICATE).and_then(|pem| facts(&pem.0))?;
     let seconds = |from: Timestamp| facts.not_after.duration_since(from).as_secs_f64();
@@ -373,7 +384,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// OCM-A-11, OCM-A-12, OCM-A-13, OCM-A-15: what lets an agent go on with what it kept, and what does not.
+    /// OCM-A-11, OCM-A-12, OCM-A-13, OCM-A-15: with which stored content an agent continues, and with which
+    /// it does not.
     #[test]
     fn ocm_033_what_is_kept_must_fit() {
         let (names, endpoint) = c1();
@@ -382,7 +394,8 @@ pub(crate) mod tests {
             validate(data, names, endpoint, at(now)).map(|_| ())
         };
         assert_eq!(check(&data, &names, &endpoint, 150), Ok(()));
-        // Not before is not looked at; an hour's wrong clock may still bring it past its end.
+        // The start of the validity is not checked; a clock that is an hour fast may still see the
+        // certificate as expired.
         assert_eq!(check(&data, &names, &endpoint, 50), Ok(()));
         assert_eq!(check(&data, &names, &endpoint, 3750), Err(Invalid::Expired));
         // Made while the hub's clock was ahead.
@@ -412,7 +425,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// OCM-A-07, OCM-A-16: the last fifth of a life, and what else asks for a new certificate.
+    /// OCM-A-07, OCM-A-16: a new certificate is needed in the last fifth of the lifetime, and for some other
+    /// reasons.
     #[test]
     fn ocm_037_when_a_certificate_is_asked_for() {
         let (names, endpoint) = c1();
@@ -444,13 +458,14 @@ pub(crate) mod tests {
         assert_eq!(need(&data, &swapped, &beside, 0.2, at(1000)), Some(Need::Certificate));
     }
 
-    /// OCM-037, OCM-057: the agent looks when the certificate may be due, however short its life is, and not all the time.
+    /// OCM-037, OCM-057: the agent checks when the certificate may be due, however short its lifetime is, and
+    /// not all the time.
     #[test]
     fn ocm_037_when_to_look_again() {
         let (names, endpoint) = c1();
         let data = whole(&names, &endpoint, 1000, 2000);
         let seconds = |now| due(&data, 0.2, at(now)).map(|wait| wait.as_secs());
-        // The certificate ends where the test's certificates end, at the earliest.
+        // At the earliest, the certificate ends where the test's certificates end.
         let end = facts(&data[CERTIFICATE].0).unwrap().not_after.as_second();
         let total = end - facts(&data[CERTIFICATE].0).unwrap().not_before.as_second();
         let due_at = end - total / 5;

@@ -1,4 +1,4 @@
-//! The lease: a sign of life for the hub, which made it (OCM-047, OCM-048).
+//! Renews the cluster's lease, which the hub created (OCM-047, OCM-048).
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,16 +14,16 @@ use tokio_util::sync::CancellationToken;
 use super::{Agent, jitter};
 use ocm_shared::cluster::{grace, status};
 
-/// How often to renew; `None` while the cluster is not accepted.
+/// The interval between renewals; `None` while the cluster is not accepted.
 pub(super) type Beat = Option<Duration>;
 
-/// What the ManagedCluster asks for.
+/// Returns the interval that the ManagedCluster requests.
 pub(super) fn beat(cluster: Option<&ManagedCluster>) -> Beat {
     let cluster = cluster?;
     (status(cluster, CONDITION_HUB_ACCEPTED) == Some("True")).then(|| grace(cluster, 1))
 }
 
-/// Calls `renew` as often as `beats` says, and at once when that changes. A renewal that fails is nothing but late.
+/// Calls `renew` at the interval in `beats`, and at once when that changes. A failed renewal is only late.
 async fn keep<F: Future<Output = ()>>(
     mut beats: watch::Receiver<Beat>,
     stop: &CancellationToken,
@@ -49,7 +49,7 @@ async fn keep<F: Future<Output = ()>>(
 }
 
 impl Agent {
-    /// Renews the lease as often as `beats` says.
+    /// Renews the lease at the interval in `beats`.
     pub(super) async fn renew(
         self: Arc<Self>,
         hub: Rest,
@@ -84,7 +84,8 @@ mod tests {
     use apis::ocm::cluster::ManagedClusterStatus;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-    /// OCM-048: as often as the cluster's lease duration says, nought being a minute; not at all unless it is accepted.
+    /// OCM-048: the interval is the cluster's lease duration, where 0 means a minute; there are no renewals
+    /// unless the cluster is accepted.
     #[test]
     fn ocm_048_how_often() {
         let cluster = |accepted: Option<&str>, seconds: i32| {
@@ -119,7 +120,8 @@ mod tests {
         }
     }
 
-    /// OCM-048: a changed duration counts at once, losing the acceptance ends it, and so does the end of the agent.
+    /// OCM-048: a changed duration takes effect at once; renewals end when the cluster is denied or the agent
+    /// stops.
     #[tokio::test]
     async fn ocm_048_changes_count_at_once() {
         let hour = |n: u64| Some(Duration::from_secs(3600 * n));

@@ -1,18 +1,20 @@
-//! The registration agent: gets a cluster into the inventory of a hub by the double opt-in handshake, and keeps it there
-//! (`spec` of OCM, 2.1 to 2.9).
+//! The registration agent: registers a cluster with a hub by the double opt-in handshake, and keeps it
+//! registered (`spec` of OCM, 2.1 to 2.9).
 //!
-//! The agent keeps its identity in a Secret of its cluster. While that is not good, it bootstraps with what it was given
-//! to join: it creates the ManagedCluster and a signing request, and waits for both to be accepted, in any order. With a
-//! good one it works: it renews certificate and lease, and reports how its cluster is.
+//! The agent stores its identity in a Secret of its cluster. While that is not valid, it bootstraps with the
+//! credentials it was given: it creates the ManagedCluster and a signing request, and waits until both are
+//! accepted, in any order. With a valid identity it works: it renews certificate and lease, and reports the
+//! state of its cluster.
 //!
-//! It does the same for the agents of add-ons, and tells how those are ([`BuiltIn`] are the ones that run in its process).
+//! It does the same for the agents of add-ons, and reports their health ([`BuiltIn`] are those that run in
+//! its process).
 //!
-//! Pure decisions: [`identity`], [`probe`], [`report`], `addon_rules`. Components that act for the cluster on the hub share the
-//! agent's [`Connection`], whose credential changes under them.
+//! Pure decisions: [`identity`], [`probe`], [`report`], `addon_rules`. Components that use the cluster's
+//! identity on the hub share the agent's [`Connection`], whose credential is replaced while it is in use.
 //!
-//! Cost: on the hub a watch each of the own ManagedCluster and of the own signing requests, two requests per renewal of the
-//! lease, and a status patch when something changed; in the cluster watches of nodes, claims and the Secret, and one look
-//! at its health per period.
+//! Cost: on the hub a watch of the own ManagedCluster and one of the own signing requests, two requests for
+//! each renewal of the lease, and a status patch when something changed. In the cluster watches of nodes,
+//! claims and the Secret, and one health check per period.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -57,15 +59,16 @@ pub use identity::{BadName, Endpoint, Names};
 /// Timers of the agent (8.6).
 #[derive(Clone, Debug)]
 pub struct Timers {
-    /// Between looks at whether the ManagedCluster is there, while bootstrapping; up to twice as long.
+    /// Interval between checks whether the ManagedCluster exists, while bootstrapping; jitter at most doubles
+    /// it.
     pub creation: Duration,
-    /// Between looks at Secret and signing request without an event.
+    /// Interval between checks of Secret and signing request without an event.
     pub secret: Duration,
-    /// Between looks at the cluster's health.
+    /// Interval between health checks of the cluster.
     pub health: Duration,
-    /// How long the cluster must be ill before that is reported.
+    /// How long the cluster must be unhealthy before that is reported.
     pub blip: Duration,
-    /// Between looks meanwhile.
+    /// Interval between health checks in that time.
     pub recheck: Duration,
 }
 
@@ -82,66 +85,68 @@ impl Default for Timers {
     }
 }
 
-/// Name of the Secret with the credential, unless another is asked for.
+/// Default name of the Secret with the credential.
 pub const SECRET: &str = "hub-kubeconfig-secret";
 
-/// Name of the Secret beside `secret` that has the key of a certificate that is still waited for (OCM-A-36).
+/// Name of the Secret beside `secret` with the key of a pending certificate (OCM-A-36).
 pub fn pending_secret(secret: &str) -> String {
     format!("{secret}-pending")
 }
 
-/// The time as an agent sees it.
+/// The agent's clock.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Settings of the agent.
 #[derive(Clone)]
 pub struct Config {
-    /// Name of the cluster; else the kept one, else made up (OCM-032).
+    /// Name of the cluster. Without it the stored name is used, or a random one (OCM-032).
     pub cluster_name: Option<String>,
     /// Name of the agent; likewise.
     pub agent_name: Option<String>,
-    /// How to reach the hub.
+    /// The address of the hub.
     pub endpoint: Endpoint,
-    /// URL by which the hub is known: its hash marks what is the hub's in the cluster (OCM-056). That of the endpoint, unless
-    /// the hub has moved.
+    /// URL of the hub: its hash marks the hub's objects in the cluster (OCM-056). It is that of the endpoint,
+    /// unless the hub has moved.
     pub hub_url: String,
-    /// Makes clients from certificates.
+    /// Creates clients from certificates.
     pub connect: Connect,
     /// Addresses of the cluster's API server (`--spoke-external-server-urls`).
     pub external_urls: Vec<String>,
-    /// Annotations of the ManagedCluster; only those with the agent's prefix are set (`--cluster-annotations`).
+    /// Annotations for the ManagedCluster; only those with the agent's prefix are set
+    /// (`--cluster-annotations`).
     pub annotations: BTreeMap<String, String>,
-    /// Most claims beside the reserved ones (`--max-custom-cluster-claims`).
+    /// Most claims besides the reserved ones (`--max-custom-cluster-claims`).
     pub max_custom_claims: usize,
-    /// Claims with these endings are reserved (`--reserved-cluster-claim-suffixes`).
+    /// Claims with these suffixes are reserved (`--reserved-cluster-claim-suffixes`).
     pub reserved_claim_suffixes: Vec<String>,
-    /// How long certificates are to be good (`--client-cert-expiration-seconds`); the signer's choice without.
+    /// Requested lifetime of certificates (`--client-cert-expiration-seconds`); `None` leaves it to the
+    /// signer.
     pub certificate_seconds: Option<u32>,
     /// Namespace of the Secret.
     pub namespace: String,
     /// Name of the Secret (`--hub-kubeconfig-secret`).
     pub secret: String,
-    /// Where the Secret is written to as files (`--hub-kubeconfig-dir`).
+    /// Directory into which the content of the Secret is written as files (`--hub-kubeconfig-dir`).
     pub directory: Option<PathBuf>,
     /// The timers.
     pub timers: Timers,
     /// The agent's clock.
     pub clock: Clock,
-    /// The connection to the hub, usable once `joined`.
+    /// The connection to the hub; it can be used once `joined` is true.
     pub connection: Connection,
-    /// Whether the agent has a good certificate.
+    /// Whether the agent has a valid certificate.
     pub joined: watch::Sender<bool>,
-    /// Set true once the hub accepts the cluster: before, whoever else acts for it on the hub has no rights there. Stays so:
-    /// a cluster that is denied later takes back what it delivered.
+    /// Set to true once the hub accepts the cluster: before that, the other components have no permissions on
+    /// the hub. It stays true, because a cluster that is denied later removes what it delivered.
     pub accepted: watch::Sender<bool>,
-    /// Set true once the cluster has been reported as available, or is denied.
+    /// Set to true once the cluster has been reported as available, or is denied.
     pub ready: watch::Sender<bool>,
-    /// Add-ons whose agents run beside this one.
+    /// Add-ons whose agents run in this process.
     pub built_in: Vec<BuiltIn>,
 }
 
 impl Config {
-    /// The defaults, for a hub.
+    /// The default settings for a hub.
     pub fn new(endpoint: Endpoint) -> Self {
         Self {
             cluster_name: None,
@@ -167,7 +172,7 @@ impl Config {
         }
     }
 
-    /// The annotation that tells the hub of the add-ons whose agents run here.
+    /// Returns the annotation that tells the hub about the add-ons in this process.
     pub fn built_in_annotation(&self) -> Option<(String, String)> {
         let names: Vec<&str> = self.built_in.iter().map(BuiltIn::name).collect();
         (!names.is_empty()).then(|| (BUILT_IN_ADDONS_ANNOTATION.to_owned(), names.join(",")))
@@ -178,13 +183,13 @@ impl Config {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The cluster cannot have this name.
+    /// The cluster name is invalid.
     #[error(transparent)]
     Name(#[from] BadName),
     /// The Secret could not be read.
     #[error("reading what an earlier run kept")]
     Kept(#[from] Box<kube::Error>),
-    /// A task died.
+    /// A task failed or panicked.
     #[error(transparent)]
     Task(#[from] TaskError),
 }
@@ -195,22 +200,31 @@ struct Agent {
     cluster: Rest,
     /// The own ManagedCluster.
     mine: Store<ManagedCluster>,
-    /// No namespace is managed, nor marked from before.
+    /// True if no namespace is managed, and none is marked from before.
     no_namespaces: Mutex<bool>,
     /// Wakes the status loop.
     look: Notify,
-    /// Wakes who looks after add-ons, when the hub says something about the cluster.
+    /// Wakes the add-on loop when the ManagedCluster changes.
     rejudge: Notify,
 }
 
-/// The names an agent with these settings has (OCM-032). Made-up ones are new at each call.
+/// Returns the names that an agent with these settings has (OCM-032). Random names differ at each call.
+///
+/// # Errors
+///
+/// If the name is invalid or the Secret cannot be read.
 pub async fn resolve(cluster: &Client, config: &Config) -> Result<Names, Error> {
     let cluster = Rest::new(cluster.clone());
     let kept = handshake::read(&cluster, config).await.map_err(Box::new)?;
     Ok(identity::names(config.cluster_name.as_deref(), config.agent_name.as_deref(), &kept, random_text)?)
 }
 
-/// Runs the agent until `stop`. `bootstrap` is a client of the hub that may ask to join, `cluster` one of the cluster.
+/// Runs the agent until `stop`. `bootstrap` is a client of the hub that may ask to join, `cluster` one of the
+/// cluster.
+///
+/// # Errors
+///
+/// If the cluster name is invalid, the Secret cannot be read, or a task fails.
 pub async fn run(
     bootstrap: Client,
     cluster: Client,
@@ -243,7 +257,7 @@ pub async fn run(
     Ok(())
 }
 
-/// What an earlier run kept. A cluster that does not answer yet is asked again.
+/// Reads what an earlier run stored. Retries while the cluster does not answer.
 async fn first_look(cluster: &Rest, config: &Config, stop: &CancellationToken) -> Option<identity::Data> {
     let mut backoff = runtime::Backoff::for_server();
     loop {
@@ -263,7 +277,7 @@ impl Agent {
         (self.config.clock)()
     }
 
-    /// Connects with what is kept, if that is good.
+    /// Connects with the stored credential, if it is valid.
     async fn recall(&self) -> bool {
         let data = match handshake::read(&self.cluster, &self.config).await {
             Ok(data) => data,
@@ -284,7 +298,7 @@ impl Agent {
         }
     }
 
-    /// Whether what is kept is still what [`Agent::recall`] found good.
+    /// Returns whether the stored credential is still the one that [`Agent::recall`] found valid.
     async fn is_still_good(&self) -> bool {
         handshake::read(&self.cluster, &self.config).await.map_or(true, |data| {
             identity::validate(&data, &self.names, &self.config.endpoint, self.now()).is_ok()
@@ -309,17 +323,17 @@ impl Agent {
     }
 }
 
-/// A pause of `least` up to that and `fraction` more.
+/// Returns `least` plus a random part of up to `fraction` of it.
 fn jitter(least: Duration, fraction: f64) -> Duration {
     least + jittered(least.mul_f64(2.0 * fraction)).saturating_sub(least.mul_f64(fraction))
 }
 
-/// From [0, 1).
+/// Returns a random number from [0, 1).
 fn chance() -> f64 {
     (jittered(Duration::from_secs(2)).as_secs_f64() - 1.0).clamp(0.0, 0.999)
 }
 
-/// Lower-case letters and digits.
+/// Returns random lower-case letters and digits.
 fn random_text(length: usize) -> String {
     use std::hash::{BuildHasher as _, RandomState};
     const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";

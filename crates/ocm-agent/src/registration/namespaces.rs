@@ -1,4 +1,5 @@
-//! Namespaces that the cluster's sets want in it (OCM-056): made, marked as the hub's, and never deleted.
+//! Namespaces that the cluster's sets request (OCM-056): they are created, labelled as managed by the hub,
+//! and never deleted.
 
 use std::collections::BTreeSet;
 
@@ -12,25 +13,25 @@ use super::Agent;
 use crate::work_agent::hub_hash;
 use ocm_shared::conditions::{self, condition};
 
-/// What the label begins with that marks a namespace as managed by a hub.
+/// Prefix of the label that marks a namespace as managed by a hub.
 const PREFIX: &str = "clusterset.open-cluster-management.io/";
 
-/// The label of the hub at this address.
+/// Returns the label of the hub with this address.
 pub(super) fn label(server: &str) -> String {
     let hash = hub_hash(server);
     format!("{PREFIX}{}", hash.get(..63).unwrap_or(&hash))
 }
 
-/// What is to be done.
+/// The changes to make.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// To be made or marked.
+    /// Namespaces to create or to label.
     pub(super) apply: BTreeSet<String>,
-    /// Not wanted any more: the mark is to say so.
+    /// Namespaces that are no longer requested: their label must say so.
     pub(super) release: BTreeSet<String>,
 }
 
-/// Compares what is asked for with what is marked.
+/// Compares the requested with the labelled namespaces.
 pub(super) fn plan(asked: &[ManagedNamespace], marked: &BTreeSet<String>) -> Plan {
     let asked: BTreeSet<String> = asked.iter().map(|entry| entry.name.clone()).collect();
     Plan {
@@ -39,7 +40,7 @@ pub(super) fn plan(asked: &[ManagedNamespace], marked: &BTreeSet<String>) -> Pla
     }
 }
 
-/// The entries with what became of them; `failed` has why some could not be applied.
+/// Returns the entries with their conditions; `failed` has the errors.
 pub(super) fn told(
     asked: &[ManagedNamespace],
     failed: impl Fn(&str) -> Option<String>,
@@ -60,8 +61,8 @@ pub(super) fn told(
 }
 
 impl Agent {
-    /// Brings the managed namespaces into order, and says what is new about them. Costs one list where there are any, and
-    /// nothing where there are none.
+    /// Creates and labels the requested namespaces, and returns changed entries. Costs one list if there are
+    /// any, and nothing if there are none.
     pub(super) async fn managed_namespaces(
         &self,
         cluster: &ManagedCluster,
@@ -73,7 +74,7 @@ impl Agent {
         let label = label(&self.config.hub_url);
         let marked = match marked(&self.cluster, &label).await {
             Ok(marked) => marked,
-            // Nothing is asked for, and nothing was, as far as anyone can see.
+            // Nothing is requested, and as far as is visible nothing was before.
             Err(_) if asked.is_empty() => BTreeSet::new(),
             Err(error) => {
                 let why = message_of(&error);
@@ -144,7 +145,7 @@ mod tests {
         assert_eq!(hash, &hub_hash("https://hub:6443")[..63]);
     }
 
-    /// OCM-056: what is said of each entry, also where two sets want the same.
+    /// OCM-056: the condition of each entry, also if two sets request the same namespace.
     #[test]
     fn ocm_056_what_is_said_of_namespaces() {
         let now = Timestamp::UNIX_EPOCH;
@@ -167,7 +168,8 @@ mod tests {
     }
 
     proptest! {
-        /// OCM-056: after the plan is carried out nothing is left to do, and what is asked for is what is marked.
+        /// OCM-056: after the plan is executed nothing is left to do, and exactly the requested namespaces
+        /// are labelled.
         #[test]
         fn ocm_056_plans_settle(
             asked in prop::collection::btree_set("[a-d]", 0..4),

@@ -1,4 +1,4 @@
-//! A signing request that is waited for (OCM-036). Pure.
+//! A pending signing request (OCM-036). Pure.
 
 use apis::constants::CLUSTER_NAME_LABEL;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -11,15 +11,16 @@ use ocm_shared::{
     request::{KeyPair, public_key, request},
 };
 
-/// The request and the key that belongs to it.
+/// The request and its key.
 pub(super) struct Pending {
     pub(super) name: String,
     pub(super) key: KeyPair,
 }
 
 impl Pending {
-    /// The request of an earlier run: `kept` has its key, `requests` are those that the hub has of the cluster. None if
-    /// that key is the one in use (`current`), if the request is gone or refused, or if it asks for somebody else.
+    /// Finds the request of an earlier run. `kept` has its key, `requests` are the cluster's requests on the
+    /// hub. Returns `None` if that key is the one in use (`current`), if the request is gone or refused, or
+    /// if it is for another subject.
     pub(super) fn recalled<'a>(
         kept: &Data,
         current: &Data,
@@ -46,7 +47,7 @@ impl Pending {
     }
 }
 
-/// A new key and the request for a certificate of a cluster's agent.
+/// Returns a new key and the request for a certificate of a cluster's agent.
 pub(super) fn fresh(names: &Names) -> Result<(KeyPair, Value), kube::Error> {
     use base64::Engine as _;
     let broken = |error: &dyn std::error::Error| kube::Error::Service(error.to_string().into());
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
     use k8s_openapi::ByteString;
 
-    /// OCM-A-36: the request with the kept key is gone on with, and no other.
+    /// OCM-A-36: the agent continues with the request for the stored key, and with no other.
     #[test]
     fn ocm_036_a_request_is_known_by_its_key() {
         let names = |cluster: &str| Names { cluster: cluster.into(), agent: "a".into() };

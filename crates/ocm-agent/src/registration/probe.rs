@@ -1,4 +1,4 @@
-//! Whether the own cluster is well (OCM-051). Pure; the time comes as an argument.
+//! Health of the own cluster (OCM-051). Pure; the time is an argument.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use k8s_openapi::jiff::Timestamp;
 /// Answer of the cluster's health endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It is well.
+    /// The cluster is healthy.
     Ok,
-    /// It is not: status code (0 for no answer) and what was said.
+    /// The cluster is unhealthy: status code (0 for no response) and message.
     Bad(u16, String),
 }
 
-/// What is to be reported.
+/// What to report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is available.
     Available,
-    /// It is not, and why.
+    /// Unavailable, with the reason.
     Unavailable(String),
-    /// It may be a blip: report nothing, and look again.
+    /// It may be temporary: report nothing, and check again.
     Blip,
 }
 
-/// Judges a look; `ill_since` remembers when the cluster was first seen ill.
+/// Evaluates a check; `ill_since` stores when the cluster was first unhealthy.
 pub fn judge(ill_since: &mut Option<Timestamp>, health: Health, blip: Duration, now: Timestamp) -> Verdict {
     match health {
         Health::Ok => {
@@ -33,7 +33,7 @@ pub fn judge(ill_since: &mut Option<Timestamp>, health: Health, blip: Duration, 
         }
         Health::Bad(code, text) => {
             let since = *ill_since.get_or_insert(now);
-            // A clock that went back must not make the illness younger for ever.
+            // A clock that goes back must not delay the report for ever.
             if now < since {
                 *ill_since = Some(now);
             }
@@ -49,7 +49,7 @@ pub fn judge(ill_since: &mut Option<Timestamp>, health: Health, blip: Duration, 
 mod tests {
     use super::*;
 
-    /// OCM-A-20: ten seconds are a blip, thirty are not; one good answer ends it.
+    /// OCM-A-20: ten seconds are not reported, thirty are; one good response ends it.
     #[test]
     fn ocm_051_a_blip_is_not_reported() {
         let at = |second: i64| Timestamp::from_second(second).unwrap();

@@ -1,4 +1,4 @@
-//! What an agent says about its cluster beside its health: resources and claims (OCM-054, OCM-055). Pure.
+//! What an agent reports about its cluster besides health: resources and claims (OCM-054, OCM-055). Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use apis::ocm::{ClusterClaim, cluster::ManagedClusterClaim};
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::api::resource::Quantity};
 use machinery::quantity;
 
-/// Label: the claim stays in its cluster.
+/// Label of a claim that must not leave its cluster.
 const SPOKE_ONLY: &str = "open-cluster-management.io/spoke-only";
 const RESERVED: [&str; 4] = [
     "id.k8s.io",
@@ -18,7 +18,8 @@ const RESERVED: [&str; 4] = [
 /// Resource name to quantity.
 pub type Resources = BTreeMap<String, Quantity>;
 
-/// Sums over nodes: all of them, and what may be scheduled on. What cannot be read counts as nothing.
+/// Sums the capacity of all nodes, and the allocatable resources of the schedulable ones. Quantities that
+/// cannot be parsed count as zero.
 pub fn resources<'a>(nodes: impl Iterator<Item = &'a Node>) -> (Resources, Resources) {
     let (mut capacity, mut allocatable) = (BTreeMap::new(), BTreeMap::new());
     for node in nodes {
@@ -45,7 +46,7 @@ fn add(sums: &mut BTreeMap<String, quantity::Quantity>, more: Option<&Resources>
     }
 }
 
-/// Whether two lists of resources say the same (`1` and `1000m` do).
+/// Returns whether two lists of resources are equal (`1` equals `1000m`).
 pub fn same(a: &Resources, b: &Resources) -> bool {
     let read =
         |text: &Quantity| quantity::Quantity::parse(&text.0).map(|q| q.canonical()).unwrap_or_default();
@@ -53,7 +54,8 @@ pub fn same(a: &Resources, b: &Resources) -> bool {
         && a.iter().all(|(name, text)| b.get(name).is_some_and(|other| read(other) == read(text)))
 }
 
-/// The claims to report: reserved ones first, then at most `most` others, each by name. True if some were left out.
+/// Returns the claims to report: reserved ones first, then at most `most` others, each sorted by name. The
+/// flag tells whether some were left out.
 pub fn claims<'a>(
     claims: impl Iterator<Item = &'a ClusterClaim>,
     suffixes: &[String],
@@ -84,7 +86,7 @@ mod tests {
         .unwrap()
     }
 
-    /// OCM-A-22: nodes that take no pods have capacity but nothing to allocate.
+    /// OCM-A-22: nodes that take no pods have capacity but no allocatable resources.
     #[test]
     fn ocm_054_resources_are_summed() {
         let nodes = [node("4", false), node("4", true), node("500m", false), node("nonsense", false)];
@@ -97,7 +99,7 @@ mod tests {
         assert!(same(&q("1"), &q("1000m")) && !same(&q("1"), &q("2")) && !same(&q("1"), &Resources::new()));
     }
 
-    /// OCM-A-23: reserved ones first and always, others by name up to the limit, local ones never.
+    /// OCM-A-23: reserved claims come first and always, others by name up to the limit, local ones never.
     #[test]
     fn ocm_055_claims_are_chosen() {
         let claim = |name: &str, label: Option<&str>| {

@@ -1,4 +1,4 @@
-//! What an agent keeps in its cluster: Secrets, and the files for programs beside it (OCM-030, OCM-031).
+//! What an agent stores in its cluster: Secrets, and the files for programs beside it (OCM-030, OCM-031).
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::identity::Data;
 
-/// A Secret, by its place.
+/// A Secret, by namespace and name.
 #[derive(Clone, Copy)]
 pub(super) struct Kept<'a> {
     pub(super) cluster: &'a Rest,
@@ -17,13 +17,13 @@ pub(super) struct Kept<'a> {
 }
 
 impl Kept<'_> {
-    /// Its content; empty if there is none.
+    /// Reads its content; empty if there is none.
     pub(super) async fn read(&self) -> Result<Data, kube::Error> {
         let found: Option<Secret> = self.cluster.find(&secrets(), self.namespace, self.name).await?;
         Ok(found.and_then(|secret| secret.data).unwrap_or_default())
     }
 
-    /// Makes it hold this and nothing else; labels and whatever else others put on it stays.
+    /// Replaces its content; labels and other fields of other writers stay.
     pub(super) async fn save(&self, data: &Data) -> Result<(), kube::Error> {
         let found: Option<Secret> = self.cluster.find(&secrets(), self.namespace, self.name).await?;
         let mut secret = found.unwrap_or_default();
@@ -44,7 +44,7 @@ fn secrets() -> Gvr {
     Gvr::new("", "v1", "secrets")
 }
 
-/// Writes the content of a Secret as files. What cannot be written is told, and tried again at the next look.
+/// Writes the content of a Secret as files. A failure is logged, and retried at the next check.
 pub(super) fn write_files(directory: &Path, data: &Data) {
     for (key, value) in data {
         if let Err(error) = write_file(directory, key, &value.0) {
@@ -53,7 +53,7 @@ pub(super) fn write_files(directory: &Path, data: &Data) {
     }
 }
 
-/// Writes a file if it differs, readable by the owner only, and never half.
+/// Writes a file atomically if it differs, readable by the owner only.
 fn write_file(directory: &Path, name: &str, content: &[u8]) -> std::io::Result<()> {
     use std::{
         fs,
@@ -67,7 +67,7 @@ fn write_file(directory: &Path, name: &str, content: &[u8]) -> std::io::Result<(
     let path = directory.join(name);
     let mine = || fs::Permissions::from_mode(0o600);
     if fs::read(&path).is_ok_and(|have| have == content) {
-        // Unchanged files are not rewritten, but one that others may read is taken from them.
+        // An unchanged file is not rewritten, but its permissions are corrected.
         let loose = fs::metadata(&path)?.permissions().mode() & 0o177 != 0;
         return if loose { fs::set_permissions(&path, mine()) } else { Ok(()) };
     }
@@ -75,7 +75,7 @@ fn write_file(directory: &Path, name: &str, content: &[u8]) -> std::io::Result<(
     let beside = directory.join(format!(".{name}.new"));
     let mut file =
         fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-    // Also one that a crash left behind.
+    // Also for a file that a crash left behind.
     file.set_permissions(mine())?;
     file.write_all(content)?;
     file.sync_all()?;
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(std::fs::metadata(directory.join("tls.key")).unwrap().modified().unwrap(), before);
         write_file(&directory, "tls.key", b"two").unwrap();
         assert_eq!(std::fs::read(directory.join("tls.key")).unwrap(), b"two");
-        // OCM-031: whatever was there before, nobody else reads the key afterwards.
+        // OCM-031: whatever the permissions were before, nobody else can read the key afterwards.
         let loosen = |name: &str| {
             let path = directory.join(name);
             if !path.exists() {

@@ -1,4 +1,4 @@
-//! What the agent says about its cluster (OCM-046, OCM-051, OCM-054, OCM-055).
+//! The status that the agent reports about its cluster (OCM-046, OCM-051, OCM-054, OCM-055).
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,22 +29,22 @@ use ocm_shared::{
     conditions::{self, condition},
 };
 
-/// What is known of the own cluster.
+/// The known state of the own cluster.
 struct Own {
     nodes: Store<Node>,
     claims: Store<ClusterClaim>,
 }
 
-/// What a pass came to.
+/// The result of a pass.
 enum Pass {
-    /// Look again after the usual period.
+    /// Check again after the usual period.
     Done,
-    /// Look again soon: the cluster may be ill.
+    /// Check again soon: the cluster may be unhealthy.
     Blip,
 }
 
 impl Agent {
-    /// Works with a good certificate, until `stop` or until that is lost (2.6 to 2.9).
+    /// Works with a valid certificate, until `stop` or until the certificate is lost (2.6 to 2.9).
     pub(super) async fn steady(self: Arc<Self>, stop: &CancellationToken) -> Result<(), TaskError> {
         let hub = Rest::with_manager(self.config.connection.client(), "registration-agent");
         if !self.is_welcome(&hub, stop).await {
@@ -127,7 +127,7 @@ impl Agent {
         match status(&cluster, CONDITION_HUB_ACCEPTED) {
             Some("True") => {}
             Some(_) => {
-                // Denied: there is nothing to be done until that changes.
+                // The cluster is denied: there is nothing to do until that changes.
                 self.config.ready.send_replace(true);
                 return Ok(Pass::Done);
             }
@@ -185,7 +185,7 @@ impl Agent {
         Ok(Pass::Done)
     }
 
-    /// Version, resources and claims, where they differ from what the hub has.
+    /// Returns version, resources and claims, as far as they differ from what the hub has.
     async fn describe(
         &self,
         cluster: &ManagedCluster,
@@ -201,7 +201,7 @@ impl Agent {
             let nodes = own.nodes.list();
             let (mut capacity, allocatable) = facts::resources(nodes.iter().map(AsRef::as_ref));
             for (name, text) in &have.capacity {
-                // Others may add to the capacity.
+                // Other writers may add to the capacity.
                 capacity.entry(name.clone()).or_insert_with(|| text.clone());
             }
             if !facts::same(&capacity, &have.capacity) {
@@ -236,7 +236,7 @@ impl Agent {
         Ok(())
     }
 
-    /// An event in the mailbox on the hub; its loss loses nothing.
+    /// Emits an Event in the mailbox on the hub; a lost Event does no harm.
     async fn tell(&self, hub: &Rest, available: &Condition) {
         let (type_, reason) =
             if available.status == "True" { ("Normal", "Available") } else { ("Warning", "Unavailable") };
@@ -254,7 +254,8 @@ impl Agent {
     }
 }
 
-/// The hub has taken note of everything: the cluster is available, its clock compared, its taint gone.
+/// Returns whether the hub has processed everything: the cluster is available, its clock compared, its taint
+/// removed.
 fn is_settled(cluster: &ManagedCluster) -> bool {
     let taints = &cluster.spec.taints;
     status(cluster, CONDITION_AVAILABLE).is_some_and(|available| available != "Unknown")
@@ -262,7 +263,7 @@ fn is_settled(cluster: &ManagedCluster) -> bool {
         && !taints.iter().any(|taint| taint.key == ocm_shared::cluster::UNREACHABLE)
 }
 
-/// Asks the cluster how it is.
+/// Checks the health of the cluster.
 async fn look(cluster: &Rest) -> Health {
     let mut bad = Health::Bad(0, String::new());
     for path in ["/livez", "/healthz"] {
@@ -284,7 +285,7 @@ async fn look(cluster: &Rest) -> Health {
     bad
 }
 
-/// Writes conditions, if any is new (OCM-004).
+/// Writes conditions, if any changed (OCM-004).
 pub(super) async fn report(
     hub: &Rest,
     cluster: &ManagedCluster,
@@ -293,7 +294,8 @@ pub(super) async fn report(
     write(hub, cluster, news, json!({})).await.map(drop)
 }
 
-/// Writes conditions and other parts of the status, if any is new. The condition of availability, if its status is.
+/// Writes conditions and other parts of the status, if any changed. The condition about availability counts
+/// as changed only if its status did.
 async fn write(
     hub: &Rest,
     cluster: &ManagedCluster,

@@ -1,15 +1,16 @@
-//! Waiting for somebody who accepts the cluster. That is no fault of anyone: it is said once, and then once in a while.
+//! Logs that the agent waits for the acceptance of the cluster. That is no error, so it is logged once, and
+//! then from time to time.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Accepted faster than that, nobody need know that there was something to wait for.
+/// A shorter wait is not logged.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Between two lines about the same wait.
+/// Pause between two log messages about the same wait.
 const AGAIN: Duration = Duration::from_secs(15 * 60);
 
-/// Since when it lasts, and when that was said last.
+/// When the wait began, and when it was last logged.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Waiting {
     since: Option<Instant>,
@@ -17,24 +18,24 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// It begins, unless it has.
+    /// Begins a wait, unless one is in progress.
     pub(super) fn begin(&mut self, now: Instant) {
         self.since.get_or_insert(now);
     }
 
-    /// It is over.
+    /// Ends the wait.
     pub(super) fn over(&mut self) {
         *self = Self::default();
     }
 
-    /// When there will be something to say; none if nothing is waited for.
+    /// Returns when to log next; `None` without a wait.
     pub(super) fn tells_in(&self, now: Instant) -> Option<Duration> {
         let since = self.since?;
         let next = self.told.map_or(since + PATIENCE, |told| told + AGAIN);
         Some(next.saturating_duration_since(now))
     }
 
-    /// Says that the cluster waits, if it is time to.
+    /// Logs the wait if it is time to.
     pub(super) fn tell(&mut self, cluster: &str, now: Instant) {
         self.begin(now);
         if self.tells_in(now).is_none_or(|left| !left.is_zero()) {
@@ -51,7 +52,7 @@ impl Waiting {
 mod tests {
     use super::*;
 
-    /// OCM-019: told after a moment, then after a long time; the next wait is another one.
+    /// OCM-019: logged after a moment, then after a long time; the next wait is a new one.
     #[test]
     fn ocm_019_a_wait_is_told_seldom() {
         let (mut waiting, start) = (Waiting::default(), Instant::now());

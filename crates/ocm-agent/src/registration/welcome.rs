@@ -1,5 +1,5 @@
-//! Having a certificate is not being accepted (OCM-046, E1): until the hub's administrator says so, the agent sees nothing
-//! there, not even its own ManagedCluster.
+//! A certificate does not mean acceptance (OCM-046, E1): until the hub's administrator accepts the cluster,
+//! the agent has no permissions on the hub, not even to read its own ManagedCluster.
 
 use std::time::Duration;
 
@@ -12,8 +12,9 @@ use super::{Agent, managed_clusters, waiting::Waiting};
 use ocm_shared::cluster::status;
 
 impl Agent {
-    /// Waits until the agent may see its own ManagedCluster: there is no watch that would tell, so it asks, every ten seconds
-    /// at last. False when told to stop, or when the hub does not know the certificate any more.
+    /// Waits until the agent may read its own ManagedCluster. No watch can report that, so it polls, at
+    /// intervals of up to ten seconds. Returns false if it is stopped, or when the hub rejects the
+    /// certificate.
     pub(super) async fn is_welcome(&self, hub: &Rest, stop: &CancellationToken) -> bool {
         let (cluster, gvr) = (self.names.cluster.as_str(), managed_clusters());
         let mut backoff = runtime::Backoff::new(Duration::from_millis(50), Duration::from_secs(10));
@@ -44,7 +45,7 @@ impl Agent {
         }
     }
 
-    /// Lets those begin who wait for the acceptance.
+    /// Starts the components that wait for the acceptance.
     pub(super) fn note_acceptance(&self, mine: Option<&ManagedCluster>) {
         if mine.is_some_and(|mine| status(mine, CONDITION_HUB_ACCEPTED) == Some("True")) {
             self.config.accepted.send_if_modified(|accepted| !std::mem::replace(accepted, true));

@@ -1,7 +1,7 @@
 //! The shell of the work agent: watches, queue, timers.
 //!
-//! A changed work with K manifests costs, beside in-memory work O(K), the requests for what differs, one status
-//! patch on the hub and at most two in the cluster. An event on an applied object costs one look at that object.
+//! Cost of a changed work with K manifests: O(K) in memory, the requests for what differs, one status patch
+//! on the hub and at most two in the cluster. An event of an applied object costs one look at that object.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -50,37 +50,37 @@ use super::{
 /// Settings of the work agent.
 #[derive(Clone)]
 pub struct Config {
-    /// Name of the managed cluster, that is, of the mailbox namespace.
+    /// Name of the managed cluster, which is also the name of the mailbox namespace.
     pub cluster_name: String,
-    /// URL by which the hub is known, exactly as in the agent's kubeconfig unless the hub has moved: its hash names
-    /// AppliedManifestWorks (OCM-071), and under another name everything would be owned a second time.
+    /// URL of the hub, exactly as in the agent's kubeconfig unless the hub has moved. Its hash is part of the
+    /// names of AppliedManifestWorks (OCM-071); with another URL every object would get a second owner.
     pub hub_url: String,
     /// `--agent-id`; the hub's hash when empty.
     pub agent_id: String,
-    /// Works handled at a time.
+    /// Number of works processed at a time.
     pub workers: usize,
-    /// Manifests of one work applied at a time.
+    /// Number of manifests of one work applied at a time.
     pub parallel_manifests: usize,
-    /// Pause before a work is applied again although nothing is known to have changed (OCM-073); up to half as long
-    /// again.
+    /// Pause before a work is applied again although no change was observed (OCM-073); jitter adds up to a
+    /// half.
     pub reapply: Duration,
-    /// `--status-sync-interval`: pause between two looks at objects whose resource cannot be watched (OCM-161); up to
-    /// twice as long.
+    /// `--status-sync-interval`: pause between two reads of objects whose resource cannot be watched
+    /// (OCM-161); jitter at most doubles it.
     pub status_sync: Duration,
-    /// Pause before a manifest that the executor may not apply is tried again (OCM-086).
+    /// Pause before a manifest that the executor may not apply is retried (OCM-086).
     pub executor_retry: Duration,
-    /// How long an AppliedManifestWork without a ManifestWork stays (OCM-096).
+    /// How long an AppliedManifestWork without a ManifestWork is kept (OCM-096).
     pub eviction_grace: Duration,
-    /// `--allow-mass-eviction`: evict even if more than half of the works went at once (OCM-096).
+    /// `--allow-mass-eviction`: evict even if more than half of the works disappeared at once (OCM-096).
     pub allow_mass_eviction: bool,
-    /// `--max-feedback-watch`: most kinds that are watched; objects of further kinds are looked at from time to time
+    /// `--max-feedback-watch`: most kinds that are watched; objects of further kinds are read periodically
     /// (OCM-161).
     pub max_watched_kinds: usize,
-    /// What becomes of feedback values that are neither text, integer nor truth value (OCM-090).
+    /// How feedback values are reported that are neither text, integer nor boolean (OCM-090).
     pub raw_feedback: Raw,
-    /// Set true once the agent works.
+    /// Set to true once the agent works.
     pub ready: watch::Sender<bool>,
-    /// What is counted goes here: the queue `ManifestWorkAgent`, and how the work goes (OCM-164).
+    /// Receives the metrics: the queue `ManifestWorkAgent`, and progress of the work (OCM-164).
     pub metrics: Metrics,
 }
 
@@ -120,7 +120,11 @@ pub fn hub_hash(url: &str) -> String {
     hex(&Sha256::digest(url.as_bytes()))
 }
 
-/// Runs until `stop`. Returns after everything it started has ended.
+/// Runs until `stop` is cancelled. Returns after every task it started has ended.
+///
+/// # Errors
+///
+/// If a task of the agent panics.
 pub async fn run(hub: Client, cluster: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
     let stop = stop.child_token();
     let agent = Arc::new(Agent::new(&hub, &cluster, config, stop.clone()));
@@ -144,7 +148,7 @@ pub async fn run(hub: Client, cluster: Client, config: Config, stop: Cancellatio
             outcome = Err(error.into());
         }
     }
-    // Feeds end with `stop`; wait for them too.
+    // The feeds end with `stop`; wait for them, too.
     let mut feeds = agent.kinds.lock().take_tasks();
     while let Some(joined) = feeds.join_next().await {
         outcome = outcome.and(joined.map_err(Error::from));
@@ -152,7 +156,7 @@ pub async fn run(hub: Client, cluster: Client, config: Config, stop: Cancellatio
     outcome
 }
 
-/// What a worker handles.
+/// A work item of the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Item {
     /// A work of the mailbox, by name.
@@ -161,12 +165,12 @@ pub(crate) enum Item {
     Stranger(String),
 }
 
-/// When a work is looked at although nothing is known to have changed.
+/// When a work is processed although no change was observed.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
-    /// All of it, and put right (OCM-073).
+    /// A full pass that corrects every object (OCM-073).
     pass: Instant,
-    /// Objects that cannot be watched.
+    /// A read of the objects that cannot be watched.
     poll: Instant,
 }
 
@@ -183,13 +187,14 @@ pub(crate) struct Agent {
     pub(crate) backoff: Mutex<ManifestBackoff<Done>>,
     /// Compiled rules.
     pub(crate) rules: Arc<Rules>,
-    /// The status of a work as we last wrote it, with the work's UID; we are its only writer (OCM-162).
+    /// The status of a work as this agent last wrote it, with the work's UID; no other client writes it
+    /// (OCM-162).
     statuses: Mutex<HashMap<String, (Option<String>, ManifestWorkStatus)>>,
-    /// One of them, by target, is held while it is decided who an object belongs to and that is written: else one work
-    /// could hand an object over to another that is letting go of it.
+    /// One of these locks, by target, is held while the new owner of an object is decided and written.
+    /// Without it, one work could hand an object over to another work that is releasing it.
     pub(crate) removals: Vec<tokio::sync::Mutex<()>>,
     clocks: Mutex<HashMap<String, Clock>>,
-    /// Works of which something is still to go, and how long to wait for it.
+    /// Works with objects that are still to be removed, and how long to wait for them.
     leaving: Mutex<HashMap<String, Duration>>,
     pub(crate) kinds: Mutex<Kinds>,
     pub(crate) measures: Measures,
@@ -260,7 +265,8 @@ impl Agent {
         .await;
     }
 
-    /// OCM-073: a change of spec or labels, the start of a deletion, a lost finalizer, completion. Nothing else is work.
+    /// OCM-073: enqueues a work for a change of spec or labels, the start of a deletion, a removed finalizer,
+    /// or completion. Other changes cause no work.
     fn note_work(&self, work: ManifestWork) {
         let name = work.metadata.name.clone().unwrap_or_default();
         let essence = |w: &ManifestWork| {
@@ -280,7 +286,7 @@ impl Agent {
         }
     }
 
-    /// The work is to be looked at as if for the first time: whatever failed is tried at once.
+    /// Enqueues a work as if for the first time: failed manifests are retried at once.
     fn wake(&self, name: &str) {
         self.tracker.lock().mark(name);
         self.measures.noted(name, Instant::now());
@@ -290,12 +296,12 @@ impl Agent {
         self.queue.add(item);
     }
 
-    /// The work is to be looked at for what is noted about it.
+    /// Enqueues a work for what is pending for it.
     pub(crate) fn queue_work(&self, name: &str) {
         self.queue.add(Item::Work(name.to_owned()));
     }
 
-    /// As [`Agent::queue_work`], of several.
+    /// As [`Agent::queue_work`], for several works.
     pub(crate) fn queue_works(&self, names: &[String]) {
         for name in names {
             self.queue_work(name);
@@ -328,7 +334,8 @@ impl Agent {
         .await;
     }
 
-    /// A deletion by an admin, or one that an earlier life left behind (OCM-095, OCM-096).
+    /// Handles a deletion by an administrator, or an AppliedManifestWork that an earlier run left behind
+    /// (OCM-095, OCM-096).
     fn note_applied(&self, applied: AppliedManifestWork) {
         let name = applied.metadata.name.clone().unwrap_or_default();
         let deleting = applied.metadata.deletion_timestamp.is_some();
@@ -409,8 +416,8 @@ impl Agent {
         }
     }
 
-    /// The queue has one timer for each work, which any other cause to come resets: so it is set anew whenever a work
-    /// was handled.
+    /// Sets the timer of a work. The queue has one timer for each work, and any other cause to process the
+    /// work resets it, so it is set again after each run.
     fn rest(&self, name: &str) -> Next {
         let now = Instant::now();
         let clock = self.clocks.lock().get(name).copied();
@@ -423,7 +430,7 @@ impl Agent {
         })
     }
 
-    /// Plans the next pass over everything, when there is none planned or one was just made.
+    /// Schedules the next full pass, if none is scheduled or one has just ended.
     pub(crate) fn plan_pass(&self, name: &str, made: bool) {
         let now = Instant::now();
         let pass = now + jittered(self.config.reapply.mul_f64(1.5)).max(self.config.reapply);
@@ -442,7 +449,8 @@ impl Agent {
         }
     }
 
-    /// Whether something of the work is still to go, so that it has to come again after a pause.
+    /// Notes whether objects of the work are still to be removed, so that it must be processed again after a
+    /// pause.
     pub(crate) fn set_leaving(&self, name: &str, pause: Option<Duration>) {
         let mut all = self.leaving.lock();
         match pause {
@@ -451,7 +459,7 @@ impl Agent {
         }
     }
 
-    /// The work is gone: nothing is known of it any more.
+    /// Forgets a work that is gone.
     pub(crate) fn forget(&self, name: &str) {
         let rivals = self.tracker.lock().forget_work(name);
         self.queue_works(&rivals);
@@ -462,14 +470,15 @@ impl Agent {
         self.leaving.lock().remove(name);
     }
 
-    /// Nothing is to be done about the work until it changes.
+    /// Stops everything about the work until it changes.
     pub(crate) fn freeze(&self, name: &str) {
         self.backoff.lock().forget(name);
         self.clocks.lock().remove(name);
         self.leaving.lock().remove(name);
     }
 
-    /// The status that we last gave this very work: one of its name may have gone before.
+    /// Returns the status that this agent last wrote for this very work; there may have been another one of
+    /// its name before.
     pub(crate) fn last_status(&self, name: &str, work: &ManifestWork) -> Option<ManifestWorkStatus> {
         let statuses = self.statuses.lock();
         statuses.get(name).filter(|(uid, _)| *uid == work.metadata.uid).map(|(_, status)| status.clone())
@@ -479,19 +488,19 @@ impl Agent {
         self.statuses.lock().insert(name.to_owned(), (work.metadata.uid.clone(), status));
     }
 
-    /// Whether the hub still wants this very work.
+    /// Returns whether this very work still exists on the hub.
     pub(crate) fn is_wanted(&self, name: &str, work: &ManifestWork) -> bool {
         self.works.lock().get(name).is_some_and(|now| {
             now.metadata.uid == work.metadata.uid && now.metadata.deletion_timestamp.is_none()
         })
     }
 
-    /// The AppliedManifestWork of a work, as last seen.
+    /// Returns the AppliedManifestWork of a work, as last observed.
     pub(crate) fn applied_of(&self, name: &str) -> Option<Arc<AppliedManifestWork>> {
         self.applied.lock().get(&self.applied_name(name)).cloned()
     }
 
-    /// Whether this agent made it, or one of this hub that had no name of its own (OCM-071).
+    /// Returns whether this agent created it, or an agent of this hub without an ID (OCM-071).
     pub(crate) fn is_own(&self, spec: &AppliedManifestWorkSpec) -> bool {
         spec.agent_id == self.config.agent_id || spec.hub_hash == self.hash && spec.agent_id == self.hash
     }
@@ -500,7 +509,7 @@ impl Agent {
         format!("{}-{name}", self.hash)
     }
 
-    /// Takes in what a request answered.
+    /// Stores the response to a request.
     pub(crate) fn remember_applied(
         &self,
         WithoutManagedFields(applied): WithoutManagedFields<AppliedManifestWork>,
@@ -519,7 +528,7 @@ impl Agent {
     }
 }
 
-/// A complete work is left as it is.
+/// Returns whether a work is complete and must not be changed.
 pub(crate) fn is_frozen(work: &ManifestWork) -> bool {
     work.status.as_ref().is_some_and(|status| completion::is_complete(&status.conditions))
 }
@@ -542,7 +551,7 @@ pub(crate) fn has_finalizer(work: &ManifestWork) -> bool {
     work.metadata.finalizers.iter().flatten().any(|f| f == MANIFEST_WORK_FINALIZER)
 }
 
-/// What a status lists, empty when there is none.
+/// Returns the resources that a status lists; empty without a status.
 pub(crate) fn listed(applied: &AppliedManifestWork) -> &[AppliedResource] {
     applied.status.as_ref().map(|s| s.applied_resources.as_slice()).unwrap_or_default()
 }
@@ -574,7 +583,8 @@ mod tests {
         .unwrap()
     }
 
-    /// OCM-073: when the time for another pass comes, a complete work is left alone, and not looked at again and again.
+    /// OCM-073: when the time for another pass comes, a complete work is left alone, and not processed again
+    /// and again.
     #[tokio::test]
     async fn ocm_073_a_complete_work_is_at_rest() {
         let agent = agent();
@@ -587,8 +597,8 @@ mod tests {
         }
     }
 
-    /// OCM-071, OCM-096: an agent that got a name of its own goes on with what it made of this hub's works without one, and
-    /// leaves alone what is of others.
+    /// OCM-071, OCM-096: an agent that got an ID continues with the AppliedManifestWorks that it created for
+    /// this hub without one, and leaves those of other agents alone.
     #[tokio::test]
     async fn ocm_071_whose_an_applied_work_is() {
         let nowhere = Connection::default().client();
@@ -614,7 +624,7 @@ mod tests {
         }
     }
 
-    /// OCM-162: what was said of a work is nothing to another one of its name.
+    /// OCM-162: the last written status of a work is not used for another work of its name.
     #[tokio::test]
     async fn ocm_162_a_work_made_anew_has_no_status_yet() {
         let agent = agent();

@@ -27,45 +27,45 @@ pub(crate) struct DesiredObject<'a> {
     pub(crate) name: &'a str,
     pub(crate) manifest: &'a Value,
     pub(crate) treatment: &'a Treatment,
-    /// The AppliedManifestWork as owner.
+    /// The owner reference to the AppliedManifestWork.
     pub(crate) owner: &'a Value,
     pub(crate) owned: bool,
-    /// The object is known to exist: look before creating.
+    /// The object is known to exist: read before creating.
     pub(crate) exists: bool,
 }
 
-/// The object after it was applied.
+/// The object after a manifest was applied.
 pub(crate) struct Live {
     pub(crate) object: Value,
-    /// What of that version is of our own making.
+    /// What this agent wrote in that version.
     pub(crate) wrote: Wrote,
 }
 
-/// What one of our requests changed.
+/// What a request of this agent changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wrote {
     /// Nothing.
     Nothing,
-    /// What the manifest says.
+    /// The content of the manifest.
     Content,
-    /// Only the owners, of this version.
+    /// Only the owners, starting from this version.
     Owners(String),
 }
 
 /// Why a manifest was not applied.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Worth another try soon.
+    /// Temporary; retry soon.
     Again(String),
-    /// As above; the agent may not do that.
+    /// As above; the agent has no permission.
     Forbidden(String),
-    /// The resource type is not served (any more), or the object's namespace is not there.
+    /// The resource is not served, or the object's namespace does not exist.
     Missing(String),
-    /// Nobody knows whether the request was carried out.
+    /// It is not known whether the request was executed.
     Unanswered(String),
     /// Only a change of the work or the periodic pass helps (a server-side apply conflict).
     Settled(String),
-    /// The executor may not do that.
+    /// The executor has no permission.
     Denied(String),
     /// The fields to ignore could not be computed.
     IgnoreFields(String),
@@ -84,7 +84,7 @@ impl From<Error> for Failure {
 
 const ATTEMPTS: u32 = 4;
 
-/// Gives the live object as it is afterwards; `None` only for a ReadOnly object that does not exist.
+/// Applies a manifest and returns the live object; `None` only for a ReadOnly object that does not exist.
 pub(crate) async fn apply(cluster: &Rest, wanted: &DesiredObject<'_>) -> Result<Option<Live>, Failure> {
     if let Some(conflict) = merge::secret_conflict(wanted.manifest) {
         return Err(Failure::Settled(conflict));
@@ -102,7 +102,7 @@ pub(crate) async fn apply(cluster: &Rest, wanted: &DesiredObject<'_>) -> Result<
         };
         match outcome {
             Ok(live) => return Ok(Some(live)),
-            // Somebody wrote between our look and our write.
+            // Another client wrote between our read and our write.
             Err(error) if is_clash(&error) && attempt < ATTEMPTS => {
                 tokio::time::sleep(jittered(pause)).await;
                 pause *= 5;
@@ -113,7 +113,7 @@ pub(crate) async fn apply(cluster: &Rest, wanted: &DesiredObject<'_>) -> Result<
     Ok(None)
 }
 
-/// The manifest with the owner it is to have, or to lose.
+/// Returns the manifest with the owner reference to add or to remove.
 fn required(wanted: &DesiredObject<'_>) -> Value {
     let mut object = wanted.manifest.clone();
     let mut owner = wanted.owner.clone();
@@ -140,30 +140,38 @@ async fn create(cluster: &Rest, wanted: &DesiredObject<'_>, required: &Value) ->
     Ok(Live { object, wrote: Wrote::Content })
 }
 
-/// The object just created, or the one that was there.
+/// An object that was created or that existed already.
+enum FoundOrCreated {
+    /// The object did not exist and was created.
+    Created(Live),
+    /// The object as it existed.
+    Existing(Value),
+}
+
+/// Creates the object unless it exists.
 async fn find_or_create(
     cluster: &Rest,
     wanted: &DesiredObject<'_>,
     required: &Value,
-) -> Result<Result<Live, Value>, Error> {
+) -> Result<FoundOrCreated, Error> {
     if !wanted.exists {
         match create(cluster, wanted, required).await {
-            Ok(created) => return Ok(Ok(created)),
+            Ok(created) => return Ok(FoundOrCreated::Created(created)),
             Err(error) if is_clash(&error) => {}
             Err(error) => return Err(error),
         }
     }
     match cluster.find(wanted.gvr, wanted.namespace, wanted.name).await? {
-        Some(live) => Ok(Err(live)),
-        None => create(cluster, wanted, required).await.map(Ok),
+        Some(live) => Ok(FoundOrCreated::Existing(live)),
+        None => create(cluster, wanted, required).await.map(FoundOrCreated::Created),
     }
 }
 
 async fn update(cluster: &Rest, wanted: &DesiredObject<'_>) -> Result<Live, Error> {
     let required = required(wanted);
     let live = match find_or_create(cluster, wanted, &required).await? {
-        Ok(created) => return Ok(created),
-        Err(live) => live,
+        FoundOrCreated::Created(created) => return Ok(created),
+        FoundOrCreated::Existing(live) => live,
     };
     match merge::update(&required, &live) {
         Verdict::Equal => Ok(Live { object: live, wrote: Wrote::Nothing }),
@@ -187,12 +195,12 @@ async fn update(cluster: &Rest, wanted: &DesiredObject<'_>) -> Result<Live, Erro
 async fn create_only(cluster: &Rest, wanted: &DesiredObject<'_>) -> Result<Live, Error> {
     let required = required(wanted);
     match find_or_create(cluster, wanted, &required).await? {
-        Ok(created) => Ok(created),
-        Err(live) => ensure_owner(cluster, wanted, live).await,
+        FoundOrCreated::Created(created) => Ok(created),
+        FoundOrCreated::Existing(live) => ensure_owner(cluster, wanted, live).await,
     }
 }
 
-/// Only the owner reference, and only if it differs.
+/// Writes the owner reference, if it differs, and nothing else.
 async fn ensure_owner(cluster: &Rest, wanted: &DesiredObject<'_>, live: Value) -> Result<Live, Error> {
     let mut metadata = live.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
     let mut owner = wanted.owner.clone();
@@ -222,7 +230,8 @@ async fn server_side(cluster: &Rest, wanted: &DesiredObject<'_>) -> Result<Live,
             let known =
                 live.pointer("/metadata/annotations").and_then(|a| a.get(CONFIG_SPEC_HASH_ANNOTATION));
             if known.and_then(Value::as_str) == Some(&print) {
-                // The manifest is the one that was applied: what differs is the cluster's business.
+                // The applied manifest is unchanged: differences in the ignored fields are left to the
+                // cluster.
                 return Ok(ensure_owner(cluster, wanted, live).await?);
             }
             object = reduced;
@@ -236,7 +245,7 @@ async fn server_side(cluster: &Rest, wanted: &DesiredObject<'_>) -> Result<Live,
         Err(error) if is_field_conflict(&error) => return Err(Failure::Settled(message_of(&error))),
         Err(error) => return Err(error.into()),
     };
-    // Others may write the owners too: a lost race is run again.
+    // Other clients may write the owners, too: a conflict is retried.
     let mut live = live;
     for attempt in 1.. {
         match ensure_owner(cluster, wanted, live).await {
@@ -250,14 +259,14 @@ async fn server_side(cluster: &Rest, wanted: &DesiredObject<'_>) -> Result<Live,
     Err(Failure::Again("the owner could not be written".into()))
 }
 
-/// Another manager has the fields; any other conflict is a race that was lost.
+/// Returns whether another manager owns the fields; any other conflict is a lost race.
 fn is_field_conflict(error: &Error) -> bool {
     let details = status_of(error).and_then(|status| status.details.as_ref());
     is_clash(error)
         && details.is_some_and(|d| d.causes.iter().any(|cause| cause.reason == "FieldManagerConflict"))
 }
 
-/// What of the manifest can be applied.
+/// Returns the part of the manifest that can be applied.
 fn applicable(wanted: &DesiredObject<'_>) -> Value {
     let mut object = wanted.manifest.clone();
     strip_null_times(&mut object);
@@ -283,7 +292,7 @@ fn annotate(object: &mut Value, print: &str) {
     }
 }
 
-/// A null creationTimestamp would raise the generation with every apply (OCM-082).
+/// A null creationTimestamp would increase the generation with every apply (OCM-082).
 fn strip_null_times(value: &mut Value) {
     match value {
         Value::Object(members) => {

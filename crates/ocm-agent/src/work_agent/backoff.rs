@@ -1,5 +1,5 @@
-//! Manifests that failed: each has its own back-off, so that a bad one does not delay the others (OCM-076). Pure; the
-//! time comes as an argument.
+//! The back-off of failed manifests. Each manifest has its own, so that a faulty one does not delay the
+//! others (OCM-076). Pure; the time is an argument.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,13 +9,13 @@ use std::{
 use runtime::backoff::{exponential, jittered};
 use tokio::time::Instant;
 
-/// Bounds of the pause before a manifest that failed is tried again.
+/// Shortest and longest pause before a failed manifest is retried.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(120));
 
-/// When a manifest that failed is tried again.
+/// When a failed manifest is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RetryAt {
-    /// Soon, and later and later.
+    /// With exponential back-off.
     Backoff,
     /// After this pause.
     After(Duration),
@@ -27,7 +27,7 @@ struct FailedManifest<T> {
     outcome: T,
 }
 
-/// Failed manifests of all works, by work and ordinal, each with what is reported of it.
+/// The failed manifests of all works, by work and ordinal, each with its reported outcome.
 pub(crate) struct ManifestBackoff<T>(HashMap<String, BTreeMap<usize, FailedManifest<T>>>);
 
 impl<T> Default for ManifestBackoff<T> {
@@ -37,7 +37,7 @@ impl<T> Default for ManifestBackoff<T> {
 }
 
 impl<T: Clone> ManifestBackoff<T> {
-    /// It failed.
+    /// A manifest failed.
     pub(crate) fn failed(&mut self, work: &str, ordinal: usize, again: RetryAt, outcome: T, now: Instant) {
         let all = self.0.entry(work.to_owned()).or_default();
         let tries = all.get(&ordinal).map_or(0, |s| s.tries);
@@ -48,14 +48,14 @@ impl<T: Clone> ManifestBackoff<T> {
         all.insert(ordinal, FailedManifest { tries: tries + 1, due: now + pause, outcome });
     }
 
-    /// Something else is to be reported of it meanwhile.
+    /// Changes the reported outcome of a failed manifest.
     pub(crate) fn revise(&mut self, work: &str, ordinal: usize, outcome: T) {
         if let Some(failed_manifest) = self.0.get_mut(work).and_then(|all| all.get_mut(&ordinal)) {
             failed_manifest.outcome = outcome;
         }
     }
 
-    /// It did not fail.
+    /// A manifest did not fail.
     pub(crate) fn clear(&mut self, work: &str, ordinal: usize) {
         if let Some(all) = self.0.get_mut(work) {
             all.remove(&ordinal);
@@ -65,19 +65,19 @@ impl<T: Clone> ManifestBackoff<T> {
         }
     }
 
-    /// What is to be reported of a manifest that failed and is not to be tried yet.
+    /// Returns the reported outcome of a failed manifest whose retry is not due yet.
     pub(crate) fn pending_outcome(&self, work: &str, ordinal: usize, now: Instant) -> Option<T> {
         let failed_manifest = self.0.get(work)?.get(&ordinal)?;
         (failed_manifest.due > now).then(|| failed_manifest.outcome.clone())
     }
 
-    /// When the next manifest of the work is to be tried again.
+    /// Returns when the next manifest of the work is due.
     pub(crate) fn next(&self, work: &str) -> Option<Instant> {
         self.0.get(work)?.values().map(|s| s.due).min()
     }
 
-    /// Something changed that lets manifests with such an outcome hope: they are tried at once. The works concerned. A
-    /// walk over what failed.
+    /// Resets the back-off of the failed manifests for whose outcome `may_succeed` returns true, so that they
+    /// are retried at once. Returns their works. Cost: a walk over all failed manifests.
     pub(crate) fn retry_now(&mut self, now: Instant, may_succeed: impl Fn(&T) -> bool) -> Vec<String> {
         let mut works = Vec::new();
         for (work, all) in &mut self.0 {
@@ -92,12 +92,12 @@ impl<T: Clone> ManifestBackoff<T> {
         works
     }
 
-    /// The work changed or went: all its manifests are as new.
+    /// Forgets the failures of a work that changed or is gone.
     pub(crate) fn forget(&mut self, work: &str) {
         self.0.remove(work);
     }
 
-    /// Whether any manifest has such an outcome.
+    /// Returns whether any failed manifest has such an outcome.
     pub(crate) fn any(&self, such: impl Fn(&T) -> bool) -> bool {
         self.0.values().flat_map(BTreeMap::values).any(|s| such(&s.outcome))
     }
@@ -107,7 +107,7 @@ impl<T: Clone> ManifestBackoff<T> {
 mod tests {
     use super::*;
 
-    /// OCM-076: the pause of one manifest grows with its own failures, up to two minutes.
+    /// OCM-076: the back-off of one manifest grows with its own failures, up to two minutes.
     #[test]
     fn ocm_076_back_off_per_manifest() {
         let (mut backoff, now) = (ManifestBackoff::default(), Instant::now());

@@ -1,5 +1,5 @@
-//! Conditions that users derive from objects by rules, and what they come to for a whole work (OCM-091, OCM-092). Pure, but
-//! for the thread that [`Rules::judge`] leaves the work to.
+//! Conditions that users' rules derive from objects, and the resulting conditions of the work (OCM-091,
+//! OCM-092). Pure, except for the thread that [`Rules::judge`] uses.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,21 +14,21 @@ use serde_json::Value;
 
 use super::merge::text;
 
-/// What the rules of one manifest may cost together: about a second at the worst.
+/// Most steps that the rules of one manifest may take together: about a second at the worst.
 const BUDGET: u64 = 1_000_000;
-/// So many compiled expressions, and so many bytes of them, are kept, and as many that have not been used for a while.
+/// Most compiled expressions that are kept as recently used, and as many again that were not used recently.
 const KEPT: usize = 512;
 const KEPT_BYTES: usize = 256 << 10;
-/// Longer ones are not kept: they are refused anyway.
+/// Longer expressions are not cached: they are rejected anyway.
 const LONGEST: usize = 16 << 10;
 const EVALUATED: &str = "ConditionRuleEvaluated";
 const EXPRESSION_ERROR: &str = "ConditionRuleExpressionError";
 const INVALID: &str = "ConditionRuleInvalid";
 const AGGREGATED: &str = "ConditionRulesAggregated";
-/// Reasons of conditions that rules made start with this.
+/// Reasons of conditions that rules created start with this.
 const RULE_MADE: &str = "ConditionRule";
 
-/// What one rule comes to.
+/// The result of one rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ruled {
     /// Type of the condition.
@@ -42,7 +42,7 @@ pub struct Ruled {
 }
 
 impl Ruled {
-    /// The condition of the manifest.
+    /// The condition on the manifest.
     pub fn condition(&self, generation: i64, now: &Time) -> Condition {
         Condition {
             type_: self.type_.clone(),
@@ -57,8 +57,8 @@ impl Ruled {
 
 type Compiled = Result<Arc<Query>, QueryError>;
 
-/// Compiled expressions by their text, with whether they know `result`. A text is compiled when it is first used, and again
-/// when it has not been used for as long as hundreds of others were.
+/// Compiled expressions by their text, with whether they use `result`. A text is compiled at its first use,
+/// and again if hundreds of others were used since its last use.
 #[derive(Default)]
 pub struct Rules(Mutex<Cache>);
 
@@ -66,13 +66,14 @@ pub struct Rules(Mutex<Cache>);
 struct Cache {
     young: HashMap<(String, bool), Compiled>,
     old: HashMap<(String, bool), Compiled>,
-    /// Of the sources of the young ones.
+    /// Bytes of the texts that were used recently.
     bytes: usize,
 }
 
 impl Rules {
-    /// Evaluates the rules over a live object, on a thread where nobody else waits: it may take a second. Costs a copy of
-    /// the object, if there are rules. Who is cancelled meanwhile leaves that thread to come to its end.
+    /// Evaluates the rules for a live object on a thread for blocking work, because it may take a second.
+    /// Costs a copy of the object, if there are rules. If the future is dropped, the thread still runs to its
+    /// end.
     pub async fn judge(self: &Arc<Self>, rules: &[ConditionRule], object: &Value) -> Vec<Ruled> {
         if rules.is_empty() {
             return Vec::new();
@@ -90,7 +91,7 @@ impl Rules {
         })
     }
 
-    /// Evaluates the rules over a live object. Blocks.
+    /// Evaluates the rules for a live object. Blocks the thread.
     pub fn evaluate(&self, rules: &[ConditionRule], object: &Value) -> Vec<Ruled> {
         let mut budget = BUDGET;
         rules.iter().filter_map(|rule| self.one(rule, object, &mut budget)).collect()
@@ -201,7 +202,7 @@ impl Cache {
     }
 }
 
-/// Condition and message of kinds that end. No other kind has one.
+/// Returns condition type and message for the built-in kinds that complete; `None` for other kinds.
 fn well_known(object: &Value) -> Option<(&'static str, &'static str)> {
     match (text(object, "apiVersion"), text(object, "kind")) {
         ("batch/v1", "Job") => Some((
@@ -225,18 +226,18 @@ fn not_text(type_: &str) -> String {
     format!("expected message expression to have a string result, got {type_}")
 }
 
-/// Whether rules made this condition.
+/// Returns whether a rule created this condition.
 pub fn is_rule_made(condition: &Condition) -> bool {
     condition.reason.starts_with(RULE_MADE)
 }
 
-/// The manifest or work is complete: it is not applied any more (OCM-092).
+/// Returns whether the manifest or work is complete; it is not applied any more then (OCM-092).
 pub fn is_complete(conditions: &[Condition]) -> bool {
     conditions.iter().any(|c| c.type_ == COMPLETE && c.status == "True")
 }
 
-/// What the rule-made conditions of the manifests come to for the work: False wins over Unknown over True, but one
-/// manifest that is `Progressing` is enough.
+/// Aggregates the rule-made conditions of the manifests for the work: False wins over Unknown over True, but
+/// a single manifest that is `Progressing` is enough.
 pub fn aggregate(manifests: &[ManifestCondition], generation: i64, now: &Time) -> Vec<Condition> {
     let mut by_type: BTreeMap<&str, Vec<&Condition>> = BTreeMap::new();
     for condition in manifests.iter().flat_map(|m| &m.conditions).filter(|c| is_rule_made(c)) {
@@ -334,7 +335,8 @@ mod tests {
         assert!(Rules::default().evaluate(&rules(json!([known])), &other).is_empty(), "silently none");
     }
 
-    /// An expression is compiled once, for whatever objects; so many are kept that a rule in use stays, and no more.
+    /// An expression is compiled once for all objects; the cache keeps every expression in use, and no more
+    /// than its limit.
     #[test]
     fn ocm_091_expressions_are_compiled_once() {
         let all = Rules::default();
@@ -352,7 +354,7 @@ mod tests {
         assert!(cache.young.len() + cache.old.len() <= 2 * KEPT);
     }
 
-    /// A rule that runs away takes none of the time of others, who are at work while it is, and ends with an error.
+    /// A rule that does not end delays no other evaluation, and ends with an error.
     #[tokio::test]
     async fn ocm_091_a_runaway_rule_delays_nobody() {
         let all = Arc::new(Rules::default());
@@ -363,7 +365,7 @@ mod tests {
         };
         let (slow, quick) = (rule(endless), rule("size(object.l) == 2000"));
         let mut running = std::pin::pin!(all.judge(&slow, &object));
-        // One thread runs all: were it evaluated there, this would be its end.
+        // The test has one thread: if the rule were evaluated on it, the test would hang here.
         assert!(futures::poll!(running.as_mut()).is_pending());
         assert_eq!(
             all.judge(&quick, &object).await,

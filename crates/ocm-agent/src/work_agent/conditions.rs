@@ -1,37 +1,37 @@
-//! What a work's status says (OCM-087 … OCM-091). Pure; the time comes as an argument.
+//! The conditions of a work's status (OCM-087 … OCM-091). Pure; the time is an argument.
 
 use apis::ocm::work::{AppliedResource, ManifestCondition, ManifestResourceMeta};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::removal::Leftovers;
 
-/// Applied condition of one manifest.
+/// The Applied condition of one manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Applied {
-    /// Done.
+    /// Applied.
     #[default]
     Complete,
-    /// Not done, and why.
+    /// Not applied, with the reason.
     Failed(String),
     /// The fields to ignore could not be computed.
     IgnoreFields(String),
 }
 
-/// Available condition of one manifest.
+/// The Available condition of one manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Available {
-    /// It exists.
+    /// The object exists.
     Yes,
-    /// It does not exist.
+    /// The object does not exist.
     #[default]
     No,
     /// The cluster could not be asked.
     Unknown(String),
-    /// Nobody knows what resource it is.
+    /// The resource of the manifest is not known.
     Incomplete,
 }
 
-/// Outcome of reading feedback.
+/// The result of reading feedback.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Feedback {
     /// No rules.
@@ -62,7 +62,7 @@ fn condition(
 }
 
 impl Applied {
-    /// The condition of the manifest.
+    /// The condition on the manifest.
     pub fn condition(&self, generation: i64, now: &Time) -> Condition {
         let (status, reason, message) = match self {
             Self::Complete => ("True", "AppliedManifestComplete", "Apply manifest complete".to_owned()),
@@ -78,7 +78,7 @@ impl Applied {
 }
 
 impl Available {
-    /// The condition of the manifest.
+    /// The condition on the manifest.
     pub fn condition(&self, now: &Time) -> Condition {
         let (status, reason, message) = match self {
             Self::Yes => ("True", "ResourceAvailable", "Resource is available".to_owned()),
@@ -95,7 +95,7 @@ impl Available {
 }
 
 impl Feedback {
-    /// The condition of the manifest.
+    /// The condition on the manifest.
     pub fn condition(&self, now: &Time) -> Condition {
         let (status, reason, message) = match self {
             Self::None => ("True", "NoStatusFeedbackSynced", String::new()),
@@ -112,8 +112,8 @@ fn count(manifests: &[ManifestCondition], type_: &str, status: &str) -> usize {
     manifests.iter().filter(|m| m.conditions.iter().any(|c| c.type_ == type_ && c.status == status)).count()
 }
 
-/// Work-level Applied: False as soon as one manifest is. `forbidden` is the first resource that the agent may not
-/// write.
+/// The work's Applied condition: False if one manifest is False. `forbidden` is the first resource that the
+/// agent may not write.
 pub fn work_applied(
     manifests: &[ManifestCondition],
     forbidden: Option<&str>,
@@ -133,13 +133,13 @@ pub fn work_applied(
     condition("Applied", status, reason, message, Some(generation), now)
 }
 
-/// Work-level Applied of a work of which nothing could be applied.
+/// The work's Applied condition if nothing could be applied.
 pub fn work_failed(message: &str, generation: i64, now: &Time) -> Condition {
     let message = format!("Failed to apply manifest work: {message}");
     condition("Applied", "False", "AppliedManifestWorkFailed", message, Some(generation), now)
 }
 
-/// Work-level Available (OCM-089).
+/// The work's Available condition (OCM-089).
 pub fn work_available(manifests: &[ManifestCondition], generation: i64, now: &Time) -> Condition {
     let total = manifests.len();
     let (missing, unknown) =
@@ -149,7 +149,7 @@ pub fn work_available(manifests: &[ManifestCondition], generation: i64, now: &Ti
     } else if unknown > 0 {
         ("Unknown", "ResourcesStatusUnknown", format!("{unknown} of {total} resources have unknown status"))
     } else if count(manifests, "Available", "True") == 0 {
-        // The blank at the end is part of the wire text.
+        // The trailing space is part of the text in OCM.
         ("Unknown", "ResourcesStatusUnknown", "cannot get any available resource ".to_owned())
     } else {
         ("True", "ResourcesAvailable", "All resources are available".to_owned())
@@ -157,7 +157,8 @@ pub fn work_available(manifests: &[ManifestCondition], generation: i64, now: &Ti
     condition("Available", status, reason, message, Some(generation), now)
 }
 
-/// Work-level Deleting (OCM-095). Up to five of what holds it up are named, first what the cluster refuses to remove.
+/// The work's Deleting condition (OCM-095). It names up to five objects that delay the deletion, first those
+/// that the cluster refuses to delete.
 pub fn work_deleting(leftovers: &Leftovers, now: &Time) -> Condition {
     let mut message = "ManifestWork is being deleted".to_owned();
     let refused = leftovers.refused.iter().map(|(resource, why)| format!("{} ({why})", place(resource)));
@@ -168,17 +169,17 @@ pub fn work_deleting(leftovers: &Leftovers, now: &Time) -> Condition {
     condition("Deleting", "True", "WorkDeleting", message, None, now)
 }
 
-/// Type of the condition of a work that let go of objects which the cluster refuses to remove (OCM-094).
+/// Type of the condition of a work that released objects which the cluster refuses to delete (OCM-094).
 pub const REFUSED: &str = "RemovalRefused";
 
-/// Objects that the work does not hold any more stay, as the cluster refuses to remove them.
+/// Objects that the work no longer holds stay, because the cluster refuses to delete them.
 pub fn removal_refused(leftovers: &Leftovers, generation: i64, now: &Time) -> Condition {
     let said = leftovers.refused.iter().map(|(resource, why)| format!("{}: {why}", place(resource)));
     let message = format!("Failed to remove {}", some(said));
     condition(REFUSED, "True", "AppliedResourceNotRemoved", message, Some(generation), now)
 }
 
-/// The first five, and how many more there are.
+/// The first five names, and the number of the others.
 fn some(mut names: impl Iterator<Item = String>) -> String {
     let mut shown: Vec<String> = names.by_ref().take(5).collect();
     let more = names.count();
@@ -194,26 +195,26 @@ fn place(resource: &AppliedResource) -> String {
     format!("{}{dot}{} {}{slash}{}", resource.resource, resource.group, resource.namespace, resource.name)
 }
 
-/// Type of the condition of a manifest whose object another work has with a different content (OCM-085).
+/// Type of the condition of a manifest whose object another work holds with different content (OCM-085).
 pub const CONFLICTED: &str = "Conflicted";
 
-/// The manifest's object is that of other works too, and they disagree (OCM-085).
+/// Other works hold the manifest's object with different content (OCM-085).
 pub fn conflicted(rivals: &[String], now: &Time) -> Condition {
     let message =
         format!("other ManifestWorks hold a different content for this object: {}", rivals.join(", "));
     condition(CONFLICTED, "True", "DifferentContent", message, None, now)
 }
 
-/// The feedback did not fit into the status.
+/// The feedback exceeded the size of a status.
 pub fn truncated(now: &Time) -> Condition {
     let message = "the status was too large; the values of status feedback were left out".to_owned();
     condition(TRUNCATED, "True", "StatusTooLarge", message, None, now)
 }
 
-/// Type of the condition of a work whose status had to be cut.
+/// Type of the condition of a work whose status was truncated.
 pub const TRUNCATED: &str = "StatusTruncated";
 
-/// OCM-088: the entry of an earlier status that speaks of the same manifest.
+/// OCM-088: returns the entry of an earlier status for the same manifest.
 pub fn earlier<'a>(
     old: &'a [ManifestCondition],
     meta: &ManifestResourceMeta,

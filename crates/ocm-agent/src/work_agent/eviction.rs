@@ -1,4 +1,5 @@
-//! When the agent clears up after works that its hub no longer has (OCM-096). Pure; the time comes as an argument.
+//! Decides when the agent removes what it applied for works that no longer exist on the hub (OCM-096). Pure;
+//! the time is an argument.
 
 use std::time::Duration;
 
@@ -6,17 +7,17 @@ use k8s_openapi::jiff::Timestamp;
 
 /// A grace period of a hundred years or more means never.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-/// Within this time evictions that begin count as one event.
+/// Evictions that begin within this many seconds count as one event.
 const AT_ONCE: i64 = 600;
-/// So few are never called a mass.
+/// An event with at most this many evictions is never a mass eviction.
 const FEW: usize = 5;
 
 /// What to do about an AppliedManifestWork without a work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Note that its grace period has begun.
+    /// Record that its grace period begins.
     Begin,
-    /// Wait so long.
+    /// Wait this long.
     Wait(Duration),
     /// Delete it.
     Evict,
@@ -24,7 +25,7 @@ pub(crate) enum Verdict {
     Never,
 }
 
-/// Decides from when its eviction began.
+/// Decides from the time when the eviction began.
 pub(crate) fn verdict(began: Option<Timestamp>, grace: Duration, now: Timestamp) -> Verdict {
     if grace >= NEVER {
         return Verdict::Never;
@@ -37,8 +38,9 @@ pub(crate) fn verdict(began: Option<Timestamp>, grace: Duration, now: Timestamp)
     }
 }
 
-/// More than half of what the hub gave went at once: its store was put back or emptied, and nobody meant to remove all
-/// that. `others` are the other AppliedManifestWorks of this hub: when their eviction began, if it did.
+/// Returns whether more than half of the hub's works disappeared at once. Then the hub's store was probably
+/// restored or emptied, and the deletion of all objects is not intended. `others` are the other
+/// AppliedManifestWorks of this hub, with the time when their eviction began.
 pub(crate) fn is_mass(began: Timestamp, others: &[Option<Timestamp>]) -> bool {
     let near = |other: &&Timestamp| (other.as_second() - began.as_second()).abs() <= AT_ONCE;
     let leaving = 1 + others.iter().flatten().filter(near).count();

@@ -1,4 +1,4 @@
-//! Whether the executor of a work may do what the agent is about to do for it (OCM-086).
+//! Checks whether the executor of a work may do what the agent will do for it (OCM-086).
 
 use std::time::Duration;
 
@@ -13,11 +13,15 @@ use serde_json::{Value, json};
 
 use super::apply::{DesiredObject, Failure};
 
-/// What every object needs; one that the work owns has to be deleted some day, too.
+/// The verbs that every object needs; an object that the work owns must also be deleted some day.
 const VERBS: [&str; 4] = ["create", "update", "patch", "get"];
 
-/// Refuses what the executor may not do; `pause` is when the agent asks again. Costs a review for each verb, and for
-/// RBAC kinds a dry run in the executor's name.
+/// Checks the permissions of the executor. Costs a SubjectAccessReview for each verb, and for RBAC kinds a
+/// dry run as the executor.
+///
+/// # Errors
+///
+/// [`Failure::Denied`] if a permission is missing; the agent checks again after `pause`.
 pub(crate) async fn check(
     cluster: &Rest,
     executor: Option<&ManifestWorkExecutor>,
@@ -72,7 +76,7 @@ fn is_rbac(gvr: &Gvr) -> bool {
         && ["roles", "rolebindings", "clusterroles", "clusterrolebindings"].contains(&gvr.plural.as_str())
 }
 
-/// A review does not tell whether a role may be granted: an API server asked to create it does.
+/// A review does not tell whether a role may be granted, but an API server that is asked to create it does.
 async fn may_grant(
     cluster: &Rest,
     account: &ExecutorServiceAccount,
@@ -87,7 +91,7 @@ async fn may_grant(
     request.headers_mut().insert("impersonate-user", header);
     match cluster.client().request::<Value>(request).await {
         Ok(_) => Ok(true),
-        // Whether it may be granted is asked before whether it exists.
+        // The server checks whether the role may be granted before it checks whether it exists.
         Err(error) if is_clash(&error) => Ok(true),
         Err(error) if code_of(&error) == 403 => Ok(false),
         Err(error) => Err(error.into()),

@@ -1,4 +1,4 @@
-//! Status feedback: values read from a live object (OCM-090). Pure.
+//! Reads status feedback from a live object (OCM-090). Pure.
 
 use apis::ocm::work::{
     FIELD_BOOLEAN, FIELD_INTEGER, FIELD_JSON_RAW, FIELD_STRING, FeedbackRule, FeedbackValue, FieldValue,
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{conditions::Feedback, merge::text};
 
-/// Longest JSON text that the schema of ManifestWorks admits, in bytes.
+/// Longest JSON text that the schema of ManifestWorks allows, in bytes.
 pub const MAX_JSON_RAW: usize = 1024;
 
 /// How lists, maps and fractions are reported.
@@ -17,11 +17,11 @@ pub enum Raw {
     /// Not at all: they are errors.
     #[default]
     Refused,
-    /// As JSON text of at most so many bytes (feature gate RawFeedbackJsonString).
+    /// As JSON text of at most this many bytes (feature gate RawFeedbackJsonString).
     UpTo(usize),
 }
 
-/// Reads what the rules ask for. Values read before an error are still reported.
+/// Reads the values that the rules request. Values read before an error are still reported.
 pub fn read(rules: &[FeedbackRule], raw: Raw, object: &Value) -> (Vec<FeedbackValue>, Feedback) {
     if rules.is_empty() {
         return (Vec::new(), Feedback::None);
@@ -114,7 +114,8 @@ fn well_known(object: &Value) -> Result<Vec<Named<'_>>, String> {
     }
 }
 
-/// The value of one path. Only the first of several counts, unless they may go together as JSON.
+/// Returns the value of one path. If there are several, only the first counts, unless they can be reported
+/// together as JSON.
 fn value(name: &str, found: &[&Value], raw: Raw) -> Result<Option<FeedbackValue>, String> {
     let field = match (found, raw) {
         ([] | [Value::Null], _) => return Ok(None),

@@ -1,4 +1,4 @@
-//! Fields that a server-side apply leaves to others (OCM-082). Pure.
+//! Fields that a server-side apply does not set, because other managers own them (OCM-082). Pure.
 
 use apis::ocm::work::IgnoreField;
 use machinery::jsonpath::JsonPath;
@@ -7,11 +7,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::{jq, merge::hex};
 
-/// Fields are ignored until the manifest itself changes; any other condition ignores them as soon as there is an
-/// object.
+/// The fields are ignored until the manifest changes. With any other value they are ignored as soon as the
+/// object exists.
 const ON_CHANGE: &str = "OnSpokeChange";
 
-/// Takes the fields out of `object` that are ignored when it exists.
+/// Removes from `object` the fields that are ignored when the object exists.
 pub fn reduce(object: &mut Value, ignore: &[IgnoreField]) -> Result<(), String> {
     for field in ignore.iter().filter(|field| field.condition != ON_CHANGE) {
         for path in &field.json_paths {
@@ -28,14 +28,16 @@ pub fn reduce(object: &mut Value, ignore: &[IgnoreField]) -> Result<(), String> 
     Ok(())
 }
 
-/// What says that the manifest is still the one that was applied: 32 hexadecimal digits.
+/// Returns a fingerprint of the manifest: 32 hexadecimal digits. An equal fingerprint means that the applied
+/// manifest is unchanged.
 pub fn fingerprint(object: &Value) -> String {
     let mut digest = hex(&Sha256::digest(object.to_string().as_bytes()));
     digest.truncate(32);
     digest
 }
 
-/// Members of maps only: a list without one of its elements would mean something else. What is no path is skipped.
+/// Removes members of maps only: a list without one of its elements would have another meaning. A text that
+/// is not a path is skipped.
 fn by_path(object: &mut Value, path: &str) {
     let last = path.rsplit('.').next().unwrap_or_default();
     if last.is_empty() || last.contains(['[', ']', '*']) {
@@ -63,7 +65,7 @@ fn by_pointer(object: &mut Value, pointer: &str) -> Result<(), String> {
                 items.remove(index);
             }
         }
-        // What is not there need not be left out.
+        // An absent field need not be removed.
         _ => {}
     }
     Ok(())

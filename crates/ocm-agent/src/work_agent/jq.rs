@@ -1,12 +1,12 @@
-//! The part of jq that says where something is: `del(<expression>)` for path expressions (OCM-082). Pure.
+//! The subset of jq for paths: `del(<expression>)` for path expressions (OCM-082). Pure.
 //!
-//! Members (`.a`, `."a"`, `.["a"]`), elements (`.[0]`, `.[]`), pipes, alternatives (`,`), `select` with a comparison,
-//! and `?`. Anything else is refused. Its work is bounded by the size of object and expression, where full jq
-//! would need a clock.
+//! Members (`.a`, `."a"`, `.["a"]`), elements (`.[0]`, `.[]`), pipes, alternatives (`,`), `select` with a
+//! comparison, and `?`. Anything else is rejected. The cost is bounded by the size of object and expression,
+//! while full jq would need a time limit.
 
 use serde_json::Value;
 
-/// Most places that an expression may lead to.
+/// Most paths that an expression may produce.
 const MOST: usize = 100_000;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -15,7 +15,7 @@ enum Step {
     Element(i64),
     Each,
     Select(Vec<Step>, Test),
-    /// Leads nowhere where the step would fail.
+    /// Produces nothing where the step would fail.
     Optional(Box<Step>),
 }
 
@@ -32,7 +32,7 @@ enum PathStep {
     Key(String),
 }
 
-/// Deletes what the expression leads to; what is missing need not be deleted.
+/// Deletes what the expression denotes; a missing path is no error.
 pub fn delete(object: &mut Value, expression: &str) -> Result<(), String> {
     let alternatives = Parser::new(expression).alternatives()?;
     let mut places = Vec::new();
@@ -46,7 +46,7 @@ pub fn delete(object: &mut Value, expression: &str) -> Result<(), String> {
     }
     places.sort();
     places.dedup();
-    // From the back, so that indices stay true.
+    // From the last path to the first, so that indexes stay valid.
     for place in places.iter().rev() {
         remove(object, place);
     }
@@ -222,7 +222,7 @@ impl<'a> Parser<'a> {
                 let end = self.rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
                 let (name, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
                 if name.is_empty() {
-                    // The identity, when nothing went before.
+                    // The identity, if nothing came before.
                     return if steps.is_empty() { Ok(steps) } else { self.unexpected() };
                 }
                 if name.starts_with(|c: char| c.is_ascii_digit()) {
@@ -233,7 +233,7 @@ impl<'a> Parser<'a> {
             }
             if let Some(rest) = self.rest.strip_prefix('?') {
                 self.rest = rest;
-                // It stands for all of the path up to here.
+                // The question mark applies to the whole path up to here.
                 for step in &mut steps {
                     if !matches!(step, Step::Optional(_)) {
                         let strict = std::mem::replace(step, Step::Each);

@@ -1,6 +1,6 @@
-//! Feeds on the kinds of applied objects: what tells of drift and of changed statuses (OCM-161).
+//! Watches on the kinds of applied objects, which report drift and changed statuses (OCM-161).
 //!
-//! Only metadata is watched; where a resource cannot be watched its objects are looked at from time to time.
+//! Only metadata is watched. Objects of a resource that cannot be watched are read periodically.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -20,24 +20,25 @@ use tokio_util::sync::CancellationToken;
 
 use super::{agent::Agent, outcome::Done, records::Meta, rules::Target};
 
-/// A feed on one resource.
+/// A feed for one resource.
 struct Feed {
     stop: CancellationToken,
-    /// Everything that was there has been reported.
+    /// The first list is complete.
     synced: Arc<AtomicBool>,
 }
 
-/// The feeds that run.
+/// The running feeds.
 #[derive(Default)]
 pub(crate) struct Kinds {
     feeds: HashMap<Gvr, Feed>,
     tasks: JoinSet<()>,
-    /// Definitions are followed as manifests wait for theirs.
+    /// Set while CRDs are followed because manifests wait for theirs.
     awaiting: Option<CancellationToken>,
 }
 
 impl Kinds {
-    /// A feed that panics ends the agent: a kind that nobody follows would not be put right any more.
+    /// Starts a feed. If it panics the agent ends, because drift of a kind without a feed would not be
+    /// corrected.
     fn start(&mut self, agent: &CancellationToken, feed: impl Future<Output = ()> + Send + 'static) {
         let end = agent.clone().drop_guard();
         self.tasks.spawn(async move {
@@ -56,12 +57,12 @@ fn definitions() -> Gvr {
 }
 
 impl Agent {
-    /// Whether events tell of this resource.
+    /// Returns whether a feed reports changes of this resource.
     pub(crate) fn follows(&self, gvr: &Gvr) -> bool {
         self.kinds.lock().feeds.get(gvr).is_some_and(|feed| feed.synced.load(Ordering::SeqCst))
     }
 
-    /// Objects of a work that no events tell of.
+    /// Returns the objects of a work that no feed covers.
     pub(crate) fn unfollowed(&self, work: &str) -> Vec<Target> {
         let followed: HashSet<Gvr> = {
             let kinds = self.kinds.lock();
@@ -71,7 +72,8 @@ impl Agent {
         self.tracker.lock().unfollowed(work, &followed)
     }
 
-    /// Follows the kinds of recorded objects, and no others; and definitions while a manifest waits for its own.
+    /// Starts and stops feeds, so that exactly the kinds of recorded objects are followed, and CRDs while a
+    /// manifest waits for its own.
     pub(crate) fn adjust_feeds(self: &Arc<Self>) {
         self.await_definitions();
         let Some(wanted) = self.tracker.lock().changed_kinds() else { return };
@@ -134,8 +136,8 @@ impl Agent {
         }
     }
 
-    /// Nothing else tells when a definition begins to be served, or a resource that an aggregated server brings; for
-    /// those there is the back-off.
+    /// Nothing else reports that a CRD begins to be served. For resources of aggregated servers there is no
+    /// event; the back-off covers them.
     fn await_definitions(self: &Arc<Self>) {
         let waiting = self.backoff.lock().any(Done::is_unresolved);
         let mut kinds = self.kinds.lock();

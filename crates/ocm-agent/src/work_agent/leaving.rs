@@ -1,4 +1,5 @@
-//! What leaves: objects that a work no longer holds, works in deletion, works that are gone (OCM-093 … OCM-096).
+//! Removes objects that a work no longer holds, works that are being deleted, and works that are gone
+//! (OCM-093 … OCM-096).
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
@@ -44,17 +45,17 @@ use super::{
     rules::{self, Target},
 };
 
-/// What became of one object that is to go.
+/// The result for one object that is to be removed.
 enum Left {
-    /// Nothing of it concerns us any more.
+    /// The object is gone or is not ours any more.
     Gone,
-    /// It is on its way out.
+    /// The object is being deleted.
     Going,
-    /// The cluster does not let us remove it.
+    /// The cluster refuses to delete it.
     Refused(String),
 }
 
-/// What an AppliedManifestWork lists.
+/// The resources that an AppliedManifestWork lists.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct List<'a> {
@@ -62,8 +63,8 @@ struct List<'a> {
 }
 
 impl Agent {
-    /// OCM-093: brings `appliedResources` up to date and removes what left. Gives what is not gone yet; none when nothing
-    /// may be removed now.
+    /// OCM-093: updates `appliedResources` and removes what is no longer in the work. Returns what is not
+    /// gone yet, `None` if nothing may be removed now.
     pub(super) async fn track(
         &self,
         name: &str,
@@ -73,13 +74,13 @@ impl Agent {
         let there: Vec<AppliedResource> = done.iter().filter_map(|d| d.resource.clone()).collect();
         let before = listed(applied);
         if done.iter().any(|d| d.uncertain) {
-            // Nothing leaves before every manifest is understood; what was made is listed all the same.
+            // Nothing is removed before every manifest is resolved; what was created is listed nevertheless.
             let mut list = removal::untracked(before, &there);
             list.extend(there);
             self.write_applied_to(applied, list).await?;
             return Ok(None);
         }
-        // Listed before it was to be made, and not made.
+        // Listed before its creation, which then did not happen.
         let never = |resource: &AppliedResource| {
             let unmade = |d: &Done| {
                 d.available == Available::No
@@ -115,7 +116,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Replaces the list; gives the AppliedManifestWork as it is then.
+    /// Replaces the list. Returns the AppliedManifestWork after the write.
     pub(super) async fn write_applied(
         &self,
         applied: &AppliedManifestWork,
@@ -150,7 +151,8 @@ impl Agent {
                 Ok(Left::Gone) => {}
                 Ok(Left::Going) => leftovers.going.push(resource),
                 Ok(Left::Refused(why)) => leftovers.refused.push((resource, why)),
-                // It is for the cluster's administrators to change that; the others go all the same.
+                // Only the cluster's administrators can change that; the other objects are removed
+                // nevertheless.
                 Err(error) if is_refusal(&error) => leftovers.refused.push((resource, message_of(&error))),
                 Err(error) => return Err(error),
             }
@@ -159,8 +161,9 @@ impl Agent {
         Ok(leftovers)
     }
 
-    /// The object as it is, and the version it is served in: its own, or else another of its group (a definition may have
-    /// stopped to serve the one that was recorded). None when it is not there.
+    /// Returns the live object, and the version in which its resource is served: the recorded one, or else
+    /// another of its group (a CRD may have stopped to serve the recorded one). Returns `None` if the object
+    /// does not exist.
     async fn look_for(
         &self,
         gvr: &Gvr,
@@ -172,7 +175,7 @@ impl Agent {
             Err(error) if is_not_found(&error) => {}
             other => return other.map(|live| (gvr.clone(), live.map(|live| live.metadata))),
         }
-        // That says nothing about the object.
+        // A 404 of the resource says nothing about the object.
         match self.mapper.served(gvr).await? {
             None => Ok((gvr.clone(), None)),
             Some(mapped) => {
@@ -225,7 +228,8 @@ impl Agent {
         Ok(left)
     }
 
-    /// Which other work of the mailbox takes over an object, and the owner reference that it then has.
+    /// Returns how other works of the mailbox hold an object, and the owner reference of the work that takes
+    /// it over.
     async fn other_holder(
         &self,
         work: &str,
@@ -270,8 +274,8 @@ impl Agent {
         Ok((other_holder, None))
     }
 
-    /// Our owner reference goes. The works that stay with the object need not look at it for that: one of a thousand works
-    /// that share a namespace goes without a request of the others.
+    /// Removes our owner reference. The other works that hold the object need not read it because of that:
+    /// when one of a thousand works that share a namespace is deleted, the others send no requests.
     async fn disown(
         &self,
         work: &str,
@@ -298,7 +302,7 @@ impl Agent {
         Ok(())
     }
 
-    /// OCM-095: everything applied goes, then the AppliedManifestWork, then the work.
+    /// OCM-095: removes the applied objects, then the AppliedManifestWork, then the work.
     pub(super) async fn finalize(self: &Arc<Self>, work: &ManifestWork, name: &str) -> Result<Next, Error> {
         if !has_finalizer(work) {
             self.freeze(name);
@@ -352,8 +356,8 @@ impl Agent {
         Ok(Next::OnChange)
     }
 
-    /// Removes what an AppliedManifestWork in deletion lists, then its finalizer. None when it is gone, else what
-    /// remains.
+    /// Removes what an AppliedManifestWork that is being deleted lists, then its finalizer. Returns what is
+    /// left; `None` if it is gone.
     pub(super) async fn empty_applied(
         &self,
         work: &str,
@@ -382,7 +386,7 @@ impl Agent {
         let patch = json!({"metadata": {"uid": applied.metadata.uid, "finalizers": finalizers}});
         match self.cluster.merge::<Meta>(&applied_manifest_works(), "", &name, &patch).await {
             Ok(_) => {}
-            // The old one is gone, be it that there is a new one of its name.
+            // The old AppliedManifestWork is gone; there may be a new one of its name.
             Err(error) if is_not_found(&error) || is_clash(&error) => {}
             Err(error) => return Err(error),
         }
@@ -390,7 +394,7 @@ impl Agent {
         Ok(None)
     }
 
-    /// Says that the deletion began and what it waits for (OCM-095).
+    /// Writes the Deleting condition (OCM-095).
     async fn say_deleting(
         &self,
         work: &ManifestWork,
@@ -404,7 +408,8 @@ impl Agent {
         self.write_if_new(name, work, &old, new).await
     }
 
-    /// Says what the work let go of and the cluster does not let us remove; no more, once that is over (OCM-094).
+    /// Writes the condition about released objects that the cluster refuses to delete, or removes it
+    /// (OCM-094).
     pub(super) async fn say_refused(
         &self,
         work: &ManifestWork,
@@ -438,12 +443,13 @@ impl Agent {
     }
 }
 
-/// When to come again for what remains, beside the events that tell of its end.
+/// Returns how long to wait for what is left; events report its deletion earlier.
 pub(super) fn pause(leftovers: &Leftovers) -> Duration {
     if leftovers.going.is_empty() { REFUSED } else { PENDING }
 }
 
-/// The cluster understood and will not have it: another try helps only after somebody there changed something.
+/// Returns whether the cluster understood and refused the request: a retry helps only after a change in the
+/// cluster.
 fn is_refusal(error: &Error) -> bool {
     matches!(code_of(error), 400 | 403 | 405 | 422)
 }

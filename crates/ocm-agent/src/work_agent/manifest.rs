@@ -1,4 +1,4 @@
-//! One manifest of a pass: what it is about, and what becomes of it (OCM-075 … OCM-092).
+//! Processes one manifest of a pass: resolves and applies it (OCM-075 … OCM-092).
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -31,33 +31,43 @@ use super::{
     rules::{self, Header, Target, Treatment},
 };
 
-/// What a whole pass knows.
+/// The context of a whole pass.
 pub(super) struct Pass<'a> {
     pub(super) name: &'a str,
     pub(super) work: &'a ManifestWork,
     pub(super) owner: &'a Value,
-    /// What the AppliedManifestWork listed before.
+    /// The resources that the AppliedManifestWork listed before.
     pub(super) known: &'a BTreeSet<Target>,
     pub(super) todo: &'a Todo,
     pub(super) before: &'a ManifestWorkStatus,
 }
 
-/// One manifest of it.
+/// One manifest of the pass.
 pub(super) struct Job<'a> {
     pub(super) ordinal: usize,
     pub(super) header: Header,
     pub(super) manifest: &'a Value,
     pub(super) state: State,
-    /// It failed and is not to be tried in this pass: what is reported of it.
+    /// The reported outcome of an earlier failure, if the manifest is not to be retried in this pass.
     pub(super) pending_outcome: Option<Done>,
 }
 
-/// How far it is known what a manifest is about.
+/// Whether the resource of a manifest is known.
 pub(super) enum State {
-    /// It is known.
+    /// The resource is known.
     Resolved(Box<Resolved>),
-    /// It is not, or nothing can be made of it.
+    /// The resource is not known, or the manifest is invalid.
     Settled(Box<Done>),
+}
+
+/// The result of reading or writing the object of a manifest.
+enum Visited {
+    /// The object as it is afterwards.
+    Live(Live),
+    /// There is no object, and none is to be created.
+    Absent,
+    /// The work was deleted or replaced in the meantime; nothing was done.
+    Superseded,
 }
 
 /// A manifest whose resource is known.
@@ -72,7 +82,8 @@ pub(super) struct Resolved {
 }
 
 impl Resolved {
-    /// What has to be in the AppliedManifestWork before the object is made: what is ours to remove again.
+    /// Returns the entry that the AppliedManifestWork must list before the object is created, so that it can
+    /// be removed again.
     pub(super) fn to_cover(&self) -> Option<AppliedResource> {
         let ours = self.owned && self.treatment.strategy.type_ != STRATEGY_READ_ONLY;
         ours.then(|| AppliedResource {
@@ -101,7 +112,7 @@ impl<'a> Job<'a> {
         Self { ordinal, header, manifest, state: State::Settled(Box::default()), pending_outcome: None }
     }
 
-    /// Takes the resource of the manifest. `taken` are the objects of earlier manifests.
+    /// Sets the resource of the manifest. `taken` are the objects of earlier manifests.
     fn resolve(
         &mut self,
         pass: &Pass<'_>,
@@ -165,7 +176,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What is required of one object: manifest, treatment and owner.
+/// Digest of everything that is required of one object: manifest, treatment and owner.
 fn digest(content: &[u8; 32], treatment: &Treatment, owned: bool, owner: &Value) -> [u8; 32] {
     let mut hasher = Sha256::new();
     hasher.update(content);
@@ -175,7 +186,7 @@ fn digest(content: &[u8; 32], treatment: &Treatment, owned: bool, owner: &Value)
 }
 
 impl Agent {
-    /// Finds out what a manifest is about, unless that failed a moment ago.
+    /// Resolves the resource of a manifest, unless that failed a moment ago.
     pub(super) async fn resolve(&self, pass: &Pass<'_>, job: &mut Job<'_>, taken: &mut HashSet<Target>) {
         let header = &job.header;
         for (field, value) in [("Kind", &header.kind), ("apiVersion", &header.api_version)] {
@@ -195,7 +206,7 @@ impl Agent {
         job.resolve(pass, found, taken);
     }
 
-    /// Applies one manifest, or looks at its object, or leaves it at what is known: whatever is to be done.
+    /// Applies one manifest, or reads its object, or reuses the known outcome, as necessary.
     pub(super) async fn one(&self, pass: &Pass<'_>, job: &Job<'_>) -> Done {
         let resolved = match &job.state {
             State::Resolved(resolved) => resolved,
@@ -225,7 +236,7 @@ impl Agent {
         let mut backoff = self.backoff.lock();
         match done.again {
             _ if done.superseded => {}
-            // Still the answer of an earlier try.
+            // The outcome of an earlier try.
             Some(_) if job.pending_outcome.is_some() => {}
             Some(again) => backoff.failed(pass.name, job.ordinal, again, done.clone(), Instant::now()),
             None => backoff.clear(pass.name, job.ordinal),
@@ -233,7 +244,7 @@ impl Agent {
         done
     }
 
-    /// Goes to the cluster.
+    /// Reads or writes the object in the cluster.
     async fn visit(&self, pass: &Pass<'_>, job: &Job<'_>, resolved: &Resolved, look_only: bool) -> Done {
         let target = &resolved.target;
         let mut flight = InFlight::begin(self, pass.name, target);
@@ -241,20 +252,20 @@ impl Agent {
             .is_some_and(|entry| completion::is_complete(&entry.conditions));
         let outcome = self.read_or_write(pass, job, resolved, look_only, complete).await;
         let (done, record, write) = match outcome {
-            Ok(Some(live)) => {
+            Ok(Visited::Live(live)) => {
                 let done = self.found(resolved, &live.object).await;
                 let hold = if complete { Hold::Nothing } else { resolved.hold() };
                 let record = record(pass, job, resolved, hold, &live.object, &done);
                 let write = write_of(live.wrote, &record);
                 (done, Some(record), write)
             }
-            Ok(None) => {
+            Ok(Visited::Absent) => {
                 let done = Done { meta: resolved.meta.clone(), ..Done::default() };
                 let record = record(pass, job, resolved, Hold::Nothing, &Value::Null, &done);
                 (done, Some(record), None)
             }
-            Err(None) => (Done::superseded(resolved.meta.clone()), None, None),
-            Err(Some(failure)) => {
+            Ok(Visited::Superseded) => (Done::superseded(resolved.meta.clone()), None, None),
+            Err(failure) => {
                 let (done, live) = self.after_failure(resolved, failure).await;
                 let record = record(pass, job, resolved, Hold::Nothing, &live, &done);
                 (done, Some(Record { digest: [0; 32], ..record }), None)
@@ -269,7 +280,7 @@ impl Agent {
         Done { rivals, ..done }
     }
 
-    /// The object as it is afterwards; none when there is none and none is to be made. `Err(None)`: the work went.
+    /// Reads the object, or applies the manifest.
     async fn read_or_write(
         &self,
         pass: &Pass<'_>,
@@ -277,21 +288,21 @@ impl Agent {
         resolved: &Resolved,
         look_only: bool,
         complete: bool,
-    ) -> Result<Option<Live>, Option<Failure>> {
+    ) -> Result<Visited, Failure> {
         let (gvr, target) = (&resolved.mapped.gvr, &resolved.target);
         if look_only || complete {
             let found: Result<Option<Value>, Error> =
                 self.cluster.find(gvr, &target.namespace, &target.name).await;
             match found {
-                Ok(Some(object)) => return Ok(Some(Live { object, wrote: Wrote::Nothing })),
-                Ok(None) if complete || resolved.hold() == Hold::Nothing => return Ok(None),
+                Ok(Some(object)) => return Ok(Visited::Live(Live { object, wrote: Wrote::Nothing })),
+                Ok(None) if complete || resolved.hold() == Hold::Nothing => return Ok(Visited::Absent),
                 Ok(None) => {}
-                Err(error) => return Err(Some(error.into())),
+                Err(error) => return Err(error.into()),
             }
         }
-        // The delete event may have come after this pass began.
+        // The delete event of the work may have arrived after this pass began.
         if !self.is_wanted(pass.name, pass.work) {
-            return Err(None);
+            return Ok(Visited::Superseded);
         }
         let exists = self.tracker.lock().get(pass.name, target).is_some_and(|record| !record.uid.is_empty());
         let wanted = DesiredObject {
@@ -306,7 +317,7 @@ impl Agent {
         };
         let executor = pass.work.spec.executor.as_ref();
         executor::check(&self.cluster, executor, &wanted, self.config.executor_retry).await?;
-        Ok(apply::apply(&self.cluster, &wanted).await?)
+        Ok(apply::apply(&self.cluster, &wanted).await?.map_or(Visited::Absent, Visited::Live))
     }
 
     async fn found(&self, resolved: &Resolved, live: &Value) -> Done {
@@ -316,7 +327,7 @@ impl Agent {
         Done { feedback, values, ruled, ..Done::exists(resolved.meta.clone(), &resolved.mapped.gvr, uid) }
     }
 
-    /// The manifest could not be applied; is there an object all the same?
+    /// A manifest could not be applied. Returns its outcome, with the object if one exists.
     async fn after_failure(&self, resolved: &Resolved, failure: Failure) -> (Done, Value) {
         let forbidden = matches!(failure, Failure::Forbidden(_));
         let unanswered = matches!(failure, Failure::Unanswered(_));
@@ -336,12 +347,12 @@ impl Agent {
             Failure::IgnoreFields(message) => (Applied::IgnoreFields(message), settled),
         };
         let (seen, live) = self.existing(resolved).await;
-        // A request that was not answered may still be carried out.
+        // A request without a response may still be executed.
         let uncertain = seen.uncertain || unanswered;
         (Done { applied, again: Some(again), forbidden, uncertain, ..seen }, live)
     }
 
-    /// What is there of an object that could not be applied.
+    /// Reads the object of a manifest that could not be applied.
     async fn existing(&self, resolved: &Resolved) -> (Done, Value) {
         let target = &resolved.target;
         let found = self.cluster.find::<Value>(&resolved.mapped.gvr, &target.namespace, &target.name).await;
@@ -349,7 +360,7 @@ impl Agent {
         match found {
             Ok(Some(live)) => (self.found(resolved, &live).await, live),
             Ok(None) => (absent, Value::Null),
-            // The resource is not served; whether there is an object nobody knows.
+            // The resource is not served, so it is not known whether the object exists.
             Err(error) if is_not_found(&error) => (Done { uncertain: true, ..absent }, Value::Null),
             Err(error) => {
                 let available = Available::Unknown(message_of(&error));
@@ -358,7 +369,7 @@ impl Agent {
         }
     }
 
-    /// An object changed whose manifest failed and is not to be tried yet.
+    /// Handles a changed object whose manifest failed and is not to be retried yet.
     async fn look_again(&self, pass: &Pass<'_>, ordinal: usize, resolved: &Resolved, last: Done) -> Done {
         let (seen, _) = self.existing(resolved).await;
         let done = Done { applied: last.applied, again: last.again, forbidden: last.forbidden, ..seen };
@@ -367,7 +378,7 @@ impl Agent {
     }
 }
 
-/// An object that is being read or written; whatever becomes of that, its events are heard again afterwards.
+/// Marks an object as being read or written, however that ends; events about it are processed afterwards.
 pub(super) struct InFlight<'a> {
     agent: &'a Agent,
     work: &'a str,
@@ -399,7 +410,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// What a request of ours left, if it wrote anything.
+/// Returns what our request wrote, if it wrote anything.
 fn write_of(wrote: Wrote, record: &Record) -> Option<Write> {
     let owners_of = match wrote {
         Wrote::Nothing => return None,

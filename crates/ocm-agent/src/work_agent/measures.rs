@@ -1,4 +1,4 @@
-//! What the work agent shows about its work (OCM-164).
+//! The metrics of the work agent (OCM-164).
 
 use std::{collections::HashMap, time::Duration};
 
@@ -10,13 +10,13 @@ use tokio::time::Instant;
 
 use super::{conditions::Applied, outcome::Done};
 
-/// Bounds in seconds: from what an embedded cluster takes to what a slow line does.
+/// Bucket bounds in seconds: from the delay of an embedded cluster to that of a slow line.
 const SECONDS: [f64; 12] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0];
-/// What `ocm_manifests` tells apart.
+/// The values of the label `state` of `ocm_manifests`.
 const STATES: [&str; 3] = ["available", "unavailable", "failed"];
 
-/// The families, and what has to be remembered for them: an instant for each work that waits to be looked at, three
-/// numbers for each work.
+/// The metric families and the state they need: for each work the time of its first unreported change, and
+/// three counts.
 pub(crate) struct Measures {
     apply: Histograms,
     lag: Histogram,
@@ -26,7 +26,7 @@ pub(crate) struct Measures {
     counted: Mutex<HashMap<String, [i64; 3]>>,
 }
 
-/// Since when a change of a work, or of its objects, waits to be reported.
+/// The time of the first unreported change of a work or of its objects.
 #[derive(Default)]
 struct Since {
     noted: HashMap<String, Instant>,
@@ -50,7 +50,7 @@ impl Measures {
         Self { apply, lag, manifests, evictions, since, counted }
     }
 
-    /// Something changed that may have to be reported.
+    /// A change that may have to be reported.
     pub(crate) fn noted(&self, work: &str, now: Instant) {
         let mut since = self.since.lock();
         if !since.noted.contains_key(work) {
@@ -58,16 +58,16 @@ impl Measures {
         }
     }
 
-    /// A look at the work begins, which sees all that was noted of it so far.
+    /// The processing of the work begins; it covers all changes noted so far.
     pub(crate) fn begins(&self, work: &str) {
         let mut since = self.since.lock();
         if let Some(noted) = since.noted.remove(work) {
-            // What an earlier look failed to report still waits.
+            // A change that an earlier run failed to report still waits.
             since.underway.entry(work.to_owned()).or_insert(noted);
         }
     }
 
-    /// The look ended with a report, or with nothing to tell.
+    /// The processing ended with a report, or with nothing to report.
     pub(crate) fn reported(&self, work: &str, wrote: bool, now: Instant) {
         let noted = self.since.lock().underway.remove(work);
         if let Some(noted) = noted.filter(|_| wrote) {
@@ -82,12 +82,12 @@ impl Measures {
         self.apply.of(result).observe(took.as_secs_f64());
     }
 
-    /// A pass that applies was broken off.
+    /// A pass that applies was aborted.
     pub(crate) fn broke_off(&self, took: Duration) {
         self.apply.of("error").observe(took.as_secs_f64());
     }
 
-    /// What a work's status says of its manifests.
+    /// Counts the manifests in a work's status.
     pub(crate) fn count(&self, work: &str, manifests: &[ManifestCondition]) {
         let mut new = [0; 3];
         for manifest in manifests {
@@ -116,7 +116,7 @@ impl Measures {
         since.underway.remove(work);
     }
 
-    /// What is known of an AppliedManifestWork changed.
+    /// An AppliedManifestWork changed.
     pub(crate) fn eviction(&self, old: Option<&AppliedManifestWork>, new: Option<&AppliedManifestWork>) {
         match (old.is_some_and(is_pending), new.is_some_and(is_pending)) {
             (false, true) => drop(self.evictions.inc()),
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(seen(), ["1", "0", "0"]);
     }
 
-    /// A change is measured once, from when it was first noted to the report that saw it.
+    /// A change is measured once, from its first observation to the report that covers it.
     #[test]
     fn ocm_164_lag_of_reports() {
         let metrics = Metrics::default();

@@ -1,23 +1,23 @@
-//! What an Update-strategy apply makes of a required and a live object (OCM-078, OCM-079). Pure.
+//! Compares and merges a required and a live object for the Update strategy (OCM-078, OCM-079). Pure.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// Annotation by which a changed Service spec is noticed (OCM-078).
+/// The annotation that shows a change of a Service's spec (OCM-078).
 pub const SPEC_HASH: &str = "operator.openshift.io/spec-hash";
 
-/// What to do with an object that exists.
+/// What to do with an existing object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// It is as required.
+    /// Nothing: it is as required.
     Equal,
-    /// PUT this.
+    /// Replace it with this (PUT).
     Replace(Value),
-    /// An immutable part differs: delete it and create it anew.
+    /// Delete and recreate it, because an immutable field differs.
     Recreate,
 }
 
-/// The object to create when there is none: keys that ask for removal are dropped.
+/// Returns the object to create; keys that request a removal are dropped.
 pub fn to_create(required: &Value) -> Value {
     let mut object = required.clone();
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -42,7 +42,7 @@ pub fn to_create(required: &Value) -> Value {
     object
 }
 
-/// Compares a live object with what is required, kind by kind.
+/// Compares a live object with the required one, according to its kind.
 pub fn update(required: &Value, live: &Value) -> Verdict {
     let types = (text(required, "apiVersion"), text(required, "kind"));
     let mut required = required.clone();
@@ -55,7 +55,7 @@ pub fn update(required: &Value, live: &Value) -> Verdict {
             annotate_spec_hash(&mut required);
             let mut changed = merge_metadata(&mut merged, &required);
             let differs = |key: &str| part(&required, "spec", key) != part(live, "spec", key);
-            // A live Service always has a type; ClusterIP is what an absent one means.
+            // A live Service always has a type; an absent one means ClusterIP.
             let type_of =
                 |o: &Value| part(o, "spec", "type").and_then(Value::as_str).unwrap_or("ClusterIP").to_owned();
             changed |= differs("selector") || type_of(&required) != type_of(live);
@@ -97,7 +97,7 @@ pub fn update(required: &Value, live: &Value) -> Verdict {
     }
 }
 
-/// OCM-079: everything else is replaced as a whole when anything but metadata and status differs.
+/// OCM-079: an object of any other kind is replaced as a whole when anything but metadata and status differs.
 fn generic(required: &Value, live: &Value) -> Verdict {
     let mut metadata = live.clone();
     let mut changed = merge_metadata(&mut metadata, required);
@@ -107,7 +107,7 @@ fn generic(required: &Value, live: &Value) -> Verdict {
     }
     let mut object = required.clone();
     take(&mut object, &metadata, "metadata");
-    // A CR without a status subresource would lose its status otherwise.
+    // Without this, a custom resource without a status subresource would lose its status.
     if object.get("status").is_none_or(Value::is_null) {
         take(&mut object, live, "status");
     }
@@ -140,13 +140,13 @@ fn update_config_map(required: &Value, mut merged: Value) -> Verdict {
     settle(changed, merged)
 }
 
-/// CA bundles that a cluster puts into ConfigMaps which ask for them: the mark, and the key it fills.
+/// CA bundles that a cluster injects into ConfigMaps on request: the mark, and the key it fills.
 const INJECTED: [(&str, &str, &str); 2] = [
     ("labels", "config.openshift.io/inject-trusted-cabundle", "ca-bundle.crt"),
     ("annotations", "service.beta.openshift.io/inject-cabundle", "service-ca.crt"),
 ];
 
-/// What was injected is no drift, unless the manifest has a value of its own.
+/// Keeps injected values, unless the manifest has a value of its own.
 fn keep_injected(required: &mut Value, live: &Value) {
     for (field, mark, key) in INJECTED {
         let asked = required.get("metadata").and_then(|m| m.get(field)).and_then(|f| f.get(mark));
@@ -165,7 +165,7 @@ fn keep_injected(required: &mut Value, live: &Value) {
     }
 }
 
-/// A Secret that says two things about one key is an error.
+/// Returns an error for a Secret with contradictory values of one key.
 pub fn secret_conflict(manifest: &Value) -> Option<String> {
     if !is(manifest, "v1", "Secret") {
         return None;
@@ -251,8 +251,8 @@ fn settle(changed: bool, merged: Value) -> Verdict {
     if changed { Verdict::Replace(merged) } else { Verdict::Equal }
 }
 
-/// Merges labels, annotations and owners of `required` into `into`; true when that changed anything. Everything else
-/// in the metadata is the live object's own.
+/// Merges labels, annotations and owners of `required` into `into`. Returns true if that changed anything.
+/// The other metadata stay.
 pub fn merge_metadata(into: &mut Value, required: &Value) -> bool {
     let nothing = Map::new();
     let wanted = required.get("metadata").and_then(Value::as_object).unwrap_or(&nothing);
@@ -268,7 +268,7 @@ pub fn merge_metadata(into: &mut Value, required: &Value) -> bool {
     changed
 }
 
-/// A key that ends in `-` removes the key without it.
+/// Merges a map. A key that ends in `-` removes the key without the dash.
 fn merge_map(metadata: &mut Map<String, Value>, field: &str, entries: &Map<String, Value>) -> bool {
     let mut changed = false;
     for (key, value) in entries {
@@ -289,7 +289,8 @@ fn merge_map(metadata: &mut Map<String, Value>, field: &str, entries: &Map<Strin
     changed
 }
 
-/// Owners are the same when name, kind and API group are; a UID that ends in `-` removes the owner.
+/// Merges an owner reference. Owners are the same if name, kind and API group are; a UID that ends in `-`
+/// removes the owner.
 pub fn merge_owner(metadata: &mut Map<String, Value>, owner: &Value) -> bool {
     let group = |o: &Value| text(o, "apiVersion").split_once('/').map_or("", |(g, _)| g).to_owned();
     let same = |o: &Value| {
@@ -419,7 +420,7 @@ fn keep_ca_bundles(required: &mut Value, live: &Value) {
     }
 }
 
-/// Kubernetes' semantic equality: absent, null and empty are the same.
+/// Kubernetes' semantic equality: absent, null and empty are equal.
 pub fn semantic_eq(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(x), Value::Object(y)) => {
@@ -433,7 +434,7 @@ pub fn semantic_eq(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// `have` holds everything that `wanted` says.
+/// Returns whether `have` contains everything in `wanted`.
 fn covers(wanted: &Value, have: &Value) -> bool {
     match (wanted, have) {
         (Value::Object(x), Value::Object(y)) => {
@@ -468,7 +469,7 @@ fn is(object: &Value, api_version: &str, kind: &str) -> bool {
     text(object, "apiVersion") == api_version && text(object, "kind") == kind
 }
 
-/// A string member, empty when absent.
+/// Returns a text field, empty if absent.
 pub fn text<'a>(object: &'a Value, key: &str) -> &'a str {
     object.get(key).and_then(Value::as_str).unwrap_or_default()
 }

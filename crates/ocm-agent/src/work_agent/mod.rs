@@ -1,7 +1,7 @@
-//! The work agent: what a ManifestWork in the mailbox holds is applied in the cluster (`spec` of OCM, section 3).
+//! The work agent: applies the ManifestWorks of a mailbox in the cluster (`spec` of OCM, section 3).
 //!
-//! Pure decisions: [`rules`], [`merge`], [`ignore`], [`jq`], [`conditions`], [`completion`], [`feedback`], [`removal`],
-//! and what is remembered: `records`, `backoff`, `wanted`, `eviction`. The rest is shell.
+//! Pure decisions: [`rules`], [`merge`], [`ignore`], [`jq`], [`conditions`], [`completion`], [`feedback`],
+//! [`removal`]. Pure state: `records`, `backoff`, `wanted`, `eviction`. The other modules do the I/O.
 
 mod agent;
 mod apply;

@@ -1,4 +1,5 @@
-//! AppliedManifestWorks whose work is gone, or whose hub is another one now (OCM-096).
+//! AppliedManifestWorks whose work is gone, or which belong to another hub (OCM-096). OCM calls them
+//! unmanaged.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,11 +16,12 @@ use super::{
     pass::PENDING,
 };
 
-/// Pause before an eviction that looks like a mishap is thought over again.
+/// Pause before an eviction that looks unintended is considered again.
 const RECONSIDER: Duration = Duration::from_secs(600);
 
 impl Agent {
-    /// There is no such work. An AppliedManifestWork of its name is cleared up in time.
+    /// Handles a work that does not exist. Its AppliedManifestWork, if any, is evicted after the grace
+    /// period.
     pub(super) async fn without_work(self: &Arc<Self>, name: &str) -> Result<Next, Error> {
         if let Some(applied) = self.applied_of(name) {
             let next = self.clear_up(name, &applied).await?;
@@ -32,19 +34,20 @@ impl Agent {
         Ok(Next::OnChange)
     }
 
-    /// An AppliedManifestWork that is not of this hub.
+    /// Handles an AppliedManifestWork of another hub.
     pub(super) async fn stranger(&self, applied_name: &str) -> Result<Next, Error> {
         let applied = self.applied.lock().get(applied_name).cloned();
         match applied {
             Some(applied) if !self.is_of_this_hub(&applied) => {
-                // No work of this hub: what it lists may be held by any of them.
+                // No work of this hub is concerned, so any of them may hold the listed objects.
                 self.clear_up("", &applied).await
             }
             _ => Ok(Next::OnChange),
         }
     }
 
-    /// One that no work of the hub stands behind: removed after the grace period, or as somebody deleted it.
+    /// Handles an AppliedManifestWork without a work of this hub: evicts it after the grace period, or
+    /// completes its deletion.
     async fn clear_up(&self, work: &str, applied: &AppliedManifestWork) -> Result<Next, Error> {
         if !self.is_own(&applied.spec) {
             return Ok(Next::OnChange);
@@ -72,13 +75,13 @@ impl Agent {
                 let name = applied.metadata.name.as_deref().unwrap_or_default();
                 let removal = Removal { uid: applied.metadata.uid.clone(), propagation: None };
                 self.cluster.delete(&applied_manifest_works(), "", name, &removal).await?;
-                // The event of its deletion goes on from here.
+                // The event of the deletion continues from here.
                 Ok(Next::After(PENDING))
             }
         }
     }
 
-    /// It has a work again: its eviction is off.
+    /// Cancels the eviction of an AppliedManifestWork whose work exists again.
     pub(super) async fn keep(
         &self,
         applied: Arc<AppliedManifestWork>,
@@ -101,8 +104,9 @@ impl Agent {
         Ok(self.remember_applied(self.cluster.merge_status(&gvr, "", name, &patch).await?))
     }
 
-    /// Only works of this hub count: another hub takes its works along, and that is meant. A walk over all
-    /// AppliedManifestWorks, once for each that is to be evicted.
+    /// Returns whether the eviction looks unintended. Only works of this hub count, because a change to
+    /// another hub removes all works of the former one on purpose. Cost: a walk over all AppliedManifestWorks
+    /// for each eviction.
     fn is_mishap(&self, applied: &AppliedManifestWork, began: Option<Timestamp>) -> bool {
         let Some(began) = began.filter(|_| !self.config.allow_mass_eviction && self.is_of_this_hub(applied))
         else {
@@ -115,7 +119,7 @@ impl Agent {
             .filter(|other| self.is_of_this_hub(other) && other.metadata.uid != applied.metadata.uid)
             .map(|other| {
                 let noted = other.status.as_ref().and_then(|s| s.eviction_start_time.as_ref()).map(|t| t.0);
-                // One that has no work either may just not have been looked at yet.
+                // The eviction of another one without a work may just not have been recorded yet.
                 let gone = !works.contains_key(&other.spec.manifest_work_name);
                 gone.then_some(noted.unwrap_or(began))
             })

@@ -1,4 +1,4 @@
-//! What became of one manifest in a pass.
+//! The outcome of one manifest in a pass.
 
 use apis::ocm::work::{AppliedResource, FeedbackValue, ManifestResourceMeta};
 use runtime::rest::Gvr;
@@ -9,7 +9,7 @@ use super::{
     conditions::{Applied, Available, Feedback},
 };
 
-/// What became of one manifest.
+/// The outcome of one manifest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Done {
     pub(crate) meta: ManifestResourceMeta,
@@ -18,17 +18,17 @@ pub(crate) struct Done {
     pub(crate) feedback: Feedback,
     pub(crate) values: Vec<FeedbackValue>,
     pub(crate) ruled: Vec<Ruled>,
-    /// Other works that hold a different content of the object.
+    /// Other works that hold the object with different content.
     pub(crate) rivals: Vec<String>,
-    /// The object, when there is one.
+    /// The object, if it exists.
     pub(crate) resource: Option<AppliedResource>,
-    /// Its identity or existence could not be found out; nothing is removed then (OCM-093).
+    /// Whether the identity or existence of the object is not known; nothing is removed then (OCM-093).
     pub(crate) uncertain: bool,
-    /// It is to be tried again although nothing changed.
+    /// When to retry although nothing changed.
     pub(crate) again: Option<RetryAt>,
-    /// The agent may not do that.
+    /// Whether the agent lacks a permission.
     pub(crate) forbidden: bool,
-    /// The work went while it was being applied: nothing was done.
+    /// The work was deleted during the pass: nothing was done.
     pub(crate) superseded: bool,
 }
 
@@ -46,12 +46,12 @@ impl Done {
         Self { meta, available: Available::Yes, resource: Some(resource), ..Self::default() }
     }
 
-    /// Nothing can be made of the manifest; only a change of the work helps.
+    /// The manifest is invalid; only a change of the work helps.
     pub(crate) fn refused(meta: ManifestResourceMeta, message: &str, available: Available) -> Self {
         Self { meta, applied: Applied::Failed(message.to_owned()), available, ..Self::default() }
     }
 
-    /// Nobody knows which resource the manifest is of, so that nothing may be removed.
+    /// The resource of the manifest is not known, so nothing may be removed.
     pub(crate) fn unresolved(meta: ManifestResourceMeta, message: String) -> Self {
         Self {
             meta,
@@ -63,12 +63,12 @@ impl Done {
         }
     }
 
-    /// It was not tried as the work went meanwhile.
+    /// Not tried, because the work was deleted.
     pub(crate) fn superseded(meta: ManifestResourceMeta) -> Self {
         Self { meta, superseded: true, uncertain: true, ..Self::default() }
     }
 
-    /// The resource of the manifest is not known.
+    /// Returns whether the resource of the manifest is not known.
     pub(crate) fn is_unresolved(&self) -> bool {
         self.meta.resource.is_empty() && self.uncertain
     }

@@ -1,7 +1,8 @@
-//! One pass over a work: apply and look, then report and remove (OCM-074 … OCM-076, OCM-087 … OCM-095).
+//! One pass over a work: applies and reads objects, then reports and removes (OCM-074 … OCM-076, OCM-087 …
+//! OCM-095).
 //!
-//! Before an object is made it is listed in the AppliedManifestWork, so that whatever the agent made is known to
-//! whoever clears up, at whatever moment the agent dies.
+//! An object is listed in the AppliedManifestWork before it is created. So everything that the agent created
+//! is known to whoever cleans up, whenever the agent dies.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -33,14 +34,14 @@ use super::{
     rules::{self, Target},
 };
 
-/// How long to wait for objects on their way out, beside the events that tell of their end.
+/// How long to wait for objects that are being deleted; events report their deletion earlier.
 pub(super) const PENDING: Duration = Duration::from_secs(2);
 
-/// How long to wait before the cluster is asked again to remove what it refused to.
+/// How long to wait before the cluster is asked again to delete an object that it refused to delete.
 pub(super) const REFUSED: Duration = Duration::from_secs(10);
 
 impl Agent {
-    /// Does what is to be done for a work. What of `todo` is left when it fails was not done.
+    /// Processes a work. If this fails, `todo` holds what was not done.
     pub(crate) async fn sync(self: &Arc<Self>, name: &str, todo: &mut Todo) -> Result<Next, Error> {
         let work = self.works.lock().get(name).cloned();
         let Some(work) = work else { return self.without_work(name).await };
@@ -62,7 +63,7 @@ impl Agent {
         let work = match work {
             Ok(work) => work,
             Err(error) => {
-                // The work may be gone, and nothing else would tell of what was just made for it.
+                // The work may be gone, and no event would bring back what was just created for it.
                 if let Ok((applied, true)) = applied {
                     self.undo_applied(&applied).await?;
                 }
@@ -71,7 +72,8 @@ impl Agent {
         };
         match applied {
             Ok((applied, _)) => self.pass(name, &work, applied, todo).await,
-            // Nothing can be applied without it (a name that is too long, a missing right): say so.
+            // Nothing can be applied without it (the name is too long, a permission is missing), so this is
+            // reported.
             Err(error @ Error::Api(_)) => {
                 self.report_failure(name, &work, &message_of(&error)).await?;
                 Err(error)
@@ -97,7 +99,7 @@ impl Agent {
         Ok(Arc::new(work))
     }
 
-    /// Removes an AppliedManifestWork under which nothing was made.
+    /// Removes an AppliedManifestWork for which nothing was created.
     async fn undo_applied(&self, applied: &AppliedManifestWork) -> Result<(), Error> {
         let (gvr, name) = (applied_manifest_works(), applied.metadata.name.as_deref().unwrap_or_default());
         self.drop_applied(name);
@@ -107,8 +109,8 @@ impl Agent {
         self.cluster.delete(&gvr, "", name, &removal).await
     }
 
-    /// OCM-074. An AppliedManifestWork of an earlier agent is adopted; one that was to be evicted stays (OCM-096). True
-    /// when it is new.
+    /// OCM-074: creates the AppliedManifestWork. One of an earlier agent is adopted, and one that was to be
+    /// evicted is kept (OCM-096). Returns true if it is new.
     async fn ensure_applied(&self, name: &str) -> Result<(Arc<AppliedManifestWork>, bool), Error> {
         let gvr = applied_manifest_works();
         let applied_name = self.applied_name(name);
@@ -166,7 +168,7 @@ impl Agent {
         }
         let (done, applied) = outcome?;
         if done.iter().any(|d| d.superseded) {
-            // The event that told of it has brought the work into the queue again.
+            // The event about the deletion has enqueued the work again.
             return Ok(Next::OnChange);
         }
         if applies {
@@ -187,7 +189,7 @@ impl Agent {
         Ok(Next::OnChange)
     }
 
-    /// What others depend on comes first, custom resources last.
+    /// Applies all manifests: kinds that others depend on first, custom resources last.
     async fn apply_all(
         &self,
         pass: &Pass<'_>,
@@ -211,7 +213,7 @@ impl Agent {
             let turn = |job: &Job<'_>| ranks.contains(&rules::rank(&job.header.kind));
             let mut found = false;
             for job in jobs.iter_mut().filter(|job| turn(job)) {
-                // Its definition is in the same work and may be served by now.
+                // The CRD is in the same work and may be served by now.
                 let own =
                     |(group, kind): &(String, String)| *group == job.header.group && *kind == job.header.kind;
                 if matches!(&job.state, State::Settled(d) if d.is_unresolved()) && defined.iter().any(own) {
@@ -235,7 +237,7 @@ impl Agent {
         Ok((done.into_iter().map(|(_, done)| done).collect(), applied))
     }
 
-    /// Lists in the AppliedManifestWork what is about to be made. One request when there is anything new.
+    /// Lists the objects to be created in the AppliedManifestWork. One request if there is anything new.
     async fn cover(
         &self,
         applied: Arc<AppliedManifestWork>,
@@ -250,7 +252,7 @@ impl Agent {
     }
 }
 
-/// What is about to be tried and not listed yet.
+/// Returns the objects to be applied that are not listed yet.
 fn uncovered(applied: &AppliedManifestWork, jobs: &[Job<'_>]) -> Vec<AppliedResource> {
     let have: BTreeSet<Target> = listed(applied).iter().map(removal::target_of).collect();
     jobs.iter()
@@ -262,7 +264,7 @@ fn uncovered(applied: &AppliedManifestWork, jobs: &[Job<'_>]) -> Vec<AppliedReso
         .collect()
 }
 
-/// Group and kind of what the CRDs among the manifests define.
+/// Returns group and kind of what the CRDs among the manifests define.
 fn kinds_defined_by(manifests: &[Value]) -> Vec<(String, String)> {
     manifests
         .iter()

@@ -1,7 +1,7 @@
-//! What the agent remembers of applied objects, and what events about them mean. Pure; the time comes as an argument.
+//! The records of applied objects, and the meaning of events about them. Pure; the time is an argument.
 //!
-//! An event costs a look-up and the works that hold its object; nothing walks over all records but the first list of
-//! a kind ([`Tracker::listed`]).
+//! Cost of an event: a look-up, and the works that hold its object. Only the first list of a kind
+//! ([`Tracker::listed`]) walks over all records.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::{outcome::Done, rules::Target};
 
-/// Metadata of any object.
+/// The metadata of an object.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Meta {
     #[serde(default)]
@@ -35,50 +35,50 @@ impl Keyed for Meta {
     }
 }
 
-/// What a work enforces of an object.
+/// What a work enforces about an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// Nothing: it is only looked at (ReadOnly).
+    /// Nothing: the object is only read (ReadOnly).
     Nothing,
-    /// That it is there, and its owner (CreateOnly).
+    /// Its existence and its owner (CreateOnly).
     Existence,
-    /// Its content, together with what others apply to it (ServerSideApply).
+    /// Its content, together with fields of other managers (ServerSideApply).
     Fields,
-    /// Its content, alone (Update).
+    /// Its whole content (Update).
     Content,
 }
 
 /// One object as one work applied it (OCM-080: the apply cache).
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
-    /// Digest of what was required: manifest, strategy, owner.
+    /// Digest of what is required: manifest, strategy, owner.
     pub(crate) digest: [u8; 32],
     /// Digest of the manifest alone.
     pub(crate) content: [u8; 32],
     pub(crate) gvr: Gvr,
-    /// Empty when there is no object, which happens with [`Hold::Nothing`] only.
+    /// Empty if there is no object, which occurs only with [`Hold::Nothing`].
     pub(crate) uid: String,
     pub(crate) resource_version: String,
     pub(crate) generation: Option<i64>,
-    /// Required labels, annotations and the owner's UID, to notice that one was taken away.
+    /// The required labels, annotations and owner UID, to notice when one is removed.
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) annotations: Vec<(String, String)>,
     pub(crate) owner: Option<String>,
     pub(crate) hold: Hold,
-    /// Status feedback or conditions are made of its content.
+    /// Whether status feedback or conditions are derived from its content.
     pub(crate) observed: bool,
-    /// What was reported.
+    /// The reported outcome.
     pub(crate) done: Done,
 }
 
 /// What an event of the cluster means for a work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Meaning {
-    /// Our own write, or nothing that matters.
+    /// Our own write, or no relevant change.
     Nothing,
-    /// Only what is reported may have changed.
+    /// Only the reported values may have changed.
     Look,
-    /// Someone changed what we enforce.
+    /// Another client changed what the work enforces.
     Drift,
 }
 
@@ -108,7 +108,7 @@ impl Record {
         let has = |map: &Option<BTreeMap<String, String>>, wanted: &[(String, String)]| {
             wanted.iter().all(|(k, v)| map.as_ref().and_then(|m| m.get(k)) == Some(v))
         };
-        // Kinds that count generations raise them with every change of the spec.
+        // Kinds with generations increase them with every change of the spec.
         let same_spec = matches!((self.generation, live.generation), (Some(a), Some(b)) if a == b && a > 0);
         if same_spec && owned && has(&live.labels, &self.labels) && has(&live.annotations, &self.annotations)
         {
@@ -119,17 +119,17 @@ impl Record {
     }
 }
 
-/// Versions of one resource are comparable numbers; anything else is not older.
+/// Versions of one resource are comparable numbers. A version that is not a number is never older.
 pub(crate) fn is_older(version: &str, than: &str) -> bool {
     matches!((version.parse::<u64>(), than.parse::<u64>()), (Ok(a), Ok(b)) if a < b)
 }
 
-/// What has to be done for a work.
+/// What is pending for a work.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Todo {
-    /// The work itself changed, or something about it failed: what differs from the records is applied.
+    /// The work itself changed or failed: what differs from the records is applied.
     pub(crate) changed: bool,
-    /// All objects are looked at and put right: the periodic pass (OCM-073).
+    /// All objects are read and corrected: the periodic pass (OCM-073).
     pub(crate) everything: bool,
     /// These objects changed in the cluster.
     pub(crate) objects: BTreeMap<Target, Meaning>,
@@ -140,7 +140,7 @@ impl Todo {
         !self.changed && !self.everything && self.objects.is_empty()
     }
 
-    /// How closely to look at an object.
+    /// Returns how an object must be processed.
     pub(crate) fn attention(&self, target: &Target) -> Meaning {
         if self.everything {
             return Meaning::Drift;
@@ -154,19 +154,21 @@ impl Todo {
     }
 }
 
-/// A version of an object that is of our own making.
+/// A version of an object that this agent wrote.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
     pub(crate) uid: String,
     pub(crate) resource_version: String,
     pub(crate) generation: Option<i64>,
-    /// It differs in the owners only, from this version; of what else that one had it says nothing.
+    /// The write changed only the owners, starting from this version. It says nothing about the other content
+    /// of that version.
     pub(crate) owners_of: Option<String>,
 }
 
 impl Write {
-    /// Whoever holds the object need not look at this version: it knows the one before, or it is content that a work wants.
-    /// The last writer wins until the next pass (OCM-085). True if who reports on the content has to look at it, though.
+    /// Advances a record to the written version, if the holder of the record need not read that version: it
+    /// knows the previous one, or the content is what a work wants. The last writer wins until the next pass
+    /// (OCM-085). Returns true if the holder reports on the content and must read it nevertheless.
     fn advance(&self, record: &mut Record) -> bool {
         let known = self.owners_of.as_ref().is_none_or(|base| !is_older(&record.resource_version, base));
         let newer = is_older(&record.resource_version, &self.resource_version);
@@ -179,7 +181,7 @@ impl Write {
     }
 }
 
-/// The last event about an object that is being written, and the newest version that came of it.
+/// An object that is being written: the last event about it, and the newest version that the agent wrote.
 #[derive(Debug, Default)]
 struct InFlightWrite {
     writers: usize,
@@ -187,19 +189,19 @@ struct InFlightWrite {
     newest: Option<Write>,
 }
 
-/// What an event said of an object.
+/// The last event about an object.
 #[derive(Debug)]
 enum LastEvent {
     There(Box<ObjectMeta>),
     Gone,
 }
 
-/// Which works want which objects, and what is pending for each work.
+/// The works that hold an object, and what is pending for each work.
 #[derive(Default)]
 pub(crate) struct Tracker {
     records: HashMap<Target, BTreeMap<String, Record>>,
     by_work: HashMap<String, HashSet<Target>>,
-    /// How many records each resource has.
+    /// Number of records of each resource.
     kinds: HashMap<Gvr, usize>,
     kinds_changed: bool,
     pending: HashMap<String, Todo>,
@@ -212,14 +214,15 @@ impl Tracker {
         self.records.get(target)?.get(work)
     }
 
-    /// An object is about to be read or written: events about it are kept until [`Tracker::settle`], as they may tell of
-    /// what we are writing.
+    /// An object is about to be read or written. Events about it are kept until [`Tracker::settle`], because
+    /// they may be caused by our own write.
     pub(crate) fn begin(&mut self, target: &Target) {
         self.in_flight.entry(target.clone()).or_default().writers += 1;
     }
 
-    /// What became of it, and what we wrote. Gives the works to wake, each after a pause: those that events tell more to
-    /// since, and those that share the object and report on that. O(works that hold the object), in memory.
+    /// The read or write of an object ended with this record and write. Returns the works to enqueue, each
+    /// with a pause: those for which a later event counts, and those that share the object and report on it.
+    /// O(works that hold the object), in memory.
     pub(crate) fn settle(
         &mut self,
         work: &str,
@@ -230,7 +233,7 @@ impl Tracker {
     ) -> Vec<(String, Duration)> {
         let mut wake = write.map(|write| self.wrote(work, target, write)).unwrap_or_default();
         if let Some(mut record) = record {
-            // Another work may have written it since.
+            // Another work may have written the object since.
             let newest = self.in_flight.get(target).and_then(|flight| flight.newest.as_ref());
             if newest.is_some_and(|newest| newest.advance(&mut record)) {
                 self.pending.entry(work.to_owned()).or_default().touch(target, Meaning::Look);
@@ -253,7 +256,7 @@ impl Tracker {
         wake
     }
 
-    /// All who hold the object know of the version that a work made of it; who reports on the content looks at it.
+    /// Advances the records of all works that hold the object. Those that report on the content must read it.
     fn wrote(&mut self, work: &str, target: &Target, write: Write) -> Vec<(String, Duration)> {
         let mut wake = Vec::new();
         for (other, record) in self.records.get_mut(target).into_iter().flatten() {
@@ -271,7 +274,8 @@ impl Tracker {
         wake
     }
 
-    /// A work holds another content now, or in another way: those that disagree with it, or did, report on that.
+    /// A work holds different content now, or in another way: enqueues the works that disagree with it now or
+    /// did before, because they report that.
     fn note_rivals(
         &mut self,
         work: &str,
@@ -293,7 +297,7 @@ impl Tracker {
         wake
     }
 
-    /// The last event that came while the object was written, once nobody writes it any more.
+    /// Returns the last event that came while the object was written, once no write is in progress.
     fn land(&mut self, target: &Target) -> Option<LastEvent> {
         let flight = self.in_flight.get_mut(target)?;
         flight.writers = flight.writers.saturating_sub(1);
@@ -312,7 +316,8 @@ impl Tracker {
         self.records.entry(target.clone()).or_default().insert(work.to_owned(), record);
     }
 
-    /// A work let go of an object. Gives the works to wake: those that held another content of it and now have their way.
+    /// A work released an object. Returns the works to enqueue: those that held different content of it and
+    /// are no longer in conflict.
     #[must_use]
     pub(crate) fn forget(&mut self, work: &str, target: &Target) -> Vec<String> {
         let rivals = self.rivals(work, target);
@@ -347,15 +352,16 @@ impl Tracker {
         }
     }
 
-    /// Nothing is recorded of the work any more. What is pending stays: it came up since the work was taken up for the last
-    /// time, perhaps with another work of the same name. Gives the works to wake, as [`Tracker::forget`].
+    /// Removes the records of a work. Pending entries stay: they came after the work was last processed,
+    /// perhaps for a new work of the same name. Returns the works to enqueue, as [`Tracker::forget`].
     #[must_use]
     pub(crate) fn forget_work(&mut self, work: &str) -> Vec<String> {
         let targets = self.by_work.get(work).cloned().unwrap_or_default();
         targets.iter().flat_map(|target| self.forget(work, target)).collect()
     }
 
-    /// Other works that hold a different content of an object which each of them replaces as a whole (OCM-085).
+    /// Returns the other works that hold different content of an object which each of them replaces as a
+    /// whole (OCM-085).
     pub(crate) fn rivals(&self, work: &str, target: &Target) -> Vec<String> {
         let Some(works) = self.records.get(target) else { return Vec::new() };
         let Some(own) = works.get(work).filter(|r| r.hold == Hold::Content) else { return Vec::new() };
@@ -363,12 +369,12 @@ impl Tracker {
         works.iter().filter(|(name, r)| *name != work && differs(r)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// The resources of which something is recorded, when they are others than at the last call.
+    /// Returns the resources with records, if they differ from those at the last call.
     pub(crate) fn changed_kinds(&mut self) -> Option<BTreeSet<Gvr>> {
         std::mem::take(&mut self.kinds_changed).then(|| self.kinds.keys().cloned().collect())
     }
 
-    /// Objects of a work whose resource is not followed.
+    /// Returns the objects of a work whose resource is not followed.
     pub(crate) fn unfollowed(&self, work: &str, followed: &HashSet<Gvr>) -> Vec<Target> {
         let targets = self.by_work.get(work).into_iter().flatten();
         targets
@@ -377,17 +383,17 @@ impl Tracker {
             .collect()
     }
 
-    /// The work itself changed, or something about it failed.
+    /// The work itself changed or failed.
     pub(crate) fn mark(&mut self, work: &str) {
         self.pending.entry(work.to_owned()).or_default().changed = true;
     }
 
-    /// What has to be done for a work.
+    /// Takes what is pending for a work.
     pub(crate) fn take(&mut self, work: &str) -> Todo {
         self.pending.remove(work).unwrap_or_default()
     }
 
-    /// It was not done.
+    /// Puts pending entries back that were not processed.
     pub(crate) fn put_back(&mut self, work: &str, todo: Todo) {
         let pending = self.pending.entry(work.to_owned()).or_default();
         pending.changed |= todo.changed;
@@ -397,8 +403,9 @@ impl Tracker {
         }
     }
 
-    /// Works to wake because of an object's new metadata, each after a pause. A fight with another writer is slowed
-    /// down: the first corrections come at once, further ones within a minute later and later.
+    /// Handles the new metadata of an object. Returns the works to enqueue, each with a pause. When another
+    /// writer keeps changing an object, corrections are slowed down: the first ones are done at once, further
+    /// ones within a minute with growing pauses.
     pub(crate) fn event(
         &mut self,
         target: &Target,
@@ -438,8 +445,8 @@ impl Tracker {
         wake.into_iter().map(|(work, meaning)| (work, wait(meaning))).collect()
     }
 
-    /// A first list of a resource is complete and held `seen`: what is recorded and was not there is gone. A walk over
-    /// all records.
+    /// The first list of a resource is complete and contained `seen`: recorded objects that are not in it
+    /// were deleted. Cost: a walk over all records.
     pub(crate) fn listed(&mut self, gvr: &Gvr, seen: &HashSet<Key>, now: Instant) -> Vec<(String, Duration)> {
         let absent: Vec<Target> = self
             .records
@@ -454,7 +461,7 @@ impl Tracker {
     }
 }
 
-/// The pause before the next correction of an object that was corrected so often.
+/// Returns the pause before the next correction of an object that was corrected this often.
 fn correction_pause(past: &mut (u32, Instant), now: Instant) -> Duration {
     let (count, last) = past;
     if now.duration_since(*last) > Duration::from_secs(60) {

@@ -32,7 +32,7 @@ fn target() -> Target {
     Target { name: "x".into(), ..Target::default() }
 }
 
-/// The version that a record tells of, as what a work made of it.
+/// The version in a record, as the write of a work.
 fn written(record: &Record) -> Write {
     let Record { uid, resource_version, generation, .. } = record.clone();
     Write { uid, resource_version, generation, owners_of: None }
@@ -110,7 +110,8 @@ fn a_fight_over_one_object_slows_down() {
     assert!(pauses[3] < pauses[4] && pauses[4] < pauses[5]);
 }
 
-/// OCM-073: a change by hand that is seen while the work itself is to be looked at is put right with it.
+/// OCM-073: a change by another client that is observed while the work itself is pending is corrected with
+/// it.
 #[test]
 fn ocm_073_a_changed_work_does_not_hide_drift() {
     let mut tracker = Tracker::default();
@@ -125,7 +126,8 @@ fn ocm_073_a_changed_work_does_not_hide_drift() {
     assert!(tracker.take("w").is_empty());
 }
 
-/// OCM-073: an event that overtakes the answer to our own request counts when it tells of a later version.
+/// OCM-073: an event that arrives before the response to our own request counts if it reports a later
+/// version.
 #[test]
 fn ocm_073_events_that_overtake_the_answer() {
     for (why, event, again) in [
@@ -146,7 +148,8 @@ fn ocm_073_events_that_overtake_the_answer() {
     }
 }
 
-/// OCM-085: works that share an object do not fight over it between passes, and know of each other.
+/// OCM-085: works that share an object do not overwrite each other's content between passes, and each knows
+/// of the other.
 #[test]
 fn ocm_085_sharing_works_do_not_see_each_others_writes_as_drift() {
     let mut tracker = Tracker::default();
@@ -184,7 +187,7 @@ fn followed_kinds_are_those_with_records() {
     assert_eq!(tracker.changed_kinds(), Some(BTreeSet::new()));
 }
 
-/// OCM-073: a work made anew under its name while the agent finishes the old one is looked at.
+/// OCM-073: a work that is recreated under its name while the agent finishes the old one is processed.
 #[test]
 fn ocm_073_forgetting_a_work_does_not_lose_its_successor() {
     let mut tracker = Tracker::default();
@@ -207,15 +210,15 @@ fn a_first_list_tells_of_what_went_before_it() {
     assert_eq!(tracker.take("w").attention(&target()), Meaning::Drift);
 }
 
-/// OCM-161: works that share a namespace do not look at it for each other's sake: neither when one more comes, in whatever
-/// order the answers arrive, nor when one goes.
+/// OCM-161: works that share a namespace do not read it because of each other, neither when one more work is
+/// created, in any order of the responses, nor when one is deleted.
 #[test]
 fn ocm_161_sharers_of_an_object_do_not_wake_each_other() {
-    // No generation: only the version tells.
+    // Without a generation only the version tells.
     let owned = |version: &str| Record { generation: None, resource_version: version.into(), ..record() };
     let mut tracker = Tracker::default();
     assert!(put(&mut tracker, "one", owned("5")).is_empty());
-    // Two more at a time; the event and the answer of the later write come first.
+    // Two more at the same time; the event and the response of the later write come first.
     tracker.begin(&target());
     tracker.begin(&target());
     for version in ["6", "7"] {
@@ -226,17 +229,18 @@ fn ocm_161_sharers_of_an_object_do_not_wake_each_other() {
         let wake = tracker.settle(work, &target(), Some(owned(version)), Some(write), Instant::now());
         assert!(wake.is_empty(), "{work}");
     }
-    // One goes: it takes back its owner reference.
+    // One work is deleted: it removes its owner reference.
     let disowned = Write { owners_of: Some("7".into()), ..written(&owned("8")) };
     tracker.begin(&target());
     assert!(tracker.event(&target(), Some(&live("8", None, "1")), Instant::now()).is_empty());
     assert!(tracker.settle("one", &target(), None, Some(disowned), Instant::now()).is_empty());
     assert!(tracker.forget("one", &target()).is_empty());
-    // Whatever else happens they look at.
+    // Every other change makes them read it.
     assert_eq!(tracker.event(&target(), Some(&live("9", None, "1")), Instant::now()).len(), 2);
 }
 
-/// OCM-073: a change by hand just before one of us changed the owners is seen, though only the later version is heard of.
+/// OCM-073: a change by another client just before our write of the owners is noticed, although only the
+/// later version is reported.
 #[test]
 fn ocm_073_a_change_of_owners_does_not_hide_drift() {
     let held = |version: &str| Record { generation: None, resource_version: version.into(), ..record() };
@@ -249,7 +253,7 @@ fn ocm_073_a_change_of_owners_does_not_hide_drift() {
     assert_eq!(tracker.take("one").attention(&target()), Meaning::Drift);
 }
 
-/// OCM-090: who reports on an object looks at what another work made of it.
+/// OCM-090: a work that reports on an object reads what another work wrote.
 #[test]
 fn ocm_090_an_observer_looks_at_what_another_work_wrote() {
     let mut tracker = Tracker::default();
@@ -259,8 +263,8 @@ fn ocm_090_an_observer_looks_at_what_another_work_wrote() {
     assert_eq!(tracker.take("one").attention(&target()), Meaning::Look);
 }
 
-/// OCM-090: that is so also when the other wrote while this one was on its way with what it had seen; an apply that changed
-/// nothing has nobody look.
+/// OCM-090: also if the other work wrote while this one was about to record what it had read. An apply that
+/// changed nothing makes no work read it.
 #[test]
 fn ocm_090_an_observer_that_comes_late_looks_again() {
     let seen = |version: &str| Record {

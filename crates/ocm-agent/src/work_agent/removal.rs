@@ -1,4 +1,4 @@
-//! What to do with an object that a work no longer wants (OCM-093, OCM-094). Pure.
+//! Decides what to do with an object that a work no longer holds (OCM-093, OCM-094). Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,56 +7,58 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::rules::Target;
 
-/// Fate of an object that is not to be there any more.
+/// What to do with an object that should be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalAction {
-    /// It is none of ours (any more).
+    /// Nothing: it is not ours (any more).
     Forget,
-    /// Others want it: only our owner reference goes.
+    /// Remove only our owner reference, because other works hold it.
     Disown,
-    /// Our owner reference goes and that of the heir comes.
+    /// Replace our owner reference by that of the work that takes the object over.
     HandOver,
-    /// Already on its way out, or about to be taken over.
+    /// Wait: the object is being deleted, or will be taken over soon.
     Wait,
-    /// DELETE with the UID as precondition.
+    /// Delete it, with the UID as precondition.
     Delete,
 }
 
-/// Who else of the same mailbox holds a manifest for it.
+/// How another work of the same mailbox holds the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherHolder {
-    /// Nobody.
+    /// No other work holds it.
     Nobody,
-    /// A work that will own it and does not list it yet: were it disowned now, nobody would remove it if that work went.
+    /// A work will own it but does not list it yet. If the object were released now, nobody would remove it
+    /// when that work is deleted.
     Coming,
-    /// A work that lists it as its own.
+    /// A work owns it and lists it.
     Listed,
-    /// A work that wants it without owning it.
+    /// A work holds it without owning it.
     NonOwning,
 }
 
-/// What is left of what was to go.
+/// Objects that should be removed and still exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leftovers {
-    /// On its way out.
+    /// Objects that are being deleted.
     pub going: Vec<AppliedResource>,
-    /// What the cluster does not let us remove, and what it says.
+    /// Objects that the cluster refuses to delete, with its message.
     pub refused: Vec<(AppliedResource, String)>,
 }
 
 impl Leftovers {
-    /// Whether nothing is left.
+    /// Returns whether nothing is left.
     pub fn is_empty(&self) -> bool {
         self.going.is_empty() && self.refused.is_empty()
     }
 
-    /// All of it.
+    /// Returns all of them.
     pub fn all(&self) -> Vec<AppliedResource> {
         self.going.iter().chain(self.refused.iter().map(|(resource, _)| resource)).cloned().collect()
     }
 }
 
-/// Decides from the live object (OCM-094). An object that moves from one work to another is handed over and not deleted.
+/// Decides from the live object (OCM-094). An object that moves from one work to another is handed over and
+/// not deleted.
 pub fn removal_action(
     live: Option<&ObjectMeta>,
     recorded_uid: &str,
@@ -87,7 +89,7 @@ pub fn removal_action(
     }
 }
 
-/// The target of a recorded resource.
+/// Returns the target of a recorded resource.
 pub fn target_of(resource: &AppliedResource) -> Target {
     Target {
         group: resource.group.clone(),
@@ -97,13 +99,14 @@ pub fn target_of(resource: &AppliedResource) -> Target {
     }
 }
 
-/// Entries of the old list of which nothing is left in the new one; version and UID do not count (OCM-093).
+/// Returns the entries of the old list without a counterpart in the new one; version and UID do not count
+/// (OCM-093).
 pub fn untracked(old: &[AppliedResource], new: &[AppliedResource]) -> Vec<AppliedResource> {
     let kept: BTreeSet<Target> = new.iter().map(target_of).collect();
     old.iter().filter(|resource| !kept.contains(&target_of(resource))).cloned().collect()
 }
 
-/// Sorts as the wire wants it: group, version, resource, namespace, name.
+/// Sorts a list as OCM does: by group, version, resource, namespace, name.
 pub fn sort(list: &mut [AppliedResource]) {
     list.sort_by(|a, b| {
         let key = |r: &AppliedResource| {

@@ -1,4 +1,5 @@
-//! The status of a work: made from what a pass found, written when it differs (OCM-004, OCM-087 … OCM-091).
+//! Computes the status of a work from the outcomes of a pass, and writes it if it differs (OCM-004, OCM-087 …
+//! OCM-091).
 
 use apis::ocm::{
     ManifestWork,
@@ -23,7 +24,8 @@ use super::{
 };
 
 impl Agent {
-    /// Writes the work's status when it differs (OCM-004). One worker handles a work, and only it writes (OCM-162).
+    /// Writes the work's status if it differs (OCM-004). Only one worker at a time processes a work, and no
+    /// other client writes its status (OCM-162).
     pub(super) async fn report(&self, name: &str, work: &ManifestWork, done: &[Done]) -> Result<(), Error> {
         let last = self.last_status(name, work);
         let shown = work.status.clone().unwrap_or_default();
@@ -50,7 +52,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Says that nothing of the work could be applied.
+    /// Reports that nothing of the work could be applied.
     pub(super) async fn report_failure(
         &self,
         name: &str,
@@ -90,7 +92,7 @@ impl Agent {
                     else {
                         return Ok(());
                     };
-                    // A newer spec will be reported on by its own pass.
+                    // A newer spec gets a report of its own pass.
                     if live.metadata.uid != work.metadata.uid
                         || live.metadata.generation != work.metadata.generation
                     {
@@ -108,14 +110,15 @@ impl Agent {
     }
 }
 
-/// A merge patch of a status. Encoded as it is: a tree of thousands of conditions costs more than all else.
+/// A merge patch of a status. It is encoded directly, because building a tree of thousands of conditions
+/// costs more than everything else.
 #[derive(Serialize)]
 pub(super) struct StatusPatch<S> {
     pub(super) metadata: Preconditions,
     pub(super) status: S,
 }
 
-/// The part of the status that differs; lists go as a whole.
+/// The part of the status that differs; lists are replaced as a whole.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Change<'a> {
@@ -125,7 +128,7 @@ struct Change<'a> {
     resource_status: Option<Manifests<'a>>,
 }
 
-/// Also an empty list is written.
+/// An empty list is written, too.
 #[derive(Serialize)]
 struct Manifests<'a> {
     manifests: &'a [ManifestCondition],
@@ -141,7 +144,8 @@ impl<'a> Change<'a> {
     }
 }
 
-/// What API servers and their stores say of objects beyond their limits.
+/// Returns whether the error is one of those that API servers and their stores return for objects beyond
+/// their limits.
 fn is_too_large(error: &Error) -> bool {
     let message = message_of(error).to_lowercase();
     code_of(error) == 413
@@ -157,7 +161,7 @@ fn without_feedback(mut status: ManifestWorkStatus, now: &Time) -> ManifestWorkS
     status
 }
 
-/// The status that follows from an earlier one and what a pass found.
+/// Computes the status from an earlier one and the outcomes of a pass.
 fn next_status(old: &ManifestWorkStatus, done: &[Done], generation: i64, now: &Time) -> ManifestWorkStatus {
     let mut status =
         ManifestWorkStatus { conditions: old.conditions.clone(), ..ManifestWorkStatus::default() };
@@ -204,7 +208,7 @@ fn next_entry(
             entry.status_feedback.values.clone_from(&one.values);
         }
         set(&mut entry.conditions, one.feedback.condition(now), false);
-        // Rules speak of what is there: what they no longer say goes (OCM-091).
+        // The rules describe the present object: conditions of removed rules are removed (OCM-091).
         entry.conditions.retain(|c| !is_rule_made(c) || one.ruled.iter().any(|r| r.type_ == c.type_));
         for ruled in &one.ruled {
             set(&mut entry.conditions, ruled.condition(generation, now), false);
@@ -250,7 +254,7 @@ mod tests {
         found.last_transition_time.0.as_second()
     }
 
-    /// OCM-A-51: times of Applied move with the generation, those of feedback with its values.
+    /// OCM-A-51: the time of Applied changes with the generation, that of feedback with its values.
     #[test]
     fn ocm_087_times_in_a_status() {
         let first = next_status(&ManifestWorkStatus::default(), &[there(&["a"])], 1, &at(1));
@@ -263,7 +267,7 @@ mod tests {
         assert_eq!(newer.conditions[0].last_transition_time, at(1), "the work's own time follows its status");
     }
 
-    /// OCM-091: conditions of rules come and go with the rules; those of an object that went stay.
+    /// OCM-091: conditions of rules appear and disappear with the rules; those of a deleted object stay.
     #[test]
     fn ocm_091_conditions_of_rules_in_a_status() {
         let ruled = Ruled {

@@ -1,4 +1,4 @@
-//! How a work's manifests are to be treated: order, strategy, ownership (OCM-075, OCM-077, OCM-084). Pure.
+//! How the manifests of a work are treated: order, strategy, ownership (OCM-075, OCM-077, OCM-084). Pure.
 
 use apis::ocm::work::{
     ConditionRule, FeedbackRule, ManifestResourceMeta, ManifestWorkSpec, STRATEGY_UPDATE, UpdateStrategy,
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::merge::text;
 
-/// Rank of a kind: lower ones are applied first. Rank is by kind name only.
+/// Returns the rank of a kind: lower ranks are applied first. It depends on the kind's name only.
 pub fn rank(kind: &str) -> u16 {
     match kind {
         "PriorityClass"
@@ -39,32 +39,32 @@ pub fn rank(kind: &str) -> u16 {
     }
 }
 
-/// Who an object is, in terms of resources.
+/// Identity of an object by resource and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Target {
     /// API group.
     pub group: String,
     /// Plural.
     pub resource: String,
-    /// Namespace, empty for cluster-scoped objects.
+    /// Namespace; empty for cluster-scoped objects.
     pub namespace: String,
     /// Name.
     pub name: String,
 }
 
-/// What the matching `manifestConfigs` say about one object.
+/// The settings in the matching `manifestConfigs` for one object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Treatment {
-    /// How to write it.
+    /// How the object is written.
     pub strategy: UpdateStrategy,
-    /// What to report about it.
+    /// The values to report.
     pub feedback: Vec<FeedbackRule>,
-    /// Conditions that are derived from it.
+    /// The conditions to derive from the object.
     pub conditions: Vec<ConditionRule>,
 }
 
 impl Treatment {
-    /// Something is made of the object's content.
+    /// Returns whether anything is derived from the object's content.
     pub fn observes(&self) -> bool {
         !self.feedback.is_empty() || !self.conditions.is_empty()
     }
@@ -99,7 +99,7 @@ pub fn treatment(spec: &ManifestWorkSpec, target: &Target) -> Treatment {
     treatment
 }
 
-/// Whole-string match where `*` stands for any run of characters.
+/// Matches the whole string; `*` stands for any characters.
 fn wildcard(pattern: &str, value: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == value };
     let Some(mut value) = value.strip_prefix(first) else { return false };
@@ -112,7 +112,7 @@ fn wildcard(pattern: &str, value: &str) -> bool {
     value.ends_with(last)
 }
 
-/// OCM-084: whether the work owns the object, that is, removes it when the work goes.
+/// OCM-084: returns whether the work owns the object, so that the object is deleted with the work.
 pub fn owned(spec: &ManifestWorkSpec, target: &Target) -> bool {
     let Some(option) = &spec.delete_option else { return true };
     match option.propagation_policy.as_str() {
@@ -129,7 +129,7 @@ pub fn owned(spec: &ManifestWorkSpec, target: &Target) -> bool {
     }
 }
 
-/// What a manifest says about itself.
+/// The identity that a manifest states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// `group/version`.
@@ -140,14 +140,14 @@ pub struct Header {
     pub version: String,
     /// Kind.
     pub kind: String,
-    /// Namespace as written.
+    /// Namespace as written in the manifest.
     pub namespace: String,
     /// Name.
     pub name: String,
 }
 
 impl Header {
-    /// Reads it; what is missing is empty.
+    /// Reads the header; missing fields are empty.
     pub fn of(manifest: &Value) -> Self {
         let nothing = Value::Null;
         let api_version = text(manifest, "apiVersion");
@@ -163,7 +163,7 @@ impl Header {
         }
     }
 
-    /// What a status says of it before its resource is known.
+    /// Returns what a status shows of the manifest before its resource is known.
     pub fn meta(&self, ordinal: usize) -> ManifestResourceMeta {
         ManifestResourceMeta {
             ordinal: i32::try_from(ordinal).unwrap_or(i32::MAX),

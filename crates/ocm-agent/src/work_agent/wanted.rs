@@ -1,4 +1,5 @@
-//! Which works hold manifests for an object. Pure. A change of a work costs its manifests, a question one look-up.
+//! An index of the manifests of all works by object. Pure. Cost of a change of a work: its manifests; of a
+//! question: one look-up.
 
 use std::collections::HashMap;
 
@@ -16,7 +17,7 @@ struct Holder {
     namespace: String,
 }
 
-/// The manifests of all works that are not on their way out.
+/// The manifests of all works that are not being deleted.
 #[derive(Default)]
 pub(crate) struct ManifestIndex {
     places: HashMap<ObjectName, Vec<Holder>>,
@@ -24,7 +25,7 @@ pub(crate) struct ManifestIndex {
 }
 
 impl ManifestIndex {
-    /// Takes in a work as it is now; one in deletion holds nothing.
+    /// Stores the present state of a work; a work that is being deleted holds nothing.
     pub(crate) fn put(&mut self, name: &str, work: &ManifestWork) {
         self.remove(name);
         if work.metadata.deletion_timestamp.is_some() {
@@ -40,7 +41,7 @@ impl ManifestIndex {
         self.by_work.insert(name.to_owned(), places);
     }
 
-    /// The work is gone.
+    /// Removes a work that is gone.
     pub(crate) fn remove(&mut self, name: &str) {
         for place in self.by_work.remove(name).unwrap_or_default() {
             if let Some(holders) = self.places.get_mut(&place) {
@@ -52,8 +53,8 @@ impl ManifestIndex {
         }
     }
 
-    /// Works other than `except` that hold a manifest of this group, namespace and name, each with the manifest's kind.
-    /// What the manifest of a cluster-scoped object says about a namespace means nothing.
+    /// Returns the works other than `except` that hold a manifest of this group, namespace and name, each
+    /// with the manifest's kind. A namespace in the manifest of a cluster-scoped object is ignored.
     pub(crate) fn others(&self, except: &str, target: &Target) -> Vec<(String, String)> {
         let holders = self.places.get(&(target.group.clone(), target.name.clone()));
         let here = |h: &&Holder| {

@@ -1,4 +1,4 @@
-//! What the agent knows, change by change.
+//! The state of the agent, change by change.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -53,7 +53,7 @@ fn ready() -> View {
     view
 }
 
-/// KS-201, OCM-134: a kind is followed as long as something delivered is of it; excluded kinds never are.
+/// KS-201, OCM-134: a kind is followed as long as a delivered object is of it; excluded kinds never are.
 #[test]
 fn ks_201_followed_kinds() {
     let mut view = ready();
@@ -66,8 +66,8 @@ fn ks_201_followed_kinds() {
     assert_eq!(view.wanted().len(), 0);
 }
 
-/// KS-001: whatever the order in which object, AppliedManifestWork and ManifestWork are seen, the last of
-/// them makes the object known.
+/// KS-001: in any order of object, AppliedManifestWork and ManifestWork, the last event makes the object
+/// known.
 #[test]
 fn ks_001_any_order_of_arrival() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
@@ -87,7 +87,8 @@ fn ks_001_any_order_of_arrival() {
     }
 }
 
-/// KS-206: when the first owner goes away the next one speaks for the object; without any it is gone.
+/// KS-206: when the first owner is deleted, the next one determines the origin; without any owner the object
+/// is gone.
 #[test]
 fn ks_206_next_owner_takes_over() {
     let mut view = ready();
@@ -105,8 +106,8 @@ fn ks_206_next_owner_takes_over() {
     assert_eq!(view.look(&source()).0, Object::Gone);
 }
 
-/// OCM-139: what a work tells of the generations inside, and what its agent reports, says how current an object is. An
-/// applied condition of an earlier form of the work says nothing.
+/// OCM-139: the generations in a work, and the report of its agent, tell how current an object is. An Applied
+/// condition for an earlier generation of the work does not count.
 #[test]
 fn ocm_139_how_current_an_object_is() {
     let told = |generation: i64, observed: i64| -> Work {
@@ -135,7 +136,7 @@ fn ocm_139_how_current_an_object_is() {
     assert_eq!(seen(true, work("p-0")), None, "nobody tells");
 }
 
-/// Nothing is decided before everything was read once: a restart deletes no WorkStatus.
+/// Nothing is decided before every feed has read its first list: a restart deletes no WorkStatus.
 #[test]
 fn ks_001_unclear_until_synced() {
     let mut view = View::default();
@@ -152,8 +153,8 @@ fn ks_001_unclear_until_synced() {
     assert_eq!(view.look(&source()).0, Object::Unclear);
 }
 
-/// OCM-135, KS-200: two objects whose WorkStatuses would have one name: the first keeps it, the second is told of once, and
-/// comes into its own when the first has gone.
+/// OCM-135, KS-200: of two objects whose WorkStatuses would have the same name, the first keeps it. The
+/// second is reported once, and gets the name when the first is gone.
 #[test]
 fn ocm_135_who_waits_for_a_name() {
     let at = |namespace: &str, name: &str| Source {
@@ -192,18 +193,18 @@ fn ocm_135_who_waits_for_a_name() {
     assert_eq!(view.wait_for(name, &two), ConflictReport::Still);
     assert_eq!(view.gone_report(name), [one.clone(), two.clone()]);
     assert_eq!(holder(&view, &two), None);
-    // Made anew for the other, without a moment in between that anybody saw.
+    // Recreated for the other object, without an event in between.
     view.put_report(report(&one));
     view.wait_for(name, &two);
     assert_eq!(view.put_report(report(&two)), [one.clone(), two.clone(), two.clone()]);
     assert_eq!((holder(&view, &one), holder(&view, &two)), (Some(two.clone()), None));
-    // Who has gone waits no more.
+    // An object that is gone does not wait any more.
     view.wait_for(name, &one);
     view.gone_object(&deployments(), &(one.namespace.clone(), one.name.clone()));
     assert_eq!(view.gone_report(name), [two]);
 }
 
-/// One change that the agent hears of.
+/// One change that the agent observes.
 #[derive(Clone, Debug)]
 enum Step {
     Applied { name: u8, uid: u8, work: u8, kinds: Vec<u8> },
@@ -223,7 +224,7 @@ fn kind(number: u8) -> Gvr {
     Gvr::new("x", "v1", KINDS[usize::from(number)])
 }
 
-/// The first two have the same name in a WorkStatus.
+/// The first two lead to the same WorkStatus name.
 fn place(number: u8) -> (&'static str, &'static str) {
     [("a-b", "c"), ("a", "b-c"), ("shop", "web")][usize::from(number)]
 }
@@ -253,7 +254,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A view, and the world as it is.
+/// A view, and the real state of the cluster and the mailbox.
 #[derive(Default)]
 struct Scene {
     view: View,
@@ -264,7 +265,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Tells of one change, and follows kinds as the agent does. Returns what is to be looked at.
+    /// Applies one change, and follows kinds as the agent does. Returns the objects to process.
     fn tell(&mut self, step: &Step) -> Vec<Source> {
         let before = self.view.wanted();
         let Affected { sources: mut affected, kinds } = self.change(step);
@@ -356,7 +357,7 @@ impl Scene {
         Affected { sources, kinds: false }
     }
 
-    /// What somebody knows who hears of everything now.
+    /// A view that receives the whole present state at once.
     fn anew(&self) -> View {
         let mut view = ready();
         for applied in self.applied.values() {
@@ -382,21 +383,21 @@ impl Scene {
     }
 }
 
-/// Every object, with what is known of it.
+/// Returns every object with what is known about it.
 fn everything(view: &View) -> Vec<(Source, (Object, Vec<Existing>))> {
     let all = (0..3).flat_map(|of| (0..3).map(move |name| thing(of, name)));
     all.map(|source| (source.clone(), view.look(&source))).collect()
 }
 
 proptest! {
-    /// OCM-134, KS-201: told change by change, the view says what one that hears of everything at once would say, and nothing
-    /// becomes otherwise without being looked at.
+    /// OCM-134, KS-201: after any changes the view equals one that receives the final state at once, and no
+    /// object changes its result without being returned for processing.
     #[test]
     fn ocm_134_changes_come_to_the_whole(steps in prop::collection::vec(step(), 1..40)) {
         let mut told = Scene { view: ready(), ..Scene::default() };
         for step in &steps {
             let before = everything(&told.view);
-            // As the agent does when it finds a name taken.
+            // As the agent does when another object owns the name.
             for (source, (object, _)) in &before {
                 if let Object::Delivered { holder: Some(_), origin, .. } = object {
                     let name = work_status_name(&origin.applied_uid, source, "Kind");
@@ -409,7 +410,8 @@ proptest! {
             for ((source, was), (_, is)) in before.iter().zip(&after) {
                 let todo = |(object, existing): &(Object, Vec<Existing>)| plan("c1", source, object, existing);
                 let (was, is) = (todo(was), todo(is));
-                // A name that another took is found out when it is tried; one that becomes free is told.
+                // That another object took the name is noticed at the next write; that a name becomes free is
+                // reported.
                 let lost = matches!(is.last(), Some(Effect::Conflict { .. }));
                 prop_assert!(is.is_empty() || was == is || lost || affected.contains(source), "{step:?}: {source:?} {was:?} {is:?}");
             }
