@@ -1,6 +1,6 @@
 //! Evaluation of roles and bindings of one space.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -249,12 +249,8 @@ fn not_found(binding: &Binding) -> String {
 }
 
 fn errors_text(errors: &[String]) -> String {
-    let mut unique: Vec<&str> = Vec::new();
-    for error in errors {
-        if !unique.contains(&error.as_str()) {
-            unique.push(error);
-        }
-    }
+    let mut seen = HashSet::new();
+    let unique: Vec<&str> = errors.iter().map(String::as_str).filter(|error| seen.insert(*error)).collect();
     match unique.as_slice() {
         [] => String::new(),
         [one] => format!("RBAC: {one}"),

@@ -327,16 +327,19 @@ fn assemble<'a>(known: impl Iterator<Item = &'a Known>, generation: u64) -> Cata
     let base = crate::builtin::catalog();
     let custom: Vec<Arc<Descriptor>> = known.flat_map(|k| k.descriptors.iter().cloned()).collect();
     let mut custom_groups: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
     for descriptor in &custom {
-        let versions = custom_groups.entry(&descriptor.group).or_default();
-        if !versions.contains(&descriptor.version) {
-            versions.push(descriptor.version.clone());
+        if seen.insert((&descriptor.group, &descriptor.version)) {
+            custom_groups.entry(&descriptor.group).or_default().push(descriptor.version.clone());
         }
     }
     let mut groups = base.groups().to_vec();
+    let places: BTreeMap<&str, usize> =
+        base.groups().iter().enumerate().map(|(place, group)| (group.name.as_str(), place)).collect();
     for (name, mut added) in custom_groups {
-        match groups.iter_mut().find(|g| g.name == name) {
+        match places.get(name).and_then(|place| groups.get_mut(*place)) {
             Some(group) => {
+                // Groups of our own have a few versions.
                 added.retain(|v| !group.versions.contains(v));
                 group.versions.append(&mut added);
             }

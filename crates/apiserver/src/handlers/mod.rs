@@ -46,6 +46,10 @@ pub(crate) struct Cx<'a> {
     pub query: &'a Query,
     pub headers: &'a HeaderMap,
     pub user: &'a UserInfo,
+    /// Who heavy work is done for.
+    pub client: &'a crate::work::Client,
+    /// All of this request is heavy work already, and has a thread of its own.
+    pub apart: bool,
     pub user_agent: &'a str,
     /// RFC 3339, seconds.
     pub now: String,
@@ -105,6 +109,13 @@ impl Cx<'_> {
 
     pub(crate) fn forbidden(&self, name: &str, why: &str) -> ApiError {
         ApiError::forbidden(&self.descriptor.group, &self.descriptor.plural, name, why)
+    }
+
+    /// Between two steps of a request: heavy work whose client has gone ends here.
+    pub(crate) async fn step(&self) {
+        if self.apart {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Checks a right that the request line does not show (`create` for a PUT or apply that creates).
