@@ -12,7 +12,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("space", &["apiserver", "store", "machinery", "runtime"]),
     ("controller-manager", &["runtime", "machinery", "apis"]),
     ("transport", &["runtime", "machinery", "apis"]),
-    ("ocm", &["runtime", "machinery", "apis"]),
+    ("ocm-shared", &["runtime", "machinery", "apis"]),
+    ("ocm-hub", &["ocm-shared", "runtime", "machinery", "apis"]),
+    ("ocm-agent", &["ocm-shared", "runtime", "machinery", "apis"]),
+    ("ocm-addon", &["ocm-shared", "runtime", "machinery", "apis"]),
     ("status-addon", &["runtime", "apis"]),
     ("metacontroller", &["runtime", "machinery", "apis"]),
 ];
