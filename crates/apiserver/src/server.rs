@@ -236,7 +236,8 @@ impl ApiServer {
     /// One check for all that `/readyz` looks at, with the reason that may be shown to everybody.
     pub fn readiness(&self, name: impl Into<String>) -> Check {
         let failed: Vec<Check> = self.checks().into_iter().filter(|check| !check.healthy).collect();
-        let reason = failed.iter().find_map(|check| Some(format!("{}: {}", check.name, check.reason.as_ref()?)));
+        let reason =
+            failed.iter().find_map(|check| Some(format!("{}: {}", check.name, check.reason.as_ref()?)));
         Check { name: name.into(), healthy: failed.is_empty(), reason }
     }
 

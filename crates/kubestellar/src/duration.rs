@@ -23,8 +23,14 @@ mod tests {
     /// SP-090: units as Go has them, and seconds without one.
     #[test]
     fn sp_090_one_syntax_of_durations() {
-        let cases =
-            [("0", 0), ("60", 60_000), ("30s", 30_000), ("5m", 300_000), ("1h30m", 5_400_000), ("250ms", 250)];
+        let cases = [
+            ("0", 0),
+            ("60", 60_000),
+            ("30s", 30_000),
+            ("5m", 300_000),
+            ("1h30m", 5_400_000),
+            ("250ms", 250),
+        ];
         for (raw, millis) in cases {
             assert_eq!(parse(raw).map(|it| it.as_millis()), Ok(millis), "{raw}");
         }

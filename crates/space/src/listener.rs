@@ -76,9 +76,7 @@ impl Router {
         let mut checks = vec![Check::new("ping", true)];
         if path.starts_with("/readyz") {
             let spaces = self.spaces.read();
-            checks.extend(
-                spaces.iter().map(|(name, space)| space.readiness(format!("space/{name}"))),
-            );
+            checks.extend(spaces.iter().map(|(name, space)| space.readiness(format!("space/{name}"))));
         }
         checks
     }
@@ -448,9 +446,10 @@ mod tests {
     #[tokio::test]
     async fn sp_055_a_path_without_a_space_is_explained() {
         let router = Router::default();
-        for (path, host, said) in
-            [("/api", "hub:9443", "https://hub:9443/spaces/<name>"), ("/spaces/no", "\"<b>", "https://HOST:PORT/spaces")]
-        {
+        for (path, host, said) in [
+            ("/api", "hub:9443", "https://hub:9443/spaces/<name>"),
+            ("/spaces/no", "\"<b>", "https://HOST:PORT/spaces"),
+        ] {
             let request = Request::get(path).header("host", host).body(()).expect("a request");
             let answer = outside(&router, &request);
             assert_eq!(answer.status().as_u16(), 404);

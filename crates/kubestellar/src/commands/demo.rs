@@ -83,7 +83,9 @@ pub(crate) async fn run(args: &Args, asked: Option<&Path>, out: &Printer) -> Res
 /// The directory that the demo makes: the one that was asked for, which an earlier demo may have left, or a temporary one.
 fn directory(asked: Option<&Path>) -> Result<DataDir, Failure> {
     let Some(dir) = asked else {
-        return DataDir::resolve(Some(&std::env::temp_dir().join(format!("kubestellar-demo-{}", up::uuid()))));
+        return DataDir::resolve(Some(
+            &std::env::temp_dir().join(format!("kubestellar-demo-{}", up::uuid())),
+        ));
     };
     let data = DataDir::resolve(Some(dir))?;
     if data.contents()? == Contents::Of(Owner::Demo) {

@@ -90,8 +90,12 @@ async fn stop_server(data: &DataDir, timeout: Duration) -> Result<bool, Failure>
     let mut replies = control::ask(data, &Request::Stop).await?;
     let gone = async { while let Ok(Some(_)) = replies.next().await {} };
     let late = || {
-        Failure::new(Exit::TimedOut, "stopping the server", format!("it still runs after {}", seconds(timeout)))
-            .hint(format!("see its log, {}", data.log().display()))
+        Failure::new(
+            Exit::TimedOut,
+            "stopping the server",
+            format!("it still runs after {}", seconds(timeout)),
+        )
+        .hint(format!("see its log, {}", data.log().display()))
     };
     if timeout.is_zero() {
         gone.await;
@@ -125,11 +129,7 @@ fn confirm(args: &Args, data: &DataDir) -> Result<(), Failure> {
     }
 }
 
-async fn purge(
-    args: &Args,
-    data: &DataDir,
-    kubeconfigs: &[std::path::PathBuf],
-) -> Result<Purged, Failure> {
+async fn purge(args: &Args, data: &DataDir, kubeconfigs: &[std::path::PathBuf]) -> Result<Purged, Failure> {
     if !data.may_be_purged()? {
         return Ok(Purged::Nothing);
     }

@@ -37,7 +37,9 @@ pub(crate) async fn run(args: &Args, data: &DataDir, out: &Printer) -> Result<Ex
         }
         Format::Table | Format::Wide => out.result(&text(&status, args.output == Format::Wide)),
     }
-    let healthy = status.store_failure.is_none() && status.spaces.iter().all(|s| s.ready) && status.components.iter().all(|c| c.ready);
+    let healthy = status.store_failure.is_none()
+        && status.spaces.iter().all(|s| s.ready)
+        && status.components.iter().all(|c| c.ready);
     Ok(if args.exit_code && !healthy { Exit::NotInState } else { Exit::Done })
 }
 

@@ -64,7 +64,9 @@ impl DataDir {
             }
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(self.not_permitted()),
             Err(error) => {
-                return Err(Failure::new(Exit::Failed, what(), error).hint("choose another one with --data-dir"));
+                return Err(
+                    Failure::new(Exit::Failed, what(), error).hint("choose another one with --data-dir")
+                );
             }
         };
         let mut names = Vec::new();
@@ -89,7 +91,9 @@ impl DataDir {
     /// Earlier versions left no marker: a shape says that it is an installation; without one (a first start was interrupted), there is
     /// a lock and nothing that is not ours.
     fn is_of_an_earlier_version(&self, names: &[String]) -> bool {
-        let shape = fs::read(self.shape()).ok().and_then(|text| serde_json::from_slice::<serde_json::Value>(&text).ok());
+        let shape = fs::read(self.shape())
+            .ok()
+            .and_then(|text| serde_json::from_slice::<serde_json::Value>(&text).ok());
         let has_shape = shape.is_some_and(|shape| shape["installation"].is_string());
         let ours = |name: &String| DIRECTORIES.contains(&name.as_str()) || FILES.contains(&name.as_str());
         has_shape || (names.iter().any(|name| name == "lock") && names.iter().all(ours))

@@ -89,7 +89,10 @@ fn stays(kind: ErrorKind) -> bool {
 
 /// The temporary file of [`super::write_atomically`] for one of our files, after a crash: `.lock.4711.tmp`.
 fn is_left_behind(name: &str) -> bool {
-    let parts = name.strip_prefix('.').and_then(|rest| rest.strip_suffix(".tmp")).and_then(|rest| rest.rsplit_once('.'));
+    let parts = name
+        .strip_prefix('.')
+        .and_then(|rest| rest.strip_suffix(".tmp"))
+        .and_then(|rest| rest.rsplit_once('.'));
     parts.is_some_and(|(file, pid)| {
         (FILES.contains(&file) || file == MARKER) && pid.bytes().all(|b| b.is_ascii_digit())
     })

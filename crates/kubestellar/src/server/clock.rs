@@ -57,12 +57,15 @@ impl Clock {
         seen.is_behind = behind.is_some();
         seen.newest = seen.newest.max(now);
         let newest = seen.newest;
-        let is_due = |written: SystemTime| newest.duration_since(written).is_ok_and(|past| past >= WRITE_EVERY);
+        let is_due =
+            |written: SystemTime| newest.duration_since(written).is_ok_and(|past| past >= WRITE_EVERY);
         if seen.written.is_none_or(is_due) {
             // On a full disk, say: the next look tries again.
             match self.write(newest) {
                 Ok(()) => seen.written = Some(newest),
-                Err(error) => tracing::debug!(%error, path = %self.path.display(), "the time could not be written down"),
+                Err(error) => {
+                    tracing::debug!(%error, path = %self.path.display(), "the time could not be written down")
+                }
             }
         }
     }

@@ -207,7 +207,11 @@ impl Installation {
     /// How long until a certificate is due, within [`RENEWALS`].
     fn until_renewal(&self, now: SystemTime) -> Duration {
         let term = self.term();
-        let left = if term.is_over(now) { Duration::ZERO } else { term.until.duration_since(now).unwrap_or_default() };
+        let left = if term.is_over(now) {
+            Duration::ZERO
+        } else {
+            term.until.duration_since(now).unwrap_or_default()
+        };
         left.clamp(RENEWALS.0, RENEWALS.1)
     }
 

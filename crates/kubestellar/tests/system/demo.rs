@@ -118,14 +118,16 @@ const ROUNDS: u64 = 5;
 /// context. A kill -9 of the demo itself is survived by its server, which tidies up.
 #[tokio::test(flavor = "multi_thread")]
 async fn sp_129_an_interrupted_demo_leaves_nothing() {
-    let rounds = std::env::var("KUBESTELLAR_TEST_ROUNDS").ok().and_then(|it| it.parse().ok()).unwrap_or(ROUNDS);
+    let rounds =
+        std::env::var("KUBESTELLAR_TEST_ROUNDS").ok().and_then(|it| it.parse().ok()).unwrap_or(ROUNDS);
     let mut random = Random(any_seed());
     for round in 0..rounds {
         let ks = Installation::new();
         let mut demo = ks.spawn("demo", &["demo", "--clusters", "1"]);
         let signals = [("INT", 130), ("TERM", 143), ("HUP", 129), ("KILL", -1)];
         let (signal, code) = signals[random.below(4) as usize];
-        let (first, second) = (Duration::from_millis(random.below(2500)), Duration::from_millis(random.below(300)));
+        let (first, second) =
+            (Duration::from_millis(random.below(2500)), Duration::from_millis(random.below(300)));
         println!("round {round}: {signal} after {first:?}, and again {second:?} later");
         let ended = tokio::time::timeout(first, demo.wait()).await;
         let status = match ended {

@@ -291,7 +291,8 @@ pub fn need(
 ) -> Option<Need> {
     let facts = data.get(CERTIFICATE).and_then(|pem| facts(&pem.0));
     let has_key = data.get(KEY).is_some_and(|key| !key.0.is_empty());
-    let Some(facts) = facts.filter(|f| has_key && f.subject.is(wanted) && !f.is_early(now) && now <= f.not_after)
+    let Some(facts) =
+        facts.filter(|f| has_key && f.subject.is(wanted) && !f.is_early(now) && now <= f.not_after)
     else {
         return Some(Need::Certificate);
     };
