@@ -81,7 +81,7 @@ async fn play(
         ..Wish::default()
     };
     let shape = Shape::fulfil(Shape::load(data)?.as_ref(), &wish, &up::uuid())?;
-    up::start(data, &shape, args.timeout, out).await?;
+    up::start(data, &shape, false, args.timeout, out).await?;
     out.step(
         &format!("1 ITS, 1 WDS and {} simulated clusters are up", args.clusters),
         Some(started.elapsed()),

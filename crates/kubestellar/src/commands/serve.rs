@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// Leave these components to other processes, this time (repeatable, or comma separated)
     #[arg(long, value_name = "COMPONENT", value_delimiter = ',')]
     without: Vec<Elsewhere>,
+    /// Drop from a damaged store exactly what is damaged, list it, and keep the damaged files as *.damaged
+    #[arg(long)]
+    repair: bool,
     /// Report progress as JSON lines on stdout (what `up` reads)
     #[arg(long, hide = true)]
     report: bool,
@@ -45,5 +48,5 @@ async fn serve(args: &Args, data: &DataDir, reporter: Reporter) -> Result<(), Fa
     } else {
         Shape::fulfil(Shape::load(data)?.as_ref(), &args.shape.wish()?, &uuid())?
     };
-    server::run(data, shape, &args.without, reporter, crate::signals::stop_token()).await
+    server::run(data, shape, &args.without, args.repair, reporter, crate::signals::stop_token()).await
 }

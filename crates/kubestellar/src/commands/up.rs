@@ -91,6 +91,9 @@ pub(crate) struct Args {
     /// Leave the user's kubeconfig alone; contexts are in the data directory's own file
     #[arg(long)]
     no_kubeconfig_merge: bool,
+    /// Drop from a damaged store exactly what is damaged, list it, and keep the damaged files as *.damaged
+    #[arg(long)]
+    repair: bool,
     /// Longest wait until everything is ready, in seconds; 0 waits without limit
     #[arg(long, default_value_t = 60)]
     timeout: u64,
@@ -118,6 +121,10 @@ pub(crate) async fn run(
         return foreground(args, data, &shape, kubeconfigs, out).await;
     }
     let started = Instant::now();
+    if running && args.repair {
+        return Err(Failure::new(Exit::Conflict, "repairing the store", "the server is running")
+            .hint("run `kubestellar down` first"));
+    }
     if running {
         if known.as_ref() == Some(&shape) {
             let _ = control::status(data).await?;
@@ -126,7 +133,7 @@ pub(crate) async fn run(
         }
         grow(data, known.as_ref(), &shape, args.timeout, out).await?;
     } else {
-        start(data, &shape, args.timeout, out).await?;
+        start(data, &shape, args.repair, args.timeout, out).await?;
     }
     out.step("everything is ready", Some(started.elapsed()));
     finish(args, data, kubeconfigs, out)
@@ -149,13 +156,20 @@ async fn is_running(data: &DataDir) -> bool {
 }
 
 /// Starts a server in the background and waits until it is ready.
-pub(crate) async fn start(data: &DataDir, shape: &Shape, timeout: u64, out: &Printer) -> Result<(), Failure> {
+pub(crate) async fn start(
+    data: &DataDir,
+    shape: &Shape,
+    repair: bool,
+    timeout: u64,
+    out: &Printer,
+) -> Result<(), Failure> {
     data.create()?;
     let what = "starting the server";
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(data.log()).or_fail(what)?;
     let program = std::env::current_exe().or_fail(what)?;
     let mut command = std::process::Command::new(program);
     command.args(["serve", "--report", "--shape-from-stdin", "--data-dir"]).arg(data.path());
+    command.args(repair.then_some("--repair"));
     // Its own process group: a Ctrl-C at this terminal is not meant for it.
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).process_group(0);
     let mut child = tokio::process::Command::from(command).spawn().or_fail(what)?;
@@ -230,7 +244,7 @@ async fn foreground(
 ) -> Result<Exit, Failure> {
     let (sender, mut steps) = tokio::sync::mpsc::unbounded_channel();
     let stop = crate::signals::stop_token();
-    let server = crate::server::run(data, shape.clone(), &[], crate::server::Reporter::channel(sender), stop);
+    let server = crate::server::run(data, shape.clone(), &[], args.repair, crate::server::Reporter::channel(sender), stop);
     tokio::pin!(server);
     loop {
         tokio::select! {

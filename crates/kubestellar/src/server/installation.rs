@@ -9,7 +9,7 @@ use futures::stream::FuturesUnordered;
 use serde_json::json;
 use space::listener::{Certificate, Listener, Router};
 use space::{Space, SpaceConfig, pki};
-use store::Engine;
+use store::{Engine, Repaired, StoreError};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -47,6 +47,7 @@ pub(crate) async fn run(
     data: &DataDir,
     shape: Shape,
     without: &[Elsewhere],
+    repair: bool,
     report: Reporter,
     stop: CancellationToken,
 ) -> Result<(), Failure> {
@@ -57,7 +58,7 @@ pub(crate) async fn run(
     let mut shape = shape;
     shape.listens(listener.address());
     shape.save(data)?;
-    let engine = open(data).await?;
+    let engine = open(data, repair, &report).await?;
     let serving = pki::serving(data.path(), &[], SystemTime::now()).or_fail("preparing the certificates")?;
     let certificate = Arc::new(Certificate::new(&serving).or_fail("preparing the certificates")?);
     let socket = ControlSocket::bind(data)?;
@@ -113,11 +114,25 @@ async fn bind(shape: &Shape) -> Result<Listener, Failure> {
     })
 }
 
-async fn open(data: &DataDir) -> Result<Engine, Failure> {
+/// Opens the store. It must be there once the installation has served: the certificates are made after it.
+async fn open(data: &DataDir, repair: bool, report: &Reporter) -> Result<Engine, Failure> {
     let dir = data.store();
     let what = format!("opening the store {}", dir.display());
-    let opened = tokio::task::spawn_blocking(move || Engine::open(&dir)).await.or_fail(&what)?;
-    opened.or_fail(what)
+    let (served, begun) = (data.pki().exists(), Instant::now());
+    let opened = tokio::task::spawn_blocking(move || {
+        let repaired = if repair { Engine::repair(&dir)? } else { Repaired::default() };
+        let engine = if served { Engine::open_existing(&dir) } else { Engine::open(&dir) };
+        Ok::<_, StoreError>((engine?, repaired))
+    });
+    let (engine, repaired) = opened.await.or_fail(&what)?.or_fail(what)?;
+    for dropped in &repaired.dropped {
+        tracing::warn!(%dropped, "dropped from the store");
+        report.step(format!("dropped from the store: {dropped}"), begun.elapsed());
+    }
+    for file in &repaired.kept_aside {
+        tracing::warn!(file = %file.display(), "a damaged file is kept aside");
+    }
+    Ok(engine)
 }
 
 pub(super) struct Installation {

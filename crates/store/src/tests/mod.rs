@@ -3,6 +3,7 @@
 mod ahead;
 mod behaviour;
 mod deciding;
+mod device;
 mod faults;
 mod model;
 
