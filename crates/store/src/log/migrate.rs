@@ -61,7 +61,7 @@ pub(super) fn finish(medium: &dyn Medium, manifest: &mut Manifest) -> Result<(),
     done.map_err(|error| access(medium, OLD, error))
 }
 
-pub(super) fn image(loaded: Loaded) -> SpaceImage {
+pub(crate) fn image(loaded: Loaded) -> SpaceImage {
     let Loaded { id, name, state, ring, .. } = loaded;
     SpaceImage {
         id,

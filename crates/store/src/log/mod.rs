@@ -21,7 +21,7 @@ pub(crate) mod format;
 pub(crate) mod manifest;
 pub(crate) mod mark;
 pub(crate) mod medium;
-mod migrate;
+pub(crate) mod migrate;
 mod open;
 mod recovery;
 mod repair;
@@ -30,6 +30,8 @@ mod scan;
 pub(crate) mod snapshot;
 mod writer;
 
+#[cfg(test)]
+pub(crate) use migrate::image;
 pub(crate) use open::open;
 #[cfg(test)]
 pub(crate) use open::open_on;

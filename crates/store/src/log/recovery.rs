@@ -151,9 +151,10 @@ impl Reader<'_> {
         &mut self,
         file: &str,
         header: &FileHeader,
-        (first, length, crc): (u64, u64, u32),
-    ) -> io::Result<(u64, u64)> {
-        let Some(content) = self.content(file)? else { return Ok((first, 0)) };
+        (first, last): (u64, Option<u64>),
+        (length, crc): (u64, u32),
+    ) -> io::Result<u64> {
+        let Some(content) = self.content(file)? else { return Ok(first) };
         let before = self.found.damaged.len();
         if FileHeader::decode(&content) != Some(*header) {
             let damage = Damage { offset: 0, length: 0, record: None, what: "it is another file".into() };
@@ -161,24 +162,26 @@ impl Reader<'_> {
         }
         let (end, mut records) = self.scan(file, &content, header, first);
         if end.offset < content.len() {
-            self.scanner(file, &content, header, &mut records).salvage(end.offset, content.len(), end.next, end.next);
+            let last = last.unwrap_or(end.next).max(end.next);
+            self.scanner(file, &content, header, &mut records).salvage(end.offset, content.len(), end.next, last);
         }
-        let intact = content.len() as u64 == length && crc32fast::hash(&content) == crc;
-        if !intact && self.found.damaged.len() == before {
-            let what = match content.len() as u64 {
-                found if found != length => format!("it has {found} bytes instead of {length}"),
-                _ => "it does not match its checksum".into(),
-            };
+        let found = content.len() as u64;
+        if found != length {
+            // What was behind the end is not known to be damaged in any other way.
+            let what = format!("it has {found} bytes instead of {length}");
+            self.damaged(file, Damage { offset: content.len(), length: 0, record: None, what });
+        } else if self.found.damaged.len() == before && crc32fast::hash(&content) != crc {
+            let what = "it does not match its checksum".into();
             self.damaged(file, Damage { offset: 0, length: content.len(), record: None, what });
         }
-        Ok((end.next, records))
+        Ok(end.next)
     }
 
     fn snapshot(&mut self, manifest: &Manifest) -> io::Result<()> {
         for part in &manifest.snapshot {
             let Part { id, part: number, length, crc, .. } = *part;
             let header = manifest.part_header(part);
-            self.whole(&snapshot_name(id, number), &header, (1, length, crc))?;
+            self.whole(&snapshot_name(id, number), &header, (1, None), (length, crc))?;
         }
         Ok(())
     }
@@ -197,7 +200,7 @@ impl Reader<'_> {
         self.connect(&file, log.first);
         let header = manifest.log_header(log.id, log.first);
         let before = self.found.damaged.len();
-        let (next, _) = self.whole(&file, &header, (log.first, log.length, log.crc))?;
+        let next = self.whole(&file, &header, (log.first, Some(log.last)), (log.length, log.crc))?;
         if next != log.last + 1 && self.found.damaged.len() == before {
             let what = format!("groups {next} to {} are missing", log.last);
             self.damaged(&file, Damage { offset: 0, length: 0, record: None, what });
@@ -227,6 +230,8 @@ impl Reader<'_> {
                 end.next,
                 mark.sequence,
             );
+            let what = format!("groups {} to {} are damaged or missing", end.next, mark.sequence);
+            self.damaged(&file, Damage { offset: end.offset, length: 0, record: None, what });
             self.found.sequence = mark.sequence;
         }
         let crc = crc32fast::hash(content.get(..end.offset).unwrap_or_default());

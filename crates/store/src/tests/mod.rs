@@ -3,9 +3,12 @@
 mod ahead;
 mod behaviour;
 mod deciding;
+mod damage;
 mod device;
 mod faults;
+mod migration;
 mod model;
+mod outage;
 
 use std::sync::Arc;
 
