@@ -18,6 +18,7 @@ pub mod status;
 use std::time::Duration;
 
 use apis::constants::BINDING_MANAGER;
+use futures::future::BoxFuture;
 use kube::Client;
 use runtime::{Ready, Tasks, metrics::Metrics};
 use tokio_util::sync::CancellationToken;
@@ -73,7 +74,16 @@ pub enum Error {
 }
 
 /// Runs the controllers until `stop` is cancelled. Installs the five CRDs of a WDS first (KS-002).
-pub async fn run(wds: Client, its: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
+pub fn run(
+    wds: Client,
+    its: Client,
+    config: Config,
+    stop: CancellationToken,
+) -> BoxFuture<'static, Result<(), Error>> {
+    Box::pin(drive(wds, its, config, stop))
+}
+
+async fn drive(wds: Client, its: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
     let crds = apis::crds::control();
     tokio::select! {
         installed = runtime::install(&wds, &crds, BINDING_MANAGER) => installed?,

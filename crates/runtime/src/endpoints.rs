@@ -200,7 +200,11 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// Starts listening; none if it is off.
-    pub async fn open(bind: &Bind, pages: Pages) -> io::Result<Option<Self>> {
+    pub fn open(bind: &Bind, pages: Pages) -> BoxFuture<'_, io::Result<Option<Self>>> {
+        Box::pin(Self::listen(bind, pages))
+    }
+
+    async fn listen(bind: &Bind, pages: Pages) -> io::Result<Option<Self>> {
         let Some(address) = &bind.0 else { return Ok(None) };
         let listener = match address.strip_prefix(':') {
             // All interfaces, of both families where the machine has them.
@@ -227,7 +231,11 @@ impl Endpoint {
     }
 
     /// Serves until `stop`; connections that are open then are closed.
-    pub async fn serve(self, stop: CancellationToken) {
+    pub fn serve(self, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(self.accept_all(stop))
+    }
+
+    async fn accept_all(self, stop: CancellationToken) {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let mut connections = JoinSet::new();
         loop {

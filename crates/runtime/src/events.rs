@@ -17,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use kube::Error;
 use parking_lot::Mutex;
 use serde::de::IgnoredAny;
@@ -165,7 +166,11 @@ impl Recorder {
     }
 
     /// Writes an Event, unless its object has had its share. One request, three where another process said the same.
-    pub async fn record(&self, said: &Said) -> Result<(), Error> {
+    pub fn record<'a>(&'a self, said: &'a Said) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(self.send(said))
+    }
+
+    async fn send(&self, said: &Said) -> Result<(), Error> {
         let now = Instant::now();
         if !self.state.lock().may(&said.about.uid, now) {
             return Ok(());
@@ -281,7 +286,11 @@ impl Events {
 }
 
 /// Writes Events until `stop`, then those that wait already, for two seconds at most.
-pub async fn write(recorder: Recorder, mut inbox: Inbox, stop: CancellationToken) {
+pub fn write(recorder: Recorder, inbox: Inbox, stop: CancellationToken) -> BoxFuture<'static, ()> {
+    Box::pin(drain(recorder, inbox, stop))
+}
+
+async fn drain(recorder: Recorder, mut inbox: Inbox, stop: CancellationToken) {
     let record = async |said: Said| {
         if let Err(error) = recorder.record(&said).await {
             // One that gets lost is no reason to do anything again.

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt, pin_mut};
+use futures::{StreamExt, future::BoxFuture, pin_mut};
 use kube::{Client, core::Status};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Backoff, failure,
+    Backoff, ObjectKey, failure,
     line::{Line, Mark, MarkMeta, What, is_end, lines},
     page::{NoList, Page},
     told::Told,
@@ -31,28 +31,29 @@ pub(crate) struct Target {
     pub(crate) metadata_only: bool,
 }
 
-/// Takes in what is seen, on the follower's task.
+/// Takes in what is seen, on the follower's task. It reads the objects itself, so that the follower does not depend on their
+/// type and is compiled once.
 pub(crate) trait Sink: Send {
-    /// An object, decoded to what the keeper needs.
-    type Item: DeserializeOwned + Send;
-    /// What tells objects apart.
-    type Key: Ord + Clone + Send;
-
-    fn key(item: &Self::Item) -> Self::Key;
-    /// The key of the object of this name; the namespace of a cluster-scoped one is empty.
-    fn key_of(namespace: &str, name: &str) -> Self::Key;
-    fn version(item: &Self::Item) -> &str;
-    /// It is there, in this form.
-    fn put(&mut self, item: Self::Item);
+    /// Takes in an object that is there. Nothing happens when it can't be read.
+    fn put(&mut self, object: &str) -> Result<Seen, serde_json::Error>;
     /// It is there, but can't be read, and the log says why. What is known of it stays as the last that is known, until it can
     /// be read again or is gone.
-    fn unreadable(&mut self, _key: Self::Key) {}
-    /// It was deleted; `last` is how it was then, if that can be read.
-    fn gone(&mut self, key: Self::Key, last: Option<Self::Item>);
+    fn unreadable(&mut self, _key: &ObjectKey) {}
+    /// An object was deleted; this is how it was then. Nothing happens when it can't be read.
+    fn deleted(&mut self, object: &str) -> Result<Seen, serde_json::Error>;
+    /// It was deleted, and how it was then can't be read.
+    fn gone(&mut self, key: ObjectKey);
     /// A list has ended; what was not in it is gone. What could not be read was in it.
-    fn complete(&mut self, seen: BTreeSet<Self::Key>);
+    fn complete(&mut self, seen: BTreeSet<ObjectKey>);
     /// Why the collection can't be followed at the moment; none once it can.
     fn trouble(&mut self, _why: Option<String>) {}
+}
+
+/// An object as a [`Sink`] has read it.
+pub(crate) struct Seen {
+    pub(crate) key: ObjectKey,
+    /// Its resourceVersion; empty if it has none.
+    pub(crate) version: String,
 }
 
 /// Follows a collection until `stop` is cancelled.
@@ -61,8 +62,13 @@ pub(crate) trait Sink: Send {
 /// from where it was when a watch ends, and lists again when the server no longer knows that version.
 /// An unreachable server is tried again with back-off, without end; so is one that forgets faster than it can be
 /// listed. An object that can't be read keeps nothing else from being seen.
-pub(crate) async fn follow<S: Sink>(client: Client, target: Target, sink: S, stop: CancellationToken) {
-    let mut follower = Follower {
+pub(crate) fn follow(
+    client: Client,
+    target: Target,
+    sink: &mut dyn Sink,
+    stop: CancellationToken,
+) -> BoxFuture<'_, ()> {
+    let follower = Follower {
         client,
         target,
         sink,
@@ -71,32 +77,19 @@ pub(crate) async fn follow<S: Sink>(client: Client, target: Target, sink: S, sto
         unread: BTreeMap::new(),
         told: Told::default(),
     };
-    let mut backoff = Backoff::for_server();
-    loop {
-        let turn = tokio::select! {
-            turn = follower.turn(&mut backoff) => turn,
-            () = stop.cancelled() => return,
-        };
-        let Err(error) = turn else { continue };
-        let served = follower.report(&error);
-        let pause = if served { backoff.pause() } else { backoff.pause().min(UNSERVED) };
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = stop.cancelled() => return,
-        }
-    }
+    Box::pin(follower.run(stop))
 }
 
-struct Follower<S: Sink> {
+struct Follower<'s> {
     client: Client,
     target: Target,
-    sink: S,
+    sink: &'s mut dyn Sink,
     /// Where the next watch goes on; none to list first.
     version: Option<String>,
     /// Whether the server is thought to have streaming lists.
     streaming: bool,
     /// What can't be read, at the version that was told of.
-    unread: BTreeMap<S::Key, String>,
+    unread: BTreeMap<ObjectKey, String>,
     /// What the log was told last.
     told: Told,
 }
@@ -137,44 +130,17 @@ struct BareMeta {
     resource_version: Option<String>,
 }
 
-/// An object as it came.
-struct Found<S: Sink> {
-    key: S::Key,
-    version: String,
-    item: Result<S::Item, Unread>,
-}
-
-struct Unread {
-    /// Namespace and name, for the log.
-    object: String,
-    why: serde_json::Error,
-}
-
 fn read<T: DeserializeOwned>(text: &RawValue) -> Result<T, kube::Error> {
     serde_json::from_str(text.get()).map_err(kube::Error::SerdeError)
 }
 
-impl<S: Sink> Found<S> {
-    fn read(text: &RawValue) -> Result<Self, TurnError> {
-        let why = match serde_json::from_str::<S::Item>(text.get()) {
-            Ok(item) => {
-                return Ok(Self {
-                    key: S::key(&item),
-                    version: S::version(&item).to_owned(),
-                    item: Ok(item),
-                });
-            }
-            Err(why) => why,
-        };
-        let Ok(Bare { metadata }) = serde_json::from_str(text.get()) else {
-            return Err(TurnError::Nameless(why));
-        };
-        let (namespace, name) = (metadata.namespace.unwrap_or_default(), metadata.name);
-        let key = S::key_of(&namespace, &name);
-        let object = if namespace.is_empty() { name } else { format!("{namespace}/{name}") };
-        let version = metadata.resource_version.unwrap_or_default();
-        Ok(Self { key, version, item: Err(Unread { object, why }) })
-    }
+/// The key and version of an object that can't be read (`why`), if that much can.
+fn bare(text: &RawValue, why: serde_json::Error) -> Result<(Seen, serde_json::Error), TurnError> {
+    let Ok(Bare { metadata }) = serde_json::from_str(text.get()) else {
+        return Err(TurnError::Nameless(why));
+    };
+    let key = ObjectKey::new(&metadata.namespace.unwrap_or_default(), &metadata.name);
+    Ok((Seen { key, version: metadata.resource_version.unwrap_or_default() }, why))
 }
 
 const PAGE: u32 = 500;
@@ -187,7 +153,24 @@ const STREAM_PAUSE: Duration = Duration::from_secs(30);
 const UNSERVED: Duration = Duration::from_secs(1);
 const END_OF_LIST: &str = "k8s.io/initial-events-end";
 
-impl<S: Sink> Follower<S> {
+impl Follower<'_> {
+    async fn run(mut self, stop: CancellationToken) {
+        let mut backoff = Backoff::for_server();
+        loop {
+            let turn = tokio::select! {
+                turn = self.turn(&mut backoff) => turn,
+                () = stop.cancelled() => return,
+            };
+            let Err(error) = turn else { continue };
+            let served = self.report(&error);
+            let pause = if served { backoff.pause() } else { backoff.pause().min(UNSERVED) };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
     async fn turn(&mut self, backoff: &mut Backoff) -> Result<(), TurnError> {
         match self.version.clone() {
             None if self.streaming => self.watch(None, backoff).await,
@@ -254,9 +237,7 @@ impl<S: Sink> Follower<S> {
                 page => page?,
             };
             for item in page.items {
-                let found = Found::<S>::read(&item)?;
-                seen.insert(found.key.clone());
-                self.put(found);
+                seen.insert(self.put(&item)?.key);
             }
             more = page.more;
             if more.is_empty() {
@@ -315,28 +296,25 @@ impl<S: Sink> Follower<S> {
         }
     }
 
-    fn apply(&mut self, line: &Line<'_>, listing: &mut Option<BTreeSet<S::Key>>) -> Result<(), TurnError> {
+    fn apply(&mut self, line: &Line<'_>, listing: &mut Option<BTreeSet<ObjectKey>>) -> Result<(), TurnError> {
         match line.what {
             What::Added | What::Modified => {
-                let found = Found::<S>::read(line.object)?;
+                let object = self.put(line.object)?;
                 match listing {
                     Some(seen) => {
-                        seen.insert(found.key.clone());
+                        seen.insert(object.key);
                     }
-                    None => self.advance(&found.version),
+                    None => self.advance(&object.version),
                 }
-                self.put(found);
             }
             What::Deleted => {
-                let found = Found::<S>::read(line.object)?;
+                let object = self.deleted(line.object)?;
                 match listing {
                     Some(seen) => {
-                        seen.remove(&found.key);
+                        seen.remove(&object.key);
                     }
-                    None => self.advance(&found.version),
+                    None => self.advance(&object.version),
                 }
-                self.unread.remove(&found.key);
-                self.sink.gone(found.key, found.item.ok());
             }
             What::Bookmark => self.mark(read(line.object)?, listing)?,
             What::Error => return Err(TurnError::Ended(read(line.object)?)),
@@ -344,7 +322,7 @@ impl<S: Sink> Follower<S> {
         Ok(())
     }
 
-    fn mark(&mut self, mark: Mark, listing: &mut Option<BTreeSet<S::Key>>) -> Result<(), TurnError> {
+    fn mark(&mut self, mark: Mark, listing: &mut Option<BTreeSet<ObjectKey>>) -> Result<(), TurnError> {
         let MarkMeta { resource_version: version, annotations } = mark.metadata;
         if listing.is_some() {
             if annotations.get(END_OF_LIST).is_none_or(|end| end != "true") {
@@ -368,24 +346,39 @@ impl<S: Sink> Follower<S> {
         }
     }
 
-    fn put(&mut self, found: Found<S>) {
-        match found.item {
-            Ok(item) => {
-                self.unread.remove(&found.key);
-                self.sink.put(item);
+    fn put(&mut self, object: &RawValue) -> Result<Seen, TurnError> {
+        match self.sink.put(object.get()) {
+            Ok(seen) => {
+                self.unread.remove(&seen.key);
+                Ok(seen)
             }
-            Err(Unread { object, why }) => {
-                if self.unread.get(&found.key) != Some(&found.version) {
-                    let (resource, version) = (&self.target.resource, &found.version);
-                    tracing::warn!(resource, object, version, error = %why, "an object can't be read; what was known of it stays");
-                    self.unread.insert(found.key.clone(), found.version);
+            Err(why) => {
+                let (seen, why) = bare(object, why)?;
+                if self.unread.get(&seen.key) != Some(&seen.version) {
+                    let (resource, object, version) = (&self.target.resource, &seen.key, &seen.version);
+                    tracing::warn!(resource, %object, version, error = %why, "an object can't be read; what was known of it stays");
+                    self.unread.insert(seen.key.clone(), seen.version.clone());
                 }
-                self.sink.unreadable(found.key);
+                self.sink.unreadable(&seen.key);
+                Ok(seen)
             }
         }
     }
 
-    fn complete(&mut self, seen: BTreeSet<S::Key>) {
+    fn deleted(&mut self, object: &RawValue) -> Result<Seen, TurnError> {
+        let seen = match self.sink.deleted(object.get()) {
+            Ok(seen) => seen,
+            Err(why) => {
+                let (seen, _) = bare(object, why)?;
+                self.sink.gone(seen.key.clone());
+                seen
+            }
+        };
+        self.unread.remove(&seen.key);
+        Ok(seen)
+    }
+
+    fn complete(&mut self, seen: BTreeSet<ObjectKey>) {
         self.unread.retain(|key, _| seen.contains(key));
         self.sink.complete(seen);
     }

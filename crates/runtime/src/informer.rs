@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     ObjectKey, Store,
-    follow::{Sink, Target, follow},
+    follow::{Seen, Sink, Target, follow},
     unmanaged,
 };
 
@@ -191,7 +191,8 @@ pub async fn run<T: Watched>(
         field_selector: source.field_selector,
         metadata_only: source.metadata_only,
     };
-    follow(client, target, Cache { resource: source.resource, store, handler }, stop).await;
+    let mut cache = Cache { resource: source.resource, store, handler };
+    follow(client, target, &mut cache, stop).await;
 }
 
 /// An object as it arrives.
@@ -210,23 +211,22 @@ struct Cache<T, H> {
     handler: H,
 }
 
+impl<T: Watched, H: FnMut(Event<T>) + Send> Cache<T, H> {
+    fn removed(&mut self, key: &ObjectKey, last: Option<T>) {
+        if let Some(known) = self.store.remove(key) {
+            (self.handler)(Event::Deleted(last.map_or(known, Arc::new)));
+        }
+    }
+}
+
+fn seen<T: Watched>(object: &T) -> Seen {
+    Seen { key: object.key(), version: object.version().to_owned() }
+}
+
 impl<T: Watched, H: FnMut(Event<T>) + Send> Sink for Cache<T, H> {
-    type Item = Arrived<T>;
-    type Key = ObjectKey;
-
-    fn key(Arrived(object): &Arrived<T>) -> ObjectKey {
-        object.key()
-    }
-
-    fn key_of(namespace: &str, name: &str) -> ObjectKey {
-        ObjectKey::new(namespace, name)
-    }
-
-    fn version(Arrived(object): &Arrived<T>) -> &str {
-        object.version()
-    }
-
-    fn put(&mut self, Arrived(mut object): Arrived<T>) {
+    fn put(&mut self, object: &str) -> Result<Seen, serde_json::Error> {
+        let Arrived(mut object) = serde_json::from_str::<Arrived<T>>(object)?;
+        let seen = seen(&object);
         object.received(&self.resource);
         let new = Arc::new(object);
         match self.store.put(new.clone()) {
@@ -234,12 +234,18 @@ impl<T: Watched, H: FnMut(Event<T>) + Send> Sink for Cache<T, H> {
             Some(old) if old.version() == new.version() => {}
             Some(old) => (self.handler)(Event::Updated { old, new }),
         }
+        Ok(seen)
     }
 
-    fn gone(&mut self, key: ObjectKey, last: Option<Arrived<T>>) {
-        if let Some(known) = self.store.remove(&key) {
-            (self.handler)(Event::Deleted(last.map_or(known, |Arrived(object)| Arc::new(object))));
-        }
+    fn deleted(&mut self, object: &str) -> Result<Seen, serde_json::Error> {
+        let Arrived(object) = serde_json::from_str::<Arrived<T>>(object)?;
+        let seen = seen(&object);
+        self.removed(&seen.key, Some(object));
+        Ok(seen)
+    }
+
+    fn gone(&mut self, key: ObjectKey) {
+        self.removed(&key, None);
     }
 
     fn trouble(&mut self, why: Option<String>) {
@@ -249,7 +255,7 @@ impl<T: Watched, H: FnMut(Event<T>) + Send> Sink for Cache<T, H> {
     fn complete(&mut self, seen: BTreeSet<ObjectKey>) {
         self.store.set_trouble(None);
         for key in self.store.keys_beyond(&seen) {
-            self.gone(key, None);
+            self.gone(key);
         }
         if !self.store.is_synced() {
             // First, so that who is told finds it so: what was looked up as unsynced is corrected by the event.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use futures::future::BoxFuture;
 use http::{HeaderValue, header::ACCEPT};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
@@ -12,7 +13,7 @@ use kube::{
             DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions,
             PropagationPolicy,
         },
-        request::Request,
+        request::{Error as BuildError, Request},
     },
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -137,6 +138,14 @@ impl Rest {
         &self.client
     }
 
+    /// The text of an answer. Not generic, and boxed, so that what it takes to send a request is compiled once, here.
+    fn answer(
+        &self,
+        request: Result<http::Request<Vec<u8>>, BuildError>,
+    ) -> BoxFuture<'_, Result<String, Error>> {
+        Box::pin(async move { self.client.request_text(request.map_err(Error::BuildRequest)?).await })
+    }
+
     fn post_params(&self) -> PostParams {
         PostParams { field_manager: self.manager.clone(), ..PostParams::default() }
     }
@@ -148,7 +157,7 @@ impl Rest {
     /// One object.
     pub async fn get<T: DeserializeOwned>(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<T, Error> {
         let request = gvr.request(namespace)?.get(&named(name)?, &GetParams::default());
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        decoded(&self.answer(request).await?)
     }
 
     /// One object, or `None` when the server says that this object does not exist, or there can't be one by this name.
@@ -180,7 +189,7 @@ impl Rest {
             params = params.labels(labels);
         }
         let request = gvr.request(namespace)?.list(&params);
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        decoded(&self.answer(request).await?)
     }
 
     /// One page of a collection: at most `limit` objects, or all; `more` is what the page before said, empty for the first.
@@ -197,7 +206,7 @@ impl Rest {
         let continue_token = (!more.is_empty()).then(|| more.to_owned());
         let params = ListParams { limit, continue_token, ..ListParams::default() };
         let request = gvr.request(namespace)?.list(&params);
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        decoded(&self.answer(request).await?)
     }
 
     /// The metadata of a whole collection, page by page.
@@ -211,8 +220,7 @@ impl Rest {
         let mut found = Vec::new();
         loop {
             let request = gvr.request(namespace)?.list_metadata(&params);
-            let page: ObjectList<PartialObjectMeta> =
-                self.client.request(request.map_err(Error::BuildRequest)?).await?;
+            let page: ObjectList<PartialObjectMeta> = decoded(&self.answer(request).await?)?;
             found.extend(page.items.into_iter().map(|item| item.metadata));
             match page.metadata.continue_.filter(|more| !more.is_empty()) {
                 Some(more) => params.continue_token = Some(more),
@@ -229,7 +237,7 @@ impl Rest {
         body: Vec<u8>,
     ) -> Result<T, Error> {
         let request = gvr.request(namespace)?.create(&self.post_params(), body);
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        decoded(&self.answer(request).await?)
     }
 
     /// POST of an object. False if there is one of its name already.
@@ -264,7 +272,7 @@ impl Rest {
         body: Vec<u8>,
     ) -> Result<T, Error> {
         let request = gvr.request(namespace)?.replace(&named(name)?, &self.post_params(), body);
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        decoded(&self.answer(request).await?)
     }
 
     /// PUT of the status subresource.
@@ -277,7 +285,7 @@ impl Rest {
     ) -> Result<T, Error> {
         let request =
             gvr.request(namespace)?.replace_subresource("status", &named(name)?, &self.post_params(), body);
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        decoded(&self.answer(request).await?)
     }
 
     /// JSON merge patch.
@@ -290,7 +298,7 @@ impl Rest {
     ) -> Result<T, Error> {
         let request =
             gvr.request(namespace)?.patch(&named(name)?, &self.patch_params(), &Patch::Merge(patch));
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        decoded(&self.answer(request).await?)
     }
 
     /// JSON merge patch that is answered with the object's metadata only: what the rest is like is not read again.
@@ -303,7 +311,7 @@ impl Rest {
     ) -> Result<T, Error> {
         let request =
             gvr.request(namespace)?.patch_metadata(&named(name)?, &self.patch_params(), &Patch::Merge(patch));
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        decoded(&self.answer(request).await?)
     }
 
     /// JSON merge patch of the status subresource.
@@ -315,7 +323,7 @@ impl Rest {
         patch: &impl Serialize,
     ) -> Result<T, Error> {
         let request = self.status_patch(gvr, namespace, name, patch)?;
-        self.client.request(request).await
+        decoded(&self.answer(Ok(request)).await?)
     }
 
     /// [`Rest::merge_status`] that is answered with the object's metadata only: what the rest is like is not read again.
@@ -328,7 +336,7 @@ impl Rest {
     ) -> Result<T, Error> {
         let mut request = self.status_patch(gvr, namespace, name, patch)?;
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static(METADATA_ONLY));
-        self.client.request(request).await
+        decoded(&self.answer(Ok(request)).await?)
     }
 
     fn status_patch(
@@ -359,7 +367,7 @@ impl Rest {
             &self.patch_params(),
             &Patch::Json::<()>(patch),
         );
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        decoded(&self.answer(request).await?)
     }
 
     /// Server-side apply under `manager`.
@@ -374,7 +382,7 @@ impl Rest {
     ) -> Result<T, Error> {
         let params = PatchParams { field_manager: Some(manager.into()), force, ..PatchParams::default() };
         let request = gvr.request(namespace)?.patch(&named(name)?, &params, &Patch::Apply(object));
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        decoded(&self.answer(request).await?)
     }
 
     /// DELETE; the answer's body is not looked at.
@@ -410,9 +418,14 @@ impl Rest {
             ..DeleteParams::default()
         };
         let request = gvr.request(namespace)?.delete(&named(name)?, &params);
-        let answer: Answer = self.client.request(request.map_err(Error::BuildRequest)?).await?;
+        let answer: Answer = decoded(&self.answer(request).await?)?;
         Ok(answer.kind == "Status")
     }
+}
+
+/// What an answer says.
+fn decoded<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(Error::SerdeError)
 }
 
 /// The items of a list of `gvr`, taken out of it.

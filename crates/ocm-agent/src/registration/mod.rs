@@ -20,6 +20,7 @@ use apis::{
     constants::{BUILT_IN_ADDONS_ANNOTATION, OCM_AGENT_NAMESPACE},
     ocm::ManagedCluster,
 };
+use futures::future::BoxFuture;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use parking_lot::Mutex;
@@ -204,14 +205,27 @@ struct Agent {
 }
 
 /// The names an agent with these settings has (OCM-032). Made-up ones are new at each call.
-pub async fn resolve(cluster: &Client, config: &Config) -> Result<Names, Error> {
+pub fn resolve<'a>(cluster: &'a Client, config: &'a Config) -> BoxFuture<'a, Result<Names, Error>> {
+    Box::pin(look_up(cluster, config))
+}
+
+async fn look_up(cluster: &Client, config: &Config) -> Result<Names, Error> {
     let cluster = Rest::new(cluster.clone());
     let kept = handshake::read(&cluster, config).await.map_err(Box::new)?;
     Ok(identity::names(config.cluster_name.as_deref(), config.agent_name.as_deref(), &kept, random_text)?)
 }
 
 /// Runs the agent until `stop`. `bootstrap` is a client of the hub that may ask to join, `cluster` one of the cluster.
-pub async fn run(
+pub fn run(
+    bootstrap: Client,
+    cluster: Client,
+    config: Config,
+    stop: CancellationToken,
+) -> BoxFuture<'static, Result<(), Error>> {
+    Box::pin(drive(bootstrap, cluster, config, stop))
+}
+
+async fn drive(
     bootstrap: Client,
     cluster: Client,
     config: Config,

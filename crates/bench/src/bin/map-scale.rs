@@ -1,4 +1,4 @@
-//! How MapController does with many inputs: `cargo run --release -p kubestellar-metacontroller --example map-scale [N [P [I]]]`.
+//! How MapController does with many inputs: `cargo run --release -p kubestellar-bench --bin map-scale [N [P [I]]]`.
 //!
 //! One MapController, one parent, N inputs (10,000 unless the first argument says otherwise): time until all outputs are
 //! there, hook calls, memory; then one input changes: calls and latency. Then P parents with I inputs each (1,000 and
@@ -22,7 +22,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use kubestellar_metacontroller::{Config, run};
+use metacontroller::{Config, run};
 use runtime::rest::{Gvr, Rest};
 use serde_json::{Value, json};
 use space::{Identity, Space, SpaceConfig};
