@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::{Bytes, BytesMut};
+use futures::future::BoxFuture;
 use http::header::{CACHE_CONTROL, HeaderValue, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
@@ -158,7 +159,11 @@ pub struct ApiServer {
 
 impl ApiServer {
     /// Loads the catalog, writes what must exist, and starts following CustomResourceDefinitions.
-    pub async fn start(config: ApiServerConfig) -> Result<Arc<Self>, StartError> {
+    pub fn start(config: ApiServerConfig) -> BoxFuture<'static, Result<Arc<Self>, StartError>> {
+        Box::pin(Self::boot(config))
+    }
+
+    async fn boot(config: ApiServerConfig) -> Result<Arc<Self>, StartError> {
         let catalog = Arc::new(ArcSwap::from(crate::builtin::catalog()));
         let stop = CancellationToken::new();
         let follower = Follower::new(config.store.clone(), catalog.clone(), config.admission.clone());
@@ -274,7 +279,11 @@ impl ApiServer {
     }
 
     /// Ends watches and tasks, and waits for them.
-    pub async fn stop(&self) {
+    pub fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.end())
+    }
+
+    async fn end(&self) {
         self.drain();
         self.shared.stop.cancel();
         let follower = self.follower.lock().take();

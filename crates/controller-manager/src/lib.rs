@@ -18,6 +18,7 @@ pub mod status;
 use std::time::Duration;
 
 use apis::constants::BINDING_MANAGER;
+use futures::future::BoxFuture;
 use kube::Client;
 use runtime::{Ready, Tasks, metrics::Metrics};
 use tokio_util::sync::CancellationToken;
@@ -77,7 +78,16 @@ pub enum Error {
 /// # Errors
 ///
 /// If the CRDs cannot be installed, or if a task fails or panics.
-pub async fn run(wds: Client, its: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
+pub fn run(
+    wds: Client,
+    its: Client,
+    config: Config,
+    stop: CancellationToken,
+) -> BoxFuture<'static, Result<(), Error>> {
+    Box::pin(drive(wds, its, config, stop))
+}
+
+async fn drive(wds: Client, its: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
     let crds = apis::crds::control();
     tokio::select! {
         installed = runtime::install(&wds, &crds, BINDING_MANAGER) => installed?,

@@ -11,6 +11,7 @@
 
 use std::fmt;
 
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use runtime::{
@@ -67,9 +68,19 @@ pub fn labels_for(secret: &PartialMeta) -> Option<Value> {
 /// # Errors
 ///
 /// If a task panics. Requests that fail are retried.
-pub async fn run(
+pub fn run(
     wds: Client,
     name: impl fmt::Display,
+    metrics: Metrics,
+    ready: Ready,
+    stop: CancellationToken,
+) -> BoxFuture<'static, Result<(), TaskError>> {
+    Box::pin(drive(wds, name.to_string(), metrics, ready, stop))
+}
+
+async fn drive(
+    wds: Client,
+    name: String,
     metrics: Metrics,
     ready: Ready,
     stop: CancellationToken,

@@ -33,6 +33,7 @@ pub mod writes;
 
 use std::{sync::Arc, time::Duration};
 
+use futures::future::BoxFuture;
 use kube::Client;
 use machinery::selector::LabelSelector;
 use runtime::{
@@ -98,7 +99,15 @@ impl Default for Config {
 /// # Errors
 ///
 /// If a task fails or panics.
-pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Result<(), runtime::TaskError> {
+pub fn run(
+    client: Client,
+    config: Config,
+    stop: CancellationToken,
+) -> BoxFuture<'static, Result<(), runtime::TaskError>> {
+    Box::pin(drive(client, config, stop))
+}
+
+async fn drive(client: Client, config: Config, stop: CancellationToken) -> Result<(), runtime::TaskError> {
     let mut tasks = Tasks::new(&stop);
     let stop = tasks.token().clone();
     let rest = Rest::with_manager(client.clone(), "metacontroller");

@@ -28,6 +28,7 @@ use apis::{
         addon::ConfigReference,
     },
 };
+use futures::future::BoxFuture;
 use k8s_openapi::{
     api::{
         certificates::v1::CertificateSigningRequest,
@@ -206,7 +207,11 @@ const UNSIGNED: Duration = Duration::from_secs(10);
 const WORKERS: usize = 4;
 
 /// Runs the manager until `stop`. `client` must be allowed everything that agents of add-ons are: it hands out rights.
-pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
+pub fn run(client: Client, config: Config, stop: CancellationToken) -> BoxFuture<'static, Result<(), Error>> {
+    Box::pin(drive(client, config, stop))
+}
+
+async fn drive(client: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
     install_kinds(&client, &(config.kinds)(), MANAGER).await?;
     let rest = Rest::with_manager(client, MANAGER);
     define(&rest, &config.definitions).await.map_err(Box::new)?;

@@ -16,6 +16,7 @@ use apis::{
         work::{AppliedManifestWorkSpec, AppliedResource},
     },
 };
+use futures::future::BoxFuture;
 use kube::{Client, config::Kubeconfig};
 use runtime::failure::{is_clash, is_not_found};
 use runtime::rest::{Gvr, Removal, Rest};
@@ -87,7 +88,11 @@ struct Works {
 
 /// Takes away what the agent of the hub that the kept kubeconfig names made in the cluster, and then itself: also what it made while
 /// that hub, or another before it, had another address.
-pub async fn leave(cluster: Client, how: &Leave) -> Result<Left, LeaveError> {
+pub fn leave(cluster: Client, how: &Leave) -> BoxFuture<'_, Result<Left, LeaveError>> {
+    Box::pin(take_leave(cluster, how))
+}
+
+async fn take_leave(cluster: Client, how: &Leave) -> Result<Left, LeaveError> {
     let rest = Rest::with_manager(cluster, "klusterlet");
     let agent = kept(&rest).await?;
     let works = match rest.list::<Works>(&applied_works(), "", "").await {

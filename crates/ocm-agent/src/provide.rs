@@ -6,6 +6,7 @@
 //! Cost: at start, one request for each namespace and each API group, and one or two for what is missing.
 
 use apis::constants::{OCM_ADDON_NAMESPACE, OCM_AGENT_NAMESPACE};
+use futures::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Client, ResourceExt as _};
 use runtime::{
@@ -35,7 +36,11 @@ pub enum ProvideError {
 
 /// Makes namespaces and kinds that the agent of a cluster needs, where they are missing. What only add-ons and claims need
 /// is told of if it cannot be made; they begin when it comes.
-pub async fn provide(cluster: &Client) -> Result<(), ProvideError> {
+pub fn provide(cluster: &Client) -> BoxFuture<'_, Result<(), ProvideError>> {
+    Box::pin(provide_all(cluster))
+}
+
+async fn provide_all(cluster: &Client) -> Result<(), ProvideError> {
     let rest = Rest::with_manager(cluster.clone(), "klusterlet");
     let mut missing = Vec::new();
     for (name, needed) in [(OCM_AGENT_NAMESPACE, true), (OCM_ADDON_NAMESPACE, false)] {

@@ -18,6 +18,7 @@ use apis::{
         cluster::{CONDITION_AVAILABLE, CONDITION_HUB_ACCEPTED, ClientConfig},
     },
 };
+use futures::future::BoxFuture;
 use kube::Client;
 use parking_lot::Mutex;
 use runtime::{
@@ -90,7 +91,16 @@ pub enum Error {
 const TRIES: usize = 8;
 
 /// Enrols the cluster, and keeps it so until `stop`.
-pub async fn run(hub: Client, cluster: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
+pub fn run(
+    hub: Client,
+    cluster: Client,
+    config: Config,
+    stop: CancellationToken,
+) -> BoxFuture<'static, Result<(), Error>> {
+    Box::pin(drive(hub, cluster, config, stop))
+}
+
+async fn drive(hub: Client, cluster: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
     let stop = stop.child_token();
     let member = Arc::new(Member {
         hub: Rest::new(hub),
@@ -120,7 +130,11 @@ pub async fn run(hub: Client, cluster: Client, config: Config, stop: Cancellatio
 }
 
 /// Makes the kinds, namespaces and rights that agents need in their cluster, which is called `name` in the inventory.
-pub async fn prepare(cluster: &Client, name: &str) -> Result<(), Error> {
+pub fn prepare<'a>(cluster: &'a Client, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+    Box::pin(prepare_cluster(cluster, name))
+}
+
+async fn prepare_cluster(cluster: &Client, name: &str) -> Result<(), Error> {
     let request = |source| Error::Request { cluster: name.to_owned(), source: Box::new(source) };
     install(cluster, &apis::crds::ocm_spoke(), "klusterlet")
         .await

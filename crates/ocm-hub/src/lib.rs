@@ -20,6 +20,7 @@ use apis::{
     constants::{ADDON_GROUP, CLUSTER_GROUP, CLUSTER_NAME_LABEL, WORK_GROUP},
     ocm::{ManagedCluster, ManagedClusterAddOn, ManagedClusterSet, ManagedClusterSetBinding, ManifestWork},
 };
+use futures::future::BoxFuture;
 use k8s_openapi::{
     api::{
         certificates::v1::CertificateSigningRequest,
@@ -218,7 +219,11 @@ struct Hub {
 /// # Errors
 ///
 /// If the CRDs or the bootstrap objects cannot be created, or a task fails.
-pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
+pub fn run(client: Client, config: Config, stop: CancellationToken) -> BoxFuture<'static, Result<(), Error>> {
+    Box::pin(drive(client, config, stop))
+}
+
+async fn drive(client: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
     install(&client, &(config.kinds)(), MANAGER).await?;
     let rest = Rest::with_manager(client, MANAGER);
     bootstrap::prepare(&rest).await.map_err(Box::new)?;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use apis::constants::{CLUSTER_GROUP, OCM_HUB_NAMESPACE, OCM_NAMESPACE};
+use futures::future::BoxFuture;
 use k8s_openapi::{api::certificates::v1::CertificateSigningRequest, jiff::Timestamp};
 use kube::core::{
     params::{Patch, PatchParams},
@@ -52,7 +53,11 @@ pub fn rights() -> Vec<Value> {
 }
 
 /// Creates namespaces, service account, roles and bindings.
-pub async fn prepare(hub: &Rest) -> Result<(), kube::Error> {
+pub fn prepare(hub: &Rest) -> BoxFuture<'_, Result<(), kube::Error>> {
+    Box::pin(make(hub))
+}
+
+async fn make(hub: &Rest) -> Result<(), kube::Error> {
     for name in [OCM_NAMESPACE, OCM_HUB_NAMESPACE] {
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         hub.create_missing(&Gvr::new("", "v1", "namespaces"), "", &body).await?;
@@ -73,11 +78,15 @@ pub fn token_secret(secret: &str, ttl: Duration, now: Timestamp) -> Value {
 }
 
 /// Adds a condition to a signing request, unless the request has changed in the meantime.
-pub async fn approve(
-    hub: &Rest,
-    request: &CertificateSigningRequest,
+pub fn approve<'a>(
+    hub: &'a Rest,
+    request: &'a CertificateSigningRequest,
     verdict: Value,
-) -> Result<(), kube::Error> {
+) -> BoxFuture<'a, Result<(), kube::Error>> {
+    Box::pin(judge(hub, request, verdict))
+}
+
+async fn judge(hub: &Rest, request: &CertificateSigningRequest, verdict: Value) -> Result<(), kube::Error> {
     let old = request.status.as_ref().and_then(|status| status.conditions.as_ref());
     let mut conditions = serde_json::to_value(old).unwrap_or_default();
     match conditions.as_array_mut() {

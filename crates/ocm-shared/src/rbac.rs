@@ -6,6 +6,7 @@ use apis::constants::{
     ADDON_GROUP, CLUSTER_GROUP, CLUSTER_NAME_LABEL, CONTROL_GROUP, MANIFEST_WORK_FINALIZER,
     OCM_ADDON_NAMESPACE, OCM_AGENT_NAMESPACE, STATUS_ADDON, WORK_GROUP,
 };
+use futures::future::BoxFuture;
 use runtime::failure::{is_clash, is_not_found};
 use runtime::rest::{Gvr, Removal, Rest};
 use serde_json::{Value, json};
@@ -309,7 +310,11 @@ fn registration_in_cluster_rules() -> Value {
 }
 
 /// Creates what is missing and leaves alone what is there.
-pub async fn create_missing(rest: &Rest, objects: &[Value]) -> Result<(), kube::Error> {
+pub fn create_missing<'a>(rest: &'a Rest, objects: &'a [Value]) -> BoxFuture<'a, Result<(), kube::Error>> {
+    Box::pin(create_each(rest, objects))
+}
+
+async fn create_each(rest: &Rest, objects: &[Value]) -> Result<(), kube::Error> {
     for object in objects {
         let at = ObjectRef::of(object);
         rest.create_missing(&at.gvr, at.namespace, object).await?;
@@ -320,7 +325,11 @@ pub async fn create_missing(rest: &Rest, objects: &[Value]) -> Result<(), kube::
 /// Creates what is missing and puts right what differs. Costs one read per object when nothing does.
 ///
 /// Clusters share roles, and several who enter at once make them at once: who finds that another was faster looks again.
-pub async fn reconcile(rest: &Rest, objects: &[Value]) -> Result<(), kube::Error> {
+pub fn reconcile<'a>(rest: &'a Rest, objects: &'a [Value]) -> BoxFuture<'a, Result<(), kube::Error>> {
+    Box::pin(reconcile_each(rest, objects))
+}
+
+async fn reconcile_each(rest: &Rest, objects: &[Value]) -> Result<(), kube::Error> {
     for object in objects {
         let mut tries = 0;
         while let Err(error) = reconcile_one(rest, object).await {
@@ -380,7 +389,11 @@ async fn remove(rest: &Rest, at: &ObjectRef<'_>) -> Result<(), kube::Error> {
 }
 
 /// Deletes roles and bindings.
-pub async fn withdraw(rest: &Rest, objects: &[Value]) -> Result<(), kube::Error> {
+pub fn withdraw<'a>(rest: &'a Rest, objects: &'a [Value]) -> BoxFuture<'a, Result<(), kube::Error>> {
+    Box::pin(withdraw_each(rest, objects))
+}
+
+async fn withdraw_each(rest: &Rest, objects: &[Value]) -> Result<(), kube::Error> {
     for object in objects.iter().rev() {
         remove(rest, &ObjectRef::of(object)).await?;
     }
@@ -397,7 +410,11 @@ pub enum Take {
 }
 
 /// Takes rights away. The binding to works is marked for deletion and still has effect, until [`release_works`].
-pub async fn take(hub: &Rest, cluster: &str, what: Take) -> Result<(), kube::Error> {
+pub fn take<'a>(hub: &'a Rest, cluster: &'a str, what: Take) -> BoxFuture<'a, Result<(), kube::Error>> {
+    Box::pin(take_rights(hub, cluster, what))
+}
+
+async fn take_rights(hub: &Rest, cluster: &str, what: Take) -> Result<(), kube::Error> {
     for object in on_hub(cluster).iter().rev() {
         let at = ObjectRef::of(object);
         if at.is_shared() || (matches!(what, Take::Denied) && at.namespace.is_empty()) {
@@ -422,7 +439,11 @@ pub async fn take(hub: &Rest, cluster: &str, what: Take) -> Result<(), kube::Err
 }
 
 /// Lets the binding to works go; to be called when there are none.
-pub async fn release_works(hub: &Rest, cluster: &str) -> Result<(), kube::Error> {
+pub fn release_works<'a>(hub: &'a Rest, cluster: &'a str) -> BoxFuture<'a, Result<(), kube::Error>> {
+    Box::pin(release_works_of(hub, cluster))
+}
+
+async fn release_works_of(hub: &Rest, cluster: &str) -> Result<(), kube::Error> {
     for object in on_hub(cluster) {
         let at = ObjectRef::of(&object);
         if at.is_about_works() {
@@ -434,7 +455,11 @@ pub async fn release_works(hub: &Rest, cluster: &str) -> Result<(), kube::Error>
 
 /// Lets all go that may still be there of a cluster that has gone, and with it whatever its mailbox grants the agents of its
 /// add-ons, whoever granted it: their certificates are good for longer.
-pub async fn release_all(hub: &Rest, cluster: &str) -> Result<(), kube::Error> {
+pub fn release_all<'a>(hub: &'a Rest, cluster: &'a str) -> BoxFuture<'a, Result<(), kube::Error>> {
+    Box::pin(release_all_of(hub, cluster))
+}
+
+async fn release_all_of(hub: &Rest, cluster: &str) -> Result<(), kube::Error> {
     withdraw(hub, &status_addon_on_hub(cluster)).await?;
     let gvr = Gvr::new(RBAC_GROUP, "v1", "rolebindings");
     let found: Value = hub.list(&gvr, cluster, "").await?;
@@ -457,7 +482,11 @@ fn is_for_addon(binding: &Value, cluster: &str) -> bool {
 }
 
 /// Deletes the roles that clusters share, when there are no clusters.
-pub async fn remove_shared(hub: &Rest) -> Result<(), kube::Error> {
+pub fn remove_shared(hub: &Rest) -> BoxFuture<'_, Result<(), kube::Error>> {
+    Box::pin(remove_roles(hub))
+}
+
+async fn remove_roles(hub: &Rest) -> Result<(), kube::Error> {
     for object in on_hub("none") {
         let at = ObjectRef::of(&object);
         if at.is_shared() {

@@ -206,7 +206,11 @@ impl Endpoint {
     /// # Errors
     ///
     /// If the address cannot be resolved or bound.
-    pub async fn open(bind: &Bind, pages: Pages) -> io::Result<Option<Self>> {
+    pub fn open(bind: &Bind, pages: Pages) -> BoxFuture<'_, io::Result<Option<Self>>> {
+        Box::pin(Self::listen(bind, pages))
+    }
+
+    async fn listen(bind: &Bind, pages: Pages) -> io::Result<Option<Self>> {
         let Some(address) = &bind.0 else { return Ok(None) };
         let listener = match address.strip_prefix(':') {
             // All interfaces, IPv4 and IPv6 where the machine has both.
@@ -233,7 +237,11 @@ impl Endpoint {
     }
 
     /// Serves until `stop` is cancelled, and closes the connections that are open then.
-    pub async fn serve(self, stop: CancellationToken) {
+    pub fn serve(self, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(self.accept_all(stop))
+    }
+
+    async fn accept_all(self, stop: CancellationToken) {
         let permits = Arc::new(Semaphore::new(CONNECTIONS));
         let mut connections = JoinSet::new();
         loop {

@@ -17,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use kube::Error;
 use parking_lot::Mutex;
 use serde::de::IgnoredAny;
@@ -173,7 +174,11 @@ impl Recorder {
     /// # Errors
     ///
     /// The error of the API server. An Event over the rate limit is dropped without an error.
-    pub async fn record(&self, event: &NewEvent) -> Result<(), Error> {
+    pub fn record<'a>(&'a self, event: &'a NewEvent) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(self.send(event))
+    }
+
+    async fn send(&self, event: &NewEvent) -> Result<(), Error> {
         let now = Instant::now();
         if !self.state.lock().may(&event.about.uid, now) {
             return Ok(());
@@ -290,10 +295,14 @@ impl Events {
 }
 
 /// Writes Events until `stop` is cancelled, then spends at most two seconds on those still queued.
-pub async fn write(recorder: Recorder, mut inbox: EventQueue, stop: CancellationToken) {
+pub fn write(recorder: Recorder, inbox: EventQueue, stop: CancellationToken) -> BoxFuture<'static, ()> {
+    Box::pin(drain(recorder, inbox, stop))
+}
+
+async fn drain(recorder: Recorder, mut inbox: EventQueue, stop: CancellationToken) {
     let record = async |event: NewEvent| {
         if let Err(error) = recorder.record(&event).await {
-            // A lost Event is not worth a retry.
+            // One that gets lost is no reason to do anything again.
             tracing::debug!(%error, reason = event.reason, "an event was not written");
         }
     };

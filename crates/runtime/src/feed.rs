@@ -13,7 +13,8 @@ use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    follow::{Sink, Target},
+    ObjectKey,
+    follow::{Seen, Sink, Target},
     rest::Gvr,
     without_managed_fields,
 };
@@ -125,15 +126,24 @@ where
         field_selector: some(&source.fields),
         metadata_only: source.metadata_only,
     };
-    let keys = Keys { known: BTreeSet::new(), on, items: PhantomData };
-    crate::follow::follow(client.clone(), target, keys, stop.clone()).await;
+    let mut keys = Keys { known: BTreeSet::new(), on, items: PhantomData };
+    crate::follow::follow(client.clone(), target, &mut keys, stop.clone()).await;
 }
 
 /// The keys of the existing objects.
 struct Keys<T, F> {
-    known: BTreeSet<Key>,
+    known: BTreeSet<ObjectKey>,
     on: F,
     items: PhantomData<fn(T)>,
+}
+
+fn seen<T: Keyed>(item: &T) -> Seen {
+    let (namespace, name) = item.key();
+    Seen { key: ObjectKey::new(&namespace, &name), version: item.resource_version().to_owned() }
+}
+
+fn pair(key: &ObjectKey) -> Key {
+    (key.namespace.as_ref().to_owned(), key.name.as_ref().to_owned())
 }
 
 impl<T, F> Sink for Keys<T, F>
@@ -141,39 +151,33 @@ where
     T: DeserializeOwned + Keyed + Send,
     F: FnMut(Change<T>) + Send,
 {
-    type Item = T;
-    type Key = Key;
-
-    fn key(item: &T) -> Key {
-        item.key()
-    }
-
-    fn key_of(namespace: &str, name: &str) -> Key {
-        (namespace.to_owned(), name.to_owned())
-    }
-
-    fn version(item: &T) -> &str {
-        item.resource_version()
-    }
-
-    fn put(&mut self, item: T) {
-        self.known.insert(item.key());
+    fn put(&mut self, object: &str) -> Result<Seen, serde_json::Error> {
+        let item: T = serde_json::from_str(object)?;
+        let seen = seen(&item);
+        self.known.insert(seen.key.clone());
         (self.on)(Change::Put(item));
+        Ok(seen)
     }
 
-    fn unreadable(&mut self, key: Key) {
-        // The reader may know the object from another source, so its deletion is reported in any case.
-        self.known.insert(key);
+    fn unreadable(&mut self, key: &ObjectKey) {
+        // The reader may have heard of it from elsewhere, so its end is told in any case.
+        self.known.insert(key.clone());
     }
 
-    fn gone(&mut self, key: Key, _: Option<T>) {
+    fn deleted(&mut self, object: &str) -> Result<Seen, serde_json::Error> {
+        let seen = seen(&serde_json::from_str::<T>(object)?);
+        self.gone(seen.key.clone());
+        Ok(seen)
+    }
+
+    fn gone(&mut self, key: ObjectKey) {
         self.known.remove(&key);
-        (self.on)(Change::Gone(key));
+        (self.on)(Change::Gone(pair(&key)));
     }
 
-    fn complete(&mut self, seen: BTreeSet<Key>) {
+    fn complete(&mut self, seen: BTreeSet<ObjectKey>) {
         for key in self.known.difference(&seen) {
-            (self.on)(Change::Gone(key.clone()));
+            (self.on)(Change::Gone(pair(key)));
         }
         self.known = seen;
         (self.on)(Change::Synced);

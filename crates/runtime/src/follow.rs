@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt, pin_mut};
+use futures::{StreamExt, future::BoxFuture, pin_mut};
 use kube::{Client, core::Status};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Backoff, failure,
+    Backoff, ObjectKey, failure,
     log_once::LogOnce,
     page::{NoList, Page},
     watch_event::{Bookmark, BookmarkMeta, EventType, WatchEvent, is_end, lines},
@@ -34,27 +34,26 @@ pub(crate) struct Target {
 
 /// Receives what the follower observes, on the follower's task.
 pub(crate) trait Sink: Send {
-    /// An object, decoded to what the receiver needs.
-    type Item: DeserializeOwned + Send;
-    /// The identity of an object.
-    type Key: Ord + Clone + Send;
-
-    fn key(item: &Self::Item) -> Self::Key;
-    /// The key of the object of this name; the namespace of a cluster-scoped object is empty.
-    fn key_of(namespace: &str, name: &str) -> Self::Key;
-    fn version(item: &Self::Item) -> &str;
-    /// The object exists, in this state.
-    fn put(&mut self, item: Self::Item);
-    /// The object exists but cannot be decoded; the follower logs why. The receiver keeps the last state it
-    /// knows until the object can be decoded again or is deleted.
-    fn unreadable(&mut self, _key: Self::Key) {}
-    /// The object was deleted. `last` is its last state, if that can be decoded.
-    fn gone(&mut self, key: Self::Key, last: Option<Self::Item>);
-    /// A list is complete: objects whose key is not in `seen` no longer exist. `seen` includes objects that
-    /// could not be decoded.
-    fn complete(&mut self, seen: BTreeSet<Self::Key>);
-    /// Why the collection cannot be followed at present; `None` once it can.
+    /// Takes in an object that is there. Nothing happens when it can't be read.
+    fn put(&mut self, object: &str) -> Result<Seen, serde_json::Error>;
+    /// It is there, but can't be read, and the log says why. What is known of it stays as the last that is known, until it can
+    /// be read again or is gone.
+    fn unreadable(&mut self, _key: &ObjectKey) {}
+    /// An object was deleted; this is how it was then. Nothing happens when it can't be read.
+    fn deleted(&mut self, object: &str) -> Result<Seen, serde_json::Error>;
+    /// It was deleted, and how it was then can't be read.
+    fn gone(&mut self, key: ObjectKey);
+    /// A list has ended; what was not in it is gone. What could not be read was in it.
+    fn complete(&mut self, seen: BTreeSet<ObjectKey>);
+    /// Why the collection can't be followed at the moment; none once it can.
     fn trouble(&mut self, _why: Option<String>) {}
+}
+
+/// An object as a [`Sink`] has read it.
+pub(crate) struct Seen {
+    pub(crate) key: ObjectKey,
+    /// Its resourceVersion; empty if it has none.
+    pub(crate) version: String,
 }
 
 /// Follows a collection until `stop` is cancelled.
@@ -66,8 +65,13 @@ pub(crate) trait Sink: Send {
 /// Retries without end and with back-off when the server is unreachable, or when it forgets versions faster
 /// than the collection can be listed. An object that cannot be decoded does not keep other objects from being
 /// seen.
-pub(crate) async fn follow<S: Sink>(client: Client, target: Target, sink: S, stop: CancellationToken) {
-    let mut follower = Follower {
+pub(crate) fn follow(
+    client: Client,
+    target: Target,
+    sink: &mut dyn Sink,
+    stop: CancellationToken,
+) -> BoxFuture<'_, ()> {
+    let follower = Follower {
         client,
         target,
         sink,
@@ -76,33 +80,20 @@ pub(crate) async fn follow<S: Sink>(client: Client, target: Target, sink: S, sto
         unread: BTreeMap::new(),
         logged: LogOnce::default(),
     };
-    let mut backoff = Backoff::for_server();
-    loop {
-        let turn = tokio::select! {
-            turn = follower.list_or_watch(&mut backoff) => turn,
-            () = stop.cancelled() => return,
-        };
-        let Err(error) = turn else { continue };
-        let served = follower.report(&error);
-        let pause = if served { backoff.pause() } else { backoff.pause().min(UNSERVED) };
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = stop.cancelled() => return,
-        }
-    }
+    Box::pin(follower.run(stop))
 }
 
-struct Follower<S: Sink> {
+struct Follower<'s> {
     client: Client,
     target: Target,
-    sink: S,
-    /// The version from which the next watch continues; `None` means to list first.
+    sink: &'s mut dyn Sink,
+    /// Where the next watch goes on; none to list first.
     version: Option<String>,
     /// Whether the server is assumed to support streamed lists.
     streaming: bool,
     /// The objects that cannot be decoded, with the version for which that was logged.
-    unread: BTreeMap<S::Key, String>,
-    /// The problem that was logged last.
+    unread: BTreeMap<ObjectKey, String>,
+    /// What the log was told last.
     logged: LogOnce,
 }
 
@@ -144,43 +135,17 @@ struct NameOnlyMeta {
 }
 
 /// An object of a list or an event.
-struct ReceivedObject<S: Sink> {
-    key: S::Key,
-    version: String,
-    item: Result<S::Item, Undecodable>,
-}
-
-struct Undecodable {
-    /// Namespace and name, for the log.
-    object: String,
-    why: serde_json::Error,
-}
-
 fn read<T: DeserializeOwned>(text: &RawValue) -> Result<T, kube::Error> {
     serde_json::from_str(text.get()).map_err(kube::Error::SerdeError)
 }
 
-impl<S: Sink> ReceivedObject<S> {
-    fn read(text: &RawValue) -> Result<Self, FollowError> {
-        let why = match serde_json::from_str::<S::Item>(text.get()) {
-            Ok(item) => {
-                return Ok(Self {
-                    key: S::key(&item),
-                    version: S::version(&item).to_owned(),
-                    item: Ok(item),
-                });
-            }
-            Err(why) => why,
-        };
-        let Ok(NameOnly { metadata }) = serde_json::from_str(text.get()) else {
-            return Err(FollowError::Nameless(why));
-        };
-        let (namespace, name) = (metadata.namespace.unwrap_or_default(), metadata.name);
-        let key = S::key_of(&namespace, &name);
-        let object = if namespace.is_empty() { name } else { format!("{namespace}/{name}") };
-        let version = metadata.resource_version.unwrap_or_default();
-        Ok(Self { key, version, item: Err(Undecodable { object, why }) })
-    }
+/// The key and version of an object that can't be read (`why`), if that much can.
+fn bare(text: &RawValue, why: serde_json::Error) -> Result<(Seen, serde_json::Error), FollowError> {
+    let Ok(NameOnly { metadata }) = serde_json::from_str(text.get()) else {
+        return Err(FollowError::Nameless(why));
+    };
+    let key = ObjectKey::new(&metadata.namespace.unwrap_or_default(), &metadata.name);
+    Ok((Seen { key, version: metadata.resource_version.unwrap_or_default() }, why))
 }
 
 const PAGE: u32 = 500;
@@ -193,7 +158,24 @@ const STREAM_PAUSE: Duration = Duration::from_secs(30);
 const UNSERVED: Duration = Duration::from_secs(1);
 const END_OF_LIST: &str = "k8s.io/initial-events-end";
 
-impl<S: Sink> Follower<S> {
+impl Follower<'_> {
+    async fn run(mut self, stop: CancellationToken) {
+        let mut backoff = Backoff::for_server();
+        loop {
+            let turn = tokio::select! {
+                turn = self.list_or_watch(&mut backoff) => turn,
+                () = stop.cancelled() => return,
+            };
+            let Err(error) = turn else { continue };
+            let served = self.report(&error);
+            let pause = if served { backoff.pause() } else { backoff.pause().min(UNSERVED) };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
     async fn list_or_watch(&mut self, backoff: &mut Backoff) -> Result<(), FollowError> {
         match self.version.clone() {
             None if self.streaming => self.watch(None, backoff).await,
@@ -262,9 +244,7 @@ impl<S: Sink> Follower<S> {
                 page => page?,
             };
             for item in page.items {
-                let found = ReceivedObject::<S>::read(&item)?;
-                seen.insert(found.key.clone());
-                self.put(found);
+                seen.insert(self.put(&item)?.key);
             }
             more = page.more;
             if more.is_empty() {
@@ -324,32 +304,25 @@ impl<S: Sink> Follower<S> {
         }
     }
 
-    fn apply(
-        &mut self,
-        watch_event: &WatchEvent<'_>,
-        listing: &mut Option<BTreeSet<S::Key>>,
-    ) -> Result<(), FollowError> {
+    fn apply(&mut self, watch_event: &WatchEvent<'_>, listing: &mut Option<BTreeSet<ObjectKey>>) -> Result<(), FollowError> {
         match watch_event.what {
             EventType::Added | EventType::Modified => {
-                let found = ReceivedObject::<S>::read(watch_event.object)?;
+                let object = self.put(watch_event.object)?;
                 match listing {
                     Some(seen) => {
-                        seen.insert(found.key.clone());
+                        seen.insert(object.key);
                     }
-                    None => self.advance(&found.version),
+                    None => self.advance(&object.version),
                 }
-                self.put(found);
             }
             EventType::Deleted => {
-                let found = ReceivedObject::<S>::read(watch_event.object)?;
+                let object = self.deleted(watch_event.object)?;
                 match listing {
                     Some(seen) => {
-                        seen.remove(&found.key);
+                        seen.remove(&object.key);
                     }
-                    None => self.advance(&found.version),
+                    None => self.advance(&object.version),
                 }
-                self.unread.remove(&found.key);
-                self.sink.gone(found.key, found.item.ok());
             }
             EventType::Bookmark => self.mark(read(watch_event.object)?, listing)?,
             EventType::Error => return Err(FollowError::Ended(read(watch_event.object)?)),
@@ -357,7 +330,7 @@ impl<S: Sink> Follower<S> {
         Ok(())
     }
 
-    fn mark(&mut self, mark: Bookmark, listing: &mut Option<BTreeSet<S::Key>>) -> Result<(), FollowError> {
+    fn mark(&mut self, mark: Bookmark, listing: &mut Option<BTreeSet<ObjectKey>>) -> Result<(), FollowError> {
         let BookmarkMeta { resource_version: version, annotations } = mark.metadata;
         if listing.is_some() {
             if annotations.get(END_OF_LIST).is_none_or(|end| end != "true") {
@@ -382,24 +355,39 @@ impl<S: Sink> Follower<S> {
         }
     }
 
-    fn put(&mut self, found: ReceivedObject<S>) {
-        match found.item {
-            Ok(item) => {
-                self.unread.remove(&found.key);
-                self.sink.put(item);
+    fn put(&mut self, object: &RawValue) -> Result<Seen, FollowError> {
+        match self.sink.put(object.get()) {
+            Ok(seen) => {
+                self.unread.remove(&seen.key);
+                Ok(seen)
             }
-            Err(Undecodable { object, why }) => {
-                if self.unread.get(&found.key) != Some(&found.version) {
-                    let (resource, version) = (&self.target.resource, &found.version);
-                    tracing::warn!(resource, object, version, error = %why, "an object can't be read; what was known of it stays");
-                    self.unread.insert(found.key.clone(), found.version);
+            Err(why) => {
+                let (seen, why) = bare(object, why)?;
+                if self.unread.get(&seen.key) != Some(&seen.version) {
+                    let (resource, object, version) = (&self.target.resource, &seen.key, &seen.version);
+                    tracing::warn!(resource, %object, version, error = %why, "an object can't be read; what was known of it stays");
+                    self.unread.insert(seen.key.clone(), seen.version.clone());
                 }
-                self.sink.unreadable(found.key);
+                self.sink.unreadable(&seen.key);
+                Ok(seen)
             }
         }
     }
 
-    fn complete(&mut self, seen: BTreeSet<S::Key>) {
+    fn deleted(&mut self, object: &RawValue) -> Result<Seen, FollowError> {
+        let seen = match self.sink.deleted(object.get()) {
+            Ok(seen) => seen,
+            Err(why) => {
+                let (seen, _) = bare(object, why)?;
+                self.sink.gone(seen.key.clone());
+                seen
+            }
+        };
+        self.unread.remove(&seen.key);
+        Ok(seen)
+    }
+
+    fn complete(&mut self, seen: BTreeSet<ObjectKey>) {
         self.unread.retain(|key, _| seen.contains(key));
         self.sink.complete(seen);
     }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     ObjectKey, Store,
-    follow::{Sink, Target, follow},
+    follow::{Seen, Sink, Target, follow},
     without_managed_fields,
 };
 
@@ -197,7 +197,8 @@ pub async fn run<T: Watched>(
         field_selector: source.field_selector,
         metadata_only: source.metadata_only,
     };
-    follow(client, target, Cache { resource: source.resource, store, handler }, stop).await;
+    let mut cache = Cache { resource: source.resource, store, handler };
+    follow(client, target, &mut cache, stop).await;
 }
 
 /// An object that is decoded with [`Watched::read`].
@@ -216,23 +217,22 @@ struct Cache<T, H> {
     handler: H,
 }
 
+impl<T: Watched, H: FnMut(Event<T>) + Send> Cache<T, H> {
+    fn removed(&mut self, key: &ObjectKey, last: Option<T>) {
+        if let Some(known) = self.store.remove(key) {
+            (self.handler)(Event::Deleted(last.map_or(known, Arc::new)));
+        }
+    }
+}
+
+fn seen<T: Watched>(object: &T) -> Seen {
+    Seen { key: object.key(), version: object.version().to_owned() }
+}
+
 impl<T: Watched, H: FnMut(Event<T>) + Send> Sink for Cache<T, H> {
-    type Item = Decoded<T>;
-    type Key = ObjectKey;
-
-    fn key(Decoded(object): &Decoded<T>) -> ObjectKey {
-        object.key()
-    }
-
-    fn key_of(namespace: &str, name: &str) -> ObjectKey {
-        ObjectKey::new(namespace, name)
-    }
-
-    fn version(Decoded(object): &Decoded<T>) -> &str {
-        object.version()
-    }
-
-    fn put(&mut self, Decoded(mut object): Decoded<T>) {
+    fn put(&mut self, object: &str) -> Result<Seen, serde_json::Error> {
+        let Decoded(mut object) = serde_json::from_str::<Decoded<T>>(object)?;
+        let seen = seen(&object);
         object.received(&self.resource);
         let new = Arc::new(object);
         match self.store.put(new.clone()) {
@@ -240,12 +240,18 @@ impl<T: Watched, H: FnMut(Event<T>) + Send> Sink for Cache<T, H> {
             Some(old) if old.version() == new.version() => {}
             Some(old) => (self.handler)(Event::Updated { old, new }),
         }
+        Ok(seen)
     }
 
-    fn gone(&mut self, key: ObjectKey, last: Option<Decoded<T>>) {
-        if let Some(known) = self.store.remove(&key) {
-            (self.handler)(Event::Deleted(last.map_or(known, |Decoded(object)| Arc::new(object))));
-        }
+    fn deleted(&mut self, object: &str) -> Result<Seen, serde_json::Error> {
+        let Decoded(object) = serde_json::from_str::<Decoded<T>>(object)?;
+        let seen = seen(&object);
+        self.removed(&seen.key, Some(object));
+        Ok(seen)
+    }
+
+    fn gone(&mut self, key: ObjectKey) {
+        self.removed(&key, None);
     }
 
     fn trouble(&mut self, why: Option<String>) {
@@ -255,7 +261,7 @@ impl<T: Watched, H: FnMut(Event<T>) + Send> Sink for Cache<T, H> {
     fn complete(&mut self, seen: BTreeSet<ObjectKey>) {
         self.store.set_trouble(None);
         for key in self.store.keys_beyond(&seen) {
-            self.gone(key, None);
+            self.gone(key);
         }
         if !self.store.is_synced() {
             // The store is marked first, so that the handler finds it synced. A reader that found it unsynced

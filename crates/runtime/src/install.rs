@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use futures::{StreamExt, future::try_join_all, pin_mut};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceConversion, CustomResourceDefinition,
@@ -43,7 +44,15 @@ const BUDGET: Duration = Duration::from_secs(60);
 ///
 /// [`InstallError::Refused`] if the server refuses a CRD, [`InstallError::Late`] if a CRD is not served
 /// within a minute.
-pub async fn install(
+pub fn install<'a>(
+    client: &'a Client,
+    crds: &'a [CustomResourceDefinition],
+    manager: &'a str,
+) -> BoxFuture<'a, Result<(), InstallError>> {
+    Box::pin(install_all(client, crds, manager))
+}
+
+async fn install_all(
     client: &Client,
     crds: &[CustomResourceDefinition],
     manager: &str,

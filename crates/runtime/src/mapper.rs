@@ -3,6 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use futures::future::BoxFuture;
 use kube::{Client, Error};
 use parking_lot::RwLock;
 
@@ -65,7 +66,11 @@ impl Mapper {
     /// # Errors
     ///
     /// If discovery fails for another reason than 404.
-    pub async fn served(&self, gvr: &Gvr) -> Result<Option<Mapped>, Error> {
+    pub fn served<'a>(&'a self, gvr: &'a Gvr) -> BoxFuture<'a, Result<Option<Mapped>, Error>> {
+        Box::pin(self.find_served(gvr))
+    }
+
+    async fn find_served(&self, gvr: &Gvr) -> Result<Option<Mapped>, Error> {
         let same = |mapped: &&Mapped| mapped.gvr.plural == gvr.plural;
         let mut versions = vec![gvr.version.clone()];
         if !gvr.group.is_empty() {

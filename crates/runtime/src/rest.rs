@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use futures::future::BoxFuture;
 use http::{HeaderValue, header::ACCEPT};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
@@ -16,7 +17,7 @@ use kube::{
             DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions,
             PropagationPolicy,
         },
-        request::Request,
+        request::{Error as BuildError, Request},
     },
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -141,6 +142,14 @@ impl Rest {
         &self.client
     }
 
+    /// The text of an answer. Not generic, and boxed, so that what it takes to send a request is compiled once, here.
+    fn answer(
+        &self,
+        request: Result<http::Request<Vec<u8>>, BuildError>,
+    ) -> BoxFuture<'_, Result<String, Error>> {
+        Box::pin(async move { self.client.request_text(request.map_err(Error::BuildRequest)?).await })
+    }
+
     fn post_params(&self) -> PostParams {
         PostParams { field_manager: self.manager.clone(), ..PostParams::default() }
     }
@@ -156,7 +165,7 @@ impl Rest {
     /// The server's error, also if the object does not exist.
     pub async fn get<T: DeserializeOwned>(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<T, Error> {
         let request = gvr.request(namespace)?.get(&named(name)?, &GetParams::default());
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        decoded(&self.answer(request).await?)
     }
 
     /// Reads one object. Returns `None` if the server says that this object does not exist, or if no object
@@ -197,7 +206,7 @@ impl Rest {
             params = params.labels(labels);
         }
         let request = gvr.request(namespace)?.list(&params);
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        decoded(&self.answer(request).await?)
     }
 
     /// Reads one page of a collection: at most `limit` objects, or all. `more` is the continue token of the
@@ -216,7 +225,7 @@ impl Rest {
         let continue_token = (!more.is_empty()).then(|| more.to_owned());
         let params = ListParams { limit, continue_token, ..ListParams::default() };
         let request = gvr.request(namespace)?.list(&params);
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        decoded(&self.answer(request).await?)
     }
 
     /// Reads the metadata of a whole collection, page by page.
@@ -234,8 +243,7 @@ impl Rest {
         let mut found = Vec::new();
         loop {
             let request = gvr.request(namespace)?.list_metadata(&params);
-            let page: ObjectList<PartialObjectMeta> =
-                self.client.request(request.map_err(Error::BuildRequest)?).await?;
+            let page: ObjectList<PartialObjectMeta> = decoded(&self.answer(request).await?)?;
             found.extend(page.items.into_iter().map(|item| item.metadata));
             match page.metadata.continue_.filter(|more| !more.is_empty()) {
                 Some(more) => params.continue_token = Some(more),
@@ -256,7 +264,7 @@ impl Rest {
         body: Vec<u8>,
     ) -> Result<T, Error> {
         let request = gvr.request(namespace)?.create(&self.post_params(), body);
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        decoded(&self.answer(request).await?)
     }
 
     /// Sends a POST of an object. Returns false if an object of its name exists already.
@@ -304,7 +312,7 @@ impl Rest {
         body: Vec<u8>,
     ) -> Result<T, Error> {
         let request = gvr.request(namespace)?.replace(&named(name)?, &self.post_params(), body);
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        decoded(&self.answer(request).await?)
     }
 
     /// Sends a PUT of the status subresource and returns the stored object.
@@ -321,7 +329,7 @@ impl Rest {
     ) -> Result<T, Error> {
         let request =
             gvr.request(namespace)?.replace_subresource("status", &named(name)?, &self.post_params(), body);
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        decoded(&self.answer(request).await?)
     }
 
     /// Sends a JSON merge patch and returns the stored object.
@@ -338,7 +346,7 @@ impl Rest {
     ) -> Result<T, Error> {
         let request =
             gvr.request(namespace)?.patch(&named(name)?, &self.patch_params(), &Patch::Merge(patch));
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        decoded(&self.answer(request).await?)
     }
 
     /// Sends a JSON merge patch and returns only the metadata of the stored object, which saves decoding the
@@ -356,7 +364,7 @@ impl Rest {
     ) -> Result<T, Error> {
         let request =
             gvr.request(namespace)?.patch_metadata(&named(name)?, &self.patch_params(), &Patch::Merge(patch));
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        decoded(&self.answer(request).await?)
     }
 
     /// Sends a JSON merge patch of the status subresource and returns the stored object.
@@ -372,7 +380,7 @@ impl Rest {
         patch: &impl Serialize,
     ) -> Result<T, Error> {
         let request = self.status_patch(gvr, namespace, name, patch)?;
-        self.client.request(request).await
+        decoded(&self.answer(Ok(request)).await?)
     }
 
     /// Like [`Rest::merge_status`], but returns only the metadata of the stored object, which saves decoding
@@ -390,7 +398,7 @@ impl Rest {
     ) -> Result<T, Error> {
         let mut request = self.status_patch(gvr, namespace, name, patch)?;
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static(METADATA_ONLY));
-        self.client.request(request).await
+        decoded(&self.answer(Ok(request)).await?)
     }
 
     fn status_patch(
@@ -425,7 +433,7 @@ impl Rest {
             &self.patch_params(),
             &Patch::Json::<()>(patch),
         );
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        decoded(&self.answer(request).await?)
     }
 
     /// Sends a server-side apply with the field manager `manager`.
@@ -444,7 +452,7 @@ impl Rest {
     ) -> Result<T, Error> {
         let params = PatchParams { field_manager: Some(manager.into()), force, ..PatchParams::default() };
         let request = gvr.request(namespace)?.patch(&named(name)?, &params, &Patch::Apply(object));
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        decoded(&self.answer(request).await?)
     }
 
     /// Sends a DELETE and ignores the body of the response.
@@ -488,12 +496,17 @@ impl Rest {
             ..DeleteParams::default()
         };
         let request = gvr.request(namespace)?.delete(&named(name)?, &params);
-        let answer: Answer = self.client.request(request.map_err(Error::BuildRequest)?).await?;
+        let answer: Answer = decoded(&self.answer(request).await?)?;
         Ok(answer.kind == "Status")
     }
 }
 
 /// Takes the items out of a list of `gvr`.
+fn decoded<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(Error::SerdeError)
+}
+
+/// The items of a list of `gvr`, taken out of it.
 ///
 /// # Errors
 ///

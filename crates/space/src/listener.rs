@@ -12,6 +12,7 @@ use apiserver::identity::Caller;
 use apiserver::response::{self, Body};
 use apiserver::server::Service as ApiService;
 use arc_swap::ArcSwap;
+use futures::future::BoxFuture;
 use http::uri::{PathAndQuery, Uri};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -104,7 +105,17 @@ impl Listener {
     /// Serves until `stop`, then lets requests under way end: from `drain` on for a few seconds, before it without
     /// limit. Watches end when their space stops, so cancel `drain` after the spaces have been stopped: a
     /// connection that is cut off earlier looks like a failure to the client of a watch.
-    pub async fn serve(
+    pub fn serve(
+        self,
+        certificate: Arc<Certificate>,
+        router: Arc<Router>,
+        stop: CancellationToken,
+        drain: CancellationToken,
+    ) -> BoxFuture<'static, Result<(), rustls::Error>> {
+        Box::pin(self.accept_all(certificate, router, stop, drain))
+    }
+
+    async fn accept_all(
         self,
         certificate: Arc<Certificate>,
         router: Arc<Router>,

@@ -14,6 +14,7 @@ use apiserver::response::Body;
 use apiserver::server::{ApiServer, ApiServerConfig, Limits, Service};
 use apiserver::tokens::{Issuer, TokenError};
 use arc_swap::ArcSwap;
+use futures::future::BoxFuture;
 use http::{Request, Response};
 use kube::Client;
 use store::Engine;
@@ -79,7 +80,15 @@ impl Space {
     }
 
     /// As [`Space::start`], with further demands on writes.
-    pub async fn start_with(
+    pub fn start_with<'a>(
+        engine: &'a Engine,
+        config: SpaceConfig<'a>,
+        admission: Option<Arc<dyn Admission>>,
+    ) -> BoxFuture<'a, Result<Self, SpaceError>> {
+        Box::pin(Self::open(engine, config, admission))
+    }
+
+    async fn open(
         engine: &Engine,
         config: SpaceConfig<'_>,
         admission: Option<Arc<dyn Admission>>,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use kube::Client;
 use parking_lot::Mutex;
 use runtime::events::{self, Events, Recorder};
@@ -76,7 +77,16 @@ pub enum Error {
 /// # Errors
 ///
 /// If a task of the agent panics.
-pub async fn run(cluster: Client, hub: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
+pub fn run(
+    cluster: Client,
+    hub: Client,
+    config: Config,
+    stop: CancellationToken,
+) -> BoxFuture<'static, Result<(), Error>> {
+    Box::pin(drive(cluster, hub, config, stop))
+}
+
+async fn drive(cluster: Client, hub: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
     let stop = stop.child_token();
     let counted = config.metrics.queue("status-agent");
     let (measures, view) = (Measures::new(&config.metrics), View::new(config.status_details));

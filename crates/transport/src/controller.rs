@@ -17,6 +17,7 @@ use apis::{
     constants::{ORIGIN_BINDING_LABEL, PROPERTIES_NAMESPACE, TRANSPORT_MANAGER},
     control::Binding,
 };
+use futures::future::BoxFuture;
 use kube::Client;
 use parking_lot::Mutex;
 use runtime::{
@@ -113,7 +114,16 @@ pub enum Error {
 /// # Errors
 ///
 /// If a task of the controller panics.
-pub async fn run(wds: Client, its: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
+pub fn run(
+    wds: Client,
+    its: Client,
+    config: Config,
+    stop: CancellationToken,
+) -> BoxFuture<'static, Result<(), Error>> {
+    Box::pin(drive(wds, its, config, stop))
+}
+
+async fn drive(wds: Client, its: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
     let stop = stop.child_token();
     let controller = Arc::new(Controller::new(&wds, &its, config));
     let mut tasks = JoinSet::new();

@@ -73,9 +73,14 @@ impl Hook {
     }
 
     pub fn serve(listener: TcpListener, script: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+        Self::serve_script(listener, Arc::new(script))
+    }
+
+    /// Not generic, so that the server is compiled once and not for each test.
+    fn serve_script(listener: TcpListener, script: Script) -> Self {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let state = Arc::new(State {
-            script: Mutex::new(Arc::new(script)),
+            script: Mutex::new(script),
             seen: Mutex::default(),
             flying: Mutex::default(),
             held: watch::Sender::new(None),

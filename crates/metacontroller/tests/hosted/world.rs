@@ -374,6 +374,18 @@ impl World {
         name: &str,
         holds: impl Fn(&Value) -> bool,
     ) -> Value {
+        self.sees_such(what, resource, namespace, name, &holds).await
+    }
+
+    /// Not generic, so that it is compiled once.
+    async fn sees_such(
+        &self,
+        what: &str,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+        holds: &dyn Fn(&Value) -> bool,
+    ) -> Value {
         until(what, || async { self.get(resource, namespace, name).await.filter(|o| holds(o)) }).await
     }
 

@@ -54,7 +54,11 @@ pub fn over_tls(endpoint: Endpoint) -> Connect {
 /// # Errors
 ///
 /// A text, if the credentials or certificates are invalid.
-pub async fn client(endpoint: &Endpoint, auth: AuthInfo) -> Result<Client, String> {
+pub fn client(endpoint: &Endpoint, auth: AuthInfo) -> BoxFuture<'_, Result<Client, String>> {
+    Box::pin(connect(endpoint, auth))
+}
+
+async fn connect(endpoint: &Endpoint, auth: AuthInfo) -> Result<Client, String> {
     let name = || endpoint.name.clone();
     let context = KubeContext { cluster: name(), user: Some("agent".into()), ..KubeContext::default() };
     let config = Kubeconfig {

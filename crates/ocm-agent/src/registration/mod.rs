@@ -22,6 +22,7 @@ use apis::{
     constants::{BUILT_IN_ADDONS_ANNOTATION, OCM_AGENT_NAMESPACE},
     ocm::ManagedCluster,
 };
+use futures::future::BoxFuture;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use parking_lot::Mutex;
@@ -213,7 +214,11 @@ struct Agent {
 /// # Errors
 ///
 /// If the name is invalid or the Secret cannot be read.
-pub async fn resolve(cluster: &Client, config: &Config) -> Result<Names, Error> {
+pub fn resolve<'a>(cluster: &'a Client, config: &'a Config) -> BoxFuture<'a, Result<Names, Error>> {
+    Box::pin(look_up(cluster, config))
+}
+
+async fn look_up(cluster: &Client, config: &Config) -> Result<Names, Error> {
     let cluster = Rest::new(cluster.clone());
     let kept = handshake::read(&cluster, config).await.map_err(Box::new)?;
     Ok(identity::names(config.cluster_name.as_deref(), config.agent_name.as_deref(), &kept, random_text)?)
@@ -225,7 +230,16 @@ pub async fn resolve(cluster: &Client, config: &Config) -> Result<Names, Error> 
 /// # Errors
 ///
 /// If the cluster name is invalid, the Secret cannot be read, or a task fails.
-pub async fn run(
+pub fn run(
+    bootstrap: Client,
+    cluster: Client,
+    config: Config,
+    stop: CancellationToken,
+) -> BoxFuture<'static, Result<(), Error>> {
+    Box::pin(drive(bootstrap, cluster, config, stop))
+}
+
+async fn drive(
     bootstrap: Client,
     cluster: Client,
     config: Config,

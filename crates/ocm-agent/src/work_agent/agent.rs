@@ -19,6 +19,7 @@ use apis::{
         work::{AppliedManifestWorkSpec, AppliedResource, ManifestWorkStatus},
     },
 };
+use futures::future::BoxFuture;
 use kube::Client;
 use parking_lot::Mutex;
 use runtime::{
@@ -125,7 +126,16 @@ pub fn hub_hash(url: &str) -> String {
 /// # Errors
 ///
 /// If a task of the agent panics.
-pub async fn run(hub: Client, cluster: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
+pub fn run(
+    hub: Client,
+    cluster: Client,
+    config: Config,
+    stop: CancellationToken,
+) -> BoxFuture<'static, Result<(), Error>> {
+    Box::pin(drive(hub, cluster, config, stop))
+}
+
+async fn drive(hub: Client, cluster: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
     let stop = stop.child_token();
     let agent = Arc::new(Agent::new(&hub, &cluster, config, stop.clone()));
     let mut tasks = JoinSet::new();

@@ -85,24 +85,41 @@ impl Side {
         what: &str,
         mut ask: impl FnMut(&Objects) -> Option<T> + Send,
     ) -> T {
+        let mut answer = None;
+        let mut answers = |objects: &Objects| {
+            answer = ask(objects);
+            answer.is_some()
+        };
+        self.follow_until(resource, namespace, what, &mut answers).await;
+        answer.expect("an answer")
+    }
+
+    /// Not generic, so that following is compiled once and not for each question.
+    async fn follow_until(
+        &self,
+        resource: &str,
+        namespace: &str,
+        what: &str,
+        answers: &mut (dyn FnMut(&Objects) -> bool + Send),
+    ) {
         let source = Source::all(gvr(resource)).within(namespace);
         let stop = CancellationToken::new();
-        let (mut objects, mut synced, mut answer) = (Objects::new(), false, None);
+        let (mut objects, mut synced, mut answered) = (Objects::new(), false, false);
         let following = follow(self.0.client(), &source, &stop, |change: Change<Whole>| {
             match change {
                 Change::Put(object) => drop(objects.insert(object.key(), object.0)),
                 Change::Gone(key) => drop(objects.remove(&key)),
                 Change::Synced => synced = true,
             }
-            if synced && answer.is_none() {
-                answer = ask(&objects);
-                if answer.is_some() {
+            if synced && !answered {
+                answered = answers(&objects);
+                if answered {
                     stop.cancel();
                 }
             }
         });
         let outcome = tokio::time::timeout(DEADLINE, following).await;
-        answer.unwrap_or_else(|| panic!("never: {what} ({outcome:?}); there are {objects:#?}"))
+        assert!(answered, "never: {what} ({outcome:?}); there are {objects:#?}");
     }
 
     /// Waits until what is asked of one object has an answer.

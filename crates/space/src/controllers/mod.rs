@@ -18,6 +18,7 @@ pub(crate) use work::now;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use runtime::Queue;
@@ -54,7 +55,17 @@ const WORKERS: usize = 4;
 
 /// Runs them until `stop`. `ready` becomes true once all existing objects were seen. `client` must be allowed
 /// everything.
-pub async fn run(
+pub fn run(
+    client: kube::Client,
+    store: SpaceStore,
+    config: Config,
+    ready: watch::Sender<bool>,
+    stop: CancellationToken,
+) -> BoxFuture<'static, Result<(), Error>> {
+    Box::pin(drive(client, store, config, ready, stop))
+}
+
+async fn drive(
     client: kube::Client,
     store: SpaceStore,
     config: Config,

@@ -32,6 +32,7 @@ mod world;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use runtime::Queue;
 use store::{SpaceStore, StoreError};
@@ -60,7 +61,17 @@ const WORKERS: usize = 4;
 
 /// Plays until `stop`. `ready` becomes true once all existing objects were seen. `client` must be allowed everything.
 /// Children of deleted objects are left to the garbage collector of [`crate::controllers`].
-pub async fn run(
+pub fn run(
+    client: kube::Client,
+    store: SpaceStore,
+    config: Config,
+    ready: watch::Sender<bool>,
+    stop: CancellationToken,
+) -> BoxFuture<'static, Result<(), Error>> {
+    Box::pin(drive(client, store, config, ready, stop))
+}
+
+async fn drive(
     client: kube::Client,
     store: SpaceStore,
     config: Config,

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use futures::{FutureExt, TryFutureExt, future::BoxFuture};
 use kube::Client;
 use runtime::Ready;
 use runtime::election::{self, LeaseLock};
@@ -96,6 +97,9 @@ pub(super) struct Door {
     pub(super) pages: Pages,
 }
 
+/// What runs as the component, told when to stop; its failure is a sentence for users.
+type Component<'a> = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'a, Result<(), String>> + Send + 'a>;
+
 /// A component's process. Its endpoints serve from the start, also while it waits for a space or to lead.
 pub(super) struct Process {
     name: &'static str,
@@ -169,17 +173,27 @@ impl Process {
         Ok(Self { name, stop, metrics, ready, serving, last })
     }
 
-    /// Runs the component until it is told to stop; with a seat, only while leading. Returns once everything that
+    /// Runs the component until it is told to stop; with a lock, only while leading. Returns once everything that
     /// was started has ended. A lost lead ends it at once: others may be at work by then.
-    pub(super) async fn run<F, E>(
+    pub(super) fn run<'a, F, E>(
         self,
         lock: Option<(Client, LeaseLock)>,
-        component: impl FnOnce(CancellationToken) -> F,
-    ) -> Result<Exit, Failure>
+        component: impl FnOnce(CancellationToken) -> F + Send + 'a,
+    ) -> BoxFuture<'a, Result<Exit, Failure>>
     where
-        F: Future<Output = Result<(), E>>,
+        F: Future<Output = Result<(), E>> + Send + 'a,
         E: std::error::Error + 'static,
     {
+        let component = |stop| component(stop).map_err(|error| chain(&error)).boxed();
+        self.run_boxed(lock, Box::new(component)).boxed()
+    }
+
+    /// Not generic, so that it is compiled once and not for each component.
+    async fn run_boxed(
+        self,
+        lock: Option<(Client, LeaseLock)>,
+        component: Component<'_>,
+    ) -> Result<Exit, Failure> {
         let what = format!("running the {}", self.name);
         let (name, mut ready) = (self.name, self.ready.subscribe());
         let announced = async move {
@@ -192,10 +206,10 @@ impl Process {
         let led = async {
             match lock {
                 Some((client, lock)) => match election::lead(client, lock, &metrics, stop, component).await {
-                    Ok(outcome) => outcome.unwrap_or(Ok(())).map_err(|error| chain(&error)),
+                    Ok(outcome) => outcome.unwrap_or(Ok(())),
                     Err(lost) => Err(lost.to_string()),
                 },
-                None => component(stop).await.map_err(|error| chain(&error)),
+                None => component(stop).await,
             }
         };
         let outcome: Result<(), String> = tokio::select! {

@@ -1,10 +1,8 @@
 //! Signing requests: who may decide about them (spec 7.4).
 
-mod common;
-
+use crate::common::{Answer, TestServer};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use common::{Answer, TestServer};
 use serde_json::{Value, json};
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";

@@ -1,8 +1,6 @@
 //! Lists, pages, selectors and watches over [`kubestellar_apiserver::server::ApiServer::call`].
 
-mod common;
-
-use common::{CM, TestServer, cm};
+use crate::common::{CM, TestServer, cm};
 use serde_json::{Value, json};
 
 async fn five(s: &TestServer) {

@@ -1,7 +1,5 @@
 //! Authorisation by roles and bindings in a store, and what follows from it.
 
-#![allow(clippy::unwrap_used)]
-
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use kubestellar_apiserver::authn::impersonate;

@@ -1,11 +1,9 @@
 //! Protobuf on the wire, both ways (AS-030).
 
-mod common;
-
+use crate::common::{CM, TestServer, cm};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use common::{CM, TestServer, cm};
 use http_body_util::BodyExt as _;
 use kubestellar_apiserver::codec::protobuf::{self, Envelope};
 use kubestellar_apiserver::response::Body;
@@ -70,28 +68,31 @@ async fn as_030_built_in_kinds_are_written_in_protobuf() {
 async fn as_030_protobuf_and_json_store_the_same() {
     let test = TestServer::start().await;
     let fixtures = [
-        (include_str!("../testdata/protobuf/deployment.json"), "/apis/apps/v1/namespaces/t/deployments"),
-        (include_str!("../testdata/protobuf/secret.json"), "/api/v1/namespaces/t/secrets"),
-        (include_str!("../testdata/protobuf/lease.json"), "/apis/coordination.k8s.io/v1/namespaces/t/leases"),
+        (include_str!("../../testdata/protobuf/deployment.json"), "/apis/apps/v1/namespaces/t/deployments"),
+        (include_str!("../../testdata/protobuf/secret.json"), "/api/v1/namespaces/t/secrets"),
         (
-            include_str!("../testdata/protobuf/role.json"),
+            include_str!("../../testdata/protobuf/lease.json"),
+            "/apis/coordination.k8s.io/v1/namespaces/t/leases",
+        ),
+        (
+            include_str!("../../testdata/protobuf/role.json"),
             "/apis/rbac.authorization.k8s.io/v1/namespaces/t/roles",
         ),
         (
-            include_str!("../testdata/protobuf/clusterrole.json"),
+            include_str!("../../testdata/protobuf/clusterrole.json"),
             "/apis/rbac.authorization.k8s.io/v1/clusterroles",
         ),
         (
-            include_str!("../testdata/protobuf/controllerrevision.json"),
+            include_str!("../../testdata/protobuf/controllerrevision.json"),
             "/apis/apps/v1/namespaces/t/controllerrevisions",
         ),
-        (include_str!("../testdata/protobuf/resourcequota.json"), "/api/v1/namespaces/t/resourcequotas"),
+        (include_str!("../../testdata/protobuf/resourcequota.json"), "/api/v1/namespaces/t/resourcequotas"),
         (
-            include_str!("../testdata/protobuf/validatingwebhookconfiguration.json"),
+            include_str!("../../testdata/protobuf/validatingwebhookconfiguration.json"),
             "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
         ),
         (
-            include_str!("../testdata/protobuf/selfsubjectaccessreview.json"),
+            include_str!("../../testdata/protobuf/selfsubjectaccessreview.json"),
             "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
         ),
     ];

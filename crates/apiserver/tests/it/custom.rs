@@ -1,8 +1,6 @@
 //! Custom resources through the same handler as built-in kinds.
 
-mod common;
-
-use common::TestServer;
+use crate::common::TestServer;
 use serde_json::{Value, json};
 
 const WIDGETS: &str = "/apis/ex.com/v1/namespaces/t/widgets";

@@ -1,5 +1,4 @@
-//! Measures a MapController with many inputs: `cargo run --release -p kubestellar-metacontroller --example
-//! map-scale [N [P [I]]]`.
+//! Measures a MapController with many inputs: `cargo run --release -p kubestellar-bench --bin map-scale [N [P [I]]]`.
 //!
 //! One MapController, one parent, N inputs (first argument, 10,000 by default): the time until all outputs
 //! exist, hook calls, memory. Then one input changes: calls and latency. Then P parents with I inputs each
@@ -24,7 +23,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use kubestellar_metacontroller::{Config, run};
+use metacontroller::{Config, run};
 use runtime::rest::{Gvr, Rest};
 use serde_json::{Value, json};
 use space::{Identity, Space, SpaceConfig};

@@ -1,8 +1,6 @@
 //! Create, read, update, patch, apply, delete over [`kubestellar_apiserver::server::ApiServer::call`].
 
-mod common;
-
-use common::{CM, TestServer, cm};
+use crate::common::{CM, TestServer, cm};
 use serde_json::json;
 
 /// AS-003, AS-019, AS-031: headers of the answer, metadata of the object, 409 for the second.

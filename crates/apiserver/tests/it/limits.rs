@@ -1,12 +1,10 @@
 //! What clients cannot make the server do, and order under concurrency.
 
-mod common;
-
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
+use crate::common::{CM, TestServer, cm};
 use bytes::Bytes;
-use common::{CM, TestServer, cm};
 use http::Request;
 use http_body_util::Full;
 use kubestellar_apiserver::authn::{Authenticator, AuthnConfig};

@@ -1,0 +1,12 @@
+//! The API of a space, driven by requests.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod certificates;
+mod common;
+mod crud;
+mod custom;
+mod limits;
+mod list_watch;
+mod protobuf;
+mod surface_rbac;
