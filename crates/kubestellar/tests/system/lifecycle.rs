@@ -32,6 +32,8 @@ fn contexts(kubeconfig: &str) -> Vec<String> {
 async fn sp_a_03_up_again_and_up_for_more() {
     let ks = Installation::new();
     let first = ks.must(&["up", "--listen", "127.0.0.1:0"]).await;
+    let log = std::fs::read_to_string(ks.data().join("logs/server.log")).unwrap();
+    assert!(!log.contains(" WARN ") && !log.contains(" ERROR "), "a healthy first start:\n{log}");
     let known = ["cluster1", "cluster2", "its1", "wds1"];
     for context in known {
         assert!(
@@ -59,6 +61,8 @@ async fn sp_a_03_up_again_and_up_for_more() {
         let again = ks.must(again).await;
         assert!(again.stderr.contains("already up"), "{}", again.stderr);
     }
+    let fewer = ks.must(&["up", "--clusters", "1"]).await;
+    assert!(fewer.stderr.contains("cluster2 stays"), "{}", fewer.stderr);
     assert_eq!(ks.pid().await, pid);
     assert_eq!(ks.kubeconfig_text(), kubeconfig);
     assert_eq!(
