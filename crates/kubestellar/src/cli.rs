@@ -9,7 +9,8 @@ use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    apiserver, cluster, components, demo, down, explain, get, manifests, serve, status, up, version,
+    apiserver, cluster, completion, components, demo, down, explain, get, manifests, serve, status, up,
+    version,
 };
 use crate::datadir::DataDir;
 use crate::exit::{Exit, Failure};
@@ -72,7 +73,9 @@ enum Command {
     Cluster(cluster::Args),
     Ocm(components::ocm::Args),
     Version(version::Args),
-    Completion(CompletionArgs),
+    Completion(completion::Args),
+    #[command(hide = true)]
+    Complete(completion::NamesArgs),
     Apiserver(apiserver::Args),
     ControllerManager(components::controller_manager::Args),
     TransportController(components::transport_controller::Args),
@@ -100,15 +103,6 @@ impl Command {
             _ => None,
         }
     }
-}
-
-/// Print the completion script of a shell.
-#[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  source <(kubestellar completion bash)\n  kubestellar completion fish | source"
-)]
-struct CompletionArgs {
-    shell: clap_complete::Shell,
 }
 
 /// The command line, with the flags of components in the spellings that Go programs take.
@@ -194,7 +188,8 @@ pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
         }
         Command::Ocm(args) => components::ocm::run(args).await,
         Command::Version(args) => version::run(args, out),
-        Command::Completion(args) => Ok(completion(args.shell)),
+        Command::Completion(args) => Ok(completion::run(args, Cli::command())),
+        Command::Complete(args) => completion::names(args, &kubeconfigs()?, installed(), out).await,
         Command::Apiserver(args) => apiserver::run(args, out).await,
         Command::ControllerManager(args) => components::controller_manager::run(args, own()).await,
         Command::TransportController(args) => components::transport_controller::run(args).await,
@@ -207,12 +202,6 @@ pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
             components::metacontroller::run(args, cli.global.kubeconfig.as_deref()).await
         }
     }
-}
-
-fn completion(shell: clap_complete::Shell) -> Exit {
-    let mut command = Cli::command();
-    clap_complete::generate(shell, &mut command, "kubestellar", &mut std::io::stdout());
-    Exit::Done
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ use crate::exit::{Exit, Failure, OrFail};
 use crate::printer::Printer;
 use crate::signals::stop_token;
 
-/// How often the serving certificate is looked at, and renewed when it nears its end (SP-062).
-const CERTIFICATES: Duration = Duration::from_secs(12 * 3600);
+/// How often the term of the serving certificate is compared with the clock, which may be set meanwhile (SP-062).
+const CERTIFICATES: Duration = Duration::from_secs(60);
 
 /// Serve one Kubernetes API server without any controllers.
 ///
@@ -145,6 +145,7 @@ async fn serve(
     router.set_root(server.service());
     let (listening, draining) = (stop.child_token(), CancellationToken::new());
     let certificate = Arc::new(Certificate::new(&serving).or_fail("preparing the certificates")?);
+    let mut term = serving.term;
     let serving =
         tokio::spawn(listener.serve(certificate.clone(), router, listening.clone(), draining.clone()));
     if let Some(file) = &args.address_file {
@@ -152,10 +153,17 @@ async fn serve(
     }
     out.note(&format!("serving {url}"));
     while stop.run_until_cancelled(tokio::time::sleep(CERTIFICATES)).await.is_some() {
+        if !term.is_over(SystemTime::now()) {
+            continue;
+        }
         let renewed = pki::serving(home, &[], SystemTime::now()).map_err(|error| error.to_string());
-        let shown = renewed.and_then(|serving| certificate.replace(&serving).map_err(|e| e.to_string()));
-        if let Err(error) = shown {
-            tracing::error!(error, "the serving certificate could not be renewed");
+        let shown = renewed.and_then(|serving| {
+            certificate.replace(&serving).map_err(|error| error.to_string())?;
+            Ok(serving.term)
+        });
+        match shown {
+            Ok(next) => term = next,
+            Err(error) => tracing::error!(error, "the serving certificate could not be renewed"),
         }
     }
     listening.cancel();

@@ -3,6 +3,7 @@
 pub(crate) mod apiserver;
 pub(crate) mod background;
 pub(crate) mod cluster;
+pub(crate) mod completion;
 pub(crate) mod components;
 pub(crate) mod demo;
 pub(crate) mod down;

@@ -64,7 +64,7 @@ impl Clock {
             match self.write(newest) {
                 Ok(()) => seen.written = Some(newest),
                 Err(error) => {
-                    tracing::debug!(%error, path = %self.path.display(), "the time could not be written down")
+                    tracing::debug!(%error, path = %self.path.display(), "the time could not be written down");
                 }
             }
         }

@@ -225,7 +225,7 @@ async fn sp_116_a_cluster_from_outside_joins_and_leaves() {
     let line = printed.lines().find(|l| l.starts_with("clusteradm join ")).expect("clusteradm's line");
     assert!(line.contains(" --hub-token ") && line.ends_with(" --cluster-name <cluster_name>"), "{line}");
     let line = printed.lines().find(|l| l.starts_with("kubestellar ")).expect("our line");
-    let line = line.replace("<cluster_name>", "edge9");
+    let line = line.replace("CLUSTER_NAME", "edge9");
     let mut arguments: Vec<&str> = line.split(' ').skip(1).collect();
     arguments.extend(["--kubeconfig", &file, "--context", "wds1"]);
 

@@ -99,7 +99,7 @@ async fn sp_a_08_broken_kubeconfig() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sp_084_exit_codes_without_a_server() {
     let ks = Installation::new();
-    let table: [(&[&str], i32); 12] = [
+    let table: [(&[&str], i32); 18] = [
         (&["up", "--no-such-flag"], 2),
         (&["no-such-command"], 2),
         (&["up", "--clusters", "many"], 2),
@@ -112,6 +112,13 @@ async fn sp_084_exit_codes_without_a_server() {
         (&["status"], 6),
         (&["status", "-o", "json", "--exit-code"], 6),
         (&["version"], 0),
+        (&[], 0),
+        // What needs a server says the same, whichever command it is.
+        (&["get", "status"], 6),
+        (&["explain", "deploy", "web"], 6),
+        (&["cluster", "list"], 6),
+        (&["cluster", "accept", "edge7"], 6),
+        (&["apiserver", "--listen", "0.0.0.0:0"], 2),
     ];
     for (arguments, code) in table {
         let outcome = ks.run(arguments).await;
@@ -119,6 +126,11 @@ async fn sp_084_exit_codes_without_a_server() {
         if code != 0 {
             assert_eq!(outcome.stdout, "", "{arguments:?}: a failure has no result");
             assert_eq!(outcome.stderr.matches("error: ").count(), 1, "{arguments:?}: {}", outcome.stderr);
+        }
+        if code == 6 {
+            let helps = outcome.stderr.contains("no server is running")
+                && outcome.stderr.contains("hint: start it with `kubestellar up`");
+            assert!(helps, "{arguments:?}: {}", outcome.stderr);
         }
     }
     assert!(!ks.data().exists() && !ks.kubeconfig().exists(), "none of these makes anything");

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use http::Request;
 use kube::Client;
-use kube::api::{Api, DynamicObject, ListParams};
+use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use serde_json::Value;
 
 use crate::support::{DEADLINE, Installation, config_map, dynamic, within};
@@ -33,9 +33,12 @@ async fn sp_107_a_store_that_refuses_writes_is_told() {
     let mut up = ks.in_shell("trap '' XFSZ", &["up", "--clusters", "0", "--listen", "127.0.0.1:0"]);
     let up = within("up", up.output()).await.unwrap();
     assert!(up.status.success(), "{}", String::from_utf8_lossy(&up.stderr));
-    let (pid, wds) = (ks.pid().await, ks.client("wds1").await);
+    // A client that takes no for an answer: others ask again and again after a 503.
+    let (pid, mut config) = (ks.pid().await, ks.config("wds1").await);
+    config.default_retry = false;
+    let wds = Client::try_from(config).expect("a client");
     assert_eq!(readyz(&wds).await, (200, "ok".into()));
-    if !limit(pid, "512") {
+    if !limit(pid, "512:unlimited") {
         println!("skipped: there is no prlimit");
         return;
     }
@@ -43,7 +46,7 @@ async fn sp_107_a_store_that_refuses_writes_is_told() {
     let refused = async {
         for n in 0.. {
             let object = serde_json::from_value(config_map("default", &format!("m{n}"), "x")).unwrap();
-            if maps.create(&Default::default(), &object).await.is_err() {
+            if maps.create(&PostParams::default(), &object).await.is_err() {
                 return;
             }
         }

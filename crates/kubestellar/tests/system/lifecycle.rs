@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::Command;
 
 use kube::api::DynamicObject;
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     Installation, config_map, create, dynamic, gone, names, namespace, policy, resource_version, uid, until,
+    within,
 };
 
 fn managed_clusters(its: &Client) -> Api<DynamicObject> {
@@ -30,6 +32,8 @@ fn contexts(kubeconfig: &str) -> Vec<String> {
 async fn sp_a_03_up_again_and_up_for_more() {
     let ks = Installation::new();
     let first = ks.must(&["up", "--listen", "127.0.0.1:0"]).await;
+    let log = std::fs::read_to_string(ks.data().join("logs/server.log")).unwrap();
+    assert!(!log.contains(" WARN ") && !log.contains(" ERROR "), "a healthy first start:\n{log}");
     let known = ["cluster1", "cluster2", "its1", "wds1"];
     for context in known {
         assert!(
@@ -57,6 +61,8 @@ async fn sp_a_03_up_again_and_up_for_more() {
         let again = ks.must(again).await;
         assert!(again.stderr.contains("already up"), "{}", again.stderr);
     }
+    let fewer = ks.must(&["up", "--clusters", "1"]).await;
+    assert!(fewer.stderr.contains("cluster2 stays"), "{}", fewer.stderr);
     assert_eq!(ks.pid().await, pid);
     assert_eq!(ks.kubeconfig_text(), kubeconfig);
     assert_eq!(
@@ -227,4 +233,32 @@ async fn sp_a_04_up_right_after_a_kill() {
         ks.must(listen).await;
         assert_ne!(ks.pid().await, pid);
     }
+}
+
+/// SP-089: names of clusters and policies are completed as they are in the running installation, and without one there are none.
+#[tokio::test(flavor = "multi_thread")]
+async fn sp_089_names_are_completed_live() {
+    let ks = Installation::new();
+    let completed = async |words: &[&str]| {
+        let script = format!(
+            "source <(kubestellar completion bash); COMP_WORDS=(kubestellar {} ''); COMP_CWORD={}; _kubestellar_live kubestellar; \
+             printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            words.join(" "),
+            words.len() + 1
+        );
+        let binary = Path::new(env!("CARGO_BIN_EXE_kubestellar")).parent().unwrap().display().to_string();
+        let plain = ks.command(&[]);
+        let mut bash = tokio::process::Command::new("bash");
+        bash.args(["-c", &script]).env_clear();
+        bash.envs(plain.as_std().get_envs().filter_map(|(name, value)| Some((name, value?))));
+        bash.env("PATH", format!("{binary}:/usr/bin:/bin"));
+        let output = within("a completion", bash.output()).await.unwrap();
+        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(!completed(&["cluster", "detach"]).await.contains(&"cluster1".to_owned()));
+    ks.must(&["up", "--listen", "127.0.0.1:0", "--clusters", "1"]).await;
+    create(&ks.client("wds1").await, policy("tide", ("name", "cluster1"), false)).await;
+    assert!(completed(&["cluster", "detach"]).await.contains(&"cluster1".to_owned()));
+    assert!(completed(&["get", "status"]).await.contains(&"tide".to_owned()));
+    assert!(!completed(&["cluster", "list"]).await.contains(&"cluster1".to_owned()));
 }

@@ -180,7 +180,7 @@ async fn sp_116_a_cluster_at_the_end_of_a_bad_line() {
     let line = printed.lines().find(|l| l.starts_with("kubestellar ")).expect("our line");
     let address = line.split("https://").nth(1).and_then(|rest| rest.split('/').next()).expect("an address");
     let link = Line::to(address.to_owned()).await;
-    let joining = line.replace("<cluster_name>", "far").replace(address, &format!("127.0.0.1:{}", link.port));
+    let joining = line.replace("CLUSTER_NAME", "far").replace(address, &format!("127.0.0.1:{}", link.port));
     let mut arguments: Vec<&str> = joining.split(' ').skip(1).collect();
     arguments.extend(["--kubeconfig", &file, "--context", "wds1"]);
     let mut agent = ks.spawn("join", &arguments);
