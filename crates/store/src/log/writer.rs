@@ -13,9 +13,9 @@ use crate::record;
 use crate::{Event, EventKind, Revision};
 
 /// Bytes of a segment, after which the next is begun (the last group may go beyond).
-const SEGMENT_BYTES: u64 = 16 << 20;
+pub(crate) const SEGMENT_BYTES: u64 = if cfg!(test) { 128 << 10 } else { 16 << 20 };
 /// Bytes by which a segment is extended: a flush that need not make a new length durable costs about half.
-const STEP_BYTES: u64 = 1 << 20;
+const STEP_BYTES: u64 = if cfg!(test) { 32 << 10 } else { 1 << 20 };
 
 /// What a group changes in one space.
 #[derive(Debug)]

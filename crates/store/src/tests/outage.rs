@@ -41,14 +41,17 @@ fn a_full_disk_recovers_by_itself() {
         for round in 0..20 {
             device.fill(100 << 10);
             let mut refused = None;
-            for index in 0..100 {
+            for index in 0..1000 {
                 let name = format!("{round}-{index}");
                 match space.commit(put(key("x", "n", &name), Expect::Absent, &text)).await {
                     Ok(entry) => stored.push((name, entry.revision)),
-                    Err(StoreError::Disk(cause)) => {
+                    Err(StoreError::Disk(cause) | StoreError::ReadOnly(cause)) => {
                         assert_eq!(cause.kind(), std::io::ErrorKind::StorageFull);
-                        refused = Some(name);
-                        break;
+                        if refused.replace(name).is_some() {
+                            break;
+                        }
+                        // Not even what the store needs to begin anew.
+                        device.fill_up();
                     }
                     Err(other) => panic!("{other}"),
                 }
