@@ -210,7 +210,9 @@ impl Committer {
             let result = if space.removed.load(Ordering::Acquire) {
                 Err(StoreError::Closed)
             } else if taken_back {
-                let why = std::io::Error::other("what the write rests on had not reached the disk and was taken back");
+                let why = std::io::Error::other(
+                    "what the write rests on had not reached the disk and was taken back",
+                );
                 Err(StoreError::Disk(Arc::new(why)))
             } else {
                 parts.entry(space.id).or_insert_with(|| Working::new(space)).apply(write)
@@ -225,7 +227,8 @@ impl Committer {
         for part in &decided.parts {
             deciding.touched.entry(part.space.id).or_insert_with(|| part.space.clone());
         }
-        let publish = |part: &Part| part.space.ahead.publish(part.state.clone(), part.events.iter().cloned(), 0);
+        let publish =
+            |part: &Part| part.space.ahead.publish(part.state.clone(), part.events.iter().cloned(), 0);
         let wakers: Vec<_> = decided.parts.iter().map(publish).collect();
         // The journal begins before the woken readers take the processors.
         self.hand_on(&deciding.journal, decided);

@@ -1,17 +1,17 @@
 //! When the log is compacted, and the thread that writes the snapshot.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::Event;
 use crate::EventKind;
 use crate::hub::Ring;
-use crate::log::{Log, SEGMENT_BYTES};
 use crate::log::manifest::Part;
 use crate::log::snapshot::{self, SpaceImage};
+use crate::log::{Log, SEGMENT_BYTES};
 use crate::published::Shared;
 use crate::state::State;
 
@@ -106,9 +106,8 @@ impl Compaction {
     /// After many starts that ended in a crash: waits for the snapshot that this start has begun. Otherwise a process that
     /// never lives long enough to finish one would leave another segment each time.
     pub(crate) fn catch_up(&mut self, log: &mut Log) {
-        while self.is_running() && segments_beyond(log) > 2 * SEGMENTS {
-            std::thread::sleep(Duration::from_millis(1));
-            self.finish(log);
+        if segments_beyond(log) > 2 * SEGMENTS {
+            self.install(log);
         }
     }
 
@@ -118,9 +117,13 @@ impl Compaction {
 
     /// Makes the snapshot current if it is written.
     pub(crate) fn finish(&mut self, log: &mut Log) {
-        if self.running.as_ref().is_none_or(|running| !running.thread.is_finished()) {
-            return;
+        if self.running.as_ref().is_some_and(|running| running.thread.is_finished()) {
+            self.install(log);
         }
+    }
+
+    /// Waits for the snapshot and makes it current.
+    fn install(&mut self, log: &mut Log) {
         let Some(Running { thread, .. }) = self.running.take() else { return };
         let written = thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")));
         let installed = match written {

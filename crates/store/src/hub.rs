@@ -199,8 +199,7 @@ impl Hub {
         self.state = state;
         let mut wakers = Wakers::default();
         for event in events {
-            self.topics
-                .concerned(&event, |watcher| wakers.0.extend(watcher.push(&event, self.queue_limit)));
+            self.topics.concerned(&event, |watcher| wakers.0.extend(watcher.push(&event, self.queue_limit)));
             self.ring.push(event);
         }
         wakers

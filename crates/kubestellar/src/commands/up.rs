@@ -244,7 +244,14 @@ async fn foreground(
 ) -> Result<Exit, Failure> {
     let (sender, mut steps) = tokio::sync::mpsc::unbounded_channel();
     let stop = crate::signals::stop_token();
-    let server = crate::server::run(data, shape.clone(), &[], args.repair, crate::server::Reporter::channel(sender), stop);
+    let server = crate::server::run(
+        data,
+        shape.clone(),
+        &[],
+        args.repair,
+        crate::server::Reporter::channel(sender),
+        stop,
+    );
     tokio::pin!(server);
     loop {
         tokio::select! {

@@ -115,9 +115,12 @@ fn records(database: &Database) -> Result<Vec<Loaded>, String> {
     for row in reading.open_table(RECORDS).map_err(text)?.iter().map_err(text)? {
         let (key, bytes) = row.map_err(text)?;
         let (id, revision) = key.value();
-        let space = spaces.get_mut(&id).ok_or_else(|| format!("record {revision} of space {id} has no space"))?;
+        let space =
+            spaces.get_mut(&id).ok_or_else(|| format!("record {revision} of space {id} has no space"))?;
         let record = match bytes.value().split_first() {
-            Some((deleted @ (0 | 1), rest)) => record::decode(Revision(revision), rest).map(|entry| (*deleted == 1, entry)),
+            Some((deleted @ (0 | 1), rest)) => {
+                record::decode(Revision(revision), rest).map(|entry| (*deleted == 1, entry))
+            }
             _ => None,
         };
         // A version holds its own revision in its text.

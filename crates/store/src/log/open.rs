@@ -14,7 +14,8 @@ use super::writer::Log;
 use crate::StoreError;
 
 /// How to get on after damage was found.
-const REMEDY: &str = "restore a backup, or start once with --repair, which drops exactly what is damaged and lists it";
+const REMEDY: &str =
+    "restore a backup, or start once with --repair, which drops exactly what is damaged and lists it";
 /// Damaged places that a message names.
 const NAMED: usize = 3;
 
@@ -29,8 +30,8 @@ pub(super) fn corrupt(medium: &dyn Medium, name: &str, detail: impl std::fmt::Di
 /// The directory, locked.
 pub(super) fn lock(dir: &Path) -> Result<Directory, StoreError> {
     let opened = Directory::open(dir);
-    let opened = opened
-        .map_err(|source| StoreError::Access { path: dir.to_owned(), source: Arc::new(source) })?;
+    let opened =
+        opened.map_err(|source| StoreError::Access { path: dir.to_owned(), source: Arc::new(source) })?;
     opened.ok_or_else(|| StoreError::Locked { path: dir.to_owned() })
 }
 
@@ -69,7 +70,10 @@ pub(crate) fn open_on(medium: Arc<dyn Medium>, must_exist: bool) -> Result<(Log,
     };
     let found = verified(&*medium, &manifest)?;
     if let Some(tail) = found.active.filter(|tail| tail.torn) {
-        tracing::warn!(offset = tail.length, "the last write was interrupted; it was not acknowledged and is cut");
+        tracing::warn!(
+            offset = tail.length,
+            "the last write was interrupted; it was not acknowledged and is cut"
+        );
     }
     let log = Log::new(medium.clone(), manifest, &found).map_err(|error| access(&*medium, "", error))?;
     Ok((log, found.spaces.0.into_values().collect()))

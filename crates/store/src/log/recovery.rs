@@ -87,7 +87,8 @@ pub(crate) fn read(
         reader.found.sequence = acknowledged;
     }
     if let Some(mark) = mark.filter(|mark| mark.generation > manifest.generation) {
-        let what = format!("it is older ({}) than the last in use ({})", manifest.generation, mark.generation);
+        let what =
+            format!("it is older ({}) than the last in use ({})", manifest.generation, mark.generation);
         reader.damaged(MANIFEST, Damage { offset: 0, length: 0, record: None, what });
     }
     Ok(reader.found)
@@ -131,7 +132,8 @@ impl Reader<'_> {
                 Found::Record(header, body) => {
                     let ended = header.kind == RecordKind::End && header.revision != *records;
                     *records += 1;
-                    let Err(what) = (if ended { Err("records are missing") } else { spaces.apply(header, body) })
+                    let Err(what) =
+                        (if ended { Err("records are missing") } else { spaces.apply(header, body) })
                     else {
                         return;
                     };
@@ -163,7 +165,12 @@ impl Reader<'_> {
         let (end, mut records) = self.scan(file, &content, header, first);
         if end.offset < content.len() {
             let last = last.unwrap_or(end.next).max(end.next);
-            self.scanner(file, &content, header, &mut records).salvage(end.offset, content.len(), end.next, last);
+            self.scanner(file, &content, header, &mut records).salvage(
+                end.offset,
+                content.len(),
+                end.next,
+                last,
+            );
         }
         let found = content.len() as u64;
         if found != length {
@@ -179,7 +186,7 @@ impl Reader<'_> {
 
     fn snapshot(&mut self, manifest: &Manifest) -> io::Result<()> {
         for part in &manifest.snapshot {
-            let Part { id, part: number, length, crc, .. } = *part;
+            let Part { id, number, length, crc, .. } = *part;
             let header = manifest.part_header(part);
             self.whole(&snapshot_name(id, number), &header, (1, None), (length, crc))?;
         }

@@ -117,8 +117,7 @@ fn taken_over(medium: &dyn Medium) -> Result<Repaired, StoreError> {
     }
     migrate::take_over(medium, true)?;
     let what = "its checksums did not match; it went back to its last whole state".to_owned();
-    let dropped =
-        vec![Dropped { file: medium.path(migrate::OLD), offset: 0, length: 0, record: None, what }];
+    let dropped = vec![Dropped { file: medium.path(migrate::OLD), offset: 0, length: 0, record: None, what }];
     Ok(Repaired { dropped, kept_aside: Vec::new() })
 }
 
@@ -173,7 +172,8 @@ fn rewrite(
 }
 
 fn set_aside(medium: &dyn Medium, lost: &[Located]) -> io::Result<Vec<PathBuf>> {
-    let files: BTreeSet<&str> = lost.iter().map(|located| &*located.file).filter(|file| *file != MANIFEST).collect();
+    let files: BTreeSet<&str> =
+        lost.iter().map(|located| &*located.file).filter(|file| *file != MANIFEST).collect();
     let mut aside = Vec::new();
     for file in files {
         let name = format!("{file}.damaged");
@@ -201,9 +201,9 @@ fn rebuilt(medium: &dyn Medium, names: &[String]) -> io::Result<Manifest> {
         return Ok(Manifest::new(uuid::Uuid::new_v4().into_bytes()));
     };
     let mut manifest = Manifest::new(newest.identity);
-    let parts = headers.iter().filter(|(header, ..)| {
-        header.identity == manifest.identity && header.kind == FileKind::Snapshot
-    });
+    let parts = headers
+        .iter()
+        .filter(|(header, ..)| header.identity == manifest.identity && header.kind == FileKind::Snapshot);
     // The newest snapshot that is complete.
     let mut complete: Vec<Part> = Vec::new();
     let mut current: Vec<Part> = Vec::new();
@@ -212,7 +212,7 @@ fn rebuilt(medium: &dyn Medium, names: &[String]) -> io::Result<Manifest> {
             current.clear();
         }
         let FileHeader { id, part, sequence: through, .. } = *header;
-        current.push(Part { id, part, through, length: *length, crc: *crc });
+        current.push(Part { id, number: part, through, length: *length, crc: *crc });
         if current.len() as u32 == part + 1 && is_last(medium, header)? {
             complete.clone_from(&current);
         }

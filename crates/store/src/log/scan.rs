@@ -1,8 +1,8 @@
 //! Reads one file: gives its records, and what is damaged between them.
 
 use super::format::{
-    FILE_HEADER, GROUP_HEADER, GroupHeader, RECORD_HEADER, RecordAt, RecordHeader, Seed, group_at, next_group,
-    record_at,
+    FILE_HEADER, GROUP_HEADER, GroupHeader, RECORD_HEADER, RecordAt, RecordHeader, Seed, group_at,
+    next_group, record_at,
 };
 
 /// A place that does not hold what was written there.
@@ -93,7 +93,8 @@ impl<'a, F: FnMut(Found<'_>)> Scanner<'a, F> {
                     at += length;
                 }
                 RecordAt::Nothing => {
-                    let (follower, its) = self.next_record(at + 1, end, sequence, last).unwrap_or((end, last));
+                    let (follower, its) =
+                        self.next_record(at + 1, end, sequence, last).unwrap_or((end, last));
                     self.damage(at, follower - at, None, "the bytes make no sense".into());
                     (at, sequence) = (follower, its);
                 }
@@ -107,7 +108,12 @@ impl<'a, F: FnMut(Found<'_>)> Scanner<'a, F> {
     }
 
     /// The records of the group with this sequence, and where it ends, if all of it is there.
-    fn whole_group(&self, at: usize, sequence: u64, out: &mut Vec<(RecordHeader, &'a [u8])>) -> Option<usize> {
+    fn whole_group(
+        &self,
+        at: usize,
+        sequence: u64,
+        out: &mut Vec<(RecordHeader, &'a [u8])>,
+    ) -> Option<usize> {
         out.clear();
         let group = group_at(self.seed, self.file, at).filter(|group| group.sequence == sequence)?;
         let end = (at + GROUP_HEADER).checked_add(group.length).filter(|end| *end <= self.file.len())?;

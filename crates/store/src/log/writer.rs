@@ -143,13 +143,15 @@ impl Log {
     }
 
     fn group(&mut self, fill: impl FnOnce(&mut Group) -> io::Result<()>) -> io::Result<()> {
-        let usable = self.active.as_ref().is_some_and(|active| !active.ended && active.length < SEGMENT_BYTES);
+        let usable =
+            self.active.as_ref().is_some_and(|active| !active.ended && active.length < SEGMENT_BYTES);
         if !usable {
             self.rotate()?;
         }
         let sequence = self.sequence + 1;
         let Some(active) = &mut self.active else { return Err(io::ErrorKind::NotFound.into()) };
-        let mut group = Group::begin(active.seed, active.length as usize, sequence, std::mem::take(&mut self.buffer));
+        let mut group =
+            Group::begin(active.seed, active.length as usize, sequence, std::mem::take(&mut self.buffer));
         fill(&mut group)?;
         let bytes = group.finish()?;
         active.ended = true;
@@ -203,7 +205,8 @@ impl Log {
         crc.update(&bytes);
         let length = FILE_HEADER as u64;
         let seed = header.seed();
-        self.active = Some(Segment { id, first, seed, file, length, crc, allocated: STEP_BYTES, ended: false });
+        self.active =
+            Some(Segment { id, first, seed, file, length, crc, allocated: STEP_BYTES, ended: false });
         self.clean();
         Ok(())
     }
@@ -249,7 +252,8 @@ impl Log {
         }
         let live: Vec<String> = self.manifest.files().collect();
         let writing = |name: &str| snapshot_id(name).is_some_and(|(id, _)| Some(id) == self.snapshot);
-        let stale = |name: &String| (log_id(name).is_some() || snapshot_id(name).is_some()) && !live.contains(name);
+        let stale =
+            |name: &String| (log_id(name).is_some() || snapshot_id(name).is_some()) && !live.contains(name);
         let names = self.medium.list().unwrap_or_default();
         for name in names.into_iter().filter(stale).filter(|name| !writing(name)) {
             if let Err(error) = self.medium.remove(&name) {

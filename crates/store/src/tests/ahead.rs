@@ -46,7 +46,11 @@ fn only_handles_ahead_see_what_is_not_durable() {
         }
         let lost = durable.commit(put(k.clone(), Expect::At(Revision(1)), "lost")).await;
         let Err(StoreError::Conflict { actual: Some(actual), .. }) = lost else { panic!("{lost:?}") };
-        assert_eq!(durable.snapshot().get(&k).unwrap().revision, actual.revision, "it is published before the answer");
+        assert_eq!(
+            durable.snapshot().get(&k).unwrap().revision,
+            actual.revision,
+            "it is published before the answer"
+        );
         assert_eq!(after.await.unwrap().revision, Revision(3));
         assert_eq!(drain(&mut late), ["Updated n/1 2 was 1", "Created n/2 3 was 0"]);
         assert_eq!(drain(&mut early), ["Created n/2 3 was 0"]);
@@ -99,7 +103,9 @@ fn history_is_as_long_at_both_levels() {
         }
         space.commit(put(key("x", "n", "last"), Expect::Absent, "v")).await.unwrap();
         engine.close().await.unwrap();
-        let oldest = |published: &crate::published::Published| published.hub.lock().ring.events.front().unwrap().entry.revision;
+        let oldest = |published: &crate::published::Published| {
+            published.hub.lock().ring.events.front().unwrap().entry.revision
+        };
         let shared = &space.shared;
         assert_eq!(oldest(&shared.durable), oldest(&shared.ahead));
         assert_eq!(shared.durable.hub.lock().ring.bytes, shared.ahead.hub.lock().ring.bytes);

@@ -208,7 +208,10 @@ fn repaired_store_serves(device: &Device, truth: &Content, how: &str) {
     for (name, (revision, floor, ..)) in content(&engine) {
         let before = truth.get(&name).map_or(0, |(revision, ..)| *revision);
         // Clients that have seen anything of it list again.
-        assert!(floor == revision || (floor, revision) == (truth[&name].1, before), "{how}: {name} {floor} {revision}");
+        assert!(
+            floor == revision || (floor, revision) == (truth[&name].1, before),
+            "{how}: {name} {floor} {revision}"
+        );
     }
     run(async {
         let space = engine.space("a").unwrap();
@@ -245,7 +248,8 @@ fn a_repair_drops_exactly_what_is_damaged() {
     assert_eq!(repaired.kept_aside, [Path::new("test").join(format!("{log}.damaged"))]);
     let engine = reopened(&device).unwrap();
     let space = engine.space("a").unwrap();
-    let found: Vec<_> = space.snapshot().view(&collection("x")).iter(None, None).map(|e| e.revision.0).collect();
+    let found: Vec<_> =
+        space.snapshot().view(&collection("x")).iter(None, None).map(|e| e.revision.0).collect();
     assert_eq!(found, [1, 3]);
     assert!(matches!(space.watch(scope("x", None), Revision(3)), Err(StoreError::Compacted { .. })));
 }
@@ -294,7 +298,11 @@ fn crashes_do_not_make_the_directory_grow() {
             let killed = device.after_kill();
             engine.close().await.unwrap();
             device = killed;
-            assert!(device.files().len() < 75 && device.used() < 4 << 20, "{round}: {:?}", device.files().keys());
+            assert!(
+                device.files().len() < 75 && device.used() < 4 << 20,
+                "{round}: {:?}",
+                device.files().keys()
+            );
         }
     });
 }
@@ -309,7 +317,8 @@ fn space_of_deleted_data_is_given_back() {
         let text = "x".repeat(40 << 10);
         let mut stored = Vec::new();
         for index in 0..60 {
-            let entry = space.commit(put(key("x", "n", &index.to_string()), Expect::Absent, &text)).await.unwrap();
+            let entry =
+                space.commit(put(key("x", "n", &index.to_string()), Expect::Absent, &text)).await.unwrap();
             stored.push(entry);
         }
         assert!(device.used() > 2 << 20);
@@ -342,7 +351,8 @@ fn few_bytes_are_written_for_each_byte_of_objects() {
         let mut bytes = 0;
         for round in 0..4000_usize {
             let k = key("x", "n", &(round % 500).to_string());
-            let expect = space.snapshot().get(&k).map_or(Expect::Absent, |stored| Expect::At(stored.revision));
+            let expect =
+                space.snapshot().get(&k).map_or(Expect::Absent, |stored| Expect::At(stored.revision));
             let encoded = Encoded { meta: Meta::default(), ..encoded(&text) };
             let write = Write { key: k, expect, action: Action::Put(encoded) };
             bytes += space.commit(write).await.unwrap().value.len() as u64;

@@ -41,7 +41,10 @@ fn check(engine: &Engine) {
     let space = engine.space("a").unwrap();
     assert_eq!(space.revision(), Revision(5));
     let entry = space.snapshot().get(&key("x", "n", "1")).unwrap();
-    assert_eq!((&*entry.value, &entry.meta), (value("three", Revision(4)).as_bytes(), &encoded("three").meta));
+    assert_eq!(
+        (&*entry.value, &entry.meta),
+        (value("three", Revision(4)).as_bytes(), &encoded("three").meta)
+    );
     let mut watch = space.watch(scope("x", None), Revision(2)).unwrap();
     assert_eq!(drain(&mut watch), ["Created n/2 3 was 0", "Updated n/1 4 was 1", "Deleted n/2 5 was 3"]);
     assert!(matches!(space.watch(scope("x", None), Revision(1)), Err(StoreError::Compacted { .. })));
@@ -78,7 +81,7 @@ fn a_crash_during_the_take_over_is_harmless() {
     for left in 0.. {
         let device = super::device::Device::of([("spaces.redb".to_owned(), old.clone())].into());
         device.left.store(left, Ordering::Relaxed);
-        let outcome = open(&device).map(|engine| drop(engine));
+        let outcome = open(&device).map(drop);
         for luck in 0..8 {
             check(&open(&device.after_crash(luck)).unwrap());
         }

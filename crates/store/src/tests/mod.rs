@@ -2,8 +2,8 @@
 
 mod ahead;
 mod behaviour;
-mod deciding;
 mod damage;
+mod deciding;
 mod device;
 mod faults;
 mod migration;

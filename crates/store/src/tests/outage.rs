@@ -69,7 +69,8 @@ fn a_full_disk_recovers_by_itself() {
             for (name, revision) in stored.drain(..) {
                 space.commit(delete(key("x", "n", &name), revision, "gone")).await.unwrap();
             }
-            let kept = write_again(&space, put(key("x", "n", &format!("kept-{round}")), Expect::Absent, "v")).await;
+            let kept =
+                write_again(&space, put(key("x", "n", &format!("kept-{round}")), Expect::Absent, "v")).await;
             assert!(space.snapshot().get(&kept.key).is_some());
         }
         let truth = content(&engine);
