@@ -142,12 +142,12 @@ impl Compaction {
         }
     }
 
-    /// Ends the thread.
-    pub(crate) fn cancel(&mut self) {
-        if let Some(Running { cancel, thread }) = self.running.take() {
-            cancel.store(true, Ordering::Relaxed);
-            let _ = thread.join();
-        }
+    /// Ends the thread. `false` when there is none.
+    pub(crate) fn cancel(&mut self) -> bool {
+        let Some(Running { cancel, thread }) = self.running.take() else { return false };
+        cancel.store(true, Ordering::Relaxed);
+        let _ = thread.join();
+        true
     }
 }
 

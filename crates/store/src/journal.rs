@@ -255,7 +255,9 @@ impl Writer {
 
     fn close(mut self) {
         let Some(mut log) = self.log.take() else { return };
-        self.compaction.cancel();
+        if self.compaction.cancel() {
+            log.discard_snapshot();
+        }
         if self.outage.is_none()
             && let Err(error) = log.close()
         {

@@ -134,12 +134,31 @@ impl Manifest {
         }
     }
 
-    /// Makes this the current manifest, as the next generation. After an error the old or the new one may be current.
+    /// Makes this the current manifest, as the next generation.
+    ///
+    /// # Errors
+    /// The disk refused. The old manifest or this one is current.
     pub(crate) fn store(&mut self, medium: &dyn Medium) -> io::Result<()> {
+        self.write_beside(medium)?;
+        Self::make_current(medium)
+    }
+
+    /// Writes this, as the next generation, beside the current one.
+    ///
+    /// # Errors
+    /// The disk refused. The old manifest is current.
+    pub(crate) fn write_beside(&mut self, medium: &dyn Medium) -> io::Result<()> {
         self.generation += 1;
         let file = medium.create(MANIFEST_NEW)?;
         file.write_at(0, self.encode().as_bytes())?;
-        file.sync()?;
+        file.sync()
+    }
+
+    /// Makes current what was written beside.
+    ///
+    /// # Errors
+    /// As for [`Manifest::store`].
+    pub(crate) fn make_current(medium: &dyn Medium) -> io::Result<()> {
         medium.rename(MANIFEST_NEW, MANIFEST)?;
         medium.sync()
     }

@@ -189,6 +189,11 @@ impl Log {
 
     /// Seals the segment and begins the next.
     fn rotate(&mut self) -> io::Result<()> {
+        // A full disk may refuse for hours: no attempt leaves a file behind.
+        self.try_rotate().inspect_err(|_| self.clean())
+    }
+
+    fn try_rotate(&mut self) -> io::Result<()> {
         let mut manifest = self.seal()?;
         let id = self.next;
         self.next += 1;
@@ -238,8 +243,9 @@ impl Log {
         manifest.generation = self.generation;
         manifest.next = self.next;
         self.generation += 1;
+        manifest.write_beside(&*self.medium)?;
         self.uncertain = true;
-        manifest.store(&*self.medium)?;
+        Manifest::make_current(&*self.medium)?;
         self.uncertain = false;
         self.manifest = manifest;
         Ok(())
