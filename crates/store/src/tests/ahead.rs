@@ -8,7 +8,7 @@ use super::device::Device;
 use super::faults::open;
 use super::*;
 
-/// AS-071: what is not durable shows to handles that are ahead, and to nobody else.
+/// AS-071: what is not durable is returned to handles that are ahead, and to no others.
 #[test]
 #[expect(clippy::await_holding_lock, reason = "the lock is the busy disk; nothing awaited needs it")]
 fn only_handles_ahead_see_what_is_not_durable() {
@@ -91,7 +91,7 @@ fn decisions_are_told_when_their_grounds_are_durable() {
     });
 }
 
-/// Both levels forget the same events, whoever writes.
+/// Both levels drop the same events, at whichever level a write is made.
 #[test]
 fn history_is_as_long_at_both_levels() {
     run(async {
