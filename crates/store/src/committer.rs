@@ -5,8 +5,8 @@
 //! thread before its watchers. The [`Journal`] makes durable what was decided.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -80,7 +80,7 @@ pub(crate) struct Committer {
 struct Deciding {
     journal: Journal,
     /// Spaces with decisions that may not be durable yet.
-    touched: BTreeMap<u32, Arc<Shared>>,
+    touched: BTreeMap<u32, Weak<Shared>>,
 }
 
 impl Committer {
@@ -141,7 +141,10 @@ impl Committer {
                 Some(Order::Remove { space, answer }) => self.remove(&mut deciding, space, answer),
                 Some(Order::RollBack) => {
                     for space in std::mem::take(&mut deciding.touched).into_values() {
-                        space.roll_back();
+                        // One that is gone was removed.
+                        if let Some(space) = space.upgrade() {
+                            space.roll_back();
+                        }
                     }
                     if !deciding.journal.rolled_back() {
                         self.lost();
@@ -225,7 +228,7 @@ impl Committer {
         let changed = parts.into_values().filter(|part| !part.events.is_empty());
         decided.parts = changed.map(Working::decided).collect();
         for part in &decided.parts {
-            deciding.touched.entry(part.space.id).or_insert_with(|| part.space.clone());
+            deciding.touched.entry(part.space.id).or_insert_with(|| Arc::downgrade(&part.space));
         }
         let publish =
             |part: &Part| part.space.ahead.publish(part.state.clone(), part.events.iter().cloned(), 0);

@@ -9,19 +9,18 @@ use std::time::{Duration, Instant};
 use crate::Event;
 use crate::EventKind;
 use crate::hub::Ring;
-use crate::log::Log;
 use crate::log::manifest::Part;
 use crate::log::snapshot::{self, SpaceImage};
+use crate::log::{Log, SEGMENT_BYTES};
 use crate::published::Shared;
 use crate::state::State;
 
 /// A snapshot is written when the files have more than `2.5 × what is needed + 32 MiB`: then each byte that is written to
 /// the log costs less than another 0.7 for snapshots. Without writes for a while: `2 × what is needed + 1 MiB`.
-const BUSY_BYTES: u64 = 32 << 20;
-const IDLE_BYTES: u64 = 1 << 20;
-/// Segments beside those that are full: each start after a crash begins another.
+const BUSY_BYTES: u64 = if cfg!(test) { 256 << 10 } else { 32 << 20 };
+const IDLE_BYTES: u64 = if cfg!(test) { 64 << 10 } else { 1 << 20 };
+/// Most segments beside those that are full: each start after a crash begins another.
 const SEGMENTS: u64 = 32;
-const SEGMENT_BYTES: u64 = 16 << 20;
 /// Pause after a snapshot that could not be written.
 const AGAIN: Duration = Duration::from_secs(10);
 /// What a version takes on the disk beside its text, roughly.
@@ -97,10 +96,19 @@ impl Compaction {
     }
 
     fn is_due(&self, log: &Log, history: u64, idle: bool) -> bool {
-        let needed = self.live + history;
+        // An event needs its object's version before it, too, which may be in no other event.
+        let needed = self.live + 2 * history;
         let bytes = log.bytes();
         let most = if idle { 2 * needed + IDLE_BYTES } else { needed * 5 / 2 + BUSY_BYTES };
-        bytes > most || log.segments() as u64 > SEGMENTS + bytes / SEGMENT_BYTES
+        bytes > most || segments_beyond(log) > SEGMENTS
+    }
+
+    /// After many starts that ended in a crash: waits for the snapshot that this start has begun. Otherwise a process that
+    /// never lives long enough to finish one would leave another segment each time.
+    pub(crate) fn catch_up(&mut self, log: &mut Log) {
+        if segments_beyond(log) > 2 * SEGMENTS {
+            self.install(log);
+        }
     }
 
     pub(crate) fn is_running(&self) -> bool {
@@ -109,9 +117,13 @@ impl Compaction {
 
     /// Makes the snapshot current if it is written.
     pub(crate) fn finish(&mut self, log: &mut Log) {
-        if self.running.as_ref().is_none_or(|running| !running.thread.is_finished()) {
-            return;
+        if self.running.as_ref().is_some_and(|running| running.thread.is_finished()) {
+            self.install(log);
         }
+    }
+
+    /// Waits for the snapshot and makes it current.
+    fn install(&mut self, log: &mut Log) {
         let Some(Running { thread, .. }) = self.running.take() else { return };
         let written = thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")));
         let installed = match written {
@@ -130,13 +142,18 @@ impl Compaction {
         }
     }
 
-    /// Ends the thread.
-    pub(crate) fn cancel(&mut self) {
-        if let Some(Running { cancel, thread }) = self.running.take() {
-            cancel.store(true, Ordering::Relaxed);
-            let _ = thread.join();
-        }
+    /// Ends the thread. `false` when there is none.
+    pub(crate) fn cancel(&mut self) -> bool {
+        let Some(Running { cancel, thread }) = self.running.take() else { return false };
+        cancel.store(true, Ordering::Relaxed);
+        let _ = thread.join();
+        true
     }
+}
+
+/// Segments beside those that are full.
+fn segments_beyond(log: &Log) -> u64 {
+    (log.segments() as u64).saturating_sub(log.bytes() / SEGMENT_BYTES)
 }
 
 fn image(space: &Shared) -> SpaceImage {

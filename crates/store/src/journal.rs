@@ -38,7 +38,7 @@ const SHARE_MIN: usize = 128 << 10;
 /// Pauses between attempts to reopen the log grow from the first to the second.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 /// After so long without a write, files that hold much more than they must are compacted.
-const IDLE: Duration = Duration::from_secs(5);
+const IDLE: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 5000 });
 /// Pause between two looks at a snapshot that is being written.
 const FINISHED: Duration = Duration::from_millis(50);
 
@@ -189,6 +189,9 @@ impl Writer {
     fn run(mut self, waiting: &mpsc::Receiver<Job>) {
         let mut next = None;
         self.compact(false);
+        if let Some(log) = &mut self.log {
+            self.compaction.catch_up(log);
+        }
         loop {
             if let Some(log) = &mut self.log {
                 self.compaction.finish(log);
@@ -252,7 +255,9 @@ impl Writer {
 
     fn close(mut self) {
         let Some(mut log) = self.log.take() else { return };
-        self.compaction.cancel();
+        if self.compaction.cancel() {
+            log.discard_snapshot();
+        }
         if self.outage.is_none()
             && let Err(error) = log.close()
         {

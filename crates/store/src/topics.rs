@@ -1,6 +1,6 @@
-//! Who waits for which events: watchers by what they can be told of.
+//! Which watchers want which events: an index of watchers by scope.
 //!
-//! One event costs a few look-ups (its namespace, its name, those of its labels that somebody asked for) and one visit
+//! One event costs a few look-ups (its namespace, its name, those of its labels that a watch names) and one visit
 //! per watcher found there. Watchers of anything else are not touched: a thousand agents that each follow one object
 //! of a collection cost the others nothing.
 

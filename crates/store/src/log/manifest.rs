@@ -42,7 +42,7 @@ pub(crate) struct Manifest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) id: u64,
-    pub(crate) part: u32,
+    pub(crate) number: u32,
     pub(crate) through: u64,
     pub(crate) length: u64,
     pub(crate) crc: u32,
@@ -100,7 +100,7 @@ impl Manifest {
 
     /// Names of all files.
     pub(crate) fn files(&self) -> impl Iterator<Item = String> {
-        let snapshot = self.snapshot.iter().map(|part| snapshot_name(part.id, part.part));
+        let snapshot = self.snapshot.iter().map(|part| snapshot_name(part.id, part.number));
         snapshot.chain(self.logs().map(log_name))
     }
 
@@ -130,16 +130,35 @@ impl Manifest {
             identity: self.identity,
             id: part.id,
             sequence: part.through,
-            part: part.part,
+            part: part.number,
         }
     }
 
-    /// Makes this the current manifest, as the next generation. After an error the old or the new one may be current.
+    /// Makes this the current manifest, as the next generation.
+    ///
+    /// # Errors
+    /// The disk refused. The old manifest or this one is current.
     pub(crate) fn store(&mut self, medium: &dyn Medium) -> io::Result<()> {
+        self.write_beside(medium)?;
+        Self::make_current(medium)
+    }
+
+    /// Writes this, as the next generation, beside the current one.
+    ///
+    /// # Errors
+    /// The disk refused. The old manifest is current.
+    pub(crate) fn write_beside(&mut self, medium: &dyn Medium) -> io::Result<()> {
         self.generation += 1;
         let file = medium.create(MANIFEST_NEW)?;
         file.write_at(0, self.encode().as_bytes())?;
-        file.sync()?;
+        file.sync()
+    }
+
+    /// Makes current what was written beside.
+    ///
+    /// # Errors
+    /// As for [`Manifest::store`].
+    pub(crate) fn make_current(medium: &dyn Medium) -> io::Result<()> {
         medium.rename(MANIFEST_NEW, MANIFEST)?;
         medium.sync()
     }
@@ -154,8 +173,8 @@ impl Manifest {
         if self.taking_over {
             out.push_str("taking-over\n");
         }
-        for Part { id, part, through, length, crc } in &self.snapshot {
-            let _ = writeln!(out, "snapshot {id} {part} {through} {length} {crc:08x}");
+        for Part { id, number, through, length, crc } in &self.snapshot {
+            let _ = writeln!(out, "snapshot {id} {number} {through} {length} {crc:08x}");
         }
         for Sealed { id, first, last, length, crc } in &self.sealed {
             let _ = writeln!(out, "sealed {id} {first} {last} {length} {crc:08x}");
@@ -205,7 +224,7 @@ impl Manifest {
                 let (id, part) = (number()?, u32::try_from(number()?).ok()?);
                 let (through, length) = (number()?, number()?);
                 let crc = u32::from_str_radix(words.next()?, 16).ok()?;
-                self.snapshot.push(Part { id, part, through, length, crc });
+                self.snapshot.push(Part { id, number: part, through, length, crc });
             }
             "sealed" => {
                 let (id, first, last, length) = (number()?, number()?, number()?, number()?);

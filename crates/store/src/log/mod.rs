@@ -40,4 +40,4 @@ pub(crate) use repair::repair;
 pub(crate) use repair::repair_on;
 pub use repair::{Dropped, Repaired};
 pub(crate) use replay::Loaded;
-pub(crate) use writer::{Change, Log};
+pub(crate) use writer::{Change, Log, SEGMENT_BYTES};

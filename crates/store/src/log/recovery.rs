@@ -186,7 +186,7 @@ impl Reader<'_> {
 
     fn snapshot(&mut self, manifest: &Manifest) -> io::Result<()> {
         for part in &manifest.snapshot {
-            let Part { id, part: number, length, crc, .. } = *part;
+            let Part { id, number, length, crc, .. } = *part;
             let header = manifest.part_header(part);
             self.whole(&snapshot_name(id, number), &header, (1, None), (length, crc))?;
         }

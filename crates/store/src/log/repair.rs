@@ -212,7 +212,7 @@ fn rebuilt(medium: &dyn Medium, names: &[String]) -> io::Result<Manifest> {
             current.clear();
         }
         let FileHeader { id, part, sequence: through, .. } = *header;
-        current.push(Part { id, part, through, length: *length, crc: *crc });
+        current.push(Part { id, number: part, through, length: *length, crc: *crc });
         if current.len() as u32 == part + 1 && is_last(medium, header)? {
             complete.clone_from(&current);
         }

@@ -38,16 +38,18 @@ pub(crate) struct Scanner<'a, F> {
     pub(crate) each: F,
 }
 
-impl<F: FnMut(Found<'_>)> Scanner<'_, F> {
+impl<'a, F: FnMut(Found<'_>)> Scanner<'a, F> {
     /// Reads all groups from `next` on, up to the end of the file or the first place behind which no group follows.
     /// A group that is not whole although another follows it was acknowledged: the one that follows was begun only then.
     pub(crate) fn groups(&mut self, mut next: u64) -> End {
         let mut at = FILE_HEADER.min(self.file.len());
+        let mut whole = Vec::new();
         loop {
-            if let Some(group) = self.whole_group(at, next) {
-                let start = at + GROUP_HEADER;
-                self.records(start, start + group.length, next, next);
-                (at, next) = (start + group.length, next + 1);
+            if let Some(end) = self.whole_group(at, next, &mut whole) {
+                for (header, body) in whole.drain(..) {
+                    (self.each)(Found::Record(header, body));
+                }
+                (at, next) = (end, next + 1);
                 continue;
             }
             let Some((follower, group)) = self.follower(at, next) else {
@@ -105,19 +107,25 @@ impl<F: FnMut(Found<'_>)> Scanner<'_, F> {
         (self.each)(Found::Damage(Damage { offset, length, record, what }));
     }
 
-    fn whole_group(&self, at: usize, sequence: u64) -> Option<GroupHeader> {
+    /// The records of the group with this sequence, and where it ends, if all of it is there.
+    fn whole_group(
+        &self,
+        at: usize,
+        sequence: u64,
+        out: &mut Vec<(RecordHeader, &'a [u8])>,
+    ) -> Option<usize> {
+        out.clear();
         let group = group_at(self.seed, self.file, at).filter(|group| group.sequence == sequence)?;
         let end = (at + GROUP_HEADER).checked_add(group.length).filter(|end| *end <= self.file.len())?;
         let mut place = at + GROUP_HEADER;
-        let mut records = 0;
         while place < end {
-            let RecordAt::Whole(header, _) = record_at(self.seed, self.file, place, end, sequence) else {
+            let RecordAt::Whole(header, body) = record_at(self.seed, self.file, place, end, sequence) else {
                 return None;
             };
             place += RECORD_HEADER + header.length;
-            records += 1;
+            out.push((header, body));
         }
-        (records == group.records).then_some(group)
+        (out.len() as u64 == u64::from(group.records)).then_some(end)
     }
 
     /// The next group that is none of before.

@@ -135,7 +135,7 @@ impl Writer<'_> {
         open.file.sync()?;
         self.parts.push(Part {
             id: self.plan.id,
-            part: self.parts.len() as u32,
+            number: self.parts.len() as u32,
             through: self.plan.through,
             length: open.length as u64,
             crc: open.crc.finalize(),

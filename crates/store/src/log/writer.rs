@@ -13,9 +13,9 @@ use crate::record;
 use crate::{Event, EventKind, Revision};
 
 /// Bytes of a segment, after which the next is begun (the last group may go beyond).
-const SEGMENT_BYTES: u64 = 16 << 20;
+pub(crate) const SEGMENT_BYTES: u64 = if cfg!(test) { 128 << 10 } else { 16 << 20 };
 /// Bytes by which a segment is extended: a flush that need not make a new length durable costs about half.
-const STEP_BYTES: u64 = 1 << 20;
+const STEP_BYTES: u64 = if cfg!(test) { 32 << 10 } else { 1 << 20 };
 
 /// What a group changes in one space.
 #[derive(Debug)]
@@ -189,6 +189,11 @@ impl Log {
 
     /// Seals the segment and begins the next.
     fn rotate(&mut self) -> io::Result<()> {
+        // A full disk may refuse for hours: no attempt leaves a file behind.
+        self.try_rotate().inspect_err(|_| self.clean())
+    }
+
+    fn try_rotate(&mut self) -> io::Result<()> {
         let mut manifest = self.seal()?;
         let id = self.next;
         self.next += 1;
@@ -238,8 +243,9 @@ impl Log {
         manifest.generation = self.generation;
         manifest.next = self.next;
         self.generation += 1;
+        manifest.write_beside(&*self.medium)?;
         self.uncertain = true;
-        manifest.store(&*self.medium)?;
+        Manifest::make_current(&*self.medium)?;
         self.uncertain = false;
         self.manifest = manifest;
         Ok(())

@@ -8,7 +8,7 @@ use super::device::Device;
 use super::faults::open;
 use super::*;
 
-/// AS-071: what is not durable shows to handles that are ahead, and to nobody else.
+/// AS-071: what is not durable is returned to handles that are ahead, and to no others.
 #[test]
 #[expect(clippy::await_holding_lock, reason = "the lock is the busy disk; nothing awaited needs it")]
 fn only_handles_ahead_see_what_is_not_durable() {
@@ -46,7 +46,11 @@ fn only_handles_ahead_see_what_is_not_durable() {
         }
         let lost = durable.commit(put(k.clone(), Expect::At(Revision(1)), "lost")).await;
         let Err(StoreError::Conflict { actual: Some(actual), .. }) = lost else { panic!("{lost:?}") };
-        assert_eq!(durable.snapshot().get(&k).unwrap().revision, actual.revision, "it shows when it is told");
+        assert_eq!(
+            durable.snapshot().get(&k).unwrap().revision,
+            actual.revision,
+            "it is published before the answer"
+        );
         assert_eq!(after.await.unwrap().revision, Revision(3));
         assert_eq!(drain(&mut late), ["Updated n/1 2 was 1", "Created n/2 3 was 0"]);
         assert_eq!(drain(&mut early), ["Created n/2 3 was 0"]);
@@ -87,7 +91,7 @@ fn decisions_are_told_when_their_grounds_are_durable() {
     });
 }
 
-/// Both levels forget the same events, whoever writes.
+/// Both levels drop the same events, at whichever level a write is made.
 #[test]
 fn history_is_as_long_at_both_levels() {
     run(async {

@@ -11,7 +11,7 @@ fn threads<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) ->
     std::thread::spawn(|| run(work))
 }
 
-/// AS-071: writers on many threads, ahead and durable, of several spaces: each write is decided once and told to its
+/// AS-071: writers on many threads, ahead and durable, of several spaces: each write is decided once and answered to its
 /// writer, and watchers see the numbers without a gap.
 #[test]
 fn writers_of_many_threads_lose_nothing() {
@@ -50,7 +50,7 @@ impl Wake for Panics {
     }
 }
 
-/// After a decision that ended half way nobody knows what was shown: nothing is accepted any more, and all are told.
+/// A panic leaves a decision half done: nothing is accepted any more, and every waiting writer gets an error.
 #[test]
 fn a_panic_while_deciding_ends_the_store() {
     run(async {

@@ -78,6 +78,11 @@ impl Device {
         disk.capacity = Some(disk.used() + free);
     }
 
+    /// From now on no file can grow, whatever is freed.
+    pub(crate) fn fill_up(&self) {
+        self.medium.lock().capacity = Some(0);
+    }
+
     pub(crate) fn free(&self) {
         self.medium.lock().capacity = None;
     }

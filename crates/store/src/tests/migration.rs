@@ -81,7 +81,7 @@ fn a_crash_during_the_take_over_is_harmless() {
     for left in 0.. {
         let device = super::device::Device::of([("spaces.redb".to_owned(), old.clone())].into());
         device.left.store(left, Ordering::Relaxed);
-        let outcome = open(&device).map(|engine| drop(engine));
+        let outcome = open(&device).map(drop);
         for luck in 0..8 {
             check(&open(&device.after_crash(luck)).unwrap());
         }

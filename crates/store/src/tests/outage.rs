@@ -41,14 +41,17 @@ fn a_full_disk_recovers_by_itself() {
         for round in 0..20 {
             device.fill(100 << 10);
             let mut refused = None;
-            for index in 0..100 {
+            for index in 0..1000 {
                 let name = format!("{round}-{index}");
                 match space.commit(put(key("x", "n", &name), Expect::Absent, &text)).await {
                     Ok(entry) => stored.push((name, entry.revision)),
-                    Err(StoreError::Disk(cause)) => {
+                    Err(StoreError::Disk(cause) | StoreError::ReadOnly(cause)) => {
                         assert_eq!(cause.kind(), std::io::ErrorKind::StorageFull);
-                        refused = Some(name);
-                        break;
+                        if refused.replace(name).is_some() {
+                            break;
+                        }
+                        // Not even what the store needs to begin anew.
+                        device.fill_up();
                     }
                     Err(other) => panic!("{other}"),
                 }
@@ -76,6 +79,32 @@ fn a_full_disk_recovers_by_itself() {
         engine.close().await.unwrap();
         assert_eq!(content(&reopened(&device).unwrap()), truth);
     });
+}
+
+/// A long outage with many attempts leaves no files behind.
+#[test]
+fn attempts_on_a_full_disk_leave_nothing_behind() {
+    let device = Device::new(u64::MAX);
+    let (mut log, _) = open_on(Arc::new(device.clone()), false).unwrap();
+    log.remove(7).unwrap();
+    let before = device.files().len();
+    device.fill_up();
+    // Larger than what the segment has left.
+    let large = "x".repeat(1 << 20);
+    let meta = Meta::default();
+    let entry = Entry { key: key("x", "n", "1"), revision: Revision(1), value: large.into(), meta };
+    let event = [Arc::new(Event { kind: EventKind::Created, entry: entry.into(), previous: None })];
+    let change = crate::log::Change { space: 0, describe: Some(("a", Revision(0))), events: &event };
+    assert!(log.append([change].into_iter()).is_err());
+    for _ in 0..20 {
+        assert!(log.reopen().is_err());
+    }
+    // Besides what is there, the manifest that could not be written.
+    assert!(device.files().len() <= before + 1, "{:?}", device.files().keys());
+    device.free();
+    log.reopen().unwrap();
+    log.remove(7).unwrap();
+    open_on(Arc::new(device.after_kill()), true).unwrap();
 }
 
 /// The store opens itself again without any write being tried.
