@@ -446,7 +446,7 @@ impl ApiServer {
         let warnings = cx.warnings;
         // Also a refusal tells of what it was decided on.
         match store.settle().await {
-            Ok(_) => (answer, warnings),
+            Ok(()) => (answer, warnings),
             Err(error) => (Err(handlers::store_error(&error)), warnings),
         }
     }

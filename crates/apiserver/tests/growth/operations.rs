@@ -616,8 +616,9 @@ fn reading() -> Vec<Operation> {
             name: "YAML of nested lists",
             size: 20,
             plan: |n| {
-                let nested: String =
+                let nested: Vec<String> =
                     (0..20).map(|depth| format!("{}k{depth}:\n", " ".repeat(depth))).collect();
+                let nested = nested.concat();
                 let text = format!("{nested}{}{}x", " ".repeat(20), "- ".repeat(n));
                 Plan {
                     before: vec![],
