@@ -108,8 +108,18 @@ async fn send(server: &TestServer, call: &Call) -> Result<(), String> {
         return Err(format!("{} {}: {} and {shown}", call.method, call.path, answer.status));
     }
     if let Some((group, plural)) = &call.serves {
-        while server.server.catalog().resource(group, "v1", plural).is_none() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
+        // Until the server has written down that it serves it: what it does in the background must not be counted later.
+        let definition = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.{group}");
+        let is_established =
+            |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
+        loop {
+            let there = server.get(&definition).await.body;
+            let conditions = there["status"]["conditions"].as_array();
+            let established = conditions.is_some_and(|all| all.iter().any(is_established));
+            if established && server.server.catalog().resource(group, "v1", plural).is_some() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
     Ok(())
