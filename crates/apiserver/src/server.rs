@@ -419,7 +419,9 @@ impl ApiServer {
             "list" => {
                 let namespace = Some(info.namespace.as_str()).filter(|namespace| !namespace.is_empty());
                 let accept = parts.headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok());
-                let parsed = query.get("fieldSelector").is_some_and(|selector| !selector.is_empty())
+                // Custom resources also where a newer definition fills something in.
+                let parsed = descriptor.is_custom()
+                    || query.get("fieldSelector").is_some_and(|selector| !selector.is_empty())
                     || accept
                         .is_some_and(|a| ["as=", "yaml", "protobuf"].iter().any(|form| a.contains(form)));
                 parsed && snapshot.view(&descriptor.collection).len(namespace) > work::MANY
@@ -463,7 +465,7 @@ impl ApiServer {
         let warnings = cx.warnings;
         // Also a refusal tells of what it was decided on.
         match store.settle().await {
-            Ok(_) => (answer, warnings),
+            Ok(()) => (answer, warnings),
             Err(error) => (Err(handlers::store_error(&error)), warnings),
         }
     }

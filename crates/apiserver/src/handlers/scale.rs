@@ -144,7 +144,9 @@ impl Paths {
         for (place, entry) in entries(scale).enumerate() {
             places.entry(owner(entry)).or_default().push(place);
         }
-        places.values_mut().for_each(|places| places.reverse());
+        for places in places.values_mut() {
+            places.reverse();
+        }
         let mut kept = Vec::new();
         for entry in entries(object) {
             if !owns(entry, &self.replicas) {

@@ -158,7 +158,7 @@ fn resources() -> Vec<Operation> {
     vec![
         Operation {
             name: "custom resource with a keyed list",
-            size: 150,
+            size: 200,
             plan: |n| creating(&format!("keyed{n}.ex.com"), &keyed(), keys(n, 1, false), 201),
         },
         Operation {
@@ -191,7 +191,7 @@ fn resources() -> Vec<Operation> {
         },
         Operation {
             name: "custom resource with an enum as long as its list",
-            size: 150,
+            size: 600,
             plan: |n| {
                 let allowed = list(n, |n| format!("e{n}").into());
                 let schema = json!({"type": "object", "properties": {"l": {"type": "array",
@@ -201,7 +201,7 @@ fn resources() -> Vec<Operation> {
         },
         Operation {
             name: "custom resource with empty elements of a wide type",
-            size: 80,
+            size: 300,
             plan: |n| {
                 let properties = map(n, |n| (format!("p{n}"), json!({"type": "string", "maxLength": 5})));
                 let schema = json!({"type": "object", "properties": {"l": {"type": "array", "items":
@@ -212,7 +212,7 @@ fn resources() -> Vec<Operation> {
         },
         Operation {
             name: "custom resource with patterns and defaults",
-            size: 100,
+            size: 400,
             plan: |n| {
                 let item = json!({"type": "object", "properties": {"d": {"type": "integer", "default": 5},
                     "s": {"type": "string", "pattern": "^[a-z]+[0-9]*$"}}});
@@ -223,7 +223,7 @@ fn resources() -> Vec<Operation> {
         },
         Operation {
             name: "custom resource with a rule for each element",
-            size: 40,
+            size: 150,
             plan: |n| {
                 let schema = json!({"type": "object", "properties": {"l": {"type": "array", "items":
                     {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= 0"}]}}}});
@@ -232,7 +232,7 @@ fn resources() -> Vec<Operation> {
         },
         Operation {
             name: "custom resource with unknown fields",
-            size: 150,
+            size: 300,
             plan: |n| {
                 let group = format!("unknown{n}.ex.com");
                 let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});

@@ -108,12 +108,12 @@ fn pods() -> Vec<Operation> {
     vec![
         Operation {
             name: "create a pod with variables",
-            size: 400,
+            size: 200,
             plan: |n| creating(PODS, "p", &pod(json!({"env": env(n)}), json!({}))),
         },
         Operation {
             name: "create a pod with ports",
-            size: 400,
+            size: 200,
             plan: |n| {
                 let ports = list(n, |n| json!({"containerPort": n + 1}));
                 creating(PODS, "p", &pod(json!({"ports": ports}), json!({})))
@@ -121,7 +121,7 @@ fn pods() -> Vec<Operation> {
         },
         Operation {
             name: "create a pod with volumes and mounts",
-            size: 200,
+            size: 100,
             plan: |n| {
                 let volumes = list(n, |n| json!({"name": format!("v{n}"), "emptyDir": {}}));
                 let mounts = list(n, |n| json!({"name": format!("v{n}"), "mountPath": format!("/m{n}")}));
@@ -130,7 +130,7 @@ fn pods() -> Vec<Operation> {
         },
         Operation {
             name: "create a pod with containers",
-            size: 100,
+            size: 50,
             plan: |n| {
                 let containers = list(n, |n| json!({"name": format!("c{n}"), "image": "i"}));
                 creating(PODS, "p", &pod(json!({}), json!({"containers": containers})))
@@ -138,7 +138,7 @@ fn pods() -> Vec<Operation> {
         },
         Operation {
             name: "add tolerations to a pod",
-            size: 200,
+            size: 150,
             plan: |n| {
                 // The first one is for everything, so that the server adds none.
                 let key = |n: usize| if n == 0 { String::new() } else { format!("k{n}") };
@@ -149,7 +149,7 @@ fn pods() -> Vec<Operation> {
         },
         Operation {
             name: "a pod with faults that are all told",
-            size: 300,
+            size: 150,
             plan: |n| {
                 let env = list(n, |n| json!({"name": format!("={n}")}));
                 let mut plan = creating(PODS, "p", &pod(json!({"env": env}), json!({})));
@@ -190,7 +190,7 @@ fn patches() -> Vec<Operation> {
         },
         Operation {
             name: "strategic patch: order and change of a keyed list",
-            size: 300,
+            size: 150,
             plan: |n| {
                 let order = list(n, |i| json!({"name": format!("V{}", n - 1 - i)}));
                 let changed = list(n, |i| json!({"name": format!("V{}", n - 1 - i), "value": "y"}));
@@ -200,7 +200,7 @@ fn patches() -> Vec<Operation> {
         },
         Operation {
             name: "strategic patch: delete from a keyed list",
-            size: 300,
+            size: 150,
             plan: |n| {
                 let gone = list(n, |i| json!({"name": format!("V{}", n - 1 - i), "$patch": "delete"}));
                 let patch = of_container(json!({"env": gone}));
@@ -209,7 +209,7 @@ fn patches() -> Vec<Operation> {
         },
         Operation {
             name: "strategic patch: new elements of a keyed list",
-            size: 300,
+            size: 150,
             plan: |n| {
                 let added = list(n, |n| json!({"name": format!("W{n}"), "value": "y"}));
                 let patch = of_container(json!({"env": added}));
@@ -236,7 +236,7 @@ fn patches() -> Vec<Operation> {
         },
         Operation {
             name: "merge patch",
-            size: 400,
+            size: 300,
             plan: |n| changing(CM, "m", &config(data(n, "x")), "MERGE", &json!({"data": data(n, "y")})),
         },
         Operation {
@@ -264,7 +264,7 @@ fn ownership() -> Vec<Operation> {
     vec![
         Operation {
             name: "apply a new object",
-            size: 300,
+            size: 150,
             plan: |n| Plan {
                 before: vec![],
                 measured: Call::new("APPLY", format!("{DEPLOYMENTS}/d?fieldManager=a"), &deployment(env(n)))
@@ -274,7 +274,7 @@ fn ownership() -> Vec<Operation> {
         },
         Operation {
             name: "apply over another manager's fields",
-            size: 250,
+            size: 120,
             plan: |n| {
                 let changed = list(n, |i| json!({"name": format!("V{}", n - 1 - i), "value": "y"}));
                 changing(DEPLOYMENTS, "d", &deployment(env(n)), "APPLY", &deployment(changed))
@@ -282,7 +282,7 @@ fn ownership() -> Vec<Operation> {
         },
         Operation {
             name: "apply with conflicts",
-            size: 250,
+            size: 120,
             plan: |n| {
                 let changed = list(n, |n| json!({"name": format!("V{n}"), "value": "y"}));
                 let place = format!("{DEPLOYMENTS}/d?fieldManager");
@@ -295,7 +295,7 @@ fn ownership() -> Vec<Operation> {
         },
         Operation {
             name: "apply that gives up half of the fields",
-            size: 200,
+            size: 100,
             plan: |n| {
                 let place = format!("{DEPLOYMENTS}/d?fieldManager=a");
                 Plan {
@@ -366,7 +366,7 @@ fn other_kinds() -> Vec<Operation> {
     vec![
         Operation {
             name: "service with ports that keep their numbers",
-            size: 150,
+            size: 100,
             plan: |n| {
                 let ports = list(n, |n| json!({"name": format!("p{n}"), "port": n + 1}));
                 let of = |kind: &str| {
@@ -378,7 +378,7 @@ fn other_kinds() -> Vec<Operation> {
         },
         Operation {
             name: "update of an endpoint slice",
-            size: 150,
+            size: 100,
             plan: |n| {
                 let slice = |host: &str| {
                     let one = |n: usize| json!({"addresses": [format!("10.{}.{}.1", n / 250, n % 250)], "hostname": host});
@@ -438,13 +438,16 @@ fn other_kinds() -> Vec<Operation> {
             name: "claim whose spec may not change",
             size: 200,
             plan: |n| {
+                // They stay until nothing uses them, so that each size has one of its own.
+                let name = format!("c{n}");
                 let claim = |mode: &str| {
                     let labels = map(n, |n| (format!("k{n}"), "v".into()));
-                    json!({"metadata": {"name": "c"}, "spec": {"accessModes": [mode], "selector": {"matchLabels": labels},
+                    json!({"metadata": {"name": name}, "spec": {"accessModes": [mode], "selector": {"matchLabels": labels},
                         "resources": {"requests": {"storage": "1Gi"}}}})
                 };
                 let path = format!("{T}/persistentvolumeclaims");
-                let mut plan = changing(&path, "c", &claim("ReadWriteOnce"), "MERGE", &claim("ReadOnlyMany"));
+                let mut plan =
+                    changing(&path, &name, &claim("ReadWriteOnce"), "MERGE", &claim("ReadOnlyMany"));
                 plan.measured.status = 422;
                 plan
             },
@@ -614,10 +617,11 @@ fn reading() -> Vec<Operation> {
         },
         Operation {
             name: "YAML of nested lists",
-            size: 20,
+            size: 10,
             plan: |n| {
-                let nested: String =
+                let nested: Vec<String> =
                     (0..20).map(|depth| format!("{}k{depth}:\n", " ".repeat(depth))).collect();
+                let nested = nested.concat();
                 let text = format!("{nested}{}{}x", " ".repeat(20), "- ".repeat(n));
                 Plan {
                     before: vec![],

@@ -153,9 +153,13 @@ impl Lost {
 fn subtract(fields: &mut Map<String, Value>, lost: &Lost) {
     if fields.len() < lost.0.len() {
         let both: Vec<String> = fields.keys().filter(|key| lost.0.contains_key(*key)).cloned().collect();
-        both.iter().for_each(|key| subtract_one(fields, key, lost.0.get(key)));
+        for key in &both {
+            subtract_one(fields, key, lost.0.get(key));
+        }
     } else {
-        lost.0.iter().for_each(|(key, node)| subtract_one(fields, key, Some(node)));
+        for (key, node) in &lost.0 {
+            subtract_one(fields, key, Some(node));
+        }
     }
 }
 

@@ -320,7 +320,12 @@ fn delete_from_list(original: &mut Map<String, Value>, list: &str, values: &Valu
 }
 
 /// Puts the elements that `order` names in that order, and the others where the server had them relative to those.
-fn in_order(merged: Vec<Value>, order: &[Value], server: &[Value], key: Option<&str>) -> Vec<Value> {
+pub(super) fn in_order(
+    merged: Vec<Value>,
+    order: &[Value],
+    server: &[Value],
+    key: Option<&str>,
+) -> Vec<Value> {
     let (ordered, served) = (Places::of(order, key), Places::of(server, key));
     let mut named = Vec::new();
     let mut others = Vec::new();

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::strategic::in_order;
 use super::{PatchError, PatchSchema, strategic_with};
 
 /// A type known by the name of the field that has it: names are unique enough here.
@@ -339,7 +340,54 @@ fn without_directives(value: &Value) -> bool {
     }
 }
 
+/// The order of lists as it is defined, by searching.
+fn in_order_by_search(
+    merged: Vec<Value>,
+    order: &[Value],
+    server: &[Value],
+    key: Option<&str>,
+) -> Vec<Value> {
+    let same = |a: &Value, b: &Value| match key {
+        None => a == b,
+        Some(key) => a.get(key).is_some() && a.get(key) == b.get(key),
+    };
+    let place = |list: &[Value], item: &Value| list.iter().position(|other| same(item, other));
+    let (mut named, mut others): (Vec<Value>, Vec<Value>) =
+        merged.into_iter().partition(|item| place(order, item).is_some());
+    named.sort_by_key(|item| place(order, item));
+    others.sort_by_key(|item| place(server, item));
+    let mut out = Vec::new();
+    let mut others = others.into_iter().peekable();
+    for item in named {
+        let limit = place(server, &item);
+        let before =
+            |other: &Value| limit.is_some_and(|limit| place(server, other).is_some_and(|at| at < limit));
+        while let Some(other) = others.next_if(before) {
+            out.push(other);
+        }
+        out.push(item);
+    }
+    out.extend(others);
+    out
+}
+
+fn elements() -> impl Strategy<Value = Vec<Value>> {
+    let one = (0..7_i64, 0..3_i64)
+        .prop_map(|(k, v)| if k == 6 { json!({"v": v}) } else { json!({"k": k, "v": v}) });
+    prop::collection::vec(one, 0..9)
+}
+
 proptest! {
+    /// AS-033: looking elements up gives the order that searching for them gives, duplicates and strangers included.
+    #[test]
+    fn as_033_order_is_that_of_a_search(
+        merged in elements(), order in elements(), server in elements(), keyed in any::<bool>()
+    ) {
+        let key = keyed.then_some("k");
+        let wanted = in_order_by_search(merged.clone(), &order, &server, key);
+        prop_assert_eq!(in_order(merged, &order, &server, key), wanted);
+    }
+
     #[test]
     fn strategic_merge_never_panics_nor_leaks_directives(doc in documents(), patch in documents()) {
         prop_assume!(without_directives(&doc));
