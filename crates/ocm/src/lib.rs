@@ -1,15 +1,17 @@
 //! Open Cluster Management: hub, registration agent, work agent and add-ons.
 //!
-//! * [`work_agent`]: applies in a cluster what the ManifestWorks of its mailbox hold, and reports. It works with any
-//!   hub that has the work API, whoever wrote the ManifestWorks.
-//! * [`hub`]: accepts clusters, approves their certificates, grants their agents rights, and tells who is there.
-//! * [`registration`]: gets a cluster into the inventory of a hub, and keeps it there. Works with any OCM hub.
-//! * [`provide`]: makes in a cluster what an agent needs to begin, as far as it may.
-//! * [`leave`]: takes out of a cluster what its agents made there.
+//! * [`work_agent`]: applies the ManifestWorks of a mailbox in a cluster, and reports. It works with any hub
+//!   that has the work API, whoever created the ManifestWorks.
+//! * [`hub`]: accepts clusters, approves their certificates, grants permissions to their agents, and reports
+//!   which clusters are available.
+//! * [`registration`]: registers a cluster with a hub and keeps it registered. It works with any OCM hub.
+//! * [`provide`]: creates in a cluster what an agent needs to start, as far as permissions allow.
+//! * [`leave`]: removes from a cluster what its agents created there.
 //! * [`addon`]: add-ons on the hub: placements, installation, identities, deployment, health.
-//! * [`enroll`]: does for a cluster that this process serves what administrators do on both sides of the handshake.
+//! * [`enroll`]: does the part of the administrators, on both sides of the handshake, for a cluster that this
+//!   process serves.
 //!
-//! Each gets clients and a token; none knows whether these lead to embedded spaces.
+//! Each gets clients and a token; none knows whether the clients lead to embedded spaces.
 
 pub mod addon;
 mod condition;

@@ -55,7 +55,7 @@ pub struct SourceRef {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StatusDetails {
-    /// Generation of the object in the workload description space that was acted on last.
+    /// Generation of the object in the workload description space that was last processed.
     #[schemars(extend("x-required" = true))]
     pub last_generation: i64,
     /// Whether that generation has been applied.

@@ -1,4 +1,5 @@
-//! Whether an add-on is well, by its works (OCM-118). Pure. By its lease: [`crate::registration`], in the cluster.
+//! The health of an add-on according to its works (OCM-118). Pure. For health by lease, which is determined
+//! in the cluster, see [`crate::registration`].
 
 use std::collections::BTreeMap;
 
@@ -11,10 +12,10 @@ use super::{
 };
 use crate::condition::condition;
 
-/// Condition of a ManagedClusterAddOn: it is well.
+/// Condition of a ManagedClusterAddOn: it is healthy.
 pub const AVAILABLE: &str = "Available";
 
-/// What the works of an add-on say.
+/// Returns the condition that follows from the works of an add-on.
 pub fn by_work(addon: &str, works: &[&ManifestWork], health: &Health, now: Timestamp) -> Condition {
     let tell =
         |status: &str, reason: &str, message: String| condition(AVAILABLE, status, reason, message, now);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::world::{World, condition, create, gvr, until};
 
-/// OCM-A-30, OCM-011, OCM-012: the built-in sets are there, come back, and keep what users add.
+/// OCM-A-30, OCM-011, OCM-012: the built-in sets exist, are recreated, and keep what users add.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_30_sets() {
     let w = World::start(|_| ()).await;
@@ -49,8 +49,8 @@ async fn ocm_a_30_sets() {
     w.end().await;
 }
 
-/// OCM-056: a namespace that a set wants is made in its clusters and marked; the hub is told so; wanted no more, it stays and
-/// the mark says so.
+/// OCM-056: a namespace that a set requests is created in its clusters and labelled, and the hub's status
+/// shows that. When it is no longer requested, it stays and its label says so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_056_managed_namespaces() {
     let (w, agent) = World::joined().await;

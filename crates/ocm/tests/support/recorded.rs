@@ -1,9 +1,9 @@
-//! A client whose requests are written down.
+//! A client whose requests are recorded.
 
 use kube::{Client, client::Body};
 use tokio::sync::watch;
 
-/// The requests that somebody made, in order: `who PUT /api/v1/...`.
+/// Recorded requests, in order: `who PUT /api/v1/...`.
 #[derive(Clone)]
 pub(crate) struct Requests(pub(crate) watch::Sender<Vec<String>>);
 
@@ -12,7 +12,7 @@ impl Requests {
         Self(watch::Sender::new(Vec::new()))
     }
 
-    /// The same client, whose requests are written down in the name of `who`.
+    /// The same client, whose requests are recorded under the name `who`.
     pub(crate) fn of(&self, who: &str, client: Client) -> Client {
         let (log, who) = (self.0.clone(), who.to_owned());
         let namespace = client.default_namespace().to_owned();
@@ -24,12 +24,12 @@ impl Requests {
         Client::new(service, namespace)
     }
 
-    /// How many there are so far.
+    /// Number of requests so far.
     pub(crate) fn mark(&self) -> usize {
         self.0.borrow().len()
     }
 
-    /// Those since a mark.
+    /// The requests since a mark.
     pub(crate) fn since(&self, mark: usize) -> Vec<String> {
         self.0.borrow()[mark..].to_vec()
     }
