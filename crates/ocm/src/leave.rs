@@ -52,7 +52,7 @@ pub struct Left {
 #[non_exhaustive]
 pub enum LeaveError {
     /// A request was refused.
-    #[error("clearing up the cluster")]
+    #[error("cleaning up the cluster")]
     Request(#[from] Box<kube::Error>),
     /// An object is not deleted.
     #[error("{count} objects of the workload are still there, among them {resource} {namespace}/{name}")]

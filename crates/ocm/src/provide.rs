@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 pub enum ProvideError {
     /// The agent has no permission to create what it needs.
     #[error(
-        "the cluster lacks {0}, and this identity may not make it; an administrator of the cluster can, by hand or by starting \
+        "the cluster lacks {0}, and this identity may not create it; an administrator of the cluster can, by hand or by starting \
          the agent once"
     )]
     Missing(String),
@@ -30,7 +30,7 @@ pub enum ProvideError {
     #[error(transparent)]
     Install(#[from] InstallError),
     /// A request failed.
-    #[error("looking for what the agent needs in its cluster")]
+    #[error("checking what the agent needs in its cluster")]
     Request(#[from] Box<kube::Error>),
 }
 
@@ -55,7 +55,7 @@ pub async fn provide(cluster: &Client) -> Result<(), ProvideError> {
         }
     }
     for (what, _) in missing.iter().filter(|(_, needed)| !needed) {
-        tracing::warn!("the cluster lacks {what}, and this identity may not make it");
+        tracing::warn!("the cluster lacks {what}, and this identity may not create it");
     }
     let needed: Vec<String> =
         missing.into_iter().filter(|(_, needed)| *needed).map(|(what, _)| what).collect();
@@ -78,7 +78,7 @@ async fn has_namespace(rest: &Rest, name: &str) -> Result<bool, kube::Error> {
     }
     match rest.create::<Value>(&gvr, "", body.to_string().into_bytes()).await {
         Ok(_) => {
-            tracing::info!(namespace = name, "made a namespace that agents need");
+            tracing::info!(namespace = name, "created a namespace that agents need");
             Ok(true)
         }
         Err(error) if is_clash(&error) => Ok(true),
@@ -104,7 +104,7 @@ async fn has_kind(cluster: &Client, kind: &CustomResourceDefinition) -> Result<b
     }
     match install(cluster, std::slice::from_ref(kind), "klusterlet").await {
         Ok(()) => {
-            tracing::info!(kind = kind.spec.names.kind, "defined a kind that agents need");
+            tracing::info!(kind = kind.spec.names.kind, "installed a CRD that agents need");
             Ok(true)
         }
         Err(InstallError::Refused { source, .. }) if code_of(&source) == 403 => Ok(false),

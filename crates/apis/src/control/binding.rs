@@ -258,7 +258,7 @@ mod tests {
 
     use super::*;
 
-    /// KS-060: every entry is told with all that it says, and goes back into the list that it came from.
+    /// KS-060: every entry has all its fields, and goes back into the list that it came from.
     #[test]
     fn ks_060_entries_of_both_lists() {
         let entry = |name: &str, more: serde_json::Value| {
@@ -267,12 +267,12 @@ mod tests {
             entry.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             entry
         };
-        let told = json!({"createOnly": true, "statusCollectors": ["s"], "wantSingletonReportedState": true,
+        let reported = json!({"createOnly": true, "statusCollectors": ["s"], "wantSingletonReportedState": true,
             "wantMultiWECReportedState": true});
-        let mut inside = told.clone();
+        let mut inside = reported.clone();
         inside["namespace"] = json!("n");
         let spec: BindingSpec = serde_json::from_value(json!({"workload": {
-            "clusterScope": [entry("a", json!({})), entry("b", told)],
+            "clusterScope": [entry("a", json!({})), entry("b", reported)],
             "namespaceScope": [entry("a", json!({"namespace": "n"})), entry("c", inside)],
         }}))
         .unwrap();

@@ -71,7 +71,7 @@ mod tests {
     /// the number of the others.
     #[test]
     fn ks_013_errors_are_bounded() {
-        for (count, length, told, last) in [
+        for (count, length, reported, last) in [
             (0, 10, 0, None),
             (STATUS.lines, 10, STATUS.lines, None),
             (STATUS.lines + 1, 10, STATUS.lines, Some("and 2 more errors")),
@@ -81,12 +81,15 @@ mod tests {
         ] {
             let all = lines(count, length);
             let bounded = bounded_errors(all.clone());
-            assert_eq!(bounded.len(), told, "{count} of {length}");
+            assert_eq!(bounded.len(), reported, "{count} of {length}");
             assert!(bounded.iter().map(String::len).sum::<usize>() <= STATUS.bytes);
             assert!(bounded.iter().all(|line| line.len() <= LINE_MAX));
             match last {
                 None => assert!(
-                    bounded.iter().zip(&all).all(|(told, line)| line.starts_with(told.trim_end_matches('.')))
+                    bounded
+                        .iter()
+                        .zip(&all)
+                        .all(|(reported, line)| line.starts_with(reported.trim_end_matches('.')))
                 ),
                 Some(last) => assert_eq!(bounded.last().map(String::as_str), Some(last)),
             }

@@ -76,8 +76,8 @@ impl Default for StatusDetails {
     }
 }
 
-/// How an object is named among the generations that a wrapped object tells of
-/// ([`crate::constants::ORIGIN_OBJECT_GENERATIONS_ANNOTATION`]): none of the parts can have a slash.
+/// Returns the key of an object in [`crate::constants::ORIGIN_OBJECT_GENERATIONS_ANNOTATION`]. None of the
+/// parts can contain a slash.
 pub fn generation_key(group: &str, kind: &str, namespace: &str, name: &str) -> String {
     format!("{group}/{kind}/{namespace}/{name}")
 }

@@ -112,7 +112,7 @@ pub struct ManagedClusterStatus {
     pub allocatable: BTreeMap<String, Quantity>,
     /// Versions of the cluster.
     pub version: ManagedClusterVersion,
-    /// A claim of the cluster about itself.
+    /// Claims of the cluster about itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cluster_claims: Vec<ManagedClusterClaim>,
     /// Namespaces kept by the hub.

@@ -324,8 +324,8 @@ mod tests {
         };
         let applied = [condition(MANIFEST_APPLIED, "True", "R", "", now)];
         let say = |conditions: &[Condition], work: &ManifestWork, deployed: bool| {
-            let (told, done) = progress(conditions, &wanted, &[work], deployed, now);
-            (told.status, told.reason, done)
+            let (reported, done) = progress(conditions, &wanted, &[work], deployed, now);
+            (reported.status, reported.reason, done)
         };
         let text = |a: &str, b: &str, c: bool| (a.to_owned(), b.to_owned(), c);
         assert_eq!(say(&[], &work("abc", "True"), true), text("False", "WaitingForManifestApplied", false));

@@ -120,9 +120,9 @@ mod tests {
         ];
         for (works, status, reason, message) in cases {
             let works: Vec<&ManifestWork> = works.iter().collect();
-            let told = by_work("a", &works, &probe, Timestamp::UNIX_EPOCH);
-            assert_eq!((told.status.as_str(), told.reason.as_str()), (status, reason));
-            assert!(told.message.starts_with(message), "{}", told.message);
+            let reported = by_work("a", &works, &probe, Timestamp::UNIX_EPOCH);
+            assert_eq!((reported.status.as_str(), reported.reason.as_str()), (status, reason));
+            assert!(reported.message.starts_with(message), "{}", reported.message);
         }
     }
 }

@@ -137,10 +137,10 @@ impl Config {
 #[non_exhaustive]
 pub enum Error {
     /// The CRDs could not be installed.
-    #[error("defining the kinds of add-ons")]
+    #[error("installing the CRDs of add-ons")]
     Install(#[from] InstallError),
     /// The objects that define an add-on could not be created.
-    #[error("making the add-on known")]
+    #[error("creating the definition of the add-on")]
     Define(#[from] Box<kube::Error>),
     /// A task died.
     #[error(transparent)]

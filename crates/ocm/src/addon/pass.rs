@@ -455,7 +455,7 @@ impl Manager {
         let hooks = match addon_state.objects(own) {
             Ok((_, hooks)) => hooks,
             Err(why) => {
-                tracing::warn!(cluster, addon = name, why, "the add-on goes without its hooks");
+                tracing::warn!(cluster, addon = name, why, "the add-on is deleted without running its hooks");
                 Vec::new()
             }
         };

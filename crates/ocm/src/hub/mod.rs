@@ -142,7 +142,7 @@ impl Default for Config {
 #[non_exhaustive]
 pub enum Error {
     /// The CRDs could not be installed.
-    #[error("defining the kinds of the hub")]
+    #[error("installing the CRDs of the hub")]
     Install(#[from] InstallError),
     /// What bootstrapping agents need could not be created.
     #[error("preparing the hub for agents")]

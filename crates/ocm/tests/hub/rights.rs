@@ -95,10 +95,10 @@ async fn ocm_042_a_reserved_name_gets_no_rights() {
         "metadata": {"name": "work"}, "spec": {"hubAcceptsClient": true}});
     create(&w.hub(), &gvr("managedclusters"), "", body).await.expect("a cluster");
     w.until_condition("work", ACCEPTED, "False").await;
-    let told = condition(&w.cluster("work").await.expect("it"), ACCEPTED);
-    assert_eq!(told["reason"], "Error");
+    let reported = condition(&w.cluster("work").await.expect("it"), ACCEPTED);
+    assert_eq!(reported["reason"], "Error");
     assert_eq!(
-        told["message"],
+        reported["message"],
         "no cluster may be called \"work\": its role would be one that all clusters share"
     );
     assert!(!w.exists("namespaces", "", "work").await);

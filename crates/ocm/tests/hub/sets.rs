@@ -67,19 +67,19 @@ async fn ocm_056_managed_namespaces() {
             labels.into_iter().find(|(key, _)| key.starts_with("clusterset.open-cluster-management.io/"));
         ours.map(|(_, value)| value)
     };
-    let told = async || {
+    let reported = async || {
         let cluster = w.cluster("c1").await.expect("c1");
         let entries = cluster["status"]["managedNamespaces"].as_array().cloned().unwrap_or_default();
         let one = |e: &Value| json!([e["clusterSet"], e["name"], e["conditions"][0]["reason"]]);
         entries.iter().map(one).collect::<Vec<_>>()
     };
     let good = |name: &str| json!(["global", name, "NamespaceApplied"]);
-    until("both", || async { told().await == [good("cove"), good("reef")] }).await;
+    until("both", || async { reported().await == [good("cove"), good("reef")] }).await;
     assert_eq!(mark("reef").await, Some("true".into()));
     assert_eq!(mark("cove").await, Some("true".into()));
     w.hub().merge::<Value>(&sets, "", "global", &want(&["cove"])).await.expect("wanted");
     until("one is given back", || async { mark("reef").await == Some("false".into()) }).await;
-    until("it is told of no more", || async { told().await == [good("cove")] }).await;
+    until("it is told of no more", || async { reported().await == [good("cove")] }).await;
     w.hub().merge::<Value>(&sets, "", "global", &want(&[])).await.expect("wanted");
     until("the other too", || async { mark("cove").await == Some("false".into()) }).await;
     agent.end().await;

@@ -269,7 +269,7 @@ async fn ocm_134_the_cluster_is_read_before_the_hub() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_139_how_current_a_report_is() {
     let w = World::start().await;
-    let told = |generation: i64| {
+    let reported = |generation: i64| {
         let all = json!({"apps/Deployment/sea/web": generation}).to_string();
         json!({"transport.kubestellar.io/originObjectGenerations": all})
     };
@@ -277,7 +277,7 @@ async fn ocm_139_how_current_a_report_is() {
     let plain = w.status_agent().await;
     let mut object = work("mine", holding(&[deployment("web", 1)]));
     object["metadata"]["labels"] = json!({LABEL: "wds1"});
-    object["metadata"]["annotations"] = told(3);
+    object["metadata"]["annotations"] = reported(3);
     w.hub.create(WORKS, CLUSTER, object).await;
     w.settled("mine").await;
     let first = report(&w, "Deployment", "web").await;
@@ -301,7 +301,7 @@ async fn ocm_139_how_current_a_report_is() {
     let there = |r: &Value| r["status"]["readyReplicas"] == 1;
     let before = reporting(&w, "Deployment", "web", "the status", there).await;
     assert!(at(3)(&before));
-    let newer = json!({"metadata": {"annotations": told(4)},
+    let newer = json!({"metadata": {"annotations": reported(4)},
         "spec": {"workload": {"manifests": [deployment("web", 2)]}}});
     w.hub.merge(WORKS, CLUSTER, "mine", newer).await;
     let after = reporting(&w, "Deployment", "web", "the new generation", at(4)).await;
