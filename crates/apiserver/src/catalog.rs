@@ -57,7 +57,11 @@ impl Catalog {
     /// Resources of one group and version, by plural.
     pub fn in_version(&self, group: &str, version: &str) -> impl Iterator<Item = &Arc<Descriptor>> + use<'_> {
         let (group, version) = (group.to_owned(), version.to_owned());
-        self.resources.values().filter(move |d| d.group == group && d.version == version)
+        let first = (group.clone(), version.clone(), String::new());
+        self.resources
+            .range(first..)
+            .map(|(_, d)| d)
+            .take_while(move |d| d.group == group && d.version == version)
     }
 
     /// The resource whose kind this is.

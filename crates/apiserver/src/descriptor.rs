@@ -75,8 +75,6 @@ pub struct CustomResource {
     pub has_status: bool,
     /// JSONPaths of `selectableFields`, with leading dot.
     pub selectable_fields: Vec<String>,
-    /// All served versions, preferred first.
-    pub served_versions: Vec<String>,
     pub deprecated: bool,
     /// Text of the Warning header for a deprecated version, without code and agent.
     pub deprecation_warning: Option<String>,

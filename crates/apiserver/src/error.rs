@@ -1,5 +1,7 @@
 //! Errors as clients see them: the Kubernetes `Status` object (AS-002).
 
+use std::collections::HashSet;
+
 use machinery::field;
 use serde_json::{Map, Value, json};
 
@@ -158,13 +160,9 @@ impl ApiError {
 
     /// Validation failed: one cause per error; identical errors are printed once in the message.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[field::Error]) -> Self {
-        let mut texts: Vec<String> = Vec::new();
-        for error in errors {
-            let text = error.to_string();
-            if !texts.contains(&text) {
-                texts.push(text);
-            }
-        }
+        let mut seen = HashSet::new();
+        let texts = errors.iter().map(ToString::to_string);
+        let texts: Vec<String> = texts.filter(|text| seen.insert(text.clone())).collect();
         let list = match texts.as_slice() {
             [] => "<nil>".to_owned(),
             [one] => one.clone(),

@@ -16,11 +16,18 @@ use tokio::time::Instant;
 pub struct Check {
     pub name: String,
     pub healthy: bool,
+    /// Why it is not healthy, for everybody to read.
+    pub reason: Option<String>,
 }
 
 impl Check {
     pub fn new(name: impl Into<String>, healthy: bool) -> Self {
-        Self { name: name.into(), healthy }
+        Self { name: name.into(), healthy, reason: None }
+    }
+
+    /// A check that fails for a reason that may be shown, or is well without one.
+    pub fn of(name: impl Into<String>, reason: Option<String>) -> Self {
+        Self { name: name.into(), healthy: reason.is_none(), reason }
     }
 }
 
@@ -58,8 +65,9 @@ pub fn answer(path: &str, query: &str, checks: &[Check]) -> Option<Response<Byte
         Some(name) => match checks.iter().find(|c| c.name == name) {
             None => respond(StatusCode::NOT_FOUND, "404 page not found\n".into(), true),
             Some(Check { healthy: true, .. }) => respond(StatusCode::OK, "ok".into(), false),
-            Some(_) => {
-                let body = "internal server error: reason withheld\n".to_owned();
+            Some(check) => {
+                let reason = check.reason.as_deref().unwrap_or("reason withheld");
+                let body = format!("internal server error: {reason}\n");
                 respond(StatusCode::INTERNAL_SERVER_ERROR, body, true)
             }
         },
@@ -86,7 +94,8 @@ fn all(endpoint: &str, query: &str, checks: &[Check]) -> Response<Bytes> {
             let _ = writeln!(text, "[+]{} ok", check.name);
         } else {
             healthy = false;
-            let _ = writeln!(text, "[-]{} failed: reason withheld", check.name);
+            let reason = check.reason.as_deref().unwrap_or("reason withheld");
+            let _ = writeln!(text, "[-]{} failed: {reason}", check.name);
         }
     }
     excluded.retain(|name| !checks.iter().any(|c| c.name == *name));

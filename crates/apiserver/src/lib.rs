@@ -10,6 +10,7 @@
 //! * [`descriptor`], [`catalog`], [`strategy`]: what is served, as data, and what a kind does differently.
 //!   [`builtin`] and [`kinds`] have the built-in ones, [`crd`] those of CustomResourceDefinitions.
 //! * [`authn`], [`authz`], [`tokens`], [`reviews`]: who is asking, and may they.
+//! * `work`: what keeps a processor busy, off the threads that answer.
 //! * [`discovery`], [`openapi`], [`table`], [`health`], [`version`], `metrics`: what clients ask about.
 
 pub mod admission;
@@ -40,3 +41,4 @@ pub mod table;
 pub mod tokens;
 pub mod version;
 mod watch;
+mod work;

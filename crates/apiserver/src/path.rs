@@ -28,9 +28,20 @@ pub struct RequestInfo {
     pub rest: Vec<String>,
     /// Reached by the deprecated `/watch/` prefix.
     pub watch_prefix: bool,
+    /// The path is `/api/v1/namespaces/{namespace}` or a subresource of it: `namespace` is the object itself, not
+    /// the place of one.
+    pub is_namespace: bool,
 }
 
 impl RequestInfo {
+    /// Whether the path addresses something inside [`RequestInfo::namespace`].
+    ///
+    /// Only the Namespace objects of the core group have a path with a namespace that is not their place. A resource
+    /// of another group whose plural is `namespaces` is a resource like any other.
+    pub(crate) fn in_namespace(&self) -> bool {
+        !self.namespace.is_empty() && !self.is_namespace
+    }
+
     /// What authorization decides on.
     pub(crate) fn attributes(&self) -> Attributes<'_> {
         Attributes {
@@ -97,7 +108,10 @@ impl RequestInfo {
             ["namespaces", name, rest @ ..] => {
                 self.namespace = (*name).to_owned();
                 match rest {
-                    [] | ["status" | "finalize", ..] => parts,
+                    [] | ["status" | "finalize", ..] => {
+                        self.is_namespace = self.group.is_empty();
+                        parts
+                    }
                     _ => rest,
                 }
             }
@@ -175,8 +189,27 @@ mod tests {
             shape("/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dq"),
             parts("list", "a", "pods", "q", "")
         );
+        assert_eq!(shape("/api/v1/namespaces/a/namespaces/b"), parts("get", "a", "namespaces", "b", ""));
         for path in ["/", "/api", "/apis", "/apis/apps", "/apis/apps/v1", "/api/v1", "/healthz/ping"] {
             assert!(!parse(path).is_resource, "{path}");
+        }
+    }
+    /// Authorization sees the namespace of the path; the handlers must act in the same one.
+    #[test]
+    fn as_001_only_namespace_objects_have_a_namespace_that_is_not_their_place() {
+        for path in ["/api/v1/namespaces/a", "/api/v1/namespaces/a/status", "/api/v1/namespaces/a/finalize"] {
+            assert!(!parse(path).in_namespace(), "{path}");
+        }
+        for path in [
+            "/api/v1/namespaces/a/namespaces",
+            "/api/v1/namespaces/a/namespaces/b",
+            "/api/v1/namespaces/a/namespaces/b/finalize",
+            "/api/v1/watch/namespaces/a/namespaces/b",
+            "/apis/example.com/v1/namespaces/a",
+            "/apis/example.com/v1/namespaces/a/status",
+            "/apis/example.com/v1/namespaces/a/namespaces/b",
+        ] {
+            assert!(parse(path).in_namespace(), "{path}");
         }
     }
 }

@@ -157,13 +157,7 @@ fn agent_manager(user_agent: &str) -> String {
 
 /// Checks the `dryRun` directives.
 pub fn dry_run(values: Vec<String>, errors: &mut Vec<field::Error>) -> bool {
-    let mut distinct: Vec<&String> = Vec::new();
-    for value in &values {
-        if !distinct.contains(&value) {
-            distinct.push(value);
-        }
-    }
-    if distinct.iter().any(|v| *v != "All") {
+    if values.iter().any(|v| v != "All") {
         let shown = serde_json::to_string(&values).unwrap_or_default();
         errors.push(error(
             "dryRun",

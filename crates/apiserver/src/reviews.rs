@@ -1,5 +1,6 @@
 //! Kinds that are questions: access reviews, token reviews, who am I (spec 8.4).
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use machinery::field::{self, Path};
@@ -119,7 +120,11 @@ impl ReviewContext<'_> {
         let named = (!is_self).then(|| UserInfo {
             name: text(spec, "user").into(),
             uid: text(spec, "uid").into(),
-            groups: texts(spec, "groups"),
+            // Once each: every one is asked for its bindings.
+            groups: {
+                let mut seen = HashSet::new();
+                texts(spec, "groups").into_iter().filter(|group| seen.insert(group.clone())).collect()
+            },
             extra: spec
                 .get("extra")
                 .and_then(Value::as_object)

@@ -25,16 +25,18 @@ use crate::authz::Authorizer;
 use crate::catalog::Catalog;
 use crate::codec::negotiate::{self, Endpoint};
 use crate::crd::{self, Follower, Following};
+use crate::descriptor::Descriptor;
 use crate::encode;
 use crate::error::{ApiError, Details, Reason};
 use crate::handlers::{self, Cx, LiveLookup, no_such_resource, output};
 use crate::health::{self, Check, Faults};
-use crate::identity::{Ahead, UserInfo};
+use crate::identity::{Ahead, Caller, UserInfo};
 use crate::metrics::{self, Labels, Metrics};
 use crate::path::RequestInfo;
 use crate::request::Query;
 use crate::response::{self, Body};
 use crate::tokens::Issuer;
+use crate::work::{self, HeavyWork};
 use crate::{bootstrap, discovery, openapi, version};
 
 /// What an [`ApiServer`] is made of.
@@ -85,6 +87,9 @@ pub struct Limits {
     pub in_flight_masters: usize,
     pub body_bytes: usize,
     pub request_timeout: Duration,
+    /// Requests of one user that wait for a slot for heavy work (large bodies and objects, definitions, long lists); further
+    /// ones are answered 429.
+    pub heavy_waiting: usize,
 }
 
 impl Default for Limits {
@@ -94,6 +99,7 @@ impl Default for Limits {
             in_flight_masters: 4800,
             body_bytes: 3 << 20,
             request_timeout: Duration::from_secs(60),
+            heavy_waiting: 64,
         }
     }
 }
@@ -115,6 +121,17 @@ pub(crate) struct Shared {
     /// Held while a number of a limited range (cluster IP, node port) is chosen and stored.
     pub allocation: tokio::sync::Mutex<()>,
     pub metrics: Metrics,
+    pub work: HeavyWork,
+}
+
+/// A request that has been read and authorised.
+#[derive(Clone, Copy)]
+struct Taken<'r> {
+    parts: &'r Parts,
+    query: &'r Query,
+    info: &'r RequestInfo,
+    user: &'r UserInfo,
+    catalog: &'r Arc<Catalog>,
 }
 
 impl Shared {
@@ -135,6 +152,8 @@ pub struct ApiServer {
     following: Following,
     faults: Faults,
     follower: Mutex<Option<JoinHandle<()>>>,
+    /// Whose users these are, to the work that all servers of the process share.
+    number: u64,
 }
 
 impl ApiServer {
@@ -162,6 +181,7 @@ impl ApiServer {
                 stop,
                 allocation: tokio::sync::Mutex::new(()),
                 metrics: Metrics::default(),
+                work: HeavyWork::of_process(),
             }),
             catalog,
             openapi: openapi::Cache::default(),
@@ -170,6 +190,7 @@ impl ApiServer {
             following,
             faults: Faults::default(),
             follower: Mutex::new(Some(tokio::spawn(supervised))),
+            number: work::server_number(),
         });
         let prepared = bootstrap::run(&server, namespaces, rbac).await;
         if let Err(error) = prepared {
@@ -233,6 +254,14 @@ impl ApiServer {
         self.checks().iter().all(|check| check.healthy)
     }
 
+    /// One check for all that `/readyz` looks at, with the reason that may be shown to everybody.
+    pub fn readiness(&self, name: impl Into<String>) -> Check {
+        let failed: Vec<Check> = self.checks().into_iter().filter(|check| !check.healthy).collect();
+        let reason =
+            failed.iter().find_map(|check| Some(format!("{}: {}", check.name, check.reason.as_ref()?)));
+        Check { name: name.into(), healthy: failed.is_empty(), reason }
+    }
+
     /// The port of the advertised address; 443 where it names none.
     pub(crate) fn advertised_port(&self) -> u16 {
         let port = self.shared.config.advertise.rsplit_once(':').map(|(_, port)| port);
@@ -282,7 +311,7 @@ impl ApiServer {
             if info.is_resource {
                 self.resource(parts, body, query, info, &user, warnings).await
             } else {
-                self.other(parts, query, info).await
+                self.other(parts, query, info, &user).await
             }
         };
         tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| {
@@ -303,10 +332,7 @@ impl ApiServer {
         }
         let masters = user.in_group("system:masters");
         let places = if masters { &self.in_flight_masters } else { &self.in_flight };
-        places.try_acquire().map(Some).map_err(|_| {
-            let message = "Too many requests, please try again later.";
-            ApiError { plain: true, ..ApiError::new(429, Reason::TooManyRequests, message) }
-        })
+        places.try_acquire().map(Some).map_err(|_| ApiError::too_many_requests())
     }
 
     async fn resource<B>(
@@ -328,6 +354,81 @@ impl ApiServer {
             return Err(if builtin { no_such_resource() } else { ApiError::page_not_found() });
         };
         let body = read_body(parts, body, self.shared.config.limits.body_bytes).await?;
+        let client = self.client(parts, user);
+        let (answer, told) = if self.is_heavy(parts, query, info, descriptor, &body) {
+            let (server, parts, query, info, user) =
+                (self.clone(), parts.clone(), query.clone(), info.clone(), user.clone());
+            let (descriptor, catalog, here) = (descriptor.clone(), catalog.clone(), client.clone());
+            // Ends between two steps of the work when nobody waits for the answer any more.
+            let gone = CancellationToken::new();
+            let _waiting = gone.clone().drop_guard();
+            let runtime = tokio::runtime::Handle::current();
+            let work = move || {
+                let request =
+                    Taken { parts: &parts, query: &query, info: &info, user: &user, catalog: &catalog };
+                let handled = server.handle(&request, &descriptor, body, &here, true);
+                runtime.block_on(gone.run_until_cancelled(Box::pin(handled)))
+            };
+            let most = if client.internal { usize::MAX } else { self.shared.config.limits.heavy_waiting };
+            let done = self.shared.work.run(&client, most, work).await?;
+            done.ok_or_else(|| ApiError::internal("the request was given up"))?
+        } else {
+            let request = Taken { parts, query, info, user, catalog: &catalog };
+            self.handle(&request, descriptor, body, &client, false).await
+        };
+        *warnings = told;
+        answer
+    }
+
+    /// Who this request's heavy work is done for.
+    fn client(&self, parts: &Parts, user: &UserInfo) -> work::Client {
+        let internal = matches!(parts.extensions.get::<Caller>(), Some(Caller::Internal(_)));
+        work::Client { server: self.number, user: user.name.as_str().into(), internal }
+    }
+
+    /// Whether answering may keep a processor busy for longer than others should wait: by the sizes of what is sent and of
+    /// what is stored.
+    fn is_heavy(
+        &self,
+        parts: &Parts,
+        query: &Query,
+        info: &RequestInfo,
+        descriptor: &Descriptor,
+        body: &[u8],
+    ) -> bool {
+        if body.len() > work::LARGE {
+            return true;
+        }
+        let snapshot = self.shared.config.store.snapshot();
+        match info.verb.as_str() {
+            // All of their patterns and rules are compiled.
+            "create" | "update" | "patch" if crd::is_definition(descriptor) => true,
+            "update" | "patch" => {
+                let key = handlers::store_access::key(descriptor, &info.namespace, &info.name);
+                snapshot.get(&key).is_some_and(|entry| entry.value.len() > work::LARGE)
+            }
+            "list" => {
+                let namespace = Some(info.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+                let accept = parts.headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok());
+                let parsed = query.get("fieldSelector").is_some_and(|selector| !selector.is_empty())
+                    || accept
+                        .is_some_and(|a| ["as=", "yaml", "protobuf"].iter().any(|form| a.contains(form)));
+                parsed && snapshot.view(&descriptor.collection).len(namespace) > work::MANY
+            }
+            _ => false,
+        }
+    }
+
+    /// Runs the handler; its answer and warnings. `apart`: on a thread that has nothing else to do.
+    async fn handle(
+        self: &Arc<Self>,
+        request: &Taken<'_>,
+        descriptor: &Arc<Descriptor>,
+        body: Bytes,
+        client: &work::Client,
+        apart: bool,
+    ) -> (Result<Response<Body>, ApiError>, Vec<String>) {
+        let Taken { parts, query, info, user, catalog } = *request;
         let store = &self.shared.config.store;
         let store = match parts.extensions.get::<Ahead>() {
             Some(Ahead) => store.ahead(),
@@ -337,21 +438,25 @@ impl ApiServer {
         let mut cx = Cx {
             shared: &self.shared,
             store: &store,
-            catalog: &catalog,
+            catalog,
             descriptor,
             info,
             query,
             headers: &parts.headers,
             user,
+            client,
+            apart,
             user_agent: parts.headers.get(USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default(),
             now: handlers::rfc3339(jiff::Timestamp::now()),
             warnings: Vec::new(),
         };
         let answer = handlers::handle(&mut cx, &parts.method, body).await;
-        *warnings = cx.warnings;
+        let warnings = cx.warnings;
         // Also a refusal tells of what it was decided on.
-        store.settle().await.map_err(|error| handlers::store_error(&error))?;
-        answer
+        match store.settle().await {
+            Ok(_) => (answer, warnings),
+            Err(error) => (Err(handlers::store_error(&error)), warnings),
+        }
     }
 
     /// Paths outside the resources: discovery, health, OpenAPI, version.
@@ -360,6 +465,7 @@ impl ApiServer {
         parts: &Parts,
         query: &Query,
         info: &RequestInfo,
+        user: &UserInfo,
     ) -> Result<Response<Body>, ApiError> {
         let (path, headers) = (info.path.as_str(), &parts.headers);
         let raw_query = parts.uri.query().unwrap_or_default();
@@ -370,7 +476,7 @@ impl ApiServer {
                 return Ok(answer.map(Body::from));
             }
             if path.starts_with("/openapi/")
-                && let Some(answer) = self.openapi_document(&catalog, parts, path).await?
+                && let Some(answer) = self.openapi_document(&catalog, parts, path, user).await?
             {
                 return Ok(answer.map(Body::from));
             }
@@ -405,11 +511,12 @@ impl ApiServer {
         catalog: &Arc<Catalog>,
         parts: &Parts,
         path: &str,
+        user: &UserInfo,
     ) -> Result<Option<Response<Bytes>>, ApiError> {
         let (server, catalog, path) = (self.clone(), catalog.clone(), path.to_owned());
         let (query, headers) = (parts.uri.query().unwrap_or_default().to_owned(), parts.headers.clone());
         let answer = move || server.openapi.answer(&catalog, &path, &query, &headers).transpose();
-        tokio::task::spawn_blocking(answer).await.map_err(ApiError::internal)?
+        self.shared.work.run(&self.client(parts, user), usize::MAX, answer).await?
     }
 
     fn document(&self, path: &str) -> Result<Option<(&'static str, serde_json::Value)>, ApiError> {
@@ -431,7 +538,7 @@ impl ApiServer {
         let checks = vec![
             Check::new("ping", true),
             Check::new("log", true),
-            Check::new("etcd", self.shared.config.store.check().is_ok()),
+            Check::of("etcd", self.shared.config.store.check().err().map(|error| one_line(&error))),
             Check::new("informer-sync", following),
             Check::new("poststarthook/start-apiextensions-controllers", following),
             Check::new("poststarthook/rbac/bootstrap-roles", self.prepared.load(Ordering::Acquire)),
@@ -451,6 +558,10 @@ impl ApiServer {
         }
         checks
     }
+}
+
+fn one_line(error: &dyn std::error::Error) -> String {
+    error.to_string().lines().collect::<Vec<_>>().join("; ")
 }
 
 /// The key set has a media type of its own, and no other.
@@ -542,9 +653,9 @@ fn audit_id(parts: &Parts) -> HeaderValue {
 pub struct Service(Arc<ApiServer>);
 
 impl Service {
-    /// [`ApiServer::ready`].
-    pub fn ready(&self) -> bool {
-        self.0.ready()
+    /// [`ApiServer::readiness`].
+    pub fn readiness(&self, name: impl Into<String>) -> Check {
+        self.0.readiness(name)
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::builder::TypedValueParser as _;
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
     apiserver, cluster, components, demo, down, explain, get, manifests, serve, status, up, version,
@@ -35,8 +37,11 @@ pub(crate) struct Cli {
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// Directory of the installation [default: $XDG_DATA_HOME/kubestellar]
-    #[arg(long, global = true, env = "KUBESTELLAR_DATA_DIR", value_name = "DIR")]
+    #[arg(long, global = true, env = crate::datadir::VARIABLE, value_name = "DIR", value_parser = clap::builder::OsStringValueParser::new().map(PathBuf::from))]
     data_dir: Option<PathBuf>,
+    /// Whether the directory comes from the command line itself, not from the environment.
+    #[arg(skip)]
+    data_dir_given: bool,
     /// Kubeconfig file to read and update [default: $KUBECONFIG, or ~/.kube/config]
     #[arg(long, global = true, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -107,7 +112,12 @@ struct CompletionArgs {
 
 /// The command line, with the flags of components in the spellings that Go programs take.
 pub(crate) fn parse() -> Cli {
-    Cli::parse_from(components::normalise(&Cli::command(), std::env::args_os().collect()))
+    let mut command = Cli::command();
+    let arguments = components::normalise(&command, std::env::args_os().collect());
+    let matches = command.clone().get_matches_from(arguments);
+    let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
+    cli.global.data_dir_given = matches.value_source("data_dir") == Some(ValueSource::CommandLine);
+    cli
 }
 
 /// Runs the chosen command.
@@ -118,8 +128,9 @@ pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
         (level, format) = args.logging(level, format);
     }
     logging::init(level, format);
-    let data = || DataDir::resolve(cli.global.data_dir.as_deref());
-    let running = || DataDir::resolve_running(cli.global.data_dir.as_deref());
+    let named = cli.global.data_dir.as_deref().filter(|dir| !dir.as_os_str().is_empty());
+    let data = || DataDir::resolve(named);
+    let running = || DataDir::resolve_running(named);
     // For a component: the cluster that it runs in.
     let own = || cli.global.kubeconfig.as_ref();
     let kubeconfigs = || kubeconfig::files(cli.global.kubeconfig.as_deref());
@@ -128,11 +139,11 @@ pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
         || running().ok().filter(|_| cli.global.kubeconfig.is_none()).map(|data| data.kubeconfig());
     match &cli.command {
         Command::Up(args) => up::run(args, &data()?, &kubeconfigs()?, out).await,
-        Command::Down(args) => down::run(args, &running()?, &kubeconfigs()?, out).await,
+        Command::Down(args) => down::run(args, &running()?, named.is_some(), &kubeconfigs()?, out).await,
         Command::Status(args) => status::run(args, &running()?, out).await,
         Command::Get(args) => get::run(args, &kubeconfigs()?, installed(), out).await,
         Command::Explain(args) => explain::run(args, &kubeconfigs()?, installed(), out).await,
-        Command::Demo(args) => demo::run(args, cli.global.data_dir.as_deref(), out).await,
+        Command::Demo(args) => demo::run(args, named.filter(|_| cli.global.data_dir_given), out).await,
         Command::Serve(args) => serve::run(args, &data()?).await,
         Command::Cluster(args) => {
             cluster::run(args, running().ok().as_ref(), cli.global.kubeconfig.clone(), out).await

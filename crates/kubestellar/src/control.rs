@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
 
 use crate::datadir::DataDir;
-use crate::exit::{Exit, Failure, OrFail};
+use crate::exit::{Exit, Failure, OrFail, not_running};
 use crate::shape::Shape;
 
 /// Longest line either side accepts, in bytes.
@@ -51,6 +51,12 @@ pub(crate) struct ServerStatus {
     pub(crate) simulated_workloads: bool,
     pub(crate) spaces: Vec<SpaceStatus>,
     pub(crate) components: Vec<ComponentStatus>,
+    /// Why the store refuses writes, while it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) store_failure: Option<String>,
+    /// What is wrong with the clock, if anything is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) clock: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -130,14 +136,20 @@ impl<R: AsyncRead + Unpin> Replies<R> {
 
 /// Connects to the server of this data directory and sends `request`.
 pub(crate) async fn ask(data: &DataDir, request: &Request) -> Result<Replies<UnixStream>, Failure> {
-    let not_running = |error: io::Error| {
-        Failure::new(Exit::NotRunning, format!("asking the server of {}", data.path().display()), error)
-            .hint("start it with `kubestellar up`")
+    let failed = |error: io::Error| {
+        let what = format!("asking the server of {}", data.path().display());
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => data.not_permitted(),
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::NotADirectory => {
+                not_running(what, &data.command("up"))
+            }
+            _ => Failure::new(Exit::NotRunning, what, error),
+        }
     };
-    let mut stream = UnixStream::connect(data.socket()).await.map_err(not_running)?;
+    let mut stream = UnixStream::connect(data.socket()).await.map_err(failed)?;
     let mut line = serde_json::to_vec(request).or_fail("encoding the request")?;
     line.push(b'\n');
-    stream.write_all(&line).await.map_err(not_running)?;
+    stream.write_all(&line).await.map_err(failed)?;
     Ok(Replies::new(stream))
 }
 

@@ -26,7 +26,12 @@ pub(crate) enum Exit {
     Unopened = 99,
     /// The file could not be written.
     Unwritten = 100,
+    /// The terminal was closed (SIGHUP).
+    HungUp = 129,
+    /// Ctrl-C (SIGINT).
     Interrupted = 130,
+    /// Told to end (SIGTERM).
+    Terminated = 143,
 }
 
 /// A command's failure: printed as `error: <what>: <why>` and at most one `hint:` line.
@@ -71,6 +76,20 @@ impl<T, E: fmt::Display> OrFail<T> for Result<T, E> {
     }
 }
 
+/// What every command says that finds no server, with the command that starts one.
+pub(crate) fn not_running(what: impl Into<String>, start: &str) -> Failure {
+    Failure::new(Exit::NotRunning, what, "no server is running").hint(format!("start it with `{start}`"))
+}
+
+/// Nothing listens at the address of a request.
+fn is_refused(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source()).any(|error| {
+        error
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+    })
+}
+
 /// The failure of a Kubernetes request, with the exit code its status asks for.
 pub(crate) fn from_kube(what: impl Into<String>, error: &kube::Error) -> Failure {
     match error {
@@ -82,6 +101,9 @@ pub(crate) fn from_kube(what: impl Into<String>, error: &kube::Error) -> Failure
                 _ => Exit::Failed,
             };
             Failure::new(exit, what, &status.message)
+        }
+        kube::Error::HyperError(_) | kube::Error::Service(_) if is_refused(error) => {
+            not_running(what, "kubestellar up")
         }
         kube::Error::HyperError(_) | kube::Error::Service(_) => {
             Failure::new(Exit::NotRunning, what, chain(error))

@@ -6,6 +6,7 @@ mod commands;
 mod control;
 mod datadir;
 mod demo;
+mod duration;
 mod exit;
 mod kubeconfig;
 mod logging;

@@ -134,6 +134,7 @@ impl Shape {
         match fs::read(data.shape()) {
             Ok(text) => Self::read(&text).map(Some).or_fail(what()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Err(data.not_permitted()),
             Err(error) => Err(Failure::new(Exit::Failed, what(), error)),
         }
     }

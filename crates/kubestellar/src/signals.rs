@@ -1,7 +1,37 @@
 //! Ctrl-C and SIGTERM (SP-087).
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+
+use crate::exit::{Exit, Failure, OrFail};
+
+/// The signals that ask a command to give up. While this exists none of them ends the process: it has something to tidy up first,
+/// however often it is asked.
+pub(crate) struct Interrupts {
+    interrupt: Signal,
+    terminate: Signal,
+    hang_up: Signal,
+}
+
+impl Interrupts {
+    pub(crate) fn catch() -> Result<Self, Failure> {
+        let catch = |kind| signal(kind).or_fail("preparing for signals");
+        Ok(Self {
+            interrupt: catch(SignalKind::interrupt())?,
+            terminate: catch(SignalKind::terminate())?,
+            hang_up: catch(SignalKind::hangup())?,
+        })
+    }
+
+    /// The exit code that the next signal asks for.
+    pub(crate) async fn next(&mut self) -> Exit {
+        tokio::select! {
+            _ = self.interrupt.recv() => Exit::Interrupted,
+            _ = self.terminate.recv() => Exit::Terminated,
+            _ = self.hang_up.recv() => Exit::HungUp,
+        }
+    }
+}
 
 /// A token that the first SIGINT or SIGTERM cancels; the second one ends the process at once.
 /// Nothing acknowledged is lost by that: a write is durable before it is answered.

@@ -1,12 +1,25 @@
 //! Field paths and validation errors (AS-002).
 
 use std::fmt::{self, Write as _};
+use std::sync::Arc;
 
 use serde_json::Value;
 
 /// Where in an object something is, printed like Kubernetes prints it: `spec.rules[0].verbs`, `data[tls.crt]`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Path(Option<String>);
+///
+/// A path shares its beginning with the paths around it: names come from clients, and to copy a long one for everything
+/// below it would cost the square of its size.
+#[derive(Clone, Debug, Default)]
+pub struct Path(Option<Arc<Link>>);
+
+/// The last step of a path.
+#[derive(Debug)]
+struct Link {
+    before: Path,
+    name: Box<str>,
+    /// Printed in brackets: an element of a list or an entry of a map.
+    bracketed: bool,
+}
 
 impl Path {
     /// The path of nothing: prints `<nil>`.
@@ -25,10 +38,7 @@ impl Path {
         if name.is_empty() {
             return self.key("");
         }
-        Self(Some(match &self.0 {
-            None => name.to_owned(),
-            Some(parent) => format!("{parent}.{name}"),
-        }))
+        self.with(name, false)
     }
 
     /// An element of a list.
@@ -40,13 +50,33 @@ impl Path {
     /// An entry of a map.
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
-        Self(Some(format!("{}[{key}]", self.0.as_deref().unwrap_or_default())))
+        self.with(key, true)
+    }
+
+    fn with(&self, name: &str, bracketed: bool) -> Self {
+        Self(Some(Arc::new(Link { before: self.clone(), name: name.into(), bracketed })))
     }
 }
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.as_deref().unwrap_or("<nil>"))
+        let mut links = Vec::new();
+        let mut here = self.0.as_deref();
+        while let Some(link) = here {
+            links.push(link);
+            here = link.before.0.as_deref();
+        }
+        if links.is_empty() {
+            return f.write_str("<nil>");
+        }
+        for (place, link) in links.iter().rev().enumerate() {
+            match (link.bracketed, place) {
+                (true, _) => write!(f, "[{}]", link.name)?,
+                (false, 0) => f.write_str(&link.name)?,
+                (false, _) => write!(f, ".{}", link.name)?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -161,6 +191,58 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// The most bytes of text that one answer says about what is wrong with an object. Long names and values come back in every
+/// error about what is below them: without a bound an object of a megabyte could ask for an answer of a hundred gigabytes.
+pub const TEXT_MAX: usize = 4 << 20;
+
+/// Errors in the order in which they were found, up to [`TEXT_MAX`] bytes; later ones are dropped.
+#[derive(Clone, Debug, Default)]
+pub struct Errors {
+    list: Vec<Error>,
+    bytes: usize,
+}
+
+impl Errors {
+    /// Whether further errors are dropped, so that nobody need look for them.
+    pub fn is_full(&self) -> bool {
+        self.bytes >= TEXT_MAX
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub fn push(&mut self, error: Error) {
+        if !self.is_full() {
+            self.bytes += error.field.len() + error.body.len();
+            self.list.push(error);
+        }
+    }
+
+    pub fn into_vec(self) -> Vec<Error> {
+        self.list
+    }
+}
+
+impl Extend<Error> for Errors {
+    fn extend<I: IntoIterator<Item = Error>>(&mut self, errors: I) {
+        errors.into_iter().for_each(|error| self.push(error));
+    }
+}
+
+impl IntoIterator for Errors {
+    type Item = Error;
+    type IntoIter = std::vec::IntoIter<Error>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.into_iter()
+    }
+}
+
 fn with_detail(mut text: String, detail: &str) -> String {
     if !detail.is_empty() {
         text.push_str(": ");
@@ -226,6 +308,19 @@ mod tests {
         assert_eq!(Path::root().to_string(), "<nil>");
         assert_eq!(Path::field("").to_string(), "[]");
         assert_eq!(Path::root().index(2).to_string(), "[2]");
+    }
+
+    /// AS-002: what is said of an object is bounded, whatever names and values it has.
+    #[test]
+    fn as_002_texts_of_errors_are_bounded() {
+        let long = Path::field("data").key(&"k".repeat(TEXT_MAX / 10));
+        let mut errors = Errors::default();
+        for index in 0..100 {
+            errors.push(Error::required(&long.index(index), ""));
+        }
+        assert!(errors.is_full());
+        assert_eq!(errors.len(), 10);
+        assert_eq!(errors.into_vec().len(), 10);
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub const DEPTH_MAX: usize = 120;
 const MANAGED_FIELDS: usize = 5;
 /// More duplicates than these are not told.
 const MAX_DUPLICATES: usize = 100;
+/// Nor are they once their paths have this many bytes.
+const DUPLICATES_TEXT_MAX: usize = 1 << 20;
 
 /// How many objects and lists are within each other in a value; none in a scalar.
 pub fn depth(value: &Value) -> usize {
@@ -184,7 +186,8 @@ impl<'de> Visitor<'de> for Read<'_> {
                     return Err(A::Error::custom("too many duplicate fields"));
                 }
                 let path = if state.path.is_empty() { key.clone() } else { format!("{}.{key}", state.path) };
-                if !state.duplicates.contains(&path) {
+                let told: usize = state.duplicates.iter().map(String::len).sum();
+                if told < DUPLICATES_TEXT_MAX && !state.duplicates.contains(&path) {
                     state.duplicates.push(path);
                 }
             }

@@ -150,14 +150,14 @@ fn print_owners(references: &Value) -> String {
 
 /// Removes references to an owner that is there already, keeping the first; the uids that were there twice.
 pub fn dedup_owner_references(references: &mut Vec<Value>) -> Vec<String> {
-    let mut seen = HashSet::new();
+    let (mut seen, mut told) = (HashSet::new(), HashSet::new());
     let mut duplicates: Vec<String> = Vec::new();
     references.retain(|reference| {
         let uid = text(reference, "uid").to_owned();
         if seen.insert(uid.clone()) {
             return true;
         }
-        if !duplicates.contains(&uid) {
+        if told.insert(uid.clone()) {
             duplicates.push(uid);
         }
         false

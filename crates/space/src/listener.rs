@@ -76,9 +76,7 @@ impl Router {
         let mut checks = vec![Check::new("ping", true)];
         if path.starts_with("/readyz") {
             let spaces = self.spaces.read();
-            checks.extend(
-                spaces.iter().map(|(name, space)| Check::new(format!("space/{name}"), space.ready())),
-            );
+            checks.extend(spaces.iter().map(|(name, space)| space.readiness(format!("space/{name}"))));
         }
         checks
     }
@@ -202,12 +200,12 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Arc<Router
 
 async fn route(router: &Router, caller: Caller, mut request: Request<Incoming>) -> Response<Body> {
     let Some((mut service, prefix)) = router.find(request.uri().path()) else {
-        return outside(router, request.uri());
+        return outside(router, &request);
     };
     if prefix > 0 {
         match strip(request.uri(), prefix) {
             Some(uri) => *request.uri_mut() = uri,
-            None => return nothing_there(),
+            None => return no_space_there(&request),
         }
     }
     request.extensions_mut().insert(caller);
@@ -219,16 +217,31 @@ async fn route(router: &Router, caller: Caller, mut request: Request<Incoming>) 
 
 /// What answers outside all spaces: health of the process, nothing else. `kubectl get --raw /readyz` comes here whatever
 /// space its context names, since it replaces the whole path.
-fn outside(router: &Router, uri: &Uri) -> Response<Body> {
+fn outside<B>(router: &Router, request: &Request<B>) -> Response<Body> {
+    let uri = request.uri();
     let checks = router.checks(uri.path());
     match health::answer(uri.path(), uri.query().unwrap_or_default(), &checks) {
         Some(answer) => answer.map(Body::from),
-        None => nothing_there(),
+        None => no_space_there(request),
     }
 }
 
-fn nothing_there() -> Response<Body> {
-    response::new(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n")
+/// Whoever comes here has lost the path of a space's URL, or has misspelt the name of the space. Which spaces there are is not told: who
+/// asks has not said who they are.
+fn no_space_there<B>(request: &Request<B>) -> Response<Body> {
+    let authority = request.uri().authority().map(http::uri::Authority::as_str);
+    let host = request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok());
+    let plain = |host: &&str| host.bytes().all(|b| b.is_ascii_alphanumeric() || b".:-[]".contains(&b));
+    let host = authority.or(host).filter(plain).unwrap_or("HOST:PORT");
+    let message = format!(
+        "no space is served at this path; a space is served at https://{host}/spaces/<name>. Programs that replace the path of a \
+         server's URL, such as kubectl get --raw and kubectl proxy, need it in front: kubectl get --raw /spaces/<name>/version"
+    );
+    let status = serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": "NotFound", "details": {}, "code": 404,
+    });
+    response::new(StatusCode::NOT_FOUND, "application/json", format!("{status}\n"))
 }
 
 /// The URI without its first `prefix` bytes of path.
@@ -399,7 +412,8 @@ mod tests {
     }
 
     async fn ask(router: &Router, uri: &'static str) -> (u16, String) {
-        let answer = outside(router, &Uri::from_static(uri));
+        let request = Request::get(uri).header("host", "hub:9443").body(()).expect("a request");
+        let answer = outside(router, &request);
         let status = answer.status().as_u16();
         let body = answer.into_body().collect().await.expect("a body").to_bytes();
         (status, String::from_utf8_lossy(&body).into_owned())
@@ -426,6 +440,24 @@ mod tests {
         assert_eq!(ask(&router, "/readyz").await, (500, unready.into()));
         assert_eq!(ask(&router, "/livez").await, (200, "ok".into()));
         assert_eq!(ask(&router, "/healthz").await, (200, "ok".into()));
-        assert_eq!(ask(&router, "/api").await, (404, "404 page not found\n".into()));
+    }
+
+    /// SP-055: a request that lost the path of its space is told how to write it, and nothing about the spaces there are.
+    #[tokio::test]
+    async fn sp_055_a_path_without_a_space_is_explained() {
+        let router = Router::default();
+        for (path, host, said) in [
+            ("/api", "hub:9443", "https://hub:9443/spaces/<name>"),
+            ("/spaces/no", "\"<b>", "https://HOST:PORT/spaces"),
+        ] {
+            let request = Request::get(path).header("host", host).body(()).expect("a request");
+            let answer = outside(&router, &request);
+            assert_eq!(answer.status().as_u16(), 404);
+            let body = answer.into_body().collect().await.expect("a body").to_bytes();
+            let status: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
+            assert_eq!((&status["kind"], &status["code"]), (&"Status".into(), &404.into()));
+            let message = status["message"].as_str().expect("a message");
+            assert!(message.contains(said) && message.contains("--raw /spaces/<name>/version"), "{message}");
+        }
     }
 }

@@ -39,8 +39,8 @@ pub struct Serving {
     pub chain: Vec<CertificateDer<'static>>,
     pub key: PrivateKeyDer<'static>,
     pub ca_pem: String,
-    /// When [`serving`] will next make something anew.
-    pub renewal: SystemTime,
+    /// When [`serving`] has nothing to do.
+    pub term: Term,
 }
 
 /// Credentials of one space. PEM texts.
@@ -50,8 +50,30 @@ pub struct SpaceKeys {
     pub client_ca_key: String,
     pub admin_cert: String,
     pub admin_key: String,
-    /// When [`space`] will next make something anew.
-    pub renewal: SystemTime,
+    /// When [`space`] has nothing to do.
+    pub term: Term,
+}
+
+/// The time in which certificates need no renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Term {
+    /// Before, one of them is not valid yet: it was made by a clock that was ahead.
+    pub from: SystemTime,
+    /// From then on, one of them is near its end.
+    pub until: SystemTime,
+}
+
+impl Term {
+    /// Whether something is to be made anew at this time.
+    pub fn is_over(&self, now: SystemTime) -> bool {
+        now < self.from || self.until <= now
+    }
+
+    /// The time in which neither needs a renewal.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { from: self.from.max(other.from), until: self.until.min(other.until) }
+    }
 }
 
 /// Loads or makes the serving CA and certificate under `<data>/pki`. `hosts` are added to the names every
@@ -72,7 +94,7 @@ pub fn serving(data: &Path, hosts: &[String], now: SystemTime) -> Result<Serving
         why: why.to_string(),
     };
     Ok(Serving {
-        renewal: ca.renewal.min(leaf.renewal),
+        term: ca.term.and(leaf.term),
         chain: CertificateDer::pem_slice_iter(leaf.cert.as_bytes())
             .collect::<Result<_, _>>()
             .map_err(broken)?,
@@ -92,7 +114,7 @@ pub fn space(data: &Path, space: &str, now: SystemTime) -> Result<SpaceKeys, Pki
         Ok(params)
     })?;
     Ok(SpaceKeys {
-        renewal: ca.renewal.min(admin.renewal),
+        term: ca.term.and(admin.term),
         client_ca: ca.cert,
         client_ca_key: ca.key,
         admin_cert: admin.cert,
@@ -126,18 +148,19 @@ fn space_dir(data: &Path, space: &str) -> Result<PathBuf, PkiError> {
 struct Pair {
     cert: String,
     key: String,
-    renewal: SystemTime,
+    term: Term,
 }
 
 impl Pair {
     fn new(cert: String, key: String, now: SystemTime) -> Self {
-        let renewal = Life::of(&cert).map_or(now, |life| life.renewal());
-        Self { cert, key, renewal }
+        let term = Life::of(&cert).map_or(Term { from: now, until: now }, |life| life.term());
+        Self { cert, key, term }
     }
 }
 
-/// A self-signed CA in `<dir>/<name>.crt` and `.key`. One near its end, or past it, is signed again with the key and
-/// the name it has: what it has signed stays good, also for those who know only the older certificate.
+/// A self-signed CA in `<dir>/<name>.crt` and `.key`. One that is not valid yet, near its end, or past it is signed again with the
+/// key and the name it has: what it has signed stays good, also for those who know only the older certificate. (Go programs also
+/// check the dates of the CA that they know; they need the new one.)
 ///
 /// # Errors
 /// A CA that can't be read is not replaced: all that was ever handed out would be void. That is for somebody to decide.
@@ -159,10 +182,12 @@ fn authority(dir: &Path, file: &str, common_name: &str, now: SystemTime) -> Resu
         Some((cert, key)) => {
             let pair = KeyPair::from_pem(&key).map_err(|error| unusable(&key_path, &error))?;
             let life = Life::of(&cert).ok_or_else(|| unusable(&cert_path, &"not a certificate"))?;
-            if life.renewal() > now {
-                return Ok(Pair { cert, key, renewal: life.renewal() });
+            if !life.term().is_over(now) {
+                return Ok(Pair { cert, key, term: life.term() });
             }
-            if life.to <= now {
+            if now < life.from {
+                tracing::warn!(path = %cert_path.display(), "the CA is not valid yet: it was made while the clock was ahead; signed again");
+            } else if life.to <= now {
                 tracing::warn!(path = %cert_path.display(), "the CA had expired; clients need its new certificate");
             } else {
                 tracing::info!(path = %cert_path.display(), "the CA nears its end and is signed again");
@@ -184,7 +209,7 @@ fn authority(dir: &Path, file: &str, common_name: &str, now: SystemTime) -> Resu
     Ok(Pair::new(ca.pem(), key_pem, now))
 }
 
-/// A leaf signed by `ca`, made anew when absent, near its end, or of another CA.
+/// A leaf signed by `ca`, made anew when absent, not valid yet, near its end, or of another CA.
 fn leaf(
     dir: &Path,
     file: &str,
@@ -194,11 +219,15 @@ fn leaf(
 ) -> Result<Pair, PkiError> {
     let (cert_path, key_path) = (dir.join(format!("{file}.crt")), dir.join(format!("{file}.key")));
     if let (Some(cert), Some(key)) = (read(&cert_path)?, read(&key_path)?)
-        && let Some(renewal) = Life::of(&cert).map(|life| life.renewal())
-        && renewal > now
+        && let Some(life) = Life::of(&cert)
         && is_signed_by(&cert, &ca.cert)
     {
-        return Ok(Pair { cert, key, renewal });
+        if !life.term().is_over(now) {
+            return Ok(Pair { cert, key, term: life.term() });
+        }
+        if now < life.from {
+            tracing::warn!(path = %cert_path.display(), "the certificate is not valid yet: it was made while the clock was ahead; made anew");
+        }
     }
     let mut params = params()?;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -230,8 +259,9 @@ impl Life {
         Some(Self { from: time(cert.validity().not_before), to: time(cert.validity().not_after) })
     }
 
-    fn renewal(&self) -> SystemTime {
-        self.from + self.to.duration_since(self.from).unwrap_or_default().mul_f64(RENEW_AT)
+    fn term(&self) -> Term {
+        let life = self.to.duration_since(self.from).unwrap_or_default();
+        Term { from: self.from, until: self.from + life.mul_f64(RENEW_AT) }
     }
 }
 
@@ -366,14 +396,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let now = SystemTime::now();
         let first = space(dir.path(), "a", now).unwrap();
-        let before = space(dir.path(), "a", first.renewal - DAY).unwrap();
+        let before = space(dir.path(), "a", first.term.until - DAY).unwrap();
         assert_eq!((&before.admin_cert, &before.client_ca), (&first.admin_cert, &first.client_ca));
-        let after = space(dir.path(), "a", first.renewal + DAY).unwrap();
+        let after = space(dir.path(), "a", first.term.until + DAY).unwrap();
         assert_ne!(after.admin_cert, first.admin_cert);
-        assert!(after.renewal > first.renewal);
+        assert!(after.term.until > first.term.until);
         let first = serving(dir.path(), &[], now).unwrap();
-        assert_eq!(serving(dir.path(), &[], first.renewal - DAY).unwrap().chain, first.chain);
-        assert_ne!(serving(dir.path(), &[], first.renewal + DAY).unwrap().chain, first.chain);
+        assert_eq!(serving(dir.path(), &[], first.term.until - DAY).unwrap().chain, first.chain);
+        assert_ne!(serving(dir.path(), &[], first.term.until + DAY).unwrap().chain, first.chain);
     }
 
     /// SP-062: a CA near its end, or past it, keeps its key, so that nothing it signed becomes void.
@@ -388,6 +418,29 @@ mod tests {
             assert_eq!(later.client_ca_key, first.client_ca_key);
             assert!(is_signed_by(&first.admin_cert, &later.client_ca));
             assert!(is_signed_by(&later.admin_cert, &first.client_ca));
+        }
+    }
+
+    /// SP-062: one start with a clock that is ahead, or behind, does no lasting harm: what is not valid at this time is made anew, CAs
+    /// with the key they have.
+    #[test]
+    fn sp_062_certificates_of_another_time_are_replaced() {
+        let now = SystemTime::now();
+        for wrong in [now + LEAF_LIFE, now + 2 * CA_LIFE, SystemTime::UNIX_EPOCH + DAY] {
+            let dir = tempfile::tempdir().unwrap();
+            let before = (serving(dir.path(), &[], now).unwrap(), space(dir.path(), "a", now).unwrap());
+            let then = (serving(dir.path(), &[], wrong).unwrap(), space(dir.path(), "a", wrong).unwrap());
+            assert!(!then.0.term.is_over(wrong) && !then.1.term.is_over(wrong));
+            assert!(then.0.term.is_over(now) && then.1.term.is_over(now));
+            let after = (serving(dir.path(), &[], now).unwrap(), space(dir.path(), "a", now).unwrap());
+            assert!(!after.0.term.is_over(now) && !after.1.term.is_over(now));
+            for pem in [&after.0.ca_pem, &after.1.client_ca, &after.1.admin_cert] {
+                let life = Life::of(pem).unwrap();
+                assert!(life.from <= now && now < life.to);
+            }
+            assert_ne!(after.0.chain, then.0.chain);
+            assert_eq!(after.1.client_ca_key, before.1.client_ca_key);
+            assert!(is_signed_by(&before.1.admin_cert, &after.1.client_ca));
         }
     }
 

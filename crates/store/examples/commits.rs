@@ -1,5 +1,8 @@
-//! Durable commits per second: `cargo run --release -p kubestellar-store --example commits [DIR]`.
+//! Durable commits per second, bytes written and recovery:
+//! `cargo run --release -p kubestellar-store --example commits [DIR]`.
 
+use std::io::{Seek as _, Write as _};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -59,9 +62,82 @@ async fn measure(engine: &Engine, what: &str, writers: usize, spaces: usize, cre
     println!("{what}: {writers} writers, {spaces} spaces: {rate:.0}/s, p50 {:?}, p99 {:?}", at(50), at(99));
 }
 
+/// What a flush of 1 KiB at the end of a file costs on this disk, so that the figures of the store can be judged.
+fn flush(dir: &Path) -> std::io::Result<()> {
+    const SIZE: usize = 1 << 20;
+    std::fs::create_dir_all(dir)?;
+    let path = dir.join("flush");
+    let mut file = std::fs::File::create(&path)?;
+    file.write_all(&vec![0; SIZE])?;
+    file.sync_all()?;
+    file.rewind()?;
+    let mut waits = Vec::new();
+    for _ in 0..SIZE / 1024 {
+        let begun = Instant::now();
+        file.write_all(&[1; 1024])?;
+        file.sync_data()?;
+        waits.push(begun.elapsed());
+    }
+    waits.sort();
+    let at = |share: usize| waits.get(waits.len() * share / 100).copied().unwrap_or_default();
+    println!("the disk's own flush: p50 {:?}, p99 {:?}", at(50), at(99));
+    std::fs::remove_file(path)
+}
+
+/// Bytes that this process handed to files so far.
+fn written() -> u64 {
+    let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let line = io.lines().find_map(|line| line.strip_prefix("wchar: "));
+    line.and_then(|number| number.parse().ok()).unwrap_or_default()
+}
+
+fn size(dir: &Path) -> u64 {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()
+}
+
+/// Writes 100,000 objects of 1 KiB, changes each once, and opens the store again.
+async fn recovery(dir: &Path) -> Result<(), kubestellar_store::StoreError> {
+    const OBJECTS: usize = 100_000;
+    let engine = Engine::open(dir)?;
+    let (before, begun) = (written(), Instant::now());
+    for round in 0..2 {
+        let store = engine.space("recovery")?;
+        let mut tasks = tokio::task::JoinSet::new();
+        for writer in 0..512 {
+            let store = store.clone();
+            tasks.spawn(async move {
+                for object in (writer..OBJECTS).step_by(512) {
+                    let wanted = write(0, 0, object, Expect::Absent);
+                    let found = store.snapshot().get(&wanted.key).map(|entry| entry.revision);
+                    let expect = found.map_or(Expect::Absent, Expect::At);
+                    store.commit(Write { expect, ..wanted }).await.map(drop)?;
+                }
+                Ok(())
+            });
+        }
+        tasks.join_all().await.into_iter().collect::<Result<Vec<()>, _>>()?;
+        let text = (OBJECTS * (round + 1) * 1024) as f64;
+        let factor = (written() - before) as f64 / text;
+        println!("round {round}: {factor:.2} bytes written for each byte of objects, {:?}", begun.elapsed());
+    }
+    engine.close().await?;
+    println!("{} MiB in the directory", size(dir) >> 20);
+    let begun = Instant::now();
+    let engine = Engine::open(dir)?;
+    println!("opened {OBJECTS} objects in {:?}", begun.elapsed());
+    engine.remove_space("recovery").await?;
+    engine.close().await?;
+    println!("{} MiB in the directory after they were removed", size(dir) >> 20);
+    Ok(())
+}
+
 #[tokio::main]
 async fn main() {
     let dir = std::env::args().nth(1).map_or_else(|| std::env::temp_dir().join("store-commits"), Into::into);
+    if let Err(error) = flush(&dir) {
+        return eprintln!("{error}");
+    }
     let engine = match Engine::open(&dir) {
         Ok(engine) => engine,
         Err(error) => return eprintln!("{error}"),
@@ -78,6 +154,9 @@ async fn main() {
         }
     }
     if let Err(error) = engine.close().await {
+        eprintln!("{error}");
+    }
+    if let Err(error) = recovery(&dir.join("recovery")).await {
         eprintln!("{error}");
     }
 }

@@ -196,6 +196,11 @@ impl Engine {
         self.inner.check()
     }
 
+    /// Why the disk takes no writes at present, if so. Reads go on. For `/readyz` and status displays.
+    pub fn failure(&self) -> Option<StoreError> {
+        self.inner.failure.lock().clone()
+    }
+
     /// Commits what is waiting, releases the directory and ends the journal. Watches end; reads go on.
     pub async fn close(&self) -> Result<(), StoreError> {
         let (answer, answered) = oneshot::channel();

@@ -19,6 +19,8 @@ pub const STRATEGY_READ_ONLY: &str = "ReadOnly";
 pub const CONDITION_APPLIED: &str = "Applied";
 /// Condition of a work and of a manifest: it is there.
 pub const CONDITION_AVAILABLE: &str = "Available";
+/// Type of the condition that freezes a manifest or a work.
+pub const COMPLETE: &str = "Complete";
 /// Feedback value type.
 pub const FIELD_INTEGER: &str = "Integer";
 /// Feedback value type.

@@ -14,7 +14,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{AuthnError, CREDENTIAL_ID};
+use super::credential::{AuthnError, CREDENTIAL_ID};
 use crate::identity::UserInfo;
 
 /// Most certificates remembered as verified.

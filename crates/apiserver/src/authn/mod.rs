@@ -12,9 +12,11 @@ use crate::tokens;
 
 mod bootstrap_token;
 mod certificate;
+mod credential;
 mod impersonation;
 mod token_file;
 
+pub use credential::{Accepted, AuthnError, CREDENTIAL_ID};
 pub use impersonation::impersonate;
 pub use token_file::parse_token_file;
 
@@ -24,9 +26,6 @@ use certificate::ClientCa;
 pub const AUTHENTICATED: &str = "system:authenticated";
 /// The group of callers without one.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// Key in `UserInfo.extra` that identifies the credential used.
-pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
-
 /// How callers without credentials are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Anonymous {
@@ -57,28 +56,12 @@ pub struct AuthnConfig {
     pub anonymous: Anonymous,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum AuthnError {
-    #[error("client CA: {0}")]
-    ClientCa(String),
-    #[error("token file, line {line}: {why}")]
-    TokenFile { line: usize, why: String },
-}
-
 /// Checks credentials of one space.
 pub struct Authenticator {
     client_ca: Option<ClientCa>,
     tokens: HashMap<String, UserInfo>,
     service_accounts: Option<Arc<tokens::Issuer>>,
     anonymous: Anonymous,
-}
-
-/// A token that was accepted, and the audiences it was accepted for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Accepted {
-    pub user: UserInfo,
-    /// Empty for tokens without audiences (static ones).
-    pub audiences: Vec<String>,
 }
 
 impl Authenticator {

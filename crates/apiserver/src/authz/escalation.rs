@@ -76,7 +76,7 @@ impl Write<'_> {
             self.old.is_some_and(|old| old.get("aggregationRule") == self.new.get("aggregationRule"));
         if !unchanged && (gathers(self.new) || self.old.is_some_and(gathers)) {
             let (held, _) = self.authorizer.rules_for(self.user, "");
-            if !missing(&held, &Rule::everything()).is_empty() {
+            if missing(&held, &Rule::everything()) != Ok(Vec::new()) {
                 let why = "must have cluster-admin privileges to use the aggregationRule";
                 return Err(ApiError::forbidden(RBAC_GROUP, self.resource, name, why));
             }
@@ -118,15 +118,15 @@ impl Write<'_> {
 
     fn check_held(&self, namespace: &str, wanted: &[Rule]) -> Result<(), ApiError> {
         let (held, errors) = self.authorizer.rules_for(self.user, namespace);
-        let missing = missing(&held, wanted);
-        if missing.is_empty() {
-            return Ok(());
-        }
+        let what = match missing(&held, wanted) {
+            Ok(missing) if missing.is_empty() => return Ok(()),
+            Ok(missing) => describe(missing),
+            Err(too_many) => too_many.to_string(),
+        };
         let mut why = format!(
-            "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
+            "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{what}",
             quote(&self.user.name),
             quoted_list(&self.user.groups),
-            describe(missing)
         );
         if !errors.is_empty() {
             why.push_str("; resolution errors: [");

@@ -6,6 +6,7 @@ use crate::error::ApiError;
 use crate::identity::UserInfo;
 
 pub mod aggregation;
+mod attributes;
 pub mod bootstrap;
 mod escalation;
 mod index;
@@ -14,6 +15,7 @@ mod rules;
 mod signers;
 
 pub use aggregation::aggregate;
+pub use attributes::{Attributes, Decision, RBAC_GROUP};
 pub use escalation::check_escalation;
 pub use rules::Rule;
 pub(crate) use signers::check_signer;
@@ -22,30 +24,6 @@ use rbac::Rbac;
 
 /// The group that may do everything.
 pub const MASTERS: &str = "system:masters";
-/// The API group of roles and bindings.
-pub const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
-
-/// What a request wants to do. For resource requests `path` is unused, for others only `verb` and `path` count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Attributes<'a> {
-    pub verb: &'a str,
-    pub group: &'a str,
-    pub version: &'a str,
-    pub resource: &'a str,
-    pub subresource: &'a str,
-    pub namespace: &'a str,
-    pub name: &'a str,
-    pub path: &'a str,
-    pub resource_request: bool,
-}
-
-/// The outcome, with the text that review APIs show.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
-    Allow { reason: String },
-    NoOpinion { reason: String },
-}
-
 /// Decides over requests of one space. Cheap to clone; clones share their index.
 #[derive(Clone)]
 pub struct Authorizer {

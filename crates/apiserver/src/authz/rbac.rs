@@ -1,6 +1,6 @@
 //! Evaluation of roles and bindings of one space.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,9 +9,10 @@ use parking_lot::RwLock;
 use serde::Deserialize;
 use store::{Collection, Revision, Snapshot, SpaceStore, View};
 
+use super::attributes::{Attributes, Decision, RBAC_GROUP};
 use super::index::{Binding, Grant, Index, RoleKind};
+use super::rules::Rule;
 use super::rules::nullable;
-use super::{Attributes, Decision, RBAC_GROUP, Rule};
 use crate::identity::UserInfo;
 
 /// Roles remembered beyond the number of those stored, before those that are gone are forgotten.
@@ -248,12 +249,8 @@ fn not_found(binding: &Binding) -> String {
 }
 
 fn errors_text(errors: &[String]) -> String {
-    let mut unique: Vec<&str> = Vec::new();
-    for error in errors {
-        if !unique.contains(&error.as_str()) {
-            unique.push(error);
-        }
-    }
+    let mut seen = HashSet::new();
+    let unique: Vec<&str> = errors.iter().map(String::as_str).filter(|error| seen.insert(*error)).collect();
     match unique.as_slice() {
         [] => String::new(),
         [one] => format!("RBAC: {one}"),

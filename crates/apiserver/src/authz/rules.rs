@@ -1,12 +1,12 @@
 //! Policy rules: what one grants, and whether some cover others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 
 use machinery::field::quote;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::Attributes;
+use super::attributes::Attributes;
 
 /// A `PolicyRule` of `rbac.authorization.k8s.io/v1`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -83,13 +83,27 @@ impl Rule {
         self.resources.iter().any(|own| own == "*" || own == resource || Some(own) == any_sub.as_ref())
     }
 
+    /// How many words it has.
+    fn size(&self) -> usize {
+        let lists =
+            [&self.verbs, &self.api_groups, &self.resources, &self.resource_names, &self.non_resource_urls];
+        lists.into_iter().map(Vec::len).sum()
+    }
+
+    /// How many single rights it grants: of one verb, one group, one resource (or URL), at most one name.
+    fn count(&self) -> usize {
+        let names = self.resource_names.len().max(1);
+        let of_resources = [self.api_groups.len(), self.resources.len(), self.verbs.len(), names]
+            .into_iter()
+            .fold(1, usize::saturating_mul);
+        of_resources.saturating_add(self.non_resource_urls.len().saturating_mul(self.verbs.len()))
+    }
+
     /// The same rights as rules of one verb, one group, one resource (or URL), at most one name.
-    fn split(&self) -> Vec<Self> {
-        let names: Vec<Vec<String>> = if self.resource_names.is_empty() {
-            vec![Vec::new()]
-        } else {
-            self.resource_names.iter().map(|n| vec![n.clone()]).collect()
-        };
+    fn split(&self) -> impl Iterator<Item = Self> {
+        let all = self.resource_names.iter().map(|name| vec![name.clone()]);
+        let names: Vec<Vec<String>> =
+            if self.resource_names.is_empty() { vec![Vec::new()] } else { all.collect() };
         let mut out = Vec::new();
         for group in &self.api_groups {
             for resource in &self.resources {
@@ -115,7 +129,7 @@ impl Rule {
                 });
             }
         }
-        out
+        out.into_iter()
     }
 
     /// `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`
@@ -163,22 +177,104 @@ fn url_covers(rule: &str, path: &str) -> bool {
         || rule.strip_suffix('*').is_some_and(|prefix| path.starts_with(prefix.trim_end_matches('*')))
 }
 
+/// The most single rights that a role or binding may give away when it is compared with what the writer has, and the most
+/// comparisons for that: a rule is as many rights as the product of its lists.
+const RIGHTS_MAX: usize = 100_000;
+const COMPARISONS_MAX: usize = 10_000_000;
+
+/// There are too many rights to compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the rules grant too many single rights to compare them with those held (at most {RIGHTS_MAX})")]
+pub(crate) struct TooMany;
+
 /// The rights in `wanted` that `held` does not cover, split.
-pub(crate) fn missing(held: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
-    wanted.iter().flat_map(Rule::split).filter(|one| !held.iter().any(|own| own.covers(one))).collect()
+pub(crate) fn missing(held: &[Rule], wanted: &[Rule]) -> Result<Vec<Rule>, TooMany> {
+    let held = Held::of(held);
+    let mut comparisons = 0;
+    let mut rights = 0;
+    let mut out = Vec::new();
+    for rule in wanted {
+        // What one rule covers as a whole need not be split; the few that give everything are asked first.
+        if held.unlimited.iter().any(|own| own.covers(rule)) {
+            continue;
+        }
+        rights = usize::saturating_add(rights, rule.count());
+        if rights > RIGHTS_MAX {
+            return Err(TooMany);
+        }
+        for one in rule.split() {
+            if !held.covers(&one, &mut comparisons)? {
+                out.push(one);
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Rules by what they are about, so that a right is compared with those that may cover it.
+struct Held<'r> {
+    by_resource: HashMap<&'r str, Vec<&'r Rule>>,
+    of_urls: Vec<&'r Rule>,
+    /// About all resources of all groups, or all URLs.
+    unlimited: Vec<&'r Rule>,
+}
+
+impl<'r> Held<'r> {
+    fn of(rules: &'r [Rule]) -> Self {
+        let mut out = Self { by_resource: HashMap::new(), of_urls: Vec::new(), unlimited: Vec::new() };
+        for rule in rules {
+            for resource in rule.resources.iter().collect::<HashSet<_>>() {
+                out.by_resource.entry(resource).or_default().push(rule);
+            }
+            if !rule.non_resource_urls.is_empty() {
+                out.of_urls.push(rule);
+            }
+            let all = |list: &[String]| list.iter().any(|one| one == "*");
+            if (all(&rule.resources) && all(&rule.api_groups)) || all(&rule.non_resource_urls) {
+                out.unlimited.push(rule);
+            }
+        }
+        out
+    }
+
+    /// Whether one of them covers a single right.
+    fn covers(&self, one: &Rule, comparisons: &mut usize) -> Result<bool, TooMany> {
+        let about = |resource: &str| self.by_resource.get(resource).into_iter().flatten();
+        let any_sub =
+            one.resources.first().and_then(|r| r.split_once('/')).map(|(_, sub)| format!("*/{sub}"));
+        let candidates = one
+            .resources
+            .first()
+            .into_iter()
+            .flat_map(|resource| about(resource))
+            .chain(any_sub.iter().flat_map(|resource| about(resource)))
+            .chain(about("*"));
+        let of_urls = self.of_urls.iter().filter(|_| !one.non_resource_urls.is_empty());
+        for own in candidates.chain(of_urls) {
+            *comparisons += own.size();
+            if *comparisons > COMPARISONS_MAX {
+                return Err(TooMany);
+            }
+            if own.covers(one) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }
 
 /// Rules of the same group, resource and name joined into one with all their verbs.
 pub(crate) fn join(rules: Vec<Rule>) -> Vec<Rule> {
     let mut out: Vec<Rule> = Vec::new();
+    let mut places = HashMap::new();
     for mut rule in rules {
-        let same = out.iter_mut().find(|o| {
-            !rule.resources.is_empty()
-                && o.api_groups == rule.api_groups
-                && o.resources == rule.resources
-                && o.resource_names == rule.resource_names
-        });
-        match same {
+        if rule.resources.is_empty() {
+            out.push(rule);
+            continue;
+        }
+        let about = (rule.api_groups.clone(), rule.resources.clone(), rule.resource_names.clone());
+        let place = *places.entry(about).or_insert(out.len());
+        match out.get_mut(place) {
             Some(joined) => joined.verbs.append(&mut rule.verbs),
             None => out.push(rule),
         }
@@ -243,16 +339,42 @@ mod tests {
         let held = [rule(&["get"], &[""], &["configmaps"], &[])];
         let wanted = [rule(&["get", "list"], &[""], &["configmaps", "secrets"], &[])];
         assert_eq!(
-            describe(missing(&held, &wanted)),
+            describe(missing(&held, &wanted).unwrap()),
             "{APIGroups:[\"\"], Resources:[\"configmaps\"], Verbs:[\"list\"]}\n\
              {APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\" \"list\"]}"
         );
         assert_eq!(
-            describe(missing(&held, &Rule::everything())),
+            describe(missing(&held, &Rule::everything()).unwrap()),
             "{APIGroups:[\"*\"], Resources:[\"*\"], Verbs:[\"*\"]}\n{NonResourceURLs:[\"*\"], Verbs:[\"*\"]}"
         );
         let named = [rule(&["get"], &[""], &["configmaps"], &["a"])];
-        assert!(missing(&held, &named).is_empty());
-        assert_eq!(missing(&named, &held).len(), 1);
+        assert_eq!(missing(&held, &named), Ok(vec![]));
+        assert_eq!(missing(&named, &held).map(|rules| rules.len()), Ok(1));
+    }
+
+    /// AS-064: a rule is the product of its lists; what is too much of it to compare is refused, and never made.
+    #[test]
+    fn as_064_rules_of_countless_rights_are_refused() {
+        let many = |prefix: &str| (0..2000).map(|n| format!("{prefix}{n}")).collect::<Vec<_>>();
+        let wanted = [Rule {
+            verbs: many("v"),
+            api_groups: many("g"),
+            resources: many("r"),
+            resource_names: many("n"),
+            non_resource_urls: vec![],
+        }];
+        let held = [rule(&["get"], &[""], &["configmaps"], &[])];
+        assert_eq!(missing(&held, &wanted), Err(TooMany));
+        assert_eq!(missing(&Rule::everything(), &wanted), Ok(vec![]));
+    }
+
+    /// AS-064: subresources of all resources count, as does a rule about all of them.
+    #[test]
+    fn as_064_rights_are_found_under_every_name_of_a_resource() {
+        let wanted = [rule(&["get"], &[""], &["pods/log"], &[])];
+        for held in ["pods/log", "*/log", "*"] {
+            assert_eq!(missing(&[rule(&["get"], &[""], &[held], &[])], &wanted), Ok(vec![]), "{held}");
+        }
+        assert_eq!(missing(&[rule(&["get"], &[""], &["*/x", "pods"], &[])], &wanted).map(|m| m.len()), Ok(1));
     }
 }

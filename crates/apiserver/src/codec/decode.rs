@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
+use machinery::schema::DefaultsError;
 use machinery::{json, yaml};
 use serde_json::Value;
 
@@ -108,14 +109,14 @@ fn yaml_duplicates(text: &str) -> Vec<String> {
         }
         let mut content = content;
         while let Some(rest) = content.strip_prefix("- ") {
-            open.retain(|(at, _)| *at <= indent);
+            close(&mut open, indent + 1);
             let inner = rest.trim_start();
             indent += content.len() - inner.len();
-            open.retain(|(at, _)| *at < indent);
+            close(&mut open, indent);
             content = inner;
         }
         let Some((key, value)) = split_key(content) else { continue };
-        open.retain(|(at, _)| *at <= indent);
+        close(&mut open, indent + 1);
         if open.last().is_none_or(|(at, _)| *at < indent) {
             open.push((indent, HashSet::new()));
         }
@@ -128,6 +129,13 @@ fn yaml_duplicates(text: &str) -> Vec<String> {
         }
     }
     found
+}
+
+/// Ends the mappings that begin at `indent` or further to the right; those open are in order, so that each ends once.
+fn close(open: &mut Vec<(usize, HashSet<&str>)>, indent: usize) {
+    while open.last().is_some_and(|(at, _)| *at >= indent) {
+        open.pop();
+    }
 }
 
 /// `key: value` at the beginning of a line.
@@ -195,17 +203,22 @@ impl Decoder<'_> {
         } else {
             self.descriptor.schema.decode(value).map_err(|error| error.to_string())?
         };
-        self.default(value);
+        self.default(value).map_err(|error| error.to_string())?;
         Ok(unknown.iter().map(ToString::to_string).collect())
     }
 
     /// Defaults of the schema and of the kind, then the canonical form.
-    pub fn default(&self, value: &mut Value) {
-        self.descriptor.schema.default(value);
+    ///
+    /// # Errors
+    ///
+    /// When the schema has more to fill in than one object may hold.
+    pub fn default(&self, value: &mut Value) -> Result<(), DefaultsError> {
+        self.descriptor.schema.default(value)?;
         self.descriptor.strategy.default(value);
         if !self.descriptor.is_custom() {
             self.descriptor.schema.normalise(value);
         }
+        Ok(())
     }
 
     fn report(

@@ -3,7 +3,7 @@
 use http::HeaderMap;
 use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
 
-use super::protobuf;
+use super::media::{MEDIA_TYPE, SERIALIZERS};
 use crate::error::{ApiError, Details, Reason};
 use crate::request::Query;
 
@@ -51,7 +51,7 @@ impl Media {
         match self.format {
             Format::Json => "application/json",
             Format::Yaml => "application/yaml",
-            Format::Protobuf => protobuf::MEDIA_TYPE,
+            Format::Protobuf => MEDIA_TYPE,
         }
     }
 }
@@ -67,7 +67,6 @@ pub enum Endpoint {
     Plain,
 }
 
-pub(crate) const SERIALIZERS: &str = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
 const ROUTES: &str = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
 /// Chooses among the clauses of `Accept`, in the client's order of preference. `custom`: custom resources have no
@@ -107,7 +106,7 @@ pub fn negotiate(
 pub fn protobuf_only(headers: &HeaderMap) -> bool {
     let accept = headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok()).collect::<Vec<_>>().join(",");
     let clauses = clauses(&accept);
-    !clauses.is_empty() && clauses.iter().all(|clause| clause.media == protobuf::MEDIA_TYPE)
+    !clauses.is_empty() && clauses.iter().all(|clause| clause.media == MEDIA_TYPE)
 }
 
 /// Whether JSON is indented: asked for, or a human's program asks.
@@ -157,7 +156,7 @@ impl Clause<'_> {
         let format = match self.media.as_str() {
             "*/*" | "application/*" | "application/json" => Format::Json,
             "application/yaml" => Format::Yaml,
-            protobuf::MEDIA_TYPE => Format::Protobuf,
+            MEDIA_TYPE => Format::Protobuf,
             _ => return None,
         };
         let protobuf = format == Format::Protobuf;

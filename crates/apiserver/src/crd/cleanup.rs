@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use store::{Action, Collection, Entry, Expect, Key, Scope, SpaceStore, StoreError, Write};
 
-use super::{FINALIZER, follower};
+use super::own::{API_VERSION, KIND, track};
+use super::{FINALIZER, status};
 use crate::encode;
 use crate::kinds::value::{has, int, list, set_at, text};
 
@@ -40,7 +41,7 @@ pub(super) async fn run(store: &SpaceStore, key: Key, crd: &Value) -> Result<(),
             Err(error) => return Err(error),
         }
     }
-    follower::release(store, &key, FINALIZER).await
+    release(store, &key, FINALIZER).await
 }
 
 /// A definition of the same name under another definition that exists is none of this one's business.
@@ -133,4 +134,33 @@ mod tests {
         };
         tokio::time::timeout(std::time::Duration::from_secs(60), all).await.expect("in time");
     }
+}
+
+/// Writes the last condition and lets go of the definition.
+async fn release(store: &SpaceStore, key: &Key, finalizer: &str) -> Result<(), StoreError> {
+    while let Some(entry) = store.snapshot().get(key) {
+        let old: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+        if !has(&old, "metadata.deletionTimestamp") {
+            return Ok(());
+        }
+        let mut new = old.clone();
+        status::set(&mut new, &crate::kinds::now(), &status::COMPLETED);
+        let mut finalizers = crate::kinds::value::list(&new, "metadata.finalizers").to_vec();
+        finalizers.retain(|f| f != finalizer);
+        let last = finalizers.is_empty();
+        if last {
+            crate::kinds::value::remove_at(&mut new, "metadata", "finalizers");
+        } else {
+            set_at(&mut new, "metadata", "finalizers", finalizers);
+        }
+        track(&old, &mut new);
+        let encoded = encode::encode(&new, API_VERSION, KIND);
+        let action = if last { Action::Delete(encoded) } else { Action::Put(encoded) };
+        match store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), action }).await {
+            Ok(_) => return Ok(()),
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }

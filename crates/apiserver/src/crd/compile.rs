@@ -26,23 +26,37 @@ pub fn descriptors(crd: &Value) -> Result<Vec<Descriptor>, Vec<field::Error>> {
 
 /// [`descriptors`] with the revision from which on objects are stored under these schemas.
 pub(super) fn compile(crd: &Value, schema_revision: u64) -> Result<Vec<Descriptor>, Vec<field::Error>> {
-    let mut served: Vec<String> = list(crd, "spec.versions")
-        .iter()
-        .filter(|v| flag(v, "served"))
-        .map(|v| text(v, "name").to_owned())
-        .collect();
-    versions::sort(&mut served);
+    let common = Common::of(crd);
     list(crd, "spec.versions")
         .iter()
         .filter(|v| flag(v, "served"))
-        .map(|version| descriptor(crd, version, &served, schema_revision))
+        .map(|version| descriptor(crd, version, &common, schema_revision))
         .collect()
+}
+
+/// What the versions of a definition have to know of each other.
+struct Common<'c> {
+    /// The version in which objects are stored.
+    storage: Option<&'c str>,
+    /// The preferred one of those that are served and not deprecated.
+    best: Option<&'c str>,
+}
+
+impl<'c> Common<'c> {
+    fn of(crd: &'c Value) -> Self {
+        let all = list(crd, "spec.versions");
+        let current = all.iter().filter(|v| flag(v, "served") && !flag(v, "deprecated"));
+        Self {
+            storage: all.iter().find(|v| flag(v, "storage")).map(|v| text(v, "name")),
+            best: current.map(|v| text(v, "name")).max_by(|a, b| versions::compare(a, b)),
+        }
+    }
 }
 
 fn descriptor(
     crd: &Value,
     version: &Value,
-    served: &[String],
+    common: &Common<'_>,
     schema_revision: u64,
 ) -> Result<Descriptor, Vec<field::Error>> {
     let group = text(crd, "spec.group");
@@ -55,9 +69,8 @@ fn descriptor(
     let kind = text(names, "kind");
     let open_api = schema_of(crd, version);
     let schema = Schema::structural(open_api, group, name, kind)?;
-    let custom = Arc::new(custom_resource(crd, version, open_api, served, schema_revision));
-    let storage =
-        list(crd, "spec.versions").iter().find(|v| flag(v, "storage")).map_or(name, |v| text(v, "name"));
+    let custom = Arc::new(custom_resource(crd, version, open_api, common, schema_revision));
+    let storage = common.storage.unwrap_or(name);
     let definition = definition_name(group, name, kind);
     let verbs = if custom.terminating { LAST_VERBS } else { VERBS };
     Ok(Descriptor {
@@ -102,7 +115,7 @@ fn custom_resource(
     crd: &Value,
     version: &Value,
     open_api: &Value,
-    served: &[String],
+    common: &Common<'_>,
     schema_revision: u64,
 ) -> CustomResource {
     let scale = at(version, "subresources.scale");
@@ -120,29 +133,22 @@ fn custom_resource(
             .iter()
             .map(|f| text(f, "jsonPath").to_owned())
             .collect(),
-        served_versions: served.to_vec(),
         deprecated: flag(version, "deprecated"),
-        deprecation_warning: flag(version, "deprecated").then(|| deprecation(crd, version)),
+        deprecation_warning: flag(version, "deprecated").then(|| deprecation(crd, version, common)),
         terminating: has(crd, "metadata.deletionTimestamp"),
         schema_revision,
     }
 }
 
 /// What users of a deprecated version are told.
-fn deprecation(crd: &Value, version: &Value) -> String {
+fn deprecation(crd: &Value, version: &Value, common: &Common<'_>) -> String {
     if let Some(own) = version.get("deprecationWarning").and_then(Value::as_str) {
         return own.to_owned();
     }
     let (group, kind, name) = (text(crd, "spec.group"), text(crd, "spec.names.kind"), text(version, "name"));
-    let mut newer: Vec<String> = list(crd, "spec.versions")
-        .iter()
-        .filter(|v| flag(v, "served") && !flag(v, "deprecated"))
-        .map(|v| text(v, "name").to_owned())
-        .filter(|v| versions::compare(v, name).is_gt())
-        .collect();
-    versions::sort(&mut newer);
+    let newer = common.best.filter(|best| versions::compare(best, name).is_gt());
     let warning = format!("{group}/{name} {kind} is deprecated");
-    match newer.first() {
+    match newer {
         Some(best) => format!("{warning}; use {group}/{best} {kind}"),
         None => warning,
     }

@@ -4,16 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use machinery::managed;
-use machinery::schema::Schema;
 use parking_lot::Mutex;
 use serde_json::Value;
 use store::{
-    Action, Collection, Entry, EventKind, Expect, Key, Revision, Scope, SpaceStore, StoreError, Watch, Write,
+    Action, Collection, Entry, EventKind, Expect, Revision, Scope, SpaceStore, StoreError, Watch, Write,
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::own::{API_VERSION, KIND, track};
 use super::status::{self, Taken};
 use super::strategy::Custom;
 use super::{GROUP, PLURAL, cleanup, compile, versions};
@@ -21,12 +20,8 @@ use crate::admission::Admission;
 use crate::catalog::{Catalog, Group};
 use crate::descriptor::Descriptor;
 use crate::encode;
-use crate::kinds::value::{at, has, set_at, text};
+use crate::kinds::value::{at, has, text};
 
-const API_VERSION: &str = "apiextensions.k8s.io/v1";
-const KIND: &str = "CustomResourceDefinition";
-/// Who writes the conditions.
-const MANAGER: &str = "kube-apiserver";
 /// Pause before a failed pass is tried again.
 const RETRY: std::time::Duration = std::time::Duration::from_millis(200);
 
@@ -327,40 +322,24 @@ fn due(state: &State, name: &str) -> Option<(Arc<Entry>, Value)> {
     (new != known.crd).then(|| (known.entry.clone(), new))
 }
 
-/// Field ownership of a write of conditions.
-pub(super) fn track(old: &Value, new: &mut Value) {
-    let Some(schema) = schema() else { return };
-    let writer = managed::Writer {
-        manager: MANAGER.into(),
-        operation: managed::Operation::Update,
-        api_version: API_VERSION.into(),
-        subresource: "status".into(),
-        now: crate::kinds::now(),
-        reset: vec!["spec".into(), "metadata".into()],
-    };
-    managed::track_update(&schema, Some(old), new, &writer);
-}
-
-fn schema() -> Option<Schema> {
-    let catalog = crate::builtin::catalog();
-    catalog.resource(GROUP, "v1", PLURAL).map(|d| d.schema.clone())
-}
-
 /// The built-in resources and those of the definitions.
 fn assemble<'a>(known: impl Iterator<Item = &'a Known>, generation: u64) -> Catalog {
     let base = crate::builtin::catalog();
     let custom: Vec<Arc<Descriptor>> = known.flat_map(|k| k.descriptors.iter().cloned()).collect();
     let mut custom_groups: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
     for descriptor in &custom {
-        let versions = custom_groups.entry(&descriptor.group).or_default();
-        if !versions.contains(&descriptor.version) {
-            versions.push(descriptor.version.clone());
+        if seen.insert((&descriptor.group, &descriptor.version)) {
+            custom_groups.entry(&descriptor.group).or_default().push(descriptor.version.clone());
         }
     }
     let mut groups = base.groups().to_vec();
+    let places: BTreeMap<&str, usize> =
+        base.groups().iter().enumerate().map(|(place, group)| (group.name.as_str(), place)).collect();
     for (name, mut added) in custom_groups {
-        match groups.iter_mut().find(|g| g.name == name) {
+        match places.get(name).and_then(|place| groups.get_mut(*place)) {
             Some(group) => {
+                // Groups of our own have a few versions.
                 added.retain(|v| !group.versions.contains(v));
                 group.versions.append(&mut added);
             }
@@ -417,35 +396,6 @@ impl Cleaning {
 
 /// The key of a definition.
 #[cfg(test)]
-pub(super) fn key(name: &str) -> Key {
-    Key { collection: collection(), namespace: "".into(), name: name.into() }
-}
-
-/// Writes the last condition and lets go of the definition.
-pub(super) async fn release(store: &SpaceStore, key: &Key, finalizer: &str) -> Result<(), StoreError> {
-    while let Some(entry) = store.snapshot().get(key) {
-        let old: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
-        if !has(&old, "metadata.deletionTimestamp") {
-            return Ok(());
-        }
-        let mut new = old.clone();
-        status::set(&mut new, &crate::kinds::now(), &status::COMPLETED);
-        let mut finalizers = crate::kinds::value::list(&new, "metadata.finalizers").to_vec();
-        finalizers.retain(|f| f != finalizer);
-        let last = finalizers.is_empty();
-        if last {
-            crate::kinds::value::remove_at(&mut new, "metadata", "finalizers");
-        } else {
-            set_at(&mut new, "metadata", "finalizers", finalizers);
-        }
-        track(&old, &mut new);
-        let encoded = encode::encode(&new, API_VERSION, KIND);
-        let action = if last { Action::Delete(encoded) } else { Action::Put(encoded) };
-        match store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), action }).await {
-            Ok(_) => return Ok(()),
-            Err(StoreError::Conflict { .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
+pub(super) fn key(name: &str) -> store::Key {
+    store::Key { collection: collection(), namespace: "".into(), name: name.into() }
 }

@@ -8,6 +8,7 @@ mod cleanup;
 mod compile;
 mod definition;
 mod follower;
+mod own;
 mod status;
 mod strategy;
 mod supervise;
@@ -22,7 +23,14 @@ pub use self::follower::Follower;
 pub use self::strategy::Custom;
 pub use self::supervise::{Following, supervise};
 
+use crate::descriptor::Descriptor;
+
 pub(crate) const GROUP: &str = "apiextensions.k8s.io";
 pub(crate) const PLURAL: &str = "customresourcedefinitions";
+/// Whether these are CustomResourceDefinitions.
+pub(crate) fn is_definition(d: &Descriptor) -> bool {
+    d.group == GROUP && d.plural == PLURAL
+}
+
 /// Holds a definition until its instances are gone.
 pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";

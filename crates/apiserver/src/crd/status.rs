@@ -125,11 +125,12 @@ pub(super) fn decide(crd: &mut Value, taken: &Taken, now: &str) {
             Err(message) => conflict = Some((reason, message)),
         }
     }
-    let held = list(&granted, "shortNames").to_vec();
+    let held: BTreeSet<&str> = list(&granted, "shortNames").iter().filter_map(Value::as_str).collect();
     let clashes: Vec<String> = list(&wanted, "shortNames")
         .iter()
+        .filter_map(Value::as_str)
         .filter(|name| !held.contains(name))
-        .filter_map(|name| free(name.as_str().unwrap_or_default(), "", &taken.resources).err())
+        .filter_map(|name| free(name, "", &taken.resources).err())
         .collect();
     if clashes.is_empty() {
         put(&mut granted, "shortNames", at(&wanted, "shortNames"));

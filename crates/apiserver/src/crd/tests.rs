@@ -49,7 +49,7 @@ fn decoded(mut object: Value) -> Value {
     put(&mut object, "apiVersion", &"apiextensions.k8s.io/v1".into());
     put(&mut object, "kind", &"CustomResourceDefinition".into());
     kind.schema.decode(&mut object).expect("well typed");
-    kind.schema.default(&mut object);
+    kind.schema.default(&mut object).expect("few defaults");
     kind.strategy.default(&mut object);
     object
 }

@@ -1,7 +1,10 @@
 //! Validation of CustomResourceDefinitions (AS-039; spec 6.1). Fields print as the original's internal form has
 //! them: what all versions share moves from `spec.versions[i]` to the top of the spec.
 
+use std::collections::{HashMap, HashSet};
+
 use machinery::field::{Error, Path};
+use machinery::schema::Patterns;
 use machinery::{names, rules, schema};
 use serde_json::Value;
 
@@ -23,13 +26,14 @@ pub(super) fn spec(crd: &Value, old: Option<&Value>, errs: &mut Errs) {
     errs.required_enum(&place.child("scope"), text(spec, "scope"), &["Cluster", "Namespaced"]);
     let versions = list(spec, "versions");
     let shared = Shared::of(versions);
+    let mut schemas = Schemas::of(old);
     if versions.iter().all(|v| at(v, "schema.openAPIV3Schema").is_null()) {
         for i in 0..versions.len() {
             errs.required(&place.child("versions").index(i).child("schema").child("openAPIV3Schema"), "");
         }
     }
     for (i, version) in versions.iter().enumerate() {
-        self::version(version, &place.child("versions").index(i), &shared, old, errs);
+        self::version(version, &place.child("versions").index(i), &shared, &mut schemas, errs);
     }
     version_list(versions, &place, errs);
     if let Some(first) = versions.first() {
@@ -44,7 +48,7 @@ pub(super) fn spec(crd: &Value, old: Option<&Value>, errs: &mut Errs) {
     }
     self::names(at(spec, "names"), &names_place, errs);
     if let Some(first) = versions.first() {
-        shared_parts(first, &place, &shared, old, errs);
+        shared_parts(first, &place, &shared, &mut schemas, errs);
     }
     conversion(at(spec, "conversion"), &place.child("conversion"), errs);
 }
@@ -66,6 +70,21 @@ fn group(group: &str, place: &Path, errs: &mut Errs) {
 fn names_joined(place: &Path, value: &str, faults: Vec<String>, prefix: &str, errs: &mut Errs) {
     if !faults.is_empty() {
         errs.invalid_str(place, value, &format!("{prefix}{}", faults.join(",")));
+    }
+}
+
+/// What the schemas of all versions are checked with.
+struct Schemas<'o> {
+    /// The schemas that the stored definition has.
+    stored: HashSet<&'o Value>,
+    patterns: Patterns,
+}
+
+impl<'o> Schemas<'o> {
+    fn of(old: Option<&'o Value>) -> Self {
+        let versions = old.map(|old| list(old, "spec.versions")).unwrap_or_default();
+        let stored = versions.iter().map(|version| at(version, "schema.openAPIV3Schema")).collect();
+        Self { stored, patterns: Patterns::default() }
     }
 }
 
@@ -92,12 +111,12 @@ impl Shared {
     }
 }
 
-fn version(version: &Value, place: &Path, shared: &Shared, old: Option<&Value>, errs: &mut Errs) {
+fn version(version: &Value, place: &Path, shared: &Shared, schemas: &mut Schemas<'_>, errs: &mut Errs) {
     let name = text(version, "name");
     names_joined(&place.child("name"), name, names::dns1035_label(name), "", errs);
     deprecation(version, place, errs);
     if !shared.schema {
-        schema(version, &place.child("schema").child("openAPIV3Schema"), old, errs);
+        schema(version, &place.child("schema").child("openAPIV3Schema"), schemas, errs);
     }
     if !shared.subresources {
         subresources(at(version, "subresources"), &place.child("subresources"), errs);
@@ -110,7 +129,7 @@ fn version(version: &Value, place: &Path, shared: &Shared, old: Option<&Value>, 
     }
 }
 
-fn shared_parts(version: &Value, place: &Path, shared: &Shared, old: Option<&Value>, errs: &mut Errs) {
+fn shared_parts(version: &Value, place: &Path, shared: &Shared, schemas: &mut Schemas<'_>, errs: &mut Errs) {
     if shared.columns {
         columns(version, &place.child("additionalPrinterColumns"), errs);
     }
@@ -118,7 +137,7 @@ fn shared_parts(version: &Value, place: &Path, shared: &Shared, old: Option<&Val
         selectable_fields(version, &place.child("selectableFields"), errs);
     }
     if shared.schema && has(version, "schema.openAPIV3Schema") {
-        schema(version, &place.child("validation").child("openAPIV3Schema"), old, errs);
+        schema(version, &place.child("validation").child("openAPIV3Schema"), schemas, errs);
     }
     if shared.subresources {
         subresources(at(version, "subresources"), &place.child("subresources"), errs);
@@ -196,19 +215,16 @@ fn names(all: &Value, place: &Path, errs: &mut Errs) {
 }
 
 /// A schema and its rules. What the stored definition has in some version already is not held against this one.
-fn schema(version: &Value, place: &Path, old: Option<&Value>, errs: &mut Errs) {
+fn schema(version: &Value, place: &Path, schemas: &mut Schemas<'_>, errs: &mut Errs) {
     let open_api = at(version, "schema.openAPIV3Schema");
     if open_api.is_null() {
         errs.required(place, "");
         return;
     }
-    let kept = old.is_some_and(|old| {
-        list(old, "spec.versions").iter().any(|v| at(v, "schema.openAPIV3Schema") == open_api)
-    });
-    if kept {
+    if schemas.stored.contains(open_api) {
         return;
     }
-    let faults = schema::structural_errors(open_api, place);
+    let faults = schema::structural_errors(open_api, place, &mut schemas.patterns);
     let sound = faults.is_empty();
     errs.0.extend(faults);
     if sound {
@@ -289,9 +305,11 @@ fn selectable_fields(version: &Value, place: &Path, errs: &mut Errs) {
     if fields.len() > 8 {
         errs.0.push(Error::too_many(place, fields.len(), 8));
     }
+    let mut seen = HashSet::new();
     for (i, field) in fields.iter().enumerate() {
         let here = place.index(i).child("jsonPath");
         let path = text(field, "jsonPath");
+        let first = seen.insert(path);
         if path.is_empty() {
             errs.required(&here, "");
             continue;
@@ -311,7 +329,7 @@ fn selectable_fields(version: &Value, place: &Path, errs: &mut Errs) {
                 }
             }
         }
-        if fields.iter().take(i).any(|f| text(f, "jsonPath") == path) {
+        if !first {
             errs.duplicate(&here, &path.into());
         }
     }
@@ -370,9 +388,17 @@ pub(super) fn stored_versions(crd: &Value, errs: &mut Errs) {
         return;
     }
     let mut left: Vec<Option<&str>> = stored.iter().map(Value::as_str).collect();
+    // Places of each name, the first one last.
+    let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (i, name) in left.iter().enumerate().rev() {
+        if let Some(name) = name {
+            places.entry(name).or_default().push(i);
+        }
+    }
     for version in list(crd, "spec.versions") {
         let name = text(version, "name");
-        match left.iter_mut().find(|v| **v == Some(name)) {
+        let first = places.get_mut(name).and_then(Vec::pop);
+        match first.and_then(|first| left.get_mut(first)) {
             Some(found) => *found = None,
             None if flag(version, "storage") => errs.invalid(
                 &place,

@@ -120,7 +120,9 @@ async fn prepare_new(cx: &mut Cx<'_>, object: &mut Value, options: &WriteOptions
         d.schema.store_form(object);
     }
     let mut errors = metadata::validate_create(cx, object);
-    errors.extend(validate_content(&d, object, None, None).await?);
+    cx.step().await;
+    errors.extend(validate_content(cx, object, None, None).await?);
+    cx.step().await;
     errors.extend(d.strategy.validate_create(&context, object));
     let warnings = d.strategy.warnings(object, None);
     escalation(cx, object, None)?;
@@ -150,15 +152,15 @@ pub(crate) fn admit(
     admission.admit(&attempt, object, old)
 }
 
-/// Schema and rules of custom resources; on their `/status` those of the status alone. Rules may be costly: if any has
-/// something to look at, they run off the async threads, on copies, and so does all for long lists, whose elements are looked
-/// up one by one.
+/// Schema and rules of custom resources; on their `/status` those of the status alone. Rules may be costly, whatever the
+/// size of the object: if any has something to look at, or if they have not been compiled yet, they are heavy work.
 pub(crate) async fn validate_content(
-    d: &Descriptor,
+    cx: &Cx<'_>,
     object: &Value,
     old: Option<&Value>,
     subresource: Option<&str>,
 ) -> Result<Vec<field::Error>, ApiError> {
+    let d = cx.descriptor;
     if !d.is_custom() {
         return Ok(Vec::new());
     }
@@ -166,38 +168,29 @@ pub(crate) async fn validate_content(
         && let (Some(schema), Some(status)) = (d.schema.field("status"), object.get("status"))
     {
         let old = old.and_then(|old| old.get("status"));
-        return validate(&schema, status, old, Some("status")).await;
+        return validate(cx, &schema, status, old, Some("status")).await;
     }
-    validate(&d.schema, object, old, None).await
+    validate(cx, &d.schema, object, old, None).await
 }
 
 async fn validate(
+    cx: &Cx<'_>,
     schema: &Schema,
     new: &Value,
     old: Option<&Value>,
     part: Option<&'static str>,
 ) -> Result<Vec<field::Error>, ApiError> {
-    let quick = |new, old: Option<_>| {
-        is_short(new) && old.is_none_or(is_short) && !rules::any_applies(schema, new, old)
-    };
-    if !rules::has_rules(schema) || quick(new, old) {
+    let quick = || schema.is_prepared() && !rules::any_applies(schema, new, old);
+    if cx.apart || quick() {
         return Ok(rules::validate_object(schema, new, old, part));
     }
     let (schema, new, old) = (schema.clone(), new.clone(), old.cloned());
-    let run = move || rules::validate_object(&schema, &new, old.as_ref(), part);
-    tokio::task::spawn_blocking(run).await.map_err(ApiError::internal)
-}
-
-/// Elements of a list that are looked up in another without taking noticeable time.
-const SHORT: usize = 512;
-
-/// No list in it is long.
-fn is_short(value: &Value) -> bool {
-    match value {
-        Value::Array(items) => items.len() <= SHORT && items.iter().all(is_short),
-        Value::Object(map) => map.values().all(is_short),
-        _ => true,
-    }
+    let run = move || {
+        schema.prepare();
+        rules::validate_object(&schema, &new, old.as_ref(), part)
+    };
+    // As many wait as there are requests under way.
+    Ok(cx.shared.work.run(cx.client, usize::MAX, run).await?)
 }
 
 pub(crate) fn refuse_invalid(

@@ -46,6 +46,10 @@ pub(crate) struct Cx<'a> {
     pub query: &'a Query,
     pub headers: &'a HeaderMap,
     pub user: &'a UserInfo,
+    /// Who heavy work is done for.
+    pub client: &'a crate::work::Client,
+    /// All of this request is heavy work already, and has a thread of its own.
+    pub apart: bool,
     pub user_agent: &'a str,
     /// RFC 3339, seconds.
     pub now: String,
@@ -107,6 +111,13 @@ impl Cx<'_> {
         ApiError::forbidden(&self.descriptor.group, &self.descriptor.plural, name, why)
     }
 
+    /// Between two steps of a request: heavy work whose client has gone ends here.
+    pub(crate) async fn step(&self) {
+        if self.apart {
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Checks a right that the request line does not show (`create` for a PUT or apply that creates).
     pub(crate) fn authorize(&self, verb: &str) -> Result<(), ApiError> {
         let attributes = Attributes {
@@ -153,7 +164,7 @@ pub(crate) async fn handle(
     if (!info.rest.is_empty() && !connects) || (info.path_name().is_empty() && !info.subresource.is_empty()) {
         return Err(no_such_resource());
     }
-    let in_namespace = !info.namespace.is_empty() && info.resource != "namespaces";
+    let in_namespace = info.in_namespace();
     if d.is_custom() {
         let everywhere = matches!(info.verb.as_str(), "list" | "watch");
         if in_namespace != d.namespaced && (in_namespace || !everywhere) {

@@ -85,7 +85,8 @@ impl Presenter {
         }
         if d.is_custom() {
             d.schema.prune(&mut value);
-            d.schema.default(&mut value);
+            // What a newer definition fills in beyond all measure is left out of what is shown.
+            let _ = d.schema.default(&mut value);
         }
         value
     }

@@ -1,5 +1,7 @@
 //! The `scale` subresource of built-in workloads and custom resources: autoscaling/v1 Scale seen through an object.
 
+use std::collections::HashMap;
+
 use http::{Response, StatusCode};
 use machinery::selector::LabelSelector;
 use machinery::{field, managed, yaml};
@@ -136,15 +138,23 @@ impl Paths {
 
     /// The object's field owners after a write of its Scale: the count moves to the writer.
     fn owners(&self, object: &Value, scale: &Value, api_version: &str) -> Vec<Value> {
-        let mut scale_entries: Vec<&Value> = entries(scale).collect();
+        let mut scale_entries: Vec<Option<&Value>> = entries(scale).map(Some).collect();
+        // Places by owner, the first one last.
+        let mut places: HashMap<_, Vec<usize>> = HashMap::new();
+        for (place, entry) in entries(scale).enumerate() {
+            places.entry(owner(entry)).or_default().push(place);
+        }
+        places.values_mut().for_each(|places| places.reverse());
         let mut kept = Vec::new();
         for entry in entries(object) {
             if !owns(entry, &self.replicas) {
                 kept.push(entry.clone());
                 continue;
             }
-            if let Some(at) = scale_entries.iter().position(|e| same_owner(e, entry)) {
-                scale_entries.remove(at);
+            if let Some(place) = places.get_mut(&owner(entry)).and_then(Vec::pop) {
+                if let Some(slot) = scale_entries.get_mut(place) {
+                    *slot = None;
+                }
                 kept.push(entry.clone());
                 continue;
             }
@@ -157,7 +167,7 @@ impl Paths {
             }
             kept.push(entry);
         }
-        for entry in scale_entries.into_iter().filter(|e| owns(e, &steps(".spec.replicas"))) {
+        for entry in scale_entries.into_iter().flatten().filter(|e| owns(e, &steps(".spec.replicas"))) {
             let mut entry = entry.clone();
             if let Some(map) = entry.as_object_mut() {
                 map.insert("apiVersion".into(), api_version.into());
@@ -181,8 +191,9 @@ fn owns(entry: &Value, path: &[String]) -> bool {
     path.iter().try_fold(fields, |fields, step| fields.get(format!("f:{step}"))).is_some()
 }
 
-fn same_owner(a: &Value, b: &Value) -> bool {
-    ["manager", "operation", "subresource"].iter().all(|key| a.get(*key) == b.get(*key))
+/// What makes two entries those of one manager.
+fn owner(entry: &Value) -> [Option<&Value>; 3] {
+    ["manager", "operation", "subresource"].map(|key| entry.get(key))
 }
 
 fn nested(path: &[String]) -> Value {

@@ -139,7 +139,9 @@ async fn attempt(cx: &mut Cx<'_>, update: &Update<'_>, entry: &Arc<Entry>) -> Re
     let d = cx.descriptor.clone();
     let presenter = Presenter::new(&d);
     let live = presenter.value(entry)?;
+    cx.step().await;
     let mut new = (update.produce)(cx, Some(&live))?;
+    cx.step().await;
     metadata::match_name(&mut new, update.name, false)?;
     metadata::match_namespace(cx, &mut new)?;
     check_identity(cx, update, &new, &live)?;
@@ -230,7 +232,9 @@ async fn prepare(
         d.schema.store_form(new);
     }
     let mut errors = metadata::validate_update(cx, new, live);
-    errors.extend(create::validate_content(&d, new, Some(live), update.subresource).await?);
+    cx.step().await;
+    errors.extend(create::validate_content(cx, new, Some(live), update.subresource).await?);
+    cx.step().await;
     errors.extend(d.strategy.validate_update(&context, update.subresource, new, live));
     let warnings = d.strategy.warnings(new, Some(live));
     create::escalation(cx, new, Some(live))?;

@@ -1,5 +1,7 @@
 //! Webhook configurations and admission policies.
 
+use std::collections::HashSet;
+
 use machinery::field::Path;
 use machinery::names;
 use serde_json::{Map, Value};
@@ -96,16 +98,15 @@ fn default_match(obj: &mut Value, place: &str) {
 }
 
 fn webhooks(obj: &Value, errs: &mut Errs) {
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for (i, hook) in list(obj, "webhooks").iter().enumerate() {
         let here = Path::field("webhooks").index(i);
         webhook(hook, &here, errs);
         review_versions(hook, &here.child("admissionReviewVersions"), errs);
         let name = text(hook, "name");
-        if seen.contains(&name) {
+        if !seen.insert(name) {
             errs.duplicate(&here.child("name"), at(hook, "name"));
         }
-        seen.push(name);
     }
 }
 
@@ -243,10 +244,11 @@ fn review_versions(hook: &Value, place: &Path, errs: &mut Errs) {
         errs.required(place, "must specify one of v1, v1beta1");
         return;
     }
+    let mut seen = HashSet::new();
     for (i, version) in versions.iter().enumerate() {
         let text = version.as_str().unwrap_or_default();
         errs.names(&place.index(i), text, names::dns1035_label(text));
-        if versions.iter().take(i).any(|v| v == version) {
+        if !seen.insert(version) {
             errs.invalid_str(&place.index(i), text, "duplicate version");
         }
     }

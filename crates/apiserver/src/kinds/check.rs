@@ -1,6 +1,6 @@
 //! Collecting validation errors, and the checks many kinds share.
 
-use machinery::field::{Error, Path};
+use machinery::field::{Error, Errors, Path};
 use machinery::quantity::Quantity;
 use machinery::{names, selector::LabelSelector};
 use serde_json::Value;
@@ -12,7 +12,7 @@ pub(crate) const IMMUTABLE: &str = "field is immutable";
 
 /// Errors in the order in which they are found.
 #[derive(Default)]
-pub(crate) struct Errs(pub Vec<Error>);
+pub(crate) struct Errs(pub Errors);
 
 impl Errs {
     pub(crate) fn required(&mut self, at: &Path, detail: &str) {
@@ -20,7 +20,10 @@ impl Errs {
     }
 
     pub(crate) fn invalid(&mut self, at: &Path, value: &Value, detail: &str) {
-        self.0.push(Error::invalid(at, value, detail));
+        // Values may be whole lists; nobody prints one for an error that is not told.
+        if !self.0.is_full() {
+            self.0.push(Error::invalid(at, value, detail));
+        }
     }
 
     pub(crate) fn invalid_str(&mut self, at: &Path, value: &str, detail: &str) {

@@ -1,5 +1,7 @@
 //! Certificate signing requests: who asked is written down by the server, approval and signing go their own ways.
 
+use std::collections::HashMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use machinery::field::Path;
@@ -147,9 +149,12 @@ fn set_conditions(obj: &mut Value, conditions: Value) {
 
 /// Conditions know when they were written and when they last changed.
 fn stamp(now: &str, obj: &mut Value, old: &Value) {
+    let mut olds = HashMap::new();
+    for condition in list(old, "status.conditions") {
+        olds.entry(text(condition, "type")).or_insert(condition);
+    }
     for condition in super::value::list_mut(obj, "status.conditions") {
-        let kind = text(condition, "type").to_owned();
-        let before = list(old, "status.conditions").iter().find(|c| text(c, "type") == kind);
+        let before = olds.get(text(condition, "type")).copied();
         let same_status = before.is_some_and(|b| at(b, "status") == at(condition, "status"));
         let since = before.filter(|_| same_status).map(|b| at(b, "lastTransitionTime").clone());
         if !has(condition, "lastUpdateTime") {

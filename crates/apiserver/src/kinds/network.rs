@@ -1,5 +1,7 @@
 //! Ingresses, network policies, endpoint slices and service networks.
 
+use std::collections::HashSet;
+
 use machinery::field::Path;
 use machinery::names;
 use serde_json::{Map, Value, json};
@@ -281,6 +283,7 @@ fn slice(obj: &Value, before: &[Value], errs: &mut Errs) {
     if endpoints.len() > 1000 {
         errs.0.push(machinery::field::Error::too_many(&Path::field("endpoints"), endpoints.len(), 1000));
     }
+    let before: HashSet<&Value> = before.iter().collect();
     for (i, endpoint) in endpoints.iter().enumerate().filter(|(_, e)| !before.contains(e)) {
         let here = Path::field("endpoints").index(i).child("addresses");
         let addresses = list(endpoint, "addresses");
@@ -303,14 +306,13 @@ fn slice(obj: &Value, before: &[Value], errs: &mut Errs) {
             }
         }
     }
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for (i, port) in list(obj, "ports").iter().enumerate() {
         let here = Path::field("ports").index(i);
         let name = text(port, "name");
-        if seen.contains(&name) {
+        if !seen.insert(name) {
             errs.duplicate(&here.child("name"), at(port, "name"));
         }
-        seen.push(name);
         if !name.is_empty() {
             errs.names(&here.child("name"), name, names::dns1123_label(name));
         }

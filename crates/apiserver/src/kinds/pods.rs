@@ -1,5 +1,7 @@
 //! Pods: what admission and storage add to them, and what may change.
 
+use std::collections::{HashMap, HashSet};
+
 use machinery::field::Path;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -218,10 +220,12 @@ fn separate(_: &WriteContext<'_>, sub: &str, obj: &mut Value, old: &Value) {
             let wanted = obj.clone();
             *obj = with_metadata_of(obj, old);
             for key in ["containers", "initContainers"] {
+                let mut sources = HashMap::new();
+                for source in list(at(&wanted, "spec"), key) {
+                    sources.entry(text(source, "name")).or_insert(source);
+                }
                 for container in list_mut(obj, &format!("spec.{key}")) {
-                    let name = text(container, "name").to_owned();
-                    let source = list(at(&wanted, "spec"), key).iter().find(|c| text(c, "name") == name);
-                    if let Some(source) = source {
+                    if let Some(source) = sources.get(text(container, "name")).copied() {
                         put(container, "resources", at(source, "resources"));
                         put(container, "resizePolicy", at(source, "resizePolicy"));
                     }
@@ -272,6 +276,7 @@ fn fixed(obj: &Value, old: &Value, errs: &mut Errs) {
     deadline(at(obj, "spec"), before, errs);
     put(&mut wanted, "activeDeadlineSeconds", at(before, "activeDeadlineSeconds"));
     let (new, was) = (list(at(obj, "spec"), "tolerations"), list(before, "tolerations"));
+    let new: HashSet<&Value> = new.iter().collect();
     if was.iter().any(|t| !new.contains(t)) {
         errs.forbidden(
             &super::value::path("spec.tolerations"),
@@ -284,7 +289,8 @@ fn fixed(obj: &Value, old: &Value, errs: &mut Errs) {
     {
         put(&mut wanted, "terminationGracePeriodSeconds", at(before, "terminationGracePeriodSeconds"));
     }
-    if list(&wanted, "schedulingGates").iter().all(|g| list(before, "schedulingGates").contains(g)) {
+    let gates: HashSet<&Value> = list(before, "schedulingGates").iter().collect();
+    if list(&wanted, "schedulingGates").iter().all(|g| gates.contains(g)) {
         put(&mut wanted, "schedulingGates", at(before, "schedulingGates"));
     }
     if &wanted != before {

@@ -1,6 +1,6 @@
 //! Services: defaults, addresses and node ports (spec 2.4, 2.5).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 
 use machinery::field::Path;
@@ -168,13 +168,14 @@ fn allocate(cx: &WriteContext<'_>, obj: &mut Value, old: Option<&Value>) {
     }
     if wants_ports {
         for port in list_mut(obj, "spec.ports") {
-            if node_port(port) == 0
-                && let Some(free) = free_port(&used)
-            {
-                used.insert(free);
-                if let Some(map) = port.as_object_mut() {
-                    map.insert("nodePort".into(), free.into());
-                }
+            if node_port(port) != 0 {
+                continue;
+            }
+            // One search of all ports is enough to know that none is free.
+            let Some(free) = free_port(&used) else { break };
+            used.insert(free);
+            if let Some(map) = port.as_object_mut() {
+                map.insert("nodePort".into(), free.into());
             }
         }
     }
@@ -266,15 +267,15 @@ fn keep_allocated(obj: &mut Value, old: &Value) {
         }
     }
     if needs_node_ports(obj) && needs_node_ports(old) {
-        let before = list(old, "spec.ports");
+        let mut before = HashMap::new();
+        for was in list(old, "spec.ports") {
+            before.entry((at(was, "port"), at(was, "protocol"))).or_insert(node_port(was));
+        }
         for port in list_mut(obj, "spec.ports") {
             if node_port(port) != 0 {
                 continue;
             }
-            let same = |was: &&Value| {
-                at(was, "port") == at(port, "port") && at(was, "protocol") == at(port, "protocol")
-            };
-            let kept = before.iter().find(same).map(node_port).filter(|n| *n != 0);
+            let kept = before.get(&(at(port, "port"), at(port, "protocol"))).copied().filter(|n| *n != 0);
             if let (Some(kept), Some(map)) = (kept, port.as_object_mut()) {
                 map.insert("nodePort".into(), kept.into());
             }
@@ -348,7 +349,11 @@ fn validate(_: &WriteContext<'_>, obj: &Value, errs: &mut Errs) {
             "must be greater than 0 and less than 86400",
         );
     }
-    for (i, ip) in list(spec, "clusterIPs").iter().enumerate() {
+    let addresses = list(spec, "clusterIPs");
+    if addresses.len() > 2 {
+        errs.invalid(&place.child("clusterIPs"), at(spec, "clusterIPs"), "may only hold up to 2 values");
+    }
+    for (i, ip) in addresses.iter().enumerate() {
         let text = ip.as_str().unwrap_or_default();
         if text != "None" && text.parse::<std::net::IpAddr>().is_err() {
             errs.invalid_str(

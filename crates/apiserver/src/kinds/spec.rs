@@ -233,7 +233,7 @@ impl Strategy for Kind {
         let mut errs = Errs::default();
         (self.0.validate)(cx, obj, &mut errs);
         (self.0.validate_create)(cx, obj, &mut errs);
-        errs.0
+        errs.0.into_vec()
     }
 
     fn validate_update(
@@ -251,7 +251,7 @@ impl Strategy for Kind {
                 (self.0.validate_update)(cx, obj, old, &mut errs);
             }
         }
-        errs.0
+        errs.0.into_vec()
     }
 
     fn warnings(&self, obj: &Value, old: Option<&Value>) -> Vec<String> {

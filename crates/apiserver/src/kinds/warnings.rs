@@ -1,5 +1,7 @@
 //! Warnings about objects that are accepted (AS-073).
 
+use std::collections::{HashMap, HashSet};
+
 use machinery::field::Path;
 use serde_json::Value;
 
@@ -41,21 +43,20 @@ pub(super) fn pod_spec(obj: &Value, old: Option<&Value>, place: &str) -> Vec<Str
 }
 
 fn container_warnings(container: &Value, place: &Path, out: &mut Vec<String>) {
-    let env = list(container, "env");
-    for (i, var) in env.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for (i, var) in list(container, "env").iter().enumerate() {
         let name = text(var, "name");
-        if env.iter().take(i).any(|v| text(v, "name") == name) {
+        if !seen.insert(name) {
             let at = place.child("env").index(i);
             out.push(format!(
                 "{at}: hides previous definition of \"{name}\", which may be dropped when using apply"
             ));
         }
     }
-    let ports = list(container, "ports");
-    let same =
-        |a: &Value, b: &Value| ["containerPort", "protocol"].iter().all(|key| at(a, key) == at(b, key));
-    for (i, port) in ports.iter().enumerate() {
-        if let Some(first) = ports.iter().take(i).position(|p| same(p, port)) {
+    let mut firsts = HashMap::new();
+    for (i, port) in list(container, "ports").iter().enumerate() {
+        let first = *firsts.entry((at(port, "containerPort"), at(port, "protocol"))).or_insert(i);
+        if first != i {
             let at = |i| place.child("ports").index(i);
             out.push(format!("{}: duplicate port definition with {}", at(i), at(first)));
         }

@@ -46,7 +46,6 @@ fn with_custom(generation: u64, open_api: Value) -> Catalog {
             scale: None,
             has_status: true,
             selectable_fields: vec![],
-            served_versions: vec!["v1".into()],
             deprecated: false,
             deprecation_warning: None,
             terminating: false,

@@ -173,7 +173,7 @@ fn built_in_cells(d: &Descriptor, columns: &[Column], object: &Value, now: Times
         .iter()
         .enumerate()
         .map(|(i, column)| match column.name.as_str() {
-            "Name" if i == 0 || column.format == "name" && d.plural == "events" => {
+            "Name" if i == 0 || column.format == "name" && d.plural == "events" && !d.is_custom() => {
                 look.name_cell(&d.group, &d.plural)
             }
             "Age" => look.age().into(),

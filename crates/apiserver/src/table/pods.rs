@@ -1,5 +1,7 @@
 //! Cells of pods: the state of many containers in one word.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -65,9 +67,10 @@ fn status(o: &Look<'_>, of_containers: Option<String>) -> String {
 fn tally(o: &Look<'_>) -> Tally {
     let (mut all, mut sidecars) = (Tally::default(), Tally::default());
     let mut initializing = false;
-    let specs: Vec<Look<'_>> = o.each("/spec/initContainers").collect();
+    let specs: Vec<Look<'_>> = o.each("/spec/initContainers").filter(is_sidecar).collect();
+    let names: HashSet<&str> = specs.iter().map(|spec| spec.text("/name")).collect();
     for (i, c) in o.each("/status/initContainerStatuses").enumerate() {
-        let sidecar = specs.iter().any(|s| s.text("/name") == c.text("/name") && is_sidecar(s));
+        let sidecar = names.contains(c.text("/name"));
         all.restarted(&c);
         if sidecar {
             sidecars.restarted(&c);

@@ -1,23 +1,27 @@
-//! `kubestellar demo`: the main job, from nothing.
+//! `kubestellar demo`: the main job, from nothing (SP-129).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::clients::client;
-use crate::datadir::DataDir;
+use crate::datadir::{Contents, DataDir, Owner, quoted};
 use crate::demo::manifests::Manifests;
 use crate::demo::{Report, Stage};
+use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::printer::{Printer, seconds, table};
 use crate::shape::{Shape, Wish};
+use crate::signals::Interrupts;
 
-use super::{down, up};
+use super::background::Background;
+use super::up;
 
 /// Show the main job from nothing: start, deliver an application to every cluster, bring its status back.
 ///
-/// Works in a data directory of its own and leaves nothing behind, unless asked to keep it. Exit code 0 means
-/// that every object was read back from its clusters.
+/// Works in a directory of its own and leaves nothing behind, unless asked to keep it. Never uses the directory of an
+/// installation: KUBESTELLAR_DATA_DIR is not for demos, and --data-dir must name a directory that is empty, does not
+/// exist yet, or was left by a demo. Exit code 0 means that every object was read back from its clusters.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  kubestellar demo\n  kubestellar demo --clusters 5 --keep\n  kubestellar demo -f ./manifests"
@@ -32,45 +36,103 @@ pub(crate) struct Args {
     /// Leave it running, to look around
     #[arg(long)]
     keep: bool,
-    /// Longest wait for each step, in seconds
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
-    timeout: u64,
+    /// Longest wait for each step, such as 90s or 5m
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse_positive)]
+    timeout: Duration,
 }
 
-pub(crate) async fn run(args: &Args, data_dir: Option<&Path>, out: &Printer) -> Result<Exit, Failure> {
+/// How long the server may take for an orderly end.
+const STOP: Duration = Duration::from_secs(30);
+
+/// `asked` is what the command line itself names as directory.
+pub(crate) async fn run(args: &Args, asked: Option<&Path>, out: &Printer) -> Result<Exit, Failure> {
     let manifests = match &args.filename {
         Some(path) => Manifests::read(path)?,
         None => Manifests::built_in()?,
     };
-    let temporary = std::env::temp_dir().join(format!("kubestellar-demo-{}", up::uuid()));
-    let data = DataDir::resolve(Some(data_dir.unwrap_or(&temporary)))?;
-    if data.is_locked() {
-        return Err(Failure::new(
-            Exit::Conflict,
-            format!("using {}", data.path().display()),
-            "a server runs there",
-        )
-        .hint("leave out --data-dir to use a temporary one"));
-    }
+    // Before there is anything to tidy up, and until all is tidied up.
+    let mut interrupts = Interrupts::catch()?;
+    let mut demo = Demo { data: directory(asked)?, server: None };
+    demo.data.create_for_demo()?;
     let outcome = tokio::select! {
-        outcome = play(args, &data, &manifests, out) => outcome,
-        _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Interrupted, "playing the demo", "interrupted")),
+        outcome = play(args, &mut demo, &manifests, out) => outcome,
+        exit = interrupts.next() => {
+            out.note("interrupted; cleaning up");
+            Err(Failure::new(exit, "playing the demo", "interrupted"))
+        }
     };
-    if args.keep && outcome.is_ok() {
-        remember(&data);
-    } else {
-        let purge = down::Args { purge: true, keep_contexts: true, yes: true, timeout: 30 };
-        let quiet = Printer::new(true, true);
-        down::run(&purge, &data, &[], &quiet).await?;
-    }
-    let (report, took) = outcome?;
+    let data = demo.data.clone();
+    let settled = match &outcome {
+        Ok(_) if args.keep => demo.keep(out).await,
+        _ => demo.clear().await,
+    };
+    let (report, took) = match (outcome, settled) {
+        (Err(failure), Err(also)) => {
+            out.note(&format!(
+                "{also}\nsomething is left; remove it with: {}",
+                data.command("down --purge --yes")
+            ));
+            return Err(failure);
+        }
+        (outcome, settled) => settled.and(outcome)?,
+    };
     out.result(&summary(args, &data, &report, took));
     Ok(Exit::Done)
 }
 
+/// The directory that the demo makes: the one that was asked for, which an earlier demo may have left, or a temporary one.
+fn directory(asked: Option<&Path>) -> Result<DataDir, Failure> {
+    let Some(dir) = asked else {
+        return DataDir::resolve(Some(
+            &std::env::temp_dir().join(format!("kubestellar-demo-{}", up::uuid())),
+        ));
+    };
+    let data = DataDir::resolve(Some(dir))?;
+    if data.contents()? == Contents::Of(Owner::Demo) {
+        if data.is_locked()? {
+            let what = format!("using {}", data.path().display());
+            return Err(Failure::new(Exit::Conflict, what, "an earlier demo still runs there")
+                .hint(format!("end it with `{}`", data.command("down --purge --yes"))));
+        }
+        data.purge()?;
+    }
+    Ok(data)
+}
+
+/// What a demo makes and has to remove.
+struct Demo {
+    data: DataDir,
+    server: Option<Background>,
+}
+
+impl Demo {
+    /// Ends the server and removes the directory.
+    async fn clear(self) -> Result<(), Failure> {
+        if let Some(server) = self.server {
+            // It may have failed; what matters is that it has ended.
+            server.end(STOP).await?;
+        }
+        self.data.purge().map(drop)
+    }
+
+    /// Leaves the server running, where `status` and `down` find it while no other installation runs.
+    async fn keep(self, out: &Printer) -> Result<(), Failure> {
+        if let Some(server) = self.server {
+            server.keep().await?;
+        }
+        if let Some(earlier) = DataDir::kept_demo().filter(|earlier| *earlier != self.data) {
+            out.note(&format!(
+                "an earlier demo is still there; remove it with: {}",
+                earlier.command("down --purge --yes")
+            ));
+        }
+        self.data.remember_demo()
+    }
+}
+
 async fn play(
     args: &Args,
-    data: &DataDir,
+    demo: &mut Demo,
     manifests: &Manifests,
     out: &Printer,
 ) -> Result<(Report, Duration), Failure> {
@@ -80,13 +142,15 @@ async fn play(
         listen: "127.0.0.1:0".parse().ok(),
         ..Wish::default()
     };
-    let shape = Shape::fulfil(Shape::load(data)?.as_ref(), &wish, &up::uuid())?;
-    up::start(data, &shape, args.timeout, out).await?;
+    let shape = Shape::fulfil(None, &wish, &up::uuid())?;
+    let server = demo.server.insert(Background::for_demo(&demo.data)?);
+    server.tell(&shape).await?;
+    server.ready(args.timeout, out).await?;
     out.step(
         &format!("1 ITS, 1 WDS and {} simulated clusters are up", args.clusters),
         Some(started.elapsed()),
     );
-    let stage = stage(args, data, &shape).await?;
+    let stage = stage(args, &demo.data, &shape).await?;
     let report = stage.play(manifests, out).await?;
     Ok((report, started.elapsed()))
 }
@@ -104,16 +168,9 @@ async fn stage(args: &Args, data: &DataDir, shape: &Shape) -> Result<Stage, Fail
         wds: client(Some(&file), Some(wds)).await?,
         its: client(Some(&file), Some(its)).await?,
         clusters,
-        timeout: Duration::from_secs(args.timeout),
+        timeout: args.timeout,
         simulated: shape.simulate_workloads,
     })
-}
-
-/// Lets `status` and `down` find the demo while no other installation runs.
-fn remember(data: &DataDir) {
-    if let Ok(file) = DataDir::last_demo() {
-        let _ = crate::datadir::write_atomically(&file, data.path().as_os_str().as_encoded_bytes(), 0o600);
-    }
 }
 
 fn summary(args: &Args, data: &DataDir, report: &Report, took: Duration) -> String {
@@ -123,7 +180,10 @@ fn summary(args: &Args, data: &DataDir, report: &Report, took: Duration) -> Stri
             .collect()
     };
     let mut all = rows(&report.delivered, "delivered to");
-    all.extend(rows(&report.statuses, "status from"));
+    all.sort();
+    let mut statuses = rows(&report.statuses, "status from");
+    statuses.sort();
+    all.extend(statuses);
     for row in &mut all {
         if row.get(2).is_some_and(|at| at == "WDS")
             && let Some(what) = row.get_mut(1)
@@ -136,8 +196,10 @@ fn summary(args: &Args, data: &DataDir, report: &Report, took: Duration) -> Stri
         format!(
             "It is still running:\n  export KUBECONFIG={}\n  kubectl --context wds1 get bindingpolicies\n  \
              kubectl --context cluster1 get all -A\n  kubectl --context its1 get manifestworks,workstatuses -A\n  \
-             kubestellar status\n  kubestellar down --purge --yes",
-            data.kubeconfig().display()
+             {}\n  {}",
+            quoted(&data.kubeconfig()),
+            data.command("status"),
+            data.command("down --purge --yes")
         )
     } else {
         "To look around with kubectl:\n  kubestellar demo --keep\nTo use it for real:\n  kubestellar up"

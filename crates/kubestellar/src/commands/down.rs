@@ -4,37 +4,46 @@ use std::io::{BufRead, IsTerminal};
 use std::time::Duration;
 
 use crate::control::{self, Request};
-use crate::datadir::DataDir;
+use crate::datadir::{DataDir, Purged, quoted};
+use crate::duration;
 use crate::exit::{Exit, Failure, OrFail};
 use crate::kubeconfig;
-use crate::printer::Printer;
+use crate::printer::{Printer, seconds};
 use crate::shape::Shape;
 
 /// Stop the server of an installation. Data and kubeconfig entries stay, so `up` continues where it was.
+///
+/// With --purge, removes what the installation keeps in its data directory. Files of others stay, and a directory that is
+/// not the data directory of an installation is not touched.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  kubestellar down\n  kubestellar down --purge --yes")]
 pub(crate) struct Args {
     /// Also remove all data of the installation, and its entries from the kubeconfig
     #[arg(long)]
-    pub(crate) purge: bool,
+    purge: bool,
     /// Leave the kubeconfig entries alone even with --purge
     #[arg(long, requires = "purge")]
-    pub(crate) keep_contexts: bool,
+    keep_contexts: bool,
     /// Do not ask before removing data
     #[arg(short, long)]
-    pub(crate) yes: bool,
-    /// Longest wait for the server to stop, in seconds; 0 waits without limit
-    #[arg(long, default_value_t = 60)]
-    pub(crate) timeout: u64,
+    yes: bool,
+    /// Longest wait for the server to stop, such as 90s or 5m; 0 waits without limit
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
+    timeout: Duration,
 }
 
+/// `named` says whether the user has named the directory, by flag or environment.
 pub(crate) async fn run(
     args: &Args,
     data: &DataDir,
+    named: bool,
     kubeconfigs: &[std::path::PathBuf],
     out: &Printer,
 ) -> Result<Exit, Failure> {
     if args.purge {
+        if data.may_be_purged()? {
+            unambiguous(data, named)?;
+        }
         confirm(args, data)?;
     }
     let started = std::time::Instant::now();
@@ -44,27 +53,54 @@ pub(crate) async fn run(
         out.note("no server is running");
     }
     if args.purge {
-        purge(args, data, kubeconfigs)?;
-        out.step(&format!("removed {}", data.path().display()), None);
+        let removed = purge(args, data, kubeconfigs).await?;
+        let dir = data.path().display();
+        match removed {
+            Purged::Nothing => out.note(&format!("there is nothing in {dir}")),
+            Purged::All => out.step(&format!("removed {dir}"), None),
+            Purged::Contents => {
+                out.step(&format!("removed the installation in {dir}; the directory itself stays"), None);
+            }
+        }
     }
     Ok(Exit::Done)
 }
 
+/// With a demo that was left running beside an installation, which of them is meant must be said: which one a command finds depends
+/// on which of them runs.
+fn unambiguous(data: &DataDir, named: bool) -> Result<(), Failure> {
+    let (own, demo) = (DataDir::resolve(None)?, DataDir::kept_demo());
+    let Some(demo) = demo.filter(|demo| !named && *demo != own && own.may_be_purged().unwrap_or(true)) else {
+        return Ok(());
+    };
+    let (this, other) = if demo == *data { ("a demo", &own) } else { ("an installation", &demo) };
+    let why = format!("this is {this}, and {} is there, too: name the one you mean", other.path().display());
+    Err(Failure::new(Exit::Usage, format!("removing {}", data.path().display()), why).hint(format!(
+        "kubestellar --data-dir {} down --purge, or kubestellar --data-dir {} down --purge",
+        quoted(data.path()),
+        quoted(other.path())
+    )))
+}
+
 /// Asks the server to stop and waits until it is gone. `false` when none was running.
-async fn stop_server(data: &DataDir, timeout: u64) -> Result<bool, Failure> {
-    if !data.is_locked() {
+async fn stop_server(data: &DataDir, timeout: Duration) -> Result<bool, Failure> {
+    if !data.is_locked()? {
         return Ok(false);
     }
     let mut replies = control::ask(data, &Request::Stop).await?;
     let gone = async { while let Ok(Some(_)) = replies.next().await {} };
     let late = || {
-        Failure::new(Exit::TimedOut, "stopping the server", format!("it still runs after {timeout} s"))
-            .hint(format!("see its log, {}", data.log().display()))
+        Failure::new(
+            Exit::TimedOut,
+            "stopping the server",
+            format!("it still runs after {}", seconds(timeout)),
+        )
+        .hint(format!("see its log, {}", data.log().display()))
     };
-    if timeout == 0 {
+    if timeout.is_zero() {
         gone.await;
     } else {
-        tokio::time::timeout(Duration::from_secs(timeout), gone).await.map_err(|_| late())?;
+        tokio::time::timeout(timeout, gone).await.map_err(|_| late())?;
     }
     // The server closes the connection as the last thing before it exits; the lock goes with the process.
     let lock = data.clone();
@@ -93,11 +129,16 @@ fn confirm(args: &Args, data: &DataDir) -> Result<(), Failure> {
     }
 }
 
-fn purge(args: &Args, data: &DataDir, kubeconfigs: &[std::path::PathBuf]) -> Result<(), Failure> {
+async fn purge(args: &Args, data: &DataDir, kubeconfigs: &[std::path::PathBuf]) -> Result<Purged, Failure> {
+    if !data.may_be_purged()? {
+        return Ok(Purged::Nothing);
+    }
+    // No server starts while its files go.
+    let _lock = data.lock().await?;
     if let Some(shape) = Shape::load(data)?
         && !args.keep_contexts
     {
         kubeconfig::remove_from(kubeconfigs, &shape.installation)?;
     }
-    data.remove()
+    data.purge()
 }

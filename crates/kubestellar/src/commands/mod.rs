@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod apiserver;
+pub(crate) mod background;
 pub(crate) mod cluster;
 pub(crate) mod components;
 pub(crate) mod demo;

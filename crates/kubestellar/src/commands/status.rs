@@ -37,18 +37,24 @@ pub(crate) async fn run(args: &Args, data: &DataDir, out: &Printer) -> Result<Ex
         }
         Format::Table | Format::Wide => out.result(&text(&status, args.output == Format::Wide)),
     }
-    let healthy = status.spaces.iter().all(|s| s.ready) && status.components.iter().all(|c| c.ready);
+    let healthy = status.store_failure.is_none()
+        && status.spaces.iter().all(|s| s.ready)
+        && status.components.iter().all(|c| c.ready);
     Ok(if args.exit_code && !healthy { Exit::NotInState } else { Exit::Done })
 }
 
 fn text(status: &ServerStatus, wide: bool) -> String {
     let memory = status.memory_bytes.map_or_else(|| "<unknown>".to_owned(), mebibytes);
+    let refuses = status.store_failure.as_ref().map(|cause| format!(", refuses writes: {cause}"));
+    let clock = status.clock.as_ref().map(|complaint| format!("Clock:    {complaint}\n"));
     let head = format!(
-        "Server:   running, pid {}, version {}, up {}\nMemory:   {memory}\nStore:    {}\nURL:      {}\nClusters: simulated, workloads {}\n",
+        "Server:   running, pid {}, version {}, up {}\nMemory:   {memory}\nStore:    {}{}\n{}URL:      {}\nClusters: simulated, workloads {}\n",
         status.pid,
         status.version,
         age(Duration::from_secs(status.uptime_seconds)),
         mebibytes(status.store_bytes),
+        refuses.unwrap_or_default(),
+        clock.unwrap_or_default(),
         status.url,
         if status.simulated_workloads { "simulated" } else { "not simulated" },
     );

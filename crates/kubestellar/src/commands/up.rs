@@ -1,22 +1,19 @@
 //! `kubestellar up` (SP-100 to SP-104).
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use tokio::io::AsyncWriteExt;
-
-use crate::control::{self, Replies, Request};
-use crate::datadir::DataDir;
-use crate::exit::{Exit, Failure, OrFail};
+use crate::control::{self, Request, ServerStatus};
+use crate::datadir::{DataDir, quoted};
+use crate::duration;
+use crate::exit::{Exit, Failure};
 use crate::kubeconfig::{self, Kubeconfig};
 use crate::printer::{Printer, seconds, table};
 use crate::shape::{Shape, SpaceName, Wish};
+
+use super::background::{Background, follow};
 
 /// The flags that say what an installation consists of; shared by `up` and `serve`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -88,12 +85,15 @@ pub(crate) struct Args {
     /// Run the server in this process until Ctrl-C
     #[arg(long)]
     pub(crate) foreground: bool,
+    /// The clock is right, although the installation has seen later times
+    #[arg(long)]
+    trust_clock: bool,
     /// Leave the user's kubeconfig alone; contexts are in the data directory's own file
     #[arg(long)]
     no_kubeconfig_merge: bool,
-    /// Longest wait until everything is ready, in seconds; 0 waits without limit
-    #[arg(long, default_value_t = 60)]
-    timeout: u64,
+    /// Longest wait until everything is ready, such as 90s or 5m; 0 waits without limit
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
+    timeout: Duration,
 }
 
 pub(crate) async fn run(
@@ -110,7 +110,7 @@ pub(crate) async fn run(
     }
     let known = Shape::load(data)?;
     let mut wish = args.shape.wish()?;
-    let running = is_running(data).await;
+    let running = is_running(data).await?;
     // A running server has its free port: asking for one again asks for nothing new (SP-A-03).
     wish.listen = wish.listen.filter(|l| l.port() != 0 || !running);
     let shape = Shape::fulfil(known.as_ref(), &wish, &uuid())?;
@@ -120,16 +120,29 @@ pub(crate) async fn run(
     let started = Instant::now();
     if running {
         if known.as_ref() == Some(&shape) {
-            let _ = control::status(data).await?;
+            well(data, &control::status(data).await?)?;
             out.note(&format!("already up ({})", seconds(started.elapsed())));
             return finish(args, data, kubeconfigs, out);
         }
         grow(data, known.as_ref(), &shape, args.timeout, out).await?;
     } else {
-        start(data, &shape, args.timeout, out).await?;
+        start(args, data, &shape, out).await?;
     }
     out.step("everything is ready", Some(started.elapsed()));
     finish(args, data, kubeconfigs, out)
+}
+
+/// A server whose store refuses writes is not up.
+fn well(data: &DataDir, status: &ServerStatus) -> Result<(), Failure> {
+    match &status.store_failure {
+        None => Ok(()),
+        Some(cause) => Err(Failure::new(
+            Exit::Failed,
+            format!("the server of {} runs, but its store refuses writes", data.path().display()),
+            cause,
+        )
+        .hint("give the disk what it lacks; writes are accepted again once it takes them")),
+    }
 }
 
 /// Longest wait for a server that is beginning or ending.
@@ -137,47 +150,31 @@ const BETWEEN: Duration = Duration::from_secs(10);
 
 /// Whether a server runs. One that holds the directory and does not answer is at its end, or at its beginning, and is waited for
 /// until it is over that.
-async fn is_running(data: &DataDir) -> bool {
+async fn is_running(data: &DataDir) -> Result<bool, Failure> {
     let until = Instant::now() + BETWEEN;
-    while data.is_locked() {
+    while data.is_locked()? {
         if control::status(data).await.is_ok() || Instant::now() > until {
-            return true;
+            return Ok(true);
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    false
+    Ok(false)
 }
 
 /// Starts a server in the background and waits until it is ready.
-pub(crate) async fn start(data: &DataDir, shape: &Shape, timeout: u64, out: &Printer) -> Result<(), Failure> {
-    data.create()?;
-    let what = "starting the server";
-    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(data.log()).or_fail(what)?;
-    let program = std::env::current_exe().or_fail(what)?;
-    let mut command = std::process::Command::new(program);
-    command.args(["serve", "--report", "--shape-from-stdin", "--data-dir"]).arg(data.path());
-    // Its own process group: a Ctrl-C at this terminal is not meant for it.
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).process_group(0);
-    let mut child = tokio::process::Command::from(command).spawn().or_fail(what)?;
-    // The server remembers the shape once it has the address: one that failed to start leaves what there was.
-    let mut stdin = child.stdin.take().ok_or_else(|| Failure::new(Exit::Failed, what, "no pipe to it"))?;
-    let text = serde_json::to_vec(shape).or_fail(what)?;
-    // A server that went away before it read this has said why on its stdout.
-    let _ = stdin.write_all(&text).await;
-    drop(stdin);
-    let stdout = child.stdout.take().ok_or_else(|| Failure::new(Exit::Failed, what, "no pipe to it"))?;
-    let waited = follow(Replies::new(stdout), timeout, out).await;
-    waited.map_err(|failure| match failure.hint {
-        None => failure.hint(format!("see its log, {}", data.log().display())),
-        Some(_) => failure,
-    })
+async fn start(args: &Args, data: &DataDir, shape: &Shape, out: &Printer) -> Result<(), Failure> {
+    let more: &[&str] = if args.trust_clock { &["--trust-clock"] } else { &[] };
+    let mut server = Background::spawn(data, more)?;
+    server.tell(shape).await?;
+    server.close();
+    server.ready(args.timeout, out).await
 }
 
 async fn grow(
     data: &DataDir,
     known: Option<&Shape>,
     shape: &Shape,
-    timeout: u64,
+    timeout: Duration,
     out: &Printer,
 ) -> Result<(), Failure> {
     if let Some(known) = known
@@ -188,37 +185,10 @@ async fn grow(
             "changing the running server",
             "the address and --simulate-workloads can't change while it runs",
         )
-        .hint("run `kubestellar down` first; nothing is lost"));
+        .hint(format!("run `{}` first; nothing is lost", data.command("down"))));
     }
     let replies = control::ask(data, &Request::Shape { shape: Box::new(shape.clone()) }).await?;
     follow(replies, timeout, out).await
-}
-
-async fn follow<R: tokio::io::AsyncRead + Unpin>(
-    mut replies: Replies<R>,
-    timeout: u64,
-    out: &Printer,
-) -> Result<(), Failure> {
-    let spinner = out.spinner("starting");
-    let ready = replies.until_ready(|text, took| match &spinner {
-        Some(bar) => bar.suspend(|| out.step(text, Some(took))),
-        None => out.step(text, Some(took)),
-    });
-    let outcome = if timeout == 0 {
-        ready.await
-    } else {
-        tokio::time::timeout(Duration::from_secs(timeout), ready).await.unwrap_or_else(|_| {
-            Err(Failure::new(
-                Exit::TimedOut,
-                "waiting for the server",
-                format!("not ready after {timeout} s"),
-            ))
-        })
-    };
-    if let Some(bar) = spinner {
-        bar.finish_and_clear();
-    }
-    outcome
 }
 
 async fn foreground(
@@ -230,7 +200,9 @@ async fn foreground(
 ) -> Result<Exit, Failure> {
     let (sender, mut steps) = tokio::sync::mpsc::unbounded_channel();
     let stop = crate::signals::stop_token();
-    let server = crate::server::run(data, shape.clone(), &[], crate::server::Reporter::channel(sender), stop);
+    let options = crate::server::Options { trust_clock: args.trust_clock, ..Default::default() };
+    let server =
+        crate::server::run(data, shape.clone(), options, crate::server::Reporter::channel(sender), stop);
     tokio::pin!(server);
     loop {
         tokio::select! {
@@ -256,7 +228,7 @@ fn finish(args: &Args, data: &DataDir, kubeconfigs: &[PathBuf], out: &Printer) -
     };
     let mut names: BTreeMap<String, String> = BTreeMap::new();
     if args.no_kubeconfig_merge {
-        out.note(&format!("export KUBECONFIG={}", data.kubeconfig().display()));
+        out.note(&format!("export KUBECONFIG={}", quoted(&data.kubeconfig())));
     } else {
         let entries = Kubeconfig::read(&data.kubeconfig())?.entries(&shape.installation);
         let current = shape.wds.first().map(|w| w.name.as_str());

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use apis::constants::{ADDON_GROUP, CLUSTER_GROUP, WORK_GROUP};
 use apiserver::admission::{Admission, Attempt};
 use apiserver::error::ApiError;
-use ocm::hub::admission::{Ask, Refusal, managed_cluster, set_binding};
-use ocm::hub::works::{self, manifest_work};
+use ocm_hub::admission::{Ask, Refusal, managed_cluster, set_binding};
+use ocm_hub::works::{self, manifest_work};
 use serde_json::Value;
 
 /// The demands on writes in a space of this role.

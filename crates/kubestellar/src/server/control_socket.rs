@@ -140,10 +140,13 @@ async fn serve_one(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::time::{Instant, SystemTime};
+
+    use store::Engine;
 
     use super::*;
     use crate::control;
+    use crate::server::clock::Clock;
     use crate::server::components::States;
     use crate::shape::Wish;
 
@@ -154,7 +157,10 @@ mod tests {
         let data = DataDir::resolve(Some(dir.path())).unwrap();
         data.create().unwrap();
         let shape = Shape::fulfil(None, &Wish::default(), "id").unwrap();
-        let overview = Arc::new(Overview::new(&data, &shape, Instant::now(), States::default()));
+        let (engine, clock) = (Engine::in_memory(), Clock::open(&data.clock(), SystemTime::now(), false));
+        let overview =
+            Overview::new(&data, &shape, Instant::now(), States::default(), &engine, &Arc::new(clock));
+        let overview = Arc::new(overview);
         let (asks, inbox) = mpsc::channel(1);
         let (shutdown, done) = (CancellationToken::new(), CancellationToken::new());
         let socket = ControlSocket::bind(&data).unwrap();

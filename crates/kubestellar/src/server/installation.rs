@@ -8,7 +8,8 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use serde_json::json;
 use space::listener::{Certificate, Listener, Router};
-use space::{Space, SpaceConfig, pki};
+use space::pki::{self, Term};
+use space::{Space, SpaceConfig};
 use store::Engine;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -18,6 +19,7 @@ use crate::exit::{Exit, Failure, OrFail};
 use crate::kubeconfig::{Entry, Kubeconfig};
 use crate::shape::{Cluster, Shape, SpaceName, space_url};
 
+use super::clock::Clock;
 use super::control_socket::{Ask, ControlSocket};
 use super::overview::Overview;
 use super::{Components, Reporter, admission, wiring};
@@ -31,14 +33,24 @@ pub(crate) enum Elsewhere {
     StatusAgent,
 }
 
+/// How to serve, this time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    /// Components that other processes run.
+    pub(crate) without: Vec<Elsewhere>,
+    /// The clock is right, whatever was seen before.
+    pub(crate) trust_clock: bool,
+}
+
 /// Longest time components get to stop before the process ends anyway.
 const STOP: Duration = Duration::from_secs(5);
 /// So many clusters join at a time: of hundreds at once none would be ready before nearly all are.
 const JOINING_TOGETHER: usize = 50;
 /// Beside keys to be made, a starting space waits for the disk: more than one on each core, not many more.
 const STARTING_ON_EACH_CORE: usize = 4;
-/// Bounds of the pause between two looks at the ages of certificates: clocks may be set meanwhile.
-const RENEWALS: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(12 * 3600));
+/// Bounds of the pause between two looks at the clock and the ages of certificates: clocks may be set meanwhile, and a look costs
+/// next to nothing.
+const RENEWALS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(60));
 /// Pause after a renewal that failed.
 const RENEW_AGAIN: Duration = Duration::from_secs(600);
 
@@ -46,13 +58,14 @@ const RENEW_AGAIN: Duration = Duration::from_secs(600);
 pub(crate) async fn run(
     data: &DataDir,
     shape: Shape,
-    without: &[Elsewhere],
+    options: Options,
     report: Reporter,
     stop: CancellationToken,
 ) -> Result<(), Failure> {
     data.create()?;
     let lock = data.lock().await?;
     let begun = Instant::now();
+    let clock = Arc::new(Clock::open(&data.clock(), SystemTime::now(), options.trust_clock));
     let listener = bind(&shape).await?;
     let mut shape = shape;
     shape.listens(listener.address());
@@ -74,7 +87,7 @@ pub(crate) async fn run(
     let (asks, inbox) = mpsc::channel(16);
     let done = CancellationToken::new();
     let components = Components::new();
-    let overview = Arc::new(Overview::new(data, &shape, begun, components.states()));
+    let overview = Arc::new(Overview::new(data, &shape, begun, components.states(), &engine, &clock));
     let (shown, socket_stop, socket_done) = (overview.clone(), stop.clone(), done.clone());
     let control = tokio::spawn(async move { socket.serve(asks, shown, socket_stop, socket_done).await });
 
@@ -85,11 +98,12 @@ pub(crate) async fn run(
         router,
         certificate,
         ca_pem: serving.ca_pem,
-        renewal: serving.renewal,
+        term: serving.term,
+        clock,
         spaces: Vec::new(),
         components,
         overview,
-        without: without.to_vec(),
+        without: options.without,
     };
     let outcome = installation.live(shape, inbox, report, &stop, &mut tasks).await;
     installation.close(&listening, &draining, tasks).await;
@@ -128,8 +142,9 @@ pub(super) struct Installation {
     router: Arc<Router>,
     certificate: Arc<Certificate>,
     ca_pem: String,
-    /// When the serving certificate or its CA is next renewed.
-    renewal: SystemTime,
+    /// When the serving certificate and its CA need no renewal.
+    term: Term,
+    clock: Arc<Clock>,
     spaces: Vec<(Arc<Space>, &'static str)>,
     components: Components,
     overview: Arc<Overview>,
@@ -184,15 +199,28 @@ impl Installation {
         let _ = finished.send(());
     }
 
+    /// When no certificate needs a renewal.
+    fn term(&self) -> Term {
+        self.spaces.iter().fold(self.term, |all, (space, _)| all.and(space.keys().term))
+    }
+
     /// How long until a certificate is due, within [`RENEWALS`].
     fn until_renewal(&self, now: SystemTime) -> Duration {
-        let of_spaces = self.spaces.iter().map(|(space, _)| space.keys().renewal).min();
-        let next = of_spaces.map_or(self.renewal, |next| next.min(self.renewal));
-        next.duration_since(now).unwrap_or_default().clamp(RENEWALS.0, RENEWALS.1)
+        let term = self.term();
+        let left = if term.is_over(now) {
+            Duration::ZERO
+        } else {
+            term.until.duration_since(now).unwrap_or_default()
+        };
+        left.clamp(RENEWALS.0, RENEWALS.1)
     }
 
     /// Renews what is due and says when to look again (SP-062).
     fn look_after_certificates(&mut self, now: SystemTime) -> Duration {
+        self.clock.observe(now);
+        if !self.term().is_over(now) {
+            return self.until_renewal(now);
+        }
         match self.renew(now) {
             Ok(()) => self.until_renewal(now),
             Err(failure) => {
@@ -209,7 +237,7 @@ impl Installation {
         const WHAT: &str = "renewing certificates";
         let serving = pki::serving(self.data.path(), &[], now).or_fail(WHAT)?;
         self.certificate.replace(&serving).or_fail(WHAT)?;
-        self.renewal = serving.renewal;
+        self.term = serving.term;
         let mut changed = std::mem::replace(&mut self.ca_pem, serving.ca_pem) != self.ca_pem;
         for (space, _) in &self.spaces {
             let renewed =
@@ -441,15 +469,18 @@ mod tests {
         let now = SystemTime::now();
         let serving = pki::serving(data.path(), &[], now).unwrap();
         let components = Components::new();
-        let overview = Arc::new(Overview::new(&data, &wanted, Instant::now(), components.states()));
+        let (engine, clock) = (Engine::in_memory(), Arc::new(Clock::open(&data.clock(), now, false)));
+        let overview = Overview::new(&data, &wanted, Instant::now(), components.states(), &engine, &clock);
+        let overview = Arc::new(overview);
         let mut installation = Installation {
             data: data.clone(),
             shape: Shape { its: vec![], wds: vec![], clusters: vec![], ..wanted.clone() },
-            engine: Engine::in_memory(),
+            engine,
             router: Arc::default(),
             certificate: Arc::new(Certificate::new(&serving).unwrap()),
             ca_pem: serving.ca_pem,
-            renewal: serving.renewal,
+            term: serving.term,
+            clock,
             without: Vec::new(),
             spaces: Vec::new(),
             components,
@@ -470,6 +501,10 @@ mod tests {
         assert!(second.iter().all(|(name, certificate)| first[name] != *certificate));
         assert_eq!(installation.until_renewal(now + 300 * day), RENEWALS.1);
         assert_eq!(installation.until_renewal(now + 3650 * day), RENEWALS.0, "long overdue");
+        assert_eq!(installation.until_renewal(now), RENEWALS.0, "the clock was ahead");
+        installation.look_after_certificates(now);
+        assert!(handed_out(&data).iter().all(|(name, certificate)| second[name] != *certificate));
+        assert!(!installation.term().is_over(now));
         for (space, _) in &installation.spaces {
             space.stop().await;
         }

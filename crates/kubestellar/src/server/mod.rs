@@ -1,6 +1,7 @@
 //! The server: every space of an installation and the components between them, in one process.
 
 mod admission;
+mod clock;
 mod components;
 mod control_socket;
 mod installation;
@@ -10,5 +11,5 @@ mod reporter;
 mod wiring;
 
 pub(crate) use components::{Components, Run};
-pub(crate) use installation::{Elsewhere, run};
+pub(crate) use installation::{Elsewhere, Options, run};
 pub(crate) use reporter::Reporter;

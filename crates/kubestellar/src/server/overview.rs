@@ -1,15 +1,18 @@
 //! What `status` shows: readable at any time, also while the installation grows or starts.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use parking_lot::RwLock;
 use space::Space;
+use store::Engine;
 
 use crate::control::{ServerStatus, SpaceStatus};
 use crate::datadir::DataDir;
+use crate::exit::chain;
 use crate::shape::Shape;
 
+use super::clock::Clock;
 use super::components::States;
 
 /// Shared by the installation, which adds to it, and the control socket, which answers from it.
@@ -20,11 +23,20 @@ pub(super) struct Overview {
     simulated_workloads: bool,
     spaces: RwLock<Vec<(Arc<Space>, &'static str)>>,
     components: States,
+    engine: Engine,
+    clock: Arc<Clock>,
 }
 
 impl Overview {
     /// Of an installation that listens where `shape` says; nothing runs yet.
-    pub(super) fn new(data: &DataDir, shape: &Shape, begun: Instant, components: States) -> Self {
+    pub(super) fn new(
+        data: &DataDir,
+        shape: &Shape,
+        begun: Instant,
+        components: States,
+        engine: &Engine,
+        clock: &Arc<Clock>,
+    ) -> Self {
         Self {
             data: data.clone(),
             begun,
@@ -32,6 +44,8 @@ impl Overview {
             simulated_workloads: shape.simulate_workloads,
             spaces: RwLock::default(),
             components,
+            engine: engine.clone(),
+            clock: clock.clone(),
         }
     }
 
@@ -40,6 +54,15 @@ impl Overview {
     }
 
     pub(super) fn status(&self) -> ServerStatus {
+        let store_failure = self.engine.failure().map(|failure| chain(&failure));
+        let mut components = self.components.status();
+        if let Some(cause) = &store_failure {
+            // What they decide comes to nothing.
+            for component in &mut components {
+                component.ready = false;
+                component.last_error.get_or_insert_with(|| cause.clone());
+            }
+        }
         ServerStatus {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -49,7 +72,9 @@ impl Overview {
             url: self.url.clone(),
             simulated_workloads: self.simulated_workloads,
             spaces: self.spaces.read().iter().map(|(space, role)| space_status(space, role)).collect(),
-            components: self.components.status(),
+            components,
+            store_failure,
+            clock: self.clock.complaint(SystemTime::now()),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! What the components that belong to no cluster may do: the controllers of a WDS, there and in its ITS (SP-065). The
-//! agents of a cluster get their rights from its enrolment ([`ocm::rbac`]).
+//! agents of a cluster get their rights from its enrolment ([`ocm_shared::rbac`]).
 //!
 //! These components have no credential outside this process; the roles bound what a fault in one of them can do, and
 //! say in one place what a component that runs elsewhere must be given.
 
 use kube::Client;
-use ocm::rbac::{binding, reconcile, role, rule, subject};
+use ocm_shared::rbac::{binding, reconcile, role, rule, subject};
 use runtime::rest::Rest;
 use serde_json::{Value, json};
 use space::Identity;
@@ -54,7 +54,7 @@ pub(super) async fn metacontroller_in(space: Client) -> Result<(), kube::Error> 
 }
 
 /// Someone whom an enrolment has given rights.
-pub(super) fn enrolled(subject: &ocm::rbac::Subject) -> Identity {
+pub(super) fn enrolled(subject: &ocm_shared::rbac::Subject) -> Identity {
     let groups: Vec<&str> = subject.groups.iter().map(String::as_str).collect();
     Identity::component(&subject.user, &groups)
 }

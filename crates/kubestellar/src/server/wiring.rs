@@ -11,9 +11,9 @@ use apis::constants::STATUS_ADDON;
 use apis::ocm::ManagedCluster;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use ocm::addon::status::StatusAddon;
-use ocm::rbac::Subject;
-use ocm::registration::{self, BuiltIn, Connection};
+use ocm_addon::status::StatusAddon;
+use ocm_agent::registration::{self, BuiltIn, Connection};
+use ocm_shared::rbac::Subject;
 use parking_lot::Mutex;
 use space::controllers::CsrSigner;
 use space::{Identity, Space, controllers, workloads};
@@ -140,21 +140,21 @@ async fn hub(running: &mut Installation, its: &SpaceName, ready: &mut Ready) -> 
         let client = of.client(&Identity::component("kubestellar:addon-manager", &["system:masters"]));
         // Without an image the status agent is where a klusterlet brings its own, as ours do.
         let addon = StatusAddon { image: std::env::var(STATUS_IMAGE).ok(), ..StatusAddon::default() };
-        let config = ocm::addon::Config {
+        let config = ocm_addon::Config {
             kinds: apis::crds::ocm_hub_converting,
             ready,
-            ..ocm::addon::Config::with_status_addon(addon)
+            ..ocm_addon::Config::with_status_addon(addon)
         };
-        Box::pin(async move { ocm::addon::run(client, config, stop).await.context("add-on manager") })
+        Box::pin(async move { ocm_addon::run(client, config, stop).await.context("add-on manager") })
     });
     let started = running.components().start("addon-manager", its.as_str(), run);
     ready.push((format!("add-on manager of {its}"), started));
     let run: Run = Box::new(move |stop, ready| {
         let client = space.client(&Identity::component("kubestellar:ocm-hub", &["system:masters"]));
         let mut config =
-            ocm::hub::Config { kinds: apis::crds::ocm_hub_converting, ready, ..ocm::hub::Config::default() };
+            ocm_hub::Config { kinds: apis::crds::ocm_hub_converting, ready, ..ocm_hub::Config::default() };
         config.approval.vouched_prefix = Some(VOUCHED.into());
-        Box::pin(async move { ocm::hub::run(client, config, stop).await.context("hub") })
+        Box::pin(async move { ocm_hub::run(client, config, stop).await.context("hub") })
     });
     ready.push((format!("hub of {its}"), running.components().start("ocm-hub", its.as_str(), run)));
     Ok(())
@@ -286,7 +286,7 @@ fn execution_cluster(
     let run: Run = Box::new(move |stop, ready| {
         let enrolment = Identity::component("kubestellar:enrolment", &["system:masters"]);
         let (hub_client, client) = (hub.client(&enrolment), spoke.client(&enrolment));
-        let config = ocm::enroll::Config {
+        let config = ocm_hub::enroll::Config {
             labels: of.labels.clone(),
             more_labels: more_labels.clone(),
             url: spoke.url().to_owned(),
@@ -294,9 +294,11 @@ fn execution_cluster(
             prepared: mine.prepared.clone(),
             accepted: mine.accepted.clone(),
             built_in: names.clone(),
-            ..ocm::enroll::Config::new(of.name.as_str())
+            ..ocm_hub::enroll::Config::new(of.name.as_str())
         };
-        Box::pin(async move { ocm::enroll::run(hub_client, client, config, stop).await.context("enrolment") })
+        Box::pin(
+            async move { ocm_hub::enroll::run(hub_client, client, config, stop).await.context("enrolment") },
+        )
     });
     let enrolled = running.components().start("enrolment", &name, run);
 
@@ -307,7 +309,7 @@ fn execution_cluster(
     let (to_hub, has_joined, ca) = (connection.clone(), joined.clone(), running.ca_pem().to_owned());
     let hub_url = known_as.clone();
     let run: Run = Box::new(move |stop, ready| {
-        let asking = Identity::component(&format!("{VOUCHED}{of}"), &[ocm::hub::bootstrap::GROUP]);
+        let asking = Identity::component(&format!("{VOUCHED}{of}"), &[ocm_shared::bootstrap::GROUP]);
         let bootstrap = hub.client(&asking);
         let client = spoke.client(&rbac::enrolled(&Subject::registration_account()));
         let showing = hub.clone();
@@ -344,8 +346,10 @@ fn execution_cluster(
     let run: Run = Box::new(move |stop, ready| {
         let (hub_client, mut joined) = (connection.client(), joined.subscribe());
         let client = spoke.client_ahead(&rbac::enrolled(&Subject::work_agent_account()));
-        let config =
-            ocm::work_agent::Config { ready: ready.clone(), ..ocm::work_agent::Config::new(&of, &known_as) };
+        let config = ocm_agent::work_agent::Config {
+            ready: ready.clone(),
+            ..ocm_agent::work_agent::Config::new(&of, &known_as)
+        };
         let (first, known) = (first.clone(), known.clone());
         Box::pin(async move {
             let ready_to_go = async {
@@ -355,7 +359,7 @@ fn execution_cluster(
                 go = ready_to_go => if !go { return Ok(()) },
                 () = stop.cancelled() => return Ok(()),
             }
-            ocm::work_agent::run(hub_client, client, config, stop).await.context("work agent")
+            ocm_agent::work_agent::run(hub_client, client, config, stop).await.context("work agent")
         })
     });
     if running.runs(Elsewhere::WorkAgent) {

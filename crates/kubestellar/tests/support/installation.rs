@@ -199,6 +199,15 @@ impl Server {
         assert!(sent.expect("kill runs").success(), "it had ended before it was told to:\n{}", self.log());
     }
 
+    /// Sends a signal, such as `TERM`, to a process that may have ended.
+    pub async fn signal(&self, name: &str) {
+        if let Some(pid) = self.child.id() {
+            let mut kill = Command::new("kill");
+            kill.args([&format!("-{name}"), &pid.to_string()]).stderr(Stdio::null());
+            kill.status().await.expect("kill runs");
+        }
+    }
+
     /// Waits without a deadline: for processes that should not end.
     pub async fn wait(&mut self) -> ExitStatus {
         self.child.wait().await.expect("its exit status")

@@ -10,5 +10,5 @@ pub use installation::{Installation, Server, client_of, gone};
 pub use objects::{
     apply_status, config_map, create, deployment, dynamic, names, namespace, policy, resource_version, uid,
 };
-pub use random::Random;
+pub use random::{Random, any_seed};
 pub use wait::{until, until_one, within};

@@ -1,5 +1,16 @@
 //! Chance that comes again with the same seed.
 
+/// The seed that KUBESTELLAR_TEST_SEED names, or one of the clock's; printed, so that a failure can be seen again.
+pub fn any_seed() -> u64 {
+    let clock = || {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(now.as_nanos() & u128::from(u64::MAX)).unwrap_or_default()
+    };
+    let seed = std::env::var("KUBESTELLAR_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(clock);
+    println!("KUBESTELLAR_TEST_SEED={seed}");
+    seed
+}
+
 /// SplitMix64: enough to choose what to do, and when to kill.
 #[derive(Clone)]
 pub struct Random(pub u64);

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -14,7 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::support::{
-    Installation, Random, config_map, create, namespace, policy, resource_version, until, within,
+    Installation, Random, any_seed, config_map, create, namespace, policy, resource_version, until, within,
 };
 
 /// Objects a round would write if nobody killed the server.
@@ -50,9 +49,7 @@ struct Ledger {
 /// resourceVersion they saw get every event once and in order.
 #[tokio::test(flavor = "multi_thread")]
 async fn sp_a_05_kill_at_random_points() {
-    let seed = std::env::var("KUBESTELLAR_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(clock);
-    println!("KUBESTELLAR_TEST_SEED={seed}");
-    let mut random = Random(seed);
+    let mut random = Random(any_seed());
     let ks = Installation::new();
     let mut server = ks.serve(&["--listen", "127.0.0.1:0"]).await;
     let wds = ks.client("wds1").await;
@@ -337,8 +334,4 @@ impl Watcher {
         assert!(version > self.last, "{}: {what} at {version} after {}", self.name, self.last);
         self.last = version;
     }
-}
-
-fn clock() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |t| t.as_nanos() as u64)
 }

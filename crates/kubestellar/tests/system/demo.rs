@@ -1,6 +1,9 @@
 //! `kubestellar demo`: the main job, from nothing (SP-129).
 
-use crate::support::Installation;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::support::{Installation, Random, any_seed, within};
 
 /// SP-129: exit 0 only after everything was read back; nothing is left behind.
 #[tokio::test(flavor = "multi_thread")]
@@ -47,6 +50,128 @@ async fn sp_129_demo_fails_when_the_policy_selects_nothing() {
     assert!(error.contains("harbour"), "does not name the policy: {error}");
     assert!(!demo.stdout.contains("verified"), "{}", demo.stdout);
     assert_eq!(std::fs::read_dir(ks.path("tmp")).unwrap().count(), 0);
+}
+
+/// Names in a directory, in order; none where there is no directory.
+fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten();
+    let mut names: Vec<_> = entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// SP-129, SP-086: the directory of an installation is nothing to a demo, whether the environment or a flag names it; a kept demo's
+/// commands name its own directory, and a purge that could mean either of them removes none.
+#[tokio::test(flavor = "multi_thread")]
+async fn sp_129_demo_leaves_installations_alone() {
+    let ks = Installation::new();
+    ks.must(&["up", "--listen", "127.0.0.1:0", "--clusters", "0"]).await;
+    ks.must(&["down"]).await;
+    let installation = ks.data().display().to_string();
+    let shape = std::fs::read(ks.data().join("installation.json")).unwrap();
+    let before = names(&ks.data());
+
+    ks.run(&["demo", "--data-dir", &installation]).await.fails(4, &[&installation, "an installation"]);
+    std::fs::create_dir(ks.path("project")).unwrap();
+    std::fs::write(ks.path("project/notes.txt"), "mine").unwrap();
+    ks.run(&["demo", "--data-dir", "project"]).await.fails(4, &["notes.txt"]);
+    ks.run(&["up", "--data-dir", "project"]).await.fails(4, &["notes.txt"]);
+    ks.run(&["down", "--data-dir", "project", "--purge", "--yes"]).await.fails(4, &["notes.txt"]);
+    assert_eq!(names(&ks.path("project")), ["notes.txt"]);
+
+    let demo = ks.must(&["demo", "--clusters", "1", "--keep", "--timeout", "80s"]).await;
+    assert_eq!(names(&ks.data()), before, "the demo used the installation");
+    let [kept] = &names(&ks.path("tmp"))[..] else { panic!("one directory in {}", ks.path("tmp").display()) };
+    let kept = ks.path("tmp").join(kept).display().to_string();
+    let status = format!("kubestellar --data-dir {kept} status");
+    let purge = format!("kubestellar --data-dir {kept} down --purge --yes");
+    for line in [&status, &purge] {
+        assert!(demo.stdout.lines().any(|it| it.trim() == line), "no {line:?} in\n{}", demo.stdout);
+    }
+    // Commands that are given no directory find the demo while nothing else runs, and do not guess what is to be purged.
+    let unnamed = async |arguments: &[&str]| {
+        let mut command = ks.command(arguments);
+        command.env_remove("KUBESTELLAR_DATA_DIR").env("XDG_DATA_HOME", ks.path("share"));
+        within("a command", command.output()).await.unwrap()
+    };
+    std::fs::create_dir(ks.path("share")).unwrap();
+    std::os::unix::fs::symlink(ks.data(), ks.path("share/kubestellar")).unwrap();
+    assert!(unnamed(&["status"]).await.status.success());
+    let refused = unnamed(&["down", "--purge", "--yes"]).await;
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains(&kept) && said.contains("share/kubestellar"), "{said}");
+    assert!(unnamed(&["status"]).await.status.success(), "the demo was stopped");
+    // The printed command, as it stands.
+    let words: Vec<&str> = purge.split(' ').skip(1).collect();
+    ks.must(&words).await;
+    assert_eq!(names(&ks.path("tmp")), [""; 0]);
+    assert_eq!(names(&ks.path("home/.local/state/kubestellar")), [""; 0], "it is still remembered");
+    assert_eq!(std::fs::read(ks.data().join("installation.json")).unwrap(), shape);
+    ks.must(&["up"]).await;
+}
+
+/// How often a demo is interrupted, unless KUBESTELLAR_TEST_ROUNDS says otherwise.
+const ROUNDS: u64 = 5;
+
+/// SP-129, SP-087: whenever a demo is interrupted, by whatever signal and however often, nothing stays: no process, no directory, no
+/// context. A kill -9 of the demo itself is survived by its server, which tidies up.
+#[tokio::test(flavor = "multi_thread")]
+async fn sp_129_an_interrupted_demo_leaves_nothing() {
+    let rounds =
+        std::env::var("KUBESTELLAR_TEST_ROUNDS").ok().and_then(|it| it.parse().ok()).unwrap_or(ROUNDS);
+    let mut random = Random(any_seed());
+    for round in 0..rounds {
+        let ks = Installation::new();
+        let mut demo = ks.spawn("demo", &["demo", "--clusters", "1"]);
+        let signals = [("INT", 130), ("TERM", 143), ("HUP", 129), ("KILL", -1)];
+        let (signal, code) = signals[random.below(4) as usize];
+        let (first, second) =
+            (Duration::from_millis(random.below(2500)), Duration::from_millis(random.below(300)));
+        println!("round {round}: {signal} after {first:?}, and again {second:?} later");
+        let ended = tokio::time::timeout(first, demo.wait()).await;
+        let status = match ended {
+            Ok(status) => status,
+            Err(_) => {
+                demo.signal(signal).await;
+                match tokio::time::timeout(second, demo.wait()).await {
+                    Ok(status) => status,
+                    Err(_) => {
+                        demo.signal("INT").await;
+                        demo.ended().await
+                    }
+                }
+            }
+        };
+        let gone = async {
+            while !processes(&ks.path("tmp")).is_empty() || !names(&ks.path("tmp")).is_empty() {
+                // A demo that was killed before it had a server leaves the directory it had just made.
+                if code == -1 && processes(&ks.path("tmp")).is_empty() {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        if code == -1 {
+            within("the end of the server", gone).await;
+        } else {
+            // Before anything is made a signal ends the program at once, without a code.
+            let is_expected = [Some(0), Some(code), None].contains(&status.code());
+            assert!(is_expected, "{status:?}\n{}", demo.log());
+            let left = (processes(&ks.path("tmp")), names(&ks.path("tmp")));
+            assert!(left.0.is_empty() && left.1.is_empty(), "left: {left:?}\n{}", demo.log());
+        }
+        assert!(!ks.kubeconfig().exists() && !ks.data().exists());
+    }
+}
+
+/// Command lines of the processes that name something under a directory.
+fn processes(dir: &Path) -> Vec<String> {
+    let dir = dir.display().to_string();
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|it| std::fs::read(it.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| line.contains(&dir)).collect()
 }
 
 const POLICY: &str = "

@@ -1,6 +1,9 @@
 //! What stands in the way of a start: each gets its exit code and one clear line.
 
 use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use crate::support::Installation;
 
@@ -44,6 +47,37 @@ async fn sp_083_data_directory_cannot_be_made() {
     let up = ks.run(&["up", "--data-dir", "file/data", "--listen", "127.0.0.1:0"]).await;
     up.fails(1, &["file/data"]);
     ks.run(&["serve", "--data-dir", "file/data", "--listen", "127.0.0.1:0"]).await.fails(1, &["file/data"]);
+}
+
+/// SP-083, SP-084: to another user an installation is not permitted, which is not the same as not running.
+#[tokio::test(flavor = "multi_thread")]
+async fn sp_084_another_users_installation_is_not_permitted() {
+    if user() != 0 {
+        println!("skipped: only root can be another user");
+        return;
+    }
+    let ks = Installation::new();
+    ks.must(&["up", "--clusters", "0", "--listen", "127.0.0.1:0"]).await;
+    // The way there is open, also for the program; the directory itself is not.
+    let binary = ks.path("kubestellar");
+    std::fs::copy(env!("CARGO_BIN_EXE_kubestellar"), &binary).unwrap();
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(ks.path(""), open).unwrap();
+    for arguments in [&["status"][..], &["down"], &["down", "--purge", "--yes"], &["up"]] {
+        let mut command = Command::new(&binary);
+        command.args(arguments).env_clear().current_dir("/").uid(65_534).gid(65_534);
+        command.env("HOME", ks.path("nowhere")).env("KUBESTELLAR_DATA_DIR", ks.data());
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(7), "{arguments:?}: {said}");
+        assert!(said.contains("not permitted") && said.contains("another user"), "{said}");
+    }
+    assert!(ks.pid().await > 0, "it still runs");
+}
+
+/// The user that runs the test.
+fn user() -> u32 {
+    std::fs::metadata("/proc/self").map_or(u32::MAX, |it| it.uid())
 }
 
 /// SP-A-08: a kubeconfig that does not parse stops `up` before anything starts and stays as it is; told to leave

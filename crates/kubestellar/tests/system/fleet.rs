@@ -118,8 +118,8 @@ impl Fleet {
             Part::Agent(name) => {
                 let (cluster, url) = (self.client(name), self.spaces["its1"].url().to_owned());
                 runtime.spawn(async move {
-                    let config = ocm::work_agent::Config::new(name, &url);
-                    ocm::work_agent::run(its, cluster, config, token).await.unwrap();
+                    let config = ocm_agent::work_agent::Config::new(name, &url);
+                    ocm_agent::work_agent::run(its, cluster, config, token).await.unwrap();
                 })
             }
         };

@@ -8,6 +8,7 @@ use super::entries::{Entry, Managers, blank, stripped};
 use super::set::PathSet;
 use super::typed::Types;
 use super::{ApplyError, Conflict, Operation, Writer, check, compare, take_managed_fields, update};
+use crate::field::TEXT_MAX;
 use crate::schema::Schema;
 
 /// Who owns what nobody claimed before the first apply.
@@ -207,9 +208,10 @@ fn describe(object: &Value) -> String {
 
 fn conflict_error(conflicts: &Conflicts) -> ApplyError {
     let mut by_manager: BTreeMap<String, (String, Vec<String>)> = BTreeMap::new();
+    let mut room = TEXT_MAX;
     for (entry, set) in conflicts {
         let slot = by_manager.entry(entry.identity()).or_insert_with(|| (entry.print(), Vec::new()));
-        slot.1.extend(set.paths());
+        slot.1.extend(set.paths(&mut room));
     }
     let causes: Vec<Conflict> = by_manager
         .values()

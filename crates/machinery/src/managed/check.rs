@@ -4,13 +4,34 @@ use serde_json::{Map, Value};
 
 use super::set::Elem;
 use super::typed::{Form, Place, Types};
+use crate::field::TEXT_MAX;
 use crate::schema::graph::Type;
+
+/// Texts about an applied value, up to [`TEXT_MAX`] bytes.
+#[derive(Default)]
+struct Faults {
+    texts: Vec<String>,
+    bytes: usize,
+}
+
+impl Faults {
+    fn is_full(&self) -> bool {
+        self.bytes >= TEXT_MAX
+    }
+
+    fn push(&mut self, text: String) {
+        if !self.is_full() {
+            self.bytes += text.len();
+            self.texts.push(text);
+        }
+    }
+}
 
 /// The first faults of an applied value, as the original prints them.
 pub(super) fn check(types: Types, place: Place, value: &Value) -> Result<(), String> {
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     walk(types, place, value, &mut String::new(), &mut faults);
-    match faults.as_slice() {
+    match faults.texts.as_slice() {
         [] => Ok(()),
         [one] => Err(one.clone()),
         many => {
@@ -20,10 +41,10 @@ pub(super) fn check(types: Types, place: Place, value: &Value) -> Result<(), Str
     }
 }
 
-fn walk(types: Types, place: Place, value: &Value, path: &mut String, faults: &mut Vec<String>) {
-    let Some(id) = place else { return };
+fn walk(types: Types, place: Place, value: &Value, path: &mut String, faults: &mut Faults) {
+    let Some(id) = place.filter(|_| !faults.is_full()) else { return };
     let kind = types.0.resolve(id).1.kind;
-    let fault = |text: String, path: &str, faults: &mut Vec<String>| {
+    let fault = |text: String, path: &str, faults: &mut Faults| {
         faults.push(if path.is_empty() { text } else { format!("{path}: {text}") });
     };
     match (kind, value) {
@@ -53,7 +74,7 @@ fn walk(types: Types, place: Place, value: &Value, path: &mut String, faults: &m
     }
 }
 
-fn fields(types: Types, place: Place, map: &Map<String, Value>, path: &mut String, faults: &mut Vec<String>) {
+fn fields(types: Types, place: Place, map: &Map<String, Value>, path: &mut String, faults: &mut Faults) {
     let open = types.allows_unknown(place);
     for (key, one) in map {
         let length = path.len();
@@ -61,7 +82,9 @@ fn fields(types: Types, place: Place, map: &Map<String, Value>, path: &mut Strin
         path.push_str(key);
         let (child, declared) = types.field(place, key);
         if !declared && !open {
-            faults.push(format!("{path}: field not declared in schema"));
+            if !faults.is_full() {
+                faults.push(format!("{path}: field not declared in schema"));
+            }
         } else {
             walk(types, child, one, path, faults);
         }
@@ -69,14 +92,7 @@ fn fields(types: Types, place: Place, map: &Map<String, Value>, path: &mut Strin
     }
 }
 
-fn list(
-    types: Types,
-    place: Place,
-    value: &Value,
-    items: &[Value],
-    path: &mut String,
-    faults: &mut Vec<String>,
-) {
+fn list(types: Types, place: Place, value: &Value, items: &[Value], path: &mut String, faults: &mut Faults) {
     let element = types.items(place);
     let Form::List(list) = types.form(place, value) else {
         for (index, item) in items.iter().enumerate() {
@@ -98,14 +114,7 @@ fn list(
     }
 }
 
-fn step(
-    types: Types,
-    element: Place,
-    item: &Value,
-    elem: &Elem,
-    path: &mut String,
-    faults: &mut Vec<String>,
-) {
+fn step(types: Types, element: Place, item: &Value, elem: &Elem, path: &mut String, faults: &mut Faults) {
     let length = path.len();
     path.push_str(&elem.to_string());
     walk(types, element, item, path, faults);

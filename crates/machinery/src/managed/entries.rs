@@ -1,5 +1,7 @@
 //! The entries of `metadata.managedFields`.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use super::set::PathSet;
@@ -13,6 +15,10 @@ const ANCIENT: &str = "ancient-changes";
 
 /// What entries are sorted by, as in the original: operation (appliers first), time, manager, version, subresource.
 pub(super) type Order<'a> = (bool, &'a str, &'a str, &'a str, &'a str);
+
+/// What makes two entries those of one manager: manager, whether it applies, subresource, and version, through whatever of
+/// which appliers are the same.
+type Owner = (String, bool, String, Option<String>);
 
 /// One entry: who owns what.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,6 +49,13 @@ impl Entry {
             && self.operation == other.operation
             && self.subresource == other.subresource
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
+    }
+
+    /// Equal for entries that are [`same_owner`](Self::same_owner)s.
+    fn owner(&self) -> Owner {
+        let applies = self.operation == Operation::Apply;
+        let version = (!applies).then(|| self.api_version.clone());
+        (self.manager.clone(), applies, self.subresource.clone(), version)
     }
 
     fn parse(value: &Value) -> Option<Self> {
@@ -123,16 +136,18 @@ impl Managers {
         match fields {
             Value::Null => Some(Self::default()),
             Value::Array(entries) => {
-                let mut out = Self::default();
+                let mut out: Vec<Entry> = Vec::with_capacity(entries.len());
+                let mut owners: HashMap<Owner, usize> = HashMap::with_capacity(entries.len());
                 for one in entries {
                     let entry = Entry::parse(one)?;
                     // Of two entries of one owner the later counts.
-                    match out.position(&entry) {
-                        Some(at) => out.0[at] = entry,
-                        None => out.0.push(entry),
+                    let place = *owners.entry(entry.owner()).or_insert(out.len());
+                    match out.get_mut(place) {
+                        Some(earlier) => *earlier = entry,
+                        None => out.push(entry),
                     }
                 }
-                Some(out)
+                Some(Self(out))
             }
             _ => None,
         }
@@ -158,40 +173,43 @@ impl Managers {
         }
         let mut excess = count - MAX_UPDATERS;
         self.sort();
-        let mut seen: Vec<String> = Vec::new();
+        // By version: the first entry that was kept, and the one that takes over the fields of further ones.
+        let mut firsts: HashMap<String, usize> = HashMap::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
         let mut buckets: Vec<Entry> = Vec::new();
-        let mut kept: Vec<Entry> = Vec::new();
+        let mut kept: Vec<Option<Entry>> = Vec::new();
         for entry in std::mem::take(&mut self.0) {
             if entry.operation == Operation::Apply || excess == 0 {
-                kept.push(entry);
-                continue;
-            }
-            if let Some(bucket) = buckets.iter_mut().find(|b| b.api_version == entry.api_version) {
+                kept.push(Some(entry));
+            } else if let Some(bucket) =
+                places.get(&entry.api_version).and_then(|place| buckets.get_mut(*place))
+            {
                 bucket.set.extend(&entry.set);
                 bucket.time = entry.time;
                 excess -= 1;
-                continue;
-            }
-            if seen.contains(&entry.api_version) {
+            } else if let Some(mut bucket) =
+                firsts.get(&entry.api_version).and_then(|first| kept.get_mut(*first)).and_then(Option::take)
+            {
                 // The second of its version: both become the bucket, one entry fewer.
-                let first = kept.iter().position(|one| {
-                    one.operation == Operation::Update && one.api_version == entry.api_version
-                });
-                let Some(first) = first else { continue };
-                let mut bucket = kept.remove(first);
                 bucket.set.extend(&entry.set);
                 bucket.manager = ANCIENT.to_owned();
                 bucket.subresource = String::new();
                 bucket.time = entry.time;
+                places.insert(entry.api_version, buckets.len());
                 buckets.push(bucket);
                 excess -= 1;
             } else {
-                seen.push(entry.api_version.clone());
-                kept.push(entry);
+                firsts.insert(entry.api_version.clone(), kept.len());
+                kept.push(Some(entry));
             }
         }
+        let mut kept: Vec<Entry> = kept.into_iter().flatten().collect();
+        let mut owners: HashMap<Owner, usize> = HashMap::new();
+        for (at, entry) in kept.iter().enumerate() {
+            owners.entry(entry.owner()).or_insert(at);
+        }
         for bucket in buckets {
-            match kept.iter_mut().find(|one| one.same_owner(&bucket)) {
+            match owners.get(&bucket.owner()).and_then(|at| kept.get_mut(*at)) {
                 Some(own) => own.set.extend(&bucket.set),
                 None => kept.push(bucket),
             }

@@ -251,22 +251,26 @@ impl PathSet {
         Value::Object(out)
     }
 
-    /// All member paths, printed `.spec.containers[name="a"].image`.
-    pub(crate) fn paths(&self) -> Vec<String> {
+    /// The member paths, printed `.spec.containers[name="a"].image`, as far as `room` bytes last; it is reduced.
+    pub(crate) fn paths(&self, room: &mut usize) -> Vec<String> {
         let mut out = Vec::new();
-        self.collect(&mut String::new(), &mut out);
+        self.collect(&mut String::new(), &mut out, room);
         out
     }
 
-    fn collect(&self, prefix: &mut String, out: &mut Vec<String>) {
+    fn collect(&self, prefix: &mut String, out: &mut Vec<String>, room: &mut usize) {
         for (elem, node) in &self.nodes {
+            if *room == 0 {
+                return;
+            }
             let length = prefix.len();
             // Writing to a string cannot fail.
             let _ = write!(prefix, "{elem}");
             if node.member {
+                *room = room.saturating_sub(prefix.len());
                 out.push(prefix.clone());
             }
-            node.below.collect(prefix, out);
+            node.below.collect(prefix, out, room);
             prefix.truncate(length);
         }
     }

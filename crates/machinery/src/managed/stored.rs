@@ -3,10 +3,12 @@
 //! A write to an object with ten thousand list elements moves the ownership of a few of them; to read all entries into
 //! sets and to write them out again would cost more than all the rest of it. Here a change costs what it changes.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use super::entries::{Entry, MAX_UPDATERS, Order, stripped};
-use super::set::PathSet;
+use super::set::{Node, PathSet};
 use super::typed::Comparison;
 use super::{Operation, Writer};
 
@@ -43,6 +45,7 @@ impl Stored {
         taken.extend(&added);
         let mut lost = removed;
         lost.extend(&taken);
+        let lost = Lost::of(&lost);
         for fields in self.0.iter_mut().filter_map(fields_mut) {
             subtract(fields, &lost);
         }
@@ -130,16 +133,41 @@ fn extend(fields: &mut Map<String, Value>, set: &PathSet) {
     }
 }
 
-fn subtract(fields: &mut Map<String, Value>, set: &PathSet) {
-    for (elem, node) in &set.nodes {
-        let key = elem.encode();
-        let Some(inner) = fields.get_mut(&key).and_then(Value::as_object_mut) else { continue };
-        let member = take_mark(inner) && !node.member;
-        subtract(inner, &node.below);
-        if inner.is_empty() && !member {
-            fields.remove(&key);
-        } else {
-            mark(inner, member);
-        }
+/// A set of paths in the form of the entries that it is taken from: encoded once, however many entries there are.
+#[derive(Default)]
+struct Lost(BTreeMap<String, LostNode>);
+
+struct LostNode {
+    member: bool,
+    below: Lost,
+}
+
+impl Lost {
+    fn of(set: &PathSet) -> Self {
+        let node = |node: &Node| LostNode { member: node.member, below: Self::of(&node.below) };
+        Self(set.nodes.iter().map(|(elem, below)| (elem.encode(), node(below))).collect())
+    }
+}
+
+/// Looks each key of the smaller of the two up in the other: many small entries do not each cost as much as is taken.
+fn subtract(fields: &mut Map<String, Value>, lost: &Lost) {
+    if fields.len() < lost.0.len() {
+        let both: Vec<String> = fields.keys().filter(|key| lost.0.contains_key(*key)).cloned().collect();
+        both.iter().for_each(|key| subtract_one(fields, key, lost.0.get(key)));
+    } else {
+        lost.0.iter().for_each(|(key, node)| subtract_one(fields, key, Some(node)));
+    }
+}
+
+fn subtract_one(fields: &mut Map<String, Value>, key: &str, lost: Option<&LostNode>) {
+    let (Some(lost), Some(inner)) = (lost, fields.get_mut(key).and_then(Value::as_object_mut)) else {
+        return;
+    };
+    let member = take_mark(inner) && !lost.member;
+    subtract(inner, &lost.below);
+    if inner.is_empty() && !member {
+        fields.remove(key);
+    } else {
+        mark(inner, member);
     }
 }

@@ -571,8 +571,8 @@ proptest! {
         }
         let wide = whole(&olds, &mixed);
         prop_assert_eq!(
-            (narrow.added.paths(), narrow.modified.paths(), narrow.removed.paths()),
-            (wide.added.paths(), wide.modified.paths(), wide.removed.paths())
+            (narrow.added.paths(&mut { usize::MAX }), narrow.modified.paths(&mut { usize::MAX }), narrow.removed.paths(&mut { usize::MAX })),
+            (wide.added.paths(&mut { usize::MAX }), wide.modified.paths(&mut { usize::MAX }), wide.removed.paths(&mut { usize::MAX }))
         );
     }
 }

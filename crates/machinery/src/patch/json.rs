@@ -10,14 +10,26 @@ use crate::json::{DEPTH_MAX, depth};
 pub const JSON_OPERATIONS_MAX: usize = 10_000;
 /// The most bytes that the copies of one patch may add.
 const COPIED_MAX: usize = 3 * 1024 * 1024;
+/// The most values that may be looked through for moves deeper into the document, as each may make it too deep. What is moved
+/// comes from the document, so that small patches could ask for much.
+const MOVED_MAX: usize = 10_000_000;
+
+/// What the operations of a patch have taken so far.
+#[derive(Default)]
+struct Taken {
+    /// Bytes.
+    copied: usize,
+    /// Values.
+    moved: usize,
+}
 
 /// Applies a JSON patch. The document is not changed when an operation fails.
 pub fn json(doc: &Value, ops: &Value) -> Result<Value, PatchError> {
     let mut out = doc.clone();
-    let mut copied = 0;
+    let mut taken = Taken::default();
     for raw in operations(ops)? {
         let operation = resolve(read(raw)?, &out);
-        check(&operation, &out, &mut copied)?;
+        check(&operation, &out, &mut taken)?;
         // Operations are applied to our own copy, so nothing need be undone when one fails.
         json_patch::patch_unsafe(&mut out, std::slice::from_ref(&operation))
             .map_err(|e| PatchError::Failed(describe(&operation, &e)))?;
@@ -115,18 +127,32 @@ fn resolved(path: &PointerBuf, doc: &Value, inserting: bool) -> PointerBuf {
 }
 
 /// Refuses what would make the document too large or too deep.
-fn check(operation: &PatchOperation, doc: &Value, copied: &mut usize) -> Result<(), PatchError> {
+fn check(operation: &PatchOperation, doc: &Value, taken: &mut Taken) -> Result<(), PatchError> {
     let (path, value) = match operation {
         PatchOperation::Add(op) => (&op.path, Some(&op.value)),
         PatchOperation::Replace(op) => (&op.path, Some(&op.value)),
-        PatchOperation::Move(op) => (&op.path, op.from.resolve(doc).ok()),
+        // To where nothing is deeper than it was.
+        PatchOperation::Move(op) if op.path.count() <= op.from.count() => return Ok(()),
+        PatchOperation::Move(op) => {
+            let value = op.from.resolve(doc).ok();
+            taken.moved += value.map_or(0, size);
+            if taken.moved > MOVED_MAX {
+                return Err(PatchError::TooLarge(format!(
+                    "Unable to complete the move, the accumulated number of moved values is {}, exceeding the limit \
+                     {MOVED_MAX}",
+                    taken.moved
+                )));
+            }
+            (&op.path, value)
+        }
         PatchOperation::Copy(op) => {
             let source = op.from.resolve(doc).ok();
-            *copied += source.map_or(0, |value| value.to_string().len());
-            if *copied > COPIED_MAX {
+            taken.copied += source.map_or(0, |value| value.to_string().len());
+            if taken.copied > COPIED_MAX {
                 return Err(PatchError::TooLarge(format!(
-                    "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the \
-                     limit {COPIED_MAX}"
+                    "Unable to complete the copy, the accumulated size increase of copy is {}, exceeding the limit \
+                     {COPIED_MAX}",
+                    taken.copied
                 )));
             }
             (&op.path, source)
@@ -137,6 +163,15 @@ fn check(operation: &PatchOperation, doc: &Value, copied: &mut usize) -> Result<
         return Err(PatchError::Failed("exceeded max depth".to_owned()));
     }
     Ok(())
+}
+
+/// How many values are in a value, itself counted.
+fn size(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(items) => items.iter().map(size).sum(),
+        Value::Object(map) => map.values().map(size).sum::<usize>(),
+        _ => 0,
+    }
 }
 
 fn describe(operation: &PatchOperation, error: &json_patch::PatchError) -> String {

@@ -2,6 +2,11 @@
 //!
 //! Where a list merges without a given order, what the patch names comes before what it does not name, except that
 //! an element the server has in front of one named by the patch stays in front of it.
+//!
+//! Cost: n log n in the sizes of object and patch. Elements are looked up by hash, never searched for: both lists come from
+//! clients.
+
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -102,7 +107,7 @@ fn merge_map<S: PatchSchema>(
     for (key, value) in patch {
         if key == MARKER
             || key == RETAIN_KEYS
-            || ordered.contains(&key.as_str())
+            || ordered.contains(key.as_str())
             || suffix(key, SET_ORDER).is_some()
         {
             continue;
@@ -152,7 +157,8 @@ fn retain_keys(original: &mut Map<String, Value>, patch: &Map<String, Value>) ->
     let Some(retained) = patch.get(RETAIN_KEYS) else { return Ok(()) };
     let bad = || PatchError::Malformed("invalid patch format of retainKeys".to_owned());
     let retained = retained.as_array().ok_or_else(bad)?;
-    let named = |key: &str| retained.iter().any(|r| r.as_str() == Some(key));
+    let retained: HashSet<&str> = retained.iter().filter_map(Value::as_str).collect();
+    let named = |key: &str| retained.contains(key);
     let is_directive = |key: &str| {
         key == MARKER
             || key == RETAIN_KEYS
@@ -171,8 +177,8 @@ fn merge_ordered_lists<'p, S: PatchSchema>(
     original: &mut Map<String, Value>,
     patch: &'p Map<String, Value>,
     schema: Option<&S>,
-) -> Result<Vec<&'p str>, PatchError> {
-    let mut done = Vec::new();
+) -> Result<HashSet<&'p str>, PatchError> {
+    let mut done = HashSet::new();
     for (directive, order) in patch {
         let Some(name) = suffix(directive, SET_ORDER) else { continue };
         let bad = || PatchError::Malformed("invalid patch format of setElementOrder list".to_owned());
@@ -197,7 +203,7 @@ fn merge_ordered_lists<'p, S: PatchSchema>(
         };
         let merged = in_order(merged, order, &old.unwrap_or_default(), strategy.key);
         original.insert(name.to_owned(), Value::Array(merged));
-        done.push(name);
+        done.insert(name);
     }
     Ok(done)
 }
@@ -230,31 +236,40 @@ fn merge_list<S: PatchSchema>(
         return Err(PatchError::Failed("lists of lists are not supported".to_owned()));
     }
     if !original.iter().chain(patch).any(Value::is_object) {
-        let mut merged: Vec<Value> = Vec::new();
-        for value in original.iter().chain(patch) {
-            if !merged.contains(value) {
-                merged.push(value.clone());
-            }
-        }
+        let mut seen = HashSet::new();
+        let merged = original.iter().chain(patch).filter(|value| seen.insert(*value)).cloned().collect();
         return Ok(in_order(merged, patch, original, None));
     }
     let Some(key) = key else {
         return Err(PatchError::Failed("cannot merge lists without merge key".to_owned()));
     };
     let items = schema.and_then(PatchSchema::items);
-    let (mut merged, changes) = list_directives(original, patch, key)?;
+    let (left, changes) = list_directives(original, patch, key)?;
+    // An element that goes leaves its place empty, so that those behind it keep theirs.
+    let mut merged: Vec<Option<Value>> = left.into_iter().map(Some).collect();
+    let mut places: HashMap<Value, usize> = HashMap::with_capacity(merged.len());
+    for (at, item) in merged.iter().enumerate() {
+        if let Some(id) = item.as_ref().and_then(|item| item.get(key)) {
+            places.entry(id.clone()).or_insert(at);
+        }
+    }
     for change in &changes {
         let id = change.get(key).ok_or_else(|| no_merge_key(change, key))?;
-        match merged.iter().position(|item| item.get(key) == Some(id)) {
-            None => merged.push(Value::Object(cleaned_members(change))),
-            Some(at) => {
-                let Some(Value::Object(found)) = merged.get_mut(at) else { continue };
+        let place = places.get(id).copied();
+        match place.and_then(|at| merged.get_mut(at)) {
+            Some(slot @ Some(Value::Object(_))) => {
+                let Some(Value::Object(found)) = slot else { continue };
                 if merge_map(found, change, items.as_ref())? == After::Removed {
-                    merged.remove(at);
+                    *slot = None;
                 }
+            }
+            _ => {
+                places.insert(id.clone(), merged.len());
+                merged.push(Some(Value::Object(cleaned_members(change))));
             }
         }
     }
+    let merged = merged.into_iter().flatten().collect();
     let changes: Vec<Value> = changes.into_iter().cloned().map(Value::Object).collect();
     Ok(in_order(merged, &changes, original, Some(key)))
 }
@@ -268,7 +283,7 @@ fn list_directives<'p>(
     patch: &'p [Value],
     key: &str,
 ) -> Result<(Vec<Value>, Changes<'p>), PatchError> {
-    let mut left = original.to_vec();
+    let mut deleted = HashSet::new();
     let mut changes = Vec::new();
     let mut replace = false;
     for item in patch {
@@ -281,7 +296,7 @@ fn list_directives<'p>(
             Some("replace") => replace = true,
             Some("delete") => {
                 let id = map.get(key).ok_or_else(|| no_merge_key(map, key))?;
-                left.retain(|item| item.get(key) != Some(id));
+                deleted.insert(id);
             }
             Some(_) => return Err(unknown_directive(map)),
         }
@@ -290,13 +305,15 @@ fn list_directives<'p>(
         let items = changes.into_iter().map(|map| Value::Object(cleaned_members(map))).collect();
         return Ok((items, Vec::new()));
     }
-    Ok((left, changes))
+    let is_left = |item: &&Value| item.get(key).is_none_or(|id| !deleted.contains(id));
+    Ok((original.iter().filter(is_left).cloned().collect(), changes))
 }
 
 fn delete_from_list(original: &mut Map<String, Value>, list: &str, values: &Value) -> Result<(), PatchError> {
     let bad = || PatchError::Malformed("invalid patch format of primitive list".to_owned());
     let values = values.as_array().ok_or_else(bad)?;
     if let Some(Value::Array(items)) = original.get_mut(list) {
+        let values: HashSet<&Value> = values.iter().collect();
         items.retain(|item| !values.contains(item));
     }
     Ok(())
@@ -304,30 +321,60 @@ fn delete_from_list(original: &mut Map<String, Value>, list: &str, values: &Valu
 
 /// Puts the elements that `order` names in that order, and the others where the server had them relative to those.
 fn in_order(merged: Vec<Value>, order: &[Value], server: &[Value], key: Option<&str>) -> Vec<Value> {
-    let place = |list: &[Value], item: &Value| list.iter().position(|other| same(item, other, key));
-    let (mut named, mut others): (Vec<Value>, Vec<Value>) =
-        merged.into_iter().partition(|item| place(order, item).is_some());
-    named.sort_by_key(|item| place(order, item));
-    others.sort_by_key(|item| place(server, item));
+    let (ordered, served) = (Places::of(order, key), Places::of(server, key));
+    let mut named = Vec::new();
+    let mut others = Vec::new();
+    for item in merged {
+        let here = served.find(&item);
+        match ordered.find(&item) {
+            Some(place) => named.push((place, here, item)),
+            None => others.push((here, item)),
+        }
+    }
+    named.sort_by_key(|(place, ..)| *place);
+    others.sort_by_key(|(here, _)| *here);
     let mut out = Vec::with_capacity(named.len() + others.len());
     let mut others = others.into_iter().peekable();
-    for item in named {
-        let limit = place(server, &item);
-        while let Some(other) =
-            others.next_if(|o| limit.is_some_and(|l| place(server, o).is_some_and(|p| p < l)))
+    for (_, limit, item) in named {
+        while let Some((_, other)) =
+            others.next_if(|(here, _)| limit.is_some_and(|limit| here.is_some_and(|here| here < limit)))
         {
             out.push(other);
         }
         out.push(item);
     }
-    out.extend(others);
+    out.extend(others.map(|(_, other)| other));
     out
 }
 
+/// What tells an element of a list apart: its merge key, or without one itself.
+fn identity<'v>(item: &'v Value, key: Option<&str>) -> Option<&'v Value> {
+    key.map_or(Some(item), |key| item.get(key))
+}
+
 fn same(a: &Value, b: &Value, key: Option<&str>) -> bool {
-    match key {
-        None => a == b,
-        Some(key) => a.get(key).is_some() && a.get(key) == b.get(key),
+    identity(a, key).is_some_and(|id| identity(b, key) == Some(id))
+}
+
+/// The positions of the elements of a list by their identity; of equal ones the first counts.
+struct Places<'v> {
+    by_id: HashMap<&'v Value, usize>,
+    key: Option<&'v str>,
+}
+
+impl<'v> Places<'v> {
+    fn of(list: &'v [Value], key: Option<&'v str>) -> Self {
+        let mut by_id = HashMap::with_capacity(list.len());
+        for (at, item) in list.iter().enumerate() {
+            if let Some(id) = identity(item, key) {
+                by_id.entry(id).or_insert(at);
+            }
+        }
+        Self { by_id, key }
+    }
+
+    fn find(&self, item: &Value) -> Option<usize> {
+        self.by_id.get(identity(item, self.key)?).copied()
     }
 }
 

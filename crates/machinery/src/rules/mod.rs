@@ -23,8 +23,8 @@ pub(crate) use value::{plain, timestamp};
 
 use crate::cel::{self, Spent};
 use crate::field::{self, Path};
-use crate::schema::Schema;
 use crate::schema::graph::{Graph, Id, Type};
+use crate::schema::{Former, Schema};
 use program::Expression;
 
 /// Work that one run of a rule may need: the limit of one call in Kubernetes (`PerCallLimit`).
@@ -70,6 +70,11 @@ fn base() -> &'static Context<'static> {
 /// CEL's own functions and those of Kubernetes.
 pub(crate) fn functions() -> Context<'static> {
     Context::default().with_all()
+}
+
+/// Compiles the rules of a type.
+pub(crate) fn prepare(schema: &Schema) {
+    let _ = compiled(schema);
 }
 
 /// Whether the type has any rules.
@@ -156,10 +161,13 @@ impl Compiled {
                 let below = node.field(key).map(|field| field.node).or(node.additional);
                 below.is_some_and(|id| self.applies(graph, id, one, old.and_then(|old| old.get(key))))
             }),
-            Value::Array(items) => items.iter().enumerate().any(|(index, item)| {
-                let before = old.and_then(|old| crate::schema::correlate(graph, id, index, item, old));
-                node.items.is_some_and(|element| self.applies(graph, element, item, before))
-            }),
+            Value::Array(items) => {
+                let former = Former::new(graph, id, old);
+                items.iter().enumerate().any(|(index, item)| {
+                    node.items
+                        .is_some_and(|element| self.applies(graph, element, item, former.of(index, item)))
+                })
+            }
             _ => false,
         }
     }
@@ -231,9 +239,9 @@ impl Run<'_> {
             }
             Value::Array(items) => {
                 let Some(element) = node.items else { return };
+                let former = Former::new(self.graph, id, old);
                 for (index, item) in items.iter().enumerate() {
-                    let before = old.and_then(|o| crate::schema::correlate(self.graph, id, index, item, o));
-                    self.node(element, item, before, &path.index(index));
+                    self.node(element, item, former.of(index, item), &path.index(index));
                 }
             }
             _ => {}

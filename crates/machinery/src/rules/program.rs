@@ -4,7 +4,7 @@ use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr};
 use kube_cel::cel::{Context, Program};
 
 use super::unary::without_pairs;
-use super::value::escape;
+use super::value::unescape;
 use crate::cel::{Fault, Metered, Outcome, show, unread};
 use crate::schema::graph::{Graph, Id, Type};
 
@@ -191,8 +191,7 @@ fn fields(expr: &Expr, graph: &Graph, id: Id, missing: &mut Option<String>) -> O
         Expr::Select(select) => {
             let at = fields(&select.operand.expr, graph, id, missing)?;
             let node = graph.resolve(at).1;
-            let declared =
-                node.fields.iter().find(|f| escape(&f.name).is_some_and(|name| name == select.field));
+            let declared = node.field(&unescape(&select.field));
             if let Some(field) = declared {
                 return (node.kind == Type::Object && &*field.name != "metadata").then_some(field.node);
             }

@@ -1,5 +1,8 @@
 //! What a schema of a custom resource demands of values, read once.
 
+use std::collections::HashSet;
+use std::sync::OnceLock;
+
 use regex::Regex;
 use serde_json::{Map, Number, Value};
 
@@ -13,8 +16,8 @@ const REGEX_SIZE: usize = 1 << 20;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Checks {
     pub(crate) format: Option<String>,
-    pub(crate) allowed: Option<Vec<Value>>,
-    pub(crate) pattern: Option<(String, Regex)>,
+    pub(crate) allowed: Option<Allowed>,
+    pub(crate) pattern: Option<Pattern>,
     pub(crate) minimum: Option<(Number, bool)>,
     pub(crate) maximum: Option<(Number, bool)>,
     pub(crate) multiple_of: Option<Number>,
@@ -30,6 +33,90 @@ pub(crate) struct Checks {
     pub(crate) rules: Vec<Rule>,
 }
 
+/// A regular expression, compiled when it is first needed: definitions may have hundreds, each for milliseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Pattern {
+    pub(crate) source: String,
+    compiled: OnceLock<Option<Regex>>,
+}
+
+impl Pattern {
+    fn new(source: &str) -> Self {
+        Self { source: source.to_owned(), compiled: OnceLock::new() }
+    }
+
+    /// Whether a text fits. To one that does not compile, which no definition may have, nothing fits.
+    pub(crate) fn fits(&self, text: &str) -> bool {
+        self.compiled().is_some_and(|pattern| pattern.is_match(text))
+    }
+
+    fn compiled(&self) -> Option<&Regex> {
+        self.compiled.get_or_init(|| compile(&self.source).ok()).as_ref()
+    }
+}
+
+/// The values of an `enum`.
+#[derive(Clone, Debug)]
+pub(crate) struct Allowed {
+    pub(crate) values: Vec<Value>,
+    texts: HashSet<String>,
+    /// Whole numbers; as a number with a fraction each may be another one.
+    whole: HashSet<i64>,
+    /// The bits of numbers as [`f64`]: of whole ones, and of others.
+    whole_bits: HashSet<u64>,
+    other_bits: HashSet<u64>,
+    /// Lists, objects, booleans and null.
+    rest: HashSet<Value>,
+}
+
+impl Allowed {
+    fn new(values: Vec<Value>) -> Self {
+        let mut out = Self {
+            texts: HashSet::new(),
+            whole: HashSet::new(),
+            whole_bits: HashSet::new(),
+            other_bits: HashSet::new(),
+            rest: HashSet::new(),
+            values: Vec::new(),
+        };
+        for value in &values {
+            match value {
+                Value::String(text) => drop(out.texts.insert(text.clone())),
+                Value::Number(number) => match number.as_i64() {
+                    Some(whole) => {
+                        out.whole.insert(whole);
+                        out.whole_bits.insert(bits(number));
+                    }
+                    None => drop(out.other_bits.insert(bits(number))),
+                },
+                other => drop(out.rest.insert(other.clone())),
+            }
+        }
+        Self { values, ..out }
+    }
+
+    /// Whether the value is one of them; `1` and `1.0` are the same.
+    pub(crate) fn has(&self, value: &Value) -> bool {
+        match value {
+            Value::String(text) => self.texts.contains(text),
+            Value::Number(number) => match number.as_i64() {
+                Some(whole) => self.whole.contains(&whole) || self.other_bits.contains(&bits(number)),
+                None => {
+                    let bits = bits(number);
+                    self.whole_bits.contains(&bits) || self.other_bits.contains(&bits)
+                }
+            },
+            other => self.rest.contains(other),
+        }
+    }
+}
+
+fn bits(number: &Number) -> u64 {
+    let float = number.as_f64().unwrap_or_default();
+    // Zero has two forms.
+    if float == 0.0 { 0 } else { float.to_bits() }
+}
+
 /// Allowed sizes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Range {
@@ -42,6 +129,7 @@ pub(crate) struct Range {
 pub(crate) struct Sub {
     pub(crate) kind: Type,
     pub(crate) checks: Checks,
+    /// Sorted by name.
     pub(crate) fields: Vec<(String, Sub)>,
     pub(crate) elements: Option<Box<Sub>>,
     pub(crate) additional: Option<Box<Sub>>,
@@ -83,14 +171,14 @@ impl Checks {
             let list = definition.get(key).and_then(Value::as_array);
             list.into_iter().flatten().map(|one| Sub::read(one, depth + 1)).collect()
         };
-        let pattern = match text("pattern") {
-            Some(pattern) => Some((pattern.to_owned(), compile(pattern)?)),
-            None => None,
-        };
         Ok(Self {
             format: text("format").map(str::to_owned),
-            allowed: definition.get("enum").and_then(Value::as_array).filter(|l| !l.is_empty()).cloned(),
-            pattern,
+            allowed: definition
+                .get("enum")
+                .and_then(Value::as_array)
+                .filter(|list| !list.is_empty())
+                .map(|list| Allowed::new(list.clone())),
+            pattern: text("pattern").map(Pattern::new),
             minimum: number("minimum").map(|n| (n, flag("exclusiveMinimum"))),
             maximum: number("maximum").map(|n| (n, flag("exclusiveMaximum"))),
             multiple_of: number("multipleOf"),
@@ -108,7 +196,30 @@ impl Checks {
     }
 }
 
+impl Checks {
+    /// Compiles all patterns.
+    pub(super) fn prepare(&self) {
+        if let Some(pattern) = &self.pattern {
+            pattern.compiled();
+        }
+        for sub in self.all_of.iter().chain(&self.any_of).chain(&self.one_of).chain(self.not.as_deref()) {
+            sub.prepare();
+        }
+    }
+}
+
 impl Sub {
+    fn prepare(&self) {
+        self.checks.prepare();
+        let inner = self.fields.iter().map(|(_, sub)| sub);
+        inner.chain(self.elements.as_deref()).chain(self.additional.as_deref()).for_each(Self::prepare);
+    }
+
+    pub(super) fn field(&self, name: &str) -> Option<&Self> {
+        let at = self.fields.binary_search_by(|(own, _)| own.as_str().cmp(name)).ok()?;
+        self.fields.get(at).map(|(_, sub)| sub)
+    }
+
     fn read(value: &Value, depth: usize) -> Result<Self, String> {
         let Some(definition) = value.as_object() else { return Err("a schema is not an object".to_owned()) };
         let mut fields = Vec::new();

@@ -4,14 +4,14 @@ use base64::Engine as _;
 use serde_json::{Map, Number, Value};
 
 use super::graph::{At, Graph, Id, Node, Type};
-use super::{DecodeError, UnknownField};
+use super::{DecodeError, Unknown};
 use crate::quantity::Quantity;
 use crate::time::{self, TimeError};
 
 pub(super) struct Decoder<'g> {
     graph: &'g Graph,
     root: Option<Id>,
-    pub(super) unknown: Vec<UnknownField>,
+    pub(super) unknown: Unknown,
 }
 
 /// The struct that a value is a field of; Go names it in its errors.
@@ -19,7 +19,7 @@ type Owner<'a> = &'a str;
 
 impl<'g> Decoder<'g> {
     pub(super) fn new(graph: &'g Graph, root: Id) -> Self {
-        Self { graph, root: Some(root), unknown: Vec::new() }
+        Self { graph, root: Some(root), unknown: Unknown::default() }
     }
 
     pub(super) fn value(
@@ -107,7 +107,7 @@ impl<'g> Decoder<'g> {
                 return true;
             }
             let Some(field) = node.field(key) else {
-                self.unknown.push(UnknownField { path: at.field(key).render(false) });
+                self.unknown.push(&at.field(key));
                 return false;
             };
             if value.is_null() {

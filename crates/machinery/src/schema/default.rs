@@ -1,56 +1,78 @@
 //! Defaulting from the schema.
+//!
+//! Costs what is there and what is added, not a look at each field that a type has: objects may have a million elements of a type
+//! of ten thousand fields. `room` is how many bytes may still be added.
 
 use serde_json::{Map, Value};
 
 use super::graph::{Graph, Id, Node};
 
-pub(super) fn value(graph: &Graph, id: Id, value: &mut Value) {
+pub(super) fn value(graph: &Graph, id: Id, value: &mut Value, room: &mut usize) {
     let node = graph.resolve(id).1;
     if !graph.custom && !node.defaults_below {
         return;
     }
     match value {
-        Value::Object(map) => object(graph, node, map),
+        Value::Object(map) => object(graph, node, map, room),
         Value::Array(items) => {
             let Some(element) = node.items else { return };
             for item in items {
                 if item.is_null()
-                    && let Some(default) = replacement(graph, element)
+                    && let Some(default) = replacement(graph, element, room)
                 {
                     *item = default;
                 }
-                self::value(graph, element, item);
+                self::value(graph, element, item, room);
             }
         }
         _ => {}
     }
 }
 
-fn object(graph: &Graph, node: &Node, map: &mut Map<String, Value>) {
+fn object(graph: &Graph, node: &Node, map: &mut Map<String, Value>, room: &mut usize) {
     if graph.custom {
         drop_nulls(graph, node, map);
     }
-    for field in &node.fields {
-        if let Some(value) = map.get_mut(&*field.name) {
-            self::value(graph, field.node, value);
-        } else if let Some(default) = fill(graph, field.node) {
-            let mut default = default.clone();
-            self::value(graph, field.node, &mut default);
-            map.insert(field.name.to_string(), default);
-        }
-    }
-    if let Some(element) = node.additional {
-        for (key, value) in map.iter_mut() {
-            if node.field(key).is_some() {
-                continue;
-            }
+    for (key, value) in map.iter_mut() {
+        if let Some(field) = node.field(key) {
+            self::value(graph, field.node, value, room);
+        } else if let Some(element) = node.additional {
             if value.is_null()
-                && let Some(default) = replacement(graph, element)
+                && let Some(default) = replacement(graph, element, room)
             {
                 *value = default;
             }
-            self::value(graph, element, value);
+            self::value(graph, element, value, room);
         }
+    }
+    for field in node.defaulted.iter().filter_map(|place| node.fields.get(*place as usize)) {
+        if map.contains_key(&*field.name) {
+            continue;
+        }
+        if *room == 0 {
+            return;
+        }
+        if let Some(default) = fill(graph, field.node) {
+            let mut default = added(default, field.name.len(), room);
+            self::value(graph, field.node, &mut default, room);
+            map.insert(field.name.to_string(), default);
+        }
+    }
+}
+
+/// A default that is put in, taken off the room there is.
+fn added(default: &Value, name: usize, room: &mut usize) -> Value {
+    *room = room.saturating_sub(name + bytes(default));
+    default.clone()
+}
+
+/// Roughly the length of a value's text.
+fn bytes(value: &Value) -> usize {
+    4 + match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(bytes).sum(),
+        Value::Object(map) => map.iter().map(|(key, value)| key.len() + bytes(value)).sum::<usize>(),
+        _ => 4,
     }
 }
 
@@ -87,9 +109,9 @@ fn fill(graph: &Graph, id: Id) -> Option<&Value> {
     (graph.custom || !zero).then_some(default)
 }
 
-fn replacement(graph: &Graph, id: Id) -> Option<Value> {
-    if !graph.custom || graph.resolve(id).1.nullable {
+fn replacement(graph: &Graph, id: Id, room: &mut usize) -> Option<Value> {
+    if !graph.custom || graph.resolve(id).1.nullable || *room == 0 {
         return None;
     }
-    fill(graph, id).cloned()
+    fill(graph, id).map(|default| added(default, 0, room))
 }

@@ -233,6 +233,15 @@ fn special(name: &str, node: &mut Node, names: &BTreeMap<String, Id>) {
 
 /// Notes which nodes have defaults, or lists that are printed as null when empty, below them; the rest is skipped.
 pub(super) fn mark_below(graph: &mut Graph) {
+    for at in 0..graph.nodes.len() {
+        let has_default = |field: &Field| {
+            graph.node(field.node).default.is_some() || graph.resolve(field.node).1.default.is_some()
+        };
+        let fields = graph.nodes[at].fields.iter().enumerate();
+        let defaulted =
+            fields.filter(|(_, field)| has_default(field)).map(|(place, _)| place as u32).collect();
+        graph.nodes[at].defaulted = defaulted;
+    }
     let mut changed = true;
     while changed {
         changed = false;

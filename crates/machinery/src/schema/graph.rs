@@ -20,6 +20,8 @@ pub(crate) struct Graph {
     pub(crate) rules: OnceLock<Arc<Compiled>>,
     /// Whether this is the type of a custom resource.
     pub(crate) custom: bool,
+    /// Set once all patterns and rules are compiled.
+    pub(crate) prepared: OnceLock<()>,
 }
 
 /// What kind of value a node describes.
@@ -96,6 +98,8 @@ pub(crate) struct Node {
     pub(crate) default: Option<Value>,
     /// Value validation of custom resources.
     pub(crate) checks: Option<Box<Checks>>,
+    /// Positions in `fields` of those with a default.
+    pub(crate) defaulted: Vec<u32>,
     /// Some node at or below this one has a default (or may have: recursive types).
     pub(crate) defaults_below: bool,
     /// Some node at or below this one has a list or map that is printed as null when it is empty.

@@ -5,6 +5,7 @@ mod decode;
 mod default;
 mod definitions;
 mod formats;
+mod former;
 pub(crate) mod graph;
 mod normalise;
 mod prune;
@@ -12,7 +13,7 @@ mod structural;
 mod structural_errors;
 mod validate;
 
-pub(crate) use validate::correlate;
+pub(crate) use former::Former;
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 pub use definitions::{DefinitionError, Definitions};
-pub use structural_errors::structural_errors;
+pub use structural_errors::{PATTERNS_MAX, Patterns, structural_errors};
 
 use crate::field;
 use graph::{At, Field, Graph, Id, Node, Type};
@@ -38,6 +39,32 @@ impl std::fmt::Display for UnknownField {
         write!(f, "unknown field \"{}\"", self.path)
     }
 }
+
+/// Unknown fields in the order in which they were found, up to [`TEXT_MAX`](field::TEXT_MAX) bytes of paths.
+#[derive(Debug, Default)]
+struct Unknown {
+    found: Vec<UnknownField>,
+    bytes: usize,
+}
+
+impl Unknown {
+    fn push(&mut self, at: &At) {
+        if self.bytes < field::TEXT_MAX {
+            let path = at.render(false);
+            self.bytes += path.len();
+            self.found.push(UnknownField { path });
+        }
+    }
+}
+
+/// More was to be filled in than [`DEFAULTS_MAX`] bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the defaults of its schema would add more than {DEFAULTS_MAX} bytes to the object")]
+pub struct DefaultsError;
+
+/// The most bytes of defaults that the schema of a custom resource may add to one object: a small object may have a million
+/// elements, each of which lacks a large default.
+pub const DEFAULTS_MAX: usize = 16 << 20;
 
 /// A value that does not fit its type; the text is Go's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -192,7 +219,7 @@ impl Schema {
     pub fn decode(&self, value: &mut Value) -> Result<Vec<UnknownField>, DecodeError> {
         let mut decoder = decode::Decoder::new(&self.graph, self.id);
         decoder.value(self.id, value, &At::ROOT, "")?;
-        Ok(decoder.unknown)
+        Ok(decoder.unknown.found)
     }
 
     /// Gives a decoded built-in object the form that Go prints: empty optional values vanish, and what is always
@@ -220,14 +247,38 @@ impl Schema {
     /// Drops what the schema of a custom resource does not specify (AS-041), and prints whole numbers without a fraction.
     /// `metadata` is cut to what ObjectMeta has.
     pub fn prune(&self, value: &mut Value) -> Vec<UnknownField> {
-        let mut unknown = Vec::new();
+        let mut unknown = Unknown::default();
         prune::value(&self.graph, self.id, value, &At::ROOT, &mut unknown);
-        unknown
+        unknown.found
     }
 
     /// Fills in the defaults of the schema. In custom resources also drops nulls that are not nullable.
-    pub fn default(&self, value: &mut Value) {
-        default::value(&self.graph, self.id, value);
+    ///
+    /// # Errors
+    ///
+    /// When the defaults add more than [`DEFAULTS_MAX`] bytes; those beyond are not filled in.
+    pub fn default(&self, value: &mut Value) -> Result<(), DefaultsError> {
+        let mut room = DEFAULTS_MAX;
+        default::value(&self.graph, self.id, value, &mut room);
+        if room > 0 { Ok(()) } else { Err(DefaultsError) }
+    }
+
+    /// Whether [`Self::prepare`] has been called, or there is nothing to prepare.
+    pub fn is_prepared(&self) -> bool {
+        self.graph.prepared.get().is_some() || !self.graph.custom
+    }
+
+    /// Compiles the patterns and rules of the type, once for all its clones, so that what is validated later does not
+    /// wait for it. Without it they are compiled where they are first needed. Costs up to milliseconds for each of them.
+    pub fn prepare(&self) {
+        self.graph.prepared.get_or_init(|| {
+            self.graph
+                .nodes
+                .iter()
+                .filter_map(|node| node.checks.as_ref())
+                .for_each(|checks| checks.prepare());
+            crate::rules::prepare(self);
+        });
     }
 
     /// OpenAPI value validation of a custom resource (AS-042; spec 6.3), without CEL (see [`crate::rules`]).

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::UnknownField;
+use super::Unknown;
 use super::decode::whole;
 use super::graph::{At, Graph, Id, Node};
 
-pub(super) fn value(graph: &Graph, id: Id, value: &mut Value, at: &At, unknown: &mut Vec<UnknownField>) {
+pub(super) fn value(graph: &Graph, id: Id, value: &mut Value, at: &At, unknown: &mut Unknown) {
     let node = graph.resolve(id).1;
     match value {
         Value::Object(map) => object(graph, node, map, at, unknown),
@@ -33,7 +33,7 @@ fn object(
     node: &Node,
     map: &mut serde_json::Map<String, Value>,
     at: &At,
-    unknown: &mut Vec<UnknownField>,
+    unknown: &mut Unknown,
 ) {
     map.retain(|key, one| {
         if let Some(field) = node.field(key) {
@@ -48,7 +48,7 @@ fn object(
             numbers(one);
             return true;
         }
-        unknown.push(UnknownField { path: at.field(key).render(false) });
+        unknown.push(&at.field(key));
         false
     });
     // Metadata of an object inside an object makes the same round trip through ObjectMeta as the outer one's: empty
@@ -61,7 +61,7 @@ fn object(
     }
 }
 
-fn undeclared(graph: &Graph, node: &Node, value: &mut Value, at: &At, unknown: &mut Vec<UnknownField>) {
+fn undeclared(graph: &Graph, node: &Node, value: &mut Value, at: &At, unknown: &mut Unknown) {
     if node.preserve || node.open {
         return numbers(value);
     }

@@ -1,32 +1,58 @@
 //! Faults of the schema that a CustomResourceDefinition brings (AS-039; spec 6.1).
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Map, Value};
 
 use super::structural::MAX_DEPTH;
 use super::{Schema, checks};
-use crate::field::{Error, Path};
+use crate::field::{Error, Errors, Path};
 
 type Props = Map<String, Value>;
 
+/// The most regular expressions that the schemas of one definition may have; each takes up to some ten milliseconds to
+/// compile. Equal ones count once.
+pub const PATTERNS_MAX: usize = 1000;
+
+/// The regular expressions of the schemas of one definition: each is compiled once to see whether it is one.
+#[derive(Debug, Default)]
+pub struct Patterns(HashMap<String, Option<String>>);
+
+impl Patterns {
+    /// What is wrong with a pattern.
+    fn fault(&mut self, pattern: &str) -> Option<String> {
+        if let Some(known) = self.0.get(pattern) {
+            return known.clone();
+        }
+        if self.0.len() >= PATTERNS_MAX {
+            return Some(format!("the definition has more than {PATTERNS_MAX} different patterns"));
+        }
+        let fault = checks::compile(pattern).err();
+        let fault = fault.map(|fault| format!("must be a valid regular expression, but isn't: {fault}"));
+        self.0.insert(pattern.to_owned(), fault.clone());
+        fault
+    }
+}
+
 /// Faults of an `openAPIV3Schema`; `path` is its place in the definition. CEL rules have their own check
-/// ([`crate::rules::compile`]).
-pub fn structural_errors(openapi: &Value, path: &Path) -> Vec<Error> {
+/// ([`crate::rules::compile`]). `patterns` goes from one schema of a definition to the next.
+pub fn structural_errors(openapi: &Value, path: &Path, patterns: &mut Patterns) -> Vec<Error> {
     let Some(root) = openapi.as_object() else { return vec![Error::required(path, "")] };
-    let mut errors = Vec::new();
+    let mut errors = Errors::default();
     if flag(root, "nullable") {
         errors.push(Error::forbidden(&path.child("nullable"), "nullable cannot be true at the root"));
     }
-    let mut generic = Generic { errors: &mut errors, unstructured: false };
+    let mut generic = Generic { errors: &mut errors, unstructured: false, patterns };
     generic.schema(root, path, 0);
     if generic.unstructured {
-        return errors;
+        return errors.into_vec();
     }
     let before = errors.len();
     structure(root, path, Level::Root, &mut errors, 0);
     if errors.len() == before {
         defaults(root, path, &mut errors, 0);
     }
-    errors
+    errors.into_vec()
 }
 
 fn flag(props: &Props, key: &str) -> bool {
@@ -40,6 +66,10 @@ fn text<'p>(props: &'p Props, key: &str) -> &'p str {
 fn properties(props: &Props) -> impl Iterator<Item = (&String, &Props)> {
     let all = props.get("properties").and_then(Value::as_object).into_iter().flatten();
     all.filter_map(|(name, one)| Some((name, one.as_object()?)))
+}
+
+fn property<'p>(props: &'p Props, name: &str) -> Option<&'p Props> {
+    object(object(props, "properties")?, name)
 }
 
 fn object<'p>(props: &'p Props, key: &str) -> Option<&'p Props> {
@@ -60,7 +90,8 @@ fn junctors<'p>(props: &'p Props, path: &Path) -> Vec<(Path, &'p Props)> {
 
 /// Checks that hold for any schema, inside junctors too.
 struct Generic<'e> {
-    errors: &'e mut Vec<Error>,
+    errors: &'e mut Errors,
+    patterns: &'e mut Patterns,
     /// Something that has no structural form at all.
     unstructured: bool,
 }
@@ -86,10 +117,9 @@ impl Generic<'_> {
         self.additional(props, path);
         self.kind(props, path);
         if let Some(pattern) = props.get("pattern").and_then(Value::as_str)
-            && let Err(fault) = checks::compile(pattern)
+            && let Some(fault) = self.patterns.fault(pattern)
         {
-            let detail = format!("must be a valid regular expression, but isn't: {fault}");
-            self.errors.push(Error::invalid_str(&path.child("pattern"), pattern, &detail));
+            self.errors.push(Error::invalid_str(&path.child("pattern"), pattern, &fault));
         }
         if props.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
             let at = path.child("x-kubernetes-preserve-unknown-fields");
@@ -225,19 +255,20 @@ impl Generic<'_> {
             let why = "must be object if parent array's x-kubernetes-list-type is map";
             self.errors.push(Error::invalid_str(&at.child("type"), text(items, "type"), why));
         }
-        let required: Vec<&str> = items
+        let required: HashSet<&str> = items
             .get("required")
             .and_then(Value::as_array)
             .into_iter()
             .flatten()
             .filter_map(Value::as_str)
             .collect();
+        let mut seen = HashSet::new();
         for (index, name) in names.iter().enumerate() {
-            if names.iter().take(index).any(|before| before == name) {
+            if !seen.insert(*name) {
                 self.errors.push(Error::duplicate(&keys_at.index(index), &Value::from(*name)));
                 continue;
             }
-            let Some(key) = properties(items).find(|(key, _)| key == name).map(|(_, one)| one) else {
+            let Some(key) = property(items, name) else {
                 let why = "entries must all be names of item properties";
                 self.errors.push(Error::invalid(&keys_at.index(index), &Value::from(*name), why));
                 continue;
@@ -282,7 +313,7 @@ enum Level {
 }
 
 /// What makes a schema structural.
-fn structure(props: &Props, path: &Path, level: Level, errors: &mut Vec<Error>, depth: usize) {
+fn structure(props: &Props, path: &Path, level: Level, errors: &mut Errors, depth: usize) {
     if depth > MAX_DEPTH {
         return;
     }
@@ -327,7 +358,7 @@ fn structure(props: &Props, path: &Path, level: Level, errors: &mut Vec<Error>, 
     }
 }
 
-fn kind(props: &Props, path: &Path, level: Level, errors: &mut Vec<Error>) {
+fn kind(props: &Props, path: &Path, level: Level, errors: &mut Errors) {
     let at = path.child("type");
     let int_or_string = flag(props, "x-kubernetes-int-or-string");
     match text(props, "type") {
@@ -356,7 +387,7 @@ fn kind(props: &Props, path: &Path, level: Level, errors: &mut Vec<Error>) {
 }
 
 /// Of apiVersion, kind and metadata little may be said.
-fn metadata(props: &Props, path: &Path, errors: &mut Vec<Error>) {
+fn metadata(props: &Props, path: &Path, errors: &mut Errors) {
     for (name, one) in properties(props) {
         let at = path.child("properties").key(name);
         match name.as_str() {
@@ -381,7 +412,7 @@ fn metadata(props: &Props, path: &Path, errors: &mut Vec<Error>) {
 }
 
 /// Inside junctors there are only demands on values, no structure.
-fn value_only(props: &Props, path: &Path, int_or_string: bool, errors: &mut Vec<Error>, depth: usize) {
+fn value_only(props: &Props, path: &Path, int_or_string: bool, errors: &mut Errors, depth: usize) {
     const FORBIDDEN: [(&str, &str); 12] = [
         ("type", "must be empty to be structural"),
         ("title", "must be empty to be structural"),
@@ -428,7 +459,7 @@ fn complete(
     outer: &Props,
     inner_at: &Path,
     outer_at: &Path,
-    errors: &mut Vec<Error>,
+    errors: &mut Errors,
     depth: usize,
 ) {
     if depth > MAX_DEPTH {
@@ -437,8 +468,7 @@ fn complete(
     for (name, one) in properties(inner) {
         let mentioned = inner_at.child("properties").key(name);
         let declared_at = outer_at.child("properties").key(name);
-        let declared = properties(outer).find(|(key, _)| *key == name).map(|(_, one)| one);
-        match declared.or_else(|| object(outer, "additionalProperties")) {
+        match property(outer, name).or_else(|| object(outer, "additionalProperties")) {
             Some(declared) => complete(one, declared, &mentioned, &declared_at, errors, depth + 1),
             None => errors.push(undeclared(&declared_at, &mentioned)),
         }
@@ -461,7 +491,7 @@ fn undeclared(at: &Path, mentioned: &Path) -> Error {
 }
 
 /// Defaults fit their own schema.
-fn defaults(props: &Props, path: &Path, errors: &mut Vec<Error>, depth: usize) {
+fn defaults(props: &Props, path: &Path, errors: &mut Errors, depth: usize) {
     if depth > MAX_DEPTH {
         return;
     }

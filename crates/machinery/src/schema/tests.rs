@@ -37,7 +37,7 @@ fn faults(spec_schema: Value, spec: Value) -> Vec<String> {
     let mut object =
         json!({"apiVersion": "golden.test/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": spec});
     schema.prune(&mut object);
-    schema.default(&mut object);
+    schema.default(&mut object).expect("few defaults");
     schema.validate(&object).iter().map(ToString::to_string).collect()
 }
 
@@ -331,7 +331,7 @@ fn as_041_pruning_and_defaulting() {
             "emb": {"apiVersion": "v1", "kind": "X", "metadata": {"foo": 1, "name": "n"}, "more": 1}}});
     let unknown: Vec<String> = schema.prune(&mut object).into_iter().map(|u| u.path).collect();
     assert_eq!(unknown, ["junk", "metadata.junk", "spec.emb.metadata.foo", "spec.free.strict.b"]);
-    schema.default(&mut object);
+    schema.default(&mut object).expect("few defaults");
     assert_eq!(
         object["spec"],
         json!({"replicas": 1, "nn": null, "free": {"x": 1, "strict": {"a": ""}}, "list": [{"v": "d"}, {"v": "1"}],
@@ -354,7 +354,10 @@ fn as_041_numbers_print_like_go() {
 fn as_039_schemas_that_are_refused() {
     let one = |schema: Value| -> String {
         let path = field::Path::field("spec").child("validation").child("openAPIV3Schema");
-        let found: Vec<String> = structural_errors(&schema, &path).iter().map(ToString::to_string).collect();
+        let found: Vec<String> = structural_errors(&schema, &path, &mut Patterns::default())
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         found.join(", ").replace("spec.validation.openAPIV3Schema", "S")
     };
     let spec = |spec: Value| one(json!({"type": "object", "properties": {"spec": spec}}));

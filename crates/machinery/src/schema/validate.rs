@@ -1,5 +1,6 @@
 //! OpenAPI value validation of custom resources (AS-042; spec 6.3).
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
@@ -7,11 +8,17 @@ use serde_json::{Map, Value};
 use super::ListType;
 use super::checks::{Checks, Range, Sub};
 use super::formats;
+use super::former::Former;
 use super::graph::{At, Graph, Id, Node, Step, Type};
-use crate::field::{self, Path};
+use crate::field::{self, Errors, Path};
 
 /// Beyond this many faults nobody reads on.
 const MAX_ERRORS: usize = 200;
+/// The most steps that the validation of one object may take: values looked at, once for each schema that applies to them.
+/// The product of schemas inside junctors and of elements is in the hands of clients.
+const STEPS_MAX: u64 = 50_000_000;
+/// How many bytes of a text are matched with a pattern in a step.
+const BYTES_OF_A_STEP: u64 = 32;
 
 pub(super) fn validate(
     graph: &Graph,
@@ -20,22 +27,35 @@ pub(super) fn validate(
     old: Option<&Value>,
     prefix: Option<&str>,
 ) -> Vec<field::Error> {
-    let mut run = Run { graph, prefix, errors: Vec::new() };
+    let mut run = Run { graph, prefix, errors: Errors::default(), steps: Cell::new(0) };
     run.node(id, value, old, &At::ROOT);
     run.lists(id, value, old, &At::ROOT);
-    run.errors
+    if run.is_exhausted() {
+        let why = format!("the object can't be validated in {STEPS_MAX} steps");
+        run.errors.push(field::Error::forbidden(&run.base(), &why));
+    }
+    run.errors.into_vec()
 }
 
 struct Run<'g> {
     graph: &'g Graph,
     prefix: Option<&'g str>,
-    errors: Vec<field::Error>,
+    errors: Errors,
+    steps: Cell<u64>,
 }
 
 /// Faults of one value, and how much of it fitted (to choose the most telling alternative).
-type Faults = Vec<field::Error>;
+type Faults = Errors;
 
 impl Run<'_> {
+    fn step(&self, cost: u64) {
+        self.steps.set(self.steps.get().saturating_add(cost));
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.steps.get() > STEPS_MAX
+    }
+
     fn base(&self) -> Path {
         self.prefix.map_or_else(Path::root, Path::field)
     }
@@ -48,18 +68,19 @@ impl Run<'_> {
 
     fn node(&mut self, id: Id, value: &Value, old: Option<&Value>, at: &At) {
         // An unchanged part keeps the right to be wrong.
-        if old == Some(value) || self.errors.len() > MAX_ERRORS {
+        self.step(1);
+        if old == Some(value) || self.errors.len() > MAX_ERRORS || self.is_exhausted() {
             return;
         }
         let graph = self.graph;
         let node = graph.resolve(id).1;
-        let mut faults = Vec::new();
+        let mut faults = Faults::default();
         self.kind(node.kind, node.nullable, value, at, &mut faults);
         match &node.checks {
             Some(checks) => self.checks(checks, node.kind, value, at, &mut faults),
             None => self.range(node.kind, None, value, at, &mut faults),
         }
-        self.errors.append(&mut faults);
+        self.errors.extend(faults);
         match value {
             Value::Object(map) => {
                 for (key, one) in map {
@@ -70,9 +91,9 @@ impl Run<'_> {
             }
             Value::Array(items) => {
                 let Some(element) = node.items else { return };
+                let former = Former::new(graph, id, old);
                 for (index, item) in items.iter().enumerate() {
-                    let before = old.and_then(|o| correlate(graph, id, index, item, o));
-                    self.node(element, item, before, &at.index(index));
+                    self.node(element, item, former.of(index, item), &at.index(index));
                 }
             }
             _ => {}
@@ -115,9 +136,10 @@ impl Run<'_> {
             }
         }
         if let Some(allowed) = &checks.allowed
-            && !allowed.iter().any(|one| same(one, value))
+            && !allowed.has(value)
         {
             let printed: Vec<String> = allowed
+                .values
                 .iter()
                 .map(|one| one.as_str().map_or_else(|| one.to_string(), str::to_owned))
                 .collect();
@@ -147,10 +169,11 @@ impl Run<'_> {
                 faults.push(invalid(format!("should be at least {min} chars long")));
             }
         }
-        if let Some((source, pattern)) = &checks.pattern
-            && !pattern.is_match(text)
-        {
-            faults.push(invalid(format!("should match '{source}'")));
+        if let Some(pattern) = &checks.pattern {
+            self.step(text.len() as u64 / BYTES_OF_A_STEP);
+            if !pattern.fits(text) {
+                faults.push(invalid(format!("should match '{}'", pattern.source)));
+            }
         }
         if let Some(format) = &checks.format
             && !formats::fits(format, text)
@@ -248,6 +271,9 @@ impl Run<'_> {
             faults.push(field::Error::too_many(&self.path(at).0, map.len(), max));
         }
         for name in &checks.required {
+            if faults.len() > MAX_ERRORS {
+                return;
+            }
             if !map.contains_key(name) {
                 faults.push(field::Error::required(&self.path(&at.field(name)).0, ""));
             }
@@ -283,10 +309,10 @@ impl Run<'_> {
         if !checks.all_of.is_empty() {
             let mut valid = 0;
             for sub in &checks.all_of {
-                let mut inner = Vec::new();
+                let mut inner = Faults::default();
                 self.sub(sub, value, at, &mut inner);
                 valid += usize::from(inner.is_empty());
-                faults.append(&mut inner);
+                faults.extend(inner);
             }
             if valid != checks.all_of.len() {
                 let none = if valid == 0 { ". None validated" } else { "" };
@@ -294,7 +320,7 @@ impl Run<'_> {
             }
         }
         if let Some(not) = &checks.not {
-            let mut inner = Vec::new();
+            let mut inner = Faults::default();
             self.sub(not, value, at, &mut inner);
             if inner.is_empty() {
                 tell(format!("{:?} must not validate the schema (not)", at.render(false)), faults);
@@ -307,7 +333,7 @@ impl Run<'_> {
         let mut valid = 0;
         let mut best: Option<Faults> = None;
         for sub in subs {
-            let mut inner = Vec::new();
+            let mut inner = Faults::default();
             self.sub(sub, value, at, &mut inner);
             if inner.is_empty() {
                 valid += 1;
@@ -319,7 +345,8 @@ impl Run<'_> {
     }
 
     fn sub(&self, sub: &Sub, value: &Value, at: &At, faults: &mut Faults) {
-        if faults.len() > MAX_ERRORS {
+        self.step(1);
+        if faults.len() > MAX_ERRORS || self.is_exhausted() {
             return;
         }
         if sub.kind != Type::Any {
@@ -328,15 +355,15 @@ impl Run<'_> {
         self.checks(&sub.checks, sub.kind, value, at, faults);
         match value {
             Value::Object(map) => {
-                for (name, inner) in &sub.fields {
-                    if let Some(one) = map.get(name) {
-                        self.sub(inner, one, &at.field(name), faults);
+                if !sub.fields.is_empty() {
+                    for (key, one) in map {
+                        if let Some(inner) = sub.field(key) {
+                            self.sub(inner, one, &at.field(key), faults);
+                        }
                     }
                 }
                 if let Some(additional) = &sub.additional {
-                    for (key, one) in
-                        map.iter().filter(|(k, _)| !sub.fields.iter().any(|(name, _)| name == *k))
-                    {
+                    for (key, one) in map.iter().filter(|(key, _)| sub.field(key).is_none()) {
                         self.sub(additional, one, &at.field(key), faults);
                     }
                 }
@@ -369,13 +396,9 @@ impl Run<'_> {
             Value::Array(items) => {
                 self.duplicates(graph.list_type(id), node, items, at);
                 let Some(element) = node.items else { return };
+                let former = Former::new(graph, id, old);
                 for (index, item) in items.iter().enumerate() {
-                    self.lists(
-                        element,
-                        item,
-                        old.and_then(|o| correlate(graph, id, index, item, o)),
-                        &at.index(index),
-                    );
+                    self.lists(element, item, former.of(index, item), &at.index(index));
                 }
             }
             _ => {}
@@ -389,14 +412,12 @@ impl Run<'_> {
             ListType::Atomic => None,
         };
         let mut seen = BTreeSet::new();
-        let mut found = Vec::new();
         for (index, item) in items.iter().enumerate() {
-            let Some(key) = key_of(item) else { continue };
+            let Some(key) = key_of(item).filter(|_| !self.errors.is_full()) else { continue };
             if !seen.insert(key.to_string()) {
-                found.push(field::Error::duplicate(&self.list_path(&at.index(index)), &key));
+                self.errors.push(field::Error::duplicate(&self.list_path(&at.index(index)), &key));
             }
         }
-        self.errors.append(&mut found);
     }
 
     /// Here map keys are printed in brackets.
@@ -429,45 +450,6 @@ fn keys_of(graph: &Graph, node: &Node, item: &Map<String, Value>) -> Map<String,
         }
     }
     keys
-}
-
-/// The element of the old list that is the same one, for keyed lists. `hint` is where it probably is, the item's own
-/// index: the search goes outwards from there, so that a list of which little changed costs little.
-pub(crate) fn correlate<'v>(
-    graph: &Graph,
-    list: Id,
-    hint: usize,
-    item: &Value,
-    old: &'v Value,
-) -> Option<&'v Value> {
-    let node = graph.resolve(list).1;
-    let old = old.as_array()?;
-    if graph.list_type(list) != ListType::Map {
-        return None;
-    }
-    let item = item.as_object()?;
-    let is_it = |one: &&Value| one.as_object().is_some_and(|map| same_keys(graph, node, map, item));
-    let (before, after) = old.split_at(hint.min(old.len()));
-    let (mut before, mut after) = (before.iter().rev(), after.iter());
-    loop {
-        let (forth, back) = (after.next(), before.next());
-        if forth.is_none() && back.is_none() {
-            return None;
-        }
-        if let Some(found) = forth.filter(is_it).or_else(|| back.filter(is_it)) {
-            return Some(found);
-        }
-    }
-}
-
-/// Whether two elements of a keyed list have the same keys, defaults counted in.
-fn same_keys(graph: &Graph, node: &Node, a: &Map<String, Value>, b: &Map<String, Value>) -> bool {
-    let element = node.items.map(|id| graph.resolve(id).1);
-    // The last key tells most elements apart: names come after namespaces and groups.
-    node.list_keys.iter().rev().all(|key| {
-        let default = || graph.node(element?.field(key)?.node).default.as_ref();
-        a.get(key).or_else(default) == b.get(key).or_else(default)
-    })
 }
 
 fn type_name(value: &Value) -> &'static str {

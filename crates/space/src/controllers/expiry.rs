@@ -38,8 +38,12 @@ pub(crate) fn last_seen(entry: &Entry) -> Option<Timestamp> {
     times.into_iter().flatten().filter_map(|time| time.parse().ok()).max()
 }
 
-/// What is left of an event's life.
+/// What is left of an event's life. One that was seen later than it could live was written while the clock was ahead: nothing is left,
+/// else it would stay until that time.
 pub(crate) fn remaining(last_seen: Timestamp, now: Timestamp) -> Duration {
+    if last_seen.duration_since(now).unsigned_abs() > TTL && last_seen > now {
+        return Duration::ZERO;
+    }
     let age = now.as_millisecond().saturating_sub(last_seen.as_millisecond());
     TTL.saturating_sub(Duration::from_millis(u64::try_from(age).unwrap_or_default()))
 }
@@ -57,6 +61,8 @@ mod tests {
             ("2026-01-01T11:30:00Z", 1800),
             ("2026-01-01T10:00:00Z", 0),
             ("2026-01-01T13:00:00Z", 3600),
+            ("2026-01-01T13:00:01Z", 0),
+            ("2027-01-01T12:00:00Z", 0),
         ];
         for (seen, left) in cases {
             assert_eq!(remaining(at(seen), now), Duration::from_secs(left), "{seen}");

@@ -14,13 +14,13 @@ use super::gc::{self, Action, Uid};
 use super::{
     Config, Knowledge, Task, authentication, certificates, expiry, namespaces, protection, requests, roles,
 };
-use crate::kinds::escape;
+use crate::kinds::{Resource, escape};
 use crate::local::{Local, MERGE, Refused, unless_overtaken};
 
 /// How often a namespace is looked at that something keeps.
 const NAMESPACE_RETRY: Duration = Duration::from_secs(5);
 /// How often an object is looked at whose owner's kind is not served.
-const PUZZLED_RETRY: Duration = Duration::from_secs(30);
+const UNRESOLVED_RETRY: Duration = Duration::from_secs(30);
 
 pub(super) struct Shell {
     pub(super) local: Local,
@@ -37,6 +37,10 @@ fn key(collection: Collection, namespace: &str, name: &str) -> Key {
     Key { collection, namespace: namespace.into(), name: name.into() }
 }
 
+fn is_pods(resource: &Resource) -> bool {
+    resource.group.is_empty() && resource.plural == "pods"
+}
+
 fn value(entry: &Entry) -> Value {
     serde_json::from_slice(&entry.value).unwrap_or_default()
 }
@@ -50,7 +54,7 @@ impl Shell {
                 unless_overtaken(self.local.post("/api/v1/namespaces", &namespaces::standard(name)).await)?;
                 Ok(Next::OnChange)
             }
-            Task::Furnish(namespace) => self.furnish(&namespace).await,
+            Task::Provision(namespace) => self.provision(&namespace).await,
             Task::Aggregate => self.aggregate().await,
             Task::Certify(name) => self.certify(&name).await,
             Task::Clear(name) => self.clear(&name).await,
@@ -71,13 +75,13 @@ impl Shell {
             let mut state = self.state.lock();
             let action = state.graph.judge(uid, &state.kinds, &self.store.snapshot());
             if action == Some(Action::Later) {
-                state.puzzled.push(uid.clone());
+                state.unresolved.push(uid.clone());
             }
             action
         };
         match action {
             None => Ok(Next::OnChange),
-            Some(Action::Later) => Ok(Next::After(PUZZLED_RETRY)),
+            Some(Action::Later) => Ok(Next::After(UNRESOLVED_RETRY)),
             Some(action) => self.carry_out(action).await,
         }
     }
@@ -204,7 +208,7 @@ impl Shell {
         }
         let mut resources = namespaces::resources(&before, &self.state.lock().kinds, name);
         // Pods first: what they use should outlive them.
-        resources.sort_by_key(|resource| (resource.plural != "pods", resource.full_name()));
+        resources.sort_by_key(|resource| (!is_pods(resource), resource.full_name()));
         let mut failures = Vec::new();
         for resource in resources {
             let options =
@@ -213,9 +217,7 @@ impl Shell {
                 Err(refused) if !refused.is_not_found() => failures.push(refused.to_string()),
                 _ => {}
             }
-            if resource.plural == "pods"
-                && self.store.snapshot().view(&resource.collection).len(Some(name)) > 0
-            {
+            if is_pods(&resource) && self.store.snapshot().view(&resource.collection).len(Some(name)) > 0 {
                 break;
             }
         }
@@ -255,7 +257,7 @@ impl Shell {
         unless_overtaken(self.local.put(&format!("{path}/status"), &namespace).await)
     }
 
-    async fn furnish(&self, namespace: &str) -> Result<Next, Refused> {
+    async fn provision(&self, namespace: &str) -> Result<Next, Refused> {
         let all = self.store.snapshot();
         let Some(found) = all.get(&key(namespaces::collection(), "", namespace)) else {
             return Ok(Next::OnChange);

@@ -4,17 +4,15 @@
 use serde_json::{Map, Value, json};
 
 use super::object::{
-    Kind, Write, age, annotation, flag, is_deleting, label, map_at, name, namespace, number, owner_reference,
-    replicas, set, text, uid,
+    Kind, Write, annotation, is_deleting, map_at, name, namespace, number, owner_reference, replicas, set,
+    uid,
 };
 use super::progress::{self, Note};
-use super::revision::{hash, plain};
+use super::revision::HASH;
 use super::rollout;
+use super::sets::{DESIRED, MAXIMUM, Sets, is_paused, template_hash};
 
-pub(super) const HASH: &str = "pod-template-hash";
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
-pub(super) const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
-pub(super) const MAXIMUM: &str = "deployment.kubernetes.io/max-replicas";
 const HISTORY: &str = "deployment.kubernetes.io/revision-history";
 /// Annotations of a Deployment that are not copied to its ReplicaSets.
 const OWN: [&str; 6] = [
@@ -26,53 +24,8 @@ const OWN: [&str; 6] = [
     "deprecated.deployment.rollback.to",
 ];
 
-/// The ReplicaSets of a Deployment.
-pub(super) struct Sets {
-    /// Of the present template.
-    pub(super) new: Option<Value>,
-    /// The others, oldest first.
-    pub(super) old: Vec<Value>,
-}
-
-impl Sets {
-    pub(super) fn all(&self) -> impl Iterator<Item = &Value> {
-        self.old.iter().chain(&self.new)
-    }
-
-    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Value> {
-        self.old.iter_mut().chain(&mut self.new)
-    }
-
-    fn of(deployment: &Value, sets: &[Value]) -> Self {
-        let mut sets = sets.to_vec();
-        sets.sort_by(|a, b| age(a).cmp(&age(b)));
-        let wanted = deployment.pointer("/spec/template").map(plain);
-        let template_hash = template_hash(deployment);
-        let same = |set: &Value| set.pointer("/spec/template").map(plain) == wanted;
-        let at = sets
-            .iter()
-            .position(same)
-            .or_else(|| sets.iter().position(|set| label(set, HASH) == template_hash));
-        let new = at.map(|at| sets.remove(at));
-        Self { new, old: sets }
-    }
-}
-
-fn template_hash(deployment: &Value) -> String {
-    let collisions = number(deployment, "/status/collisionCount");
-    hash(deployment.pointer("/spec/template").unwrap_or(&Value::Null), collisions)
-}
-
 pub(super) fn revision(set: &Value) -> u64 {
     annotation(set, REVISION).parse().unwrap_or_default()
-}
-
-pub(super) fn is_paused(deployment: &Value) -> bool {
-    flag(deployment, "/spec/paused")
-}
-
-pub(super) fn is_recreate(deployment: &Value) -> bool {
-    text(deployment, "/spec/strategy/type") == "Recreate"
 }
 
 /// What to write next. `sets` are the ReplicaSets that the Deployment controls, `taken` tells of names that other

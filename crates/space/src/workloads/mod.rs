@@ -23,6 +23,7 @@ mod progress;
 mod replicaset;
 mod revision;
 mod rollout;
+mod sets;
 mod shell;
 mod statefulset;
 #[cfg(test)]

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::deployment::{Sets, is_paused};
 use super::object::{
     Kind, Write, condition, conditions, field, generation, name, number, replicas, status_write,
     without_zeros,
 };
 use super::rollout::margins;
+use super::sets::{Sets, is_paused};
 
 /// What happened in this pass that the numbers don't show.
 #[derive(Clone, Debug, PartialEq, Eq)]

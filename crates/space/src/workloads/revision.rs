@@ -4,6 +4,9 @@ use serde_json::{Value, json};
 
 use super::object::{Kind, Write, generation, label, name, namespace, number, owner_reference, set, text};
 
+/// Label of a ReplicaSet and its pods: which template they have.
+pub(super) const HASH: &str = "pod-template-hash";
+
 /// Short text that differs for different templates. The same in every run, as names are made of it.
 pub(super) fn hash(template: &Value, collisions: i64) -> String {
     // FNV-1a, 32 bits, and the letters that Kubernetes uses: no vowels, so no words.
@@ -28,7 +31,7 @@ pub(super) fn plain(template: &Value) -> Value {
     if let Some(metadata) = template.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("creationTimestamp");
         if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
-            labels.remove(super::deployment::HASH);
+            labels.remove(HASH);
         }
         metadata.retain(|_, value| !value.is_null() && value.as_object().is_none_or(|map| !map.is_empty()));
     }

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::deployment::{DESIRED, MAXIMUM, Sets, is_recreate};
 use super::object::{age, annotation, generation, number, replicas, set};
+use super::sets::{DESIRED, MAXIMUM, Sets, is_recreate};
 
 /// How many pods more, and how many fewer than wanted, there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use machinery::json::{DEPTH_MAX, depth as nesting};
 use serde_json::{Map, Number, Value};
 
-use super::Fault;
+use super::fault::Fault;
 use super::table::{Field, Id, Repeat, Table, Type};
 use super::wire::{Payload, Reader};
 

@@ -3,6 +3,7 @@
 
 mod decode;
 mod encode;
+mod fault;
 mod table;
 mod wire;
 
@@ -12,6 +13,9 @@ mod tests;
 use bytes::Bytes;
 use serde_json::Value;
 
+pub use super::media::{MEDIA_TYPE, WATCH_MEDIA_TYPE};
+pub use fault::Fault;
+
 use decode::Decoder;
 use encode::Encoder;
 use table::Table;
@@ -19,50 +23,14 @@ use wire::{Payload, Reader, Writer};
 
 use crate::error::{ApiError, Reason};
 
-/// Media type of objects and lists.
-pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
-/// Media type of watches.
-pub const WATCH_MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 /// What every enveloped object begins with.
 const PREFIX: &[u8] = b"k8s\0";
-
-/// Bytes that are not what they should be, or an object that has no protobuf form.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Fault {
-    #[error("empty data")]
-    Empty,
-    #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
-    Prefix,
-    #[error("empty body")]
-    EmptyBody,
-    #[error("unexpected EOF")]
-    Eof,
-    #[error("proto: integer overflow")]
-    Overflow,
-    #[error("proto: illegal tag {number} (wire type {wire})")]
-    Tag { number: u32, wire: u8 },
-    #[error("proto: wrong wireType = {wire} for field {number}")]
-    Wire { number: u32, wire: u8 },
-    #[error("proto: exceeded max depth")]
-    Deep,
-    #[error("unsupported value: not a finite number")]
-    Number,
-    #[error("Time.MarshalJSON: year outside of range [0,9999]")]
-    Year,
-    #[error("impossible IntOrString.Type")]
-    IntOrString,
-    #[error("raw JSON: {0}")]
-    Json(String),
-    #[error("no protobuf form of kind {kind:?} in version {api_version:?}")]
-    UnknownKind { api_version: String, kind: String },
-}
 
 impl From<Fault> for ApiError {
     /// As an answer to a client that wants protobuf of something that has none.
     fn from(fault: Fault) -> Self {
         match fault {
-            Fault::UnknownKind { .. } => Self::new(406, Reason::NotAcceptable, super::negotiate::SERIALIZERS),
+            Fault::UnknownKind { .. } => Self::new(406, Reason::NotAcceptable, super::media::SERIALIZERS),
             other => Self::bad_request(other.to_string()),
         }
     }

@@ -1,6 +1,6 @@
 //! The wire format: tags, varints, lengths.
 
-use super::Fault;
+use super::fault::Fault;
 
 /// Groups are not used by Kubernetes; unknown ones are skipped up to this depth.
 const MAX_GROUPS: usize = 32;

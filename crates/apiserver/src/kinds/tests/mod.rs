@@ -81,7 +81,7 @@ impl Pipeline {
         put(&mut object, "apiVersion", &self.kind.api_version().into());
         put(&mut object, "kind", &self.kind.kind.clone().into());
         self.kind.schema.decode(&mut object).expect("a well-typed object");
-        self.kind.schema.default(&mut object);
+        self.kind.schema.default(&mut object).expect("few defaults");
         self.kind.strategy.default(&mut object);
         object
     }

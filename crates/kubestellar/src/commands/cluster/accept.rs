@@ -5,13 +5,14 @@ use std::time::Duration;
 use apis::constants::CLUSTER_NAME_LABEL;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::jiff::Timestamp;
-use ocm::hub::{self, bootstrap, csr};
+use ocm_hub as hub;
+use ocm_shared::{bootstrap, csr};
 use runtime::failure::is_clash;
 use runtime::rest::Gvr;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Its, LOOK, list::set_of, managed_clusters, token::duration};
+use super::{Its, LOOK, list::set_of, managed_clusters};
 use crate::exit::{Exit, Failure, from_kube};
 use crate::printer::Printer;
 
@@ -31,7 +32,7 @@ pub(super) struct Args {
     #[arg(long)]
     wait: bool,
     /// How long to wait
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = crate::duration::parse)]
     timeout: Duration,
 }
 

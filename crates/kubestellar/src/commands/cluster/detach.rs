@@ -7,7 +7,7 @@ use runtime::failure::is_not_found;
 use runtime::rest::{Gvr, Removal};
 use serde_json::{Value, json};
 
-use super::{Its, LOOK, managed_clusters, token::duration};
+use super::{Its, LOOK, managed_clusters};
 use crate::exit::{Exit, Failure, from_kube};
 use crate::printer::Printer;
 
@@ -24,7 +24,7 @@ pub(super) struct Args {
     #[arg(long)]
     force: bool,
     /// How long to wait for the cluster
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = crate::duration::parse)]
     timeout: Duration,
 }
 

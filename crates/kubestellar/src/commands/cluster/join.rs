@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube::config::AuthInfo;
-use ocm::hub::reserved::{complaint, reserved};
-use ocm::registration::{self, Endpoint};
+use ocm_agent::registration::{self, Endpoint};
+use ocm_shared::reserved::{complaint, reserved};
 
 use crate::clients;
 use crate::commands::components::ocm::{WorkSide, agent};
@@ -75,7 +75,7 @@ pub(super) async fn run(args: &Args, kubeconfig: Option<PathBuf>, out: &Printer)
     let auth = AuthInfo { token: Some(args.hub_token.clone().into()), ..AuthInfo::default() };
     let bootstrap = registration::client(&endpoint, auth).await.or_fail(what())?;
     let spoke = clients::client(kubeconfig.as_deref(), args.context.as_deref()).await?;
-    ocm::enroll::prepare(&spoke, &args.name)
+    ocm_hub::enroll::prepare(&spoke, &args.name)
         .await
         .map_err(|error| Failure::new(Exit::Failed, what(), chain(&error)))?;
     let work = WorkSide::plain(&spoke);

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ocm::leave::{Leave, LeaveError, leave};
+use ocm_agent::leave::{Leave, LeaveError, leave};
 
-use super::token::duration;
 use crate::clients;
 use crate::exit::{Exit, Failure, chain};
 use crate::printer::Printer;
@@ -23,7 +22,7 @@ pub(super) struct Args {
     #[arg(long, alias = "keep-workload")]
     keep_workloads: bool,
     /// How long to wait for the workload's end
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = crate::duration::parse)]
     timeout: Duration,
 }
 

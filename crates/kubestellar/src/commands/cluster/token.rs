@@ -5,8 +5,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 use kube::config::Kubeconfig;
-use ocm::hub::bootstrap;
-use ocm::registration::Endpoint;
+use ocm_agent::registration::Endpoint;
+use ocm_shared::bootstrap;
 use runtime::failure::is_clash;
 use runtime::rest::Gvr;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use crate::printer::Printer;
     after_help = "Examples:\n  kubestellar cluster token\n  kubestellar cluster token --ttl 1h --print-for clusteradm | grep '^clusteradm join'"
 )]
 pub(super) struct Args {
-    /// How long the token is good, as 90s, 30m or 24h
+    /// How long the token is good, such as 30m or 24h; at least 10m
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration)]
     ttl: Duration,
     /// A bootstrap token instead of one of a service account
@@ -39,22 +39,13 @@ enum For {
     Both,
 }
 
-/// From `90s`, `30m`, `24h`; at least ten minutes, which is the least a service-account token can be.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no duration such as 90s, 30m or 24h");
-    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    let factor = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        _ => return Err(wrong()),
-    };
-    let seconds = number.checked_mul(factor).ok_or_else(wrong)?;
-    if seconds < 600 {
+/// At least ten minutes, which is the least a service-account token can be.
+fn duration(text: &str) -> Result<Duration, String> {
+    let asked = crate::duration::parse(text)?;
+    if asked < Duration::from_secs(600) {
         return Err(format!("{text:?} is less than ten minutes"));
     }
-    Ok(Duration::from_secs(seconds))
+    Ok(asked)
 }
 
 pub(super) async fn run(args: &Args, its: &Its, out: &Printer) -> Result<Exit, Failure> {
@@ -67,7 +58,7 @@ pub(super) async fn run(args: &Args, its: &Its, out: &Printer) -> Result<Exit, F
     let mut lines = Vec::new();
     if args.print_for != For::Clusteradm {
         lines.push(format!(
-            "kubestellar cluster join <cluster_name> --hub-token {token} --hub-apiserver {server} --ca-data {ca}"
+            "kubestellar cluster join CLUSTER_NAME --hub-token {token} --hub-apiserver {server} --ca-data {ca}"
         ));
     }
     if args.print_for != For::Kubestellar {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use ocm::registration::Endpoint;
+use ocm_agent::registration::Endpoint;
 
 use crate::exit::{Exit, Failure, OrFail};
 

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apis::constants::STATUS_ADDON;
-use ocm::registration::BuiltIn;
-use ocm::{addon, hub, registration, work_agent};
+use ocm_addon as addon;
+use ocm_agent::registration::BuiltIn;
+use ocm_agent::{registration, work_agent};
+use ocm_hub as hub;
 use runtime::calls::observed;
 use runtime::limiter::{Limiter, Rate};
 use runtime::metrics::Metrics;
@@ -251,7 +253,7 @@ impl AgentArgs {
         let unlimited = Connection { rate: None, ..cluster.clone() };
         let spoke = unlimited.client(&Caller { agent: "registration-agent", metrics }, None).await?;
         let cluster = cluster.client(&Caller { agent: WORK_AGENT, metrics }, None).await?;
-        ocm::provide::provide(&spoke).await.or_fail("preparing the cluster")?;
+        ocm_agent::provide::provide(&spoke).await.or_fail("preparing the cluster")?;
         loop {
             let turn = process.stop.child_token();
             let work = self.work_side(&entry, cluster.clone(), gates, metrics);

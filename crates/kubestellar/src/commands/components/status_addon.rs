@@ -1,7 +1,7 @@
 //! `kubestellar status-addon` (OCM-130, OCM-133): the status add-on's controller, for a hub that has a general add-on
 //! manager already.
 
-use ocm::addon::{self, status::StatusAddon};
+use ocm_addon::status::StatusAddon;
 
 use crate::exit::{Exit, Failure};
 
@@ -109,13 +109,13 @@ pub(crate) async fn run(args: &Args) -> Result<Exit, Failure> {
     };
     let clients = clients.await;
     let (process, (client, lock)) = process.unless_failed(clients).await?;
-    let config = addon::Config {
+    let config = ocm_addon::Config {
         placements: false,
         general: false,
         ready: process.ready.clone(),
-        ..addon::Config::with_status_addon(args.agents.addon())
+        ..ocm_addon::Config::with_status_addon(args.agents.addon())
     };
-    process.run(lock, |stop| addon::run(client, config, stop)).await
+    process.run(lock, |stop| ocm_addon::run(client, config, stop)).await
 }
 
 #[cfg(test)]
@@ -138,7 +138,7 @@ mod tests {
         let flags: Vec<(&str, &str)> = addon.flags.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         assert_eq!(flags, [("hub-qps", "7"), ("v", "4")]);
         assert_eq!(addon.image.as_deref(), Some("x:1"));
-        for name in addon::status::AGENT_FLAGS {
+        for name in ocm_addon::status::AGENT_FLAGS {
             let flag = format!("--agent-{name}=1");
             assert_eq!(parse(&[&flag]).agents.addon().flags.keys().collect::<Vec<_>>(), [name]);
         }

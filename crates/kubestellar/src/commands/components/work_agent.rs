@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ocm::work_agent::Config;
+use ocm_agent::work_agent::Config;
 use runtime::endpoints::Bind;
 
 use crate::exit::{Exit, Failure};
@@ -144,7 +144,7 @@ pub(crate) async fn run(args: &Args, own: Option<&PathBuf>) -> Result<Exit, Fail
         metrics: process.metrics.clone(),
         ..args.work.configure(Config::new(&args.spoke_cluster_name, &hub_url), gates)
     };
-    process.run(lock, |stop| ocm::work_agent::run(hub, cluster, config, stop)).await
+    process.run(lock, |stop| ocm_agent::work_agent::run(hub, cluster, config, stop)).await
 }
 
 #[cfg(test)]

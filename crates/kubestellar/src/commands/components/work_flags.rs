@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ocm::work_agent::{Config, feedback::Raw};
+use ocm_agent::work_agent::{Config, feedback::Raw};
 
 use super::goflags::{boolean, duration};
 use crate::exit::{Exit, Failure};

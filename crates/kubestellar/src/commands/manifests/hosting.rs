@@ -1,6 +1,6 @@
 //! From values to manifests. Pure.
 
-use ocm::rbac::{binding, role, rule};
+use ocm_shared::rbac::{binding, role, rule};
 use serde_json::{Value, json};
 
 use super::values::{Its, Values, Wds};

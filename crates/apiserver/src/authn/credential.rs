@@ -1,0 +1,23 @@
+//! What a credential that was checked says.
+
+use crate::identity::UserInfo;
+
+/// Key in `UserInfo.extra` that identifies the credential used.
+pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+
+/// A source of credentials that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthnError {
+    #[error("client CA: {0}")]
+    ClientCa(String),
+    #[error("token file, line {line}: {why}")]
+    TokenFile { line: usize, why: String },
+}
+
+/// A token that was accepted, and the audiences it was accepted for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    pub user: UserInfo,
+    /// Empty for tokens without audiences (static ones).
+    pub audiences: Vec<String>,
+}

@@ -1,0 +1,25 @@
+//! What is decided on, and what is decided.
+
+/// The API group of roles and bindings.
+pub const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+
+/// What a request wants to do. For resource requests `path` is unused, for others only `verb` and `path` count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attributes<'a> {
+    pub verb: &'a str,
+    pub group: &'a str,
+    pub version: &'a str,
+    pub resource: &'a str,
+    pub subresource: &'a str,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub path: &'a str,
+    pub resource_request: bool,
+}
+
+/// The outcome, with the text that review APIs show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    Allow { reason: String },
+    NoOpinion { reason: String },
+}

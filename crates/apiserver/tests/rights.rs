@@ -1,0 +1,240 @@
+//! Rights of a namespace end at the namespace: every resource that is served, by every way of writing its path.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use common::{Answer, TestServer};
+use kubestellar_apiserver::descriptor::Descriptor;
+use serde_json::{Value, json};
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// Resources that every authenticated user may create: they answer questions about the asker and store nothing.
+const OPEN_TO_ALL: [(&str, &str); 3] = [
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authentication.k8s.io", "selfsubjectreviews"),
+];
+
+/// Users with rights in namespace `team` only: everything, and the three default roles.
+const USERS: [&str; 4] = ["everything", "admin", "edit", "view"];
+
+async fn server() -> TestServer {
+    let s = TestServer::start_with_roles().await;
+    for namespace in ["team", "other"] {
+        s.post("/api/v1/namespaces", json!({"metadata": {"name": namespace}})).await.expect(201);
+    }
+    let everything = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
+    let role = json!({"metadata": {"name": "everything"}, "rules": everything});
+    s.post(&format!("{RBAC}/namespaces/team/roles"), role).await.expect(201);
+    for user in USERS {
+        let kind = if user == "everything" { "Role" } else { "ClusterRole" };
+        let binding = json!({
+            "metadata": {"name": user},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": user},
+            "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}],
+        });
+        s.post(&format!("{RBAC}/namespaces/team/rolebindings"), binding).await.expect(201);
+    }
+    for namespace in ["team", "other"] {
+        let secret = json!({"metadata": {"name": "victim"}, "stringData": {"key": namespace}});
+        s.post(&format!("/api/v1/namespaces/{namespace}/secrets"), secret).await.expect(201);
+    }
+    s
+}
+
+/// A CustomResourceDefinition with `status` and `scale`.
+fn definition(group: &str, plural: &str, scope: &str) -> Value {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    json!({
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group, "scope": scope,
+            "names": {"plural": plural, "singular": format!("{plural}x"), "kind": format!("K{plural}"),
+                "listKind": format!("K{plural}List")},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+                "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.replicas",
+                    "statusReplicasPath": ".status.replicas"}}}],
+        },
+    })
+}
+
+async fn define(s: &TestServer, group: &str, plural: &str, scope: &str) {
+    s.post(CRDS, definition(group, plural, scope)).await.expect(201);
+    let established = format!("{CRDS}/{plural}.{group}");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while s.server.catalog().resource(group, "v1", plural).is_none() {
+        let state = s.get(&established).await;
+        assert!(std::time::Instant::now() < deadline, "{}", state.text);
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn ask(s: &TestServer, user: &str, method: &str, path: &str) -> Answer {
+    let body = match method {
+        "POST" | "PUT" => json!({"metadata": {"name": "made", "labels": {"by": user}}}).to_string(),
+        "PATCH" => json!({"metadata": {"labels": {"by": user}}}).to_string(),
+        _ => String::new(),
+    };
+    let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    s.send(method, path, &[("content-type", kind), ("impersonate-user", user)], body).await
+}
+
+fn prefix(d: &Descriptor) -> String {
+    if d.group.is_empty() {
+        format!("/api/{}", d.version)
+    } else {
+        format!("/apis/{}/{}", d.group, d.version)
+    }
+}
+
+/// Every path below which the resource, one object and each subresource can be addressed.
+fn tails(d: &Descriptor, name: &str) -> Vec<String> {
+    let mut tails = vec![d.plural.clone(), format!("{}/{name}", d.plural)];
+    tails.extend(d.subresources.keys().map(|sub| format!("{}/{name}/{sub}", d.plural)));
+    tails.push(format!("{}/{name}/finalize", d.plural));
+    tails
+}
+
+const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
+
+/// What is stored outside namespace `team`: uid, labels and time of deletion by resource, namespace and name. Every
+/// request of these tests that writes would change one of them.
+async fn outside(s: &TestServer) -> BTreeMap<String, Value> {
+    let mut found = BTreeMap::new();
+    for d in s.server.catalog().all().filter(|d| d.has_verb("list")) {
+        let list = s.get(&format!("{}/{}", prefix(d), d.plural)).await.expect(200);
+        for item in list.body["items"].as_array().into_iter().flatten() {
+            let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default().to_owned();
+            if text("namespace") != "team" {
+                let key = format!("{} {}/{} {}", d.api_version(), text("namespace"), text("name"), d.plural);
+                let metadata = &item["metadata"];
+                found
+                    .insert(key, json!([metadata["uid"], metadata["labels"], metadata["deletionTimestamp"]]));
+            }
+        }
+    }
+    found
+}
+
+fn resources(s: &TestServer) -> Vec<Arc<Descriptor>> {
+    s.server.catalog().all().cloned().collect()
+}
+
+/// Requests for cluster-scoped resources below a namespace find nothing, whatever the namespace's rights are.
+///
+/// CVE-2019-11247: a Role of one namespace gave access to cluster-scoped custom resources.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_001_cve_2019_11247_cluster_scoped_resources_are_not_below_a_namespace() {
+    let s = server().await;
+    define(&s, "one.example.com", "namespaces", "Namespaced").await;
+    define(&s, "two.example.com", "namespaces", "Cluster").await;
+    define(&s, "two.example.com", "secrets", "Cluster").await;
+    for name in ["team", "other", "victim"] {
+        for plural in ["namespaces", "secrets"] {
+            let object = json!({"metadata": {"name": name}});
+            let path = format!("/apis/two.example.com/v1/{plural}");
+            s.send("POST", &path, &[("content-type", "application/json")], object.to_string()).await;
+        }
+    }
+    let before = outside(&s).await;
+    for d in resources(&s).iter().filter(|d| !d.namespaced) {
+        for name in ["other", "team", "victim"] {
+            for tail in tails(d, name) {
+                for base in ["", "watch/"] {
+                    let path = format!("{}/{base}namespaces/team/{tail}", prefix(d));
+                    for method in METHODS {
+                        let answer = ask(&s, "everything", method, &path).await;
+                        assert_eq!(answer.status, 404, "{method} {path}: {}", answer.text);
+                    }
+                }
+            }
+        }
+    }
+    // A cluster-scoped custom kind whose plural is `namespaces`: authorised in `team`, so not to be found there.
+    for method in METHODS {
+        let path = "/apis/two.example.com/v1/namespaces/team";
+        let answer = ask(&s, "everything", method, path).await;
+        assert!(matches!(answer.status, 403 | 404), "{method} {path}: {} {}", answer.status, answer.text);
+    }
+    assert_eq!(outside(&s).await, before);
+}
+
+/// Whoever has rights in one namespace only is refused everywhere else, and changes nothing there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_063_rights_of_a_namespace_reach_nothing_outside_of_it() {
+    let s = server().await;
+    define(&s, "one.example.com", "namespaces", "Namespaced").await;
+    let before = outside(&s).await;
+    for user in USERS {
+        for d in resources(&s) {
+            let open = OPEN_TO_ALL.contains(&(d.group.as_str(), d.plural.as_str()));
+            for tail in tails(&d, "victim") {
+                let places: &[&str] = if d.namespaced { &["", "namespaces/other/"] } else { &[""] };
+                for place in places {
+                    let path = format!("{}/{place}{tail}", prefix(&d));
+                    for method in METHODS {
+                        let answer = ask(&s, user, method, &path).await;
+                        let fine = answer.status == 403 || (open && method == "POST");
+                        assert!(fine, "{user}: {method} {path}: {} {}", answer.status, answer.text);
+                    }
+                }
+            }
+        }
+        for method in METHODS {
+            for path in other_ways_to_other() {
+                let answer = ask(&s, user, method, &path).await;
+                let refused = matches!(answer.status, 301 | 400 | 403 | 404);
+                assert!(refused, "{user}: {method} {path}: {} {}", answer.status, answer.text);
+            }
+        }
+    }
+    assert_eq!(outside(&s).await, before);
+}
+
+/// Unusual ways of writing a path that end in another namespace, or in none.
+fn other_ways_to_other() -> Vec<String> {
+    let tails = ["secrets/victim", "secrets", "configmaps"];
+    let ways = [
+        "/api/v1/namespaces/team/../other/",
+        "/api/v1/namespaces/team/%2e%2e/other/",
+        "/api/v1/namespaces/team%2f..%2fother/",
+        "/api/v1/namespaces/team/namespaces/other/",
+        "/api/v1/namespaces/team%2fnamespaces%2fother/",
+        "/api/v1/namespaces//",
+        "/api/v1//namespaces/other/",
+        "/api/v1/watch/namespaces/other/",
+        "/api/v1/watch/",
+        "/api/v1/namespaces/OTHER/",
+        "/api/v1/namespaces/team%00other/",
+        "/api/v1/namespaces/other%20/",
+        "//api/v1/namespaces/other/",
+    ];
+    ways.iter().flat_map(|way| tails.map(|tail| format!("{way}{tail}"))).collect()
+}
+
+/// A namespaced custom kind may have the plural `namespaces`: it is found below a namespace, like any other.
+#[tokio::test]
+async fn as_034_a_custom_kind_may_be_called_namespaces() {
+    let s = server().await;
+    define(&s, "one.example.com", "namespaces", "Namespaced").await;
+    let base = "/apis/one.example.com/v1/namespaces/team/namespaces";
+    let object =
+        json!({"apiVersion": "one.example.com/v1", "kind": "Knamespaces", "metadata": {"name": "mine"}});
+    let user = [("content-type", "application/json"), ("impersonate-user", "everything")];
+    s.send("POST", base, &user, object.to_string()).await.expect(201);
+    s.send("GET", &format!("{base}/mine"), &user, "").await.expect(200);
+    assert_eq!(s.send("GET", base, &user, "").await.expect(200).names(), ["mine"]);
+    assert_eq!(s.get("/apis/one.example.com/v1/namespaces").await.expect(200).names(), ["mine"]);
+    let elsewhere = "/apis/one.example.com/v1/namespaces/other/namespaces";
+    s.send("GET", elsewhere, &user, "").await.expect(403);
+    s.send("DELETE", &format!("{base}/mine"), &user, "").await.expect(200);
+    s.get(&format!("{base}/mine")).await.expect(404);
+    // The namespace itself is as it was.
+    s.get("/api/v1/namespaces/team").await.expect(200);
+}

@@ -1,0 +1,8 @@
+//! Add-ons with whole spaces in memory: a hub with its add-on manager, clusters with their agents, real
+//! signing requests and real certificates.
+
+mod health;
+mod identities;
+mod installing;
+mod templates;
+mod world;

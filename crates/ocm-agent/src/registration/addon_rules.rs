@@ -1,0 +1,246 @@
+//! The registration agent's decisions about add-ons (OCM-114, OCM-115, OCM-118). Pure.
+
+use std::time::Duration;
+
+use apis::ocm::{ManagedClusterAddOn, addon::RegistrationConfig};
+use k8s_openapi::{
+    ByteString, api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp,
+};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+use super::identity::{CLUSTER_NAME, Data, Endpoint, KUBECONFIG, Subject};
+use ocm_shared::{addon as names, conditions::condition, csr::CLIENT_SIGNER};
+
+/// A lease is valid for five times its duration of a minute.
+const FRESH: Duration = Duration::from_secs(5 * 60);
+
+/// An identity that an add-on's agent should have, and its Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WantedIdentity {
+    pub(super) registration: RegistrationConfig,
+    pub(super) namespace: String,
+    pub(super) secret: String,
+}
+
+impl WantedIdentity {
+    /// Returns whether the identity is for the hub itself.
+    pub(super) fn is_for_hub(&self) -> bool {
+        self.registration.signer_name == CLIENT_SIGNER
+    }
+
+    /// Digest of everything whose change makes it another identity.
+    pub(super) fn digest(&self, hosted: bool) -> [u8; 32] {
+        let text = json!([self.registration, self.namespace, hosted]).to_string();
+        Sha256::digest(text).into()
+    }
+
+    /// The subject of the certificate, exactly as registered (OCM-114).
+    pub(super) fn subject(&self) -> Subject {
+        let subject = &self.registration.subject;
+        Subject {
+            common_name: subject.user.clone(),
+            organizations: subject.groups.clone(),
+            units: if self.is_for_hub() { Vec::new() } else { subject.organization_units.clone() },
+        }
+    }
+
+    /// Returns the content of the Secret besides the certificate.
+    pub(super) fn additional(&self, cluster: &str, endpoint: &Endpoint) -> Data {
+        let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
+        let mut data = Data::from([(CLUSTER_NAME.to_owned(), bytes(cluster))]);
+        if self.is_for_hub() {
+            data.insert(KUBECONFIG.into(), bytes(&endpoint.kubeconfig()));
+        }
+        data
+    }
+}
+
+/// Returns the requested identities (OCM-115). One without a subject is left out, because it is not known
+/// yet; the identity for the hub has a default subject.
+pub(super) fn wanted(addon: &ManagedClusterAddOn) -> Vec<WantedIdentity> {
+    let name = addon.metadata.name.as_deref().unwrap_or_default();
+    let cluster = addon.metadata.namespace.as_deref().unwrap_or_default();
+    let Some(status) = &addon.status else { return Vec::new() };
+    let namespace =
+        if status.namespace.is_empty() { names::namespace(addon, None) } else { status.namespace.clone() };
+    status
+        .registrations
+        .iter()
+        .filter_map(|registration| {
+            let mut registration = registration.clone();
+            let for_hub = registration.signer_name == CLIENT_SIGNER;
+            if registration.subject.user.is_empty() {
+                if !for_hub {
+                    return None;
+                }
+                let group = names::cluster_group(cluster, name);
+                registration.subject.user = format!("{group}:agent:{name}");
+                registration.subject.groups = vec![group];
+            }
+            let secret = if for_hub {
+                format!("{name}-hub-kubeconfig")
+            } else {
+                format!("{name}-{}-client-cert", registration.signer_name.replace('/', "-"))
+            };
+            Some(WantedIdentity { registration, namespace: namespace.clone(), secret })
+        })
+        .collect()
+}
+
+/// Returns whether the add-on's health is determined by the lease.
+pub(super) fn by_lease(addon: &ManagedClusterAddOn) -> bool {
+    addon.status.as_ref().is_none_or(|status| status.health_check.mode != "Customized")
+}
+
+/// Returns the condition that follows from an add-on's lease, and how long it is valid (OCM-118).
+pub(super) fn health(name: &str, lease: Option<&Lease>, now: Timestamp) -> (Condition, Option<Duration>) {
+    let renewed = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref()).map(|time| time.0);
+    let left = renewed.map(|at| {
+        let end = at.as_nanosecond().saturating_add(i128::try_from(FRESH.as_nanos()).unwrap_or(i128::MAX));
+        u64::try_from(end.saturating_sub(now.as_nanosecond())).ok().filter(|left| *left > 0)
+    });
+    let (status, reason, message, left) = match (lease, left) {
+        (None, _) => (
+            "Unknown",
+            "ManagedClusterAddOnLeaseNotFound",
+            format!("The status of {name} add-on is unknown."),
+            None,
+        ),
+        (_, Some(Some(left))) => (
+            "True",
+            "ManagedClusterAddOnLeaseUpdated",
+            format!("{name} add-on is available."),
+            Some(Duration::from_nanos(left)),
+        ),
+        _ => (
+            "False",
+            "ManagedClusterAddOnLeaseUpdateStopped",
+            format!("{name} add-on is not available."),
+            None,
+        ),
+    };
+    (condition("Available", status, reason, message, now), left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apis::ocm::addon::RegistrationSubject;
+
+    fn addon(registrations: Vec<RegistrationConfig>) -> ManagedClusterAddOn {
+        let mut addon = ManagedClusterAddOn::namespaced("c1", "a");
+        addon.status.get_or_insert_default().registrations = registrations;
+        addon
+    }
+
+    fn registration(signer: &str, user: &str, units: &[&str]) -> RegistrationConfig {
+        RegistrationConfig {
+            signer_name: signer.into(),
+            subject: RegistrationSubject {
+                user: user.into(),
+                groups: if user.is_empty() {
+                    vec![]
+                } else {
+                    vec!["g1".into(), "g2".into(), "system:authenticated".into()]
+                },
+                organization_units: units.iter().map(|u| (*u).to_owned()).collect(),
+            },
+        }
+    }
+
+    #[test]
+    fn ocm_114_the_subject_is_taken_verbatim() {
+        let all = wanted(&addon(vec![
+            registration(CLIENT_SIGNER, "anyone", &["u"]),
+            registration("example.com/signer", "x", &["u"]),
+        ]));
+        assert_eq!(all[0].subject().common_name, "anyone");
+        assert_eq!(all[0].subject().organizations, ["g1", "g2", "system:authenticated"]);
+        assert!(all[0].subject().units.is_empty());
+        assert_eq!(all[1].subject().units, ["u"]);
+        let default = wanted(&addon(vec![registration(CLIENT_SIGNER, "", &[])]));
+        assert_eq!(
+            default[0].subject().common_name,
+            "system:open-cluster-management:cluster:c1:addon:a:agent:a"
+        );
+        assert_eq!(default[0].subject().organizations, ["system:open-cluster-management:cluster:c1:addon:a"]);
+        assert!(wanted(&addon(vec![registration("example.com/signer", "", &[])])).is_empty());
+    }
+
+    /// OCM-A-85 (names and keys).
+    #[test]
+    fn ocm_115_where_an_identity_is_kept() {
+        let mut addon =
+            addon(vec![registration(CLIENT_SIGNER, "x", &[]), registration("example.com/signer", "x", &[])]);
+        let all = wanted(&addon);
+        assert_eq!(all[0].secret, "a-hub-kubeconfig");
+        assert_eq!(all[1].secret, "a-example.com-signer-client-cert");
+        assert_eq!(all[0].namespace, "open-cluster-management-agent-addon");
+        let keys = |w: &WantedIdentity| {
+            w.additional("c1", &Endpoint::new("https://hub:1", "CA")).into_keys().collect::<Vec<_>>()
+        };
+        assert_eq!(keys(&all[0]), ["cluster-name", "kubeconfig"]);
+        assert_eq!(keys(&all[1]), ["cluster-name"]);
+        addon.spec.install_namespace = "asked".into();
+        assert_eq!(wanted(&addon)[0].namespace, "asked");
+        addon.status.as_mut().unwrap().namespace = "told".into();
+        assert_eq!(wanted(&addon)[0].namespace, "told");
+    }
+
+    /// OCM-A-84: a change of any part makes another identity.
+    #[test]
+    fn ocm_115_a_changed_registration_is_another() {
+        let digest = |user: &str, namespace: &str, hosted: bool| {
+            let mut addon = addon(vec![registration(CLIENT_SIGNER, user, &[])]);
+            addon.status.as_mut().unwrap().namespace = namespace.into();
+            wanted(&addon)[0].digest(hosted)
+        };
+        let first = digest("x", "n", false);
+        assert_eq!(first, digest("x", "n", false));
+        for other in [digest("y", "n", false), digest("x", "m", false), digest("x", "n", true)] {
+            assert_ne!(first, other);
+        }
+    }
+
+    /// OCM-A-87: fresh, stale, missing.
+    #[test]
+    fn ocm_118_health_by_lease() {
+        let now = Timestamp::from_second(100_000).unwrap();
+        let lease = |ago: i64| -> Lease {
+            let at = Timestamp::from_second(100_000 - ago).unwrap().to_string();
+            serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"renewTime": at}})).unwrap()
+        };
+        let cases = [
+            (Some(lease(0)), "True", "ManagedClusterAddOnLeaseUpdated", "a add-on is available.", Some(300)),
+            (Some(lease(299)), "True", "ManagedClusterAddOnLeaseUpdated", "a add-on is available.", Some(1)),
+            (
+                Some(lease(300)),
+                "False",
+                "ManagedClusterAddOnLeaseUpdateStopped",
+                "a add-on is not available.",
+                None,
+            ),
+            (
+                Some(Lease::default()),
+                "False",
+                "ManagedClusterAddOnLeaseUpdateStopped",
+                "a add-on is not available.",
+                None,
+            ),
+            (None, "Unknown", "ManagedClusterAddOnLeaseNotFound", "The status of a add-on is unknown.", None),
+        ];
+        for (lease, status, reason, message, left) in cases {
+            let (reported, until) = health("a", lease.as_ref(), now);
+            assert_eq!(
+                (reported.status.as_str(), reported.reason.as_str(), reported.message.as_str()),
+                (status, reason, message)
+            );
+            assert_eq!(until.map(|d| d.as_secs()), left);
+        }
+        let mut addon = addon(vec![]);
+        assert!(by_lease(&addon));
+        addon.status.as_mut().unwrap().health_check.mode = "Customized".into();
+        assert!(!by_lease(&addon));
+    }
+}

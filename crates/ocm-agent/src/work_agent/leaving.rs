@@ -1,0 +1,460 @@
+//! Removes objects that a work no longer holds, works that are being deleted, and works that are gone
+//! (OCM-093 … OCM-096).
+
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+    time::Duration,
+};
+
+use apis::{
+    constants::{APPLIED_WORK_FINALIZER, MANIFEST_WORK_FINALIZER, WORK_GROUP},
+    ocm::{
+        AppliedManifestWork, ManifestWork,
+        work::{AppliedResource, ManifestWorkStatus, STRATEGY_READ_ONLY},
+    },
+};
+use futures::{StreamExt, stream};
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time},
+    jiff::Timestamp,
+};
+use kube::{
+    Error,
+    core::params::{Preconditions, PropagationPolicy},
+};
+use ocm_shared::conditions::set;
+use runtime::{
+    Next,
+    failure::{code_of, is_clash, is_not_found, is_object_missing, message_of},
+    rest::{Gvr, Removal},
+};
+use serde::Serialize;
+use serde_json::json;
+
+use super::{
+    agent::{Agent, applied_manifest_works, has_finalizer, listed, manifest_works},
+    completion,
+    conditions::{self, Available},
+    manifest::InFlight,
+    outcome::Done,
+    pass::{PENDING, REFUSED},
+    records::{Meta, Write},
+    removal::{self, Leftovers, OtherHolder, RemovalAction},
+    report::StatusPatch,
+    rules::{self, Target},
+};
+
+/// The result for one object that is to be removed.
+enum RemovalResult {
+    /// The object is gone or is not ours any more.
+    Gone,
+    /// The object is being deleted.
+    Going,
+    /// The cluster refuses to delete it.
+    Refused(String),
+}
+
+/// The resources that an AppliedManifestWork lists.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct List<'a> {
+    applied_resources: &'a [AppliedResource],
+}
+
+impl Agent {
+    /// OCM-093: updates `appliedResources` and removes what is no longer in the work. Returns what is not
+    /// gone yet, `None` if nothing may be removed now.
+    pub(super) async fn track(
+        &self,
+        name: &str,
+        applied: &AppliedManifestWork,
+        done: &[Done],
+    ) -> Result<Option<Leftovers>, Error> {
+        let there: Vec<AppliedResource> = done.iter().filter_map(|d| d.resource.clone()).collect();
+        let before = listed(applied);
+        if done.iter().any(|d| d.uncertain) {
+            // Nothing is removed before every manifest is resolved; what was created is listed nevertheless.
+            let mut list = removal::untracked(before, &there);
+            list.extend(there);
+            self.write_applied_to(applied, list).await?;
+            return Ok(None);
+        }
+        // Listed before its creation, which then did not happen.
+        let never = |resource: &AppliedResource| {
+            let unmade = |d: &Done| {
+                d.available == Available::No
+                    && d.meta.group == resource.group
+                    && d.meta.resource == resource.resource
+                    && d.meta.namespace == resource.namespace
+                    && d.meta.name == resource.name
+            };
+            resource.uid.is_empty() && done.iter().any(unmade)
+        };
+        let leaving: Vec<_> =
+            removal::untracked(before, &there).into_iter().filter(|resource| !never(resource)).collect();
+        let leftovers = if leaving.is_empty() {
+            Leftovers::default()
+        } else {
+            let owner = applied.metadata.uid.as_deref().unwrap_or_default();
+            self.remove_all(name, leaving, owner).await?
+        };
+        self.write_applied_to(applied, there.into_iter().chain(leftovers.all()).collect()).await?;
+        Ok(Some(leftovers))
+    }
+
+    async fn write_applied_to(
+        &self,
+        applied: &AppliedManifestWork,
+        mut list: Vec<AppliedResource>,
+    ) -> Result<(), Error> {
+        removal::sort(&mut list);
+        list.dedup();
+        if listed(applied) != list.as_slice() {
+            self.write_applied(applied, list).await?;
+        }
+        Ok(())
+    }
+
+    /// Replaces the list. Returns the AppliedManifestWork after the write.
+    pub(super) async fn write_applied(
+        &self,
+        applied: &AppliedManifestWork,
+        mut list: Vec<AppliedResource>,
+    ) -> Result<Arc<AppliedManifestWork>, Error> {
+        removal::sort(&mut list);
+        let name = applied.metadata.name.clone().unwrap_or_default();
+        let of = Preconditions { uid: applied.metadata.uid.clone(), resource_version: None };
+        let patch = StatusPatch { metadata: of, status: List { applied_resources: &list } };
+        let written = self.cluster.merge_status(&applied_manifest_works(), "", &name, &patch).await?;
+        Ok(self.remember_applied(written))
+    }
+
+    async fn remove_all(
+        &self,
+        work: &str,
+        resources: Vec<AppliedResource>,
+        owner_uid: &str,
+    ) -> Result<Leftovers, Error> {
+        let jobs: Vec<_> = resources
+            .into_iter()
+            .map(|resource| async move {
+                let left = self.remove(work, &resource, owner_uid).await;
+                (resource, left)
+            })
+            .collect();
+        let outcomes: Vec<_> =
+            stream::iter(jobs).buffer_unordered(2 * self.config.parallel_manifests.max(1)).collect().await;
+        let mut leftovers = Leftovers::default();
+        for (resource, left) in outcomes {
+            match left {
+                Ok(RemovalResult::Gone) => {}
+                Ok(RemovalResult::Going) => leftovers.going.push(resource),
+                Ok(RemovalResult::Refused(why)) => leftovers.refused.push((resource, why)),
+                // Only the cluster's administrators can change that; the other objects are removed
+                // nevertheless.
+                Err(error) if is_refusal(&error) => leftovers.refused.push((resource, message_of(&error))),
+                Err(error) => return Err(error),
+            }
+        }
+        leftovers.refused.sort();
+        Ok(leftovers)
+    }
+
+    /// Returns the live object, and the version in which its resource is served: the recorded one, or else
+    /// another of its group (a CRD may have stopped to serve the recorded one). Returns `None` if the object
+    /// does not exist.
+    async fn look_for(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(Gvr, Option<ObjectMeta>), Error> {
+        let found = self.cluster.find::<Meta>(gvr, namespace, name).await;
+        match found {
+            Err(error) if is_not_found(&error) => {}
+            other => return other.map(|live| (gvr.clone(), live.map(|live| live.metadata))),
+        }
+        // A 404 of the resource says nothing about the object.
+        match self.mapper.served(gvr).await? {
+            None => Ok((gvr.clone(), None)),
+            Some(mapped) => {
+                let found = self.cluster.find::<Meta>(&mapped.gvr, namespace, name).await?;
+                Ok((mapped.gvr, found.map(|live| live.metadata)))
+            }
+        }
+    }
+
+    /// OCM-094.
+    async fn remove(
+        &self,
+        work: &str,
+        resource: &AppliedResource,
+        owner_uid: &str,
+    ) -> Result<RemovalResult, Error> {
+        let recorded = Gvr::new(&resource.group, &resource.version, &resource.resource);
+        let target = removal::target_of(resource);
+        let (namespace, name) = (resource.namespace.as_str(), resource.name.as_str());
+        let mut hasher = DefaultHasher::new();
+        target.hash(&mut hasher);
+        let turn = self.removals.get(hasher.finish() as usize % self.removals.len().max(1));
+        let _turn = match turn {
+            Some(turn) => Some(turn.lock().await),
+            None => None,
+        };
+        let (gvr, live) = self.look_for(&recorded, namespace, name).await?;
+        let (other_holder, owner) = self.other_holder(work, &gvr, &target).await?;
+        let left = match removal::removal_action(live.as_ref(), &resource.uid, owner_uid, other_holder) {
+            RemovalAction::Forget => RemovalResult::Gone,
+            RemovalAction::Wait => RemovalResult::Going,
+            removal_action @ (RemovalAction::Disown | RemovalAction::HandOver) => {
+                if let Some(live) = &live {
+                    let other_holder = owner.filter(|_| removal_action == RemovalAction::HandOver);
+                    self.disown(work, &gvr, &target, (live, owner_uid), other_holder).await?;
+                }
+                RemovalResult::Gone
+            }
+            RemovalAction::Delete => {
+                let uid = live.as_ref().and_then(|l| l.uid.clone());
+                let removal = Removal { uid, propagation: Some(PropagationPolicy::Background) };
+                match self.cluster.remove(&gvr, namespace, name, &removal).await {
+                    Ok(true) => RemovalResult::Gone,
+                    Ok(false) => RemovalResult::Going,
+                    Err(error) if is_object_missing(&error, name) || is_clash(&error) => RemovalResult::Gone,
+                    Err(error) if is_refusal(&error) => RemovalResult::Refused(message_of(&error)),
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        if matches!(left, RemovalResult::Gone) {
+            let rivals = self.tracker.lock().forget(work, &target);
+            self.queue_works(&rivals);
+        }
+        Ok(left)
+    }
+
+    /// Returns how other works of the mailbox hold an object, and the owner reference of the work that takes
+    /// it over.
+    async fn other_holder(
+        &self,
+        work: &str,
+        gvr: &Gvr,
+        target: &Target,
+    ) -> Result<(OtherHolder, Option<OwnerReference>), Error> {
+        let others = self.wanted.lock().others(work, target);
+        if others.is_empty() {
+            return Ok((OtherHolder::Nobody, None));
+        }
+        let Some(mapped) = self.mapper.by_resource(gvr).await? else {
+            return Ok((OtherHolder::Nobody, None));
+        };
+        let mut other_holder = OtherHolder::Nobody;
+        for (name, _) in others.into_iter().filter(|(_, kind)| *kind == mapped.kind) {
+            let Some(other) = self.works.lock().get(&name).cloned() else { continue };
+            let frozen = other.status.as_ref().is_some_and(|s| completion::is_complete(&s.conditions));
+            let only_reads = rules::treatment(&other.spec, target).strategy.type_ == STRATEGY_READ_ONLY;
+            if frozen || only_reads {
+                continue;
+            }
+            if !rules::owned(&other.spec, target) {
+                other_holder =
+                    if other_holder == OtherHolder::Nobody { OtherHolder::NonOwning } else { other_holder };
+                continue;
+            }
+            other_holder = OtherHolder::Coming;
+            let applied = self.applied_of(&name).filter(|a| a.metadata.deletion_timestamp.is_none());
+            if let Some(applied) = applied
+                && listed(&applied).iter().any(|r| removal::target_of(r) == *target)
+            {
+                let owner = OwnerReference {
+                    api_version: format!("{WORK_GROUP}/v1"),
+                    kind: "AppliedManifestWork".into(),
+                    name: applied.metadata.name.clone().unwrap_or_default(),
+                    uid: applied.metadata.uid.clone().unwrap_or_default(),
+                    ..OwnerReference::default()
+                };
+                return Ok((OtherHolder::Listed, Some(owner)));
+            }
+        }
+        Ok((other_holder, None))
+    }
+
+    /// Removes our owner reference. The other works that hold the object need not read it because of that:
+    /// when one of a thousand works that share a namespace is deleted, the others send no requests.
+    async fn disown(
+        &self,
+        work: &str,
+        gvr: &Gvr,
+        target: &Target,
+        (live, owner_uid): (&ObjectMeta, &str),
+        other_holder: Option<OwnerReference>,
+    ) -> Result<(), Error> {
+        let left = live.owner_references.iter().flatten().filter(|o| o.uid != owner_uid).cloned();
+        let owners: Vec<OwnerReference> = left.chain(other_holder).collect();
+        let patch = json!({"metadata": {"uid": live.uid, "resourceVersion": live.resource_version,
+            "ownerReferences": owners}});
+        let flight = InFlight::begin(self, work, target);
+        match self.cluster.merge::<Meta>(gvr, &target.namespace, &target.name, &patch).await {
+            Ok(Meta { metadata }) => flight.wrote(Write {
+                uid: metadata.uid.unwrap_or_default(),
+                resource_version: metadata.resource_version.unwrap_or_default(),
+                generation: metadata.generation,
+                owners_of: Some(live.resource_version.clone().unwrap_or_default()),
+            }),
+            Err(error) if is_not_found(&error) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// OCM-095: removes the applied objects, then the AppliedManifestWork, then the work.
+    pub(super) async fn finalize(self: &Arc<Self>, work: &ManifestWork, name: &str) -> Result<Next, Error> {
+        if !has_finalizer(work) {
+            self.freeze(name);
+            return Ok(Next::OnChange);
+        }
+        let gvr = applied_manifest_works();
+        let applied_name = self.applied_name(name);
+        let mut applied = self.applied_of(name);
+        if applied.is_none() {
+            applied = self.cluster.find(&gvr, "", &applied_name).await?.map(Arc::new);
+        }
+        if let Some(mut applied) = applied {
+            if applied.metadata.deletion_timestamp.is_none() {
+                let removal = Removal { uid: None, propagation: Some(PropagationPolicy::Background) };
+                match self.cluster.delete(&gvr, "", &applied_name, &removal).await {
+                    Ok(()) => {}
+                    Err(error) if is_not_found(&error) => {}
+                    Err(error) => return Err(error),
+                }
+                if let Some(live) = self.cluster.find(&gvr, "", &applied_name).await? {
+                    applied = self.remember_applied(live);
+                }
+            }
+            if let Some(leftovers) = self.empty_applied(name, &applied).await? {
+                self.say_deleting(work, name, &leftovers).await?;
+                return Ok(Next::After(pause(&leftovers)));
+            }
+        }
+        let finalizers: Vec<&String> =
+            work.metadata.finalizers.iter().flatten().filter(|f| *f != MANIFEST_WORK_FINALIZER).collect();
+        let mut version = work.metadata.resource_version.clone();
+        for attempt in 0.. {
+            let patch = json!({"metadata": {"uid": work.metadata.uid, "resourceVersion": version,
+                "finalizers": finalizers}});
+            match self.hub.merge::<Meta>(&manifest_works(), &self.config.cluster_name, name, &patch).await {
+                Ok(_) => break,
+                Err(error) if is_not_found(&error) => break,
+                Err(error) if is_clash(&error) && attempt < 5 => {
+                    match self.hub.find::<Meta>(&manifest_works(), &self.config.cluster_name, name).await? {
+                        Some(live) if live.metadata.uid == work.metadata.uid => {
+                            version = live.metadata.resource_version;
+                        }
+                        _ => break,
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.forget(name);
+        self.adjust_feeds();
+        Ok(Next::OnChange)
+    }
+
+    /// Removes what an AppliedManifestWork that is being deleted lists, then its finalizer. Returns what is
+    /// left; `None` if it is gone.
+    pub(super) async fn empty_applied(
+        &self,
+        work: &str,
+        applied: &AppliedManifestWork,
+    ) -> Result<Option<Leftovers>, Error> {
+        if !self.is_own(&applied.spec) {
+            return Ok(Some(Leftovers { going: listed(applied).to_vec(), ..Leftovers::default() }));
+        }
+        let uid = applied.metadata.uid.clone().unwrap_or_default();
+        let leftovers = self.remove_all(work, listed(applied).to_vec(), &uid).await?;
+        if !leftovers.is_empty() {
+            self.write_applied_to(applied, leftovers.all()).await?;
+            for (resource, why) in &leftovers.refused {
+                tracing::warn!(
+                    work,
+                    name = resource.name,
+                    why,
+                    "the cluster refuses to remove what a work applied"
+                );
+            }
+            return Ok(Some(leftovers));
+        }
+        let name = applied.metadata.name.clone().unwrap_or_default();
+        let finalizers: Vec<&String> =
+            applied.metadata.finalizers.iter().flatten().filter(|f| *f != APPLIED_WORK_FINALIZER).collect();
+        let patch = json!({"metadata": {"uid": applied.metadata.uid, "finalizers": finalizers}});
+        match self.cluster.merge::<Meta>(&applied_manifest_works(), "", &name, &patch).await {
+            Ok(_) => {}
+            // The old AppliedManifestWork is gone; there may be a new one of its name.
+            Err(error) if is_not_found(&error) || is_clash(&error) => {}
+            Err(error) => return Err(error),
+        }
+        self.drop_applied(&name);
+        Ok(None)
+    }
+
+    /// Writes the Deleting condition (OCM-095).
+    async fn say_deleting(
+        &self,
+        work: &ManifestWork,
+        name: &str,
+        leftovers: &Leftovers,
+    ) -> Result<(), Error> {
+        let old = self.last_status(name, work).or_else(|| work.status.clone()).unwrap_or_default();
+        let mut new = old.clone();
+        let deleting = conditions::work_deleting(leftovers, &Time(Timestamp::now()));
+        set(&mut new.conditions, deleting, false);
+        self.write_if_new(name, work, &old, new).await
+    }
+
+    /// Writes the condition about released objects that the cluster refuses to delete, or removes it
+    /// (OCM-094).
+    pub(super) async fn say_refused(
+        &self,
+        work: &ManifestWork,
+        name: &str,
+        leftovers: &Leftovers,
+    ) -> Result<(), Error> {
+        let old = self.last_status(name, work).or_else(|| work.status.clone()).unwrap_or_default();
+        let mut new = old.clone();
+        if leftovers.refused.is_empty() {
+            new.conditions.retain(|condition| condition.type_ != conditions::REFUSED);
+        } else {
+            let generation = work.metadata.generation.unwrap_or_default();
+            let refused = conditions::removal_refused(leftovers, generation, &Time(Timestamp::now()));
+            set(&mut new.conditions, refused, false);
+        }
+        self.write_if_new(name, work, &old, new).await
+    }
+
+    async fn write_if_new(
+        &self,
+        name: &str,
+        work: &ManifestWork,
+        old: &ManifestWorkStatus,
+        new: ManifestWorkStatus,
+    ) -> Result<(), Error> {
+        if new != *old {
+            self.write_status(name, work, old, &new).await?;
+            self.remember_status(name, work, new);
+        }
+        Ok(())
+    }
+}
+
+/// Returns how long to wait for what is left; events report its deletion earlier.
+pub(super) fn pause(leftovers: &Leftovers) -> Duration {
+    if leftovers.going.is_empty() { REFUSED } else { PENDING }
+}
+
+/// Returns whether the cluster understood and refused the request: a retry helps only after a change in the
+/// cluster.
+fn is_refusal(error: &Error) -> bool {
+    matches!(code_of(error), 400 | 403 | 405 | 422)
+}

@@ -1,0 +1,48 @@
+//! Conditions that hub, add-on manager and agents write. Pure; the time comes as an argument.
+
+use apis::ocm::cluster::CONDITION_ROTATED;
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
+
+/// A condition as of `now`, without a generation.
+pub fn condition(
+    type_: &str,
+    status: &str,
+    reason: &str,
+    message: impl Into<String>,
+    now: Timestamp,
+) -> Condition {
+    Condition {
+        type_: type_.into(),
+        status: status.into(),
+        reason: reason.into(),
+        message: message.into(),
+        observed_generation: None,
+        last_transition_time: Time(now),
+    }
+}
+
+/// The condition about the renewal of a certificate: that it succeeded, or why it failed (1.1).
+pub fn rotated(outcome: Result<String, String>, now: Timestamp) -> Condition {
+    match outcome {
+        Ok(message) => condition(CONDITION_ROTATED, "True", "ClientCertificateUpdated", message, now),
+        Err(message) => condition(CONDITION_ROTATED, "False", "ClientCertificateUpdateFailed", message, now),
+    }
+}
+
+/// Puts `new` into the list: the time moves only with the status, or with the generation when `renew` (OCM-087).
+pub fn set(list: &mut Vec<Condition>, mut new: Condition, renew: bool) {
+    match list.iter_mut().find(|old| old.type_ == new.type_) {
+        Some(old) => {
+            let keep =
+                old.status == new.status && !(renew && old.observed_generation != new.observed_generation);
+            if keep {
+                new.last_transition_time = old.last_transition_time.clone();
+            }
+            *old = new;
+        }
+        None => list.push(new),
+    }
+}
