@@ -382,7 +382,7 @@ impl ApiServer {
 
     /// Who this request's heavy work is done for.
     fn client(&self, parts: &Parts, user: &UserInfo) -> work::Client {
-        let internal = matches!(parts.extensions.get::<Caller>(), Some(Caller::Internal(_)));
+        let internal = matches!(parts.extensions.get(), Some(Caller::Internal(own)) if own.name == user.name);
         work::Client { server: self.number, user: user.name.as_str().into(), internal }
     }
 

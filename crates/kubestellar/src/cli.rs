@@ -1,8 +1,10 @@
 //! The command line: declarations and dispatch.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::builder::TypedValueParser as _;
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -23,14 +25,13 @@ use crate::printer::Printer;
 #[command(
     name = "kubestellar",
     version,
-    arg_required_else_help = true,
     after_help = "Examples:\n  kubestellar demo                  see it work, from nothing, in a few seconds\n  kubestellar up                    start it for real\n  kubectl --context wds1 get bindingpolicies\n  kubestellar down"
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -114,17 +115,60 @@ struct CompletionArgs {
 pub(crate) fn parse() -> Cli {
     let mut command = Cli::command();
     let arguments = components::normalise(&command, std::env::args_os().collect());
-    let matches = command.clone().get_matches_from(arguments);
+    let matches = command.clone().try_get_matches_from(arguments);
+    let matches = matches.unwrap_or_else(|error| without_hidden(&command, error).exit());
     let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
     cli.global.data_dir_given = matches.value_source("data_dir") == Some(ValueSource::CommandLine);
     cli
 }
 
+/// The error without advice to use what no help shows: flags that commands of ours pass to each other, and those that are taken for the
+/// sake of other programs' command lines.
+fn without_hidden(command: &clap::Command, mut error: clap::Error) -> clap::Error {
+    let (mut hidden, mut shown) = (BTreeSet::new(), BTreeSet::new());
+    collect_names(command, &mut hidden, &mut shown);
+    let is_hidden = |text: &str| {
+        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || "-_".contains(c)));
+        words
+            .map(|word| word.trim_start_matches('-'))
+            .any(|word| hidden.contains(word) && !shown.contains(word))
+    };
+    for kind in [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::Suggested] {
+        let tells = match error.get(kind) {
+            Some(ContextValue::String(text)) => is_hidden(text),
+            Some(ContextValue::Strings(all)) => all.iter().any(|text| is_hidden(text)),
+            Some(ContextValue::StyledStrs(all)) => all.iter().any(|text| is_hidden(&text.to_string())),
+            _ => false,
+        };
+        if tells {
+            error.remove(kind);
+        }
+    }
+    error
+}
+
+/// Names of flags and commands, by whether help shows them.
+fn collect_names(command: &clap::Command, hidden: &mut BTreeSet<String>, shown: &mut BTreeSet<String>) {
+    for argument in command.get_arguments() {
+        let names = if argument.is_hide_set() { &mut *hidden } else { &mut *shown };
+        names.extend(argument.get_long().map(str::to_owned));
+    }
+    for inner in command.get_subcommands() {
+        let names = if inner.is_hide_set() { &mut *hidden } else { &mut *shown };
+        names.insert(inner.get_name().to_owned());
+        collect_names(inner, hidden, shown);
+    }
+}
+
 /// Runs the chosen command.
 pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
+    let Some(command) = &cli.command else {
+        out.result(&Cli::command().render_help().to_string());
+        return Ok(Exit::Done);
+    };
     let mut level = if cli.global.quiet { 0 } else { cli.global.v };
-    let mut format = cli.command.log_format().unwrap_or(cli.global.log_format);
-    if let Command::Metacontroller(args) = &cli.command {
+    let mut format = command.log_format().unwrap_or(cli.global.log_format);
+    if let Command::Metacontroller(args) = command {
         (level, format) = args.logging(level, format);
     }
     logging::init(level, format);
@@ -137,7 +181,7 @@ pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
     // The kubeconfig that the installation keeps, for who names none. There need not be one.
     let installed =
         || running().ok().filter(|_| cli.global.kubeconfig.is_none()).map(|data| data.kubeconfig());
-    match &cli.command {
+    match command {
         Command::Up(args) => up::run(args, &data()?, &kubeconfigs()?, out).await,
         Command::Down(args) => down::run(args, &running()?, named.is_some(), &kubeconfigs()?, out).await,
         Command::Status(args) => status::run(args, &running()?, out).await,
@@ -183,6 +227,30 @@ mod tests {
             assert!(command.get_about().is_some(), "{} has no purpose line", command.get_name());
             assert!(command.get_after_help().is_some(), "{} has no examples", command.get_name());
         }
+    }
+
+    /// SP-084: a mistyped flag is not answered with one that no help shows.
+    #[test]
+    fn sp_084_errors_name_nothing_hidden() {
+        let said = |line: &str| {
+            let command = Cli::command();
+            let error = command.clone().try_get_matches_from(line.split(' ')).unwrap_err();
+            without_hidden(&command, error).to_string()
+        };
+        for line in
+            ["k serve --repor", "k serve --shape-from-std", "k status-agent --log_fil", "k up --until-stdin"]
+        {
+            let said = said(line);
+            assert!(!said.contains("tip:"), "{line}: {said}");
+        }
+        assert!(said("k up --cluster").contains("--clusters"), "what help shows is suggested");
+    }
+
+    /// SP-090: without a command there is help.
+    #[test]
+    fn sp_090_no_command_is_a_call_for_help() {
+        assert!(Cli::try_parse_from(["kubestellar"]).unwrap().command.is_none());
+        assert!(Cli::command().render_help().to_string().contains("Commands:"));
     }
 
     /// SP-089: a script for each shell.

@@ -19,6 +19,8 @@ pub(crate) fn init(verbosity: u8, format: LogFormat) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(filter))
         .with_writer(std::io::stderr)
+        // Else a line that can't be written, to a log on a full disk, is complained of on the same stderr, and that panics.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     match format {
         LogFormat::Text => builder.init(),
@@ -26,14 +28,22 @@ pub(crate) fn init(verbosity: u8, format: LogFormat) {
     }
 }
 
+/// kube's client logs each refused connection, and each client that trusts any certificate. Whoever makes the request reports the
+/// first, and [`crate::clients`] the second, once.
+macro_rules! quiet {
+    () => {
+        ",kube_client::client=off"
+    };
+}
+
 /// What is shown at a level. A name stands for all that begin like it.
 fn level(verbosity: u8) -> &'static str {
     match verbosity {
-        0 => "warn",
-        1 => "warn,kubestellar=info",
-        2 | 3 => "info",
+        0 => concat!("warn", quiet!()),
+        1 => concat!("warn,kubestellar=info", quiet!()),
+        2 | 3 => concat!("info", quiet!()),
         4 | 5 => {
-            "info,kubestellar=debug,kubestellar_apiserver=debug,kubestellar_space=debug,kubestellar_runtime=debug,kubestellar_controller_manager=debug,kubestellar_transport=debug,kubestellar_ocm=debug,kubestellar_status_addon=debug,kubestellar_metacontroller=debug"
+            "info,kubestellar=debug,kubestellar_apiserver=debug,kubestellar_space=debug,kubestellar_runtime=debug,kubestellar_controller_manager=debug,kubestellar_transport=debug,kubestellar_ocm=debug,kubestellar_status_addon=debug,kubestellar_metacontroller=debug,kube_client::client=off"
         }
         // Bodies of Metacontroller's hooks are its traces (MC-107).
         _ => "debug,kubestellar_metacontroller=trace",
@@ -73,6 +83,7 @@ mod tests {
             tracing::info!(target: "kubestellar_controller_manager::binding", "run");
             tracing::info!(target: "lifecycle", "object");
             tracing::debug!(target: "kubestellar_controller_manager::binding::sync", "sync");
+            tracing::warn!(target: "kube_client::client::tls", "request");
             tracing::debug!(target: "hyper_util::client", "request");
             tracing::trace!(target: "kubestellar_metacontroller::hooks", "body");
         });

@@ -1,5 +1,4 @@
 //! The one door to the terminal: results on stdout, everything else on stderr (SP-081, SP-082).
-#![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -43,21 +42,21 @@ impl Printer {
         }
         let took = took.map(|t| format!(" ({})", seconds(t))).unwrap_or_default();
         let ok = if self.fancy { "\u{1b}[32mok\u{1b}[0m" } else { "ok" };
-        eprintln!("{ok}  {what}{took}");
+        say(&format!("{ok}  {what}{took}"));
     }
 
     /// A remark on stderr.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {
-            eprintln!("{text}");
+            say(text);
         }
     }
 
     pub(crate) fn failure(&self, failure: &Failure) {
         let text = failure.to_string();
         match text.strip_prefix("error:") {
-            Some(rest) if self.fancy => eprintln!("\u{1b}[31merror:\u{1b}[0m{rest}"),
-            _ => eprintln!("{text}"),
+            Some(rest) if self.fancy => say(&format!("\u{1b}[31merror:\u{1b}[0m{rest}")),
+            _ => say(&text),
         }
     }
 
@@ -101,6 +100,11 @@ impl Printer {
         self.result(&text);
         Ok(())
     }
+}
+
+/// A line on stderr. One that is closed, or on a full disk, is not an error.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 /// `0.21s`, `12.3s`.

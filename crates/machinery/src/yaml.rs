@@ -93,6 +93,28 @@ mod tests {
         assert!(parse_one(&"[".repeat(10_000)).is_err());
     }
 
+    /// CVE-2019-11254: texts that are nested or long without end are read or refused.
+    #[test]
+    fn cve_2019_11254_hostile_texts_are_read_or_refused() {
+        let read_all = || {
+            for text in [
+                "? ".repeat(50_000),
+                (0..20_000).map(|n| format!("k{n}: [\n")).collect::<String>(),
+                format!("a:\n{}", "- ".repeat(50_000)),
+                format!("a: '{}", "''".repeat(50_000)),
+                "{a: ".repeat(50_000),
+                format!("a: {}", "!a ".repeat(50_000)),
+                format!("a: {}", "&a ".repeat(50_000)),
+                (0..1_500).map(|n| format!("{}k:\n", " ".repeat(n))).collect::<String>(),
+            ] {
+                let _ = (parse_one(&text), parse_all(&text));
+            }
+        };
+        // Without optimisation the reader needs some ten times the stack for the same depth.
+        let thread = std::thread::Builder::new().stack_size(32 << 20).spawn(read_all).unwrap();
+        thread.join().unwrap();
+    }
+
     fn json_value() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),

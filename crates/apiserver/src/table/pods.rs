@@ -67,8 +67,9 @@ fn status(o: &Look<'_>, of_containers: Option<String>) -> String {
 fn tally(o: &Look<'_>) -> Tally {
     let (mut all, mut sidecars) = (Tally::default(), Tally::default());
     let mut initializing = false;
-    let specs: Vec<Look<'_>> = o.each("/spec/initContainers").filter(is_sidecar).collect();
-    let names: HashSet<&str> = specs.iter().map(|spec| spec.text("/name")).collect();
+    let specs: Vec<Look<'_>> = o.each("/spec/initContainers").collect();
+    let names: HashSet<&str> =
+        specs.iter().filter(|spec| is_sidecar(spec)).map(|s| s.text("/name")).collect();
     for (i, c) in o.each("/status/initContainerStatuses").enumerate() {
         let sidecar = names.contains(c.text("/name"));
         all.restarted(&c);

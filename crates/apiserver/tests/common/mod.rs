@@ -72,7 +72,7 @@ impl TestServer {
         .await
     }
 
-    async fn start_with(configure: impl FnOnce(&mut ApiServerConfig)) -> Self {
+    pub(crate) async fn start_with(configure: impl FnOnce(&mut ApiServerConfig)) -> Self {
         let engine = Engine::in_memory();
         let store = engine.space("test").expect("a new space");
         let authenticator = Arc::new(Authenticator::new(AuthnConfig::default()).expect("no credentials"));

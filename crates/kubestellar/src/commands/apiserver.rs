@@ -31,7 +31,7 @@ const CERTIFICATES: Duration = Duration::from_secs(12 * 3600);
     after_help = "Examples:\n  kubestellar apiserver --listen 127.0.0.1:6443 --token-auth-file tokens.csv\n  kubestellar apiserver --store-dir ./data --listen 127.0.0.1:0 --address-file url"
 )]
 pub(crate) struct Args {
-    /// Address and port to listen on; port 0 picks a free one
+    /// Address and port to listen on; port 0 picks a free one. Others than loopback need --token-auth-file or --client-ca-file
     #[arg(long, default_value = "127.0.0.1:6443")]
     listen: SocketAddr,
     /// CSV file of bearer tokens: token,user,uid,"group1,group2"
@@ -48,7 +48,21 @@ pub(crate) struct Args {
     address_file: Option<PathBuf>,
 }
 
+/// Open to other machines, the server must know whom it lets in. (Its own CA signs for nobody else.)
+fn check(args: &Args) -> Result<(), Failure> {
+    if args.listen.ip().is_loopback() || args.token_auth_file.is_some() || args.client_ca_file.is_some() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Exit::Usage,
+        format!("listening on {}", args.listen),
+        "other machines could reach a server that nobody can authenticate to",
+    )
+    .hint("give --token-auth-file or --client-ca-file, or listen on 127.0.0.1"))
+}
+
 pub(crate) async fn run(args: &Args, out: &Printer) -> Result<Exit, Failure> {
+    check(args)?;
     let stop = stop_token();
     let listener = Listener::bind(args.listen).await.map_err(|error| {
         let taken = error.kind() == std::io::ErrorKind::AddrInUse;

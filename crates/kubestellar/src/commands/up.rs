@@ -114,6 +114,9 @@ pub(crate) async fn run(
     // A running server has its free port: asking for one again asks for nothing new (SP-A-03).
     wish.listen = wish.listen.filter(|l| l.port() != 0 || !running);
     let shape = Shape::fulfil(known.as_ref(), &wish, &uuid())?;
+    if let Some(remark) = beyond(&shape, wish.clusters) {
+        out.note(&remark);
+    }
     if args.foreground {
         return foreground(args, data, &shape, kubeconfigs, out).await;
     }
@@ -130,6 +133,22 @@ pub(crate) async fn run(
     }
     out.step("everything is ready", Some(started.elapsed()));
     finish(args, data, kubeconfigs, out)
+}
+
+/// Says which simulated clusters there are although fewer were asked for: `up` removes nothing.
+fn beyond(shape: &Shape, asked: Option<usize>) -> Option<String> {
+    let asked = asked?;
+    let is_more = |name: &&str| {
+        let number = name.strip_prefix("cluster").and_then(|number| number.parse::<usize>().ok());
+        number.is_some_and(|number| number > asked)
+    };
+    let more: Vec<&str> =
+        shape.clusters.iter().map(|cluster| cluster.name.as_str()).filter(is_more).collect();
+    let (first, others) = more.split_first()?;
+    Some(match others {
+        [] => format!("{first} stays: `up` adds clusters and removes none"),
+        [.., last] => format!("{first} to {last} stay: `up` adds clusters and removes none"),
+    })
 }
 
 /// A server whose store refuses writes is not up.
@@ -299,4 +318,22 @@ fn labels(raw: &str) -> Result<(SpaceName, BTreeMap<String, String>), String> {
         })
         .collect::<Result<_, String>>()?;
     Ok((cluster.parse()?, pairs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SP-102: what stays though less was asked for is named.
+    #[test]
+    fn sp_102_clusters_that_stay_are_named() {
+        let of = |clusters| {
+            let wish = Wish { clusters: Some(clusters), ..Wish::default() };
+            Shape::fulfil(None, &wish, "id").unwrap()
+        };
+        assert_eq!(beyond(&of(2), Some(2)), None);
+        assert_eq!(beyond(&of(2), None), None);
+        assert!(beyond(&of(2), Some(1)).unwrap().starts_with("cluster2 stays"));
+        assert!(beyond(&of(4), Some(0)).unwrap().starts_with("cluster1 to cluster4 stay"));
+    }
 }

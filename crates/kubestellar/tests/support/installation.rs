@@ -78,6 +78,17 @@ impl Installation {
         command
     }
 
+    /// The binary as a shell starts it after a script, which may set limits.
+    pub fn in_shell(&self, script: &str, arguments: &[&str]) -> Command {
+        let plain = self.blocking_command(arguments);
+        let mut command = std::process::Command::new("/bin/sh");
+        command.arg("-c").arg(format!("{script}; exec \"$0\" \"$@\"")).arg(plain.get_program());
+        command.args(arguments).env_clear().current_dir(self.root.path()).stdin(Stdio::null());
+        command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        Command::from(command)
+    }
+
     /// Runs a command to its end.
     pub async fn run(&self, arguments: &[&str]) -> Outcome {
         let mut command = self.command(arguments);

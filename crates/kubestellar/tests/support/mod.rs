@@ -11,4 +11,4 @@ pub use objects::{
     apply_status, config_map, create, deployment, dynamic, names, namespace, policy, resource_version, uid,
 };
 pub use random::{Random, any_seed};
-pub use wait::{until, until_one, within};
+pub use wait::{DEADLINE, until, until_one, within};

@@ -12,6 +12,7 @@ mod crash;
 mod demo;
 mod dropin;
 mod environment;
+mod faults;
 mod fleet;
 mod helm;
 mod hosting;

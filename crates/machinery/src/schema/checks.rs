@@ -1,7 +1,7 @@
 //! What a schema of a custom resource demands of values, read once.
 
-use std::collections::HashSet;
-use std::sync::OnceLock;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use regex::Regex;
 use serde_json::{Map, Number, Value};
@@ -37,7 +37,7 @@ pub(crate) struct Checks {
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     pub(crate) source: String,
-    compiled: OnceLock<Option<Regex>>,
+    compiled: OnceLock<Option<Arc<Regex>>>,
 }
 
 impl Pattern {
@@ -51,7 +51,7 @@ impl Pattern {
     }
 
     fn compiled(&self) -> Option<&Regex> {
-        self.compiled.get_or_init(|| compile(&self.source).ok()).as_ref()
+        self.compiled.get_or_init(|| compile(&self.source).ok()).as_deref()
     }
 }
 
@@ -269,8 +269,26 @@ pub(crate) fn rules(value: Option<&Value>) -> Vec<Rule> {
     value.and_then(Value::as_array).into_iter().flatten().map(read).collect()
 }
 
+/// The pattern compiled: the one that is in use somewhere already, if there is one. The same pattern stands in several
+/// versions of a definition, and in the parts of it that are looked at one by one.
+pub(super) fn compile(pattern: &str) -> Result<Arc<Regex>, String> {
+    static IN_USE: OnceLock<Mutex<HashMap<String, Weak<Regex>>>> = OnceLock::new();
+    let in_use = || IN_USE.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = in_use().get(pattern).and_then(Weak::upgrade) {
+        return Ok(known);
+    }
+    let compiled = Arc::new(read(pattern)?);
+    let mut all = in_use();
+    // What nobody uses any more goes whenever there would be no room without growing.
+    if all.len() == all.capacity() {
+        all.retain(|_, known| known.strong_count() > 0);
+    }
+    all.insert(pattern.to_owned(), Arc::downgrade(&compiled));
+    Ok(compiled)
+}
+
 /// Compiles a pattern; the fault is told in Go's words where they are known.
-pub(super) fn compile(pattern: &str) -> Result<Regex, String> {
+fn read(pattern: &str) -> Result<Regex, String> {
     regex::RegexBuilder::new(pattern).size_limit(REGEX_SIZE).build().map_err(|error| {
         let text = error.to_string();
         let fault = if text.contains("unclosed character class") {

@@ -1,7 +1,9 @@
 //! Faults of the schema that a CustomResourceDefinition brings (AS-039; spec 6.1).
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
+use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::structural::MAX_DEPTH;
@@ -14,22 +16,24 @@ type Props = Map<String, Value>;
 /// compile. Equal ones count once.
 pub const PATTERNS_MAX: usize = 1000;
 
-/// The regular expressions of the schemas of one definition: each is compiled once to see whether it is one.
+/// The regular expressions of the schemas of one definition, compiled, or why they are none. As long as they are here,
+/// nobody compiles them again.
 #[derive(Debug, Default)]
-pub struct Patterns(HashMap<String, Option<String>>);
+pub struct Patterns(HashMap<String, Result<Arc<Regex>, String>>);
 
 impl Patterns {
     /// What is wrong with a pattern.
     fn fault(&mut self, pattern: &str) -> Option<String> {
         if let Some(known) = self.0.get(pattern) {
-            return known.clone();
+            return known.as_ref().err().cloned();
         }
         if self.0.len() >= PATTERNS_MAX {
             return Some(format!("the definition has more than {PATTERNS_MAX} different patterns"));
         }
-        let fault = checks::compile(pattern).err();
-        let fault = fault.map(|fault| format!("must be a valid regular expression, but isn't: {fault}"));
-        self.0.insert(pattern.to_owned(), fault.clone());
+        let compiled = checks::compile(pattern)
+            .map_err(|fault| format!("must be a valid regular expression, but isn't: {fault}"));
+        let fault = compiled.as_ref().err().cloned();
+        self.0.insert(pattern.to_owned(), compiled);
         fault
     }
 }

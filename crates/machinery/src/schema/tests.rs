@@ -468,3 +468,92 @@ fn as_045_moved_elements_keep_their_old_selves() {
     let worse = json!({"spec": {"list": [item("c", 9), item("b", 7)]}});
     assert_eq!(schema.validate_update(&worse, &old).len(), 1);
 }
+
+/// AS-042: a small object with many elements is not made a large one by defaults.
+#[test]
+fn as_042_defaults_are_bounded() {
+    let item =
+        json!({"type": "object", "properties": {"a": {"type": "string", "default": "x".repeat(1000)}}});
+    let openapi = json!({"type": "object", "properties": {"l": {"type": "array", "items": item}}});
+    let schema = Schema::structural(&openapi, "g", "v1", "K").expect("a schema");
+    let with = |count: usize| json!({"l": vec![json!({}); count]});
+    let mut few = with(100);
+    assert_eq!(schema.default(&mut few), Ok(()));
+    assert_eq!(few["l"][99]["a"].as_str().map(str::len), Some(1000));
+    assert_eq!(schema.default(&mut with(100_000)), Err(DefaultsError));
+}
+
+/// AS-042: the product of schemas and elements is bounded.
+#[test]
+fn as_042_steps_of_a_validation_are_bounded() {
+    let subs = vec![json!({"properties": {"a": {"minLength": 1}}}); 3000];
+    let openapi = json!({"type": "object", "properties": {"l": {"type": "array", "items":
+        {"type": "object", "properties": {"a": {"type": "string"}}, "allOf": subs}}}});
+    let schema = Schema::structural(&openapi, "g", "v1", "K").expect("a schema");
+    let object = |count: usize| json!({"l": vec![json!({"a": "x"}); count]});
+    assert_eq!(schema.validate(&object(10)), vec![]);
+    let errors = schema.validate(&object(20_000));
+    assert_eq!(errors.len(), 1);
+    assert_eq!(errors[0].reason(), "FieldValueForbidden");
+}
+
+/// AS-039: a definition has a bounded number of patterns; equal ones count once.
+#[test]
+fn as_039_patterns_of_a_definition_are_bounded() {
+    let schema = |count: usize, distinct: usize| {
+        let one = |n: usize| json!({"type": "string", "pattern": format!("^a{}$", n % distinct)});
+        let properties: Map<String, Value> = (0..count).map(|n| (format!("p{n}"), one(n))).collect();
+        json!({"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}})
+    };
+    let mut patterns = Patterns::default();
+    let mut faults =
+        |openapi: Value| structural_errors(&openapi, &field::Path::field("s"), &mut patterns).len();
+    assert_eq!(faults(schema(PATTERNS_MAX + 10, PATTERNS_MAX)), 0);
+    // The next version counts on.
+    assert_eq!(faults(schema(PATTERNS_MAX + 10, PATTERNS_MAX + 3)), 3);
+}
+
+/// AS-042: enums know numbers however they are written.
+#[test]
+fn as_042_enums_compare_numbers_by_value() {
+    let openapi = json!({"type": "object", "properties": {"n": {"enum": [1, 2.0, 0.5, "x", null, [1]]}}});
+    let schema = Schema::structural(&openapi, "g", "v1", "K").expect("a schema");
+    for (value, fits) in [
+        (json!(1), true),
+        (json!(1.0), true),
+        (json!(2), true),
+        (json!(0.5), true),
+        (json!("x"), true),
+        (json!([1]), true),
+        (json!(3), false),
+        (json!(0.25), false),
+        (json!("1"), false),
+        (json!([2]), false),
+    ] {
+        assert_eq!(schema.validate(&json!({"n": value})).is_empty(), fits, "{value}");
+    }
+}
+
+/// AS-042: of a keyed list each element is compared with the one that had its keys, wherever it stood.
+#[test]
+fn as_042_elements_are_compared_with_those_of_their_keys() {
+    let item = json!({"type": "object", "required": ["k"], "properties": {
+        "k": {"type": "string"}, "p": {"type": "string", "default": "TCP"}, "v": {"type": "integer", "maximum": 5}}});
+    let openapi = json!({"type": "object", "properties": {"l": {"type": "array", "items": item,
+        "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k", "p"]}}});
+    let schema = Schema::structural(&openapi, "g", "v1", "K").expect("a schema");
+    let list = |keys: &[(&str, i64)]| {
+        let items: Vec<Value> = keys.iter().map(|(k, v)| json!({"k": k, "v": v})).collect();
+        json!({"l": items})
+    };
+    let old = list(&[("a", 9), ("b", 8), ("c", 1)]);
+    // What was wrong may stay, in any order; what is new must be right.
+    assert_eq!(schema.validate_update(&list(&[("c", 1), ("b", 8), ("a", 9)]), &old), vec![]);
+    let mut explicit = list(&[("x", 1), ("a", 9)]);
+    explicit["l"][1]["p"] = "TCP".into();
+    assert_eq!(schema.validate_update(&explicit, &old), vec![], "the default of a key is its value");
+    let mut other = list(&[("a", 9)]);
+    other["l"][0]["p"] = "UDP".into();
+    assert_eq!(schema.validate_update(&other, &old).len(), 1);
+    assert_eq!(schema.validate_update(&list(&[("a", 8)]), &old).len(), 1);
+}

@@ -6,6 +6,7 @@ use apis::{
     constants::CLUSTER_LEASE,
     ocm::{ManagedCluster, cluster::CONDITION_HUB_ACCEPTED},
 };
+use runtime::failure::is_not_found;
 use runtime::rest::{Gvr, Rest};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -58,6 +59,11 @@ impl Agent {
     ) {
         let renew = || async {
             if let Err(error) = self.renew_once(&hub).await {
+                if is_not_found(&error) {
+                    // The cluster was accepted a moment ago. The hub is about to create the lease, with the current time.
+                    tracing::debug!(cluster = self.names.cluster, "there is no lease to renew yet");
+                    return;
+                }
                 tracing::warn!(%error, cluster = self.names.cluster, "renewing the lease");
             }
         };

@@ -17,7 +17,8 @@ use runtime::rest::{Gvr, Rest};
 
 use crate::clients;
 use crate::datadir::DataDir;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, not_running};
+use crate::kubeconfig;
 use crate::printer::Printer;
 
 /// Manage the clusters of an inventory space: let them join, accept them, look at them, take them out.
@@ -68,6 +69,10 @@ pub(crate) async fn run(
     // What the user names; else the installation's own file, which has its spaces whatever kubectl's has.
     let own = data.map(DataDir::kubeconfig).filter(|file| file.exists());
     let file = kubeconfig.or(own);
+    let is_file = |file: &PathBuf| file.exists();
+    if file.is_none() && !kubeconfig::files(None)?.iter().any(is_file) {
+        return Err(not_running(format!("using context {}", args.its), "kubestellar up"));
+    }
     let client: Client = clients::client(file.as_deref(), Some(&args.its)).await?;
     let its = Its { rest: Rest::new(client), file: file.unwrap_or_default(), context: args.its.clone() };
     match &args.command {

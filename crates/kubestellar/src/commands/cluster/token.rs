@@ -55,6 +55,12 @@ pub(super) async fn run(args: &Args, its: &Its, out: &Printer) -> Result<Exit, F
         account_token(its, args.ttl).await?
     };
     let (server, ca) = endpoint(its)?;
+    if is_loopback(&server) {
+        out.note(&format!(
+            "note: {server} is an address of this machine only: clusters elsewhere can't reach it. Give them one that leads here \
+             (a tunnel, a proxy) as --hub-apiserver"
+        ));
+    }
     let mut lines = Vec::new();
     if args.print_for != For::Clusteradm {
         lines.push(format!(
@@ -66,6 +72,13 @@ pub(super) async fn run(args: &Args, its: &Its, out: &Printer) -> Result<Exit, F
     }
     out.result(&lines.join("\n"));
     Ok(Exit::Done)
+}
+
+/// Whether a URL leads to this machine only.
+fn is_loopback(url: &str) -> bool {
+    let Ok(uri) = url.parse::<http::Uri>() else { return false };
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// The line that scripts look for.
@@ -142,6 +155,17 @@ mod tests {
         let line = line("ab.cd", "https://h:1");
         assert!(line.starts_with("clusteradm join --hub-token ab.cd --hub-apiserver https://h:1 "));
         assert!(line.ends_with("--cluster-name <cluster_name>"));
+    }
+
+    /// SP-115: an address that no other machine can use is known as such.
+    #[test]
+    fn sp_115_addresses_of_this_machine() {
+        for here in ["https://127.0.0.1:9443/spaces/its1", "https://localhost:1", "https://[::1]:9443/x"] {
+            assert!(is_loopback(here), "{here}");
+        }
+        for elsewhere in ["https://hub:9443/spaces/its1", "https://10.0.0.1", "nonsense"] {
+            assert!(!is_loopback(elsewhere), "{elsewhere}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use runtime::limiter::{Limiter, Rate};
 
 use super::election::pod_namespace;
 use super::goflags::boolean;
-use super::process::{Door, Process};
+use super::process::{Door, Process, by_default};
 use crate::clients::client;
 use crate::exit::{Exit, Failure};
 use crate::logging::LogFormat;
@@ -39,8 +39,8 @@ pub(crate) struct Args {
     /// How often everything is looked at though nothing changed
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = duration)]
     cache_flush_interval: Duration,
-    /// Where /metrics is served; 0 for nowhere
-    #[arg(long, value_name = "ADDRESS", default_value = ":9999")]
+    /// Where /metrics is served; 0 for nowhere. Unless told otherwise, all interfaces in a pod, loopback elsewhere
+    #[arg(long, value_name = "ADDRESS", default_value = by_default!(":9999"))]
     metrics_address: Bind,
     /// Most requests a second about objects, on average
     #[arg(long, value_name = "RATE", default_value_t = 5.0, value_parser = rate)]
@@ -60,8 +60,8 @@ pub(crate) struct Args {
     /// Where /debug/pprof/ is served; 0 for nowhere
     #[arg(long, value_name = "ADDRESS", default_value = "0")]
     pprof_address: Bind,
-    /// Where /healthz and /readyz are served; 0 for nowhere
-    #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
+    /// Where /healthz and /readyz are served; 0 for nowhere. Unless told otherwise, all interfaces in a pod, loopback elsewhere
+    #[arg(long, value_name = "ADDRESS", default_value = by_default!(":8081"))]
     health_probe_bind_address: Bind,
     /// Work only while holding a Lease, so that of several such processes one works
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = boolean)]
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!((args.events_qps, args.events_burst), (1.0 / 300.0, 25));
         assert_eq!(
             (args.metrics_address.to_string(), args.health_probe_bind_address.to_string()),
-            (":9999".into(), ":8081".into())
+            (by_default!(":9999").into(), by_default!(":8081").into())
         );
         assert!(
             args.pprof_address.is_off()

@@ -22,22 +22,47 @@ pub(super) struct Endpoints {
     pub(super) probes: Bind,
 }
 
+/// Where an endpoint listens that nobody chose an address for: as the originals do in a pod, whose network is its own; elsewhere
+/// for this machine only, since metrics and profiles tell more than strangers should know.
+macro_rules! by_default {
+    ($address:literal) => {
+        $crate::commands::components::process::chosen(
+            $crate::commands::components::process::in_pod(),
+            $address,
+            concat!("127.0.0.1", $address),
+        )
+    };
+}
+pub(super) use by_default;
+
+/// `everywhere`, such as `:8080`, in a pod, and else `here`; addresses of another form are what they are.
+pub(super) fn chosen(in_pod: bool, everywhere: &'static str, here: &'static str) -> &'static str {
+    if in_pod || !everywhere.starts_with(':') { everywhere } else { here }
+}
+
+/// Whether this process runs in a pod of a cluster, which tells it so.
+pub(super) fn in_pod() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some_and(|host| !host.is_empty())
+}
+
 /// Declares the three address flags, with defaults of their own. Each is known both as `-bind-address` and as
 /// `-bind-addr`: the status add-on has the shorter name for two of them.
 macro_rules! endpoint_flags {
     ($type:ident, metrics = $metrics:literal, pprof = $pprof:literal, probes = $probes:literal) => {
         /// Where the process serves what.
         #[derive(Clone, Debug, clap::Args)]
-        #[command(next_help_heading = "Endpoints (HOST:PORT, or :PORT for all interfaces; 0 for off)")]
+        #[command(
+            next_help_heading = "Endpoints (HOST:PORT, or :PORT for all interfaces; 0 for off). Unless told otherwise, all interfaces in a pod, loopback elsewhere"
+        )]
         pub(super) struct $type {
             /// Where /metrics is served
-            #[arg(long, alias = "metrics-bind-addr", value_name = "ADDRESS", default_value = $metrics)]
+            #[arg(long, alias = "metrics-bind-addr", value_name = "ADDRESS", default_value = $crate::commands::components::process::by_default!($metrics))]
             metrics_bind_address: runtime::endpoints::Bind,
             /// Where /debug/pprof/ is served
-            #[arg(long, alias = "pprof-bind-addr", value_name = "ADDRESS", default_value = $pprof)]
+            #[arg(long, alias = "pprof-bind-addr", value_name = "ADDRESS", default_value = $crate::commands::components::process::by_default!($pprof))]
             pprof_bind_address: runtime::endpoints::Bind,
             /// Where /healthz and /readyz are served
-            #[arg(long, alias = "health-probe-bind-addr", value_name = "ADDRESS", default_value = $probes)]
+            #[arg(long, alias = "health-probe-bind-addr", value_name = "ADDRESS", default_value = $crate::commands::components::process::by_default!($probes))]
             health_probe_bind_address: runtime::endpoints::Bind,
         }
 
@@ -214,5 +239,21 @@ impl Process {
         self.last.cancel();
         while self.serving.join_next().await.is_some() {}
         tracing::info!(component = self.name, "stopped");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// KS-210: endpoints are open to all interfaces in a pod only, unless an address is given.
+    #[test]
+    fn ks_210_endpoints_listen_on_loopback_outside_of_pods() {
+        assert_eq!(chosen(true, ":8080", "127.0.0.1:8080"), ":8080");
+        assert_eq!(chosen(false, ":8080", "127.0.0.1:8080"), "127.0.0.1:8080");
+        for off in ["0", ""] {
+            assert_eq!((chosen(true, off, "x"), chosen(false, off, "x")), (off, off));
+        }
+        assert_eq!(by_default!(":8443"), chosen(in_pod(), ":8443", "127.0.0.1:8443"));
     }
 }

@@ -10,7 +10,7 @@ use crate::exit::{Exit, Failure};
 use super::connection::{Caller, Connection, connection_flags};
 use super::election::StandingElection;
 use super::goflags::{KlogFlags, pair};
-use super::process::{Probes, Process, endpoint_flags};
+use super::process::{Probes, Process, by_default, endpoint_flags};
 use super::secure::{self, TlsFlags};
 use super::work_flags::{WORK_AGENT, WorkFlags, WorkGates};
 
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "GATES", value_delimiter = ',', value_parser = pair)]
     feature_gates: Vec<(String, String)>,
     /// Where /healthz, /readyz and /metrics are served over TLS; metrics only to whom the cluster lets see them
-    #[arg(long, value_name = "ADDRESS", default_value = ":8443")]
+    #[arg(long, value_name = "ADDRESS", default_value = by_default!(":8443"))]
     listen: Bind,
     #[command(flatten)]
     tls: TlsFlags,

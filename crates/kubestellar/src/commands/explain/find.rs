@@ -28,15 +28,19 @@ pub(crate) struct Named {
     pub(crate) name: String,
 }
 
-impl std::str::FromStr for Named {
-    type Err = String;
-
-    fn from_str(raw: &str) -> Result<Self, String> {
-        match raw.split_once('/') {
+impl Named {
+    /// From `deploy/web`, or `deploy web`, as kubectl takes both.
+    pub(crate) fn of(words: &[String]) -> Result<Self, String> {
+        let parts = match words {
+            [one] => one.split_once('/'),
+            [kind, name] if !kind.contains('/') => Some((kind.as_str(), name.as_str())),
+            _ => None,
+        };
+        match parts {
             Some((kind, name)) if !kind.is_empty() && !name.is_empty() && !name.contains('/') => {
                 Ok(Self { kind: kind.to_owned(), name: name.to_owned() })
             }
-            _ => Err("give KIND/NAME, for example deploy/web".to_owned()),
+            _ => Err("give KIND/NAME, for example deploy/web, or KIND NAME".to_owned()),
         }
     }
 }
@@ -145,7 +149,12 @@ mod tests {
         ] {
             assert_eq!(choose(&all, asked).map(|it| it.group.as_str()), found, "{asked}");
         }
-        assert!("deploy".parse::<Named>().is_err() && "a/b/c".parse::<Named>().is_err());
-        assert_eq!("ns/shop".parse(), Ok(Named { kind: "ns".into(), name: "shop".into() }));
+        let named = |words: &str| Named::of(&words.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        for bad in ["deploy", "a/b/c", "a/b c", "a ", "a b c"] {
+            assert!(named(bad).is_err(), "{bad:?}");
+        }
+        for good in ["ns/shop", "ns shop"] {
+            assert_eq!(named(good), Ok(Named { kind: "ns".into(), name: "shop".into() }));
+        }
     }
 }

@@ -32,12 +32,12 @@ use crate::printer::{Format, Printer};
 /// select; and what transport and cluster said about it.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  kubestellar explain deploy/web -n shop\n  kubestellar explain ns/shop -o json\n  kubestellar explain rockets.space.example/saturn -n shop --wds wds2\n\nExit codes: 0 it is where it should be, 3 no such object, kind or context, 6 a space can't be reached, 7 not allowed, 9 not everywhere it should be"
+    after_help = "Examples:\n  kubestellar explain deploy/web -n shop\n  kubestellar explain deploy web -n shop\n  kubestellar explain ns/shop -o json\n  kubestellar explain rockets.space.example/saturn -n shop --wds wds2\n\nExit codes: 0 it is where it should be, 3 no such object, kind or context, 6 a space can't be reached, 7 not allowed, 9 not everywhere it should be"
 )]
 pub(crate) struct Args {
-    /// The object: kind, plural or short name, perhaps with its API group, and name
-    #[arg(value_name = "KIND/NAME")]
-    object: Named,
+    /// The object: kind, plural or short name, perhaps with its API group, and name; as one word or as two
+    #[arg(value_name = "KIND/NAME", required = true, num_args = 1..=2)]
+    object: Vec<String>,
     /// Namespace of the object [default: default]
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
@@ -54,16 +54,17 @@ pub(crate) async fn run(
     installation: Option<PathBuf>,
     out: &Printer,
 ) -> Result<Exit, Failure> {
+    let asked =
+        Named::of(&args.object).map_err(|why| Failure::new(Exit::Usage, "reading the arguments", why))?;
     let spaces = Spaces::open(&args.spaces, files, installation).await?;
     let all = served(&spaces.wds).await?;
-    let resource =
-        choose(&all, &args.object.kind).ok_or_else(|| unknown(&args.object.kind, &spaces.wds_context))?;
+    let resource = choose(&all, &asked.kind).ok_or_else(|| unknown(&asked.kind, &spaces.wds_context))?;
     let place = match (&args.namespace, resource.namespaced) {
         (_, false) => "",
         (Some(namespace), true) => namespace,
         (None, true) => "default",
     };
-    let object = live(&spaces, resource, place, &args.object.name).await?;
+    let object = live(&spaces, resource, place, &asked.name).await?;
     let told = explain(&spaces, resource, &object).await?;
     match args.output {
         Format::Json | Format::Yaml => out.document(&document(&told), args.output)?,

@@ -119,7 +119,30 @@ impl Delivery {
                 std::iter::once(row.object.label()).chain(cells).collect()
             })
             .collect();
-        table(&header, &rows)
+        let table = table(&header, &rows);
+        let failures = self.failures();
+        if failures.is_empty() { table } else { format!("{table}\n\n{}", failures.join("\n")) }
+    }
+
+    /// The distinct messages of failed deliveries, each with one place where it was seen and how many more there are.
+    fn failures(&self) -> Vec<String> {
+        let mut seen: Vec<(String, String, usize)> = Vec::new();
+        for row in &self.objects {
+            for cell in
+                row.clusters.iter().filter(|cell| cell.state == State::Failed && !cell.message.is_empty())
+            {
+                let message = cell.message.split_whitespace().collect::<Vec<_>>().join(" ");
+                match seen.iter_mut().find(|(known, ..)| *known == message) {
+                    Some((.., more)) => *more += 1,
+                    None => seen.push((message, format!("{} in {}", row.object.label(), cell.cluster), 0)),
+                }
+            }
+        }
+        let line = |(message, place, more): (String, String, usize)| match more {
+            0 => format!("{place}: {message}"),
+            more => format!("{place} and {more} more: {message}"),
+        };
+        seen.into_iter().map(line).collect()
     }
 
     /// A line for each object in each cluster; `now` in seconds since 1970.
@@ -228,8 +251,14 @@ mod tests {
         let expected = "\
 OBJECT                ATLAS                BOREAS
 Deployment shop/web   Applied, 2/2 ready   Failed
-Namespace shop        Applied              Waiting";
-        assert_eq!(delivery().matrix(), expected);
+Namespace shop        Applied              Waiting
+
+Deployment shop/web in boreas: no rights";
+        let mut delivery = delivery();
+        assert_eq!(delivery.matrix(), expected);
+        delivery.objects[1].clusters =
+            vec![cell("atlas", State::Failed, None), cell("boreas", State::Failed, None)];
+        assert_eq!(delivery.failures(), ["Deployment shop/web in boreas and 2 more: no rights"]);
     }
 
     #[test]

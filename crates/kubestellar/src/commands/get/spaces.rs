@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
-use crate::exit::{Exit, Failure, chain};
+use crate::exit::{Exit, Failure, chain, not_running};
 
 /// Which contexts are meant.
 #[derive(Debug, clap::Args)]
@@ -72,11 +72,10 @@ fn find<'a>(configs: &'a [Kubeconfig], context: &str, flag: &str) -> Result<&'a 
             configs.iter().flat_map(|config| &config.contexts).map(|it| it.name.as_str()).collect();
         known.sort_unstable();
         known.dedup();
-        let hint = if known.is_empty() {
-            "start an installation with `kubestellar up`, or name a file with --kubeconfig".to_owned()
-        } else {
-            format!("name one with {flag}; there are {}", known.join(", "))
-        };
+        if known.is_empty() {
+            return not_running(format!("using context {context}"), "kubestellar up");
+        }
+        let hint = format!("name one with {flag}; there are {}", known.join(", "));
         Failure::new(Exit::NotFound, format!("using context {context}"), "no kubeconfig has it").hint(hint)
     })
 }

@@ -1,0 +1,169 @@
+//! What requests cost when they grow: no operation may cost more than n log n.
+//!
+//! `scripts/growth` runs [`all_operations`] under valgrind, which counts instructions: at each size of each operation the
+//! program enters [`growth_mark`] before and after the request, and valgrind writes a sum there. The counts of three
+//! sizes, each twice the one before, tell how the cost grows: what it costs to go from the second to the third is twice
+//! what it costs to go from the first to the second if it is linear, four times if it is quadratic. Constant costs fall
+//! out, and nothing depends on time. A plain `cargo test` runs every operation once, small, so that the table stays true.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod custom;
+mod operations;
+
+use common::TestServer;
+use serde_json::Value;
+
+/// A request, and the status that it is answered with.
+pub(crate) struct Call {
+    pub(crate) method: &'static str,
+    pub(crate) path: String,
+    /// Name and value.
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: String,
+    pub(crate) status: u16,
+    /// Group and plural that are served, in version `v1`, when the call is done.
+    pub(crate) serves: Option<(String, String)>,
+}
+
+impl Call {
+    pub(crate) fn new(method: &'static str, path: impl Into<String>, body: &Value) -> Self {
+        let kind = match method {
+            "STRATEGIC" => "application/strategic-merge-patch+json",
+            "MERGE" => "application/merge-patch+json",
+            "JSON" => "application/json-patch+json",
+            "APPLY" => "application/apply-patch+yaml",
+            _ => "application/json",
+        };
+        let status = if method == "POST" { 201 } else { 200 };
+        let method = match method {
+            "STRATEGIC" | "MERGE" | "JSON" | "APPLY" => "PATCH",
+            other => other,
+        };
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let headers = vec![("content-type", kind.to_owned())];
+        Self { method, path: path.into(), headers, body, status, serves: None }
+    }
+
+    pub(crate) fn get(path: impl Into<String>) -> Self {
+        Self::new("GET", path, &Value::Null)
+    }
+
+    pub(crate) fn answers(mut self, status: u16) -> Self {
+        self.status = status;
+        self
+    }
+
+    pub(crate) fn with(mut self, header: &'static str, value: &str) -> Self {
+        self.headers.retain(|(name, _)| *name != header);
+        self.headers.push((header, value.to_owned()));
+        self
+    }
+
+    pub(crate) fn text(mut self, body: String) -> Self {
+        self.body = body;
+        self
+    }
+
+    pub(crate) fn serves(mut self, group: &str, plural: &str) -> Self {
+        self.serves = Some((group.to_owned(), plural.to_owned()));
+        self
+    }
+}
+
+/// An operation at one size.
+pub(crate) struct Plan {
+    /// What has to be there.
+    pub(crate) before: Vec<Call>,
+    /// What is measured.
+    pub(crate) measured: Call,
+    /// Collections and objects that are deleted afterwards.
+    pub(crate) after: Vec<String>,
+}
+
+/// Something a client can send, in any size.
+pub(crate) struct Operation {
+    pub(crate) name: &'static str,
+    /// The smallest of the three sizes.
+    pub(crate) size: usize,
+    pub(crate) plan: fn(usize) -> Plan,
+}
+
+/// Valgrind writes down what has been counted whenever this is entered.
+#[inline(never)]
+pub fn growth_mark(at: usize) -> usize {
+    std::hint::black_box(at)
+}
+
+/// Sends it; `Err` says what else than expected came back.
+async fn send(server: &TestServer, call: &Call) -> Result<(), String> {
+    let headers: Vec<(&str, &str)> =
+        call.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let answer = server.send(call.method, &call.path, &headers, call.body.clone()).await;
+    if answer.status != call.status {
+        let shown: String = answer.text.chars().take(600).collect();
+        return Err(format!("{} {}: {} and {shown}", call.method, call.path, answer.status));
+    }
+    if let Some((group, plural)) = &call.serves {
+        while server.server.catalog().resource(group, "v1", plural).is_none() {
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+    }
+    Ok(())
+}
+
+async fn run(server: &TestServer, operation: &Operation, size: usize) -> Result<(), String> {
+    let plan = (operation.plan)(size);
+    for call in &plan.before {
+        send(server, call).await?;
+    }
+    growth_mark(size);
+    let answered = send(server, &plan.measured).await;
+    growth_mark(size);
+    for path in &plan.after {
+        server.delete(path).await;
+    }
+    answered
+}
+
+/// A server with what all operations need.
+async fn server() -> TestServer {
+    let server = TestServer::start_with_roles().await;
+    // Nobody makes it here, and pods want one.
+    let account = serde_json::json!({"metadata": {"name": "own"}});
+    server.post("/api/v1/namespaces/t/serviceaccounts", account).await.expect(201);
+    server
+}
+
+fn all() -> Vec<Operation> {
+    operations::all().into_iter().chain(custom::all()).collect()
+}
+
+/// Every operation of the table is answered as it says.
+#[tokio::test]
+async fn every_operation_of_the_growth_table_is_answered() {
+    let server = server().await;
+    let mut wrong = Vec::new();
+    for operation in all() {
+        if let Err(what) = run(&server, &operation, 5).await {
+            wrong.push(format!("{}: {what}", operation.name));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Run by `scripts/growth`. `GROWTH_ONLY` chooses the operations whose names contain it. Prints what the marks are.
+#[tokio::test]
+#[ignore = "for scripts/growth, which counts"]
+async fn all_operations() {
+    let only = std::env::var("GROWTH_ONLY").unwrap_or_default();
+    let server = server().await;
+    for operation in all().iter().filter(|operation| operation.name.contains(&only)) {
+        // What is made once is not counted.
+        run(&server, operation, 5).await.expect(operation.name);
+        for size in [1, 2, 4].map(|factor| factor * operation.size) {
+            println!("GROWTH {size} {}", operation.name);
+            run(&server, operation, size).await.expect(operation.name);
+        }
+    }
+}

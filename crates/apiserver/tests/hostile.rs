@@ -1,0 +1,188 @@
+//! What one user asks for keeps nobody else waiting, and what is built to explode does not.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::{Answer, CM, TestServer, cm};
+use kubestellar_apiserver::server::Limits;
+use serde_json::{Value, json};
+
+/// How long an answer may take that nobody should have to wait for.
+const DEADLINE: Duration = Duration::from_secs(60);
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+
+/// A request of a user from outside.
+async fn send_as(
+    server: &TestServer,
+    user: &str,
+    method: &str,
+    path: &str,
+    kind: &str,
+    body: Bytes,
+) -> Answer {
+    let headers = [("content-type", kind), ("impersonate-user", user)];
+    server.send(method, path, &headers, body).await
+}
+
+fn finalizers(count: usize) -> Value {
+    (0..count).map(|n| Value::from(format!("a.b/f{n}"))).collect()
+}
+
+/// An object with so many finalizers, and a patch that deletes them all.
+async fn large(server: &TestServer, name: &str, count: usize) -> Bytes {
+    let mut object = cm(name, json!({}));
+    object["metadata"]["finalizers"] = finalizers(count);
+    server.post(CM, object).await.expect(201);
+    json!({"metadata": {"$deleteFromPrimitiveList/finalizers": finalizers(count)}}).to_string().into()
+}
+
+/// AS-070: four patches of 60,000 elements from one user, and another space answers meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_070_large_patches_of_one_user_keep_no_other_space_waiting() {
+    let attacked = Arc::new(TestServer::start().await);
+    let other = TestServer::start().await;
+    let mut patches = tokio::task::JoinSet::new();
+    for n in 0..4 {
+        let name = format!("m{n}");
+        let patch = large(&attacked, &name, 60_000).await;
+        let attacked = attacked.clone();
+        patches.spawn(async move {
+            send_as(&attacked, "mallory", "PATCH", &format!("{CM}/{name}"), STRATEGIC, patch).await
+        });
+    }
+    // Other users of the attacked space are served, too, also with heavy requests of their own.
+    let reads = async {
+        for _ in 0..20 {
+            other.get("/api/v1/namespaces/t").await.expect(200);
+            attacked.get("/api/v1/namespaces/t").await.expect(200);
+        }
+        let body = cm("big", json!({"a": "x".repeat(100_000)})).to_string().into();
+        send_as(&attacked, "alice", "POST", CM, "application/json", body).await.expect(201);
+    };
+    tokio::time::timeout(DEADLINE, reads).await.expect("answers while the patches are under way");
+    let mut done = Vec::new();
+    while let Some(patched) = patches.try_join_next() {
+        done.push(patched);
+    }
+    assert!(done.len() < 4, "the patches were done before the reads");
+    while let Some(patched) = patches.join_next().await {
+        done.push(patched);
+    }
+    for patched in done {
+        let patched = patched.expect("a patch").expect(200);
+        assert_eq!(patched.body["metadata"].get("finalizers"), None);
+    }
+}
+
+/// AS-070: whose own queue is full is told to come back later; others are not.
+#[tokio::test]
+async fn as_070_a_full_queue_of_one_user_is_no_elses() {
+    let limits = Limits { heavy_waiting: 1, ..Limits::default() };
+    let server = TestServer::start_with(|config| config.limits = limits).await;
+    let patch = large(&server, "m", 3000).await;
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).max(2);
+    let path = format!("{CM}/m?dryRun=All");
+    // Half of the cores are at work, one request waits.
+    let requests =
+        (0..cores / 2 + 4).map(|_| send_as(&server, "mallory", "PATCH", &path, STRATEGIC, patch.clone()));
+    let other = async {
+        let body = cm("big", json!({"a": "x".repeat(100_000)})).to_string().into();
+        send_as(&server, "alice", "POST", CM, "application/json", body).await
+    };
+    let (answers, other) = futures::future::join(futures::future::join_all(requests), other).await;
+    other.expect(201);
+    let refused: Vec<&Answer> = answers.iter().filter(|answer| answer.status == 429).collect();
+    assert_eq!(refused.len(), 3);
+    assert!(refused.iter().all(|answer| answer.header("retry-after") == "1"));
+    assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 429)));
+}
+
+/// Text that means 9 to the power of 9 elements.
+fn bomb() -> String {
+    let mut text = String::from(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bomb}\ndata:\n  a0: &a0 [x,x,x,x,x,x,x,x,x]\n",
+    );
+    for n in 1..9 {
+        let aliases = vec![format!("*a{}", n - 1); 9].join(",");
+        text.push_str(&format!("  a{n}: &a{n} [{aliases}]\n"));
+    }
+    text
+}
+
+/// CVE-2019-11253: aliases in YAML that multiply are refused, wherever YAML is read.
+#[tokio::test]
+async fn cve_2019_11253_yaml_that_multiplies_is_refused() {
+    let server = TestServer::start().await;
+    let sent = async {
+        for (method, path, kind) in [
+            ("POST", CM.to_owned(), "application/yaml"),
+            ("PATCH", format!("{CM}/bomb?fieldManager=m"), "application/apply-patch+yaml"),
+        ] {
+            let answer = server.send(method, &path, &[("content-type", kind)], bomb()).await.expect(400);
+            assert!(answer.text.len() < 100_000, "{} bytes", answer.text.len());
+        }
+    };
+    tokio::time::timeout(DEADLINE, sent).await.expect("refused at once");
+}
+
+/// CVE-2019-11254: YAML that took the original's reader minutes is read or refused.
+#[tokio::test]
+async fn cve_2019_11254_yaml_that_is_slow_to_read_is_not() {
+    let server = TestServer::start().await;
+    let head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: slow}\ndata:\n";
+    let texts = [
+        format!("{head}  a: {}", "\"\\x41\" ".repeat(20_000)),
+        format!("{head}{}", "? ".repeat(50_000)),
+        format!("{head}  a: |\n{}", "    x\n\n\n".repeat(20_000)),
+        format!("{head}  a: {}", "- ".repeat(100_000)),
+        format!("{head}  a: '{}", "''".repeat(100_000)),
+    ];
+    let sent = async {
+        for text in texts {
+            let yaml = [("content-type", "application/yaml")];
+            let answer = server.send("POST", CM, &yaml, text).await;
+            assert!(matches!(answer.status, 201 | 400), "{}", answer.status);
+            server.delete(&format!("{CM}/slow")).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, sent).await.expect("answered in time");
+}
+
+/// CVE-2019-11253 for JSON patches: copies that double the object are refused (the limits of Kubernetes), as are moves
+/// of a large part back and forth, deeper each second time.
+#[tokio::test]
+async fn cve_2019_11253_json_patches_that_multiply_are_refused() {
+    let server = TestServer::start().await;
+    server.post(CM, cm("m", json!({"a": "x".repeat(1000)}))).await.expect(201);
+    let double: Vec<Value> =
+        (0..60).map(|n| json!({"op": "copy", "from": "/data", "path": format!("/data/c{n}")})).collect();
+    let answer = server.patch("json", &format!("{CM}/m"), json!(double)).await;
+    assert!(matches!(answer.status, 413 | 422), "{}", answer.text);
+    let many: Value =
+        (0..5000).map(|n| (format!("k{n}"), json!("x"))).collect::<serde_json::Map<_, _>>().into();
+    server.post(CM, cm("wide", many)).await.expect(201);
+    let turns = |n: usize| match n % 2 {
+        0 => json!({"op": "move", "from": "/data", "path": "/metadata/x"}),
+        _ => json!({"op": "move", "from": "/metadata/x", "path": "/data"}),
+    };
+    let moves: Vec<Value> = (0..10_000).map(turns).collect();
+    let answer = server.patch("json", &format!("{CM}/wide"), json!(moves)).await.expect(413);
+    assert!(answer.message().starts_with("Unable to complete the move"), "{}", answer.message());
+}
+
+/// A name of a megabyte above ten thousand faults does not come back ten thousand times.
+#[tokio::test]
+async fn as_002_answers_about_faults_are_bounded() {
+    let server = TestServer::start().await;
+    let inner: serde_json::Map<String, Value> = (0..20_000).map(|n| (format!("u{n}"), json!(1))).collect();
+    let schema = json!({"type": "object", "properties": {"x".repeat(500_000): Value::Object(inner)}});
+    let definition = json!({"metadata": {"name": "things.ex.com"}, "spec": {"group": "ex.com", "scope": "Cluster",
+        "names": {"plural": "things", "kind": "Thing"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}});
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?fieldValidation=Strict";
+    let answer = server.post(path, definition).await.expect(400);
+    assert!(answer.text.len() < 20 << 20, "{} bytes", answer.text.len());
+}
