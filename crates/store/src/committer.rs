@@ -1,8 +1,8 @@
-//! Deciding: checks and numbers writes, and shows them to those who do not wait for the disk.
+//! Deciding: checks and numbers writes, and publishes them to readers that do not wait for the disk.
 //!
-//! There is no thread for it. Whoever brings a request decides what waits, his own and what others bring meanwhile, unless
-//! somebody is at it already, who then takes it along. So a write that need not wait for the disk wakes no other thread
-//! before its watchers. The journal makes durable what was decided.
+//! Flat combining: the first thread to submit a request becomes the committer and also processes every request submitted
+//! while it works. Later submitters only wait for their answer. So a write that need not wait for the disk wakes no other
+//! thread before its watchers. The [`Journal`] makes durable what was decided.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::hub::{Sleepers, weight};
-use crate::journal::{Answer, Batch, Journal, Part, Verdict};
-use crate::space::Shared;
+use crate::hub::{Wakers, weight};
+use crate::journal::{Answer, Batch, Journal, Outcome, Part};
+use crate::published::Shared;
 use crate::state::State;
-use crate::{Action, Encoded, Entry, Event, EventKind, Expect, Key, Pace, Revision, StoreError, Write};
+use crate::{Action, Encoded, Entry, Event, EventKind, Expect, Key, ReadLevel, Revision, StoreError, Write};
 
 /// Most writes of one batch.
 const BATCH: usize = 1024;
 /// Most bytes of one batch (the last write may go beyond).
 const BATCH_BYTES: usize = 8 << 20;
 
-/// What the committer is asked to do.
+/// What is submitted to the committer.
 pub(crate) enum Request {
     Write(Waiting),
     Order(Order),
@@ -31,7 +31,7 @@ pub(crate) enum Request {
 
 /// What is done in its turn, between writes.
 pub(crate) enum Order {
-    /// Wait for all before it.
+    /// Answer when everything before is durable.
     Settle {
         answer: Answer<()>,
         room: OwnedSemaphorePermit,
@@ -40,6 +40,8 @@ pub(crate) enum Order {
         space: Arc<Shared>,
         answer: Answer<()>,
     },
+    /// Take back what was decided and is not durable: the disk refused it.
+    RollBack,
     /// Nothing after it is done.
     Stop {
         answer: Answer<()>,
@@ -49,8 +51,10 @@ pub(crate) enum Order {
 /// A write that is to be decided.
 pub(crate) struct Waiting {
     pub(crate) space: Arc<Shared>,
-    pub(crate) pace: Pace,
+    pub(crate) level: ReadLevel,
     pub(crate) write: Write,
+    /// [`Shared::rollbacks`] that the writer knows of, if its write may rest on what it read ahead of the disk.
+    pub(crate) rollbacks: Option<u64>,
     pub(crate) answer: Answer<Arc<Entry>>,
     /// Its part of the backlog, given back when it is durable.
     pub(crate) room: OwnedSemaphorePermit,
@@ -67,31 +71,42 @@ struct Working {
 pub(crate) struct Committer {
     /// Bounded by the rooms of the backlog.
     waiting: Mutex<VecDeque<Request>>,
-    /// Locked by the one who decides. `None` once the store has ended, or a decision has panicked.
-    journal: Mutex<Option<Journal>>,
+    /// Locked by the thread that decides. `None` before the start, once the store has ended, or after a panic.
+    deciding: Mutex<Option<Deciding>>,
     failure: Arc<Mutex<Option<StoreError>>>,
 }
 
+/// What the deciding thread works with.
+struct Deciding {
+    journal: Journal,
+    /// Spaces with decisions that may not be durable yet.
+    touched: BTreeMap<u32, Arc<Shared>>,
+}
+
 impl Committer {
-    /// Without a journal everything is refused.
-    pub(crate) fn new(journal: Option<Journal>, failure: Arc<Mutex<Option<StoreError>>>) -> Self {
-        Self { waiting: Mutex::default(), journal: Mutex::new(journal), failure }
+    /// Refuses everything until [`Committer::start`].
+    pub(crate) fn new(failure: Arc<Mutex<Option<StoreError>>>) -> Arc<Self> {
+        Arc::new(Self { waiting: Mutex::default(), deciding: Mutex::default(), failure })
     }
 
-    /// Has the request done, by this thread or by one that is at it. Waits neither for the disk nor for another thread.
-    /// What cannot be done any more is dropped with its answer.
-    pub(crate) fn ask(&self, request: Request) {
+    pub(crate) fn start(&self, journal: Journal) {
+        *self.deciding.lock() = Some(Deciding { journal, touched: BTreeMap::new() });
+    }
+
+    /// Has the request processed, by this thread or by the one that is deciding. Waits neither for the disk nor for
+    /// another thread. A request that cannot be processed any more is dropped with its answer.
+    pub(crate) fn submit(&self, request: Request) {
         self.waiting.lock().push_back(request);
         loop {
             let _turn = Turn { committer: self };
-            // Whoever has the lock looks once more at what waits when he has let go of it.
-            let Some(mut journal) = self.journal.try_lock() else { return };
+            // The thread that holds the lock looks at the queue once more after it has released the lock.
+            let Some(mut deciding) = self.deciding.try_lock() else { return };
             // Empty while a decision is on its way, so that none follows one that panicked half way.
-            *journal = journal.take().and_then(|journal| self.decide_all(journal));
-            if journal.is_none() {
+            *deciding = deciding.take().and_then(|deciding| self.decide_all(deciding));
+            if deciding.is_none() {
                 self.give_up();
             }
-            drop(journal);
+            drop(deciding);
             if self.waiting.lock().is_empty() {
                 return;
             }
@@ -100,41 +115,62 @@ impl Committer {
 
     /// Whether nothing is decided any more.
     pub(crate) fn is_over(&self) -> bool {
-        self.journal.try_lock().is_some_and(|journal| journal.is_none())
+        self.deciding.try_lock().is_some_and(|deciding| deciding.is_none())
     }
 
-    /// Whoever waits hears of it by the loss of his answer.
+    /// Drops all requests; their submitters notice by the loss of the answer.
     fn give_up(&self) {
         let waiting = std::mem::take(&mut *self.waiting.lock());
         drop(waiting);
     }
 
-    /// Decides what waits. Gives the journal back unless it was told to stop.
-    fn decide_all(&self, journal: Journal) -> Option<Journal> {
+    /// Processes the queue. `None` after [`Order::Stop`].
+    fn decide_all(&self, mut deciding: Deciding) -> Option<Deciding> {
         loop {
             let (writes, order) = self.gather();
             if writes.is_empty() && order.is_none() {
-                return Some(journal);
+                return Some(deciding);
             }
-            self.decide(&journal, writes);
+            self.decide(&mut deciding, writes);
             match order {
                 None => {}
                 Some(Order::Settle { answer, room }) => {
                     let settled = Batch { settled: vec![answer], rooms: vec![room], ..Batch::default() };
-                    self.hand_on(&journal, settled);
+                    self.hand_on(&deciding.journal, settled);
                 }
-                Some(Order::Remove { space, answer }) => {
-                    space.removed.store(true, Ordering::Release);
-                    if !journal.remove(space, answer) {
+                Some(Order::Remove { space, answer }) => self.remove(&mut deciding, space, answer),
+                Some(Order::RollBack) => {
+                    for space in std::mem::take(&mut deciding.touched).into_values() {
+                        space.roll_back();
+                    }
+                    if !deciding.journal.rolled_back() {
                         self.lost();
                     }
                 }
                 Some(Order::Stop { answer }) => {
-                    journal.stop(answer);
+                    deciding.journal.stop(answer);
                     return None;
                 }
             }
         }
+    }
+
+    fn remove(&self, deciding: &mut Deciding, space: Arc<Shared>, answer: Answer<()>) {
+        if let Some(failure) = self.refused(&deciding.journal) {
+            let _ = answer.send(Err(failure));
+            return;
+        }
+        space.removed.store(true, Ordering::Release);
+        if !deciding.journal.remove(space, answer) {
+            self.lost();
+        }
+    }
+
+    /// Why the disk takes no writes at present. Has the journal try it again.
+    fn refused(&self, journal: &Journal) -> Option<StoreError> {
+        let failure = self.failure.lock().clone()?;
+        journal.try_again();
+        Some(failure)
     }
 
     /// The writes of one batch, and the order that follows them.
@@ -155,12 +191,11 @@ impl Committer {
         (batch, None)
     }
 
-    fn decide(&self, journal: &Journal, batch: Vec<Waiting>) {
+    fn decide(&self, deciding: &mut Deciding, batch: Vec<Waiting>) {
         if batch.is_empty() {
             return;
         }
-        let poisoned = self.failure.lock().clone();
-        if let Some(failure) = poisoned {
+        if let Some(failure) = self.refused(&deciding.journal) {
             for waiting in batch {
                 let _ = waiting.answer.send(Err(failure.clone()));
             }
@@ -169,26 +204,36 @@ impl Committer {
         let mut parts = BTreeMap::new();
         let mut decided = Batch::default();
         let mut early = Vec::new();
-        for Waiting { space, pace, write, answer, room } in batch {
+        for Waiting { space, level, write, rollbacks, answer, room } in batch {
             decided.rooms.push(room);
+            let taken_back = rollbacks.is_some_and(|known| known != space.rollbacks.load(Ordering::SeqCst));
             let result = if space.removed.load(Ordering::Acquire) {
                 Err(StoreError::Closed)
+            } else if taken_back {
+                let why = std::io::Error::other(
+                    "what the write rests on had not reached the disk and was taken back",
+                );
+                Err(StoreError::Disk(Arc::new(why)))
             } else {
                 parts.entry(space.id).or_insert_with(|| Working::new(space)).apply(write)
             };
-            match pace {
-                Pace::Ahead => early.push(Verdict { answer, result }),
-                Pace::Durable | Pace::Deciding => decided.answers.push(Verdict { answer, result }),
+            match level {
+                ReadLevel::Ahead => early.push(Outcome { answer, result }),
+                ReadLevel::Durable | ReadLevel::Deciding => decided.answers.push(Outcome { answer, result }),
             }
         }
         let changed = parts.into_values().filter(|part| !part.events.is_empty());
         decided.parts = changed.map(Working::decided).collect();
-        let show = |part: &Part| part.space.ahead.publish(part.state.clone(), part.events.iter().cloned(), 0);
-        let sleepers: Vec<_> = decided.parts.iter().map(show).collect();
-        // The journal begins before those who are woken take the processors.
-        self.hand_on(journal, decided);
-        early.into_iter().for_each(Verdict::tell);
-        sleepers.into_iter().for_each(Sleepers::wake);
+        for part in &decided.parts {
+            deciding.touched.entry(part.space.id).or_insert_with(|| part.space.clone());
+        }
+        let publish =
+            |part: &Part| part.space.ahead.publish(part.state.clone(), part.events.iter().cloned(), 0);
+        let wakers: Vec<_> = decided.parts.iter().map(publish).collect();
+        // The journal begins before the woken readers take the processors.
+        self.hand_on(&deciding.journal, decided);
+        early.into_iter().for_each(Outcome::send);
+        wakers.into_iter().for_each(Wakers::wake);
     }
 
     fn hand_on(&self, journal: &Journal, batch: Batch) {
@@ -197,13 +242,14 @@ impl Committer {
         }
     }
 
-    /// Nobody takes batches any more, which only a defect can bring about: nothing is accepted from now on.
+    /// The journal's thread has ended, which only a defect can bring about: nothing is accepted from now on.
     fn lost(&self) {
         self.failure.lock().get_or_insert(StoreError::Closed);
     }
 }
 
-/// The time in which somebody may be deciding. Goes after the lock, so that whoever found it locked is told of a panic.
+/// The time in which a thread may be deciding. Dropped after the lock, so that a submitter that found the lock taken
+/// learns of a panic.
 struct Turn<'a> {
     committer: &'a Committer,
 }
@@ -219,7 +265,7 @@ impl Drop for Turn<'_> {
 
 impl Working {
     fn new(space: Arc<Shared>) -> Self {
-        let state = State::clone(&space.ahead.published.load());
+        let state = State::clone(&space.ahead.state.load());
         Self { space, state, events: Vec::new(), bytes: 0 }
     }
 

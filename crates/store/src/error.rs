@@ -20,12 +20,13 @@ pub enum StoreError {
     /// The revision has not been assigned yet. Served as 504 `Timeout` ("Too large resource version").
     #[error("revision {asked} is in the future; the current one is {current}")]
     Future { asked: Revision, current: Revision },
-    /// The disk refused this write. Whether it will be there after a restart is unknown. Served as 503.
-    #[error("writing the database: {0}")]
-    Disk(#[source] Arc<redb::Error>),
-    /// The disk refused an earlier write: no more are accepted until the store is opened again. Reads go on.
-    #[error("the store accepts no more writes since the disk refused one; restart after mending it: {0}")]
-    Poisoned(#[source] Arc<redb::Error>),
+    /// The disk refused this write. It is not done, and will not be. Served as 503.
+    #[error("writing to the disk: {0}")]
+    Disk(#[source] Arc<io::Error>),
+    /// The disk refused an earlier write. Reads go on; writes are accepted again as soon as the disk takes them, which is
+    /// tried again and again. Served as 503.
+    #[error("the store is read-only, because the disk refuses writes: {0}")]
+    ReadOnly(#[source] Arc<io::Error>),
     /// The engine was closed, or the space removed.
     #[error("the store is closed")]
     Closed,
@@ -35,6 +36,10 @@ pub enum StoreError {
     /// The directory or file cannot be read or written.
     #[error("{}: {source}", path.display())]
     Access { path: PathBuf, source: Arc<io::Error> },
+    /// There is no store where one must be.
+    #[error("{} holds no store, although this installation has been in use; restore a backup, or start once with \
+        --repair to begin with an empty one", path.display())]
+    Missing { path: PathBuf },
     /// The file holds something this program did not write.
     #[error("{} is damaged: {detail}", path.display())]
     Corrupt { path: PathBuf, detail: String },

@@ -36,8 +36,8 @@ impl Ring {
         self.events.push_back(event);
     }
 
-    /// How many of the oldest events to drop when `added` come with `added_bytes`. Works in strides so that
-    /// rows deleted from disk share pages.
+    /// How many of the oldest events to drop when `added` come with `added_bytes`. Works in strides: the start of
+    /// the history is written to the disk each time it moves.
     pub(crate) fn excess(&self, added: usize, added_bytes: usize, events: usize, bytes: usize) -> usize {
         let (mut count, mut size) = (self.events.len() + added, self.bytes + added_bytes);
         if count <= events + events / 16 && size <= bytes + bytes / 16 {
@@ -139,7 +139,7 @@ impl Watcher {
         state.live && state.queue.is_empty() && state.end.is_none()
     }
 
-    /// Called for events in revision order, with the hub locked. Gives who is to be woken.
+    /// Called for events in revision order, with the hub locked. Returns the waker of the reader, if it sleeps.
     fn push(&self, event: &Arc<Event>, limit: usize) -> Option<Waker> {
         let mut state = self.state.lock();
         if !state.live || event.entry.revision <= state.position {
@@ -163,18 +163,18 @@ impl Watcher {
     }
 }
 
-/// Readers of watches who wait for what was put into their queues.
-#[must_use = "they wait until they are woken"]
+/// Wakers of readers whose watch got events.
+#[must_use = "the readers sleep until they are woken"]
 #[derive(Debug, Default)]
-pub(crate) struct Sleepers(Vec<Waker>);
+pub(crate) struct Wakers(Vec<Waker>);
 
-impl Sleepers {
+impl Wakers {
     pub(crate) fn wake(self) {
         self.0.into_iter().for_each(Waker::wake);
     }
 }
 
-/// Ring, watchers and the state they have been told of, always in step.
+/// History, watchers, and the state with all events that the watchers got.
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub(crate) state: Arc<State>,
@@ -195,15 +195,25 @@ impl Hub {
         &mut self,
         state: Arc<State>,
         events: impl IntoIterator<Item = Arc<Event>>,
-    ) -> Sleepers {
+    ) -> Wakers {
         self.state = state;
-        let mut sleepers = Sleepers::default();
+        let mut wakers = Wakers::default();
         for event in events {
-            self.topics
-                .concerned(&event, |watcher| sleepers.0.extend(watcher.push(&event, self.queue_limit)));
+            self.topics.concerned(&event, |watcher| wakers.0.extend(watcher.push(&event, self.queue_limit)));
             self.ring.push(event);
         }
-        sleepers
+        wakers
+    }
+
+    /// Replaces the state. Drops the history, which is returned to be freed outside of locks, and ends all watches.
+    pub(crate) fn reset(&mut self, state: Arc<State>) -> Ring {
+        let floor = state.revision;
+        self.topics.each(|watcher| {
+            let asked = watcher.state.lock().position.min(floor);
+            watcher.end(&StoreError::Compacted { asked, oldest: floor });
+        });
+        self.state = state;
+        std::mem::replace(&mut self.ring, Ring { floor, ..Ring::default() })
     }
 
     /// Ends all watches, now and in future.

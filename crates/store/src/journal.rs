@@ -1,46 +1,57 @@
-//! The way to the disk: makes batches durable in their order, then shows them.
+//! The way to the disk: makes batches durable in their order, then publishes them.
 //!
-//! Whatever waits when a transaction begins goes into it, whatever space it is for: one `fsync` serves all. Meanwhile
-//! others go on deciding. In a rush of writes that nobody waits for, a transaction waits a little for more of them: a page
-//! that several of them touch is written once.
+//! One thread. Everything that waits when a group begins goes into it, whatever space it is for: one flush serves all.
+//! Deciding goes on meanwhile. In a rush of writes that no client waits for, a group waits a little for more of them, which
+//! saves flushes.
+//!
+//! When the disk refuses a group, everything decided and not durable is refused and taken back ([`Order::RollBack`]). Then
+//! the journal tries to reopen the log, with growing pauses and when a write is submitted, until the disk takes writes.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use crate::disk::{Change, Disk};
-use crate::engine::Limits;
-use crate::space::Shared;
+use crate::committer::{Committer, Order, Request};
+use crate::compaction::Compaction;
+use crate::log::{Change, Log};
+use crate::published::Shared;
 use crate::state::State;
-use crate::{Entry, Event, EventKind, StoreError};
+use crate::{Entry, Event, Limits, Revision, StoreError};
 
-/// Most events of one transaction (the last batch may go beyond).
+/// Most events of one group (the last batch may go beyond).
 const EVENTS: usize = 2048;
-/// Most bytes of one transaction (the last batch may go beyond).
+/// Most bytes of one group (the last batch may go beyond).
 const BYTES: usize = 8 << 20;
-/// A transaction of at least as many events tells of a rush; the next waits for company.
+/// A group of at least as many events indicates a rush; the next waits for more.
 const RUSH: usize = 16;
-/// How long it waits, when nobody waits for it.
+/// How long it waits, when no client waits for it.
 const COMPANY: Duration = Duration::from_millis(10);
 /// Recent events any space may keep, however many spaces there are.
 const SHARE_MIN: usize = 128 << 10;
+/// Pauses between attempts to reopen the log grow from the first to the second.
+const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// After so long without a write, files that hold much more than they must are compacted.
+const IDLE: Duration = Duration::from_secs(5);
+/// Pause between two looks at a snapshot that is being written.
+const FINISHED: Duration = Duration::from_millis(50);
 
 pub(crate) type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// What was decided about a write, and who is to know.
-pub(crate) struct Verdict {
+/// What was decided about a write, and the channel to its writer.
+pub(crate) struct Outcome {
     pub(crate) answer: Answer<Arc<Entry>>,
     pub(crate) result: Result<Arc<Entry>, StoreError>,
 }
 
-impl Verdict {
-    pub(crate) fn tell(self) {
+impl Outcome {
+    pub(crate) fn send(self) {
         // An error means that the writer did not wait.
         let _ = self.answer.send(self.result);
     }
@@ -61,17 +72,21 @@ pub(crate) struct Part {
 pub(crate) struct Batch {
     /// At most one for each space.
     pub(crate) parts: Vec<Part>,
-    /// For those who wait until what was decided, or what refused them, is durable.
-    pub(crate) answers: Vec<Verdict>,
-    /// For those who wait for all before.
+    /// Sent when what was decided, or what refused it, is durable.
+    pub(crate) answers: Vec<Outcome>,
+    /// Sent when everything before is durable.
     pub(crate) settled: Vec<Answer<()>>,
     /// The writes' parts of the backlog.
     pub(crate) rooms: Vec<OwnedSemaphorePermit>,
 }
 
-enum Job {
+pub(crate) enum Job {
     Batch(Batch),
     Remove(Arc<Shared>, Answer<()>),
+    /// Everything that was decided before the disk refused lies before this in the queue.
+    RolledBack,
+    /// A write was refused because the log is not open.
+    TryAgain,
     Stop(Answer<()>),
 }
 
@@ -79,25 +94,45 @@ enum Job {
 pub(crate) struct Journal {
     /// Bounded by the rooms of the backlog, which what is sent holds.
     jobs: mpsc::Sender<Job>,
+    /// A [`Job::TryAgain`] is in the queue.
+    asked: Arc<AtomicBool>,
 }
 
 impl Journal {
-    /// Starts the thread. `spaces` have events, `kept` bytes of them in all.
+    /// Starts the thread and the committer in front of it. `spaces` are those that the log knows.
+    ///
+    /// # Errors
+    /// The system starts no thread.
     pub(crate) fn start(
-        disk: Option<Disk>,
+        log: Option<Log>,
+        committer: &Arc<Committer>,
         failure: Arc<Mutex<Option<StoreError>>>,
         limits: Limits,
-        spaces: usize,
-        kept: usize,
-    ) -> std::io::Result<(Self, JoinHandle<()>)> {
+        spaces: Vec<Arc<Shared>>,
+    ) -> io::Result<JoinHandle<()>> {
         let (jobs, waiting) = mpsc::channel();
-        let writer = Writer { disk, failure, limits, spaces, kept, rush: false };
+        let asked = Arc::new(AtomicBool::new(false));
+        let kept = spaces.iter().map(|space| space.durable.hub.lock().ring.bytes).sum();
+        let compaction = Compaction::new(&spaces);
+        let writer = Writer {
+            log,
+            committer: Arc::downgrade(committer),
+            failure,
+            limits,
+            spaces: spaces.into_iter().map(|space| (space.id, space)).collect(),
+            kept,
+            rush: false,
+            outage: None,
+            asked: asked.clone(),
+            compaction,
+        };
         let thread =
             std::thread::Builder::new().name("store-journal".into()).spawn(move || writer.run(&waiting))?;
-        Ok((Self { jobs }, thread))
+        committer.start(Self { jobs, asked });
+        Ok(thread)
     }
 
-    /// Hands a batch on. `false` when nobody is there to take it.
+    /// Hands a batch on. `false` when the thread has ended.
     pub(crate) fn batch(&self, batch: Batch) -> bool {
         self.jobs.send(Job::Batch(batch)).is_ok()
     }
@@ -107,48 +142,125 @@ impl Journal {
         self.jobs.send(Job::Remove(space, answer)).is_ok()
     }
 
-    /// Has everything done and the file closed before the answer.
+    /// Says that decisions begin again from what is durable. `false` as for [`Journal::batch`].
+    pub(crate) fn rolled_back(&self) -> bool {
+        self.jobs.send(Job::RolledBack).is_ok()
+    }
+
+    /// Has the log reopened soon, if it is not open.
+    pub(crate) fn try_again(&self) {
+        if !self.asked.swap(true, Ordering::AcqRel) {
+            let _ = self.jobs.send(Job::TryAgain);
+        }
+    }
+
+    /// Has everything done and the files closed before the answer.
     pub(crate) fn stop(self, answer: Answer<()>) {
-        // An error means that the thread has ended: nobody is there to answer.
+        // An error means that the thread has ended: it does not answer.
         let _ = self.jobs.send(Job::Stop(answer));
     }
 }
 
+/// The disk refuses writes.
+struct Outage {
+    /// Nothing that was decided before is in the queue any more.
+    rolled_back: bool,
+    tried: Instant,
+    pause: Duration,
+}
+
 struct Writer {
-    disk: Option<Disk>,
+    log: Option<Log>,
+    committer: Weak<Committer>,
     failure: Arc<Mutex<Option<StoreError>>>,
     limits: Limits,
-    /// Number of spaces with events.
-    spaces: usize,
+    /// Those that the log knows.
+    spaces: BTreeMap<u32, Arc<Shared>>,
     /// Bytes of recent events over all spaces.
     kept: usize,
-    /// The last transaction had many events.
+    /// The last group had many events.
     rush: bool,
+    outage: Option<Outage>,
+    asked: Arc<AtomicBool>,
+    compaction: Compaction,
 }
 
 impl Writer {
     fn run(mut self, waiting: &mpsc::Receiver<Job>) {
-        let mut next = waiting.recv().ok();
-        while let Some(job) = next.take() {
+        let mut next = None;
+        self.compact(false);
+        loop {
+            if let Some(log) = &mut self.log {
+                self.compaction.finish(log);
+            }
+            let job = match next.take() {
+                Some(job) => job,
+                None => match waiting.recv_timeout(self.pause()) {
+                    Ok(job) => job,
+                    Err(RecvTimeoutError::Timeout) => {
+                        self.look_after();
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => return self.close(),
+                },
+            };
             match job {
                 Job::Batch(batch) => next = self.gather(batch, waiting),
                 Job::Remove(space, answer) => {
                     let _ = answer.send(self.remove(&space));
                 }
+                Job::RolledBack => {
+                    if let Some(outage) = &mut self.outage {
+                        outage.rolled_back = true;
+                    }
+                    self.reopen();
+                }
+                Job::TryAgain => {
+                    self.asked.store(false, Ordering::Release);
+                    if self.outage.as_ref().is_some_and(|outage| outage.tried.elapsed() >= RETRY.0) {
+                        self.reopen();
+                    }
+                }
                 Job::Stop(answer) => {
-                    // Closes the file and releases the lock before anyone hears that we are done.
-                    drop(self);
+                    // Closes the files and releases the lock before the answer.
+                    self.close();
                     let _ = answer.send(Ok(()));
                     return;
                 }
             }
-            if next.is_none() {
-                next = waiting.recv().ok();
-            }
         }
     }
 
-    /// Commits a batch with all that waits behind it. Returns what came next and was not for this transaction.
+    /// How long there is nothing to do without a job.
+    fn pause(&self) -> Duration {
+        match &self.outage {
+            _ if self.log.is_none() => Duration::MAX,
+            _ if self.compaction.is_running() => FINISHED,
+            Some(outage) => outage.pause.saturating_sub(outage.tried.elapsed()),
+            None => IDLE,
+        }
+    }
+
+    /// After a pause.
+    fn look_after(&mut self) {
+        match &self.outage {
+            Some(outage) if outage.tried.elapsed() >= outage.pause => self.reopen(),
+            None if !self.compaction.is_running() => self.compact(true),
+            _ => {}
+        }
+    }
+
+    fn close(mut self) {
+        let Some(mut log) = self.log.take() else { return };
+        self.compaction.cancel();
+        if self.outage.is_none()
+            && let Err(error) = log.close()
+        {
+            tracing::warn!(%error, "closing the store; the next start takes it for one that was interrupted");
+        }
+    }
+
+    /// Makes a batch durable with everything that waits behind it. Returns the next job that does not belong to the group.
     fn gather(&mut self, first: Batch, waiting: &mpsc::Receiver<Job>) -> Option<Job> {
         let mut group = Group::default();
         group.add(first);
@@ -171,19 +283,29 @@ impl Writer {
 
     fn commit(&mut self, group: Group) {
         let Group { parts, answers, settled, rooms, .. } = group;
-        let poisoned = self.failure.lock().clone();
-        let done = match poisoned {
+        let done = match self.refusal() {
             Some(failure) => Err(failure),
             None => self.make_durable(parts.into_values().collect()),
         };
-        for Verdict { answer, result } in answers {
-            // Also conflicts are told only now: what they show may be of this group.
-            Verdict { answer, result: done.clone().and(result) }.tell();
+        for Outcome { answer, result } in answers {
+            // Also conflicts are answered only now: they may name a version of this group.
+            Outcome { answer, result: done.clone().and(result) }.send();
         }
         for answer in settled {
             let _ = answer.send(done.clone());
         }
         drop(rooms);
+        self.compact(false);
+    }
+
+    /// Why what was decided before the outage is refused.
+    fn refusal(&self) -> Option<StoreError> {
+        self.outage.as_ref()?;
+        Some(match self.failure.lock().clone() {
+            Some(StoreError::ReadOnly(cause)) => StoreError::Disk(cause),
+            Some(other) => other,
+            None => StoreError::Closed,
+        })
     }
 
     fn make_durable(&mut self, parts: Vec<Part>) -> Result<(), StoreError> {
@@ -191,15 +313,18 @@ impl Writer {
             return Ok(());
         }
         let excess: Vec<usize> = parts.iter().map(|part| self.excess(part)).collect();
-        if let Some(disk) = &self.disk {
+        if let Some(log) = &mut self.log {
             let changes = parts.iter().zip(&excess).map(|(part, &excess)| part.change(excess));
-            disk.write(changes).map_err(|error| self.poison(error))?;
+            if let Err(error) = log.append(changes) {
+                return Err(self.refuse(error));
+            }
         }
         for (part, excess) in parts.into_iter().zip(excess) {
             let before = part.space.durable.hub.lock().ring.bytes;
             if !part.space.persisted.swap(true, Ordering::Relaxed) {
-                self.spaces += 1;
+                self.spaces.insert(part.space.id, part.space.clone());
             }
+            self.compaction.count(&part.events);
             part.space.publish(part.state, part.events, excess);
             let after = part.space.durable.hub.lock().ring.bytes;
             self.kept = self.kept + after - before;
@@ -209,7 +334,7 @@ impl Writer {
 
     fn excess(&self, part: &Part) -> usize {
         let share = if self.kept > self.limits.total_event_bytes {
-            (self.limits.total_event_bytes / self.spaces.max(1)).max(SHARE_MIN)
+            (self.limits.total_event_bytes / self.spaces.len().max(1)).max(SHARE_MIN)
         } else {
             usize::MAX
         };
@@ -219,26 +344,68 @@ impl Writer {
     }
 
     fn remove(&mut self, space: &Arc<Shared>) -> Result<(), StoreError> {
-        if let Some(failure) = self.failure.lock().clone() {
-            return Err(failure);
-        }
-        if space.persisted.load(Ordering::Relaxed) {
-            if let Some(disk) = &self.disk {
-                disk.remove(space.id).map_err(|error| self.poison(error))?;
+        let removed = match self.refusal() {
+            Some(failure) => Err(failure),
+            None if space.persisted.load(Ordering::Relaxed) => {
+                let removed = self.log.as_mut().map_or(Ok(()), |log| log.remove(space.id));
+                removed.map_err(|error| self.refuse(error))
             }
-            self.spaces -= 1;
+            None => Ok(()),
+        };
+        if removed.is_err() {
+            space.removed.store(false, Ordering::Release);
+            return removed;
+        }
+        if self.spaces.remove(&space.id).is_some() {
+            self.compaction.forget(space);
         }
         space.close(&StoreError::Closed);
         self.kept -= space.durable.hub.lock().ring.bytes;
+        self.compact(false);
         Ok(())
     }
 
-    /// After a failed write nobody knows what the disk holds, so nothing more is written until it is read again.
-    fn poison(&self, error: redb::Error) -> StoreError {
-        let error = Arc::new(error);
-        tracing::error!(%error, "the disk refused a write; no more are accepted");
-        *self.failure.lock() = Some(StoreError::Poisoned(error.clone()));
-        StoreError::Disk(error)
+    /// Makes the store read-only and has everything taken back that is not durable.
+    fn refuse(&mut self, error: io::Error) -> StoreError {
+        let cause = Arc::new(error);
+        tracing::error!(error = %cause, "the disk refused a write; the store is read-only until it takes writes again");
+        *self.failure.lock() = Some(StoreError::ReadOnly(cause.clone()));
+        self.outage = Some(Outage { rolled_back: false, tried: Instant::now(), pause: RETRY.0 });
+        if let Some(committer) = self.committer.upgrade() {
+            committer.submit(Request::Order(Order::RollBack));
+        }
+        StoreError::Disk(cause)
+    }
+
+    /// Tries to end the outage.
+    fn reopen(&mut self) {
+        let (Some(outage), Some(log)) = (&mut self.outage, &mut self.log) else { return };
+        outage.tried = Instant::now();
+        if !outage.rolled_back {
+            return;
+        }
+        match log.reopen() {
+            Ok(()) => {
+                tracing::info!("the disk takes writes again");
+                self.outage = None;
+                *self.failure.lock() = None;
+            }
+            Err(error) => {
+                outage.pause = (outage.pause * 2).min(RETRY.1);
+                *self.failure.lock() = Some(StoreError::ReadOnly(Arc::new(error)));
+            }
+        }
+    }
+
+    /// Begins a snapshot if the files hold much more than they must.
+    fn compact(&mut self, idle: bool) {
+        if self.outage.is_none()
+            && let Some(log) = &mut self.log
+            && let Err(error) = self.compaction.begin(log, self.spaces.values(), self.kept, idle)
+        {
+            // The next write tries again, and fails if the disk still refuses.
+            tracing::warn!(%error, "beginning a snapshot");
+        }
     }
 }
 
@@ -254,7 +421,7 @@ fn following(waiting: &mpsc::Receiver<Job>, until: Option<Instant>) -> Option<Jo
 #[derive(Default)]
 struct Group {
     parts: BTreeMap<u32, Part>,
-    answers: Vec<Verdict>,
+    answers: Vec<Outcome>,
     settled: Vec<Answer<()>>,
     rooms: Vec<OwnedSemaphorePermit>,
     events: usize,
@@ -262,7 +429,7 @@ struct Group {
 }
 
 impl Group {
-    /// Whether nobody waits for it.
+    /// Whether no client waits for it.
     fn is_patient(&self) -> bool {
         self.answers.is_empty() && self.settled.is_empty()
     }
@@ -289,24 +456,16 @@ impl Group {
 }
 
 impl Part {
-    /// What the disk is to do when the `excess` oldest events go.
+    /// What is written when the `excess` oldest events go.
     fn change(&self, excess: usize) -> Change<'_> {
         let hub = self.space.durable.hub.lock();
-        let mut obsolete = Vec::new();
-        let mut floor = hub.ring.floor;
-        for event in hub.ring.events.iter().take(excess) {
-            obsolete.extend(event.previous.as_ref().map(|previous| previous.revision));
-            if event.kind == EventKind::Deleted {
-                obsolete.push(event.entry.revision);
-            }
-            floor = event.entry.revision;
-        }
+        let last = excess.checked_sub(1).and_then(|last| hub.ring.events.get(last));
+        let floor: Revision = last.map_or(hub.ring.floor, |event| event.entry.revision);
         let describe = excess > 0 || !self.space.persisted.load(Ordering::Relaxed);
         Change {
             space: self.space.id,
-            events: &self.events,
-            obsolete,
             describe: describe.then_some((&*self.space.name, floor)),
+            events: &self.events,
         }
     }
 }

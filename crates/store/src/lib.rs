@@ -1,19 +1,26 @@
 //! The MVCC store of spaces.
 //!
-//! An [`Engine`] keeps many spaces in one journal; a [`SpaceStore`] is one of them. Current state is a
-//! persistent ordered map in memory, durability comes from an embedded database below it.
+//! An [`Engine`] keeps many spaces in one log; a [`SpaceStore`] is one of them. Current state is a persistent ordered map
+//! in memory; a log of our own below it makes writes durable and gives everything back at start (see `log`).
 //!
-//! A write goes: [`SpaceStore::commit`] → a place in the bounded backlog → decision (check, number, show to those who do
-//! not wait for the disk: [`SpaceStore::ahead`]) by whichever writer is at it → journal thread (one disk transaction for
-//! all that waits) → snapshot → watchers → answer. Reads touch none of this.
+//! A write goes: [`SpaceStore::commit`] → a place in the bounded backlog → decision (check, number, publish to readers that
+//! do not wait for the disk: [`SpaceStore::ahead`]) by the thread that is deciding → journal thread (one group of the log
+//! for everything that waits) → snapshot → watchers → answer. Reads touch none of this.
+//!
+//! When the disk refuses a write, the writes that had not reached it are refused and taken back, the store is read-only
+//! ([`Engine::failure`]), and opens itself again when the disk takes writes.
 
 mod committer;
-mod disk;
+mod compaction;
+mod core;
 mod engine;
 mod error;
+mod historical_read;
 mod hub;
 mod journal;
-mod past;
+mod limits;
+mod log;
+mod published;
 mod record;
 mod space;
 mod state;
@@ -24,8 +31,10 @@ mod tree;
 mod types;
 mod watch;
 
-pub use engine::{Engine, Limits};
+pub use engine::Engine;
 pub use error::StoreError;
+pub use limits::Limits;
+pub use log::{Dropped, Repaired};
 pub use space::SpaceStore;
 pub use state::{Snapshot, View};
 pub use tree::Iter;

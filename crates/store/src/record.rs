@@ -1,23 +1,16 @@
-//! How one version of an object is written to disk.
+//! How one version of an object is written to the disk.
 //!
-//! A byte (0 put, 1 deleted), then length-prefixed (u32, little endian) collection, namespace, name, uid, the
-//! number of labels, keys and values of the labels, then the object's JSON text up to the end.
+//! Length-prefixed (u32, little endian) collection, namespace, name, uid; the number of labels (u32), keys and values of
+//! the labels (length-prefixed); then the object's JSON text up to the end.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::{Collection, Entry, Event, EventKind, Key, Meta, Revision};
+use crate::{Collection, Entry, Key, Meta, Revision};
 
-pub(crate) struct Record {
-    pub(crate) deleted: bool,
-    pub(crate) entry: Entry,
-}
-
-pub(crate) fn encode(event: &Event, out: &mut Vec<u8>) {
-    let entry = &event.entry;
-    out.clear();
-    out.push(u8::from(event.kind == EventKind::Deleted));
+/// Writes `entry` to the end of `out`.
+pub(crate) fn encode(entry: &Entry, out: &mut Vec<u8>) {
     for text in [entry.key.collection.as_str(), &entry.key.namespace, &entry.key.name, &entry.meta.uid] {
         put(out, text);
     }
@@ -35,13 +28,8 @@ fn put(out: &mut Vec<u8>, text: &str) {
 }
 
 /// `None` when the bytes are not a record.
-pub(crate) fn decode(revision: Revision, bytes: &[u8]) -> Option<Record> {
-    let (&kind, mut rest) = bytes.split_first()?;
-    let deleted = match kind {
-        0 => false,
-        1 => true,
-        _ => return None,
-    };
+pub(crate) fn decode(revision: Revision, bytes: &[u8]) -> Option<Entry> {
+    let mut rest = bytes;
     let collection = take(&mut rest)?;
     let (group, plural) = collection.split_once('/')?;
     let key = Key {
@@ -54,8 +42,7 @@ pub(crate) fn decode(revision: Revision, bytes: &[u8]) -> Option<Record> {
     for _ in 0..number(&mut rest)? {
         labels.insert(take(&mut rest)?.into(), take(&mut rest)?.into());
     }
-    let entry = Entry { key, revision, value: Bytes::copy_from_slice(rest), meta: Meta { uid, labels } };
-    Some(Record { deleted, entry })
+    Some(Entry { key, revision, value: Bytes::copy_from_slice(rest), meta: Meta { uid, labels } })
 }
 
 fn number(rest: &mut &[u8]) -> Option<u32> {

@@ -36,6 +36,15 @@ impl State {
         self.contents.get(at)
     }
 
+    /// The same content at another revision.
+    pub(crate) fn at(&self, revision: Revision) -> Self {
+        Self { revision, contents: self.contents.clone() }
+    }
+
+    pub(crate) fn contents(&self) -> impl Iterator<Item = &Content> {
+        self.contents.iter()
+    }
+
     /// The content to change, made if absent.
     pub(crate) fn content_mut(&mut self, collection: &Collection) -> Option<&mut Content> {
         let at = match self.contents.binary_search_by(|content| content.collection.cmp(collection)) {

@@ -163,13 +163,13 @@ impl Only {
     }
 }
 
-/// Which writes a handle shows, and when its own are done.
+/// Which writes a handle reads, and when its own writes are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pace {
-    /// Once they are on the disk.
+pub(crate) enum ReadLevel {
+    /// Reads what is on the disk; a write is done when it is there.
     Durable,
-    /// Shows as `Ahead`, done as `Durable`.
+    /// Reads as `Ahead`, writes as `Durable`.
     Deciding,
-    /// Once they have their place in the order of all writes.
+    /// Reads what has been decided; a write is done when it has its place in the order of all writes.
     Ahead,
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 
 use crate::hub::{Next, Watcher};
-use crate::space::{Face, Shared};
-use crate::{Event, Pace, Revision, Scope, StoreError};
+use crate::published::{Published, Shared};
+use crate::{Event, ReadLevel, Revision, Scope, StoreError};
 
 /// The events of a [`Scope`], or of the whole space, after a revision, in order, without gap or duplicate.
 ///
@@ -15,7 +15,7 @@ use crate::{Event, Pace, Revision, Scope, StoreError};
 #[derive(Debug)]
 pub struct Watch {
     space: Arc<Shared>,
-    pace: Pace,
+    level: ReadLevel,
     watcher: Arc<Watcher>,
     scope: Option<Scope>,
     id: u64,
@@ -24,15 +24,18 @@ pub struct Watch {
 impl Watch {
     pub(crate) fn start(
         space: Arc<Shared>,
-        pace: Pace,
+        level: ReadLevel,
         scope: Option<Scope>,
         after: Revision,
     ) -> Result<Self, StoreError> {
-        let (id, watcher) = space.face(pace).hub.lock().subscribe(scope.as_ref(), after)?;
-        Ok(Self { space, pace, watcher, scope, id })
+        let (id, watcher) = space.at(level).hub.lock().subscribe(scope.as_ref(), after)?;
+        Ok(Self { space, level, watcher, scope, id })
     }
 
     /// Waits for the next event. Cancel safe. After an error every further call returns the same error.
+    ///
+    /// # Errors
+    /// The watch has ended: [`StoreError::Compacted`], [`StoreError::Closed`].
     pub async fn next(&mut self) -> Result<Arc<Event>, StoreError> {
         std::future::poll_fn(|cx| match self.take(Some(cx.waker())) {
             Ok(Some(event)) => Poll::Ready(Ok(event)),
@@ -43,6 +46,9 @@ impl Watch {
     }
 
     /// The next event if there is one already.
+    ///
+    /// # Errors
+    /// As for [`Watch::next`].
     pub fn try_next(&mut self) -> Result<Option<Arc<Event>>, StoreError> {
         self.take(None)
     }
@@ -51,14 +57,14 @@ impl Watch {
     /// waiting, or the watch has ended. For bookmarks.
     pub fn progress(&mut self) -> Option<Revision> {
         // Read before looking at the queue: what comes later is above it.
-        let delivered = Revision(self.face().delivered.load(Ordering::Acquire));
+        let delivered = Revision(self.published().delivered.load(Ordering::Acquire));
         self.watcher
-            .is_caught_up(|| self.face().hub.lock().refill(self.scope.as_ref(), &self.watcher))
+            .is_caught_up(|| self.published().hub.lock().refill(self.scope.as_ref(), &self.watcher))
             .then_some(delivered)
     }
 
-    fn face(&self) -> &Face {
-        self.space.face(self.pace)
+    fn published(&self) -> &Published {
+        self.space.at(self.level)
     }
 
     fn take(&mut self, waker: Option<&Waker>) -> Result<Option<Arc<Event>>, StoreError> {
@@ -66,7 +72,7 @@ impl Watch {
             match self.watcher.next(waker)? {
                 Next::Event(event) => return Ok(Some(event)),
                 Next::Idle => return Ok(None),
-                Next::Behind => self.face().hub.lock().refill(self.scope.as_ref(), &self.watcher),
+                Next::Behind => self.published().hub.lock().refill(self.scope.as_ref(), &self.watcher),
             }
         }
     }
@@ -74,6 +80,6 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.face().hub.lock().unsubscribe(self.scope.as_ref(), self.id);
+        self.published().hub.lock().unsubscribe(self.scope.as_ref(), self.id);
     }
 }

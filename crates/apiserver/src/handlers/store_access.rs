@@ -92,7 +92,7 @@ pub(crate) fn store_error(error: &StoreError) -> ApiError {
             ApiError::new(410, Reason::Expired, "The resourceVersion for the provided list is too old.")
         }
         StoreError::Future { asked, current } => too_large(asked.0, current.0),
-        StoreError::Closed | StoreError::Disk(_) | StoreError::Poisoned(_) => {
+        StoreError::Closed | StoreError::Disk(_) | StoreError::ReadOnly(_) => {
             ApiError::new(503, Reason::ServiceUnavailable, error.to_string())
         }
         other => ApiError::internal(other),

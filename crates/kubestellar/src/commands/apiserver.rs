@@ -11,7 +11,7 @@ use apiserver::authz::Authorizer;
 use apiserver::server::{ApiServer, ApiServerConfig, Limits};
 use space::listener::{Certificate, Listener, Router};
 use space::pki;
-use store::Engine;
+use store::{Engine, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use crate::datadir::write_atomically;
@@ -43,6 +43,9 @@ pub(crate) struct Args {
     /// Keep data and keys in this directory instead of in memory
     #[arg(long, value_name = "DIR")]
     store_dir: Option<PathBuf>,
+    /// Drop from a damaged store exactly what is damaged, list it, and keep the damaged files as *.damaged
+    #[arg(long, requires = "store_dir")]
+    repair: bool,
     /// Write the server's URL to this file once it serves
     #[arg(long, value_name = "FILE")]
     address_file: Option<PathBuf>,
@@ -91,6 +94,16 @@ pub(crate) async fn run(args: &Args, out: &Printer) -> Result<Exit, Failure> {
     outcome.map(|()| Exit::Done)
 }
 
+fn open(dir: &std::path::Path, repair: bool) -> Result<Engine, StoreError> {
+    let store = dir.join("store");
+    if repair {
+        for dropped in Engine::repair(&store)?.dropped {
+            tracing::warn!(%dropped, "dropped from the store");
+        }
+    }
+    if dir.join("pki").exists() { Engine::open_existing(&store) } else { Engine::open(&store) }
+}
+
 async fn serve(
     args: &Args,
     listener: Listener,
@@ -99,13 +112,12 @@ async fn serve(
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     let url = format!("https://{}", listener.address());
-    let serving = pki::serving(home, &[], SystemTime::now()).or_fail("preparing the certificates")?;
+    // Before the certificates: where there are some, there must be a store.
     let engine = match &args.store_dir {
-        Some(dir) => {
-            Engine::open(&dir.join("store")).or_fail(format!("opening the store in {}", dir.display()))?
-        }
+        Some(dir) => open(dir, args.repair).or_fail(format!("opening the store in {}", dir.display()))?,
         None => Engine::in_memory(),
     };
+    let serving = pki::serving(home, &[], SystemTime::now()).or_fail("preparing the certificates")?;
     let keys = pki::space(home, "apiserver", SystemTime::now()).or_fail("preparing the keys")?;
     let issuer = Arc::new(space::token_issuer(home, "apiserver", &url));
     let authenticator = Authenticator::new(AuthnConfig {

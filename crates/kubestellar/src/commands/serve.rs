@@ -30,6 +30,9 @@ pub(crate) struct Args {
     /// The clock is right, although the installation has seen later times
     #[arg(long)]
     trust_clock: bool,
+    /// Drop from a damaged store exactly what is damaged, list it, and keep the damaged files as *.damaged
+    #[arg(long)]
+    repair: bool,
     /// Report progress as JSON lines on stdout (what `up` reads)
     #[arg(long, hide = true)]
     report: bool,
@@ -43,7 +46,7 @@ pub(crate) struct Args {
 
 impl Args {
     fn options(&self) -> Options {
-        Options { without: self.without.clone(), trust_clock: self.trust_clock }
+        Options { without: self.without.clone(), trust_clock: self.trust_clock, repair: self.repair }
     }
 }
 

@@ -91,6 +91,9 @@ pub(crate) struct Args {
     /// Leave the user's kubeconfig alone; contexts are in the data directory's own file
     #[arg(long)]
     no_kubeconfig_merge: bool,
+    /// Drop from a damaged store exactly what is damaged, list it, and keep the damaged files as *.damaged
+    #[arg(long)]
+    repair: bool,
     /// Longest wait until everything is ready, such as 90s or 5m; 0 waits without limit
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
     timeout: Duration,
@@ -121,6 +124,10 @@ pub(crate) async fn run(
         return foreground(args, data, &shape, kubeconfigs, out).await;
     }
     let started = Instant::now();
+    if running && args.repair {
+        return Err(Failure::new(Exit::Conflict, "repairing the store", "the server is running")
+            .hint("run `kubestellar down` first"));
+    }
     if running {
         if known.as_ref() == Some(&shape) {
             well(data, &control::status(data).await?)?;
@@ -182,8 +189,9 @@ async fn is_running(data: &DataDir) -> Result<bool, Failure> {
 
 /// Starts a server in the background and waits until it is ready.
 async fn start(args: &Args, data: &DataDir, shape: &Shape, out: &Printer) -> Result<(), Failure> {
-    let more: &[&str] = if args.trust_clock { &["--trust-clock"] } else { &[] };
-    let mut server = Background::spawn(data, more)?;
+    let flags = [("--trust-clock", args.trust_clock), ("--repair", args.repair)];
+    let more: Vec<&str> = flags.iter().filter(|(_, given)| *given).map(|(flag, _)| *flag).collect();
+    let mut server = Background::spawn(data, &more)?;
     server.tell(shape).await?;
     server.close();
     server.ready(args.timeout, out).await
@@ -219,7 +227,8 @@ async fn foreground(
 ) -> Result<Exit, Failure> {
     let (sender, mut steps) = tokio::sync::mpsc::unbounded_channel();
     let stop = crate::signals::stop_token();
-    let options = crate::server::Options { trust_clock: args.trust_clock, ..Default::default() };
+    let options =
+        crate::server::Options { trust_clock: args.trust_clock, repair: args.repair, ..Default::default() };
     let server =
         crate::server::run(data, shape.clone(), options, crate::server::Reporter::channel(sender), stop);
     tokio::pin!(server);

@@ -84,6 +84,11 @@ impl DataDir {
         self.0.join("store")
     }
 
+    /// Serving CA and certificate, made after the store.
+    pub(crate) fn pki(&self) -> PathBuf {
+        self.0.join("pki")
+    }
+
     /// Kubeconfig with all contexts of this installation (SP-098).
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.0.join("kubeconfig")

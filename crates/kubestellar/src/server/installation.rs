@@ -10,7 +10,7 @@ use serde_json::json;
 use space::listener::{Certificate, Listener, Router};
 use space::pki::{self, Term};
 use space::{Space, SpaceConfig};
-use store::Engine;
+use store::{Engine, Repaired, StoreError};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +40,8 @@ pub(crate) struct Options {
     pub(crate) without: Vec<Elsewhere>,
     /// The clock is right, whatever was seen before.
     pub(crate) trust_clock: bool,
+    /// Drop what is damaged from the store.
+    pub(crate) repair: bool,
 }
 
 /// Longest time components get to stop before the process ends anyway.
@@ -70,7 +72,7 @@ pub(crate) async fn run(
     let mut shape = shape;
     shape.listens(listener.address());
     shape.save(data)?;
-    let engine = open(data).await?;
+    let engine = open(data, options.repair, &report).await?;
     let serving = pki::serving(data.path(), &[], SystemTime::now()).or_fail("preparing the certificates")?;
     let certificate = Arc::new(Certificate::new(&serving).or_fail("preparing the certificates")?);
     let socket = ControlSocket::bind(data)?;
@@ -127,11 +129,25 @@ async fn bind(shape: &Shape) -> Result<Listener, Failure> {
     })
 }
 
-async fn open(data: &DataDir) -> Result<Engine, Failure> {
+/// Opens the store. It must be there once the installation has served: the certificates are made after it.
+async fn open(data: &DataDir, repair: bool, report: &Reporter) -> Result<Engine, Failure> {
     let dir = data.store();
     let what = format!("opening the store {}", dir.display());
-    let opened = tokio::task::spawn_blocking(move || Engine::open(&dir)).await.or_fail(&what)?;
-    opened.or_fail(what)
+    let (served, begun) = (data.pki().exists(), Instant::now());
+    let opened = tokio::task::spawn_blocking(move || {
+        let repaired = if repair { Engine::repair(&dir)? } else { Repaired::default() };
+        let engine = if served { Engine::open_existing(&dir) } else { Engine::open(&dir) };
+        Ok::<_, StoreError>((engine?, repaired))
+    });
+    let (engine, repaired) = opened.await.or_fail(&what)?.or_fail(what)?;
+    for dropped in &repaired.dropped {
+        tracing::warn!(%dropped, "dropped from the store");
+        report.step(format!("dropped from the store: {dropped}"), begun.elapsed());
+    }
+    for file in &repaired.kept_aside {
+        tracing::warn!(file = %file.display(), "a damaged file is kept aside");
+    }
+    Ok(engine)
 }
 
 pub(super) struct Installation {

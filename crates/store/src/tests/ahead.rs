@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 
-use super::faults::{Device, open};
+use super::device::Device;
+use super::faults::open;
 use super::*;
 
 /// AS-071: what is not durable shows to handles that are ahead, and to nobody else.
@@ -82,13 +83,13 @@ fn decisions_are_told_when_their_grounds_are_durable() {
         ahead.commit(put(key("x", "n", "2"), Expect::Absent, "v")).await.unwrap();
         deciding.snapshot();
         let never = deciding.settle().await;
-        assert!(matches!(never, Err(StoreError::Disk(_) | StoreError::Poisoned(_))), "{never:?}");
+        assert!(matches!(never, Err(StoreError::Disk(_) | StoreError::ReadOnly(_))), "{never:?}");
     });
 }
 
-/// Both faces forget the same events, whoever writes.
+/// Both levels forget the same events, whoever writes.
 #[test]
-fn history_is_as_long_on_both_faces() {
+fn history_is_as_long_at_both_levels() {
     run(async {
         let engine = Engine::in_memory_with(Limits { events: 20, ..Limits::default() });
         let space = engine.space("a").unwrap();
@@ -98,7 +99,9 @@ fn history_is_as_long_on_both_faces() {
         }
         space.commit(put(key("x", "n", "last"), Expect::Absent, "v")).await.unwrap();
         engine.close().await.unwrap();
-        let oldest = |face: &crate::space::Face| face.hub.lock().ring.events.front().unwrap().entry.revision;
+        let oldest = |published: &crate::published::Published| {
+            published.hub.lock().ring.events.front().unwrap().entry.revision
+        };
         let shared = &space.shared;
         assert_eq!(oldest(&shared.durable), oldest(&shared.ahead));
         assert_eq!(shared.durable.hub.lock().ring.bytes, shared.ahead.hub.lock().ring.bytes);
@@ -106,7 +109,7 @@ fn history_is_as_long_on_both_faces() {
     });
 }
 
-/// A disk that refuses leaves the durable face at what is durable, and no write is accepted any more, by any handle.
+/// A disk that refuses leaves the durable level at what is durable, and no write is accepted any more, by any handle.
 #[test]
 fn a_refusing_disk_stops_handles_ahead_too() {
     run(async {
@@ -118,11 +121,11 @@ fn a_refusing_disk_stops_handles_ahead_too() {
         device.left.store(0, Ordering::Relaxed);
         ahead.commit(put(k.clone(), Expect::At(Revision(1)), "w")).await.unwrap();
         let failed = durable.commit(put(key("x", "n", "2"), Expect::Absent, "v")).await;
-        assert!(matches!(failed, Err(StoreError::Disk(_) | StoreError::Poisoned(_))), "{failed:?}");
+        assert!(matches!(failed, Err(StoreError::Disk(_) | StoreError::ReadOnly(_))), "{failed:?}");
         let refused = ahead.commit(put(k.clone(), Expect::At(Revision(2)), "w")).await;
-        assert!(matches!(refused, Err(StoreError::Poisoned(_))), "{refused:?}");
+        assert!(matches!(refused, Err(StoreError::ReadOnly(_))), "{refused:?}");
         assert_eq!(durable.revision(), Revision(1));
-        assert!(matches!(ahead.check(), Err(StoreError::Poisoned(_))));
+        assert!(matches!(ahead.check(), Err(StoreError::ReadOnly(_))));
     });
 }
 

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::past::Past;
+use crate::historical_read::HistoricalRead;
 
 /// AS-020, AS-031: every write has a number; a write on an old state is a conflict.
 #[test]
@@ -68,7 +68,7 @@ fn the_past_is_restored_between_writes() {
         let space = Engine::in_memory_with(limits).space("a").unwrap();
         churn(&space, 2000).await;
         let x = collection("x");
-        let mut past = Past::begin(&space.shared.durable, &x, Revision(100)).unwrap();
+        let mut past = HistoricalRead::begin(&space.shared.durable, &x, Revision(100)).unwrap();
         let mut steps = 1;
         while !past.step().unwrap() {
             // The hub is free for writers, and what they show meanwhile does no harm.
@@ -81,7 +81,7 @@ fn the_past_is_restored_between_writes() {
         let found: Vec<_> = view.iter(None, None).map(|entry| entry.revision).collect();
         assert_eq!((view.revision(), found), (Revision(100), vec![Revision(100)]));
         // A history that goes away meanwhile is said to be gone.
-        let mut past = Past::begin(&space.shared.durable, &x, Revision(100)).unwrap();
+        let mut past = HistoricalRead::begin(&space.shared.durable, &x, Revision(100)).unwrap();
         assert!(!past.step().unwrap());
         churn(&space, 4000).await;
         let gone = past.finish();
@@ -338,7 +338,7 @@ fn a_directory_in_use_damaged_or_out_of_reach_is_named() {
     drop(engine);
     drop(Engine::open(dir.path()).unwrap());
 
-    let file = dir.path().join("spaces.redb");
+    let file = dir.path().join("MANIFEST");
     std::fs::write(&file, vec![7; 100_000]).unwrap();
     let damaged = Engine::open(dir.path()).unwrap_err();
     assert!(matches!(damaged, StoreError::Corrupt { .. }), "{damaged:?}");
@@ -353,7 +353,7 @@ fn the_database_is_readable_by_its_owner_only() {
     let dir = tempfile::tempdir().unwrap();
     let _engine = Engine::open(&dir.path().join("deep/store")).unwrap();
     let mode = |path: &str| std::fs::metadata(dir.path().join(path)).unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode("deep/store"), mode("deep/store/spaces.redb")), (0o700, 0o600));
+    assert_eq!((mode("deep/store"), mode("deep/store/MANIFEST")), (0o700, 0o600));
 }
 
 #[test]

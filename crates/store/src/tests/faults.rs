@@ -1,116 +1,17 @@
 //! A disk that forgets what was not synced, and a disk that refuses.
 
-use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
 use proptest::prelude::*;
-use redb::StorageBackend;
 
+use super::device::Device;
 use super::*;
-use crate::disk::Disk;
-
-#[derive(Debug, Default)]
-pub(super) struct Medium {
-    /// As the program sees it.
-    written: Vec<u8>,
-    /// As it is after a power cut that spares none of `pending`.
-    synced: Vec<u8>,
-    /// Written since the last sync: each may or may not reach the medium.
-    pending: Vec<(u64, Vec<u8>)>,
-    syncs: u64,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(super) struct Device {
-    pub(super) medium: Arc<Mutex<Medium>>,
-    /// Operations left until the power goes; `u64::MAX` for never.
-    pub(super) left: Arc<AtomicU64>,
-}
-
-impl Device {
-    pub(super) fn new(left: u64) -> Self {
-        let device = Self::default();
-        device.left.store(left, Ordering::Relaxed);
-        device
-    }
-
-    fn spend(&self) -> io::Result<()> {
-        let spent = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| match left {
-            0 => None,
-            u64::MAX => Some(u64::MAX),
-            left => Some(left - 1),
-        });
-        spent.map(drop).map_err(|_| io::Error::other("power is gone"))
-    }
-
-    /// The medium after the cut; bit n of `luck` says whether the n-th unsynced write made it.
-    pub(super) fn after_crash(&self, luck: u64) -> Self {
-        let medium = self.medium.lock();
-        let mut content = medium.synced.clone();
-        for (index, (offset, data)) in medium.pending.iter().enumerate() {
-            let end = *offset as usize + data.len();
-            if luck >> (index % 64) & 1 == 1 {
-                content.resize(content.len().max(end), 0);
-                content[*offset as usize..end].copy_from_slice(data);
-            }
-        }
-        content.resize(content.len().max(medium.written.len()), 0);
-        let device = Self::new(u64::MAX);
-        *device.medium.lock() =
-            Medium { written: content.clone(), synced: content, pending: Vec::new(), syncs: 0 };
-        device
-    }
-}
-
-impl StorageBackend for Device {
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.medium.lock().written.len() as u64)
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let medium = self.medium.lock();
-        let from = offset as usize;
-        let data = medium.written.get(from..from + out.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
-        out.copy_from_slice(data);
-        Ok(())
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.spend()?;
-        let mut medium = self.medium.lock();
-        medium.written.resize(len as usize, 0);
-        // Growing shows at once, shrinking only when synced.
-        if medium.synced.len() < len as usize {
-            medium.synced.resize(len as usize, 0);
-        }
-        Ok(())
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.spend()?;
-        let mut medium = self.medium.lock();
-        medium.synced = medium.written.clone();
-        medium.pending.clear();
-        medium.syncs += 1;
-        Ok(())
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.spend()?;
-        let mut medium = self.medium.lock();
-        let from = offset as usize;
-        let place = medium.written.get_mut(from..from + data.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
-        place.copy_from_slice(data);
-        medium.pending.push((offset, data.to_vec()));
-        Ok(())
-    }
-}
+use crate::log::open_on;
 
 pub(super) fn open(device: &Device) -> Result<Engine, StoreError> {
-    let (disk, loaded) = Disk::on(device.clone())?;
+    let (log, loaded) = open_on(Arc::new(device.clone()), false)?;
     let limits = Limits { events: 20, ..Limits::default() };
-    Engine::start(Some(disk), loaded, limits)
+    Engine::start(Some(log), loaded, limits)
 }
 
 /// Writes until the power goes; returns the revisions that were acknowledged.
@@ -129,9 +30,9 @@ async fn write_until_dark(engine: &Engine) -> u64 {
             Err(StoreError::Disk(_)) => {
                 assert_eq!(space.revision().0, round, "a write that failed does not show");
                 let next = space.commit(put(key("x", "n", "next"), Expect::Absent, "v")).await;
-                assert!(matches!(next, Err(StoreError::Poisoned(_))), "{next:?}");
-                assert!(matches!(engine.check(), Err(StoreError::Poisoned(_))));
-                assert!(matches!(space.check(), Err(StoreError::Poisoned(_))));
+                assert!(matches!(next, Err(StoreError::ReadOnly(_))), "{next:?}");
+                assert!(matches!(engine.check(), Err(StoreError::ReadOnly(_))));
+                assert!(matches!(space.check(), Err(StoreError::ReadOnly(_))));
                 return round;
             }
             Err(other) => panic!("{other}"),
@@ -200,9 +101,9 @@ fn a_commit_is_one_sync_and_waiting_writes_share_it() {
 fn the_backlog_is_bounded_in_bytes() {
     run(async {
         let device = Device::new(u64::MAX);
-        let (disk, loaded) = Disk::on(device.clone()).unwrap();
+        let (log, loaded) = open_on(Arc::new(device.clone()), false).unwrap();
         let limits = Limits { backlog_bytes: 64 << 10, ..Limits::default() };
-        let engine = Engine::start(Some(disk), loaded, limits).unwrap();
+        let engine = Engine::start(Some(log), loaded, limits).unwrap();
         let space = engine.space("a").unwrap();
         let text = "x".repeat(31 << 10);
         let write = |index: usize| put(key("x", "n", &index.to_string()), Expect::Absent, &text);
@@ -212,7 +113,7 @@ fn the_backlog_is_bounded_in_bytes() {
             let _busy = device.medium.lock();
             let mut idle = std::task::Context::from_waker(std::task::Waker::noop());
             assert!(all.as_mut().poll(&mut idle).is_pending());
-            assert_eq!(space.engine.committing(text.len()), 2);
+            assert_eq!(space.core.committing(text.len()), 2);
             assert_eq!(space.ahead().revision(), Revision(2));
         }
         assert!(all.await.iter().all(Result::is_ok));
@@ -252,7 +153,7 @@ fn reads_go_on_after_the_disk_failed() {
         assert_eq!(space.snapshot().get(&k).unwrap().revision, Revision(1));
         let mut watch = space.watch(scope("x", None), Revision(0)).unwrap();
         assert_eq!(drain(&mut watch), ["Created n/1 1 was 0"]);
-        assert!(matches!(engine.remove_space("a").await, Err(StoreError::Poisoned(_))));
-        assert!(matches!(engine.close().await, Err(StoreError::Poisoned(_))));
+        assert!(matches!(engine.remove_space("a").await, Err(StoreError::ReadOnly(_))));
+        assert!(matches!(engine.close().await, Err(StoreError::ReadOnly(_))));
     });
 }

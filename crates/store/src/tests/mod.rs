@@ -2,9 +2,13 @@
 
 mod ahead;
 mod behaviour;
+mod damage;
 mod deciding;
+mod device;
 mod faults;
+mod migration;
 mod model;
+mod outage;
 
 use std::sync::Arc;
 

@@ -1,45 +1,44 @@
-//! A collection as it was.
+//! Reads of a collection at an older revision.
 
 use std::sync::Arc;
 
-use crate::space::Face;
+use crate::published::Published;
 use crate::state::{State, View};
 use crate::tree::Tree;
 use crate::{Collection, Revision, StoreError};
 
-/// A collection on its way back to an older revision: a newer state, with the events since then undone one after
-/// the other, newest first.
+/// Restores a collection at an older revision: takes the present state and undoes the events since then, newest first.
 ///
-/// The events are taken from the hub a stride at a time: a writer, who needs the hub to show what has been
-/// decided, never waits for a whole history. What is written meanwhile is newer than where this began.
-pub(crate) struct Past<'a> {
-    face: &'a Face,
+/// Events are taken from the hub in strides, so that a writer, which needs the hub to publish, never waits for a whole
+/// history. Writes that come meanwhile are newer than the state this began with, and are not looked at.
+pub(crate) struct HistoricalRead<'a> {
+    published: &'a Published,
     collection: &'a Collection,
     wanted: Revision,
     reached: Revision,
     tree: Tree,
 }
 
-impl<'a> Past<'a> {
+impl<'a> HistoricalRead<'a> {
     /// Begins at the present.
     pub(crate) fn begin(
-        face: &'a Face,
+        published: &'a Published,
         collection: &'a Collection,
         wanted: Revision,
     ) -> Result<Self, StoreError> {
-        // Read before the hub is locked: whoever sees a state finds its events there.
-        let state: Arc<State> = face.published.load_full();
+        // Read before the hub is locked: the hub holds the events of every published state.
+        let state: Arc<State> = published.state.load_full();
         if wanted > state.revision {
             return Err(StoreError::Future { asked: wanted, current: state.revision });
         }
         let tree = state.content(collection).map(|content| content.tree.clone()).unwrap_or_default();
-        Ok(Self { face, collection, wanted, reached: state.revision, tree })
+        Ok(Self { published, collection, wanted, reached: state.revision, tree })
     }
 
     /// Undoes a stride; `true` once there is nothing left to undo.
     pub(crate) fn step(&mut self) -> Result<bool, StoreError> {
         let (events, reached) =
-            self.face.hub.lock().events_before(self.collection, self.wanted, self.reached)?;
+            self.published.hub.lock().events_before(self.collection, self.wanted, self.reached)?;
         for event in events {
             match &event.previous {
                 Some(previous) => drop(self.tree.insert(previous.clone())),

@@ -1,0 +1,152 @@
+//! When the log is compacted, and the thread that writes the snapshot.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::Event;
+use crate::EventKind;
+use crate::hub::Ring;
+use crate::log::Log;
+use crate::log::manifest::Part;
+use crate::log::snapshot::{self, SpaceImage};
+use crate::published::Shared;
+use crate::state::State;
+
+/// A snapshot is written when the files have more than `2.5 × what is needed + 32 MiB`: then each byte that is written to
+/// the log costs less than another 0.7 for snapshots. Without writes for a while: `2 × what is needed + 1 MiB`.
+const BUSY_BYTES: u64 = 32 << 20;
+const IDLE_BYTES: u64 = 1 << 20;
+/// Segments beside those that are full: each start after a crash begins another.
+const SEGMENTS: u64 = 32;
+const SEGMENT_BYTES: u64 = 16 << 20;
+/// Pause after a snapshot that could not be written.
+const AGAIN: Duration = Duration::from_secs(10);
+/// What a version takes on the disk beside its text, roughly.
+const RECORD_BYTES: u64 = 200;
+
+pub(crate) struct Compaction {
+    /// Bytes that the present state takes on the disk, roughly.
+    live: u64,
+    running: Option<Running>,
+    /// Not before then.
+    after: Option<Instant>,
+}
+
+struct Running {
+    cancel: Arc<AtomicBool>,
+    thread: JoinHandle<io::Result<Vec<Part>>>,
+}
+
+fn weight(value: usize) -> u64 {
+    value as u64 + RECORD_BYTES
+}
+
+fn size(state: &State) -> u64 {
+    let entries = state.contents().flat_map(|content| content.tree.iter(None, None));
+    entries.map(|entry| weight(entry.value.len())).sum()
+}
+
+impl Compaction {
+    pub(crate) fn new(spaces: &[Arc<Shared>]) -> Self {
+        let live = spaces.iter().map(|space| size(&space.durable.state.load())).sum();
+        Self { live, running: None, after: None }
+    }
+
+    /// Takes note of events that were written.
+    pub(crate) fn count(&mut self, events: &[Arc<Event>]) {
+        for event in events {
+            let gone = event.previous.as_ref().map_or(0, |previous| weight(previous.value.len()));
+            self.live = self.live.saturating_sub(gone);
+            if event.kind != EventKind::Deleted {
+                self.live += weight(event.entry.value.len());
+            }
+        }
+    }
+
+    /// Takes note of a space that was removed.
+    pub(crate) fn forget(&mut self, space: &Shared) {
+        self.live = self.live.saturating_sub(size(&space.durable.state.load()));
+    }
+
+    /// Begins a snapshot if there is much to be gained. `history`: bytes of recent events.
+    ///
+    /// # Errors
+    /// The disk refused to begin a segment.
+    pub(crate) fn begin<'a>(
+        &mut self,
+        log: &mut Log,
+        spaces: impl Iterator<Item = &'a Arc<Shared>>,
+        history: usize,
+        idle: bool,
+    ) -> io::Result<()> {
+        let resting = self.after.is_some_and(|after| Instant::now() < after);
+        if self.running.is_some() || resting || !self.is_due(log, history as u64, idle) {
+            return Ok(());
+        }
+        self.after = Some(Instant::now() + AGAIN);
+        let plan = log.begin_snapshot(spaces.map(|space| image(space)).collect())?;
+        let cancel = Arc::new(AtomicBool::new(false));
+        let (medium, cancelled) = (log.medium().clone(), cancel.clone());
+        let work = move || snapshot::write(&plan, &*medium, &cancelled);
+        let thread = std::thread::Builder::new().name("store-snapshot".into()).spawn(work)?;
+        self.running = Some(Running { cancel, thread });
+        Ok(())
+    }
+
+    fn is_due(&self, log: &Log, history: u64, idle: bool) -> bool {
+        let needed = self.live + history;
+        let bytes = log.bytes();
+        let most = if idle { 2 * needed + IDLE_BYTES } else { needed * 5 / 2 + BUSY_BYTES };
+        bytes > most || log.segments() as u64 > SEGMENTS + bytes / SEGMENT_BYTES
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Makes the snapshot current if it is written.
+    pub(crate) fn finish(&mut self, log: &mut Log) {
+        if self.running.as_ref().is_none_or(|running| !running.thread.is_finished()) {
+            return;
+        }
+        let Some(Running { thread, .. }) = self.running.take() else { return };
+        let written = thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")));
+        let installed = match written {
+            Ok(parts) => log.install(parts),
+            Err(error) => {
+                log.discard_snapshot();
+                Err(error)
+            }
+        };
+        match installed {
+            Ok(()) => self.after = None,
+            Err(error) => {
+                tracing::warn!(%error, "writing a snapshot; the log goes on without it");
+                self.after = Some(Instant::now() + AGAIN);
+            }
+        }
+    }
+
+    /// Ends the thread.
+    pub(crate) fn cancel(&mut self) {
+        if let Some(Running { cancel, thread }) = self.running.take() {
+            cancel.store(true, Ordering::Relaxed);
+            let _ = thread.join();
+        }
+    }
+}
+
+fn image(space: &Shared) -> SpaceImage {
+    let hub = space.durable.hub.lock();
+    let Ring { events, floor, .. } = &hub.ring;
+    SpaceImage {
+        id: space.id,
+        name: space.name.clone(),
+        floor: *floor,
+        state: hub.state.clone(),
+        events: events.iter().cloned().collect(),
+    }
+}

@@ -1,0 +1,32 @@
+//! Bounds on what is kept and on what is under way.
+
+/// Bounds on what is kept.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Recent events kept per space.
+    pub events: usize,
+    /// Bytes of recent events kept per space.
+    pub event_bytes: usize,
+    /// Bytes of recent events over all spaces. Above it a space that writes keeps no more than its share.
+    pub total_event_bytes: usize,
+    /// Events queued per watcher; a slower one is served from the recent events.
+    pub queue: usize,
+    /// Writes that are being committed; further ones wait with their callers.
+    pub backlog: usize,
+    /// Bytes of the writes that are being committed; further ones wait with their callers.
+    pub backlog_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        const MIB: usize = 1 << 20;
+        Self {
+            events: 65_536,
+            event_bytes: 24 * MIB,
+            total_event_bytes: 192 * MIB,
+            queue: 4096,
+            backlog: 4096,
+            backlog_bytes: 64 * MIB,
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Damaged directories: each is refused by name, or serves exactly what was written.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::device::{Device, Luck};
+use super::*;
+use crate::log::{open_on, repair_on};
+
+/// Everything a store serves: per space, revision, start of history, objects, events.
+pub(super) type Content = BTreeMap<String, (u64, u64, Vec<String>, Vec<String>)>;
+
+fn line(entry: &Entry) -> String {
+    let Key { collection, namespace, name } = &entry.key;
+    let text = String::from_utf8_lossy(&entry.value);
+    format!("{} {namespace}/{name} {} {text} {:?}", collection.as_str(), entry.revision, entry.meta)
+}
+
+pub(super) fn content(engine: &Engine) -> Content {
+    let mut all = Content::new();
+    for name in engine.spaces() {
+        let space = engine.space(&name).unwrap();
+        let hub = space.shared.durable.hub.lock();
+        let contents = hub.state.contents().flat_map(|content| content.tree.iter(None, None));
+        let objects = contents.map(|entry| line(entry)).collect();
+        let events = hub.ring.events.iter().map(|event| format!("{} {}", show(event), line(&event.entry)));
+        all.insert(name, (hub.state.revision.0, hub.ring.floor.0, objects, events.collect()));
+    }
+    all
+}
+
+pub(super) fn reopened(device: &Device) -> Result<Engine, StoreError> {
+    let (log, loaded) = open_on(Arc::new(device.clone()), true)?;
+    Engine::start(Some(log), loaded, limits())
+}
+
+pub(super) fn limits() -> Limits {
+    Limits { events: 40, ..Limits::default() }
+}
+
+/// Creates, updates and deletes in two spaces, in groups of several writes.
+pub(super) async fn work(engine: &Engine, from: usize, rounds: usize) {
+    for round in from..from + rounds {
+        let writes = (0..6).map(|index| {
+            let space = engine.space(["a", "b"][index % 2]).unwrap();
+            let k = key("x", "n", &((round + index) % 23).to_string());
+            let text = format!("{round}-{}", "x".repeat((round * 37 + index * 11) % 900));
+            let write = match space.snapshot().get(&k) {
+                Some(stored) if round % 4 == 3 => delete(k, stored.revision, &text),
+                Some(stored) => put(k, Expect::At(stored.revision), &text),
+                None => put(k, Expect::Absent, &text),
+            };
+            async move { space.commit(write).await.map(drop) }
+        });
+        for done in futures::future::join_all(writes).await {
+            assert!(matches!(done, Ok(()) | Err(StoreError::Conflict { .. })), "{done:?}");
+        }
+    }
+}
+
+/// A store with a snapshot, sealed segments and one that was interrupted, and what it holds.
+fn sample() -> (Device, Content) {
+    let device = Device::new(u64::MAX);
+    run(async {
+        let engine = start(&device);
+        work(&engine, 0, 30).await;
+        engine.close().await.unwrap();
+        // A snapshot takes the place of what there is so far.
+        compact(&device);
+        for from in [30, 45] {
+            let engine = start(&device);
+            work(&engine, from, 15).await;
+            engine.close().await.unwrap();
+        }
+        let engine = start(&device);
+        work(&engine, 60, 15).await;
+        let content = content(&engine);
+        // Killed, not closed.
+        let killed = device.after_kill();
+        engine.close().await.unwrap();
+        (killed, content)
+    })
+}
+
+fn start(device: &Device) -> Engine {
+    let (log, loaded) = open_on(Arc::new(device.clone()), false).unwrap();
+    Engine::start(Some(log), loaded, limits()).unwrap()
+}
+
+/// Rewrites the store as a snapshot.
+fn compact(device: &Device) {
+    let (mut log, loaded) = open_on(Arc::new(device.clone()), true).unwrap();
+    let spaces = loaded.into_iter().map(crate::log::image).collect();
+    let plan = log.begin_snapshot(spaces).unwrap();
+    let parts = crate::log::snapshot::write(&plan, device, &false.into()).unwrap();
+    log.install(parts).unwrap();
+}
+
+type Files = BTreeMap<String, Vec<u8>>;
+
+/// Damages a copy; says how. `old`: an older state of the same store.
+fn damage(files: &mut Files, old: &Files, luck: &mut Luck) -> String {
+    let names: Vec<String> =
+        files.keys().filter(|name| !matches!(name.as_str(), "lock" | "mark")).cloned().collect();
+    let name = names[luck.below(names.len())].clone();
+    let other = names[luck.below(names.len())].clone();
+    let file = files.get_mut(&name).unwrap();
+    // What was allocated and not written yet holds nothing.
+    let used = file.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1);
+    let at = luck.below(used);
+    match luck.below(7) {
+        0 => {
+            file[at] ^= 1 << luck.below(8);
+            format!("bit flipped in {name} at {at}")
+        }
+        1 => {
+            let start = at / 512 * 512;
+            let end = (start + 512).min(file.len());
+            file[start..end].fill(0);
+            format!("sector of {name} zeroed at {start}")
+        }
+        2 => {
+            file.truncate(at);
+            format!("{name} cut at {at}")
+        }
+        3 => {
+            files.remove(&name);
+            format!("{name} removed")
+        }
+        4 => {
+            let (one, two) = (files[&name].clone(), files[&other].clone());
+            files.insert(name.clone(), two);
+            files.insert(other.clone(), one);
+            format!("{name} and {other} swapped")
+        }
+        5 => match old.get(&name) {
+            Some(older) => {
+                files.insert(name.clone(), older.clone());
+                format!("{name} replaced by an older one")
+            }
+            None => {
+                let end = (at + 4096).min(file.len());
+                for byte in &mut file[at..end] {
+                    *byte = luck.below(256) as u8;
+                }
+                format!("noise in {name} at {at}")
+            }
+        },
+        _ => {
+            // A piece of the file at another place of it.
+            let length = luck.below(2048).min(used);
+            let from = luck.below(used - length + 1);
+            let to = luck.below(used - length + 1);
+            let piece = file[from..from + length].to_vec();
+            file[to..to + length].copy_from_slice(&piece);
+            format!("{length} bytes of {name} moved from {from} to {to}")
+        }
+    }
+}
+
+fn cases() -> u64 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(250)
+}
+
+/// AS-071: of damaged stores none serves wrong data in silence, and each can be repaired.
+#[test]
+fn damaged_stores_are_refused_or_serve_the_truth() {
+    let (device, truth) = sample();
+    let files = device.files();
+    // The same store a little earlier.
+    let old = {
+        let device = Device::of(files.clone());
+        let mut older = device.files();
+        for (name, content) in &mut older {
+            if name.starts_with("log-") {
+                let used = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+                content.truncate(used * 2 / 3);
+            }
+        }
+        older
+    };
+    assert_eq!(content(&reopened(&Device::of(files.clone())).unwrap()), truth);
+    let mut refused = 0;
+    for case in 0..cases() {
+        let mut luck = Luck(case);
+        let mut damaged = files.clone();
+        let how = damage(&mut damaged, &old, &mut luck);
+        let changed = damaged != files;
+        match reopened(&Device::of(damaged.clone())) {
+            Ok(engine) => assert_eq!(content(&engine), truth, "case {case}: {how}"),
+            Err(StoreError::Corrupt { path, detail }) => {
+                refused += 1;
+                assert!(changed, "case {case}: {how}: {detail}");
+                assert!(path.starts_with("test") && detail.contains("--repair"), "{path:?} {detail}");
+                repaired_store_serves(&Device::of(damaged), &truth, &format!("case {case}: {how}: {detail}"));
+            }
+            Err(other) => panic!("case {case}: {how}: {other:?}"),
+        }
+    }
+    assert!(refused * 10 > cases() * 7, "only {refused} of {} were noticed", cases());
+}
+
+/// After a repair the store opens, and every version in it is one that was written there.
+fn repaired_store_serves(device: &Device, truth: &Content, how: &str) {
+    let repaired = repair_on(device).unwrap_or_else(|error| panic!("{how}: {error}"));
+    assert!(!repaired.dropped.is_empty(), "{how}");
+    let engine = reopened(device).unwrap_or_else(|error| panic!("{how}: {error}"));
+    for (name, (revision, floor, ..)) in content(&engine) {
+        let before = truth.get(&name).map_or(0, |(revision, ..)| *revision);
+        // Clients that have seen anything of it list again.
+        assert!(
+            floor == revision || (floor, revision) == (truth[&name].1, before),
+            "{how}: {name} {floor} {revision}"
+        );
+    }
+    run(async {
+        let space = engine.space("a").unwrap();
+        space.commit(put(key("x", "n", "after"), Expect::Absent, "v")).await.unwrap();
+        engine.close().await.unwrap();
+    });
+    assert!(repair_on(device).unwrap().dropped.is_empty(), "{how}");
+}
+
+/// A repair drops the damaged version and nothing else, and says which.
+#[test]
+fn a_repair_drops_exactly_what_is_damaged() {
+    let device = Device::new(u64::MAX);
+    run(async {
+        let engine = start(&device);
+        let space = engine.space("a").unwrap();
+        for name in ["1", "2", "3"] {
+            space.commit(put(key("x", "n", name), Expect::Absent, &format!("text-{name}"))).await.unwrap();
+        }
+        engine.close().await.unwrap();
+    });
+    let mut files = device.files();
+    let log = files.keys().find(|name| name.starts_with("log-")).unwrap().clone();
+    let file = files.get_mut(&log).unwrap();
+    let at = file.windows(14).position(|bytes| bytes == b"\"data\":\"text-2").unwrap();
+    file[at] ^= 4;
+    let device = Device::of(files);
+    let refused = reopened(&device).unwrap_err();
+    let StoreError::Corrupt { path, detail } = &refused else { panic!("{refused:?}") };
+    assert!(path.ends_with(&log) && detail.contains("revision 2 of space 0"), "{refused}");
+    let repaired = repair_on(&device).unwrap();
+    let [dropped] = &*repaired.dropped else { panic!("{repaired:?}") };
+    assert_eq!(dropped.record, Some(("a".to_owned(), Revision(2))));
+    assert_eq!(repaired.kept_aside, [Path::new("test").join(format!("{log}.damaged"))]);
+    let engine = reopened(&device).unwrap();
+    let space = engine.space("a").unwrap();
+    let found: Vec<_> =
+        space.snapshot().view(&collection("x")).iter(None, None).map(|e| e.revision.0).collect();
+    assert_eq!(found, [1, 3]);
+    assert!(matches!(space.watch(scope("x", None), Revision(3)), Err(StoreError::Compacted { .. })));
+}
+
+/// The last acknowledged group: after the process was killed its damage is found; without the mark it passes for a write
+/// that was interrupted.
+#[test]
+fn the_mark_tells_damage_from_an_interrupted_write() {
+    let (device, _) = sample();
+    let mut files = device.files();
+    let log = files.keys().rfind(|name| name.starts_with("log-")).unwrap().clone();
+    let file = files.get_mut(&log).unwrap();
+    let last = file.iter().rposition(|byte| *byte != 0).unwrap();
+    file[last] ^= 1;
+    let refused = reopened(&Device::of(files.clone())).unwrap_err();
+    assert!(matches!(refused, StoreError::Corrupt { .. }), "{refused:?}");
+    files.remove("mark");
+    reopened(&Device::of(files)).unwrap();
+}
+
+/// An absent store is made only where none must be.
+#[test]
+fn an_empty_directory_is_no_store_of_an_installation_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    for path in [dir.path().to_owned(), dir.path().join("absent")] {
+        let refused = Engine::open_existing(&path).unwrap_err();
+        assert!(matches!(refused, StoreError::Missing { .. }), "{refused:?}");
+        assert!(refused.to_string().contains(path.to_str().unwrap()), "{refused}");
+    }
+    drop(Engine::open(dir.path()).unwrap());
+    drop(Engine::open_existing(dir.path()).unwrap());
+    std::fs::remove_file(dir.path().join("MANIFEST")).unwrap();
+    let absent = dir.path().join("absent");
+    assert_eq!(Engine::repair(&absent).unwrap().dropped.len(), 1);
+    drop(Engine::open_existing(&absent).unwrap());
+}
+
+/// Starts after crashes leave no files behind.
+#[test]
+fn crashes_do_not_make_the_directory_grow() {
+    let mut device = Device::new(u64::MAX);
+    run(async {
+        for round in 0..100 {
+            let engine = start(&device);
+            work(&engine, round, 1).await;
+            let killed = device.after_kill();
+            engine.close().await.unwrap();
+            device = killed;
+            assert!(
+                device.files().len() < 40 && device.used() < 4 << 20,
+                "{round}: {:?}",
+                device.files().keys()
+            );
+        }
+    });
+}

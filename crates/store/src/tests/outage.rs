@@ -1,0 +1,190 @@
+//! A disk that is full, and has space again.
+
+use std::sync::atomic::Ordering;
+
+use proptest::prelude::*;
+
+use super::damage::{content, limits, reopened};
+use super::device::Device;
+use super::*;
+use crate::log::open_on;
+
+fn start(device: &Device) -> Engine {
+    let (log, loaded) = open_on(Arc::new(device.clone()), false).unwrap();
+    Engine::start(Some(log), loaded, limits()).unwrap()
+}
+
+/// Commits, with new attempts as long as the store is read-only.
+async fn write_again(space: &SpaceStore, write: Write) -> Arc<Entry> {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        match space.commit(write.clone()).await {
+            Ok(entry) => return entry,
+            Err(StoreError::Disk(_) | StoreError::ReadOnly(_)) if std::time::Instant::now() < deadline => {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// AS-071: a full disk refuses writes, names the cause, and takes writes again without a restart, twenty times. Nothing
+/// acknowledged is lost, nothing refused appears.
+#[test]
+fn a_full_disk_recovers_by_itself() {
+    let device = Device::new(u64::MAX);
+    run(async {
+        let engine = start(&device);
+        let space = engine.space("a").unwrap();
+        let text = "x".repeat(60 << 10);
+        let mut stored = Vec::new();
+        for round in 0..20 {
+            device.fill(100 << 10);
+            let mut refused = None;
+            for index in 0..100 {
+                let name = format!("{round}-{index}");
+                match space.commit(put(key("x", "n", &name), Expect::Absent, &text)).await {
+                    Ok(entry) => stored.push((name, entry.revision)),
+                    Err(StoreError::Disk(cause)) => {
+                        assert_eq!(cause.kind(), std::io::ErrorKind::StorageFull);
+                        refused = Some(name);
+                        break;
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+            }
+            let refused = refused.expect("the disk is full");
+            assert!(matches!(engine.failure(), Some(StoreError::ReadOnly(_))));
+            assert!(engine.check().is_err());
+            assert!(space.snapshot().get(&key("x", "n", &refused)).is_none());
+            device.free();
+            let name = format!("{round}-again");
+            let again = write_again(&space, put(key("x", "n", &name), Expect::Absent, "v")).await;
+            assert!(engine.failure().is_none());
+            stored.push((name, again.revision));
+            // Keep it small.
+            for (name, revision) in stored.drain(..) {
+                space.commit(delete(key("x", "n", &name), revision, "gone")).await.unwrap();
+            }
+            let kept =
+                write_again(&space, put(key("x", "n", &format!("kept-{round}")), Expect::Absent, "v")).await;
+            assert!(space.snapshot().get(&kept.key).is_some());
+        }
+        let truth = content(&engine);
+        assert_eq!(content(&reopened(&device.after_kill()).unwrap()), truth);
+        assert_eq!(content(&reopened(&device.after_crash(7)).unwrap()), truth);
+        engine.close().await.unwrap();
+        assert_eq!(content(&reopened(&device).unwrap()), truth);
+    });
+}
+
+/// The store opens itself again without any write being tried.
+#[test]
+fn an_outage_ends_without_a_write() {
+    let device = Device::new(u64::MAX);
+    run(async {
+        let engine = start(&device);
+        let space = engine.space("a").unwrap();
+        space.commit(put(key("x", "n", "1"), Expect::Absent, "v")).await.unwrap();
+        device.left.store(0, Ordering::Relaxed);
+        assert!(space.commit(put(key("x", "n", "2"), Expect::Absent, "v")).await.is_err());
+        device.left.store(u64::MAX, Ordering::Relaxed);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while engine.failure().is_some() {
+            assert!(std::time::Instant::now() < deadline, "{:?}", engine.failure());
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        space.commit(put(key("x", "n", "2"), Expect::Absent, "v")).await.unwrap();
+    });
+}
+
+/// What components decided ahead of a disk that then refuses is taken back: their watches end so that they list again,
+/// no revision is used twice, and no write rests on what was taken back.
+#[test]
+fn what_a_full_disk_refuses_is_taken_back() {
+    let device = Device::new(u64::MAX);
+    run(async {
+        let engine = start(&device);
+        let (durable, ahead) = (engine.space("a").unwrap(), engine.space("a").unwrap().ahead());
+        let k = key("x", "n", "1");
+        durable.commit(put(k.clone(), Expect::Absent, "old")).await.unwrap();
+        let mut watch = ahead.watch(scope("x", None), Revision(1)).unwrap();
+        device.left.store(0, Ordering::Relaxed);
+        let deciding = durable.deciding();
+        let lost = ahead.commit(put(k.clone(), Expect::At(Revision(1)), "lost")).await.unwrap();
+        assert_eq!(lost.revision, Revision(2));
+        assert_eq!(watch.next().await.unwrap().entry.revision, Revision(2));
+        assert_eq!(deciding.snapshot().revision(), Revision(2));
+        let end = watch.next().await;
+        assert!(matches!(end, Err(StoreError::Compacted { oldest: Revision(2), .. })), "{end:?}");
+        assert_eq!(ahead.snapshot().get(&k).unwrap().revision, Revision(1));
+        let never = deciding.settle().await;
+        assert!(matches!(never, Err(StoreError::Disk(_) | StoreError::ReadOnly(_))), "{never:?}");
+        device.left.store(u64::MAX, Ordering::Relaxed);
+        let conflict = loop {
+            match ahead.commit(put(k.clone(), Expect::At(Revision(2)), "w")).await {
+                Err(StoreError::ReadOnly(_)) => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
+                other => break other,
+            }
+        };
+        assert!(matches!(conflict, Err(StoreError::Conflict { .. })), "{conflict:?}");
+        let resting = deciding.commit(put(key("x", "n", "2"), Expect::Absent, "w")).await;
+        assert!(matches!(resting, Err(StoreError::Disk(_))), "{resting:?}");
+        let mut again = ahead.watch(scope("x", None), ahead.revision()).unwrap();
+        let next = durable.commit(put(k.clone(), Expect::At(Revision(1)), "new")).await.unwrap();
+        assert_eq!(next.revision, Revision(3), "2 was seen");
+        assert_eq!(drain(&mut again), ["Updated n/1 3 was 1"]);
+        let truth = content(&engine);
+        engine.close().await.unwrap();
+        assert_eq!(content(&reopened(&device).unwrap()), truth);
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    /// AS-071: operations fail at random places, come back, and the power goes in the end: everything acknowledged is
+    /// there, nothing that was refused.
+    #[test]
+    fn failures_and_a_crash_lose_nothing(
+        outages in prop::collection::vec((1..60_u64, 0..4_u64), 1..6),
+        luck in any::<u64>(),
+    ) {
+        let device = Device::new(u64::MAX);
+        run(async {
+            let engine = start(&device);
+            let space = engine.space("a").unwrap();
+            let mut acknowledged = Vec::new();
+            let mut refused = Vec::new();
+            for (round, (left, more)) in outages.iter().enumerate() {
+                device.left.store(*left, Ordering::Relaxed);
+                for index in 0..30 {
+                    let name = format!("{round}-{index}");
+                    let write = put(key("x", "n", &name), Expect::Absent, "v");
+                    match space.commit(write).await {
+                        Ok(_) => acknowledged.push(name),
+                        Err(_) => refused.push(name),
+                    }
+                    if !refused.is_empty() && index % 7 == 0 {
+                        device.left.store(*more, Ordering::Relaxed);
+                    }
+                }
+                device.left.store(u64::MAX, Ordering::Relaxed);
+                let name = format!("{round}-again");
+                write_again(&space, put(key("x", "n", &name), Expect::Absent, "v")).await;
+                acknowledged.push(name);
+            }
+            let truth = content(&engine);
+            for crashed in [device.after_crash(luck), device.after_kill()] {
+                let reopened = reopened(&crashed).unwrap();
+                assert_eq!(content(&reopened), truth);
+                let snapshot = reopened.space("a").unwrap().snapshot();
+                for name in &acknowledged {
+                    assert!(snapshot.get(&key("x", "n", name)).is_some(), "{name} is lost");
+                }
+                for name in &refused {
+                    assert!(snapshot.get(&key("x", "n", name)).is_none(), "{name} was refused");
+                }
+            }
+        });
+    }
+}
