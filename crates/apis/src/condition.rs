@@ -52,7 +52,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// A condition as of `now`.
+    /// Creates a condition as of `now`.
     pub fn new(type_: &str, status: bool, reason: &str, message: impl Into<String>, now: Time) -> Self {
         Self {
             type_: type_.into(),
@@ -63,16 +63,16 @@ impl Condition {
         }
     }
 
-    /// Equality but for the time (KS-008).
+    /// Compares two conditions without the time (KS-008).
     pub fn same(&self, other: &Self) -> bool {
         (&self.type_, &self.status, &self.reason, &self.message)
             == (&other.type_, &other.status, &other.reason, &other.message)
     }
 }
 
-/// Puts `new` in the place of the condition of its type; the time of an equal one stays (KS-008).
+/// Replaces the condition of the type of `new`. If they are equal the old time stays (KS-008).
 ///
-/// True if anything changed.
+/// Returns true if anything changed.
 pub fn set(conditions: &mut Vec<Condition>, new: Condition) -> bool {
     match conditions.iter_mut().find(|old| old.type_ == new.type_) {
         Some(old) if old.same(&new) => false,
@@ -87,7 +87,7 @@ pub fn set(conditions: &mut Vec<Condition>, new: Condition) -> bool {
     }
 }
 
-/// Equality of two lists but for the times.
+/// Compares two lists without the times.
 pub fn same(left: &[Condition], right: &[Condition]) -> bool {
     left.len() == right.len() && left.iter().zip(right).all(|(a, b)| a.same(b))
 }

@@ -26,8 +26,8 @@ pub const ORIGIN_WDS_LABEL: &str = "transport.kubestellar.io/originWdsName";
 /// Annotation on wrapped objects: generation of the Binding they were made of, decimal.
 pub const ORIGIN_GENERATION_ANNOTATION: &str =
     "transport.kubestellar.io/originOwnerReferenceBindingGeneration";
-/// Annotation on wrapped objects, if the transport is told to: the generations that the objects inside have in the WDS, as a
-/// JSON object whose keys are made by [`crate::control::generation_key`] (OCM-139).
+/// Annotation on wrapped objects, if the transport controller writes it: the generations of the contained
+/// objects in the WDS, as a JSON object whose keys are those of [`crate::control::generation_key`] (OCM-139).
 pub const ORIGIN_OBJECT_GENERATIONS_ANNOTATION: &str = "transport.kubestellar.io/originObjectGenerations";
 /// Prefix of the transport's labels; the status agent recognises managed works by it.
 pub const TRANSPORT_LABEL_PREFIX: &str = "transport.kubestellar.io";

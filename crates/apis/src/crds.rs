@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{control, kind::Root, metacontroller, ocm, schema, tenancy};
 
-/// What a type doesn't say about its CRD.
+/// The parts of a CRD that the type does not determine.
 #[derive(Clone, Copy, Default)]
 struct Extras {
     singular: &'static str,
@@ -196,8 +196,8 @@ pub fn ocm_hub() -> Vec<CustomResourceDefinition> {
     ]
 }
 
-/// OCM's kinds on a hub whose API server converts between the versions of the add-on API (OCM-001): both are served. Other
-/// servers would need a webhook for that, and get v1alpha1 only.
+/// OCM's CRDs on a hub whose API server converts between the versions of the add-on API (OCM-001): both are
+/// served. Other servers need a conversion webhook for that, and get v1alpha1 only.
 pub fn ocm_hub_converting() -> Vec<CustomResourceDefinition> {
     let mut all = ocm_hub();
     also::<ocm::addon_v1beta1::ClusterManagementAddOn>(&mut all);
@@ -207,18 +207,18 @@ pub fn ocm_hub_converting() -> Vec<CustomResourceDefinition> {
     all
 }
 
-/// Adds a version that is served and not stored, with the columns and subresources of the stored one.
+/// Adds a version that is served and not stored, with the printer columns and subresources of the stored one.
 fn also<K: Resource<DynamicType = ()> + Root>(all: &mut [CustomResourceDefinition]) {
     let plural = K::plural(&());
     let same = |crd: &&mut CustomResourceDefinition| crd.spec.names.plural == plural;
     let Some(crd) = all.iter_mut().find(same) else { return };
     let added = version::<K>(&Extras::default(), false);
-    // From literals and schemars' output, as in `crd`.
+    // Both come from literals and from schemars, as in `crd`.
     let Ok(mut added) = serde_json::from_value::<CustomResourceDefinitionVersion>(added) else { return };
     if let Some(stored) = crd.spec.versions.first() {
         added.additional_printer_columns.clone_from(&stored.additional_printer_columns);
         if K::kind(&()) == "ClusterManagementAddOn" {
-            // It has no CRD name any more.
+            // It has no field for the name of a CRD any more.
             added.additional_printer_columns.iter_mut().for_each(|columns| columns.truncate(1));
         }
         added.subresources.clone_from(&stored.subresources);
@@ -300,7 +300,7 @@ pub fn metacontroller() -> Vec<CustomResourceDefinition> {
         }),
     ];
     for crd in &mut crds {
-        // Definitions in a *.k8s.io group are refused without it.
+        // Without this annotation, API servers refuse CRDs in a *.k8s.io group.
         let approval = "unapproved, request not yet submitted";
         let annotations = crd.metadata.annotations.get_or_insert_default();
         annotations.insert("api-approved.kubernetes.io".into(), approval.into());
@@ -333,7 +333,7 @@ fn crd<K: Resource<DynamicType = ()> + Root>(extras: Extras) -> CustomResourceDe
             "versions": [version],
         },
     });
-    // Built from literals above and schemars' output only; the tests of this module go through all of them.
+    // The input consists of the literals above and schemars' output; the tests of this module cover all CRDs.
     serde_json::from_value(whole).unwrap_or_default()
 }
 

@@ -1,11 +1,11 @@
 //! The root type of an API kind.
 //!
-//! kube's own derive insists on a `spec` that is present, and can't say "no spec at all, but `results`"
-//! or "something beside status". Our kinds need all of these, so the few lines are written here.
+//! kube's own derive requires a `spec`, and cannot express a kind with `results` instead of a `spec`, or with
+//! further fields besides `status`. Our kinds need that, so this macro replaces the derive.
 
-/// Properties of a kind beside `apiVersion`, `kind` and `metadata`, for its schema.
+/// The properties of a kind besides `apiVersion`, `kind` and `metadata`, for its schema.
 pub(crate) trait Root {
-    /// Name, schema and whether the schema requires it.
+    /// Returns name, schema and whether the schema requires the property.
     fn properties(generator: &mut schemars::SchemaGenerator) -> Vec<(&'static str, schemars::Schema, bool)>;
     /// Description of the kind.
     const DOC: &'static str;
@@ -13,8 +13,8 @@ pub(crate) trait Root {
 
 /// Declares the root struct of a kind with serde, [`kube::Resource`] and constructors.
 ///
-/// `always` fields are serialised always and default when absent; `optional` ones are `Option`s.
-/// `required` ones are as `always`, and the schema insists on them.
+/// `always` fields are always serialised, and default when absent; `optional` ones are `Option`s. `required`
+/// ones are like `always`, and the schema requires them.
 macro_rules! kind {
     (
         $(#[doc = $doc:literal])+

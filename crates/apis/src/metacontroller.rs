@@ -1,4 +1,4 @@
-//! Metacontroller's `metacontroller.k8s.io/v1alpha1`: controllers as a service, told by webhooks what to do
+//! Metacontroller's `metacontroller.k8s.io/v1alpha1`: controllers whose decisions are made by webhooks
 //! (MC-001 to MC-006, MC-100 to MC-111, MC-140, MC-150, MC-170).
 
 use schemars::JsonSchema;
@@ -9,17 +9,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::{constants::METACONTROLLER_GROUP, kind::kind};
 
-/// Records what was applied last, on children, attachments and outputs.
+/// The last-applied state of children, attachments and outputs.
 pub const LAST_APPLIED_ANNOTATION: &str = "metacontroller.k8s.io/last-applied-configuration";
 /// On an attachment: the DecoratorController it belongs to.
 pub const DECORATOR_ANNOTATION: &str = "metacontroller.k8s.io/decorator-controller";
 /// On an output: the MapController it belongs to (MC-022).
 pub const MAP_CONTROLLER_ANNOTATION: &str = "metacontroller.k8s.io/map-controller";
-/// On an output: the input it was made for (MC-020).
+/// On an output: the key of its input (MC-020).
 pub const MAP_KEY_ANNOTATION: &str = "metacontroller.k8s.io/map-key";
-/// On an output: UID that the input had when the output was made (MC-021).
+/// On an output: the UID of the input when the output was created (MC-021).
 pub const MAP_INPUT_UID_ANNOTATION: &str = "metacontroller.k8s.io/map-input-uid";
-/// On an output that was made of an output: how often that happened (MC-016).
+/// On an output of outputs: the number of levels (MC-016).
 pub const MAP_DEPTH_ANNOTATION: &str = "metacontroller.k8s.io/map-depth";
 /// Prefix of the finalizer of a CompositeController; its name follows.
 pub const COMPOSITE_FINALIZER_PREFIX: &str = "metacontroller.io/compositecontroller-";
@@ -36,7 +36,7 @@ kind! {
     /// MapController generates outputs for a parent, each from one input that the parent selects.
     MapController = METACONTROLLER_GROUP, "v1alpha1", "mapcontrollers", ClusterResourceScope;
     required
-    /// What is mapped to what, and who says how.
+    /// Resources of parents, inputs and outputs, and the hooks that determine the outputs.
     spec: MapControllerSpec;
     optional
     /// Whether the controller runs.
@@ -44,10 +44,10 @@ kind! {
 }
 
 kind! {
-    /// CompositeController makes the children of a parent.
+    /// CompositeController creates the children of a parent.
     CompositeController = METACONTROLLER_GROUP, "v1alpha1", "compositecontrollers", ClusterResourceScope;
     required
-    /// Parents, children, and who says what they are to be.
+    /// Resources of parents and children, and the hooks that determine the children.
     spec: CompositeControllerSpec;
     optional
     /// Empty.
@@ -55,10 +55,10 @@ kind! {
 }
 
 kind! {
-    /// DecoratorController adds labels, annotations, status and attachments to objects of others.
+    /// DecoratorController adds labels, annotations, status and attachments to existing objects.
     DecoratorController = METACONTROLLER_GROUP, "v1alpha1", "decoratorcontrollers", ClusterResourceScope;
     required
-    /// Targets, attachments, and who says what they are to be.
+    /// Resources of targets and attachments, and the hooks that determine them.
     spec: DecoratorControllerSpec;
     optional
     /// Empty.
@@ -66,10 +66,11 @@ kind! {
 }
 
 kind! {
-    /// ControllerRevision remembers which children were made from which revision of a parent. For internal use.
+    /// ControllerRevision records which children were created from which revision of a parent. For internal
+    /// use.
     ControllerRevision = METACONTROLLER_GROUP, "v1alpha1", "controllerrevisions", NamespaceResourceScope;
     optional
-    /// The parts of the parent that make this revision.
+    /// The fields of the parent that determine this revision.
     parent_patch as "parentPatch": ParentPatch;
     optional
     /// The children that are at this revision.
@@ -101,29 +102,30 @@ pub struct RevisionChildren {
     pub names: Vec<String>,
 }
 
-/// What is mapped to what, and who says how.
+/// Resources of parents, inputs and outputs, and the hooks that determine the outputs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MapControllerSpec {
-    /// Objects that own the outputs. Their `spec.selector` selects the inputs; without one, all are.
+    /// Objects that own the outputs. Their `spec.selector` selects the inputs; without it, all are selected.
     #[schemars(extend("x-required" = true))]
     pub parent_resource: MapParentResource,
     /// Kinds of objects that outputs are made from.
     #[schemars(extend("x-required" = true), extend("minItems" = 1), extend("maxItems" = 64))]
     pub input_resources: Vec<InputResource>,
-    /// Kinds of objects that are made.
+    /// Kinds of objects that are created.
     #[schemars(extend("x-required" = true), extend("minItems" = 1), extend("maxItems" = 64))]
     pub output_resources: Vec<OutputResource>,
-    /// How often the hook is called for every input though nothing changed. Less than 1 means 1; absent, never.
+    /// How often the hook is called for every input although nothing changed. Less than 1 means 1; absent
+    /// means never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resync_period_seconds: Option<i32>,
-    /// Who says what the outputs are to be.
+    /// Hooks that determine the outputs.
     #[schemars(extend("x-required" = true))]
     pub hooks: MapHooks,
-    /// How to speak to the hosts of hooks.
+    /// TLS settings and credentials for the hosts of hooks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub endpoint_configs: Vec<EndpointConfig>,
-    /// Inputs worked on at once. Default is what the program was started with.
+    /// Number of inputs processed at a time. The default is a setting of the program.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 1), extend("maximum" = 256))]
     pub parallelism: Option<i32>,
@@ -139,7 +141,7 @@ pub struct MapParentResource {
     /// Resource, the plural in lower case.
     #[schemars(extend("x-required" = true), extend("minLength" = 1))]
     pub resource: String,
-    /// Which of them are handled; absent for all.
+    /// Selects the objects that are handled; absent for all.
     #[serde(skip_serializing_if = "Value::is_null")]
     #[schemars(schema_with = "crate::schema::label_selector")]
     pub label_selector: Value,
@@ -189,11 +191,11 @@ pub struct OutputUpdateStrategy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct MapHooks {
-    /// Asked for the outputs of one input.
+    /// Called for the outputs of one input.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-required" = true))]
     pub map: Option<Hook>,
-    /// Asked which outputs to keep once their input is gone. Without it, they are deleted.
+    /// Called for the outputs to keep when their input is gone. Without this hook they are deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tombstone: Option<Hook>,
 }
@@ -205,12 +207,12 @@ pub struct MapControllerStatus {
     /// Generation that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Aspects of the state; only type Ready.
+    /// Conditions; only type Ready.
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
 }
 
-/// Parents, children, and who says what they are to be.
+/// Resources of parents and children, and the hooks that determine the children.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CompositeControllerSpec {
@@ -220,16 +222,16 @@ pub struct CompositeControllerSpec {
     /// Kinds of children.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub child_resources: Vec<ChildResource>,
-    /// How often the hook is called though nothing changed.
+    /// How often the hook is called although nothing changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resync_period_seconds: Option<i32>,
     /// Select children by a label with the parent's UID instead of the parent's `spec.selector`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generate_selector: Option<bool>,
-    /// Who says what the children are to be.
+    /// Hooks that determine the children.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hooks: Option<CompositeHooks>,
-    /// How to speak to the hosts of hooks.
+    /// TLS settings and credentials for the hosts of hooks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub endpoint_configs: Vec<EndpointConfig>,
 }
@@ -244,11 +246,11 @@ pub struct CompositeParentResource {
     /// Resource, the plural in lower case.
     #[schemars(extend("x-required" = true))]
     pub resource: String,
-    /// Which of them are handled; absent for all.
+    /// Selects the objects that are handled; absent for all.
     #[serde(skip_serializing_if = "Value::is_null")]
     #[schemars(schema_with = "crate::schema::label_selector")]
     pub label_selector: Value,
-    /// What makes a revision, for rolling updates.
+    /// Fields that determine a revision, for rolling updates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision_history: Option<RevisionHistory>,
     /// Do not call the hook when nothing but the status of a parent changed.
@@ -256,11 +258,11 @@ pub struct CompositeParentResource {
     pub ignore_status_changes: Option<bool>,
 }
 
-/// What makes a revision.
+/// Fields that determine a revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RevisionHistory {
-    /// Dotted paths of fields whose change makes a new revision. Default: spec.
+    /// Dotted paths of fields whose change creates a new revision. Default: spec.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub field_paths: Vec<String>,
 }
@@ -288,12 +290,12 @@ pub struct ChildUpdateStrategy {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = ["OnDelete", "Recreate", "InPlace", "RollingRecreate", "RollingInPlace"]))]
     pub method: Option<String>,
-    /// What must hold of an updated child before the next is updated.
+    /// Checks of an updated child before the next child is updated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status_checks: Option<StatusChecks>,
 }
 
-/// What must hold of a child.
+/// Checks of a child.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct StatusChecks {
@@ -322,13 +324,13 @@ pub struct StatusConditionCheck {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CompositeHooks {
-    /// Asked which other objects matter to a parent.
+    /// Called for the related objects of a parent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub customize: Option<Hook>,
-    /// Asked for the children.
+    /// Called for the children.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sync: Option<Hook>,
-    /// Asked for the children when the parent is on its way out.
+    /// Called for the children when the parent is being deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finalize: Option<Hook>,
     /// Accepted and not called.
@@ -339,7 +341,7 @@ pub struct CompositeHooks {
     pub post_update_child: Option<Hook>,
 }
 
-/// Targets, attachments, and who says what they are to be.
+/// Resources of targets and attachments, and the hooks that determine them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DecoratorControllerSpec {
@@ -349,13 +351,13 @@ pub struct DecoratorControllerSpec {
     /// Kinds of attachments.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<AttachmentResource>,
-    /// How often the hook is called though nothing changed.
+    /// How often the hook is called although nothing changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resync_period_seconds: Option<i32>,
-    /// Who says what targets and attachments are to be.
+    /// Hooks that determine targets and attachments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hooks: Option<DecoratorHooks>,
-    /// How to speak to the hosts of hooks.
+    /// TLS settings and credentials for the hosts of hooks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub endpoint_configs: Vec<EndpointConfig>,
 }
@@ -438,13 +440,13 @@ pub struct AttachmentUpdateStrategy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct DecoratorHooks {
-    /// Asked which other objects matter to a target.
+    /// Called for the related objects of a target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub customize: Option<Hook>,
-    /// Asked what target and attachments are to be.
+    /// Called for the target's labels, annotations and status, and for the attachments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sync: Option<Hook>,
-    /// Asked the same when the target is on its way out or is selected no more.
+    /// Called instead of sync when the target is being deleted or is no longer selected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finalize: Option<Hook>,
 }
@@ -453,11 +455,11 @@ pub struct DecoratorHooks {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Hook {
-    /// Form of requests and answers; v1 by default.
+    /// Version of requests and answers; v1 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = ["v1", "v2"]))]
     pub version: Option<String>,
-    /// Where it is.
+    /// The webhook.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook: Option<Webhook>,
 }
@@ -466,7 +468,7 @@ pub struct Hook {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Webhook {
-    /// Where it is; wins over service and path.
+    /// URL of the hook; it takes precedence over service and path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// Longest wait for the answer, for example 500ms or 1m30s. Default is 10s.
@@ -485,10 +487,10 @@ pub struct Webhook {
     #[serde(rename = "responseUnMarshallMode", skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = ["loose", "strict"]))]
     pub response_unmarshall_mode: Option<String>,
-    /// Whom to trust; default is what the system trusts.
+    /// Trusted CA certificates; the default is those of the system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_bundle: Option<CaBundle>,
-    /// Certificate shown to the hook.
+    /// Client certificate.
     #[serde(rename = "clientTLS", skip_serializing_if = "Option::is_none")]
     pub client_tls: Option<ClientTls>,
     /// Authorization header.
@@ -532,7 +534,7 @@ pub struct EtagConfig {
     pub cache_cleanup_seconds: Option<i32>,
 }
 
-/// Certificates of authorities, from exactly one place.
+/// CA certificates, from exactly one source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CaBundle {
@@ -593,10 +595,10 @@ pub struct ClientTls {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Authorization {
-    /// First word of the header; Bearer by default, not Basic.
+    /// Scheme of the header; Bearer by default. Basic is not allowed.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
-    /// Where the rest of it is.
+    /// Secret key with the rest of the header.
     #[schemars(extend("x-required" = true))]
     pub secret_ref: KeyReference,
 }
@@ -616,17 +618,17 @@ pub struct BasicAuth {
     pub password_key: Option<String>,
 }
 
-/// How to speak to one host.
+/// TLS settings and credentials for one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointConfig {
     /// Host, or host and port.
     #[schemars(extend("x-required" = true))]
     pub host: String,
-    /// Whom to trust.
+    /// Trusted CA certificates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_bundle: Option<CaBundle>,
-    /// Certificate shown to the hook.
+    /// Client certificate.
     #[serde(rename = "clientTLS", skip_serializing_if = "Option::is_none")]
     pub client_tls: Option<ClientTls>,
     /// Authorization header.

@@ -1,4 +1,5 @@
-//! Pieces of schemas that several kinds share, and the way from a Rust type to a structural schema.
+//! Parts of schemas that several kinds share, and the conversion of a Rust type's schema to a structural
+//! schema.
 
 use std::collections::BTreeSet;
 
@@ -143,14 +144,14 @@ pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A generator whose output [`structural`] understands.
+/// A generator whose output [`structural`] accepts.
 pub(crate) fn generator() -> SchemaGenerator {
     SchemaSettings::draft07().with(|settings| settings.inline_subschemas = true).into_generator()
 }
 
-/// Turns what schemars says about a Rust type into what the original's generator says about its Go type:
-/// optional is not nullable, a Rust default is no API default (one given as `x-default` is), integers
-/// have no sign or width beyond int32/int64.
+/// Converts the schema that schemars generates for a Rust type to the one that the original's generator makes
+/// for its Go type: optional fields are not nullable, a Rust default is not an API default (`x-default` is),
+/// integers have no sign or width besides int32/int64.
 pub(crate) fn structural(value: Value) -> Value {
     match value {
         Value::Object(map) => Value::Object(object(map)),
@@ -211,7 +212,8 @@ fn object(mut map: Map<String, Value>) -> Map<String, Value> {
     map
 }
 
-/// Properties, and the names of those that must be given: what serde needs, and what says `x-required`.
+/// Converts properties. Returns them with the names of the required ones: those that serde requires, and
+/// those with `x-required`.
 fn inner(properties: Map<String, Value>, required: Option<Value>) -> (Map<String, Value>, BTreeSet<String>) {
     let named = required.as_ref().and_then(Value::as_array).into_iter().flatten();
     let mut required: BTreeSet<String> = named.filter_map(Value::as_str).map(str::to_owned).collect();

@@ -16,7 +16,7 @@ kind! {
     /// What kind of space.
     spec: ControlPlaneSpec;
     optional
-    /// How the space is.
+    /// Observed state of the space.
     status as "status": ControlPlaneStatus;
 }
 
@@ -39,7 +39,7 @@ pub struct ControlPlaneSpec {
     /// Secret with a kubeconfig that is used once to adopt an external cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bootstrap_secret_ref: Option<BootstrapSecretReference>,
-    /// Lifetime of the token made in an adopted cluster, in seconds.
+    /// Lifetime of the token that is created in an adopted cluster, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-default" = 31_536_000))]
     pub token_expiration_seconds: Option<i64>,
@@ -73,7 +73,7 @@ pub struct PostCreateHookUse {
     pub vars: BTreeMap<String, String>,
 }
 
-/// Where the kubeconfig of an external cluster is.
+/// Secret with the kubeconfig of an external cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BootstrapSecretReference {
@@ -88,17 +88,17 @@ pub struct BootstrapSecretReference {
     pub in_cluster_key: String,
 }
 
-/// How the space is.
+/// Observed state of the space.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ControlPlaneStatus {
-    /// Aspects of the state.
+    /// Conditions.
     #[schemars(extend("x-required" = true))]
     pub conditions: Vec<TenancyCondition>,
     /// Generation that this status is about.
     #[schemars(extend("x-required" = true))]
     pub observed_generation: i64,
-    /// Where the kubeconfig is.
+    /// Secret with the kubeconfig.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretReference>,
     /// Hooks that have been applied.
@@ -136,7 +136,7 @@ pub struct TenancyCondition {
     pub message: String,
 }
 
-/// Where a kubeconfig is.
+/// Secret with a kubeconfig.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SecretReference {
@@ -155,13 +155,13 @@ pub struct SecretReference {
 }
 
 kind! {
-    /// PostCreateHook holds objects that are made when a space is.
+    /// PostCreateHook holds objects that are created with a space.
     PostCreateHook = TENANCY_GROUP, "v1alpha1", "postcreatehooks", ClusterResourceScope;
     always
     /// The objects.
     spec: PostCreateHookSpec;
     optional
-    /// How the hook is.
+    /// Observed state of the hook.
     status as "status": ControlPlaneStatus;
 }
 
@@ -173,7 +173,7 @@ pub struct PostCreateHookSpec {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::embedded_list")]
     pub templates: Vec<Value>,
-    /// Values of variables unless something else is said.
+    /// Default values of variables.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub default_vars: Vec<Variable>,
 }

@@ -1,4 +1,4 @@
-//! The checked-in CRDs, and rules that every CRD keeps.
+//! The checked-in CRDs, and rules for every CRD.
 //!
 //! `BLESS=1 cargo test -p kubestellar-apis --test crds` rewrites the files.
 
@@ -43,7 +43,7 @@ fn schemas(crd: &CustomResourceDefinition) -> Vec<Value> {
         .collect()
 }
 
-/// Every node of a structural schema says what it is.
+/// Every node of a structural schema has a type.
 fn check(path: &str, schema: &Value) {
     let open = schema["x-kubernetes-preserve-unknown-fields"] == json!(true);
     let either = schema["x-kubernetes-int-or-string"] == json!(true);
@@ -207,7 +207,7 @@ fn ks_200_a_work_status_keeps_any_status() {
     );
 }
 
-/// MC-001, MC-002, MC-006: names, what the schema refuses, and that nothing unknown is kept.
+/// MC-001, MC-002, MC-006: names, what the schema rejects, and that unknown fields are dropped.
 #[test]
 fn mc_001_a_map_controller_has_the_documented_shape() {
     let crds = crds::metacontroller();
@@ -316,7 +316,7 @@ fn ks_005_overview_of_the_kinds() {
     }
 }
 
-/// KS-003, KS-005: the former fields are gone. KS-018: a transform needs group and resource.
+/// KS-003, KS-005: obsolete fields are unknown. KS-018: a transform needs group and resource.
 #[test]
 fn ks_003_obsolete_fields_are_unknown() {
     let policy = &schemas(&crds::control()[1])[0]["properties"]["spec"]["properties"];
@@ -372,7 +372,7 @@ fn ks_019_names_are_exact() {
     }
 }
 
-/// KS-020: nothing of the Placement era is among what is installed.
+/// KS-020: no kind of the Placement generation is installed.
 #[test]
 fn ks_020_old_kinds_are_not_installed() {
     let old = ["Placement", "PlacementDecision", "EdgePlacement", "Location"];

@@ -72,7 +72,7 @@ impl Shared {
     }
 
     /// Enqueues an item for the status controller.
-    pub(crate) fn tell_status(&self, item: StatusItem) {
+    pub(crate) fn enqueue_status(&self, item: StatusItem) {
         if let Some(queue) = &self.status {
             queue.add(item);
         }

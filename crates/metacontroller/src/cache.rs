@@ -112,7 +112,7 @@ struct State {
     /// Highest version that all handlers have been called with, where versions are numbers.
     seen: u64,
     /// An object whose change is in the indexes, but for which the handlers have not been called yet.
-    untold: Option<ObjectKey>,
+    unreported: Option<ObjectKey>,
     next_follower: u64,
 }
 
@@ -161,8 +161,8 @@ impl Cache {
     }
 
     /// Reports why the watch does not work at present; `None` if it works.
-    pub fn trouble(&self) -> watch::Receiver<Option<Text>> {
-        self.store.trouble()
+    pub fn watch_error(&self) -> watch::Receiver<Option<Text>> {
+        self.store.watch_error()
     }
 
     fn apply(&self, event: Event<Object>) {
@@ -184,7 +184,7 @@ impl Cache {
                 follower((old.as_ref(), new.as_ref()));
             }
         }
-        self.state.write().told(&version);
+        self.state.write().reported(&version);
         self.changes.send_modify(|count| *count += 1);
     }
 
@@ -218,7 +218,7 @@ impl Cache {
     /// Returns the objects of a namespace (all if it is empty) that may match. If the selector requires a
     /// label with a value, returns the objects with that label, at a cost of O(result).
     pub fn candidates(&self, namespace: &str, selector: &LabelSelector) -> Vec<Arc<Object>> {
-        let Some((label, value)) = anchor(selector) else { return self.list(namespace) };
+        let Some((label, value)) = required_label(selector) else { return self.list(namespace) };
         let state = self.state.read();
         let Some(keys) = state.labelled.get(&(label, value)) else { return Vec::new() };
         let get = |key: &ObjectKey| state.objects.get(key).cloned();
@@ -307,13 +307,13 @@ pub enum ExpectedEvent {
 }
 
 impl State {
-    fn told(&mut self, version: &str) {
+    fn reported(&mut self, version: &str) {
         self.seen = self.seen.max(version.parse().unwrap_or_default());
-        self.untold = None;
+        self.unreported = None;
     }
 
     fn put(&mut self, key: &ObjectKey, new: Option<Arc<Object>>) -> Option<Arc<Object>> {
-        self.untold = Some(key.clone());
+        self.unreported = Some(key.clone());
         let old = self.objects.remove(key);
         if let Some(old) = &old {
             self.index(old, false);
@@ -366,24 +366,24 @@ impl State {
     }
 
     fn shows(&self, expected: &ExpectedEvent) -> bool {
-        let told = |key: &ObjectKey| self.untold.as_ref() != Some(key);
+        let reported = |key: &ObjectKey| self.unreported.as_ref() != Some(key);
         match expected {
             ExpectedEvent::Version { key, version, .. } => {
                 let past = version.parse::<u64>().is_ok_and(|version| self.seen >= version);
                 let there = || self.objects.get(key).is_some_and(|object| object.version() == version);
-                past || (told(key) && there())
+                past || (reported(key) && there())
             }
             ExpectedEvent::Gone { key, uid } => {
                 let gone =
                     |object: &Arc<Object>| object.uid() != uid || object::is_terminating(&object.value);
-                told(key) && self.objects.get(key).is_none_or(gone)
+                reported(key) && self.objects.get(key).is_none_or(gone)
             }
         }
     }
 }
 
 /// Returns a label and value that every match has.
-pub fn anchor(selector: &LabelSelector) -> Option<(Box<str>, Box<str>)> {
+pub fn required_label(selector: &LabelSelector) -> Option<(Box<str>, Box<str>)> {
     let exact = selector.requirements().iter().find(|requirement| {
         matches!(requirement.op, LabelOp::Equals | LabelOp::DoubleEquals | LabelOp::In)
             && requirement.values.len() == 1
@@ -413,8 +413,8 @@ mod tests {
     #[test]
     fn mc_026_groups_are_indexed() {
         let cache = Arc::new(Cache::new(CancellationToken::new()));
-        let told = Arc::new(Mutex::new(0));
-        let count = told.clone();
+        let reported = Arc::new(Mutex::new(0));
+        let count = reported.clone();
         let _following = cache.follow(move |_| *count.lock() += 1);
         let key = MapKey::raw("configmaps/n/i");
         let tags = json!({MAP_CONTROLLER_ANNOTATION: "mc", MAP_KEY_ANNOTATION: "configmaps/n/i"});
@@ -423,7 +423,7 @@ mod tests {
         cache.apply(Event::Added(a));
         cache.apply(Event::Added(Arc::new(object("b", 2, "P", json!({}), json!({"app": "x"})))));
         cache.apply(Event::Added(Arc::new(object("c", 3, "Q", tags, json!({"app": "y"})))));
-        assert_eq!(*told.lock(), 3);
+        assert_eq!(*reported.lock(), 3);
         assert_eq!(names(&cache.group("P", "mc", &key)), "a");
         assert_eq!(cache.group_keys("P", "mc").len(), 1);
         assert_eq!(cache.owned("P").len(), 2);

@@ -59,15 +59,15 @@ impl Health {
         stop: CancellationToken,
     ) {
         let mut troubles: Vec<(String, watch::Receiver<Option<Text>>)> =
-            caches.into_iter().map(|(name, cache)| (name, cache.trouble())).collect();
+            caches.into_iter().map(|(name, cache)| (name, cache.watch_error())).collect();
         let (mut last, mut backoff) = (None, Backoff::for_server());
         loop {
-            let trouble = troubles.iter_mut().find_map(|(name, trouble)| {
-                let why = trouble.borrow_and_update().clone()?;
+            let watch_error = troubles.iter_mut().find_map(|(name, watch_error)| {
+                let why = watch_error.borrow_and_update().clone()?;
                 Some(Condition::not_ready("InputUnavailable", format!("{name}: {why}")))
             });
-            let condition = match (trouble, *started.borrow_and_update()) {
-                (Some(trouble), _) => Some(trouble),
+            let condition = match (watch_error, *started.borrow_and_update()) {
+                (Some(watch_error), _) => Some(watch_error),
                 (None, true) => Some(Condition::running()),
                 (None, false) => None,
             };
@@ -96,7 +96,7 @@ impl Health {
             let any = futures::future::select_all(
                 troubles
                     .iter_mut()
-                    .map(|(_, trouble)| Box::pin(async move { drop(trouble.changed().await) })),
+                    .map(|(_, watch_error)| Box::pin(async move { drop(watch_error.changed().await) })),
             );
             tokio::select! {
                 _ = any => {}

@@ -28,11 +28,11 @@ pub async fn another(client: Client, all: Vec<(Served, Arc<Cache>)>, returned: i
 }
 
 async fn one(client: Client, served: Served, cache: Arc<Cache>, returned: &(impl Fn() + Sync)) -> Served {
-    let mut trouble = cache.trouble();
+    let mut watch_error = cache.watch_error();
     drop(cache);
     loop {
-        let gone = trouble.wait_for(Option::is_some).await.is_ok();
-        if !gone || trouble.wait_for(Option::is_none).await.is_err() {
+        let gone = watch_error.wait_for(Option::is_some).await.is_ok();
+        if !gone || watch_error.wait_for(Option::is_none).await.is_err() {
             return std::future::pending().await;
         }
         returned();

@@ -287,7 +287,7 @@ impl Host {
     /// Enqueues all objects of a kind, once they are known.
     async fn first(&self, kind: Kind, cache: &Cache) {
         if tokio::time::timeout(LATE, cache.synced()).await.is_err() {
-            let why = cache.trouble().borrow().clone();
+            let why = cache.watch_error().borrow().clone();
             tracing::warn!(
                 kind = kind.as_str(),
                 why = why.as_deref(),
@@ -341,11 +341,11 @@ impl Host {
             Err(why) => {
                 self.shared.metrics.forget((kind.as_str(), name));
                 let again = known.and_then(|known| known.said).as_ref() == Some(&why.text);
-                self.tell(id, &wanted.value, &why, again);
+                self.report_start_error(id, &wanted.value, &why, again);
                 let condition = Condition::not_ready(why.reason, &why.text);
-                let told = self.condition(*kind, &wanted.value, condition).await;
+                let reported = self.condition(*kind, &wanted.value, condition).await;
                 // If the condition could not be written, the next try writes it.
-                let next = if why.passing || !told { Next::Retry } else { Next::OnChange };
+                let next = if why.passing || !reported { Next::Retry } else { Next::OnChange };
                 let said = (next == Next::Retry).then_some(why.text);
                 self.refused
                     .lock()
@@ -356,7 +356,7 @@ impl Host {
     }
 
     /// Reports why a controller was not started; `again` if the reason is the same as last time.
-    fn tell(&self, (kind, name): &Id, object: &Value, why: &StartError, again: bool) {
+    fn report_start_error(&self, (kind, name): &Id, object: &Value, why: &StartError, again: bool) {
         let events = &self.shared.events;
         match why.failure_report {
             FailureReport::CreateError => {
@@ -366,7 +366,7 @@ impl Host {
                 events.warning(object, "SyncError", format!("[{name}] Sync error - {why}"));
             }
             FailureReport::Log if !again => {
-                tracing::info!(kind = kind.as_str(), %name, %why, "not started yet; it is waited for");
+                tracing::info!(kind = kind.as_str(), %name, %why, "not started yet; waiting for the missing resource");
             }
             FailureReport::SyncError | FailureReport::Log => {
                 tracing::debug!(kind = kind.as_str(), %name, %why, "still not started");
@@ -416,7 +416,7 @@ impl Host {
             tokio::select! {
                 () = &mut life => {}
                 served = another => {
-                    tracing::info!(resource = served.group_resource(), "it is served otherwise than before");
+                    tracing::info!(resource = served.group_resource(), "the resource is served differently than before");
                     stop.cancel();
                     life.await;
                 }
@@ -479,7 +479,7 @@ impl Host {
         let (workers, cache) = (self.shared.workers, self.caches.get(&kind).cloned());
         let queue = running.base().queue.clone();
         // The pauses between retries may have grown to a quarter of an hour.
-        let returned = Box::new(move || queue.hurry());
+        let returned = Box::new(move || queue.retry_now());
         let dependencies = Dependencies { resources: running.base().resources(), returned };
         let life = Box::pin(async move {
             let on_start = || events.normal(&about.value, "Started", format!("Started controller: {name}"));
@@ -542,7 +542,7 @@ async fn watched(
         tracing::error!(kind, %name, reason, "a controller panicked");
     }
     if !stop.is_cancelled() {
-        tracing::warn!(kind, %name, "a controller ended by itself; it is started again");
+        tracing::warn!(kind, %name, "a controller ended by itself; it will be restarted");
         // Set before the key is added, so that the worker sees it.
         ended.store(true, Ordering::SeqCst);
         queue.add_after(id, RESTART);

@@ -160,7 +160,7 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
     /// Adds an item because an object has a new state. While the item runs, this counts only if the run turns
     /// out not to know the state (see [`end_knowing`](Self::end_knowing)). So the hook is not called again
     /// for a change that its own last response caused (MC-037).
-    pub fn tell(&mut self, key: K, state: S) {
+    pub fn add_for_state(&mut self, key: K, state: S) {
         match self.items.get_mut(&key).and_then(|item| item.runs.as_mut()) {
             // An object that changes this often certainly has a state that the run does not know.
             Some(run) if run.pending_states.len() >= MAX_PENDING_STATES => run.dirty = true,
@@ -197,7 +197,7 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
 
     /// Returns the next item for which there is a slot.
     pub fn take(&mut self, now: Instant) -> Option<K> {
-        self.ripen(now);
+        self.end_pauses(now);
         if self.running.iter().sum::<usize>() >= self.slots {
             return None;
         }
@@ -352,7 +352,7 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
         self.items.is_empty()
     }
 
-    fn ripen(&mut self, now: Instant) {
+    fn end_pauses(&mut self, now: Instant) {
         while let Some(entry) = self.timed.first_entry() {
             let slot = *entry.key();
             if slot.0 > now {

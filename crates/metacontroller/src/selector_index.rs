@@ -10,7 +10,7 @@ use std::{
 use machinery::selector::LabelSelector;
 use serde_json::Value;
 
-use crate::{cache::anchor, object::Text};
+use crate::{cache::required_label, object::Text};
 
 /// The index key of a selector: a namespace (empty for any), and a label with a value that every match has,
 /// if the selector requires one.
@@ -23,7 +23,7 @@ pub struct SelectorKey {
 impl SelectorKey {
     /// Returns the index key of a selector.
     pub fn of(namespace: &str, selector: &LabelSelector) -> Self {
-        Self { namespace: namespace.into(), label: anchor(selector) }
+        Self { namespace: namespace.into(), label: required_label(selector) }
     }
 
     /// Returns the index keys of all selectors that may match an object with these labels in a namespace.

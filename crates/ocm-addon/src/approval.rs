@@ -1,4 +1,4 @@
-//! Which signing requests of add-on agents are approved (OCM-117). Pure.
+//! Decides which signing requests of add-on agents are approved (OCM-117). Pure.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use ocm_shared::{
     rbac::SUBJECT_PREFIX,
 };
 
-/// Cluster and add-on that a request says it is for.
+/// Returns the cluster and the add-on that a request names.
 pub fn claimed(csr: &CertificateSigningRequest) -> Option<(&str, &str)> {
     let labels = csr.metadata.labels.as_ref()?;
     let (cluster, addon) = (labels.get(CLUSTER_NAME_LABEL)?, labels.get(ADDON_NAME_LABEL)?);
@@ -22,8 +22,8 @@ pub fn claimed(csr: &CertificateSigningRequest) -> Option<(&str, &str)> {
     (named && !cluster.is_empty() && !addon.is_empty()).then_some((cluster, addon))
 }
 
-/// Whether to approve the request of an add-on's agent: it asks for who the add-on's status says it is, and it comes from
-/// the cluster's own agent.
+/// Returns whether to approve the request of an add-on's agent: it requests the subject in the add-on's
+/// status, and the cluster's own agent created it.
 pub fn may_approve(csr: &CertificateSigningRequest, addon: &ManagedClusterAddOn) -> bool {
     let Some((cluster, name)) = claimed(csr) else { return false };
     let meta = &addon.metadata;
@@ -50,7 +50,7 @@ pub fn may_approve(csr: &CertificateSigningRequest, addon: &ManagedClusterAddOn)
         && is_from(csr, cluster)
 }
 
-/// Whether a request is approved and waits for its certificate.
+/// Returns whether a request is approved and waits for its certificate.
 pub fn is_unsigned(csr: &CertificateSigningRequest) -> bool {
     let Some(status) = &csr.status else { return false };
     let conditions = status.conditions.as_deref().unwrap_or_default();
@@ -59,15 +59,15 @@ pub fn is_unsigned(csr: &CertificateSigningRequest) -> bool {
         && !conditions.iter().any(|c| matches!(c.type_.as_str(), "Denied" | "Failed"))
 }
 
-/// Whether the cluster's own agent asks. With the colon: c1 is not c10.
+/// Returns whether the cluster's own agent created the request. The colon matters: c1 is not c10.
 fn is_from(csr: &CertificateSigningRequest, cluster: &str) -> bool {
     let requester = csr.spec.username.as_deref().unwrap_or_default();
     let from_cluster = requester.strip_prefix(SUBJECT_PREFIX).and_then(|r| r.strip_prefix(cluster));
     from_cluster.is_some_and(|rest| rest.strip_prefix(':').is_some_and(|agent| !agent.is_empty()))
 }
 
-/// Whether the request is one that another signer than the hub's may sign: it asks for exactly what the add-on's status says
-/// of that signer, and it comes from the cluster's own agent. Decided or not.
+/// Returns whether another signer than the hub's may sign the request: it requests exactly what the add-on's
+/// status says for that signer, and the cluster's own agent created it. The approval is not checked.
 pub fn may_be_signed(csr: &CertificateSigningRequest, addon: &ManagedClusterAddOn) -> bool {
     let Some((cluster, name)) = claimed(csr) else { return false };
     let meta = &addon.metadata;
@@ -113,7 +113,7 @@ mod tests {
         addon
     }
 
-    /// What another signer signs is what is registered for it, for whom it is registered.
+    /// Another signer signs what is registered for it, for the agent it is registered for.
     #[test]
     fn ocm_117_what_another_signer_may_sign() {
         let mut addon = addon();
@@ -136,7 +136,7 @@ mod tests {
         assert!(!asked("me", &["h", "g"], klusterlet, CLIENT_SIGNER));
     }
 
-    /// OCM-A-86: also of a cluster whose name begins as this one's does.
+    /// OCM-A-86: also for a cluster whose name begins with this one's.
     #[test]
     fn ocm_117_only_the_clusters_own_agent_gets_what_is_registered() {
         let (own, all) = (cluster_group("c1", "a"), addon_group("a"));

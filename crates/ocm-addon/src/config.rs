@@ -1,4 +1,4 @@
-//! Which configuration an add-on has in a cluster, and how far that has got (4.7). Pure.
+//! The configuration of an add-on in a cluster, and its progress (4.7). Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,12 +19,12 @@ use sha2::{Digest as _, Sha256};
 use super::deploy::{MANIFEST_APPLIED, work_condition};
 use ocm_shared::conditions::{self, condition};
 
-/// Condition: the configuration is the one to be used.
+/// Condition: the add-on has the configuration that it should use.
 pub const CONFIGURED: &str = "Configured";
-/// Condition: how far installation and configuration are.
+/// Condition: the progress of installation and configuration.
 pub const PROGRESSING: &str = "Progressing";
 
-/// Digest of a configuration's spec: lower-case hex SHA-256 of its JSON, keys in order.
+/// Returns the digest of a configuration's spec: lower-case hex SHA-256 of its JSON with sorted keys.
 pub fn hash(spec: &Value) -> String {
     use std::fmt::Write as _;
     Sha256::digest(spec.to_string()).iter().fold(String::with_capacity(64), |mut text, byte| {
@@ -34,11 +34,12 @@ pub fn hash(spec: &Value) -> String {
     })
 }
 
-/// Configuration of an add-on in a cluster: defaults, overridden for its placements, overridden for itself; one for each
-/// kind.
+/// Returns the configuration of an add-on in a cluster, one for each kind: the defaults, overridden by those
+/// for its placements, overridden by those of the add-on itself.
 ///
 /// # Errors
-/// Names a kind that the add-on does not understand.
+///
+/// The name of a kind that the add-on does not support.
 pub fn desired(
     owner: &ClusterManagementAddOn,
     addon: &ManagedClusterAddOn,
@@ -60,7 +61,7 @@ pub fn desired(
         }
     }
     let strategies = owner.spec.install_strategy.iter().flat_map(|strategy| &strategy.placements);
-    // Whether a cluster is in a placement costs a look at all of it.
+    // Whether a cluster is in a placement costs a walk over the placement.
     let placed = strategies
         .filter(|p| !p.configs.is_empty() && in_placement(&p.namespace, &p.name))
         .flat_map(|p| &p.configs);
@@ -76,7 +77,8 @@ pub fn desired(
     Ok(chosen.into_values().collect())
 }
 
-/// References to the configuration, with digests; what was applied last is kept where the kind is the same.
+/// Returns the references to the configuration, with digests. The last applied configuration is kept if its
+/// kind is the same.
 pub fn references(
     desired: &[AddOnConfig],
     old: &[ConfigReference],
@@ -103,20 +105,21 @@ pub fn references(
         .collect()
 }
 
-/// What the annotation of works says about configuration.
+/// Returns the annotation of works about configuration.
 pub fn hashes(references: &[ConfigReference]) -> BTreeMap<String, String> {
     references
         .iter()
         .filter_map(|r| {
             let desired = r.desired_config.as_ref().filter(|d| !d.spec_hash.is_empty())?;
-            // Two slashes for what has no namespace.
+            // Two slashes if there is no namespace.
             let place = format!("{}/{}", desired.namespace, desired.name);
             Some((format!("{}.{}/{place}", r.resource, r.group), desired.spec_hash.clone()))
         })
         .collect()
 }
 
-/// How far an add-on is, and whether its configuration has arrived. `deployed` is false for one that needs no works.
+/// Returns the condition about the progress of an add-on's configuration. `deployed` is false for an add-on
+/// that needs no works.
 pub fn progress(
     conditions: &[Condition],
     references: &[ConfigReference],
@@ -155,7 +158,7 @@ pub fn progress(
     done()
 }
 
-/// What is said about one add-on over all clusters.
+/// Returns the summary of one add-on over all clusters.
 pub fn summary(
     owner: &ClusterManagementAddOn,
     addons: &[(BTreeSet<(String, String)>, &ManagedClusterAddOn)],
@@ -268,7 +271,7 @@ mod tests {
         .unwrap()
     }
 
-    /// OCM-113: what is nearer to the cluster wins; what is not supported is told.
+    /// OCM-113: the configuration closest to the cluster wins; an unsupported kind is reported.
     #[test]
     fn ocm_113_the_nearest_configuration_counts() {
         let chosen = |configs: Value, placement: &str| {
@@ -321,8 +324,8 @@ mod tests {
         };
         let applied = [condition(MANIFEST_APPLIED, "True", "R", "", now)];
         let say = |conditions: &[Condition], work: &ManifestWork, deployed: bool| {
-            let (told, done) = progress(conditions, &wanted, &[work], deployed, now);
-            (told.status, told.reason, done)
+            let (reported, done) = progress(conditions, &wanted, &[work], deployed, now);
+            (reported.status, reported.reason, done)
         };
         let text = |a: &str, b: &str, c: bool| (a.to_owned(), b.to_owned(), c);
         assert_eq!(say(&[], &work("abc", "True"), true), text("False", "WaitingForManifestApplied", false));

@@ -1,4 +1,4 @@
-//! The works that bring an add-on's agent into its cluster (OCM-116). Pure.
+//! The works that deploy an add-on's agent in its cluster (OCM-116). Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,25 +18,26 @@ use ocm_shared::conditions::condition;
 pub const MANIFEST_APPLIED: &str = "ManifestApplied";
 /// Condition: the hooks have run.
 pub const HOOK_COMPLETED: &str = "HookManifestCompleted";
-/// Bytes of manifests in one work: 80 % of 500 KiB.
+/// Most bytes of manifests in one work: 80 % of 500 KiB.
 pub const FILL: usize = 409_600;
 
-/// Name of the work with the objects that stay while the add-on does.
+/// Returns the name of a work with the regular objects.
 pub fn work_name(addon: &str, number: usize) -> String {
     format!("addon-{addon}-deploy-{number}")
 }
 
-/// Number of such a work, from its name.
+/// Returns the number of such a work, from its name.
 pub fn work_number(addon: &str, name: &str) -> Option<usize> {
     name.strip_prefix("addon-")?.strip_prefix(addon)?.strip_prefix("-deploy-")?.parse().ok()
 }
 
-/// Name of the work with the hooks.
+/// Returns the name of the work with the hooks.
 pub fn hook_name(addon: &str) -> String {
     format!("addon-{addon}-pre-delete")
 }
 
-/// Whether an object runs before the add-on goes: Jobs and Pods that say so.
+/// Returns whether an object is a hook that runs before the add-on is deleted: a Job or Pod with the label or
+/// annotation.
 pub fn is_hook(object: &Value) -> bool {
     let marked = |place: &str| object.pointer(place).and_then(|all| all.get(ADDON_PRE_DELETE)).is_some();
     matches!(object.get("kind").and_then(Value::as_str), Some("Job" | "Pod"))
@@ -52,9 +53,10 @@ fn identity(object: &Value) -> Identity {
     [group, text("/kind"), text("/metadata/namespace"), text("/metadata/name")]
 }
 
-/// Puts objects into works of at most `fill` bytes: one that is in a work stays there while there is room, new ones go where there is room.
+/// Distributes objects over works of at most `fill` bytes. An object stays in its work while there is room;
+/// new ones go to a work with room.
 ///
-/// Of two objects with one identity the later counts.
+/// Of two objects with the same identity the later one counts.
 pub fn pack(
     existing: &BTreeMap<usize, Vec<Value>>,
     objects: Vec<Value>,
@@ -105,7 +107,7 @@ pub fn pack(
 pub struct Common<'a> {
     /// The add-on.
     pub addon: &'a ManagedClusterAddOn,
-    /// Configuration to hash, for the annotation.
+    /// Digests of the configuration, for the annotation.
     pub hashes: &'a BTreeMap<String, String>,
     /// Entries of `manifestConfigs`.
     pub configs: &'a [Value],
@@ -116,7 +118,7 @@ impl Common<'_> {
         self.addon.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// A work with these objects.
+    /// Builds a work with these objects.
     pub fn work(&self, name: &str, objects: Vec<Value>) -> Value {
         let orphans: Vec<Value> = objects
             .iter()
@@ -146,7 +148,7 @@ impl Common<'_> {
         json!({"apiVersion": format!("{WORK_GROUP}/v1"), "kind": "ManifestWork", "metadata": metadata, "spec": spec})
     }
 
-    /// A work with the hooks, which feeds back how they ended.
+    /// Builds a work with the hooks, with feedback rules for their completion.
     pub fn hook_work(&self, objects: Vec<Value>) -> Value {
         let configs: Vec<Value> = objects
             .iter()
@@ -168,7 +170,8 @@ impl Common<'_> {
     }
 }
 
-/// Plural of the kinds that templates and hooks have in practice; a work only needs it to name an object.
+/// Returns the plural of the kinds that templates and hooks use in practice; a work needs it only to name an
+/// object.
 fn plural(kind: &str) -> String {
     let lower = kind.to_lowercase();
     match lower.as_bytes() {
@@ -180,7 +183,7 @@ fn plural(kind: &str) -> String {
     }
 }
 
-/// The patch that makes a work what it should be; `None` if it is.
+/// Returns the patch that turns a work into the wanted one; `None` if they agree.
 pub fn correction(live: &ManifestWork, wanted: &Value) -> Option<Value> {
     let spec = serde_json::to_value(&live.spec).unwrap_or_default();
     let hashes = live.metadata.annotations.as_ref().and_then(|all| all.get(CONFIG_SPEC_HASH_ANNOTATION));
@@ -216,7 +219,7 @@ pub fn correction(live: &ManifestWork, wanted: &Value) -> Option<Value> {
         "spec": spec}))
 }
 
-/// Whether `live` says all that `wanted` says; the server may have added defaults.
+/// Returns whether `live` contains everything in `wanted`; the server may have added defaults.
 fn says(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => wanted.iter().all(|(key, value)| {
@@ -229,18 +232,19 @@ fn says(live: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// What becomes of ManifestApplied.
+/// What to do about the condition ManifestApplied.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AppliedReport {
-    /// This is said.
+    /// Set this condition.
     Now(Condition),
-    /// What is said is not true any more, and nothing else is known yet.
+    /// Remove the condition: it is outdated, and nothing else is known yet.
     Nothing,
-    /// What is said stays.
+    /// Keep the condition.
     AsBefore,
 }
 
-/// What the works say about ManifestApplied (OCM-116). `wanted` is how many there are to be.
+/// Returns what the works say about ManifestApplied (OCM-116). `wanted` is the number of works that there
+/// should be.
 pub fn applied(
     works: &[&ManifestWork],
     wanted: usize,
@@ -267,7 +271,7 @@ pub fn applied(
     }
 }
 
-/// Status of a condition of a work that is about its present generation.
+/// Returns the status of a work's condition, if that is for the present generation.
 pub fn work_condition<'a>(work: &'a ManifestWork, type_: &str) -> Option<&'a str> {
     let conditions = work.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let found = conditions.iter().find(|c| c.type_ == type_)?;
@@ -275,7 +279,7 @@ pub fn work_condition<'a>(work: &'a ManifestWork, type_: &str) -> Option<&'a str
     (!stale).then_some(found.status.as_str())
 }
 
-/// The hooks that have not ended well yet.
+/// Returns the hooks that have not succeeded yet.
 pub fn unfinished(work: &ManifestWork, hooks: &[Value]) -> BTreeSet<String> {
     let reports = work.status.as_ref().map(|s| s.resource_status.manifests.as_slice()).unwrap_or_default();
     let ended = |values: &[FeedbackValue], name: &str, wanted: &str| {
@@ -299,7 +303,7 @@ pub fn unfinished(work: &ManifestWork, hooks: &[Value]) -> BTreeSet<String> {
         .collect()
 }
 
-/// Objects of the works that exist, by number.
+/// Returns the objects of the existing works, by number.
 pub fn held(addon: &str, works: &[&ManifestWork]) -> BTreeMap<usize, Vec<Value>> {
     let numbered =
         |work: &&&ManifestWork| work_number(addon, work.metadata.name.as_deref().unwrap_or_default());
@@ -326,7 +330,8 @@ mod tests {
     }
 
     proptest! {
-        /// What is in a work stays there as long as it fits; no work is over its limit unless one object alone is.
+        /// An object stays in its work as long as it fits; no work exceeds its limit unless a single object
+        /// does.
         #[test]
         fn ocm_116_objects_stay_in_their_work(first in prop::collection::btree_map(0u8..30, 1usize..300, 0..20),
                                               then in prop::collection::btree_map(0u8..30, 1usize..300, 0..20)) {
@@ -437,7 +442,7 @@ mod tests {
         assert_eq!(applied(&[&old], 1, Some(&stale), now), AppliedReport::Nothing, "a stale False goes");
     }
 
-    /// OCM-A-88 (what counts as ended).
+    /// OCM-A-88: which hooks count as completed.
     #[test]
     fn ocm_116_hooks_are_jobs_and_pods_that_end_well() {
         let hook = |kind: &str, place: &str| json!({"apiVersion": "batch/v1", "kind": kind, "metadata": {"name": "h", "namespace": "n", place: {ADDON_PRE_DELETE: ""}}});

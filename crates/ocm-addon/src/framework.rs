@@ -1,5 +1,5 @@
-//! What an add-on's own manager says to the framework, and what that makes of it in the status of a ManagedClusterAddOn
-//! (OCM-113, OCM-114, OCM-131). Pure.
+//! The interface of an add-on's own manager, and its effect on the status of a ManagedClusterAddOn (OCM-113,
+//! OCM-114, OCM-131). Pure.
 
 use apis::{
     constants::{ADDON_ANNOTATION_PREFIX, BUILT_IN_ADDONS_ANNOTATION},
@@ -17,14 +17,14 @@ use ocm_shared::{
     csr::CLIENT_SIGNER,
 };
 
-/// Condition of a ManagedClusterAddOn: its agent has or gets its identity and rights on the hub.
+/// Condition of a ManagedClusterAddOn: the identity and the permissions of its agent on the hub are set up.
 pub const REGISTRATION_APPLIED: &str = "RegistrationApplied";
 
-/// A place where an add-on is installed.
+/// A cluster in which an add-on is installed.
 pub struct Target<'a> {
     /// The cluster.
     pub cluster: &'a ManagedCluster,
-    /// The add-on there.
+    /// The add-on in that cluster.
     pub addon: &'a ManagedClusterAddOn,
     /// Namespace of the agent in the cluster.
     pub namespace: &'a str,
@@ -39,17 +39,17 @@ impl Target<'_> {
     }
 }
 
-/// How the health of an agent is seen in the works that deploy it.
+/// How the health of an agent is derived from the works that deploy it.
 pub struct Health {
-    /// Entries of a ManifestWork's `manifestConfigs`: what is fed back, and how objects are applied.
+    /// Entries of a ManifestWork's `manifestConfigs`: feedback rules, and update strategies.
     pub configs: Vec<Value>,
-    /// Group, resource, namespace and name of the objects to look at.
+    /// Group, resource, namespace and name of the objects to check.
     pub objects: Vec<[String; 4]>,
-    /// Why the agent is not well, from what was fed back of those of them that said something.
+    /// Returns why the agent is unhealthy, from the feedback of the objects that have some.
     pub check: fn(&[Reading<'_>]) -> Result<(), String>,
 }
 
-/// What was fed back of an object.
+/// The feedback about an object.
 pub struct Reading<'a> {
     /// Group, resource, namespace and name.
     pub object: &'a [String; 4],
@@ -57,44 +57,46 @@ pub struct Reading<'a> {
     pub values: &'a [FeedbackValue],
 }
 
-/// An add-on's own manager: what it installs, and who its agents are.
+/// An add-on's own manager: it determines what is installed, and the identities of the agents.
 pub trait Addon: Send + Sync {
     /// Name of the add-on.
     fn name(&self) -> &str;
-    /// Roles and bindings that the agent of a cluster gets on the hub. Those in the cluster's namespace go with the add-on.
+    /// Returns the roles and bindings for the agent of a cluster on the hub. Those in the cluster's namespace
+    /// are deleted with the add-on.
     fn rights(&self, cluster: &str) -> Vec<Value>;
-    /// Why nothing can be done about the add-on now.
+    /// Returns why nothing can be done about the add-on at present.
     fn obstacle(&self) -> Option<String> {
         None
     }
-    /// Whether nothing is done before the add-on's configuration is settled.
+    /// Returns whether to wait until the add-on's configuration is settled.
     fn waits_for_configuration(&self) -> bool {
         false
     }
-    /// Identities of the agent of a cluster, of which it has `old` now.
+    /// Returns the identities of the agent of a cluster; `old` are its present ones.
     fn identities(&self, cluster: &str, old: &[RegistrationConfig]) -> Vec<RegistrationConfig> {
         let mut all = vec![kube_client(cluster, self.name(), old)];
         all.extend(self.further_identities(cluster));
         all
     }
-    /// Those beside the client certificate for the hub.
+    /// Returns the identities besides the client certificate for the hub.
     fn further_identities(&self, _cluster: &str) -> Vec<RegistrationConfig> {
         Vec::new()
     }
-    /// The authority with which the manager itself signs for `signer`.
+    /// Returns the CA with which the manager itself signs for `signer`.
     fn signing_ca(&self, _signer: &str) -> Option<SigningCa> {
         None
     }
-    /// Namespace of the agent in its cluster.
+    /// Returns the namespace of the agent in its cluster.
     fn namespace(&self, addon: &ManagedClusterAddOn, config: Option<&AddOnDeploymentConfig>) -> String {
         namespace(addon, config)
     }
-    /// Objects that make up the agent.
+    /// Returns the objects of the agent.
     ///
     /// # Errors
-    /// Says why there are none.
+    ///
+    /// Why there are none.
     fn manifests(&self, target: &Target<'_>) -> Result<Vec<Value>, String>;
-    /// How its health is seen in its works, of which `objects` are; by its lease without.
+    /// Returns how its health is derived from its works, which contain `objects`. `None` means by its lease.
     fn health(&self, _namespace: &str, _objects: &[Value]) -> Option<Health> {
         None
     }
@@ -104,20 +106,21 @@ pub trait Addon: Send + Sync {
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default)]
 pub struct SigningCa {
-    /// Namespace; that of the hub's controllers when empty.
+    /// Namespace; empty means that of the hub's controllers.
     pub namespace: String,
     /// Name.
     pub name: String,
 }
 
-/// Whether a user is an agent of this add-on in this cluster, and no part of the name is missing.
+/// Returns whether a user is an agent of this add-on in this cluster, with no part of the name missing.
 pub fn is_agent(user: &str, cluster: &str, addon: &str) -> bool {
     let agent =
         user.strip_prefix(&cluster_group(cluster, addon)).and_then(|rest| rest.strip_prefix(":agent:"));
     agent.is_some_and(|agent| !agent.is_empty() && !agent.contains(':'))
 }
 
-/// Whether groups are those of an agent: both of its own, and at most the one that older frameworks ask for.
+/// Returns whether groups are those of an agent: both of its own, and at most the additional one that older
+/// frameworks request.
 pub fn are_groups(groups: &[String], cluster: &str, addon: &str) -> bool {
     let own = [cluster_group(cluster, addon), addon_group(addon)];
     let others: Vec<&String> = groups.iter().filter(|group| !own.contains(group)).collect();
@@ -126,13 +129,13 @@ pub fn are_groups(groups: &[String], cluster: &str, addon: &str) -> bool {
         && (others.is_empty() || others == ["system:authenticated"])
 }
 
-/// The identity for the hub. Who has a well-formed one keeps it, so that nobody needs a new certificate because a manager
-/// was started again or another took over (OCM-131).
+/// Returns the identity for the hub. A well-formed existing one is kept, so that no new certificate is needed
+/// when a manager restarts or another one takes over (OCM-131).
 pub fn kube_client(cluster: &str, addon: &str, old: &[RegistrationConfig]) -> RegistrationConfig {
     kube_client_as(addon, cluster, addon, old)
 }
 
-/// The same, by default with this name of the agent.
+/// The same, with this default name of the agent.
 pub(super) fn kube_client_as(
     agent: &str,
     cluster: &str,
@@ -154,7 +157,8 @@ pub(super) fn kube_client_as(
     })
 }
 
-/// Whether the owner of this name and kind is there: without, nobody gets an identity (OCM-112).
+/// Returns whether the add-on has an owner of its name and kind; without one, no identity is granted
+/// (OCM-112).
 pub fn is_owned(addon: &ManagedClusterAddOn) -> bool {
     let name = addon.metadata.name.as_deref().unwrap_or_default();
     let owners = addon.metadata.owner_references.iter().flatten();
@@ -165,7 +169,7 @@ pub fn is_owned(addon: &ManagedClusterAddOn) -> bool {
     })
 }
 
-/// Whether the general manager installs this add-on, and not its own.
+/// Returns whether the general manager installs this add-on, and not its own manager.
 pub fn is_managed(owner: &ClusterManagementAddOn) -> bool {
     let lifecycle = owner
         .metadata
@@ -175,13 +179,13 @@ pub fn is_managed(owner: &ClusterManagementAddOn) -> bool {
     lifecycle.is_none_or(|who| who != "self")
 }
 
-/// Whether the cluster's klusterlet runs the agent of this add-on itself.
+/// Returns whether the cluster's klusterlet runs the agent of this add-on itself.
 pub fn is_built_in(cluster: &ManagedCluster, addon: &str) -> bool {
     let all = cluster.metadata.annotations.as_ref().and_then(|all| all.get(BUILT_IN_ADDONS_ANNOTATION));
     all.is_some_and(|all| all.split(',').any(|name| name.trim() == addon))
 }
 
-/// Annotations of a ManagedCluster that its add-ons get, too.
+/// Returns the annotations of a ManagedCluster that its add-ons inherit.
 pub fn inherited(cluster: &ObjectMeta) -> impl Iterator<Item = (&String, &String)> {
     cluster.annotations.iter().flatten().filter(|(key, _)| key.starts_with(ADDON_ANNOTATION_PREFIX))
 }
@@ -202,7 +206,7 @@ mod tests {
         }
     }
 
-    /// OCM-A-99: a user that is well-formed is kept, whoever chose its last part; any other is replaced by the stable one.
+    /// OCM-A-99: a well-formed user is kept, whatever its last part; any other is replaced by the stable one.
     #[test]
     fn ocm_131_a_well_formed_user_is_kept() {
         let (own, all) = (cluster_group("c1", "a"), addon_group("a"));

@@ -1,4 +1,5 @@
-//! Whether an add-on is well, by its works (OCM-118). Pure. By its lease: the registration agent, in the cluster.
+//! The health of an add-on according to its works (OCM-118). Pure. The registration agent in the cluster
+//! determines health by lease.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +12,10 @@ use super::{
 };
 use ocm_shared::conditions::condition;
 
-/// Condition of a ManagedClusterAddOn: it is well.
+/// Condition of a ManagedClusterAddOn: it is healthy.
 pub const AVAILABLE: &str = "Available";
 
-/// What the works of an add-on say.
+/// Returns the condition that follows from the works of an add-on.
 pub fn by_work(addon: &str, works: &[&ManifestWork], health: &Health, now: Timestamp) -> Condition {
     let tell =
         |status: &str, reason: &str, message: String| condition(AVAILABLE, status, reason, message, now);
@@ -119,9 +120,9 @@ mod tests {
         ];
         for (works, status, reason, message) in cases {
             let works: Vec<&ManifestWork> = works.iter().collect();
-            let told = by_work("a", &works, &probe, Timestamp::UNIX_EPOCH);
-            assert_eq!((told.status.as_str(), told.reason.as_str()), (status, reason));
-            assert!(told.message.starts_with(message), "{}", told.message);
+            let reported = by_work("a", &works, &probe, Timestamp::UNIX_EPOCH);
+            assert_eq!((reported.status.as_str(), reported.reason.as_str()), (status, reason));
+            assert!(reported.message.starts_with(message), "{}", reported.message);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! In which clusters an add-on is to be (OCM-110). Pure.
+//! Decides in which clusters an add-on is installed (OCM-110). Pure.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,8 @@ use apis::{
 use super::framework::is_managed;
 use ocm_shared::cluster::status;
 
-/// The placements of an add-on that the general manager installs; `None` if it keeps its hands off.
+/// Returns the placements of an add-on that the general manager installs; `None` if it does not manage the
+/// add-on.
 pub fn placements(owner: &ClusterManagementAddOn) -> Option<Vec<(String, String)>> {
     if !is_managed(owner) || owner.metadata.deletion_timestamp.is_some() {
         return None;
@@ -19,7 +20,7 @@ pub fn placements(owner: &ClusterManagementAddOn) -> Option<Vec<(String, String)
     Some(strategy.placements.iter().map(|p| (p.namespace.clone(), p.name.clone())).collect())
 }
 
-/// Clusters on the pages of a placement.
+/// Returns the clusters on the pages of a placement.
 pub fn decided<'a>(
     decisions: impl Iterator<Item = &'a PlacementDecision>,
     namespace: &str,
@@ -36,16 +37,17 @@ pub fn decided<'a>(
         .collect()
 }
 
-/// What is to be done about an add-on's presence.
+/// The clusters in which to install or remove an add-on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Clusters that lack it and can take it.
+    /// Clusters that lack it and can have it.
     pub add: BTreeSet<String>,
     /// Clusters that have it and should not.
     pub remove: BTreeSet<String>,
 }
 
-/// Compares. A cluster can take an add-on once it is accepted, for then it has a mailbox; one that leaves is the hub's.
+/// Compares the wanted with the existing clusters. A cluster can have an add-on once it is accepted, because
+/// it has a mailbox then. The hub handles a cluster that is being deleted.
 pub fn changes<'a>(
     wanted: &BTreeSet<String>,
     present: &BTreeSet<String>,

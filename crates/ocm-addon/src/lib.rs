@@ -1,18 +1,23 @@
-//! Add-ons, the hub's side: which clusters a Placement selects, which add-ons are installed where, what identity and
-//! rights their agents get, how they are deployed, and how they are (`spec` of OCM, 1.3, 4 and 5).
+//! The hub's side of add-ons: the clusters that a Placement selects, where add-ons are installed, the
+//! identities and permissions of their agents, their deployment, and their health (`spec` of OCM, 1.3, 4 and
+//! 5).
 //!
-//! Two halves that OCM has as programs of their own: the general manager ([`Config::general`]), and the managers of
-//! single add-ons ([`Config::addons`]), of which we have one, for the status add-on ([`status`]). Either works beside a Go
-//! counterpart of the other, because they meet in the status of ManagedClusterAddOns only.
+//! It has two parts that are separate programs in OCM: the general manager ([`Config::general`]), and the
+//! managers of single add-ons ([`Config::addons`]), of which there is one, for the status add-on
+//! ([`status`]). Either part works together with a Go program in place of the other, because they communicate
+//! only through the status of ManagedClusterAddOns.
 //!
-//! Pure decisions: [`placement`], [`install`], [`framework`], [`approval`], [`config`], [`deploy`], [`health`], `template`,
-//! [`signer`]. The rest is shell: informers put keys into one queue, and what is done for a key reads the informers' stores.
+//! Pure decisions: [`placement`], [`install`], [`framework`], [`approval`], [`config`], [`deploy`],
+//! [`health`], `template`, [`signer`]. The rest is shell: informers add keys to one queue, and the workers
+//! read the informers' stores.
 //!
-//! An add-on may also be deployed from an AddOnTemplate; then the general manager is its own manager, too (`template`).
+//! An add-on may also be deployed from an AddOnTemplate; then the general manager is its own manager, too
+//! (`template`).
 //!
-//! Cost: fourteen watches. A cluster that changes in what Placements look at costs a look at all clusters for each
-//! Placement, once for a swarm of changes; a ManagedClusterAddOn that changes costs at most one write of its status, and
-//! a read of each of its roles and bindings the first time. Idle it costs nothing.
+//! Cost: fourteen watches. A cluster with a change that is relevant for Placements costs a look at all
+//! clusters for each Placement, once for a burst of changes. A changed ManagedClusterAddOn costs at most one
+//! write of its status, and a read of each of its roles and bindings the first time. Without changes it costs
+//! nothing.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -87,26 +92,26 @@ impl Default for Timers {
 /// Settings of the manager.
 #[derive(Clone)]
 pub struct Config {
-    /// Placements are decided.
+    /// Whether Placements are decided.
     pub placements: bool,
-    /// Add-ons are installed where they are to be, with owners and configuration: the general manager.
+    /// Whether add-ons are installed, with owners and configuration: the general manager.
     pub general: bool,
-    /// Add-ons whose own manager this is.
+    /// The add-ons of which this is the own manager.
     pub addons: Vec<Arc<dyn Addon>>,
-    /// Objects to make at the start if they are missing: namespace, plural, object.
+    /// Objects to create at the start if they are missing: namespace, plural, object.
     pub definitions: Vec<(&'static str, &'static str, Value)>,
     /// The timers.
     pub timers: Timers,
     /// The hub's clock.
     pub clock: fn() -> Timestamp,
-    /// The kinds to define.
+    /// The CRDs to install.
     pub kinds: fn() -> Vec<CustomResourceDefinition>,
-    /// Set true once the manager works.
+    /// Set to true once the manager works.
     pub ready: watch::Sender<bool>,
 }
 
 impl Default for Config {
-    /// Everything a hub does about add-ons, but without an add-on.
+    /// Everything a hub does about add-ons, without an add-on of its own.
     fn default() -> Self {
         Self {
             placements: true,
@@ -132,27 +137,27 @@ impl Config {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Its kinds could not be installed.
-    #[error("defining the kinds of add-ons")]
+    /// The CRDs could not be installed.
+    #[error("installing the CRDs of add-ons")]
     Install(#[from] InstallError),
-    /// What makes an add-on known could not be made.
-    #[error("making the add-on known")]
+    /// The objects that define an add-on could not be created.
+    #[error("creating the definition of the add-on")]
     Define(#[from] Box<kube::Error>),
     /// A task died.
     #[error(transparent)]
     Task(#[from] TaskError),
 }
 
-/// Something to look at.
+/// A work item.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
     /// A Placement: namespace and name.
     Placement(String, String),
-    /// In which clusters an add-on is.
+    /// The clusters in which an add-on is installed.
     Install(String),
     /// An add-on in a cluster.
     Addon(String, String),
-    /// What is said about an add-on over all clusters.
+    /// The summary of an add-on over all clusters.
     Summary(String),
     /// A signing request.
     Csr(String),
@@ -167,9 +172,9 @@ struct Stores {
     decisions: Store<PlacementDecision>,
     owners: Store<ClusterManagementAddOn>,
     addons: Store<ManagedClusterAddOn>,
-    /// As they are stored: their digest is that of the text.
+    /// As they are stored, because the digest is that of the stored JSON.
     configs: Store<DynamicObject>,
-    /// The same.
+    /// Likewise.
     templates: Store<DynamicObject>,
     works: Store<ManifestWork>,
     csrs: Store<CertificateSigningRequest>,
@@ -180,10 +185,10 @@ struct Stores {
 /// Cluster and add-on.
 type ClusterAddon = (String, String);
 
-/// What was done last about the rights of an add-on's agent.
+/// What was last done about the permissions of an add-on's agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rights {
-    /// These were given, by their digest.
+    /// Permissions with this digest were granted.
     Given(u64),
     Taken,
 }
@@ -193,20 +198,25 @@ struct Manager {
     config: Config,
     queue: Queue<Key>,
     know: Stores,
-    /// Whose rights were given or taken, and not touched by others since.
+    /// The agents whose permissions were granted or removed, and that no other client has changed since.
     rights: Mutex<HashMap<ClusterAddon, Rights>>,
-    /// Add-ons that are not wanted any more, and since when.
+    /// Add-ons that are no longer wanted, and since when.
     unwanted: Mutex<HashMap<ClusterAddon, Instant>>,
 }
 
 /// Field manager of the manager.
 const MANAGER: &str = "addon-manager";
-/// Pause before a request is tried again whose signer's key could not be used.
+/// Pause before a request is retried whose signer's key could not be used.
 const UNSIGNED: Duration = Duration::from_secs(10);
 /// Keys worked on at once.
 const WORKERS: usize = 4;
 
-/// Runs the manager until `stop`. `client` must be allowed everything that agents of add-ons are: it hands out rights.
+/// Runs the manager until `stop`. `client` must have all permissions of agents of add-ons, because it grants
+/// them.
+///
+/// # Errors
+///
+/// If the CRDs or the definitions cannot be created, or a task fails.
 pub fn run(client: Client, config: Config, stop: CancellationToken) -> BoxFuture<'static, Result<(), Error>> {
     Box::pin(drive(client, config, stop))
 }
@@ -243,7 +253,7 @@ async fn drive(client: Client, config: Config, stop: CancellationToken) -> Resul
     Ok(tasks.finish().await?)
 }
 
-/// Makes what is missing, and leaves alone what is there: it is for the administrators of the hub.
+/// Creates missing objects, and leaves existing ones alone: the administrators of the hub may change them.
 async fn define(rest: &Rest, objects: &[(&str, &str, Value)]) -> Result<(), kube::Error> {
     for (namespace, plural, object) in objects {
         if !namespace.is_empty() {
@@ -318,7 +328,7 @@ impl Manager {
             Key::Csr(name) => self.approve(name).await,
         };
         match done {
-            // What was read is not the latest: it is on its way to us.
+            // The informer has not received the latest version yet.
             Err(error) if is_clash(&error) => Ok(Next::Retry),
             done => done,
         }
@@ -332,8 +342,8 @@ impl Manager {
         self.know.clusters.get("", name)
     }
 
-    /// The add-on, if this is its own manager: one of [`Config::addons`], or one from a template. `references` are those of
-    /// its status, as they are to be.
+    /// Returns the add-on, if this is its own manager: one of [`Config::addons`], or one from a template.
+    /// `references` are those that its status should have.
     fn own(
         &self,
         owner: Option<&ClusterManagementAddOn>,
@@ -346,7 +356,7 @@ impl Manager {
         }
         let templated = match owner {
             Some(owner) => framework::is_managed(owner) && template::is_supported(owner),
-            // Its definition has gone, and it follows: its last template is what it is made of.
+            // Its definition is deleted, and so will be the add-on: it is rendered from its last template.
             None => references.iter().any(|r| r.group == ADDON_GROUP && r.resource == template::TEMPLATES),
         };
         (self.config.general && templated).then(|| {
@@ -360,7 +370,7 @@ impl Manager {
         install::decided(pages.iter().map(AsRef::as_ref), namespace, placement)
     }
 
-    /// Digest of a configuration; `None` for one that is missing, or of a kind that is not known.
+    /// Returns the digest of a configuration; `None` if it is missing or its kind is not known.
     fn digest(&self, config: &apis::ocm::addon::AddOnConfig) -> Option<String> {
         let found = match (config.group.as_str(), config.resource.as_str()) {
             (ADDON_GROUP, "addondeploymentconfigs") => self.know.configs.get(&config.namespace, &config.name),
@@ -370,8 +380,8 @@ impl Manager {
         Some(config::hash(found.data.get("spec").unwrap_or(&Value::Null)))
     }
 
-    /// Approves the request of an add-on's agent, if that is in order; signs it, if it is for a signer whose key the add-on
-    /// has (OCM-117).
+    /// Approves the request of an add-on's agent, if allowed. Signs it, if it is for a signer whose key the
+    /// add-on has (OCM-117).
     async fn approve(&self, name: &str) -> Result<Next, kube::Error> {
         let Some(request) = self.know.csrs.get("", name) else { return Ok(Next::OnChange) };
         let Some((cluster, addon)) = approval::claimed(&request) else { return Ok(Next::OnChange) };
@@ -389,7 +399,7 @@ impl Manager {
             let verdict = json!({"type": "Approved", "status": "True", "reason": "AutoApprovedByHubCSRApprovingController",
                 "message": "Auto approving addon agent certificate.", "lastUpdateTime": stamp, "lastTransitionTime": stamp});
             ocm_shared::bootstrap::approve(&self.rest, &request, verdict).await?;
-            // Its event brings us back to sign it.
+            // The event of the approval brings the request back to be signed.
             return Ok(Next::OnChange);
         }
         match authority.filter(|_| approval::is_unsigned(&request)) {
@@ -417,7 +427,7 @@ impl Manager {
         let certificate = match signed {
             Ok(certificate) => certificate,
             Err(error) => {
-                // Nothing tells when somebody mends the Secret.
+                // No event reports when an administrator repairs the Secret.
                 tracing::warn!(request = name_of(request), secret = authority.name, namespace, %error, "a certificate of an add-on is not signed");
                 return Ok(Next::After(UNSIGNED));
             }
@@ -429,7 +439,7 @@ impl Manager {
     }
 }
 
-/// UID and version of what was read: the patch is refused if that is not what is there.
+/// Returns UID and version of the object: the server refuses the patch if they differ.
 fn identity<K: Resource>(object: &K) -> Value {
     json!({"uid": object.meta().uid, "resourceVersion": object.meta().resource_version})
 }

@@ -1,4 +1,5 @@
-//! One add-on in one cluster: owner, configuration, identity and rights, works, health; at most one write of its status.
+//! Processes one add-on in one cluster: owner, configuration, identity and permissions, works, health; at
+//! most one write of its status.
 
 use std::{
     collections::BTreeMap,
@@ -39,10 +40,10 @@ use ocm_shared::{
     rbac,
 };
 
-/// What finalizers are called that older releases set.
+/// Prefix of the finalizers that older releases set.
 const OLD_FINALIZERS: &str = "cluster.open-cluster-management.io/";
 
-/// What is known of an add-on in a cluster.
+/// The state of an add-on in a cluster.
 struct AddonState<'a> {
     addon: &'a ManagedClusterAddOn,
     cluster: &'a ManagedCluster,
@@ -66,7 +67,7 @@ impl AddonState<'_> {
         }
     }
 
-    /// Objects that stay, and hooks.
+    /// Returns the regular objects, and the hooks.
     fn objects(&self, own: &dyn Addon) -> Result<(Vec<Value>, Vec<Value>), String> {
         if self.built_in {
             return Ok((Vec::new(), Vec::new()));
@@ -158,7 +159,7 @@ impl Manager {
         self.know.works.list_namespace(namespace_of(addon)).into_iter().filter(theirs).collect()
     }
 
-    /// Which configuration there is to be (4.7).
+    /// Determines the configuration (4.7).
     fn configure(
         &self,
         owner: &ClusterManagementAddOn,
@@ -214,7 +215,7 @@ impl Manager {
         }
     }
 
-    /// The part of the add-on's own manager.
+    /// Does the part of the add-on's own manager.
     async fn manage(
         &self,
         own: &dyn Addon,
@@ -269,7 +270,7 @@ impl Manager {
             }
         };
         if !hooks.is_empty() && !addon_state.has_finalizer() {
-            // Before anything is there that the hooks would have to clear away.
+            // Added before anything exists that the hooks would have to clean up.
             let mut all = addon_state.addon.metadata.finalizers.clone().unwrap_or_default();
             all.push(ADDON_PRE_DELETE.into());
             self.patch(addon_state.addon, json!({"metadata": {"finalizers": all}})).await?;
@@ -307,7 +308,7 @@ impl Manager {
         Ok(Next::OnChange)
     }
 
-    /// Roles and bindings on the hub, unless they are known to be in order.
+    /// Writes roles and bindings on the hub, unless they are known to be right.
     async fn give_rights(&self, own: &dyn Addon, addon: &ManagedClusterAddOn) -> Result<(), kube::Error> {
         let cluster = namespace_of(addon);
         let place = (cluster.to_owned(), own.name().to_owned());
@@ -322,7 +323,7 @@ impl Manager {
         Ok(())
     }
 
-    /// A cluster that is not accepted has no say on the hub, nor has an add-on of it (OCM-058).
+    /// Removes the permissions of an add-on whose cluster is not accepted (OCM-058).
     async fn take_rights(&self, own: &dyn Addon, cluster: &str) -> Result<(), kube::Error> {
         let place = (cluster.to_owned(), own.name().to_owned());
         if self.rights.lock().get(&place) == Some(&Rights::Taken) {
@@ -334,8 +335,9 @@ impl Manager {
         Ok(())
     }
 
-    /// Deletes bindings that a template once asked for and that are not `kept`: nobody else would, as they may be in any
-    /// namespace. A look at all bindings of add-ons, when the rights of one change and when it goes.
+    /// Deletes bindings that a template once requested and that are not in `kept`. No other controller would
+    /// delete them, because they may be in any namespace. Costs a look at all bindings of add-ons, when the
+    /// permissions of one change and when it is deleted.
     async fn clear_rights(&self, cluster: &str, addon: &str, kept: &[Value]) -> Result<(), kube::Error> {
         let is = |light: &PartialObject, label: &str, value: &str| {
             light.metadata.labels.get(label).is_some_and(|have| &**have == value)
@@ -363,7 +365,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Makes the works what they should be, and says how many there are to be.
+    /// Writes the works. Returns how many there should be.
     async fn deploy(
         &self,
         addon_state: &AddonState<'_>,
@@ -388,7 +390,7 @@ impl Manager {
                         self.rest.merge::<Value>(&works(), cluster, of, &patch).await?;
                     }
                 }
-                // It comes back when it is gone.
+                // The work is created again when it is gone.
                 Some(_) => {}
             }
         }
@@ -414,7 +416,7 @@ impl Manager {
         }
     }
 
-    /// An add-on that goes: its hooks run first, its works go with it.
+    /// Handles an add-on that is being deleted: its hooks run first, and its works are deleted with it.
     async fn part(
         &self,
         addon: &Arc<ManagedClusterAddOn>,
@@ -434,9 +436,9 @@ impl Manager {
                 let addon_state = self.addon_state(own.as_ref(), addon, cluster, &status);
                 self.run_hooks(own.as_ref(), &addon_state).await?
             }
-            // Somebody else's.
+            // The finalizer of another manager.
             (None, Some(_)) => held,
-            // Nobody is there any more to run them.
+            // No agent is left that could run the hooks.
             _ => false,
         };
         let left = without(!waiting);
@@ -449,13 +451,13 @@ impl Manager {
         }
     }
 
-    /// Whether hooks still run.
+    /// Returns whether hooks are still running.
     async fn run_hooks(&self, own: &dyn Addon, addon_state: &AddonState<'_>) -> Result<bool, kube::Error> {
         let (cluster, name) = (name_of(addon_state.cluster), name_of(addon_state.addon));
         let hooks = match addon_state.objects(own) {
             Ok((_, hooks)) => hooks,
             Err(why) => {
-                tracing::warn!(cluster, addon = name, why, "the add-on goes without its hooks");
+                tracing::warn!(cluster, addon = name, why, "the add-on is deleted without running its hooks");
                 Vec::new()
             }
         };
@@ -488,7 +490,7 @@ impl Manager {
         conditions::set(&mut status.conditions, news, false);
         if old != status {
             self.write(addon_state.addon, &old, &status).await?;
-            // The finalizer goes with the version that has the condition.
+            // The finalizer is removed from the version that has the condition.
             return Ok(true);
         }
         Ok(running)
@@ -503,7 +505,7 @@ impl Manager {
         self.rest.merge::<Value>(&addons(), namespace_of(addon), name_of(addon), &patch).await.map(drop)
     }
 
-    /// Writes what has changed of a status (OCM-004).
+    /// Writes the changed parts of a status (OCM-004).
     async fn write(
         &self,
         addon: &ManagedClusterAddOn,
@@ -519,7 +521,7 @@ impl Manager {
     }
 }
 
-/// For comparisons within this process.
+/// A digest for comparisons within this process.
 fn digest_of(objects: &[Value]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for object in objects {
@@ -528,7 +530,7 @@ fn digest_of(objects: &[Value]) -> u64 {
     hasher.finish()
 }
 
-/// The changed parts, removed ones as null.
+/// Returns the changed parts, with null for removed ones.
 fn difference(old: &ManagedClusterAddOnStatus, new: &ManagedClusterAddOnStatus) -> Option<Value> {
     let read = |status: &ManagedClusterAddOnStatus| match serde_json::to_value(status) {
         Ok(Value::Object(map)) => map,
@@ -544,7 +546,8 @@ fn difference(old: &ManagedClusterAddOnStatus, new: &ManagedClusterAddOnStatus) 
     (!changes.is_empty()).then_some(Value::Object(changes))
 }
 
-/// The same rights; those in the add-on's namespace belong to it, as with OCM's framework, so that they go with it.
+/// Makes the add-on the owner of the roles and bindings in its namespace, as OCM's framework does, so that
+/// they are deleted with it.
 fn owned(mut rights: Vec<Value>, addon: &ManagedClusterAddOn) -> Vec<Value> {
     for right in &mut rights {
         let metadata = &mut right["metadata"];
@@ -556,7 +559,8 @@ fn owned(mut rights: Vec<Value>, addon: &ManagedClusterAddOn) -> Vec<Value> {
     rights
 }
 
-/// What makes an add-on its definition's, with the annotations of its cluster; `None` if it is (OCM-112).
+/// Returns the patch that makes the definition the owner of an add-on, with the annotations of its cluster;
+/// `None` if nothing changes (OCM-112).
 fn claim(
     addon: &ManagedClusterAddOn,
     owner: &ClusterManagementAddOn,
@@ -569,7 +573,7 @@ fn claim(
     if !mine {
         let kept =
             owners.iter().filter(|o| !(o.kind == "ClusterManagementAddOn" && o.name == name_of(owner)));
-        // An object has one controller only.
+        // An object has only one controller.
         let mut reference = owner_reference(owner);
         if kept.clone().any(|o| o.controller == Some(true)) {
             reference["controller"] = false.into();
@@ -613,7 +617,7 @@ mod tests {
         addon.metadata.owner_references =
             serde_json::from_value(patch["metadata"]["ownerReferences"].clone()).unwrap();
         assert_eq!(claim(&addon, &owner(), &cluster), None);
-        // Made anew under the same name.
+        // Recreated under the same name.
         let mut renewed = owner();
         renewed.metadata.uid = Some("u2".into());
         let patch = claim(&addon, &renewed, &cluster).unwrap();
@@ -627,7 +631,8 @@ mod tests {
         assert_eq!(patch, json!({"metadata": {"annotations": {"addon.open-cluster-management.io/x": "y"}}}));
     }
 
-    /// OCM-130: what an add-on may do in its mailbox goes with it; an owner that is there stays; elsewhere nothing could own it.
+    /// OCM-130: permissions in the mailbox are owned by the add-on; an existing owner stays; objects in other
+    /// namespaces cannot be owned.
     #[test]
     fn ocm_130_rights_belong_to_their_addon() {
         let mut addon = ManagedClusterAddOn::namespaced("c1", "a");
@@ -644,7 +649,7 @@ mod tests {
         assert_eq!(all[1..], [there, kept]);
     }
 
-    /// Only what has changed is written, and what has gone is taken away.
+    /// Only changes are written, and removed parts are null.
     #[test]
     fn ocm_113_a_status_write_has_the_changes_only() {
         let mut old = ManagedClusterAddOnStatus {

@@ -1,8 +1,8 @@
-//! Which clusters a Placement selects, and on which pages they are written down (OCM-013). Pure; the time comes as an
-//! argument.
+//! The clusters that a Placement selects, and the pages on which they are listed (OCM-013). Pure; the time is
+//! an argument.
 //!
-//! A cluster that is chosen stays on its page: between pages it could be on none for an instant, and who reads
-//! decisions would take it for dropped (OCM-163).
+//! A selected cluster stays on its page. If it moved, it could be on no page for a moment, and readers of
+//! decisions would take it for deselected (OCM-163).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,28 +20,29 @@ use serde_json::json;
 /// Most clusters in one PlacementDecision.
 pub const PAGE: usize = 100;
 
-/// What there is to choose from.
+/// What a Placement selects from.
 pub struct Candidates<'a> {
-    /// Sets that are bound to the Placement's namespace and exist.
+    /// Existing sets that are bound to the Placement's namespace.
     pub sets: &'a [&'a ManagedClusterSet],
     /// All clusters.
     pub clusters: &'a [&'a ManagedCluster],
-    /// Clusters that are selected now.
+    /// Clusters that are selected at present.
     pub chosen: &'a BTreeSet<String>,
 }
 
-/// What a Placement comes to.
+/// The result of a Placement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Selection {
-    /// The selected clusters; `None` if the Placement asks for what is not offered, and the decisions stay.
+    /// The selected clusters; `None` if the Placement requests something unsupported, and the decisions stay
+    /// as they are.
     pub clusters: Option<BTreeSet<String>>,
     /// PlacementSatisfied and PlacementMisconfigured.
     pub conditions: Vec<Condition>,
-    /// When a toleration ends.
+    /// Time until a toleration ends.
     pub recheck: Option<Duration>,
 }
 
-/// Selects (OCM-013). Costs a look at each cluster of each set.
+/// Selects clusters (OCM-013). Cost: a look at each cluster of each set.
 pub fn select(placement: &Placement, candidates: &Candidates<'_>, now: Timestamp) -> Selection {
     if let Some(why) = misconfigured(placement) {
         let conditions = vec![condition("PlacementMisconfigured", true, "Misconfigured", why, now)];
@@ -105,7 +106,8 @@ pub fn select(placement: &Placement, candidates: &Candidates<'_>, now: Timestamp
     Selection { clusters: Some(clusters), conditions, recheck }
 }
 
-/// What is asked for and not offered here. Refused, so that nobody takes other clusters for the wanted ones.
+/// Returns why a Placement is not supported. It is refused, so that its users do not get other clusters than
+/// requested.
 fn misconfigured(placement: &Placement) -> Option<String> {
     let spec = &placement.spec;
     if spec.predicates.iter().any(|p| p.required_cluster_selector.cel_selector.is_some()) {
@@ -129,11 +131,11 @@ fn misconfigured(placement: &Placement) -> Option<String> {
     None
 }
 
-/// The predicates of a Placement, read once.
+/// The predicates of a Placement, parsed once.
 struct Predicates(Vec<Option<(LabelSelector, Option<LabelSelector>)>>);
 
 impl Predicates {
-    /// What cannot be read selects nothing.
+    /// A predicate that cannot be parsed selects nothing.
     fn of(placement: &Placement) -> Self {
         let read = |object: &serde_json::Value| LabelSelector::from_object(object).ok();
         let all = placement.spec.predicates.iter().map(|predicate| {
@@ -147,7 +149,7 @@ impl Predicates {
         Self(all.collect())
     }
 
-    /// One must hold, if there are any.
+    /// Returns whether one predicate matches; true if there are none.
     fn hold(&self, cluster: &ManagedCluster) -> bool {
         let labels = cluster.metadata.labels.as_ref();
         let claims = cluster.status.as_ref().map(|s| s.cluster_claims.as_slice()).unwrap_or_default();
@@ -160,7 +162,7 @@ impl Predicates {
     }
 }
 
-/// Who is in a set, read once.
+/// The members of a set, with its selector parsed once.
 enum Members<'a> {
     Labelled(&'a str),
     Selected(LabelSelector),
@@ -188,7 +190,7 @@ impl<'a> Members<'a> {
 
 struct Tolerance {
     fits: bool,
-    /// A taint says that others are to be preferred.
+    /// The cluster has a taint that makes other clusters preferable.
     unloved: bool,
     until: Option<Duration>,
 }
@@ -223,7 +225,7 @@ fn covers(toleration: &Toleration, taint: &Taint) -> bool {
     }
 }
 
-/// How long a toleration holds, the longer the greater.
+/// How long a toleration holds, in ascending order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Holds {
     No,
@@ -246,7 +248,8 @@ fn condition(type_: &str, status: bool, reason: &str, message: String, now: Time
     ocm_shared::conditions::condition(type_, if status { "True" } else { "False" }, reason, message, now)
 }
 
-/// Puts clusters on pages: who stays keeps its page, who is new goes where there is room. A first page there always is.
+/// Distributes clusters over pages: a listed cluster keeps its page, a new one goes to a page with room.
+/// There is always a first page.
 pub fn pages(
     old: &BTreeMap<usize, BTreeSet<String>>,
     chosen: &BTreeSet<String>,
@@ -271,17 +274,17 @@ pub fn pages(
     pages
 }
 
-/// Name of a page.
+/// Returns the name of a page.
 pub fn page_name(placement: &str, number: usize) -> String {
     format!("{placement}-decision-{number}")
 }
 
-/// Number of a page, from its name.
+/// Returns the number of a page, from its name.
 pub fn page_number(placement: &str, name: &str) -> Option<usize> {
     name.strip_prefix(placement)?.strip_prefix("-decision-")?.parse().ok().filter(|n| *n > 0)
 }
 
-/// Spec of the Placement for all clusters, which puts up with those that are away (OCM-111).
+/// Returns the spec of the Placement for all clusters, which tolerates unreachable ones (OCM-111).
 pub fn global_spec() -> serde_json::Value {
     let key = |name: &str| {
         let key = format!("cluster.open-cluster-management.io/{name}");

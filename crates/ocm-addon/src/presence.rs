@@ -1,4 +1,5 @@
-//! Placements and their pages; which clusters have which add-ons; what is said about an add-on over all clusters.
+//! Placements and their pages; the clusters in which add-ons are installed; the summary of an add-on over all
+//! clusters.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,7 +33,7 @@ use super::{
 };
 use ocm_shared::conditions;
 
-/// Annotation: the Placement is not decided.
+/// Annotation of a Placement that this controller must not decide.
 const DISABLED: &str = "cluster.open-cluster-management.io/experimental-scheduling-disable";
 /// Labels of a page.
 const GROUP_INDEX: &str = "cluster.open-cluster-management.io/decision-group-index";
@@ -167,7 +168,7 @@ impl Manager {
         self.rest.merge_status::<Value>(&placements(), namespace, name, &patch).await.map(drop)
     }
 
-    /// Brings an add-on into the clusters where it is to be, and out of the others (OCM-110, OCM-163).
+    /// Installs an add-on in the wanted clusters, and removes it from the others (OCM-110, OCM-163).
     pub(super) async fn install(&self, addon: &str) -> Result<Next, kube::Error> {
         let Some(owner) = self.know.owners.get("", addon) else { return Ok(Next::OnChange) };
         let Some(placements) = install::placements(&owner) else { return Ok(Next::OnChange) };
@@ -202,7 +203,7 @@ impl Manager {
         Ok(again.map_or(Next::OnChange, Next::After))
     }
 
-    /// Clusters whose add-on has been unwanted for a while, and when to look at the next one.
+    /// Returns the clusters whose add-on has been unwanted long enough, and the time until the next one.
     fn due(&self, addon: &str, unwanted: &BTreeSet<String>) -> (BTreeSet<String>, Option<Duration>) {
         let (mut due, mut again, now) = (BTreeSet::new(), None, Instant::now());
         for cluster in unwanted {
@@ -231,7 +232,8 @@ impl Manager {
                 "ownerReferences": [owner_reference(owner)]},
             "spec": {}});
         match self.rest.create_missing(&addons(), name_of(cluster), &body).await {
-            // The mailbox is about to go, or not there yet: its cluster's next event brings us back.
+            // The mailbox is being deleted or does not exist yet: the next event of the cluster brings the
+            // add-on back.
             Err(error) if is_not_found(&error) || runtime::failure::code_of(&error) == 403 => {
                 tracing::debug!(%error, cluster = name_of(cluster), "no mailbox for the add-on");
                 Ok(())
@@ -240,8 +242,9 @@ impl Manager {
         }
     }
 
-    /// Removes an add-on from the clusters where the server itself says that it is still unwanted: what is followed may lag
-    /// behind, and pages are written one by one. Costs one list per Placement, and a deletion per cluster.
+    /// Removes an add-on from clusters after the server itself confirms that it is still unwanted, because
+    /// the informers may lag behind and pages are written one by one. Costs one list per Placement, and a
+    /// deletion per cluster.
     async fn remove(
         &self,
         addon: &str,
@@ -258,7 +261,7 @@ impl Manager {
             let pages: Vec<PlacementDecision> =
                 serde_json::from_value(Value::Array(pages)).map_err(kube::Error::SerdeError)?;
             for cluster in install::decided(pages.iter(), namespace, placement) {
-                // Decided anew meanwhile; the event is on its way.
+                // The Placement was decided again in the meantime; the event is on its way.
                 if due.remove(&cluster) {
                     self.unwanted.lock().remove(&(cluster, addon.to_owned()));
                 }
@@ -267,19 +270,19 @@ impl Manager {
         let mut outcome = Ok(());
         for cluster in due {
             tracing::info!(addon, cluster, "the add-on is not wanted there any more");
-            // One that is made anew under the name is another matter.
+            // An add-on that was recreated under the name must not be deleted.
             let uid = self.know.addons.get(&cluster, addon).and_then(|judged| judged.metadata.uid.clone());
             let removal = Removal { uid, propagation: None };
             match self.rest.delete(&addons(), &cluster, addon, &removal).await {
                 Err(error) if !is_not_found(&error) && !is_clash(&error) => outcome = Err(error),
-                // Done; should it be unwanted again, the time begins anew.
+                // Done; if it is unwanted again, the time starts anew.
                 _ => drop(self.unwanted.lock().remove(&(cluster, addon.to_owned()))),
             }
         }
         outcome
     }
 
-    /// Says on the definition of an add-on how far its placements are.
+    /// Writes the progress of the placements to the definition of an add-on.
     pub(super) async fn summarise(&self, addon: &str) -> Result<Next, kube::Error> {
         let Some(owner) = self.know.owners.get("", addon) else { return Ok(Next::OnChange) };
         let Some(placements) = install::placements(&owner) else { return Ok(Next::OnChange) };
@@ -309,7 +312,7 @@ impl Manager {
     }
 }
 
-/// The owner that takes its add-ons with it.
+/// The owner reference with which an add-on is deleted together with its definition.
 pub(super) fn owner_reference(owner: &ClusterManagementAddOn) -> Value {
     json!({"apiVersion": format!("{ADDON_GROUP}/v1alpha1"), "kind": "ClusterManagementAddOn",
         "name": name_of(owner), "uid": owner.metadata.uid, "controller": true, "blockOwnerDeletion": true})

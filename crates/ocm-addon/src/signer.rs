@@ -1,6 +1,8 @@
-//! Certificates for agents of add-ons by a signer other than the hub's (OCM-117). Pure; the time comes as an argument.
+//! Issues certificates for agents of add-ons by a signer other than the hub's (OCM-117). Pure; the time is an
+//! argument.
 //!
-//! Written by hand, as requests are: an agent's subject has several organisations, which rcgen's names cannot hold.
+//! Encoded by hand, as requests are, because an agent's subject has several organisations, which rcgen cannot
+//! express.
 
 use k8s_openapi::{api::certificates::v1::CertificateSigningRequest, jiff::Timestamp};
 use rcgen::{KeyPair, SigningKey as _};
@@ -13,9 +15,9 @@ use x509_parser::{
 
 use ocm_shared::der::{BITS, armour, element, sequence};
 
-/// Longest life of a certificate, in seconds.
+/// Longest lifetime of a certificate, in seconds.
 const DAY: i64 = 24 * 60 * 60;
-/// Clocks differ: certificates are good from a little before they are made.
+/// Certificates are valid from a little before they are issued, because clocks differ.
 const BACKDATE: i64 = 5 * 60;
 /// ecdsa-with-SHA256
 const ECDSA_256: &[u8] = &[0x30, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
@@ -37,22 +39,22 @@ const CLIENT: &[u8] = &[
 /// Basic constraints (critical): no authority.
 const NO_AUTHORITY: &[u8] =
     &[0x30, 0x0c, 0x06, 0x03, 0x55, 0x1d, 0x13, 0x01, 0x01, 0xff, 0x04, 0x02, 0x30, 0x00];
-/// Identifier of the alternative names.
+/// Object identifier of the subject alternative names.
 const ALTERNATIVE_NAMES: &[u8] = &[0x06, 0x03, 0x55, 0x1d, 0x11];
 
-/// Why nothing is signed.
+/// Why no certificate was issued.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignError {
-    /// Certificate or key of the signer.
+    /// The certificate or the key of the signer is invalid.
     #[error("the {0} of the signing CA cannot be read")]
     Authority(&'static str),
-    /// Its certificate has ended.
+    /// The certificate of the signer has expired.
     #[error("the signing CA has expired")]
     Expired,
-    /// What was asked for.
+    /// The request is invalid.
     #[error("the request cannot be read, or is not signed by its key")]
     Request,
-    /// The signature itself.
+    /// Signing failed.
     #[error("signing failed")]
     Signature,
 }
@@ -65,10 +67,11 @@ pub struct Signer {
 }
 
 impl Signer {
-    /// From PEM, as in a Secret of type `kubernetes.io/tls`.
+    /// Parses PEM, as in a Secret of type `kubernetes.io/tls`.
     ///
     /// # Errors
-    /// Says which of both cannot be read.
+    ///
+    /// Which of the two cannot be parsed.
     pub fn read(certificate: &[u8], key: &[u8]) -> Result<Self, SignError> {
         let certificate =
             CertificateDer::from_pem_slice(certificate).map_err(|_| SignError::Authority("certificate"))?;
@@ -85,17 +88,18 @@ impl Signer {
         Ok(Self { certificate: certificate.to_vec(), key, algorithm })
     }
 
-    /// A client certificate, PEM, with the subject, key and DNS names of a request: good for a day, or for less if less was
-    /// asked for or the authority itself ends before.
+    /// Returns a client certificate (PEM) with the subject, key and DNS names of a request. It is valid for a
+    /// day, or for a shorter time if the request asks for that or the CA expires before.
     ///
     /// # Errors
+    ///
     /// See [`SignError`].
     pub fn sign(&self, request: &CertificateSigningRequest, now: Timestamp) -> Result<String, SignError> {
         let (_, authority) = x509_parser::parse_x509_certificate(&self.certificate)
             .map_err(|_| SignError::Authority("certificate"))?;
         let der = CertificateSigningRequestDer::from_pem_slice(&request.spec.request.0)
             .map_err(|_| SignError::Request)?;
-        // Also sees whether who asks has the key.
+        // Also checks that the requester has the private key.
         rcgen::CertificateSigningRequestParams::from_der(&der).map_err(|_| SignError::Request)?;
         let (_, parsed) = X509CertificationRequest::from_der(&der).map_err(|_| SignError::Request)?;
         let info = &parsed.certification_request_info;
@@ -124,7 +128,7 @@ impl Signer {
     }
 }
 
-/// The extension with the DNS names that were asked for; nothing without.
+/// Returns the extension with the requested DNS names; empty without any.
 fn dns_names(request: &X509CertificationRequest<'_>) -> Vec<u8> {
     let mut names = Vec::new();
     for extension in request.requested_extensions().into_iter().flatten() {
@@ -141,7 +145,7 @@ fn dns_names(request: &X509CertificationRequest<'_>) -> Vec<u8> {
     sequence(&[ALTERNATIVE_NAMES, &element(0x04, &[&sequence(&[&names])])])
 }
 
-/// Sixteen bytes, positive, another one for each request and second.
+/// Returns a positive number of sixteen bytes that differs for each request and second.
 fn serial(request: &[u8], now: i64) -> [u8; 16] {
     let digest = Sha256::new().chain_update(request).chain_update(now.to_be_bytes()).finalize();
     let mut serial = [0; 16];
@@ -195,7 +199,7 @@ mod tests {
         "2026-11-22T04:00:00Z".parse().unwrap()
     }
 
-    /// OCM-117, OCM-A-85: by keys of every sort, with all of the subject, and for a day at most.
+    /// OCM-117, OCM-A-85: with keys of every type, with the whole subject, and for a day at most.
     #[test]
     fn ocm_117_what_another_signer_gives() {
         for algorithm in [

@@ -1,5 +1,5 @@
-//! KubeStellar's status add-on, the hub's side (5.1, 5.2): what its agent consists of, what it may do, and how its health is
-//! seen.
+//! The hub's side of KubeStellar's status add-on (5.1, 5.2): the objects of its agent, its permissions, and
+//! its health.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use ocm_shared::rbac;
 
 /// Name of the Deployment and of its ClusterRoleBinding.
 const AGENT: &str = "status-agent";
-/// Flags of the agent that the controller passes on, by the names they have there.
+/// Flags of the agent that the controller passes on, with the names that the agent uses.
 pub const AGENT_FLAGS: [&str; 10] = [
     "metrics-bind-addr",
     "pprof-bind-addr",
@@ -37,11 +37,11 @@ pub const AGENT_FLAGS: [&str; 10] = [
 /// The add-on.
 #[derive(Clone, Debug, Default)]
 pub struct StatusAddon {
-    /// Image of the agent, without which it is installed only where a klusterlet runs it itself.
+    /// Image of the agent. Without it, the add-on is installed only where a klusterlet runs the agent itself.
     pub image: Option<String>,
     /// Flags for the agents, by name (`--agent-<name>` of the controller).
     pub flags: BTreeMap<String, String>,
-    /// The agent may read everything in its cluster instead of doing everything.
+    /// Whether the agent may only read in its cluster; otherwise it has all permissions there.
     pub read_only: bool,
 }
 
@@ -112,7 +112,7 @@ impl StatusAddon {
             format!("--cluster-name={}", target.cluster_name()),
             format!("--addon-namespace={namespace}"),
         ];
-        // A map by name: sorted.
+        // A map by name, so the flags are sorted.
         args.extend(self.flags.iter().map(|(name, value)| format!("--{name}={value}")));
         let registries = spec.map(|spec| spec.registries.as_slice()).unwrap_or_default();
         let mut container = json!({"name": AGENT, "image": mirrored(image, registries), "imagePullPolicy": "IfNotPresent",
@@ -146,7 +146,7 @@ impl StatusAddon {
     }
 }
 
-/// Without empty labels.
+/// Returns the object without empty labels.
 fn bare(mut object: Value) -> Value {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.retain(|_, value| !value.as_object().is_some_and(serde_json::Map::is_empty));
@@ -165,7 +165,7 @@ fn proxy(config: Option<&AddOnDeploymentConfig>) -> Vec<Value> {
         .collect()
 }
 
-/// What makes the add-on known and brings it into every cluster: with namespace and plural of each object.
+/// The objects that define the add-on and install it in every cluster: namespace, plural, object.
 pub fn definitions() -> Vec<(&'static str, &'static str, Value)> {
     let cma = json!({"apiVersion": format!("{ADDON_GROUP}/v1alpha1"), "kind": "ClusterManagementAddOn",
         "metadata": {"name": STATUS_ADDON, "annotations": {ADDON_LIFECYCLE_ANNOTATION: "addon-manager"}},
@@ -249,7 +249,7 @@ mod tests {
         );
     }
 
-    /// OCM-A-101 (what reaches the Deployment): in the order of their names.
+    /// OCM-A-101: the flags reach the Deployment, sorted by name.
     #[test]
     fn ocm_133_flags_reach_the_agents() {
         let flags = [("v", "4"), ("hub-qps", "7"), ("local-burst", "3")];

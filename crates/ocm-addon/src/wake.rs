@@ -1,4 +1,4 @@
-//! Which event wakes what. Cheap: it runs on the informers' tasks.
+//! Decides which event enqueues which keys. Cheap, because it runs on the informers' tasks.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use super::{
 };
 use ocm_shared::{cluster::status, csr::is_decided};
 
-/// Changes of many clusters or add-ons come in swarms: what is about all of them waits a moment.
+/// Changes of many clusters or add-ons arrive in bursts, so keys about all of them wait a moment.
 const TOGETHER: Duration = Duration::from_millis(20);
 
 impl Manager {
@@ -58,7 +58,7 @@ impl Manager {
         }
     }
 
-    /// All Placements, or those of one namespace.
+    /// Enqueues all Placements, or those of one namespace.
     fn wake_placements(&self, namespace: Option<&str>) {
         if self.config.placements {
             for key in self.know.placements.keys() {
@@ -239,7 +239,7 @@ impl Manager {
         }
     }
 
-    /// Roles and bindings that somebody changed or removed are put right.
+    /// Restores roles and bindings that another client changed or deleted.
     pub(super) fn on_right(&self, event: Event<PartialObject>) {
         let Some(light) = event.object() else { return };
         let labels = &light.metadata.labels;
@@ -248,7 +248,7 @@ impl Manager {
         let cluster = labels.get(CLUSTER_NAME_LABEL).filter(|_| templated);
         let place = (cluster.unwrap_or(&light.metadata.namespace).to_string(), addon.to_string());
         if matches!(event, Event::Added(_)) {
-            // One that outlived its add-on while nobody looked is cleared away.
+            // A binding that was left behind while the manager was down is deleted.
             if !templated || self.know.addons.get(&place.0, &place.1).is_some() {
                 return;
             }

@@ -1,7 +1,7 @@
-//! Taking a cluster out from its own side (OCM-060): what an agent made in it goes, with its workload or without.
+//! Removes from a cluster what its agents created there, with or without the delivered workload (OCM-060).
 //!
-//! The agent must not run any more, or it makes everything anew. The hub is not asked: there the cluster falls silent,
-//! until its ManagedCluster is deleted.
+//! The agent must have stopped, or it creates everything again. The hub is not contacted: there the cluster
+//! becomes unreachable, until its ManagedCluster is deleted.
 //!
 //! Cost: two requests for each AppliedManifestWork, and one or two for each object that it lists.
 
@@ -33,32 +33,32 @@ use ocm_shared::rbac;
 /// How a cluster is left.
 #[derive(Clone, Copy, Debug)]
 pub struct Leave {
-    /// The workload stays, and is nobody's.
+    /// Whether the workload stays, without an owner.
     pub keep_workload: bool,
-    /// How long to wait for the workload's end.
+    /// How long to wait until the workload is gone.
     pub patience: Duration,
 }
 
-/// What was taken away.
+/// What was removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Left {
-    /// Works whose workload went, or stays without an owner.
+    /// Number of works whose workload was removed, or stays without an owner.
     pub works: usize,
-    /// Works of other hubs. While there are any, the kinds and rights that their agents need stay.
+    /// Number of works of other hubs. If there are any, the CRDs and permissions that their agents need stay.
     pub others: usize,
 }
 
-/// Why a cluster could not be left. What was done stays done; trying again goes on from there.
+/// Why a cluster could not be left. What was done stays done; another try continues from there.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaveError {
     /// A request was refused.
-    #[error("clearing up the cluster")]
+    #[error("cleaning up the cluster")]
     Request(#[from] Box<kube::Error>),
-    /// An object does not go.
+    /// An object is not deleted.
     #[error("{count} objects of the workload are still there, among them {resource} {namespace}/{name}")]
     Held {
-        /// How many.
+        /// Number of such objects.
         count: usize,
         /// Plural of one of them.
         resource: String,
@@ -75,9 +75,9 @@ impl From<kube::Error> for LeaveError {
     }
 }
 
-/// How often one object is written that others write as well.
+/// Tries of a write of an object that conflicts with other writers.
 const TRIES: usize = 8;
-/// Between looks at objects on their way out.
+/// Interval between checks of objects that are being deleted.
 const LOOK: Duration = Duration::from_millis(200);
 
 #[derive(Deserialize)]
@@ -86,8 +86,12 @@ struct Works {
     items: Vec<AppliedManifestWork>,
 }
 
-/// Takes away what the agent of the hub that the kept kubeconfig names made in the cluster, and then itself: also what it made while
-/// that hub, or another before it, had another address.
+/// Removes what the agent created for the hub in the stored kubeconfig, and then the agent's own objects.
+/// Includes what it created while that hub, or an earlier one, had another address.
+///
+/// # Errors
+///
+/// If a request is refused, or an object is not deleted in time.
 pub fn leave(cluster: Client, how: &Leave) -> BoxFuture<'_, Result<Left, LeaveError>> {
     Box::pin(take_leave(cluster, how))
 }
@@ -118,7 +122,7 @@ async fn take_leave(cluster: Client, how: &Leave) -> Result<Left, LeaveError> {
     Ok(Left { works: ours.len(), others: others.len() })
 }
 
-/// Who had joined a hub; nobody if the cluster had not, or has left.
+/// The identity of the agent that had joined a hub; empty if the cluster had not joined, or has left.
 #[derive(Default)]
 struct Agent {
     /// Digest of the hub's address.
@@ -127,7 +131,7 @@ struct Agent {
 }
 
 impl Agent {
-    /// OCM-060, OCM-071.
+    /// Returns whether that agent created the AppliedManifestWork (OCM-060, OCM-071).
     fn made(&self, work: &AppliedManifestWorkSpec) -> bool {
         let is = |kept: &Option<String>, text: &str| kept.as_deref().is_some_and(|kept| kept == text);
         is(&self.hub, &work.hub_hash) || is(&self.name, &work.agent_id)
@@ -163,13 +167,13 @@ fn is_one_of(owner: &Value, uids: &[&str]) -> bool {
 
 async fn read(rest: &Rest, resource: &AppliedResource) -> Result<Option<Value>, kube::Error> {
     match rest.find::<Value>(&of(resource), &resource.namespace, &resource.name).await {
-        // Its kind is gone as well.
+        // The CRD is gone as well.
         Err(error) if is_not_found(&error) => Ok(None),
         other => other,
     }
 }
 
-/// Takes our references from an object, so that it outlives us.
+/// Removes our owner references from an object, so that it stays.
 async fn disown(rest: &Rest, resource: &AppliedResource, uids: &[&str]) -> Result<(), kube::Error> {
     let mut tries = 0;
     loop {
@@ -188,7 +192,7 @@ async fn disown(rest: &Rest, resource: &AppliedResource, uids: &[&str]) -> Resul
     }
 }
 
-/// The UID of an object that nobody but our works owns: it ends with them.
+/// Returns the UID of an object that only our works own: it is deleted with them.
 async fn ends_with(
     rest: &Rest,
     resource: &AppliedResource,
@@ -202,7 +206,8 @@ async fn ends_with(
     Ok(object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned))
 }
 
-/// Nobody is left to do what the finalizer waits for; the workload goes because its owner does.
+/// Deletes an AppliedManifestWork. No agent is left for its finalizer; the workload is deleted because its
+/// owner is.
 async fn remove_work(rest: &Rest, work: &AppliedManifestWork) -> Result<(), kube::Error> {
     let name = work.metadata.name.as_deref().unwrap_or_default();
     let all = work.metadata.finalizers.iter().flatten();
@@ -223,7 +228,7 @@ fn unless_gone(done: Result<(), kube::Error>) -> Result<(), kube::Error> {
     }
 }
 
-/// Waits until these objects are gone: only then may the kind of their owners go.
+/// Waits until these objects are gone: only then may the CRD of their owners be deleted.
 async fn wait_for(
     rest: &Rest,
     mut going: Vec<(&AppliedResource, String)>,
@@ -254,7 +259,8 @@ async fn wait_for(
     }
 }
 
-/// The agents' own: the credential always; kinds, rights and namespaces unless another hub's agent needs them.
+/// Deletes the agents' own objects: the credential always; CRDs, permissions and namespaces unless another
+/// hub's agent needs them.
 async fn clear_up(rest: &Rest, all: bool) -> Result<(), kube::Error> {
     let removal = Removal::default();
     let pending = registration::pending_secret(registration::SECRET);

@@ -1,12 +1,12 @@
 //! Open Cluster Management: the agents of a cluster.
 //!
-//! * [`work_agent`]: applies in a cluster what the ManifestWorks of its mailbox hold, and reports. It works with any
-//!   hub that has the work API, whoever wrote the ManifestWorks.
-//! * [`registration`]: gets a cluster into the inventory of a hub, and keeps it there. Works with any OCM hub.
-//! * [`provide`]: makes in a cluster what an agent needs to begin, as far as it may.
-//! * [`leave`]: takes out of a cluster what its agents made there.
+//! * [`work_agent`]: applies the ManifestWorks of a mailbox in a cluster, and reports. It works with any hub
+//!   that has the work API, whoever created the ManifestWorks.
+//! * [`registration`]: registers a cluster with a hub and keeps it registered. It works with any OCM hub.
+//! * [`provide`]: creates in a cluster what an agent needs to start, as far as permissions allow.
+//! * [`leave`]: removes from a cluster what its agents created there.
 //!
-//! Each gets clients and a token; none knows whether these lead to embedded spaces.
+//! Each gets clients and a token; none knows whether the clients lead to embedded spaces.
 
 pub mod leave;
 pub mod provide;

@@ -1,9 +1,10 @@
-//! What an agent needs in its cluster before it can begin. It makes what is missing as far as it may, and changes nothing
-//! that is there: that may be another klusterlet's, or an administrator's.
+//! Creates in a cluster what an agent needs before it can start, as far as permissions allow. Existing
+//! objects are not changed: they may belong to another klusterlet or to an administrator.
 //!
-//! Roles are not among it: an agent acts by the rights of its kubeconfig. `ocm_hub::enroll::prepare` is for administrators.
+//! Roles are not included: an agent has the permissions of its kubeconfig. `ocm_hub::enroll::prepare` is for
+//! administrators.
 //!
-//! Cost: at start, one request for each namespace and each API group, and one or two for what is missing.
+//! Cost: at start, one request for each namespace and each API group, and one or two for each missing object.
 
 use apis::constants::{OCM_ADDON_NAMESPACE, OCM_AGENT_NAMESPACE};
 use futures::future::BoxFuture;
@@ -16,26 +17,30 @@ use runtime::{
 };
 use serde_json::{Value, json};
 
-/// Why an agent cannot begin.
+/// Why an agent cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProvideError {
-    /// It may not make what it needs.
+    /// The agent has no permission to create what it needs.
     #[error(
-        "the cluster lacks {0}, and this identity may not make it; an administrator of the cluster can, by hand or by starting \
+        "the cluster lacks {0}, and this identity may not create it; an administrator of the cluster can, by hand or by starting \
          the agent once"
     )]
     Missing(String),
-    /// A kind could not be defined.
+    /// A CRD could not be installed.
     #[error(transparent)]
     Install(#[from] InstallError),
     /// A request failed.
-    #[error("looking for what the agent needs in its cluster")]
+    #[error("checking what the agent needs in its cluster")]
     Request(#[from] Box<kube::Error>),
 }
 
-/// Makes namespaces and kinds that the agent of a cluster needs, where they are missing. What only add-ons and claims need
-/// is told of if it cannot be made; they begin when it comes.
+/// Creates missing namespaces and CRDs that the agent of a cluster needs. If those that only add-ons and
+/// claims need cannot be created, that is logged; add-ons and claims start when they exist.
+///
+/// # Errors
+///
+/// If something that every agent needs cannot be created.
 pub fn provide(cluster: &Client) -> BoxFuture<'_, Result<(), ProvideError>> {
     Box::pin(provide_all(cluster))
 }
@@ -55,15 +60,15 @@ async fn provide_all(cluster: &Client) -> Result<(), ProvideError> {
         }
     }
     for (what, _) in missing.iter().filter(|(_, needed)| !needed) {
-        tracing::warn!("the cluster lacks {what}, and this identity may not make it");
+        tracing::warn!("the cluster lacks {what}, and this identity may not create it");
     }
     let needed: Vec<String> =
         missing.into_iter().filter(|(_, needed)| *needed).map(|(what, _)| what).collect();
     if needed.is_empty() { Ok(()) } else { Err(ProvideError::Missing(needed.join(" and "))) }
 }
 
-/// Whether it is there, if need be as of now. One that may not be looked at is taken to be there: what is read in it next
-/// will tell.
+/// Returns whether the namespace exists. If there is no permission to read it, it is assumed to exist: the
+/// next read in it will tell.
 async fn has_namespace(rest: &Rest, name: &str) -> Result<bool, kube::Error> {
     let gvr = Gvr::new("", "v1", "namespaces");
     match rest.find::<Value>(&gvr, "", name).await {
@@ -78,7 +83,7 @@ async fn has_namespace(rest: &Rest, name: &str) -> Result<bool, kube::Error> {
     }
     match rest.create::<Value>(&gvr, "", body.to_string().into_bytes()).await {
         Ok(_) => {
-            tracing::info!(namespace = name, "made a namespace that agents need");
+            tracing::info!(namespace = name, "created a namespace that agents need");
             Ok(true)
         }
         Err(error) if is_clash(&error) => Ok(true),
@@ -87,7 +92,7 @@ async fn has_namespace(rest: &Rest, name: &str) -> Result<bool, kube::Error> {
     }
 }
 
-/// Whether it is served, in whatever form; if need be as of now.
+/// Returns whether the resource is served, in any version.
 async fn has_kind(cluster: &Client, kind: &CustomResourceDefinition) -> Result<bool, ProvideError> {
     let version = kind.spec.versions.first().map(|version| version.name.as_str()).unwrap_or_default();
     let path = format!("/apis/{}/{version}", kind.spec.group);
@@ -104,7 +109,7 @@ async fn has_kind(cluster: &Client, kind: &CustomResourceDefinition) -> Result<b
     }
     match install(cluster, std::slice::from_ref(kind), "klusterlet").await {
         Ok(()) => {
-            tracing::info!(kind = kind.spec.names.kind, "defined a kind that agents need");
+            tracing::info!(kind = kind.spec.names.kind, "installed a CRD that agents need");
             Ok(true)
         }
         Err(InstallError::Refused { source, .. }) if code_of(&source) == 403 => Ok(false),
@@ -119,7 +124,7 @@ mod tests {
 
     use parking_lot::Mutex;
 
-    /// A cluster in which nothing may be written; requests that tried are noted.
+    /// A cluster without any write permission; attempted writes are recorded.
     fn closed(has: bool) -> (Client, Arc<Mutex<Vec<String>>>) {
         let tried: Arc<Mutex<Vec<String>>> = Arc::default();
         let notes = tried.clone();
@@ -152,7 +157,8 @@ mod tests {
         (Client::new(service, "default"), tried)
     }
 
-    /// What is there is left alone; what is missing and may not be made is named, as far as nothing goes without it.
+    /// Existing objects are left alone; the error names missing objects that cannot be created, if they are
+    /// necessary.
     #[tokio::test]
     async fn what_is_missing_is_named() {
         let (cluster, tried) = closed(true);

@@ -55,7 +55,7 @@ impl Hub {
             None => Ok(Next::OnChange),
             Some(left) if !left.is_zero() => Ok(Next::After(left)),
             Some(_) => {
-                tracing::info!(namespace, name, "a complete work is over its time and goes");
+                tracing::info!(namespace, name, "deleting a complete work, whose time to live is over");
                 let removal = Removal { uid: work.metadata.uid.clone(), propagation: None };
                 match self.rest.delete(&works(), namespace, name, &removal).await {
                     // The work is gone or was replaced; its own event reports that.

@@ -1,10 +1,10 @@
-//! What an installation does for a cluster that it serves itself, beside running its agents: an administrator's part. It
-//! prepares the cluster for the agents, and puts it into the inventory as one that is welcome.
-//! The rest is the handshake between registration agent and hub like anyone's (OCM-A-03).
+//! Enrols a cluster that this installation serves itself, in the role of an administrator: prepares the
+//! cluster for the agents, and creates its ManagedCluster as an accepted one. The rest is the usual handshake
+//! between registration agent and hub (OCM-A-03).
 //!
-//! It hands out rights on both sides, and so needs an administrator's clients; the agents do not.
+//! It grants permissions on both sides, and so needs clients of an administrator; the agents do not.
 //!
-//! Cost: a handful of requests at start, then a watch on the own ManagedCluster.
+//! Cost: few requests at start, then a watch on the own ManagedCluster.
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -35,24 +35,24 @@ use tokio_util::sync::CancellationToken;
 
 use ocm_shared::{cluster::status, rbac};
 
-/// What to enrol.
+/// The cluster to enrol.
 #[derive(Clone)]
 pub struct Config {
     /// Name of the cluster in the inventory, and of its mailbox namespace.
     pub name: String,
-    /// Labels by which policies select it; what becomes of them in the inventory later is its users' business.
+    /// Labels for the ManagedCluster when it is created; users may change them later.
     pub labels: BTreeMap<String, String>,
-    /// Those of them that one which is in the inventory already gets, too. Empty once that has been done.
+    /// Those of the labels that an existing ManagedCluster gets, too. Empty once that has been done.
     pub more_labels: Arc<Mutex<BTreeMap<String, String>>>,
     /// Address of the cluster's API server, if it has one.
     pub url: String,
-    /// Add-ons whose agents the installation runs for the cluster itself.
+    /// Add-ons whose agents the installation runs for the cluster.
     pub built_in: Vec<String>,
-    /// Set true once the cluster is in the inventory, and well with its built-in add-ons, or it is denied.
+    /// Set to true once the cluster is in the inventory and healthy with its built-in add-ons, or is denied.
     pub ready: watch::Sender<bool>,
-    /// Whether the cluster is prepared: its registration agent may start.
+    /// Whether the cluster is prepared, so that its registration agent may start.
     pub prepared: watch::Sender<bool>,
-    /// Whether the cluster is accepted: its other agents may work.
+    /// Whether the cluster is accepted, so that its other agents may work.
     pub accepted: watch::Sender<bool>,
 }
 
@@ -76,7 +76,7 @@ impl Config {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The agents' own kinds could not be installed in the cluster.
+    /// The CRDs that agents need could not be installed in the cluster.
     #[error("preparing cluster {cluster}")]
     Prepare { cluster: String, source: InstallError },
     /// A request was refused.
@@ -87,10 +87,14 @@ pub enum Error {
     Task(#[from] tokio::task::JoinError),
 }
 
-/// How often a ManagedCluster is written that others write as well.
+/// Tries of a write of a ManagedCluster that conflicts with other writers.
 const TRIES: usize = 8;
 
-/// Enrols the cluster, and keeps it so until `stop`.
+/// Enrols the cluster, and maintains that until `stop`.
+///
+/// # Errors
+///
+/// If the cluster cannot be prepared, a request is refused, or a task fails.
 pub fn run(
     hub: Client,
     cluster: Client,
@@ -129,7 +133,12 @@ async fn drive(hub: Client, cluster: Client, config: Config, stop: CancellationT
     outcome
 }
 
-/// Makes the kinds, namespaces and rights that agents need in their cluster, which is called `name` in the inventory.
+/// Creates the CRDs, namespaces and permissions that agents need in their cluster, whose name in the
+/// inventory is `name`.
+///
+/// # Errors
+///
+/// If a CRD cannot be installed or a request is refused.
 pub fn prepare<'a>(cluster: &'a Client, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
     Box::pin(prepare_cluster(cluster, name))
 }
@@ -154,14 +163,15 @@ struct Member {
 }
 
 impl Member {
-    /// The ManagedCluster is created, as one that is accepted, when it is missing, and only now: later, missing means
-    /// removed. Whether one that exists is accepted is for the administrators of the hub.
+    /// Creates the ManagedCluster as an accepted one if it is missing. This is done only at the start: later,
+    /// a missing ManagedCluster has been deleted. The administrators of the hub decide whether an existing
+    /// one is accepted.
     async fn enter(&self) -> Result<(), kube::Error> {
         let mut labels = self.config.labels.clone();
         labels.entry(CLUSTER_SET_LABEL.into()).or_insert_with(|| "default".into());
         let client_configs =
             if self.config.url.is_empty() { json!([]) } else { json!([{"url": self.config.url}]) };
-        // Null takes away what an earlier start said.
+        // Null removes the annotation of an earlier start.
         let built_in = Some(self.config.built_in.join(",")).filter(|names| !names.is_empty());
         let annotations: BTreeMap<&str, &String> =
             built_in.iter().map(|names| (BUILT_IN_ADDONS_ANNOTATION, names)).collect();
@@ -183,7 +193,7 @@ impl Member {
         }
     }
 
-    /// It is in the inventory from an earlier start: what that said of the installation is brought up to date.
+    /// Updates a ManagedCluster of an earlier start.
     async fn return_to(&self, built_in: Option<String>) -> Result<(), kube::Error> {
         let labels = self.config.more_labels.lock().clone();
         let patch =
@@ -233,12 +243,12 @@ impl Member {
         .await;
     }
 
-    /// Says how far the cluster is.
+    /// Reports the progress of the cluster.
     async fn settle(&self) -> Result<Next, kube::Error> {
         let name = self.config.name.as_str();
         let found = self.hub.find::<ManagedCluster>(&managed_clusters(), "", name).await?;
         let Some(cluster) = found.filter(|c| c.metadata.deletion_timestamp.is_none()) else {
-            // Its agents clear up as long as they have rights.
+            // Its agents clean up while they have permissions.
             return Ok(Next::OnChange);
         };
         match status(&cluster, CONDITION_HUB_ACCEPTED) {
@@ -251,13 +261,13 @@ impl Member {
             }
             _ => return Ok(Next::OnChange),
         }
-        // Of an agent that has its identity as an add-on the manager of add-ons takes care.
+        // The add-on manager handles an agent that has its identity as an add-on.
         if cluster.spec.hub_accepts_client && self.config.built_in.is_empty() {
             rbac::reconcile(&self.hub, &rbac::status_addon_on_hub(name)).await?;
         }
         self.config.accepted.send_replace(true);
         let status_of_joined = status(&cluster, CONDITION_AVAILABLE).map(str::to_owned);
-        // The hub's last word about a cluster that has joined and is well.
+        // These labels are the last that the hub sets about a healthy cluster.
         let labels = cluster.metadata.labels.unwrap_or_default();
         let is_well = |addon: &String| {
             labels
@@ -272,8 +282,8 @@ impl Member {
     }
 }
 
-/// The addresses of a cluster, of which `url` is one: where it was served before, at another port or on this machine only, makes way
-/// for it. What users gave stays.
+/// Returns the addresses of a cluster with `url` as one of them. An address under which this installation
+/// served it before, at another port or on this machine, is replaced. Addresses from users stay.
 fn moved(known: &[ClientConfig], url: &str) -> Vec<ClientConfig> {
     let now = place(url);
     let was_ours = |known: &str| match (place(known), now) {
@@ -295,13 +305,13 @@ fn moved(known: &[ClientConfig], url: &str) -> Vec<ClientConfig> {
     clients
 }
 
-/// Address and path of a URL whose host is an address.
+/// Returns the socket address and the path of a URL whose host is an IP address.
 fn place(url: &str) -> Option<(SocketAddr, &str)> {
     let (authority, path) = url.strip_prefix("https://")?.split_once('/')?;
     Some((authority.parse().ok()?, path))
 }
 
-/// Creates a namespace unless it is there.
+/// Creates a namespace unless it exists.
 async fn ensure_namespace(rest: &Rest, name: &str) -> Result<(), kube::Error> {
     let mut body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     if name == OCM_ADDON_NAMESPACE {
@@ -318,7 +328,8 @@ fn managed_clusters() -> Gvr {
 mod tests {
     use super::*;
 
-    /// SP-102: an address under which the cluster was served before makes way for the present one; others stay.
+    /// SP-102: an address under which the cluster was served before is replaced by the present one; others
+    /// stay.
     #[test]
     fn sp_102_a_cluster_has_one_address_of_ours() {
         let configs = |urls: &[&str]| -> Vec<ClientConfig> {

@@ -1,10 +1,11 @@
 //! The hub's controllers: acceptance, permissions and departure of clusters, approval of their certificates,
 //! leases, taints, cluster sets (`spec` of OCM, 2.4.3 to 2.10).
 //!
-//! [`enroll`] does for a cluster that this process serves what administrators do on both sides of the handshake.
+//! [`enroll`] does the part of the administrators, on both sides of the handshake, for a cluster that this
+//! process serves.
 //!
-//! Pure decisions: [`availability`], [`collect`], [`managed`], [`sets`]. The rest is shell: informers add keys to one queue, and
-//! the workers read the informers' stores.
+//! Pure decisions: [`availability`], [`collect`], [`managed`], [`sets`]. The rest is shell: informers add
+//! keys to one queue, and the workers read the informers' stores.
 //!
 //! Cost: eleven watches. A renewed lease costs no request, unless the clocks differ. An accepted cluster with
 //! a relevant change costs a read of each of its six roles and bindings. A changed label costs a scan of all
@@ -142,7 +143,7 @@ impl Default for Config {
 #[non_exhaustive]
 pub enum Error {
     /// The CRDs could not be installed.
-    #[error("defining the kinds of the hub")]
+    #[error("installing the CRDs of the hub")]
     Install(#[from] InstallError),
     /// What bootstrapping agents need could not be created.
     #[error("preparing the hub for agents")]

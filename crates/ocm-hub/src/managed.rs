@@ -25,14 +25,14 @@ pub fn wanted<'a>(
             set.spec.managed_namespaces.iter().map(move |namespace| (name.clone(), namespace.name.clone()))
         })
         .collect();
-    let told = |set: &str, name: &str| {
+    let reported = |set: &str, name: &str| {
         let entry = have.iter().find(|entry| entry.cluster_set == set && entry.name == name);
         entry.map(|entry| entry.conditions.clone()).unwrap_or_default()
     };
     entries
         .into_iter()
         .map(|(cluster_set, name)| {
-            let conditions = told(&cluster_set, &name);
+            let conditions = reported(&cluster_set, &name);
             ManagedNamespace { name, cluster_set, conditions }
         })
         .collect()
@@ -89,11 +89,11 @@ mod tests {
             set("red", exclusive(), &["r"]),
             set("global", everything(), &["a"]),
         ];
-        let told = wanted(&cluster, all.iter());
+        let reported = wanted(&cluster, all.iter());
         let names: Vec<(&str, &str)> =
-            told.iter().map(|entry| (entry.cluster_set.as_str(), entry.name.as_str())).collect();
+            reported.iter().map(|entry| (entry.cluster_set.as_str(), entry.name.as_str())).collect();
         assert_eq!(names, [("blue", "a"), ("blue", "b"), ("global", "a")]);
-        assert_eq!(told[1], said);
-        assert_eq!(told[0].conditions, []);
+        assert_eq!(reported[1], said);
+        assert_eq!(reported[0].conditions, []);
     }
 }

@@ -1,21 +1,21 @@
-//! What the agents of add-ons are called, on both sides. Pure.
+//! The names of the agents of add-ons, on both sides. Pure.
 
 use apis::{
     constants::OCM_ADDON_NAMESPACE,
     ocm::{AddOnDeploymentConfig, ManagedClusterAddOn, conversion::INSTALL_NAMESPACE},
 };
 
-/// Group of an add-on's agent in one cluster.
+/// Returns the group of an add-on's agent in one cluster.
 pub fn cluster_group(cluster: &str, addon: &str) -> String {
     format!("system:open-cluster-management:cluster:{cluster}:addon:{addon}")
 }
 
-/// Group of an add-on's agents.
+/// Returns the group of an add-on's agents.
 pub fn addon_group(addon: &str) -> String {
     format!("system:open-cluster-management:addon:{addon}")
 }
 
-/// Namespace of the agent in its cluster, by precedence (OCM-113).
+/// Returns the namespace of the agent in its cluster, by precedence (OCM-113).
 pub fn namespace(addon: &ManagedClusterAddOn, config: Option<&AddOnDeploymentConfig>) -> String {
     let annotation = addon.metadata.annotations.as_ref().and_then(|all| all.get(INSTALL_NAMESPACE));
     let asked = [

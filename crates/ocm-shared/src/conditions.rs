@@ -24,7 +24,7 @@ pub fn condition(
     }
 }
 
-/// What became of a certificate: that it was renewed, or why not (1.1).
+/// The condition about the renewal of a certificate: that it succeeded, or why it failed (1.1).
 pub fn rotated(outcome: Result<String, String>, now: Timestamp) -> Condition {
     match outcome {
         Ok(message) => condition(CONDITION_ROTATED, "True", "ClientCertificateUpdated", message, now),

@@ -1,4 +1,4 @@
-//! The few pieces of DER that requests and certificates are made of. Pure.
+//! The few DER elements that requests and certificates consist of. Pure.
 
 /// Tag of a sequence.
 pub const SEQUENCE: u8 = 0x30;

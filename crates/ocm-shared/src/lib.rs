@@ -1,9 +1,11 @@
 //! Open Cluster Management: what hub, agents and add-ons share.
 //!
-//! * [`rbac`]: who may do what on either side.
+//! * [`rbac`]: the permissions of the components on both sides.
 //! * [`bootstrap`]: what agents need before they have joined.
-//! * [`request`], [`csr`]: certificate signing requests, written and read. `der` has the encoding, [`reserved`] the names nobody gets.
-//! * [`cluster`], [`addon`], [`conditions`]: what ManagedClusters and add-ons say, and how conditions are written.
+//! * [`request`], [`csr`]: writes certificate signing requests and decides about them. `der` has the
+//!   encoding, [`reserved`] the names that no cluster may have.
+//! * [`cluster`], [`addon`], [`conditions`]: access to ManagedClusters and add-ons, and the conditions that
+//!   several components write.
 
 pub mod addon;
 pub mod bootstrap;

@@ -1,6 +1,7 @@
-//! Who may do what because a cluster is accepted: on the hub what OCM's hub controllers grant (OCM-044, OCM-058,
-//! OCM-059, KS-207), in the cluster what the klusterlet and the status add-on are installed with (OCM-132). The names
-//! are OCM's, so that an agent that registers by certificate gets the same rights as one that runs in this process.
+//! The permissions of an accepted cluster: on the hub those that OCM's hub controllers grant (OCM-044,
+//! OCM-058, OCM-059, KS-207), in the cluster those with which the klusterlet and the status add-on are
+//! installed (OCM-132). The names are OCM's, so that an agent that registers by certificate gets the same
+//! permissions as one that runs in this process.
 
 use apis::constants::{
     ADDON_GROUP, CLUSTER_GROUP, CLUSTER_NAME_LABEL, CONTROL_GROUP, MANIFEST_WORK_FINALIZER,
@@ -17,40 +18,41 @@ const MANAGER: &str = "kubestellar-enrolment";
 const SHARED_REGISTRATION: &str = "open-cluster-management:managedcluster:registration";
 const SHARED_WORK: &str = "open-cluster-management:managedcluster:work";
 const ADDON_AGENT: &str = "open-cluster-management:addon-status:agent";
-/// What the registration agent needs in its cluster.
+/// Permissions of the registration agent in its cluster.
 pub const REGISTRATION_ROLE: &str = "open-cluster-management:klusterlet-registration:agent";
-/// What the work agent itself needs in its cluster.
+/// Permissions of the work agent itself in its cluster.
 pub const WORK_AGENT_ROLE: &str = "open-cluster-management:klusterlet-work:agent";
-/// What the work agent may do to the workload in its cluster. Everything, until someone narrows it.
+/// Permissions of the work agent for the workload in its cluster. Everything, unless an administrator narrows
+/// it.
 pub const WORK_EXECUTION_ROLE: &str = "open-cluster-management:klusterlet-work:execution";
-/// What the status agent may read in its cluster.
+/// Read permissions of the status agent in its cluster.
 pub const STATUS_AGENT_ROLE: &str = "status-agent";
-/// The same for the status agent that a klusterlet brings. Its binding must not be in the way of the one that a deployed
-/// agent comes with.
+/// The same for the status agent in a klusterlet. The name of its binding must differ from that of a deployed
+/// agent.
 pub const BUILT_IN_STATUS_ROLE: &str = "open-cluster-management:klusterlet:status-agent";
 /// Service account of the work agent, in the agent namespace.
 pub const WORK_AGENT_ACCOUNT: &str = "klusterlet-work-sa";
 /// Service account of the status agent, in the add-on namespace.
 pub const STATUS_AGENT_ACCOUNT: &str = "status-agent-sa";
 
-/// What names of agents and their groups begin with.
+/// Prefix of the names of agents and of their groups.
 pub const SUBJECT_PREFIX: &str = "system:open-cluster-management:";
 /// Group of the agents of all clusters.
 pub const MANAGED_CLUSTERS_GROUP: &str = "system:open-cluster-management:managed-clusters";
 /// Service account of the registration agent, in the agent namespace.
 pub const REGISTRATION_ACCOUNT: &str = "klusterlet-registration-sa";
 
-/// User and groups of someone who is known by name to a control plane.
+/// A user with groups, as a control plane identifies a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// User name.
     pub user: String,
-    /// Groups beside `system:authenticated`.
+    /// Groups besides `system:authenticated`.
     pub groups: Vec<String>,
 }
 
 impl Subject {
-    /// The klusterlet `agent` of a cluster on the hub, as its client certificate names it (OCM-035).
+    /// The klusterlet `agent` of a cluster on the hub, as named in its client certificate (OCM-035).
     pub fn klusterlet(cluster: &str, agent: &str) -> Self {
         Self {
             user: format!("system:open-cluster-management:{cluster}:{agent}"),
@@ -58,7 +60,7 @@ impl Subject {
         }
     }
 
-    /// The status add-on of a cluster on the hub. The agent's name is stable (OCM-131).
+    /// The status add-on of a cluster on the hub. The agent's name never changes (OCM-131).
     pub fn status_addon(cluster: &str) -> Self {
         let group = addon_group(cluster);
         Self {
@@ -103,14 +105,14 @@ pub fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
 }
 
-/// A role; cluster-wide without a namespace. `labels` as in metadata.
+/// A role; cluster-wide if `namespace` is empty. `labels` as in metadata.
 pub fn role(namespace: &str, name: &str, labels: Value, rules: Value) -> Value {
     let kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
     json!({"apiVersion": format!("{RBAC_GROUP}/v1"), "kind": kind,
         "metadata": metadata(namespace, name, labels), "rules": rules})
 }
 
-/// A binding of a role to subjects; cluster-wide without a namespace.
+/// A binding of a role to subjects; cluster-wide if `namespace` is empty.
 pub fn binding(namespace: &str, name: &str, labels: Value, role: (&str, &str), subjects: Value) -> Value {
     let kind = if namespace.is_empty() { "ClusterRoleBinding" } else { "RoleBinding" };
     json!({"apiVersion": format!("{RBAC_GROUP}/v1"), "kind": kind,
@@ -131,7 +133,7 @@ pub fn subject(kind: &str, name: &str) -> Value {
     json!({"apiGroup": RBAC_GROUP, "kind": kind, "name": name})
 }
 
-/// What the hub grants the agents of an accepted cluster.
+/// Roles and bindings on the hub for the agents of an accepted cluster.
 pub fn on_hub(cluster: &str) -> Vec<Value> {
     let labels = json!({CLUSTER_NAME_LABEL: cluster});
     let shared = json!({CLUSTER_NAME_LABEL: ""});
@@ -161,7 +163,7 @@ pub fn on_hub(cluster: &str) -> Vec<Value> {
     ]
 }
 
-/// What the hub grants the status agent of a cluster (OCM-131).
+/// Roles and bindings on the hub for the status agent of a cluster (OCM-131).
 pub fn status_addon_on_hub(cluster: &str) -> Vec<Value> {
     let labels = json!({CLUSTER_NAME_LABEL: cluster});
     vec![
@@ -180,7 +182,7 @@ fn own_name(cluster: &str) -> String {
     format!("open-cluster-management:managedcluster:{cluster}")
 }
 
-/// The second name is for authenticators that can't hand out `system:` groups.
+/// The second name is for authenticators that cannot assign `system:` groups.
 fn members(cluster: &str) -> Value {
     json!([
         subject("Group", &cluster_group(cluster)),
@@ -197,7 +199,7 @@ fn cluster_rules(cluster: &str) -> Value {
     ])
 }
 
-/// A denied cluster may see that it is denied, nothing else (OCM-058).
+/// A denied cluster may read its own ManagedCluster and nothing else (OCM-058).
 fn denied_rules(cluster: &str) -> Value {
     json!([named(cluster, "managedclusters", &["get", "list", "watch"])])
 }
@@ -235,15 +237,16 @@ fn addon_rules() -> Value {
         rule(CONTROL_GROUP, &["workstatuses/status"], &["patch", "update"]),
         rule(ADDON_GROUP, &["managedclusteraddons"], &["get", "list", "watch"]),
         rule(WORK_GROUP, &["manifestworks"], &["get", "list", "watch"]),
-        // Beyond what the original's agent has: what it can't report it tells on the ManifestWork.
+        // In addition to the original's agent: it reports on the ManifestWork what it cannot write.
         rule("", &["events"], &["create", "patch"]),
     ])
 }
 
-/// What the klusterlet must be allowed for add-ons, whose namespaces may have any name (OCM-119).
+/// Permissions of the klusterlet for add-ons, whose namespaces may have any name (OCM-119).
 pub const ADDON_MANAGEMENT_ROLE: &str = "open-cluster-management:klusterlet-registration:addon-management";
 
-/// What the agents may do in their cluster. Made once: whoever rules the cluster may narrow it afterwards.
+/// Roles and bindings of the agents in their cluster. They are created once, and administrators of the
+/// cluster may narrow them afterwards.
 pub fn in_cluster() -> Vec<Value> {
     let account = |namespace: &str, name: &str| json!([{"kind": "ServiceAccount", "namespace": namespace, "name": name}]);
     let work = account(OCM_AGENT_NAMESPACE, WORK_AGENT_ACCOUNT);
@@ -299,17 +302,17 @@ fn addon_management_rules() -> Value {
 
 const SECRETS: [&str; 5] = ["get", "list", "watch", "create", "update"];
 
-/// Facts about the cluster for its ManagedCluster.
+/// Rules for reading facts about the cluster for its ManagedCluster.
 fn registration_in_cluster_rules() -> Value {
     json!([
         rule("", &["nodes"], &["get", "list", "watch"]),
-        // Those that the cluster's sets want (OCM-056).
+        // The namespaces that the cluster's sets request (OCM-056).
         rule("", &["namespaces"], &["get", "list", "watch", "create", "patch"]),
         rule(CLUSTER_GROUP, &["clusterclaims"], &["get", "list", "watch"]),
     ])
 }
 
-/// Creates what is missing and leaves alone what is there.
+/// Creates missing objects and leaves existing ones alone.
 pub fn create_missing<'a>(rest: &'a Rest, objects: &'a [Value]) -> BoxFuture<'a, Result<(), kube::Error>> {
     Box::pin(create_each(rest, objects))
 }
@@ -322,9 +325,10 @@ async fn create_each(rest: &Rest, objects: &[Value]) -> Result<(), kube::Error> 
     Ok(())
 }
 
-/// Creates what is missing and puts right what differs. Costs one read per object when nothing does.
+/// Creates missing objects and corrects differing ones. Costs one read per object if nothing differs.
 ///
-/// Clusters share roles, and several who enter at once make them at once: who finds that another was faster looks again.
+/// Clusters share roles, and several clusters that join at the same time create them at the same time: after
+/// a conflict the object is read again.
 pub fn reconcile<'a>(rest: &'a Rest, objects: &'a [Value]) -> BoxFuture<'a, Result<(), kube::Error>> {
     Box::pin(reconcile_each(rest, objects))
 }
@@ -342,7 +346,7 @@ async fn reconcile_each(rest: &Rest, objects: &[Value]) -> Result<(), kube::Erro
     Ok(())
 }
 
-/// How often one object is looked at that others write at the same time.
+/// Tries of a write of an object that conflicts with other writers.
 const TRIES: usize = 5;
 
 async fn reconcile_one(rest: &Rest, object: &Value) -> Result<(), kube::Error> {
@@ -353,7 +357,7 @@ async fn reconcile_one(rest: &Rest, object: &Value) -> Result<(), kube::Error> {
         if covers(live, object) && !going {
             return Ok(());
         }
-        // Neither can be taken back: a role that a binding refers to, and a deletion.
+        // These cannot be changed: the role that a binding refers to, and a deletion.
         if going || live.get("roleRef") != object.get("roleRef") {
             remove(rest, &at).await?;
         }
@@ -361,7 +365,7 @@ async fn reconcile_one(rest: &Rest, object: &Value) -> Result<(), kube::Error> {
     rest.apply::<Value>(&at.gvr, at.namespace, at.name, object, MANAGER, true).await.map(drop)
 }
 
-/// Whether everything that `wanted` says is so in `live`. Lists must be equal.
+/// Returns whether `live` contains everything in `wanted`. Lists must be equal.
 fn covers(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {
@@ -374,7 +378,7 @@ fn covers(live: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Deletes, whatever finalizers say.
+/// Deletes an object, whatever its finalizers are.
 async fn remove(rest: &Rest, at: &ObjectRef<'_>) -> Result<(), kube::Error> {
     let patch = json!({"metadata": {"finalizers": null}});
     match rest.remove(&at.gvr, at.namespace, at.name, &Removal::default()).await {
@@ -400,16 +404,17 @@ async fn withdraw_each(rest: &Rest, objects: &[Value]) -> Result<(), kube::Error
     Ok(())
 }
 
-/// What the hub's controllers take away step by step (OCM-058, OCM-059).
+/// The permissions that the hub's controllers remove step by step (OCM-058, OCM-059).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
-    /// All but the sight of the denied ManagedCluster; works go with their rights, later.
+    /// All except reading the denied ManagedCluster; those for works are removed later.
     Denied,
-    /// All of a cluster that leaves; works go with their rights, later.
+    /// All of a cluster that leaves; those for works are removed later.
     Left,
 }
 
-/// Takes rights away. The binding to works is marked for deletion and still has effect, until [`release_works`].
+/// Removes permissions. The binding for works is marked for deletion and stays in effect until
+/// [`release_works`].
 pub fn take<'a>(hub: &'a Rest, cluster: &'a str, what: Take) -> BoxFuture<'a, Result<(), kube::Error>> {
     Box::pin(take_rights(hub, cluster, what))
 }
@@ -438,7 +443,7 @@ async fn take_rights(hub: &Rest, cluster: &str, what: Take) -> Result<(), kube::
     reconcile(hub, &[reduced, kept]).await
 }
 
-/// Lets the binding to works go; to be called when there are none.
+/// Removes the binding for works. Call this when there are no works.
 pub fn release_works<'a>(hub: &'a Rest, cluster: &'a str) -> BoxFuture<'a, Result<(), kube::Error>> {
     Box::pin(release_works_of(hub, cluster))
 }
@@ -453,8 +458,8 @@ async fn release_works_of(hub: &Rest, cluster: &str) -> Result<(), kube::Error> 
     Ok(())
 }
 
-/// Lets all go that may still be there of a cluster that has gone, and with it whatever its mailbox grants the agents of its
-/// add-ons, whoever granted it: their certificates are good for longer.
+/// Removes everything that may be left of a cluster that is gone. Includes every permission in its mailbox
+/// for the agents of its add-ons, whoever granted it, because their certificates are still valid.
 pub fn release_all<'a>(hub: &'a Rest, cluster: &'a str) -> BoxFuture<'a, Result<(), kube::Error>> {
     Box::pin(release_all_of(hub, cluster))
 }
@@ -473,7 +478,7 @@ async fn release_all_of(hub: &Rest, cluster: &str) -> Result<(), kube::Error> {
     release_works(hub, cluster).await
 }
 
-/// Whether it grants something to the agent of an add-on of this cluster, by user or group.
+/// Returns whether a binding is for the agent of an add-on of this cluster, by user or group.
 fn is_for_addon(binding: &Value, cluster: &str) -> bool {
     let prefix = format!("{SUBJECT_PREFIX}cluster:{cluster}:addon:");
     let subjects = binding.get("subjects").and_then(Value::as_array);
@@ -539,10 +544,10 @@ mod tests {
         assert!(!covers(&live, wanted));
     }
 
-    /// A request's method, and the code and body of its answer.
+    /// A request's method, and the code and body of its response.
     type Exchange = (&'static str, u16, Value);
 
-    /// Answers each request from a script; what was not asked is left.
+    /// Answers each request from a script. Returns the remaining script.
     fn scripted(script: Vec<Exchange>) -> (Rest, std::sync::Arc<parking_lot::Mutex<Vec<Exchange>>>) {
         let left = std::sync::Arc::new(parking_lot::Mutex::new(script));
         let todo = left.clone();
@@ -561,8 +566,8 @@ mod tests {
             "message": reason, "details": {"name": SHARED_REGISTRATION}})
     }
 
-    /// OCM-044: a role that another cluster's controller made between our look and our write is as good as ours; one that
-    /// differs is put right.
+    /// OCM-044: a role that another cluster's controller created between our read and our write counts as
+    /// ours; a differing one is corrected.
     #[tokio::test]
     async fn ocm_044_a_shared_role_is_made_by_whoever_is_first() {
         let wanted = on_hub("c1").remove(0);
@@ -587,7 +592,7 @@ mod tests {
         assert!(!is_clash(&reconcile(&rest, &[wanted]).await.unwrap_err()));
     }
 
-    /// OCM-059: rights of a gone cluster's add-ons are known by whom they are for.
+    /// OCM-059: the permissions of a deleted cluster's add-ons are found by their subjects.
     #[test]
     fn ocm_059_whose_rights_go_with_a_cluster() {
         let granted = |kind: &str, name: &str| {

@@ -12,7 +12,7 @@ use crate::der::{SEQUENCE, armour, element};
 
 /// Why a request could not be created.
 #[derive(Debug, thiserror::Error)]
-#[error("making a certificate signing request")]
+#[error("creating a certificate signing request")]
 pub struct RequestError(#[from] rcgen::Error);
 
 const COMMON_NAME: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x03];

@@ -46,7 +46,7 @@ pub(crate) trait Sink: Send {
     /// A list has ended; what was not in it is gone. What could not be read was in it.
     fn complete(&mut self, seen: BTreeSet<ObjectKey>);
     /// Why the collection can't be followed at the moment; none once it can.
-    fn trouble(&mut self, _why: Option<String>) {}
+    fn watch_error(&mut self, _why: Option<String>) {}
 }
 
 /// An object as a [`Sink`] has read it.
@@ -102,13 +102,13 @@ struct Follower<'s> {
 enum FollowError {
     #[error(transparent)]
     Kube(#[from] kube::Error),
-    #[error("the watch broke off: {0}")]
+    #[error("the watch was interrupted: {0}")]
     Broken(#[source] io::Error),
     #[error("the server ended the watch: {0}")]
     Ended(Box<Status>),
     #[error("the watch ended before the list was complete")]
     Short,
-    #[error("nothing came for longer than the watch, or a pause of the list, should have lasted")]
+    #[error("no data came for longer than a watch, or a pause in a list, may last")]
     Silent,
     #[error("building a request: {0}")]
     Request(#[from] http::Error),
@@ -116,7 +116,7 @@ enum FollowError {
     NoList(#[from] NoList),
     /// An object that is missing from a list counts as deleted, so an object without a readable name must not
     /// be skipped.
-    #[error("an object that can't be read, nor its name: {0}")]
+    #[error("an object cannot be decoded, and has no readable name: {0}")]
     Nameless(serde_json::Error),
 }
 
@@ -192,7 +192,7 @@ impl Follower<'_> {
             _ => 0,
         };
         if !matches!(error, FollowError::Short | FollowError::Silent) && !matches!(code, 400 | 410 | 422) {
-            self.sink.trouble(Some(error.to_string()));
+            self.sink.watch_error(Some(error.to_string()));
         }
         if matches!(error, FollowError::Short | FollowError::Silent) && self.version.is_none() {
             // The server does not support streamed lists and takes the request for an ordinary watch.
@@ -274,7 +274,7 @@ impl Follower<'_> {
         let request = self.request(&query, false)?;
         let lines = lines(&self.client, request).await?;
         if listing.is_none() {
-            self.sink.trouble(None);
+            self.sink.watch_error(None);
         }
         pin_mut!(lines);
         loop {
@@ -365,7 +365,7 @@ impl Follower<'_> {
                 let (seen, why) = bare(object, why)?;
                 if self.unread.get(&seen.key) != Some(&seen.version) {
                     let (resource, object, version) = (&self.target.resource, &seen.key, &seen.version);
-                    tracing::warn!(resource, %object, version, error = %why, "an object can't be read; what was known of it stays");
+                    tracing::warn!(resource, %object, version, error = %why, "an object cannot be decoded; its last known state stays");
                     self.unread.insert(seen.key.clone(), seen.version.clone());
                 }
                 self.sink.unreadable(&seen.key);

@@ -254,12 +254,12 @@ impl<T: Watched, H: FnMut(Event<T>) + Send> Sink for Cache<T, H> {
         self.removed(&key, None);
     }
 
-    fn trouble(&mut self, why: Option<String>) {
-        self.store.set_trouble(why);
+    fn watch_error(&mut self, why: Option<String>) {
+        self.store.set_watch_error(why);
     }
 
     fn complete(&mut self, seen: BTreeSet<ObjectKey>) {
-        self.store.set_trouble(None);
+        self.store.set_watch_error(None);
         for key in self.store.keys_beyond(&seen) {
             self.gone(key);
         }

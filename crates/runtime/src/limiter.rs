@@ -120,7 +120,7 @@ impl Limiter {
 mod tests {
     use super::*;
 
-    /// KS-210: a burst goes at once, what follows at the rate; an idle client has its burst again.
+    /// KS-210: a burst is sent at once, further requests at the rate; an idle client regains its burst.
     #[test]
     fn ks_210_rate_and_burst() {
         let start = Instant::now();

@@ -14,11 +14,11 @@ pub(crate) struct LogOnce(Option<(String, Instant)>);
 impl LogOnce {
     /// Returns whether to log this problem: it differs from the last one, or the last one was logged long
     /// ago. If so, it counts as logged.
-    pub(crate) fn should_log(&mut self, trouble: &str) -> bool {
-        if self.0.as_ref().is_some_and(|(logged, at)| logged == trouble && at.elapsed() < AGAIN) {
+    pub(crate) fn should_log(&mut self, watch_error: &str) -> bool {
+        if self.0.as_ref().is_some_and(|(logged, at)| logged == watch_error && at.elapsed() < AGAIN) {
             return false;
         }
-        self.0 = Some((trouble.to_owned(), Instant::now()));
+        self.0 = Some((watch_error.to_owned(), Instant::now()));
         true
     }
 
@@ -35,7 +35,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn lasting_trouble_is_told_now_and_then() {
         let mut logged = LogOnce::default();
-        let mut news = |trouble| logged.should_log(trouble);
+        let mut news = |watch_error| logged.should_log(watch_error);
         assert_eq!(["a", "a", "b", "a", "a"].map(&mut news), [true, false, true, true, false]);
         tokio::time::advance(AGAIN / 2).await;
         assert!(!news("a"));

@@ -23,7 +23,7 @@ pub struct Page {
 
 /// The response is not a list; it lacks the named field.
 #[derive(Debug, thiserror::Error)]
-#[error("the answer is no list: it has no {0}")]
+#[error("the response is not a list: it has no {0}")]
 pub(crate) struct NoList(pub(crate) &'static str);
 
 #[derive(Deserialize)]

@@ -94,7 +94,7 @@ impl<K: Clone + Eq + Hash> Drop for KeyGuard<K> {
         state.processing.remove(&self.key);
         if state.dirty.contains(&self.key) {
             state.ready.push_back((self.key.clone(), Instant::now()));
-            self.queue.0.tell_depth(&state);
+            self.queue.0.report_depth(&state);
             drop(state);
             self.queue.0.wake.notify_one();
         }
@@ -186,7 +186,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
     /// Makes all keys that wait after a failure ready now, because the cause of their failures may be gone. A
     /// key that is being processed and fails again starts with the shortest pause. Cost: O(keys that failed).
-    pub fn hurry(&self) {
+    pub fn retry_now(&self) {
         let failed: Vec<K> = {
             let mut state = self.0.state.lock();
             let failures = std::mem::take(&mut state.failures);
@@ -251,7 +251,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         let Some((key, came)) = state.ready.pop_front() else {
             return Err(state.delayed.keys().next().map(|(at, _)| *at));
         };
-        self.0.tell_depth(&state);
+        self.0.report_depth(&state);
         state.dirty.remove(&key);
         state.processing.insert(key.clone());
         let more = !state.ready.is_empty() || !state.delayed.is_empty();
@@ -277,11 +277,11 @@ impl<K: Clone + Eq + Hash> Inner<K> {
             return false;
         }
         state.ready.push_back((key, Instant::now()));
-        self.tell_depth(state);
+        self.report_depth(state);
         true
     }
 
-    fn tell_depth(&self, state: &State<K>) {
+    fn report_depth(&self, state: &State<K>) {
         if let Some(metrics) = self.metrics.get() {
             metrics.depth(state.ready.len());
         }
@@ -468,7 +468,7 @@ mod tests {
         let start = Instant::now();
         queue.add_after("timed", Duration::from_secs(7));
         queue.retry("failed");
-        queue.hurry();
+        queue.retry_now();
         assert_eq!(*queue.next(&stop).await.unwrap().key(), "failed");
         assert_eq!(start.elapsed(), Duration::ZERO);
         assert_eq!(*queue.next(&stop).await.unwrap().key(), "timed");

@@ -88,7 +88,7 @@ pub struct Store<T>(Arc<Inner<T>>);
 struct Inner<T> {
     objects: RwLock<BTreeMap<ObjectKey, Arc<T>>>,
     synced: watch::Sender<bool>,
-    trouble: watch::Sender<Option<Arc<str>>>,
+    watch_error: watch::Sender<Option<Arc<str>>>,
 }
 
 impl<T> Clone for Store<T> {
@@ -102,7 +102,7 @@ impl<T> Default for Store<T> {
         Self(Arc::new(Inner {
             objects: RwLock::default(),
             synced: watch::Sender::new(false),
-            trouble: watch::Sender::new(None),
+            watch_error: watch::Sender::new(None),
         }))
     }
 }
@@ -165,13 +165,13 @@ impl<T> Store<T> {
 
     /// Reports why the informer cannot follow its resource at present, `None` if it can. The store holds the
     /// last known state meanwhile.
-    pub fn trouble(&self) -> watch::Receiver<Option<Arc<str>>> {
-        self.0.trouble.subscribe()
+    pub fn watch_error(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.0.watch_error.subscribe()
     }
 
-    pub(crate) fn set_trouble(&self, why: Option<String>) {
+    pub(crate) fn set_watch_error(&self, why: Option<String>) {
         let why = why.map(Arc::from);
-        self.0.trouble.send_if_modified(|known| {
+        self.0.watch_error.send_if_modified(|known| {
             let changed = *known != why;
             *known = why;
             changed

@@ -84,7 +84,7 @@ fn play(source: Source, script: Vec<Exchange>) -> Script {
     let (client, left) = serve(script);
     let (store, stop, (sender, events)) =
         (Store::default(), CancellationToken::new(), mpsc::unbounded_channel());
-    let told = store.clone();
+    let reported = store.clone();
     let tell = move |event: Event<PartialObject>| {
         let name =
             |object: &PartialObject| format!("{}@{}", object.metadata.name, object.metadata.resource_version);
@@ -93,7 +93,7 @@ fn play(source: Source, script: Vec<Exchange>) -> Script {
             Event::Updated { old, new } => format!("{} to {}", name(&old), name(&new)),
             Event::Deleted(old) => format!("-{}", name(&old)),
             Event::Synced => {
-                assert!(told.is_synced(), "who is told finds it so");
+                assert!(reported.is_synced(), "who is told finds it so");
                 "synced".to_owned()
             }
         };
@@ -315,7 +315,7 @@ impl feed::Keyed for Whole {
     }
 }
 
-fn told(change: feed::Change<Whole>) -> String {
+fn reported(change: feed::Change<Whole>) -> String {
     match change {
         feed::Change::Put(item) => item.metadata.name.to_string(),
         feed::Change::Gone((_, name)) => format!("-{name}"),
@@ -349,7 +349,7 @@ async fn a_server_that_forgets_at_once_is_given_time() {
     let (stop, mut heard) = (CancellationToken::new(), Vec::new());
     let client = Client::new(service, "default");
     let source = feed_of_maps();
-    let following = feed::follow(&client, &source, &stop, |change| heard.push(told(change)));
+    let following = feed::follow(&client, &source, &stop, |change| heard.push(reported(change)));
     let end = async {
         tokio::time::sleep(std::time::Duration::from_secs(60)).await;
         stop.cancel();
@@ -455,7 +455,7 @@ async fn an_unreadable_object_keeps_nothing_else_from_a_feed() {
     let (stop, (sender, mut events)) = (CancellationToken::new(), mpsc::unbounded_channel());
     let token = stop.clone();
     let task = tokio::spawn(async move {
-        let tell = move |change| sender.send(told(change)).unwrap();
+        let tell = move |change| sender.send(reported(change)).unwrap();
         feed::follow(&client, &feed_of_maps(), &token, tell).await;
     });
     for expected in ["deepest", "a", "synced", "deepest", "b", "-deeper", "synced", "-a", "c"] {

@@ -176,7 +176,7 @@ impl Agent {
                 Change::Gone((_, name)) => self.view.lock().gone_applied(&name),
                 Change::Synced => Affected { sources: self.view.lock().applied_synced(), kinds: true },
             };
-            self.look_at(affected.sources);
+            self.enqueue(affected.sources);
             if affected.kinds {
                 self.kinds_changed.notify_one();
             }
@@ -189,7 +189,7 @@ impl Agent {
         let source = feed::Source::all(gvr).within(&self.config.cluster_name);
         let source = if self.config.status_details { source } else { source.metadata() };
         feed::follow(self.hub.client(), &source, stop, |change: Change<Work>| {
-            self.look_at(match change {
+            self.enqueue(match change {
                 Change::Put(item) => self.view.lock().put_work(item),
                 Change::Gone((_, name)) => self.view.lock().gone_work(&name),
                 Change::Synced => self.view.lock().works_synced(),
@@ -201,7 +201,7 @@ impl Agent {
     async fn follow_reports(&self, stop: &CancellationToken) {
         let source = feed::Source::all(work_statuses()).within(&self.config.cluster_name);
         feed::follow(self.hub.client(), &source, stop, |change: Change<Reported>| {
-            self.look_at(match change {
+            self.enqueue(match change {
                 Change::Put(item) => self.view.lock().put_report(item),
                 Change::Gone((_, name)) => self.view.lock().gone_report(&name),
                 Change::Synced => self.view.lock().reports_synced(),
@@ -237,7 +237,7 @@ impl Agent {
                 if !keep {
                     token.cancel();
                     let all = self.view.lock().unfollow(gvr);
-                    self.look_at(all);
+                    self.enqueue(all);
                 }
                 keep
             });
@@ -309,20 +309,20 @@ impl Agent {
                 Change::Gone(key) => self.view.lock().gone_object(&gvr, &key),
                 Change::Synced => {
                     let all = self.view.lock().objects_synced(&gvr);
-                    self.look_at(all);
+                    self.enqueue(all);
                     return;
                 }
             };
             if let Some(source) = changed {
                 self.measures.noted(&source, Instant::now());
-                self.look_at(vec![source]);
+                self.enqueue(vec![source]);
             }
         })
         .await;
     }
 
     /// Enqueues objects. The caller must not hold the lock of the view.
-    fn look_at(&self, sources: Vec<Source>) {
+    fn enqueue(&self, sources: Vec<Source>) {
         for source in sources {
             self.queue.add(source);
         }
@@ -402,7 +402,7 @@ impl Agent {
                 let mut affected = self.view.lock().put_report(created);
                 // The object itself is being processed.
                 affected.pop();
-                self.look_at(affected);
+                self.enqueue(affected);
                 match status {
                     Some(status) => self.report(&gvr, namespace, &name, &status).await,
                     None => Ok(()),

@@ -369,15 +369,15 @@ mod tests {
         if let Object::Delivered { holder, .. } = &mut object {
             *holder = Some(Box::new(one.clone()));
         }
-        let told = Effect::Conflict {
+        let reported = Effect::Conflict {
             name: "u1-appsv1-deployment-a-b-c".into(),
             holder: one,
             work_name: "p-wds1-0".into(),
             work_uid: "w1".into(),
         };
-        assert_eq!(plan("c1", &two, &object, &[]), vec![told.clone()]);
+        assert_eq!(plan("c1", &two, &object, &[]), vec![reported.clone()]);
         let delete = Effect::Delete { name: "old".into(), uid: "old".into() };
-        assert_eq!(plan("c1", &two, &object, &[stale("old")]), vec![delete, told]);
+        assert_eq!(plan("c1", &two, &object, &[stale("old")]), vec![delete, reported]);
     }
 
     /// KS-202: kinds that never get a WorkStatus.

@@ -96,9 +96,9 @@ impl Work {
     /// Returns how current the objects of the work are, by [`generation_key`], for those whose generation the
     /// work carries.
     pub(crate) fn currencies(&self) -> BTreeMap<String, Currency> {
-        let told = self.metadata.annotations.get(ORIGIN_OBJECT_GENERATIONS_ANNOTATION);
-        let told: BTreeMap<String, i64> =
-            told.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let reported = self.metadata.annotations.get(ORIGIN_OBJECT_GENERATIONS_ANNOTATION);
+        let reported: BTreeMap<String, i64> =
+            reported.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         let done = |c: &ManifestCondition| {
             c.type_ == "Applied" && c.status == "True" && c.observed_generation == self.metadata.generation
         };
@@ -110,7 +110,8 @@ impl Work {
                 generation_key(&meta.group, &meta.kind, &meta.namespace, &meta.name)
             })
             .collect();
-        told.into_iter()
+        reported
+            .into_iter()
             .map(|(key, generation)| {
                 let applied = applied.contains(&key);
                 (key, Currency { generation, applied })

@@ -1,15 +1,16 @@
-//! What the tests share in which agents are killed: sizes, seeds, and what may be said of objects while all is moving.
+//! What the tests with killed agents share: sizes, seeds, and comparisons of objects while everything
+//! changes.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// A number from the environment.
+/// Reads a number from the environment.
 pub fn setting(name: &str, default: usize) -> usize {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Numbers that come again with the same seed (xorshift).
+/// Reproducible random numbers (xorshift).
 pub struct Rng(pub u64);
 
 impl Rng {
@@ -21,14 +22,15 @@ impl Rng {
     }
 }
 
-/// What the ConfigMaps of works are to hold, by name. Given are the works, with their ConfigMaps and the value of each.
+/// Returns the expected content of the works' ConfigMaps, by name, from the works with their ConfigMaps and
+/// the value of each.
 pub fn contents(works: &BTreeMap<&str, BTreeMap<String, u64>>) -> BTreeMap<String, Value> {
     let all = works.values().flatten();
     all.map(|(name, value)| (name.clone(), json!({"a": value.to_string()}))).collect()
 }
 
-/// Whether an object read twice was the same one with the same owners all the while. What was listed between the two
-/// readings can be compared with it; an object that went meanwhile may have taken its owner along.
+/// Returns whether an object that was read twice was the same one with the same owners all the time. Then it
+/// can be compared with a list between the two reads; the owner of an object that is gone may be gone, too.
 pub fn standing(before: &Value, after: &Value) -> bool {
     ["name", "uid", "ownerReferences"]
         .iter()

@@ -1,6 +1,6 @@
 //! What tests of several crates share.
 //!
-//! * [`recorded`]: clients whose requests are written down.
+//! * [`recorded`]: clients whose requests are recorded.
 //! * [`killing`]: sizes, seeds and comparisons of tests in which agents are killed.
 
 pub mod killing;

@@ -1,14 +1,14 @@
-//! A client whose requests are written down.
+//! A client whose requests are recorded.
 
 use std::time::Duration;
 
 use kube::{Client, client::Body};
 use tokio::sync::watch;
 
-/// Longest wait for something that should happen at once.
+/// Longest wait for an event that should happen at once.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The requests that somebody made, in order: `who PUT /api/v1/...`.
+/// Recorded requests, in order: `who PUT /api/v1/...`.
 #[derive(Clone)]
 pub struct Requests(pub watch::Sender<Vec<String>>);
 
@@ -17,7 +17,7 @@ impl Requests {
         Self(watch::Sender::new(Vec::new()))
     }
 
-    /// The same client, whose requests are written down in the name of `who`.
+    /// Returns the same client, whose requests are recorded under the name `who`.
     pub fn of(&self, who: &str, client: Client) -> Client {
         let (log, who) = (self.0.clone(), who.to_owned());
         let namespace = client.default_namespace().to_owned();
@@ -29,25 +29,26 @@ impl Requests {
         Client::new(service, namespace)
     }
 
-    /// How many there are so far.
+    /// Returns the number of requests so far.
     pub fn mark(&self) -> usize {
         self.0.borrow().len()
     }
 
-    /// Those since a mark.
+    /// Returns the requests since a mark.
     pub fn since(&self, mark: usize) -> Vec<String> {
         self.0.borrow()[mark..].to_vec()
     }
 
-    /// How many of them are such.
+    /// Returns the number of requests for which `such` is true.
     pub fn count(&self, such: impl Fn(&str) -> bool) -> usize {
         self.since(0).iter().filter(|line| such(line)).count()
     }
 
-    /// Waits until `number` more such requests were made.
+    /// Waits for `number` more requests for which `such` is true.
     ///
     /// # Panics
-    /// When they were not made within a minute.
+    ///
+    /// If they do not come within a minute.
     pub async fn more(&self, number: usize, such: impl Fn(&str) -> bool) {
         let (mark, mut news) = (self.mark(), self.0.subscribe());
         let enough = news.wait_for(|all| all[mark..].iter().filter(|line| such(line)).count() >= number);

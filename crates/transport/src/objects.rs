@@ -367,8 +367,8 @@ mod tests {
         let (wds, _) = paged(&["a", "deep"], 9);
         let error = list(&wds, &gvr, "n", &HashSet::from(["deep"])).await.expect_err("nobody can read it");
         assert!(runtime::failure::is_lasting(&error), "{error}");
-        let told = ReadError::new(&Gvr::new("apps", "v1", "deployments"), "n", "deep", error).to_string();
-        assert!(told.starts_with("deployments.apps in n deep: "), "{told}");
+        let reported = ReadError::new(&Gvr::new("apps", "v1", "deployments"), "n", "deep", error).to_string();
+        assert!(reported.starts_with("deployments.apps in n deep: "), "{reported}");
     }
 
     /// KS-089: a cached content is used while the Binding catches up with it, and not after the Binding went

@@ -24,7 +24,7 @@ pub(crate) enum WriteError {
     #[error("{}", message_of(.0))]
     Request(#[from] kube::Error),
     /// The object was written, and was deleted again.
-    #[error("somebody deleted it at once")]
+    #[error("another client deleted it at once")]
     Gone,
 }
 

@@ -11,7 +11,7 @@ kind! {
     /// Objects and clusters.
     spec: BindingSpec;
     optional
-    /// What became of it.
+    /// Observed state.
     status as "status": BindingStatus;
 }
 
@@ -74,7 +74,7 @@ pub struct ClusterScopeDownsyncClause {
     /// The object's resourceVersion when it was evaluated.
     #[schemars(extend("x-required" = true))]
     pub resource_version: String,
-    /// Create the object in the clusters if it is not there, and leave it alone afterwards.
+    /// Create the object in the clusters if it does not exist, and never change it.
     #[serde(skip_serializing_if = "is_false")]
     pub create_only: bool,
     /// Names of the StatusCollectors that summarise the reported state of the object.
@@ -110,7 +110,7 @@ pub struct NamespaceScopeDownsyncClause {
     /// The object's resourceVersion when it was evaluated.
     #[schemars(extend("x-required" = true))]
     pub resource_version: String,
-    /// Create the object in the clusters if it is not there, and leave it alone afterwards.
+    /// Create the object in the clusters if it does not exist, and never change it.
     #[serde(skip_serializing_if = "is_false")]
     pub create_only: bool,
     /// Names of the StatusCollectors that summarise the reported state of the object.
@@ -128,7 +128,7 @@ pub struct NamespaceScopeDownsyncClause {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DownsyncModulation {
-    /// Create the object in the clusters if it is not there, and leave it alone afterwards.
+    /// Create the object in the clusters if it does not exist, and never change it.
     #[serde(skip_serializing_if = "is_false")]
     pub create_only: bool,
     /// Names of the StatusCollectors that summarise the reported state of the object.
@@ -157,7 +157,7 @@ pub struct BindingEntry<'a> {
     pub name: &'a str,
     /// The object's resourceVersion when it was evaluated.
     pub resource_version: &'a str,
-    /// Create the object in the clusters if it is not there, and leave it alone afterwards.
+    /// Create the object in the clusters if it does not exist, and never change it.
     pub create_only: bool,
     /// Names of the StatusCollectors that summarise the reported state of the object.
     pub status_collectors: &'a [String],
@@ -237,17 +237,17 @@ pub struct Destination {
     pub cluster_id: String,
 }
 
-/// What became of the Binding.
+/// Observed state of the Binding.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BindingStatus {
-    /// Aspects of the Binding's state.
+    /// Conditions of the Binding.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// Generation of the Binding that the transport has acted on.
+    /// Generation of the Binding that the transport controller has processed.
     #[schemars(extend("x-required" = true))]
     pub observed_generation: i64,
-    /// What is wrong with the delivery.
+    /// Errors of the delivery.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
 }
@@ -258,7 +258,7 @@ mod tests {
 
     use super::*;
 
-    /// KS-060: every entry is told with all that it says, and goes back into the list that it came from.
+    /// KS-060: every entry has all its fields, and goes back into the list that it came from.
     #[test]
     fn ks_060_entries_of_both_lists() {
         let entry = |name: &str, more: serde_json::Value| {
@@ -267,12 +267,12 @@ mod tests {
             entry.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             entry
         };
-        let told = json!({"createOnly": true, "statusCollectors": ["s"], "wantSingletonReportedState": true,
+        let reported = json!({"createOnly": true, "statusCollectors": ["s"], "wantSingletonReportedState": true,
             "wantMultiWECReportedState": true});
-        let mut inside = told.clone();
+        let mut inside = reported.clone();
         inside["namespace"] = json!("n");
         let spec: BindingSpec = serde_json::from_value(json!({"workload": {
-            "clusterScope": [entry("a", json!({})), entry("b", told)],
+            "clusterScope": [entry("a", json!({})), entry("b", reported)],
             "namespaceScope": [entry("a", json!({"namespace": "n"})), entry("c", inside)],
         }}))
         .unwrap();

@@ -12,7 +12,7 @@ kind! {
     /// What goes where.
     spec: BindingPolicySpec;
     optional
-    /// What became of it.
+    /// Observed state.
     status as "status": BindingPolicyStatus;
 }
 
@@ -62,7 +62,7 @@ pub struct DownsyncPolicyClause {
     /// Names of objects, or "*" for any. None means any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub object_names: Option<Vec<String>>,
-    /// Create the object in the clusters if it is not there, and leave it alone afterwards.
+    /// Create the object in the clusters if it does not exist, and never change it.
     #[serde(skip_serializing_if = "is_false")]
     pub create_only: bool,
     /// Names of the StatusCollectors that summarise the reported state of the object.
@@ -76,17 +76,17 @@ pub struct DownsyncPolicyClause {
     pub want_multi_wec_reported_state: bool,
 }
 
-/// What became of the policy.
+/// Observed state of the policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BindingPolicyStatus {
-    /// Aspects of the policy's state.
+    /// Conditions of the policy.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Generation of the policy that this status is about.
     #[schemars(extend("x-required" = true))]
     pub observed_generation: i64,
-    /// What is wrong with the policy or its delivery.
+    /// Errors of the policy or its delivery.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
 }

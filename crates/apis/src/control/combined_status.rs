@@ -25,10 +25,10 @@ pub struct NamedStatusCombination {
     /// The rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<StatusCombinationRow>,
-    /// What went wrong with the rows of single clusters.
+    /// Errors of the rows of single clusters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub row_errors: Vec<RowError>,
-    /// What went wrong with aggregations.
+    /// Errors of aggregations.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub aggregation_errors: Vec<AggregationError>,
 }
@@ -82,7 +82,7 @@ pub enum ValueType {
     Array,
 }
 
-/// What went wrong with the row of a cluster.
+/// An error of the row of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RowError {
@@ -97,7 +97,7 @@ pub struct RowError {
     pub error: String,
 }
 
-/// What went wrong with an aggregation.
+/// An error of an aggregation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AggregationError {

@@ -4,17 +4,17 @@ use serde::{Deserialize, Serialize};
 use crate::{constants::CONTROL_GROUP, kind::kind};
 
 kind! {
-    /// CustomTransform says what is removed from the objects of one resource on their way to the clusters.
+    /// CustomTransform lists what is removed from the objects of one resource before they are delivered.
     CustomTransform = CONTROL_GROUP, "v1alpha1", "customtransforms", ClusterResourceScope;
     always
-    /// What is removed from which objects.
+    /// The objects, and what is removed from them.
     spec: CustomTransformSpec;
     optional
-    /// What became of it.
+    /// Observed state.
     status as "status": CustomTransformStatus;
 }
 
-/// What is removed from which objects.
+/// The objects, and what is removed from them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CustomTransformSpec {
@@ -29,17 +29,17 @@ pub struct CustomTransformSpec {
     pub remove: Vec<String>,
 }
 
-/// What became of the CustomTransform.
+/// Observed state of the CustomTransform.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CustomTransformStatus {
     /// Generation that this status is about.
     #[schemars(extend("x-required" = true))]
     pub observed_generation: i64,
-    /// What is wrong.
+    /// Errors in the spec.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
-    /// What may be wrong.
+    /// Warnings about the spec.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }

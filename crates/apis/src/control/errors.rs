@@ -1,26 +1,28 @@
-//! Errors of a status, as many as a status can hold.
+//! Limits the errors in a status to what a status can hold.
 
-/// How much is told.
+/// Limits of a list of errors.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// So many lines, the one that counts the rest included.
+    /// Most lines, including the one that counts the rest.
     pub lines: usize,
-    /// Bytes of all of them.
+    /// Most bytes of all lines.
     pub bytes: usize,
 }
 
-/// What one writer tells in a status: those of others, conditions, and what else is in the object have to fit beside it.
+/// The limits for one writer of a status: the errors of other writers, the conditions and the other fields of
+/// the object must fit as well.
 const STATUS: Extent = Extent { lines: 1000, bytes: 256 * 1024 };
-/// Bytes of one: the first stands in a condition's message as well, which takes 32 KiB.
+/// Most bytes of one line. The first line is also the message of a condition, which may have 32 KiB.
 const LINE_MAX: usize = 8 * 1024;
 
-/// The first of `errors` as they are, long ones cut; when not all can be told, the last line says how many more there are. What
-/// comes back goes through a second time unchanged. O(what is told).
+/// Returns the first errors, with long lines cut. If not all fit, the last line gives the number of the
+/// others. The result passes through a second time unchanged. Cost: O(size of the result).
 pub fn bounded_errors(errors: Vec<String>) -> Vec<String> {
     bounded_errors_to(STATUS, errors, "")
 }
 
-/// As [`bounded_errors`], to an extent, with lines of at most 8 KiB; `prefix` is before the line that counts the rest.
+/// Like [`bounded_errors`], with other limits and lines of at most 8 KiB; `prefix` precedes the line that
+/// counts the rest.
 pub fn bounded_errors_to(extent: Extent, mut errors: Vec<String>, prefix: &str) -> Vec<String> {
     let rest = |more: usize| {
         let s = if more == 1 { "" } else { "s" };
@@ -37,7 +39,7 @@ pub fn bounded_errors_to(extent: Extent, mut errors: Vec<String>, prefix: &str) 
     if kept == errors.len() {
         return errors;
     }
-    // Makes room for the line that counts the rest.
+    // Leaves room for the line that counts the rest.
     let room = rest(errors.len()).len();
     while kept > 0 && (kept == extent.lines || bytes + room > extent.bytes) {
         kept -= 1;
@@ -65,10 +67,11 @@ mod tests {
         (0..count).map(|n| format!("{n:06}{}", "ü".repeat(length / 2))).collect()
     }
 
-    /// KS-013: few errors are told as they are; of many, or of long ones, as much as a status can hold, and how many more.
+    /// KS-013: few errors are returned unchanged; of many or long ones, as many as a status can hold, with
+    /// the number of the others.
     #[test]
     fn ks_013_errors_are_bounded() {
-        for (count, length, told, last) in [
+        for (count, length, reported, last) in [
             (0, 10, 0, None),
             (STATUS.lines, 10, STATUS.lines, None),
             (STATUS.lines + 1, 10, STATUS.lines, Some("and 2 more errors")),
@@ -78,12 +81,15 @@ mod tests {
         ] {
             let all = lines(count, length);
             let bounded = bounded_errors(all.clone());
-            assert_eq!(bounded.len(), told, "{count} of {length}");
+            assert_eq!(bounded.len(), reported, "{count} of {length}");
             assert!(bounded.iter().map(String::len).sum::<usize>() <= STATUS.bytes);
             assert!(bounded.iter().all(|line| line.len() <= LINE_MAX));
             match last {
                 None => assert!(
-                    bounded.iter().zip(&all).all(|(told, line)| line.starts_with(told.trim_end_matches('.')))
+                    bounded
+                        .iter()
+                        .zip(&all)
+                        .all(|(reported, line)| line.starts_with(reported.trim_end_matches('.')))
                 ),
                 Some(last) => assert_eq!(bounded.last().map(String::as_str), Some(last)),
             }

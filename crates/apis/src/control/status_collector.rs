@@ -10,7 +10,7 @@ kind! {
     /// The query.
     spec: StatusCollectorSpec;
     optional
-    /// What became of it.
+    /// Observed state.
     status as "status": StatusCollectorStatus;
 }
 
@@ -18,10 +18,10 @@ kind! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StatusCollectorSpec {
-    /// CEL expression that says which rows take part, as WHERE does.
+    /// CEL expression that selects rows, like WHERE.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
-    /// Rows with equal values of these are summarised together, as by GROUP BY.
+    /// Rows with equal values of these are aggregated together, like GROUP BY.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub group_by: Vec<NamedExpression>,
     /// Aggregations over the rows of a group.
@@ -30,7 +30,7 @@ pub struct StatusCollectorSpec {
     /// Plain columns.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub select: Vec<NamedExpression>,
-    /// The greatest number of rows in the result.
+    /// Most rows in the result.
     #[schemars(extend("x-required" = true))]
     pub limit: i64,
 }
@@ -63,14 +63,14 @@ pub struct NamedAggregator {
     pub subject: Option<String>,
 }
 
-/// What became of the StatusCollector.
+/// Observed state of the StatusCollector.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StatusCollectorStatus {
     /// Generation that this status is about.
     #[schemars(extend("x-required" = true))]
     pub observed_generation: i64,
-    /// What is wrong with the query.
+    /// Errors in the query.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
 }

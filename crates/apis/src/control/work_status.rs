@@ -55,7 +55,7 @@ pub struct SourceRef {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StatusDetails {
-    /// Generation of the object in the workload description space that was acted on last.
+    /// Generation of the object in the workload description space that was last processed.
     #[schemars(extend("x-required" = true))]
     pub last_generation: i64,
     /// Whether that generation has been applied.
@@ -76,8 +76,8 @@ impl Default for StatusDetails {
     }
 }
 
-/// How an object is named among the generations that a wrapped object tells of
-/// ([`crate::constants::ORIGIN_OBJECT_GENERATIONS_ANNOTATION`]): none of the parts can have a slash.
+/// Returns the key of an object in [`crate::constants::ORIGIN_OBJECT_GENERATIONS_ANNOTATION`]. None of the
+/// parts can contain a slash.
 pub fn generation_key(group: &str, kind: &str, namespace: &str, name: &str) -> String {
     format!("{group}/{kind}/{namespace}/{name}")
 }

@@ -14,7 +14,7 @@ kind! {
     /// The add-on.
     spec: ClusterManagementAddOnSpec;
     optional
-    /// How far its installation is.
+    /// Progress of its installation.
     status as "status": ClusterManagementAddOnStatus;
 }
 
@@ -28,11 +28,11 @@ pub struct ClusterManagementAddOnSpec {
     /// Deprecated way to configure the add-on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub add_on_configuration: Option<ConfigCoordinates>,
-    /// Kinds of configuration the add-on understands.
+    /// Kinds of configuration that the add-on supports.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["group", "resource"]))]
     pub supported_configs: Vec<ConfigMeta>,
-    /// How the add-on gets into clusters.
+    /// How the add-on is installed in clusters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub install_strategy: Option<InstallStrategy>,
 }
@@ -71,7 +71,7 @@ pub struct ConfigMeta {
     /// Plural name of the resource.
     #[schemars(extend("x-required" = true), extend("minLength" = 1))]
     pub resource: String,
-    /// Object that is used unless something else is said.
+    /// Default configuration object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_config: Option<ConfigReferent>,
 }
@@ -88,7 +88,7 @@ pub struct ConfigReferent {
     pub name: String,
 }
 
-/// How an add-on gets into clusters.
+/// How an add-on is installed in clusters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InstallStrategy {
@@ -115,7 +115,7 @@ pub struct PlacementStrategy {
     /// Configuration.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub configs: Vec<AddOnConfig>,
-    /// In which order.
+    /// Order of the rollout.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object", extend("x-default" = {"type": "All"}))]
     pub rollout_strategy: Option<Value>,
@@ -139,7 +139,7 @@ pub struct AddOnConfig {
     pub name: String,
 }
 
-/// How far an add-on's installation is.
+/// Progress of an add-on's installation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterManagementAddOnStatus {
@@ -181,7 +181,7 @@ pub struct ConfigSpecHash {
     pub spec_hash: String,
 }
 
-/// How far the installation for one placement is.
+/// Progress of the installation for one placement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InstallProgression {
@@ -194,7 +194,7 @@ pub struct InstallProgression {
     /// Configuration.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub config_references: Vec<InstallConfigReference>,
-    /// Aspects of the state.
+    /// Conditions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -209,13 +209,13 @@ pub struct InstallConfigReference {
     /// Plural name of the resource.
     #[schemars(extend("x-required" = true))]
     pub resource: String,
-    /// What it should be.
+    /// Desired configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub desired_config: Option<ConfigSpecHash>,
-    /// What worked last.
+    /// Last known good configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_known_good_config: Option<ConfigSpecHash>,
-    /// What was applied last.
+    /// Last applied configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_applied_config: Option<ConfigSpecHash>,
 }
@@ -227,7 +227,7 @@ kind! {
     /// How the add-on is installed.
     spec: ManagedClusterAddOnSpec;
     optional
-    /// How the add-on is.
+    /// Observed state of the add-on.
     status as "status": ManagedClusterAddOnStatus;
 }
 
@@ -248,11 +248,11 @@ pub struct ManagedClusterAddOnSpec {
     pub configs: Vec<AddOnConfig>,
 }
 
-/// How the add-on is.
+/// Observed state of the add-on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManagedClusterAddOnStatus {
-    /// Aspects of the state.
+    /// Conditions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -265,7 +265,7 @@ pub struct ManagedClusterAddOnStatus {
     /// Deprecated way to configure the add-on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub add_on_configuration: Option<ConfigCoordinates>,
-    /// Kinds of configuration the add-on understands.
+    /// Kinds of configuration that the add-on supports.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub supported_configs: Vec<ConfigGroupResource>,
     /// Configuration in use.
@@ -277,7 +277,7 @@ pub struct ManagedClusterAddOnStatus {
     /// Identities the add-on's agent gets on the hub.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub registrations: Vec<RegistrationConfig>,
-    /// How health is found out.
+    /// How health is determined.
     pub health_check: HealthCheck,
     /// csr or token.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -328,13 +328,13 @@ pub struct ConfigReference {
     /// Name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// What it should be.
+    /// Desired configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub desired_config: Option<ConfigSpecHash>,
-    /// What was applied last.
+    /// Last applied configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_applied_config: Option<ConfigSpecHash>,
-    /// Generation that was seen last.
+    /// Last observed generation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_observed_generation: Option<i64>,
 }
@@ -343,7 +343,7 @@ pub struct ConfigReference {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RegistrationConfig {
-    /// Who signs its certificates.
+    /// Name of the signer of its certificates.
     #[schemars(extend("x-required" = true), extend(
         "minLength" = 5,
         "maxLength" = 571,
@@ -369,7 +369,7 @@ pub struct RegistrationSubject {
     pub organization_units: Vec<String>,
 }
 
-/// How health is found out.
+/// How health is determined.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HealthCheck {
@@ -399,7 +399,7 @@ pub struct AddOnDeploymentConfigSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub node_placement: Option<Value>,
-    /// Where images come from instead.
+    /// Mirror registries for images.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub registries: Vec<ImageMirror>,
     /// How the agents reach the hub.
@@ -428,20 +428,20 @@ pub struct CustomizedVariable {
     pub value: String,
 }
 
-/// Where images come from instead.
+/// Mirror registries for images.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ImageMirror {
     /// The registry to use.
     #[schemars(extend("x-required" = true))]
     pub mirror: String,
-    /// The registry it stands for; all when empty.
+    /// The registry that it replaces; empty for all.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
 
 kind! {
-    /// AddOnTemplate is an add-on without a program of its own on the hub: what its agent consists of.
+    /// AddOnTemplate defines the agent of an add-on that has no program of its own on the hub.
     AddOnTemplate = ADDON_GROUP, "v1alpha1", "addontemplates", ClusterResourceScope;
     required
     /// The add-on.
@@ -456,7 +456,7 @@ pub struct AddOnTemplateSpec {
     #[schemars(extend("x-required" = true), extend("minLength" = 1))]
     #[serde(rename = "addonName")]
     pub add_on_name: String,
-    /// What the agent consists of: the spec of a ManifestWork.
+    /// Objects of the agent: the spec of a ManifestWork.
     #[schemars(extend("x-required" = true), schema_with = "crate::schema::any_object")]
     pub agent_spec: Value,
     /// Identities the agent gets on the hub.

@@ -19,7 +19,7 @@ kind! {
     /// The add-on.
     spec: ClusterManagementAddOnSpec;
     optional
-    /// How far its installation is.
+    /// Progress of its installation.
     status as "status": ClusterManagementAddOnStatus;
 }
 
@@ -30,16 +30,16 @@ pub struct ClusterManagementAddOnSpec {
     /// Name and description for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub add_on_meta: Option<AddOnMeta>,
-    /// Kinds of configuration the add-on understands, and what is used unless something else is said.
+    /// Kinds of configuration that the add-on supports, with their defaults.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["group", "resource"]))]
     pub default_configs: Vec<AddOnConfig>,
-    /// How the add-on gets into clusters.
+    /// How the add-on is installed in clusters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub install_strategy: Option<InstallStrategy>,
 }
 
-/// How far an add-on's installation is.
+/// Progress of an add-on's installation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterManagementAddOnStatus {
@@ -59,7 +59,7 @@ kind! {
     /// How the add-on is installed.
     spec: ManagedClusterAddOnSpec;
     optional
-    /// How the add-on is.
+    /// Observed state of the add-on.
     status as "status": ManagedClusterAddOnStatus;
 }
 
@@ -72,11 +72,11 @@ pub struct ManagedClusterAddOnSpec {
     pub configs: Vec<AddOnConfig>,
 }
 
-/// How the add-on is.
+/// Observed state of the add-on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManagedClusterAddOnStatus {
-    /// Aspects of the state.
+    /// Conditions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -86,7 +86,7 @@ pub struct ManagedClusterAddOnStatus {
     /// Name and description for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub add_on_meta: Option<AddOnMeta>,
-    /// Kinds of configuration the add-on understands.
+    /// Kinds of configuration that the add-on supports.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub supported_configs: Vec<ConfigGroupResource>,
     /// Configuration in use.
@@ -98,7 +98,7 @@ pub struct ManagedClusterAddOnStatus {
     /// Identities the add-on's agent gets on the hub.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub registrations: Vec<RegistrationConfig>,
-    /// How health is found out.
+    /// How health is determined.
     pub health_check: HealthCheck,
 }
 
@@ -111,13 +111,13 @@ pub struct ConfigReference {
     /// Plural name of the resource.
     #[schemars(extend("x-required" = true))]
     pub resource: String,
-    /// What it should be.
+    /// Desired configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub desired_config: Option<ConfigSpecHash>,
-    /// What was applied last.
+    /// Last applied configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_applied_config: Option<ConfigSpecHash>,
-    /// Generation that was seen last.
+    /// Last observed generation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_observed_generation: Option<i64>,
 }
@@ -142,7 +142,7 @@ pub struct RegistrationConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubeClient {
-    /// Who.
+    /// Subject of the identity.
     pub subject: KubeClientSubject,
     /// csr or token.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -161,18 +161,18 @@ pub struct KubeClientSubject {
     pub groups: Vec<String>,
 }
 
-/// An identity that some signer vouches for.
+/// An identity from a custom signer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CustomSigner {
-    /// Who signs.
+    /// Name of the signer.
     #[schemars(extend("x-required" = true), extend(
         "minLength" = 5,
         "maxLength" = 571,
         "pattern" = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+)\\/([a-z0-9-\\.\\/]+)$",
     ))]
     pub signer_name: String,
-    /// Who.
+    /// Subject of the identity.
     pub subject: CustomSubject,
 }
 
@@ -200,7 +200,7 @@ kind! {
 }
 
 kind! {
-    /// AddOnTemplate is an add-on without a program of its own on the hub: what its agent consists of.
+    /// AddOnTemplate defines the agent of an add-on that has no program of its own on the hub.
     AddOnTemplate = ADDON_GROUP, "v1beta1", "addontemplates", ClusterResourceScope;
     required
     /// The add-on.

@@ -33,14 +33,14 @@ kind! {
     /// ManagedCluster stands for one cluster of the inventory (OCM-010).
     ManagedCluster = CLUSTER_GROUP, "v1", "managedclusters", ClusterResourceScope;
     required
-    /// What the hub wants of the cluster.
+    /// Desired state of the cluster.
     spec: ManagedClusterSpec;
     optional
-    /// What is known about the cluster.
+    /// Observed state of the cluster.
     status as "status": ManagedClusterStatus;
 }
 
-/// What the hub wants of the cluster.
+/// Desired state of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManagedClusterSpec {
@@ -54,7 +54,7 @@ pub struct ManagedClusterSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-default" = 60))]
     pub lease_duration_seconds: Option<i32>,
-    /// Marks that keep placements away.
+    /// Taints that keep placements away.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
 }
@@ -72,34 +72,34 @@ pub struct ClientConfig {
     pub ca_bundle: Option<ByteString>,
 }
 
-/// A mark that keeps placements away.
+/// A taint that keeps placements away.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Taint {
-    /// Key of the mark.
+    /// Key of the taint.
     #[schemars(extend("x-required" = true), extend(
         "maxLength" = 316,
         "pattern" = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
     ))]
     pub key: String,
-    /// Value of the mark.
+    /// Value of the taint.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(extend("maxLength" = 1024))]
     pub value: String,
-    /// What the mark does.
+    /// Effect of the taint.
     #[schemars(extend("x-required" = true), extend("enum" = ["NoSelect", "PreferNoSelect", "NoSelectIfNew"]))]
     pub effect: String,
-    /// When the mark was set.
+    /// When the taint was added.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::time", extend("x-nullable" = true))]
     pub time_added: Option<Time>,
 }
 
-/// What is known about the cluster.
+/// Observed state of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManagedClusterStatus {
-    /// Aspects of the cluster's state.
+    /// Conditions of the cluster.
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
     /// Total resources.
@@ -112,7 +112,7 @@ pub struct ManagedClusterStatus {
     pub allocatable: BTreeMap<String, Quantity>,
     /// Versions of the cluster.
     pub version: ManagedClusterVersion,
-    /// What the cluster says about itself.
+    /// Claims of the cluster about itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cluster_claims: Vec<ManagedClusterClaim>,
     /// Namespaces kept by the hub.
@@ -130,7 +130,7 @@ pub struct ManagedClusterVersion {
     pub kubernetes: String,
 }
 
-/// What the cluster says about itself.
+/// A claim of the cluster about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManagedClusterClaim {
@@ -149,10 +149,10 @@ pub struct ManagedNamespace {
     /// Name of the namespace.
     #[schemars(extend("x-required" = true))]
     pub name: String,
-    /// The set that asks for it.
+    /// The set that requests it.
     #[schemars(extend("x-required" = true))]
     pub cluster_set: String,
-    /// Aspects of the namespace's state.
+    /// Conditions of the namespace.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -165,7 +165,7 @@ kind! {
     /// Which clusters are in the set.
     spec: ManagedClusterSetSpec;
     optional
-    /// What is known about the set.
+    /// Observed state of the set.
     status as "status": ConditionsStatus;
 }
 
@@ -176,7 +176,7 @@ kind! {
 pub struct ManagedClusterSetSpec {
     /// How clusters are found.
     pub cluster_selector: ManagedClusterSelector,
-    /// Namespaces that the set wants in its clusters.
+    /// Namespaces that the set requests in its clusters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub managed_namespaces: Vec<NamespaceName>,
@@ -213,7 +213,7 @@ pub struct NamespaceName {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ConditionsStatus {
-    /// Aspects of the state.
+    /// Conditions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -226,7 +226,7 @@ kind! {
     /// Which set.
     spec: ManagedClusterSetBindingSpec;
     optional
-    /// What is known about the binding.
+    /// Observed state of the binding.
     status as "status": ConditionsStatus;
 }
 
@@ -271,7 +271,7 @@ pub struct PlacementSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub spread_policy: Option<Value>,
-    /// Taints that are put up with.
+    /// Taints that are tolerated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "tolerations")]
     pub tolerations: Vec<Toleration>,
@@ -301,7 +301,7 @@ fn tolerations(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterPredicate {
-    /// What must be so.
+    /// Selector that must match.
     pub required_cluster_selector: ClusterSelector,
 }
 
@@ -312,7 +312,7 @@ pub struct ClusterSelector {
     /// By labels.
     #[schemars(schema_with = "crate::schema::label_selector")]
     pub label_selector: LabelSelector,
-    /// By what clusters say about themselves.
+    /// By claims of the clusters.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub claim_selector: Option<Value>,
@@ -331,7 +331,7 @@ pub struct PlacementStatus {
     /// Groups of clusters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub decision_groups: Vec<DecisionGroup>,
-    /// Aspects of the state.
+    /// Conditions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -381,14 +381,14 @@ pub struct ClusterDecision {
 }
 
 kind! {
-    /// ClusterClaim is something a managed cluster says about itself (OCM-055). It lives in the managed cluster.
+    /// ClusterClaim is a claim of a managed cluster about itself (OCM-055). It exists in the managed cluster.
     ClusterClaim = CLUSTER_GROUP, "v1alpha1", "clusterclaims", ClusterResourceScope;
     always
-    /// What is claimed.
+    /// The claim.
     spec: ClusterClaimSpec;
 }
 
-/// What is claimed.
+/// The claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ClusterClaimSpec {

@@ -1,15 +1,16 @@
-//! Objects of the add-on API from one version into another (OCM-016): what a conversion webhook does elsewhere.
+//! Converts objects of the add-on API from one version to the other (OCM-016), as conversion webhooks do in
+//! OCM.
 
 use serde_json::{Map, Value, json};
 
-/// Annotation by which v1beta1 says what `spec.installNamespace` says in v1alpha1.
+/// Annotation with which v1beta1 expresses `spec.installNamespace` of v1alpha1.
 pub const INSTALL_NAMESPACE: &str = "addon.open-cluster-management.io/v1alpha1-install-namespace";
-/// Name of a default configuration that says that there is none.
+/// Name of a default configuration that means that there is none.
 const NO_DEFAULT: &str = "__reserved_no_default__";
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
-/// Rewrites an object whose `kind` is one of the add-on API from one version (`v1alpha1`, `v1beta1`) to the other.
-/// Anything else stays as it is.
+/// Converts an object of the add-on API from one version (`v1alpha1`, `v1beta1`) to the other. Objects of
+/// other kinds are not changed.
 pub fn convert(object: &mut Value, from: &str, to: &str) {
     let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
     match (kind.as_str(), from, to) {
@@ -29,7 +30,7 @@ fn each<'a>(map: &'a mut Map<String, Value>, list: &str) -> impl Iterator<Item =
     map.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-/// Moves a member under another name.
+/// Renames a field.
 fn rename(map: &mut Map<String, Value>, from: &str, to: &str) {
     if let Some(value) = map.remove(from) {
         map.insert(to.into(), value);
@@ -241,7 +242,7 @@ mod tests {
         assert_eq!(converted(beta.clone(), "v1beta1", "v1alpha1"), owner());
     }
 
-    /// Little or odd content is no trouble, and an object of another kind is not touched.
+    /// Incomplete or unusual content is handled, and an object of another kind is not changed.
     #[test]
     fn ocm_016_odd_objects_stay_whole() {
         for odd in [

@@ -37,7 +37,7 @@ kind! {
     /// The objects, and how they are treated.
     spec: ManifestWorkSpec;
     optional
-    /// What became of them.
+    /// Observed state of the objects.
     status as "status": ManifestWorkStatus;
 }
 
@@ -47,13 +47,13 @@ kind! {
 pub struct ManifestWorkSpec {
     /// The objects.
     pub workload: ManifestsTemplate,
-    /// What happens to the objects when the work goes.
+    /// What happens to the objects when the work is deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delete_option: Option<DeleteOption>,
     /// How single objects are treated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub manifest_configs: Vec<ManifestConfigOption>,
-    /// Whose rights are used.
+    /// Identity whose permissions are used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub executor: Option<ManifestWorkExecutor>,
 }
@@ -68,7 +68,7 @@ pub struct ManifestsTemplate {
     pub manifests: Vec<Value>,
 }
 
-/// What happens to the objects when the work goes.
+/// What happens to the objects when the work is deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeleteOption {
@@ -190,17 +190,17 @@ pub struct ServerSideApplyConfig {
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(extend("x-default" = "work-agent", "pattern" = "^work-agent"))]
     pub field_manager: String,
-    /// Fields that are left alone.
+    /// Fields that are not changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["condition"]))]
     pub ignore_fields: Vec<IgnoreField>,
 }
 
-/// Fields that are left alone.
+/// Fields that are not changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IgnoreField {
-    /// When they are left alone.
+    /// When they are not changed.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(extend("x-required" = true), extend("x-default" = "OnSpokePresent", "enum" = ["OnSpokePresent", "OnSpokeChange"]))]
     pub condition: String,
@@ -241,16 +241,16 @@ pub struct ConditionRule {
     pub message_expression: String,
 }
 
-/// Whose rights are used.
+/// Identity whose permissions are used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManifestWorkExecutor {
-    /// Who.
+    /// Subject of the identity.
     #[schemars(extend("x-required" = true))]
     pub subject: ExecutorSubject,
 }
 
-/// Who applies a work's objects.
+/// Identity that applies a work's objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExecutorSubject {
@@ -283,20 +283,20 @@ pub struct ExecutorServiceAccount {
     pub name: String,
 }
 
-/// What became of a work.
+/// Observed state of a work.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManifestWorkStatus {
-    /// Aspects of the work's state.
+    /// Conditions of the work.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// What became of its objects.
+    /// State of its objects.
     #[serde(skip_serializing_if = "ManifestResourceStatus::is_empty")]
     pub resource_status: ManifestResourceStatus,
 }
 
-/// What became of a work's objects.
+/// State of a work's objects.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManifestResourceStatus {
@@ -306,22 +306,22 @@ pub struct ManifestResourceStatus {
 }
 
 impl ManifestResourceStatus {
-    /// Nothing is known yet.
+    /// Returns true if nothing is known yet.
     pub fn is_empty(&self) -> bool {
         self.manifests.is_empty()
     }
 }
 
-/// What became of one object.
+/// State of one object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManifestCondition {
     /// Which object.
     #[schemars(extend("x-required" = true))]
     pub resource_meta: ManifestResourceMeta,
-    /// What was asked to be reported.
+    /// The requested feedback.
     pub status_feedback: StatusFeedbackResult,
-    /// Aspects of the object's state.
+    /// Conditions of the object.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -331,7 +331,7 @@ pub struct ManifestCondition {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManifestResourceMeta {
-    /// Place among the work's manifests.
+    /// Index in the work's manifests.
     pub ordinal: i32,
     /// API group.
     pub group: String,
@@ -347,7 +347,7 @@ pub struct ManifestResourceMeta {
     pub namespace: String,
 }
 
-/// What was asked to be reported.
+/// The requested feedback.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct StatusFeedbackResult {

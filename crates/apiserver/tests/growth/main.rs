@@ -6,7 +6,7 @@
 //! what it costs to go from the first to the second if it is linear, four times if it is quadratic. Constant costs fall
 //! out, and nothing depends on time. A plain `cargo test` runs every operation once, small, so that the table stays true.
 
-#[path = "../common/mod.rs"]
+#[path = "../it/common.rs"]
 mod common;
 mod custom;
 mod operations;

@@ -86,8 +86,8 @@ impl Bench {
             .await
             .unwrap();
         let calls = Arc::new(AtomicUsize::new(0));
-        let (told, last) = watch::channel(Instant::now());
-        let url = hook(calls.clone(), told).await;
+        let (reported, last) = watch::channel(Instant::now());
+        let url = hook(calls.clone(), reported).await;
         let controller = json!({
             "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "MapController", "metadata": {"name": "bench"},
             "spec": {
@@ -213,17 +213,17 @@ fn memory() -> usize {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok()).unwrap_or_default() / 1024
 }
 
-async fn hook(calls: Arc<AtomicUsize>, told: watch::Sender<Instant>) -> String {
+async fn hook(calls: Arc<AtomicUsize>, reported: watch::Sender<Instant>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/map", listener.local_addr().unwrap());
-    let told = Arc::new(told);
+    let reported = Arc::new(reported);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let (calls, told) = (calls.clone(), told.clone());
+            let (calls, reported) = (calls.clone(), reported.clone());
             tokio::spawn(async move {
                 let service = hyper::service::service_fn(move |request: Request<Incoming>| {
                     calls.fetch_add(1, Ordering::SeqCst);
-                    told.send_replace(Instant::now());
+                    reported.send_replace(Instant::now());
                     async move {
                         let body = request.into_body().collect().await.unwrap().to_bytes();
                         let request: Value = serde_json::from_slice(&body).unwrap();

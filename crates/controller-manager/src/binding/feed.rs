@@ -95,7 +95,7 @@ impl Feed {
             _ => self.syncer.look(name),
         }
         if !gone {
-            self.shared.tell_status(StatusItem::Binding(name.into()));
+            self.shared.enqueue_status(StatusItem::Binding(name.into()));
         }
     }
 
@@ -164,7 +164,7 @@ impl Feed {
         };
         self.spread(changes);
         if tell {
-            self.shared.tell_status(StatusItem::Object(id));
+            self.shared.enqueue_status(StatusItem::Object(id));
         }
     }
 
@@ -196,7 +196,7 @@ impl Feed {
     }
 
     fn look_again(&self) {
-        self.shared.tell_status(StatusItem::Sweep);
+        self.shared.enqueue_status(StatusItem::Sweep);
         self.begin();
     }
 
@@ -205,7 +205,7 @@ impl Feed {
             self.syncer.changed(policy);
         }
         for (policy, object) in changes.collected {
-            self.shared.tell_status(StatusItem::Pair(Pair { policy, object }));
+            self.shared.enqueue_status(StatusItem::Pair(Pair { policy, object }));
         }
         if changes.requests.is_empty() {
             return;
@@ -220,7 +220,7 @@ impl Feed {
         }
         drop(world);
         for id in changes.requests {
-            self.shared.tell_status(StatusItem::Object(id));
+            self.shared.enqueue_status(StatusItem::Object(id));
         }
     }
 }

@@ -207,7 +207,7 @@ impl Syncer {
         let Some(owner) = current.owner() else { return Ok(()) };
         let orphaned = policy_uid.is_none_or(|uid| owner.uid == uid);
         if owner.name == name && orphaned {
-            tracing::info!(target: LIFECYCLE, policy = name, "deleting the Binding of a policy that goes");
+            tracing::info!(target: LIFECYCLE, policy = name, "deleting the Binding of a deleted policy");
             self.writes.delete_binding(name, &current.metadata.uid).await?;
         }
         Ok(())
@@ -270,7 +270,7 @@ impl Syncer {
                 let next =
                     if state.own_write.is_pending() { Next::After(OWN_WRITE_TTL) } else { Next::OnChange };
                 drop(states);
-                self.shared.tell_status(StatusItem::Binding(name.clone()));
+                self.shared.enqueue_status(StatusItem::Binding(name.clone()));
                 Ok(next)
             }
             Err(error) => {

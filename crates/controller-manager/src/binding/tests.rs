@@ -298,12 +298,12 @@ fn ks_064_wrong_numbers_of_clusters_are_told() {
         policy_status(world, "p", 1, &Progress { synced: true, ..Progress::default() }, None, &now).errors
     };
     let start = "Singleton reported status return is requested but some objects have the wrong number of associated WECs, for example: ";
-    let told = errors(&scene.world);
-    let examples: Value = serde_json::from_str(told[0].strip_prefix(start).unwrap()).unwrap();
+    let reported = errors(&scene.world);
+    let examples: Value = serde_json::from_str(reported[0].strip_prefix(start).unwrap()).unwrap();
     assert_eq!(examples.as_array().unwrap().len(), 4);
-    assert!(told[0].contains(
+    assert!(reported[0].contains(
         r#"[{"ObjectID":{"GVK":{"Group":"apps","Version":"v1","Kind":"Deployment"},"Resource":"deployments","ObjectName":{"Namespace":"n","Name":"a"}},"NumWECs":0}"#
-    ), "{told:?}");
+    ), "{reported:?}");
     scene.world.put_cluster("c1", labels(&[("site", "edge")]));
     assert_eq!(errors(&scene.world), Vec::<String>::new());
     // Policies that ask for the aggregated status do not count, whatever clusters they add to the qualified
@@ -352,9 +352,9 @@ fn refused_statuses_are_told_on_the_policies_that_ask_for_them() {
     for name in names {
         scene.world.put_refusal(&id("apps", "deployments", "n", name), Some("no"));
     }
-    let told = errors(&scene.world, "asks");
+    let reported = errors(&scene.world, "asks");
     assert_eq!(
-        (told.len(), told[4].as_str()),
+        (reported.len(), reported[4].as_str()),
         (5, "the statuses that are reported for 2 more objects are refused")
     );
     for name in names {
@@ -690,8 +690,8 @@ proptest! {
                 let resolution = world.resolution(name).unwrap();
                 let spec = resolution.render(|resource| world.version(resource));
                 prop_assert_eq!(resolution.digest(), SpecDigest::of(&spec));
-                let told = changes.bindings.contains(name.as_str());
-                prop_assert!(told || before.get(name) == Some(&now), "{} changed silently", name);
+                let reported = changes.bindings.contains(name.as_str());
+                prop_assert!(reported || before.get(name) == Some(&now), "{} changed silently", name);
             }
             let mut clauses = model.policies.values().flat_map(|policy| &policy.clauses);
             prop_assert_eq!(world.wants_singletons(), clauses.any(|it| it.modulation.singleton));

@@ -121,7 +121,7 @@ impl Watches {
         };
         if tokio::time::timeout(patience, all).await.is_err() {
             for resource in self.unlisted() {
-                tracing::warn!(%resource, "can't be listed; going on without its objects");
+                tracing::warn!(%resource, "cannot be listed; continuing without its objects");
             }
         }
         self.feed.unknown(|| self.unknown());

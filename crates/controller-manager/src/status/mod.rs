@@ -87,7 +87,7 @@ pub(crate) async fn run(
     let on_work = move |event: Event<WorkFacts>| {
         for id in index.take(event) {
             combined.reported(&id);
-            teller.tell_status(StatusItem::Object(id));
+            teller.enqueue_status(StatusItem::Object(id));
         }
     };
     let source = Source::of::<WorkStatus>();
@@ -97,7 +97,7 @@ pub(crate) async fn run(
     let teller = shared.clone();
     let on_collector = move |event: Event<StatusCollector>| {
         if let Some(name) = event.object().and_then(|it| it.metadata.name.as_deref()) {
-            teller.tell_status(StatusItem::Collector(name.into()));
+            teller.enqueue_status(StatusItem::Collector(name.into()));
         }
     };
     let source = Source::of::<StatusCollector>();
@@ -142,7 +142,7 @@ pub(crate) async fn run(
 async fn report_namespace(rest: &Rest, stop: &CancellationToken) {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(60));
     while let Err(error) = results::ensure_namespace(rest).await {
-        tracing::warn!(%error, "making the namespace of reports; will be tried again");
+        tracing::warn!(%error, "creating the namespace of reports; will be tried again");
         tokio::select! {
             () = tokio::time::sleep(backoff.pause()) => {}
             () = stop.cancelled() => return,

@@ -74,7 +74,7 @@ impl StatusReturner {
         for collector in self.specs.list() {
             let name = collector.metadata.name.as_deref().unwrap_or_default();
             self.collectors.put(name, Some(&collector));
-            self.shared.tell_status(StatusItem::Collector(name.into()));
+            self.shared.enqueue_status(StatusItem::Collector(name.into()));
         }
         self.combiner.begin();
         let world = self.shared.world.lock();
@@ -89,10 +89,10 @@ impl StatusReturner {
             .collect();
         drop(world);
         for id in all {
-            self.shared.tell_status(StatusItem::Object(id));
+            self.shared.enqueue_status(StatusItem::Object(id));
         }
         for key in self.shared.bindings.keys() {
-            self.shared.tell_status(StatusItem::Binding(key.name.clone()));
+            self.shared.enqueue_status(StatusItem::Binding(key.name.clone()));
         }
     }
 
@@ -127,10 +127,10 @@ impl StatusReturner {
                 (policies, pairs)
             };
             for policy in policies {
-                self.shared.tell_status(StatusItem::Binding(policy));
+                self.shared.enqueue_status(StatusItem::Binding(policy));
             }
             for pair in pairs {
-                self.shared.tell_status(StatusItem::Pair(pair));
+                self.shared.enqueue_status(StatusItem::Pair(pair));
             }
         }
         let Some((now, status)) =
@@ -153,7 +153,7 @@ impl StatusReturner {
     /// Processes the status of an object. A status that the server refuses is reported in the status of the
     /// policies that request it, and retried from time to time, because the server may accept it one day.
     async fn sync_object(&self, id: &ObjectId) -> Result<Next, kube::Error> {
-        match self.bring(id).await {
+        match self.return_status(id).await {
             Err(error) if is_refusal(&error) => {
                 tracing::debug!(object = %id, %error, "a reported status is refused");
                 self.note_refusal(id, Some(&message_of(&error)));
@@ -176,7 +176,7 @@ impl StatusReturner {
 
     /// Writes the status if necessary. Remembers the state with which the object is as it should be, so that
     /// the object is read once for each change: the event of our last write causes no request.
-    async fn bring(&self, id: &ObjectId) -> Result<(), kube::Error> {
+    async fn return_status(&self, id: &ObjectId) -> Result<(), kube::Error> {
         let known = {
             let world = self.shared.world.lock();
             let served = world.served(id.resource()).zip(world.object(id));

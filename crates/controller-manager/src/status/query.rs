@@ -484,8 +484,8 @@ mod tests {
             bind_report(&mut scope, "atlas", Some(&status), None);
             let row = query.row(&scope);
             let Row::Kept { cells, errors } = &row else { panic!() };
-            let told = "the value is nested 114 levels deep, of at most 113";
-            let error = CellError { column: Some(0), error: told.into() };
+            let reported = "the value is nested 114 levels deep, of at most 113";
+            let error = CellError { column: Some(0), error: reported.into() };
             let fits = levels + NESTING <= DEPTH_MAX;
             assert_eq!(*errors, if fits { vec![] } else { vec![error] });
             assert_eq!(cells[0] == Value::Null, !fits);

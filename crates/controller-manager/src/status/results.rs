@@ -95,7 +95,7 @@ impl Combiner {
         }
         drop(state);
         for (pair, _) in pairs {
-            self.shared.tell_status(StatusItem::Pair(pair));
+            self.shared.enqueue_status(StatusItem::Pair(pair));
         }
         self.sweep();
     }
@@ -103,7 +103,7 @@ impl Combiner {
     /// Enqueues each CombinedStatus.
     pub(super) fn sweep(&self) {
         for key in self.published.keys() {
-            self.shared.tell_status(StatusItem::Published(key));
+            self.shared.enqueue_status(StatusItem::Published(key));
         }
     }
 
@@ -116,7 +116,7 @@ impl Combiner {
             collect.map(|policy| Pair { policy: policy.clone(), object: id.clone() }).collect()
         };
         for pair in pairs {
-            self.shared.tell_status(StatusItem::Pair(pair));
+            self.shared.enqueue_status(StatusItem::Pair(pair));
         }
     }
 
@@ -132,14 +132,14 @@ impl Combiner {
             return;
         }
         drop(state);
-        self.shared.tell_status(StatusItem::Published(key));
+        self.shared.enqueue_status(StatusItem::Published(key));
     }
 
     /// Processes an existing CombinedStatus: restores it if its pair wants another content, deletes it if it
     /// has no pair. A CombinedStatus about objects whose state is unknown stays (KS-030).
     pub(super) async fn sync_published(&self, key: &ObjectKey) -> Result<Next, StatusError> {
         if let Some(pair) = self.state.lock().names.get(key).cloned() {
-            self.shared.tell_status(StatusItem::Pair(pair));
+            self.shared.enqueue_status(StatusItem::Pair(pair));
             return Ok(Next::OnChange);
         }
         let Some(object) = self.published.get_key(key) else { return Ok(Next::OnChange) };
@@ -168,7 +168,7 @@ impl Combiner {
             return Ok(Next::OnChange);
         };
         let key = asked.key(pair);
-        if let Some(wait) = self.enter(pair, &key).await? {
+        if let Some(wait) = self.register(pair, &key).await? {
             return Ok(Next::After(wait));
         }
         let Some(inputs) = self.inputs(pair, &asked).await? else { return Ok(Next::OnChange) };
@@ -210,7 +210,7 @@ impl Combiner {
 
     /// Registers the name of the pair's CombinedStatus, and deletes one under an old name, of an object or
     /// policy that no longer exists. Returns how long to wait in a burst.
-    async fn enter(&self, pair: &Pair, key: &ObjectKey) -> Result<Option<Duration>, StatusError> {
+    async fn register(&self, pair: &Pair, key: &ObjectKey) -> Result<Option<Duration>, StatusError> {
         let (old, wait) = {
             let mut state = self.state.lock();
             state.names.insert(key.clone(), pair.clone());

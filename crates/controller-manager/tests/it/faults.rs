@@ -35,10 +35,10 @@ async fn ks_030_a_silent_group_loses_nothing() {
     all.run().await;
     all.config_map("b", json!({"app": "x"})).await;
     all.bound("p", &["configmaps/a", "configmaps/b", "deployments/web"]).await;
-    let told = |it: &Value| {
+    let reported = |it: &Value| {
         it["status"]["errors"][0].as_str().is_some_and(|e| e.starts_with("*.apps can't be listed"))
     };
-    all.wds.until(&format!("{POLICIES}/p"), told).await;
+    all.wds.until(&format!("{POLICIES}/p"), reported).await;
     // Deleted while it cannot be observed.
     all.wds.delete("/apis/apps/v1/namespaces/n/deployments/web").await;
     all.config_map("c", json!({"app": "x"})).await;
@@ -78,12 +78,12 @@ async fn ks_030_what_could_not_be_listed_goes_with_its_definition() {
     all.run_impatient().await;
     all.config_map("b", json!({"app": "x"})).await;
     all.bound("p", &["configmaps/a", "configmaps/b", "things/t"]).await;
-    let told = |it: &Value| {
+    let reported = |it: &Value| {
         it["status"]["errors"][0]
             .as_str()
             .is_some_and(|e| e.starts_with("things.example.org can't be listed"))
     };
-    all.wds.until(&format!("{POLICIES}/p"), told).await;
+    all.wds.until(&format!("{POLICIES}/p"), reported).await;
     all.wds.delete(&definition).await;
     all.bound("p", &["configmaps/a", "configmaps/b"]).await;
     all.wds.until(&format!("{POLICIES}/p"), |it| it["status"].get("errors").is_none()).await;

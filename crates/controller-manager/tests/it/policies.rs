@@ -162,10 +162,10 @@ async fn ks_047_errors_of_a_policy_are_shown() {
     ]});
     let made = all.policy("p", spec).await;
     all.bound("p", &["configmaps/a"]).await;
-    let told = |it: &Value| {
+    let reported = |it: &Value| {
         it["status"]["errors"][0].as_str().is_some_and(|e| e.starts_with("downsync[0].objectSelectors[0]: "))
     };
-    let seen = all.wds.until(&format!("{POLICIES}/p"), told).await;
+    let seen = all.wds.until(&format!("{POLICIES}/p"), reported).await;
     assert_eq!(condition(&seen, "Synced"), "False");
     let selector =
         format!("fieldSelector=involvedObject.uid%3D{}", made["metadata"]["uid"].as_str().unwrap());
@@ -205,8 +205,8 @@ async fn ks_047_the_rest_of_a_faulty_policy_is_bound() {
     all.bound("well", &["configmaps/a"]).await;
     let binding = all.bound("faulty", &["configmaps/a"]).await;
     assert_eq!(destinations(&binding), set(&["cluster2"]));
-    let told = |it: &Value| it["status"]["errors"].as_array().is_some_and(|all| all.len() == 3);
-    let it = all.wds.until(&format!("{POLICIES}/faulty"), told).await;
+    let reported = |it: &Value| it["status"]["errors"].as_array().is_some_and(|all| all.len() == 3);
+    let it = all.wds.until(&format!("{POLICIES}/faulty"), reported).await;
     let errors: Vec<_> =
         it["status"]["errors"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
     for (error, place) in errors.iter().zip([

@@ -280,8 +280,8 @@ async fn a_refused_status_is_told_on_its_policy() {
     source["name"] = json!("well");
     scene.work("cluster1", "well", source).await;
     scene.report_as("cluster1", "well", json!({"replicas": 2})).await;
-    let told = |it: &Value| it["status"]["errors"].as_array().is_some_and(|all| all.len() == 1);
-    let tide = scene.wds.until(TIDE, told).await;
+    let reported = |it: &Value| it["status"]["errors"].as_array().is_some_and(|all| all.len() == 1);
+    let tide = scene.wds.until(TIDE, reported).await;
     let line = "deployments.apps n/web: the status that is reported for it is refused: refused by the test";
     assert_eq!(tide["status"]["errors"][0], line);
     let events = scene

@@ -39,23 +39,23 @@ fn mc_033_a_key_runs_once_at_a_time_and_once_more_when_dirty() {
 #[test]
 fn mc_037_known_states_are_no_news() {
     let (mut lanes, now) = (Lanes::<_, u8>::new(1), Instant::now());
-    for (told, known, again) in
+    for (reported, known, again) in
         [(&[1, 2][..], &[2, 1][..], false), (&[1, 3], &[1], true), (&[], &[1], false), (&[1], &[], true)]
     {
         lanes.add("a");
         assert_eq!(lanes.take(now), Some("a"));
-        for state in told {
-            lanes.tell("a", *state);
+        for state in reported {
+            lanes.add_for_state("a", *state);
         }
         lanes.end_knowing(&"a", DONE, known, now, 0.5);
-        assert_eq!(lanes.take(now), again.then_some("a"), "{told:?} {known:?}");
+        assert_eq!(lanes.take(now), again.then_some("a"), "{reported:?} {known:?}");
         lanes.end(&"a", DONE, now, 0.5);
     }
     // A state that is reported while the item does not run always causes a run.
-    lanes.tell("a", 1);
+    lanes.add_for_state("a", 1);
     assert_eq!(lanes.take(now), Some("a"));
     // A run that ends with `Forget` runs again for a state that it did not know.
-    lanes.tell("a", 2);
+    lanes.add_for_state("a", 2);
     lanes.end_knowing(&"a", Outcome::Forget, &[1], now, 0.5);
     assert_eq!(lanes.take(now), Some("a"));
 }
@@ -69,10 +69,10 @@ fn mc_092_forgotten_items_leave_nothing() {
     }
     lanes.add(("stays", 0));
     let take = |lanes: &mut Lanes<_>| lanes.take(now).unwrap();
-    let (timed, failed, told) = (take(&mut lanes), take(&mut lanes), take(&mut lanes));
+    let (timed, failed, reported) = (take(&mut lanes), take(&mut lanes), take(&mut lanes));
     lanes.end(&timed, Outcome::Done { again_after: Some(Duration::from_secs(5)) }, now, 0.5);
     lanes.end(&failed, Outcome::Failed, now, 0.5);
-    lanes.end(&told, Outcome::RunAfter(Duration::from_secs(9)), now, 0.5);
+    lanes.end(&reported, Outcome::RunAfter(Duration::from_secs(9)), now, 0.5);
     let running = take(&mut lanes);
     lanes.add(running);
     lanes.add_bulk(("gone", 9));

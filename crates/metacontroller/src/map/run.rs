@@ -157,11 +157,11 @@ impl Running {
     }
 
     /// Adds the items that a change affects; `now` is the new state of the object, if it still exists.
-    fn tell(&self, items: impl IntoIterator<Item = Item>, now: Option<&Arc<Object>>) {
+    fn add_for_state(&self, items: impl IntoIterator<Item = Item>, now: Option<&Arc<Object>>) {
         self.lanes(|lanes| {
             for item in items {
                 match now {
-                    Some(now) => lanes.tell(item, ObjectState::of(&now.value)),
+                    Some(now) => lanes.add_for_state(item, ObjectState::of(&now.value)),
                     None => lanes.add(item),
                 }
             }
@@ -191,7 +191,10 @@ impl Running {
         {
             return;
         }
-        self.tell(self.mapping().concerned(rule, old.map(AsRef::as_ref), new.map(AsRef::as_ref)), new);
+        self.add_for_state(
+            self.mapping().concerned(rule, old.map(AsRef::as_ref), new.map(AsRef::as_ref)),
+            new,
+        );
     }
 
     fn output(&self, (old, new): Change<'_>) {
@@ -209,8 +212,8 @@ impl Running {
         let (before, after) = (old.and_then(item), new.and_then(item));
         drop(parents);
         let left = before.filter(|before| after.as_ref() != Some(before));
-        self.tell(left, None);
-        self.tell(after, new);
+        self.add_for_state(left, None);
+        self.add_for_state(after, new);
     }
 
     fn parent(&self, old: Option<&Arc<Object>>, new: Option<&Arc<Object>>) {

@@ -240,7 +240,7 @@ impl Worker {
             return Outcome::RunAfter(pause).into();
         }
         if !matches!(error, HookError::TooManyRequests(None)) {
-            self.tell(item, parent, &Failure::Hook(kind, error));
+            self.report_failure(item, parent, &Failure::Hook(kind, error));
         }
         Outcome::Failed.into()
     }
@@ -261,7 +261,7 @@ impl Worker {
             }
             Some(failure) => {
                 self.settle(item, Err(()));
-                self.tell(item, parent, &failure);
+                self.report_failure(item, parent, &failure);
                 Outcome::Failed
             }
         };
@@ -285,7 +285,7 @@ impl Worker {
     }
 
     /// Emits at most one Event for a parent in ten seconds (MC-074).
-    fn tell(&self, (uid, key): &Item, parent: &Object, failure: &Failure) {
+    fn report_failure(&self, (uid, key): &Item, parent: &Object, failure: &Failure) {
         let failing = {
             let mut parents = self.mapping.parents.lock();
             let Some(known) = parents.get_mut(uid) else { return };

@@ -200,7 +200,7 @@ impl Related {
     }
 
     /// Ends the watches of unreferenced resources after a minute. Never returns.
-    pub async fn tend(&self) {
+    pub async fn end_idle_watches(&self) {
         loop {
             let (left, next) = self.index.lock().followed.leave(Instant::now());
             drop(left);

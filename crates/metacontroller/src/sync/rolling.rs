@@ -220,7 +220,7 @@ pub fn step(
     let name = revisions.first().map(|revision| revision.name.clone()).unwrap_or_default();
     let condition = match next {
         None => condition(true, "OnLatestRevision", format!("latest ControllerRevision: {name}")),
-        Some(place) => match unhappy(revisions, &latest, &observed, &rolls, settled, &kind) {
+        Some(place) => match first_unready(revisions, &latest, &observed, &rolls, settled, &kind) {
             Some(why) => condition(false, "RolloutWaiting", why),
             None => {
                 for revision in revisions.iter_mut() {
@@ -277,7 +277,7 @@ fn tidy(
 
 /// Returns why the next child has to wait: the first child at the latest revision that is not as it should be
 /// (MC-153).
-fn unhappy(
+fn first_unready(
     revisions: &[Revision],
     latest: &BTreeMap<&OutputRef, &Value>,
     observed: &BTreeMap<OutputRef, &Arc<Object>>,

@@ -90,7 +90,7 @@ pub async fn composite(
         };
         let served = shared.served(&child.api_version, &child.resource).await?;
         let method = Method::parse(method);
-        if let Some(index) = twin(&children, &served)? {
+        if let Some(index) = rule_of_same_kind(&children, &served)? {
             if let (Some(known), Some(its_roll)) = (children.get_mut(index), rolls.get_mut(index))
                 && method != Method::OnDelete
             {
@@ -166,7 +166,7 @@ pub async fn decorator(
         let method = attachment.update_strategy.as_ref().and_then(|strategy| strategy.method.as_deref());
         let served = shared.served(&attachment.api_version, &attachment.resource).await?;
         let method = Method::parse(method);
-        match twin(&children, &served)?.and_then(|index| children.get_mut(index)) {
+        match rule_of_same_kind(&children, &served)?.and_then(|index| children.get_mut(index)) {
             Some(known) if method != Method::OnDelete => known.1 = method,
             Some(_) => {}
             None => children.push((served, method)),
@@ -203,7 +203,7 @@ fn same_kind(one: &Served, other: &Served) -> bool {
 /// Returns the earlier rule for the same kind. Two rules would each take the other's objects for undesired
 /// and delete them. As in the original, the last method that changes anything counts. Rules in two versions
 /// are rejected.
-fn twin(children: &[(Served, Method)], served: &Served) -> Result<Option<usize>, StartError> {
+fn rule_of_same_kind(children: &[(Served, Method)], served: &Served) -> Result<Option<usize>, StartError> {
     let Some(index) = children.iter().position(|(known, _)| same_kind(known, served)) else {
         return Ok(None);
     };

@@ -185,7 +185,7 @@ pub async fn run<S: Syncer>(syncer: Arc<S>, periods: Periods, workers: usize, st
     });
     let related = async {
         match &syncer.base().related {
-            Some(related) => related.tend().await,
+            Some(related) => related.end_idle_watches().await,
             None => std::future::pending().await,
         }
     };
@@ -215,7 +215,7 @@ async fn turn<S: Syncer>(syncer: &S, key: Key) -> Next {
         outcome = syncer.sync(&key) => outcome,
         () = base.stop.cancelled() => Err(Failure::Quiet),
     };
-    base.let_go(&key, before.as_deref());
+    base.release_related(&key, before.as_deref());
     base.runs[usize::from(matches!(outcome, Err(Failure::Text(_) | Failure::Unserved(_))))]
         .fetch_add(1, Ordering::Relaxed);
     match outcome {
@@ -224,11 +224,11 @@ async fn turn<S: Syncer>(syncer: &S, key: Key) -> Next {
         Err(Failure::Quiet) => Next::Retry,
         Err(Failure::NotYet) => Next::RetryWithin(FETCHING),
         Err(Failure::Unserved(text)) => {
-            base.say(&key, &text);
+            base.report_error(&key, &text);
             Next::RetryWithin(base.shared.again)
         }
         Err(Failure::Text(text)) => {
-            base.say(&key, &text);
+            base.report_error(&key, &text);
             Next::Retry
         }
     }
@@ -242,7 +242,7 @@ impl Base {
 
     /// Releases the related objects of a parent that was deleted, or is not selected any more, during a hook
     /// call: its event came before the call's result was stored.
-    fn let_go(&self, key: &Key, before: Option<&Object>) {
+    fn release_related(&self, key: &Key, before: Option<&Object>) {
         let (Some(before), Some(related)) = (before, &self.related) else { return };
         let now = self.parent(key);
         if now.is_none_or(|now| now.uid() != before.uid() || !self.concerns(key.0, &now)) {
@@ -251,7 +251,7 @@ impl Base {
     }
 
     /// Emits an Event about a failed sync.
-    fn say(&self, key: &Key, text: &str) {
+    fn report_error(&self, key: &Key, text: &str) {
         if let Some(parent) = self.parent(key) {
             self.shared.events.warning(&parent.value, "SyncError", format!("Sync error: {text}"));
         }

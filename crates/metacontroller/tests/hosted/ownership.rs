@@ -299,18 +299,18 @@ async fn mc_094_only_a_spec_change_restarts() {
     world.merge(CONTROLLERS, "", "mc1", json!({"metadata": {"labels": {"a": "b"}}})).await;
     // The controller object comes through another watch than the inputs: some may be mapped before it
     // arrives.
-    let mut told = false;
+    let mut reported = false;
     for n in 0..500 {
         let name = format!("b{n}");
         world.input(&name, json!({"app": "x"}), "1").await;
         world.sees("mapped", MAPS, "ns1", &format!("{name}-copy"), |_| true).await;
         let call = &hook.calls("/map", &format!("configmaps/ns1/{name}"))[0];
-        told = call.body["controller"]["metadata"]["labels"] == json!({"a": "b"});
-        if told {
+        reported = call.body["controller"]["metadata"]["labels"] == json!({"a": "b"});
+        if reported {
             break;
         }
     }
-    assert!(told, "hooks are told of the controller as it is");
+    assert!(reported, "hooks are told of the controller as it is");
     assert_eq!(hook.calls("/map", "configmaps/ns1/a").len(), 0);
     world.merge(CONTROLLERS, "", "mc1", json!({"spec": {"parallelism": 2}})).await;
     until("started anew", || async { (!hook.calls("/map", "configmaps/ns1/a").is_empty()).then_some(()) })

@@ -90,7 +90,7 @@ fn ocm_013_predicates_are_alternatives_and_claims_count() {
     assert_eq!(names(&run(spec, &[&global], &clusters, &[])), ["c1", "c2"]);
 }
 
-/// What cannot be done is refused, and what was decided stays.
+/// An unsupported request is refused, and the decisions stay.
 #[test]
 fn ocm_013_unsupported_demands_are_told() {
     let [_, global] = sets();
@@ -108,7 +108,7 @@ fn ocm_013_unsupported_demands_are_told() {
     assert_eq!(names(&run(usual, &[&global], &[cluster("c1", &[])], &[])), ["c1"]);
 }
 
-/// OCM-111: the shipped Placement keeps clusters that are away; without tolerations they are dropped.
+/// OCM-111: our own Placement keeps unreachable clusters; without tolerations they are deselected.
 #[test]
 fn ocm_111_taints_and_tolerations() {
     let [_, global] = sets();
@@ -173,7 +173,8 @@ fn ocm_013_pages_have_names_and_numbers() {
 }
 
 proptest! {
-    /// OCM-163: whoever stays selected stays on its page; every page holds at most a hundred; nobody is on two.
+    /// OCM-163: a cluster that stays selected stays on its page; every page has at most a hundred; no cluster
+    /// is on two.
     #[test]
     fn ocm_163_no_cluster_changes_its_page(rounds in prop::collection::vec(prop::collection::btree_set(0u16..400, 0..350), 1..6)) {
         let mut old: BTreeMap<usize, BTreeSet<String>> = BTreeMap::new();

@@ -1,8 +1,8 @@
-//! Add-ons without a program of their own on the hub: an AddOnTemplate says what the agent consists of, who it is there and
-//! what it may do, and this is its manager (OCM-113, OCM-116, OCM-118). Pure.
+//! Add-ons without a program of their own on the hub: an AddOnTemplate specifies the objects, identities and
+//! permissions of the agent, and this is the manager (OCM-113, OCM-116, OCM-118). Pure.
 //!
-//! Made anew for each look at an add-on in a cluster, from the template that its configuration names: clusters may have
-//! different templates of one add-on.
+//! A manager is created for each processing of an add-on in a cluster, from the template that its
+//! configuration names: clusters may use different templates of one add-on.
 
 use std::sync::Arc;
 
@@ -28,10 +28,10 @@ use render::{RenderTarget, workload};
 
 /// Plural of AddOnTemplates.
 pub(super) const TEMPLATES: &str = "addontemplates";
-/// Annotation of a cluster: where its images come from.
+/// Annotation of a cluster with its image registries.
 const IMAGE_REGISTRIES: &str = "open-cluster-management.io/image-registries";
 
-/// Whether an add-on may be deployed from templates.
+/// Returns whether an add-on may be deployed from templates.
 pub(super) fn is_supported(owner: &ClusterManagementAddOn) -> bool {
     owner.spec.supported_configs.iter().any(|kind| kind.group == ADDON_GROUP && kind.resource == TEMPLATES)
 }
@@ -39,7 +39,7 @@ pub(super) fn is_supported(owner: &ClusterManagementAddOn) -> bool {
 /// The manager of an add-on in one cluster.
 pub(super) struct Templated {
     addon: Arc<ManagedClusterAddOn>,
-    /// What is to be deployed, or why that is not known.
+    /// The parsed template, or why it cannot be used.
     read: Result<Read, String>,
 }
 
@@ -69,7 +69,7 @@ impl Read {
 }
 
 impl Templated {
-    /// For an add-on whose status has these references; `find` knows the templates by name.
+    /// Creates the manager of an add-on whose status has these references; `find` returns templates by name.
     pub(super) fn new(
         addon: Arc<ManagedClusterAddOn>,
         references: &[ConfigReference],
@@ -152,7 +152,7 @@ impl Addon for Templated {
             health.configs.push(json!({"resourceIdentifier":
                     {"group": "apps", "resource": plural, "namespace": namespace, "name": name},
                 "feedbackRules": [{"type": "WellKnownStatus"}]}));
-            // Nothing is ready of what is to have no replicas.
+            // An object without replicas has no ready ones.
             if plural != "deployments" || object.pointer("/spec/replicas") != Some(&json!(0)) {
                 health.objects.push(["apps", plural, namespace, name].map(str::to_owned));
             }
@@ -164,7 +164,7 @@ impl Addon for Templated {
     }
 }
 
-/// Adds an entry of `manifestConfigs`; one for the same object gets its rules and strategy.
+/// Adds an entry of `manifestConfigs`; an entry for the same object gets its rules and strategy.
 fn merge_config(all: &mut Vec<Value>, own: &Value) {
     let same = |have: &&mut Value| have.get("resourceIdentifier") == own.get("resourceIdentifier");
     let Some(have) = all.iter_mut().find(same).and_then(Value::as_object_mut) else {
@@ -182,7 +182,7 @@ fn merge_config(all: &mut Vec<Value>, own: &Value) {
     }
 }
 
-/// Where the images of a cluster come from.
+/// Returns the image registries of a cluster.
 fn registries(cluster: &ManagedCluster) -> Result<Vec<ImageMirror>, String> {
     #[derive(Default, serde::Deserialize)]
     #[serde(default)]
@@ -196,7 +196,7 @@ fn registries(cluster: &ManagedCluster) -> Result<Vec<ImageMirror>, String> {
     Ok(read.registries)
 }
 
-/// Every Deployment has a replica that is ready or wants none, every DaemonSet has all.
+/// Checks that every Deployment has a ready replica or wants none, and that every DaemonSet has all.
 fn are_available(readings: &[Reading<'_>]) -> Result<(), String> {
     readings.iter().try_for_each(is_available)
 }
@@ -271,7 +271,8 @@ mod tests {
         assert_eq!(why(templated(&[reference("h")], Some(&spec()))), None);
     }
 
-    /// OCM-118: what is probed, and how that goes together with what the template itself asks to have fed back.
+    /// OCM-118: which objects are probed, and how the probes are combined with the template's own feedback
+    /// rules.
     #[test]
     fn ocm_118_probes_of_a_template() {
         let addon = templated(&[reference("h")], Some(&spec()));

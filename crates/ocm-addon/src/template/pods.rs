@@ -1,5 +1,5 @@
-//! What the pods of a template get beside what it says: the Secrets of their identities, and what the configuration has
-//! for nodes, images, proxies and resources. Pure.
+//! What the pods of a template get in addition to their spec: the Secrets of their identities, and the
+//! configured node placement, images, proxies and resources. Pure.
 
 use apis::ocm::addon::ImageMirror;
 use serde_json::{Map, Value, json};
@@ -10,29 +10,29 @@ use super::{
     render::{RenderTarget, Variables},
 };
 
-/// Key of a proxy's certificates in their ConfigMap.
+/// Key of a proxy's CA certificates in their ConfigMap.
 pub(super) const PROXY_KEY: &str = "ca-bundle.crt";
 const PROXY_MOUNT: &str = "/managed/proxy-ca";
 
-/// Name of the ConfigMap with a proxy's certificates.
+/// Name of the ConfigMap with a proxy's CA certificates.
 pub(super) fn proxy_map(addon: &str) -> String {
     format!("{addon}-proxy-ca")
 }
 
-/// A part of the proxy's configuration, if it says something.
+/// Returns a part of the proxy's configuration, unless empty.
 pub(super) fn proxy<'a>(place: &RenderTarget<'a>, key: &str) -> Option<&'a str> {
     let found = place.config?.spec.proxy_config.as_ref()?.get(key)?.as_str()?;
     (!found.is_empty()).then_some(found)
 }
 
-/// Which containers get which resources.
+/// Resource requirements, and the containers that get them.
 struct ContainerResources {
     /// Plural, name of the object and of the container; `*` is any.
     of: [String; 3],
     resources: Value,
 }
 
-/// Made once for a place, put on each pod template.
+/// The additions for one cluster, which are applied to each pod template.
 pub(super) struct PodOverrides<'a> {
     environment: Vec<Value>,
     mounts: Vec<Value>,
@@ -133,7 +133,7 @@ impl<'a> PodOverrides<'a> {
                 *image = mirrored(text, self.registries).into();
             }
             let of = container.get("name").and_then(Value::as_str).unwrap_or_default();
-            // The later ones are the more important ones.
+            // Later entries take precedence.
             let share = self.shares.iter().rev().find(|share| {
                 share.of.iter().zip([plural, &name, of]).all(|(want, have)| want == "*" || want == have)
             });
@@ -145,7 +145,7 @@ impl<'a> PodOverrides<'a> {
     }
 }
 
-/// Appends to a list, made if it is missing; false if there is something else.
+/// Appends to a list, created if it is missing; returns false if the field is not a list.
 fn extend(object: &mut Map<String, Value>, key: &str, more: &[Value]) -> bool {
     if more.is_empty() {
         return true;
@@ -175,15 +175,15 @@ fn shares(place: &RenderTarget<'_>) -> Result<Vec<ContainerResources>, String> {
     all.iter().map(read).collect()
 }
 
-/// The image from where the configuration says that images come from. The last source that fits counts, an empty one
-/// fits all.
+/// Returns the image with its configured registry. The last matching source counts, and an empty source
+/// matches every image.
 pub(crate) fn mirrored(image: &str, registries: &[ImageMirror]) -> String {
     let from = |registry: &ImageMirror| {
         let (source, mirror) = (registry.source.trim_end_matches('/'), registry.mirror.trim_end_matches('/'));
         let rest = if source.is_empty() {
             format!("/{}", image.rsplit_once('/').map_or(image, |(_, name)| name))
         } else {
-            // A whole part of the name: `quay.io/ocm` is not `quay.io/ocm-extras`.
+            // Sources match whole parts of the name: `quay.io/ocm` does not match `quay.io/ocm-extras`.
             image.strip_prefix(source).filter(|rest| rest.starts_with(['/', ':', '@']))?.to_owned()
         };
         Some(if mirror.is_empty() {

@@ -1,4 +1,4 @@
-//! Who the agents of a template are, and what they may do on the hub. Pure.
+//! The identities of a template's agents, and their permissions on the hub. Pure.
 
 use apis::{
     constants::{ADDON_GROUP, ADDON_NAME_LABEL, CLUSTER_NAME_LABEL},
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::framework::{SigningCa, kube_client_as};
 use ocm_shared::{addon::cluster_group, rbac};
 
-/// Label of what a template makes on the hub.
+/// Label of the objects that a template creates on the hub.
 pub(crate) const TEMPLATE_LABEL: &str = "open-cluster-management.io/addon-template-name";
 
 /// Secret with an agent's kubeconfig of the hub.
@@ -71,13 +71,13 @@ struct RoleRef {
     name: String,
 }
 
-/// An identity that another signer than the hub's gives.
+/// An identity from another signer than the hub's.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct CustomSigner {
     signer_name: String,
     subject: Option<Subject>,
-    /// Where certificate and key of the signer are.
+    /// The Secret with certificate and key of the signer.
     #[serde(rename = "signingCA")]
     pub(crate) signing_ca: SigningCa,
 }
@@ -100,12 +100,16 @@ impl Registration {
         self.custom_signer.as_ref().filter(|_| self.type_ == "CustomSigner")
     }
 
-    /// The signer, if that is not the hub's.
+    /// Returns the signer, if that is not the hub's.
     pub(super) fn signer(&self) -> Option<&str> {
         self.custom().map(|custom| custom.signer_name.as_str())
     }
 
-    /// What is missing of it.
+    /// Checks that nothing is missing.
+    ///
+    /// # Errors
+    ///
+    /// A text for the user.
     pub(super) fn check(&self) -> Result<(), String> {
         match self.type_.as_str() {
             "KubeClient" => {
@@ -130,7 +134,7 @@ impl Registration {
     }
 }
 
-/// The identities of an agent. One for the hub that is well-formed stays (OCM-131).
+/// Returns the identities of an agent. A well-formed existing one for the hub is kept (OCM-131).
 pub(super) fn identities(
     registrations: &[Registration],
     cluster: &str,
@@ -163,10 +167,10 @@ pub(super) fn identities(
     all
 }
 
-/// The bindings that give an agent its rights on the hub.
+/// Returns the bindings that grant an agent its permissions on the hub.
 ///
-/// One in another namespace than the cluster's has the cluster in its name: the agents of several clusters may ask for
-/// the same, and each goes by itself.
+/// A binding in another namespace than the cluster's has the cluster in its name: agents of several clusters
+/// may request the same permission, and each binding is deleted separately.
 pub(super) fn rights(
     registrations: &[Registration],
     cluster: &str,
@@ -194,7 +198,7 @@ pub(super) fn rights(
         if namespace != cluster {
             title = format!("{title}:{cluster}");
         }
-        // One binding has one role: a further one of the sort gets a name of its own.
+        // A binding has one role: a further one of this kind gets another name.
         if all.iter().any(|b| b["metadata"]["name"] == title && b["metadata"]["namespace"] == namespace) {
             title = format!("{title}:{role}");
         }
@@ -216,7 +220,7 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
-    /// OCM-113, OCM-114: identities as the original has them; one that is there and well-formed stays.
+    /// OCM-113, OCM-114: identities as in the original; an existing well-formed one is kept.
     #[test]
     fn ocm_113_identities_of_a_template() {
         let both = read(
@@ -238,7 +242,8 @@ mod tests {
         assert_eq!(both[1].custom().unwrap().signing_ca.name, "ca");
     }
 
-    /// OCM-113: rights in the cluster's namespace go with the add-on; those elsewhere are each cluster's own.
+    /// OCM-113: permissions in the cluster's namespace are deleted with the add-on; those elsewhere are
+    /// separate for each cluster.
     #[test]
     fn ocm_113_rights_of_a_template() {
         let mut addon = ManagedClusterAddOn::namespaced("c1", "hello");

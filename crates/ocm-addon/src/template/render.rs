@@ -1,4 +1,4 @@
-//! The objects that a template comes to in one cluster: variables, then what the configuration says about pods. Pure.
+//! Renders a template for one cluster: fills in variables, then applies the configuration of pods. Pure.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 
 use super::{Registration, pods};
 
-/// Where agents find their kubeconfig of the hub.
+/// Path of the agents' kubeconfig for the hub.
 pub(super) const HUB_KUBECONFIG: &str = "/managed/hub-kubeconfig/kubeconfig";
 
-/// Where a template is rendered for.
+/// The add-on and the cluster that a template is rendered for.
 pub(super) struct RenderTarget<'a> {
     /// Name of the add-on.
     pub(super) addon: &'a str,
     /// Name of the cluster.
     pub(super) cluster: &'a str,
-    /// Where the cluster's images come from, by its annotation.
+    /// Image registries from the cluster's annotation.
     pub(super) registries: &'a [ImageMirror],
     /// Namespace of the agent.
     pub(super) namespace: &'a str,
@@ -29,7 +29,7 @@ pub(super) struct RenderTarget<'a> {
 }
 
 impl RenderTarget<'_> {
-    /// The namespace that the configuration asks for, which everything goes into.
+    /// Returns the namespace that the configuration sets for all objects.
     fn asked_namespace(&self) -> Option<&str> {
         let asked = self.config.map(|config| config.spec.agent_install_namespace.as_str());
         asked.filter(|namespace| !namespace.is_empty())
@@ -43,7 +43,7 @@ impl RenderTarget<'_> {
     }
 }
 
-/// Variables by name, and those of them that containers get into their environment, in order.
+/// The variables by name, and those that containers get as environment variables, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Variables {
     all: BTreeMap<String, String>,
@@ -51,7 +51,8 @@ pub(super) struct Variables {
 }
 
 impl Variables {
-    /// `HUB_KUBECONFIG` may be overridden by the configuration, `CLUSTER_NAME` and `INSTALL_NAMESPACE` may not.
+    /// Collects the variables. The configuration may override `HUB_KUBECONFIG`, but not `CLUSTER_NAME` and
+    /// `INSTALL_NAMESPACE`.
     pub(super) fn of(place: &RenderTarget<'_>, registered: bool) -> Self {
         let mut all = BTreeMap::new();
         let mut environment = Vec::new();
@@ -68,13 +69,14 @@ impl Variables {
         Self { all, environment }
     }
 
-    /// Environment of the containers.
+    /// Returns the environment variables of containers.
     pub(super) fn environment(&self) -> Vec<Value> {
         let value = |name: &&'static str| json!({"name": name, "value": self.all.get(*name)});
         self.environment.iter().map(value).collect()
     }
 
-    /// Replaces `{{NAME}}` in all texts of a manifest, keys included. What is not known becomes nothing.
+    /// Replaces `{{NAME}}` in all texts of a manifest, including keys. An unknown variable is replaced by
+    /// nothing.
     fn fill(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => self.fill_text(text).into(),
@@ -99,10 +101,11 @@ impl Variables {
     }
 }
 
-/// The objects of an agent in one cluster.
+/// Returns the objects of an agent in one cluster.
 ///
 /// # Errors
-/// Says what of the template or of the configuration cannot be used.
+///
+/// What in the template or in the configuration is invalid.
 pub(super) fn render(
     manifests: &[Value],
     registrations: &[Registration],
@@ -130,7 +133,7 @@ pub(super) fn render(
     Ok(objects)
 }
 
-/// Plural and identity (namespace, name) of a Deployment or DaemonSet.
+/// Returns plural and identity (namespace, name) of a Deployment or DaemonSet.
 pub(super) fn workload(object: &Value) -> Option<(&'static str, (&str, &str))> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     if !text("/apiVersion").starts_with("apps/") {
@@ -144,17 +147,18 @@ pub(super) fn workload(object: &Value) -> Option<(&'static str, (&str, &str))> {
     Some((plural, (text("/metadata/namespace"), text("/metadata/name"))))
 }
 
-/// Namespace of the agent: that of the template's first Deployment, else of its first DaemonSet.
+/// Returns the namespace of the agent: that of the template's first Deployment, else of its first DaemonSet.
 pub(super) fn home(manifests: &[Value]) -> &str {
     let of = |wanted: &str| {
         manifests.iter().filter_map(workload).find(|(plural, _)| *plural == wanted).map(|(_, (home, _))| home)
     };
     let found = of("deployments").or_else(|| of("daemonsets"));
-    // A namespace that is a variable is for the configuration to say.
+    // If the namespace is a variable, the configuration determines it.
     found.filter(|name| !name.is_empty() && !name.contains("{{")).unwrap_or(OCM_ADDON_NAMESPACE)
 }
 
-/// Moves an object, and what it says of a namespace, into the one asked for. What has no namespace is cluster-scoped.
+/// Moves an object, and the namespaces that it names, to the configured namespace. An object without
+/// namespace is cluster-scoped.
 fn settle_in(object: &mut Value, namespace: &str) {
     if let Some(own) = object.pointer_mut("/metadata/namespace")
         && own.as_str().is_some_and(|own| !own.is_empty())
@@ -178,7 +182,7 @@ fn settle_in(object: &mut Value, namespace: &str) {
     }
 }
 
-/// The ConfigMap with the certificates of a proxy, if there is one that has its own.
+/// Returns the ConfigMap with the CA certificates of a proxy, if the configuration has some.
 fn proxy_certificates(place: &RenderTarget<'_>) -> Result<Option<Value>, String> {
     let Some(bundle) = pods::proxy(place, "caBundle") else { return Ok(None) };
     let bytes = base64::engine::general_purpose::STANDARD.decode(bundle);
@@ -219,7 +223,7 @@ mod tests {
         render(manifests, &registered(), &place(Some(&config))).unwrap()
     }
 
-    /// OCM-116: variables by name; those that are built in cannot be overridden, defaults can.
+    /// OCM-116: variables are replaced by name; built-in ones cannot be overridden, defaults can.
     #[test]
     fn ocm_116_variables_are_filled_in() {
         let variables = json!([{"name": "LOG", "value": "4"}, {"name": "CLUSTER_NAME", "value": "mine"},
@@ -243,7 +247,7 @@ mod tests {
         assert!(container.get("volumeMounts").is_none(), "no identity, no Secret");
     }
 
-    /// A value is only ever text: it cannot become another part of the object.
+    /// A value stays text: it cannot become another part of the object.
     #[test]
     fn ocm_116_values_do_not_break_out() {
         let evil = r#"x", "namespace": "kube-system", "y": "{{CLUSTER_NAME}}"#;
@@ -256,7 +260,7 @@ mod tests {
     }
 
     proptest! {
-        /// Text without a mark stays as it is, whatever the variables are.
+        /// Text without variables is not changed, whatever the variables are.
         #[test]
         fn ocm_116_text_without_marks_stays(text in "[^{}]{0,40}", value in ".{0,20}") {
             let config = config(json!({"customizedVariables": [{"name": "LOG", "value": value}]}));
@@ -266,7 +270,8 @@ mod tests {
         }
     }
 
-    /// OCM-113: the agent's namespace is where its workload is, unless the configuration has another for everything.
+    /// OCM-113: the agent's namespace is that of its workload, unless the configuration sets one for all
+    /// objects.
     #[test]
     fn ocm_113_namespaces_of_a_template() {
         let daemons = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d", "namespace": "daemons"}});
@@ -288,7 +293,8 @@ mod tests {
         assert_eq!(rendered(&all, json!({}))[0]["metadata"]["namespace"], "work");
     }
 
-    /// What pods get from the configuration: nodes, images, proxy, resources; and the Secrets of their identities.
+    /// Pods get nodes, images, proxy and resources from the configuration, and the Secrets of their
+    /// identities.
     #[test]
     fn ocm_116_pods_follow_the_configuration() {
         let limits = |memory: &str| json!({"limits": {"memory": memory}});
@@ -335,7 +341,7 @@ mod tests {
         );
     }
 
-    /// The annotation of a cluster says where images come from, unless the configuration does.
+    /// The annotation of a cluster sets the image registries, unless the configuration does.
     #[test]
     fn ocm_116_registries_of_a_cluster() {
         let mirror =

@@ -1,4 +1,4 @@
-//! How add-ons are, and what becomes of them when their cluster is away.
+//! Health of add-ons, also while their cluster is unreachable.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ async fn ocm_a_87_health_by_lease() {
     create(&spoke, &gvr("leases"), AGENTS, lease(at(0))).await;
     w.until_addon("c1", "plain", "Available", "True", "ManagedClusterAddOnLeaseUpdated").await;
     until("the label", || async { w.label("c1", "plain").await == "available" }).await;
-    // About to run out: nobody says so, it does.
+    // The lease expires soon, without an event.
     let soon = json!({"spec": {"renewTime": at(297)}});
     spoke.merge::<Value>(&gvr("leases"), AGENTS, "plain", &soon).await.expect("older");
     w.until_addon("c1", "plain", "Available", "False", "ManagedClusterAddOnLeaseUpdateStopped").await;
@@ -45,14 +45,15 @@ async fn ocm_a_87_health_by_lease() {
     w.end().await;
 }
 
-/// An agent that the klusterlet brings runs once it has an identity, with that identity, and nothing is deployed.
+/// An agent in the klusterlet's process runs once it has an identity, with that identity, and nothing is
+/// deployed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_118_a_built_in_agent_is_not_deployed() {
     let w = World::start(1).await;
     let manager = w.manager(|_| ());
     let addon = BuiltIn::new(STATUS);
     let agent = w.agent(1, true, vec![addon.clone()]);
-    // How often it was begun and ended.
+    // How often it was started and stopped.
     let (runs, mut running) = watch::channel((0, 0));
     let who = ocm_shared::rbac::Subject::status_agent_account();
     let groups: Vec<&str> = who.groups.iter().map(String::as_str).collect();
@@ -85,7 +86,7 @@ async fn ocm_118_a_built_in_agent_is_not_deployed() {
         works["items"].as_array().is_some_and(Vec::is_empty)
     })
     .await;
-    // Where the manager of the add-on deploys an agent, the one here steps aside.
+    // If the add-on's manager deploys an agent, the one in this process stops.
     manager.end().await;
     let mode = json!({"status": {"healthCheck": {"mode": "Customized"}}});
     w.hub().merge_status::<Value>(&gvr("managedclusteraddons"), "c1", STATUS, &mode).await.expect("changed");
@@ -99,7 +100,8 @@ async fn ocm_118_a_built_in_agent_is_not_deployed() {
     w.end().await;
 }
 
-/// OCM-A-89, OCM-111: the add-on of a cluster that is away stays, with our Placement; it is not known to be well until it is back.
+/// OCM-A-89, OCM-111: the add-on of an unreachable cluster stays, with our Placement; its health is unknown
+/// until the cluster is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_89_no_churn_when_a_cluster_is_away() {
     let w = World::start(1).await;
@@ -107,7 +109,7 @@ async fn ocm_a_89_no_churn_when_a_cluster_is_away() {
     let agent = w.agent(1, true, vec![]);
     let hub = w.hub();
     w.until_cluster("c1", "ManagedClusterConditionAvailable", "True").await;
-    // Another one, whose Placement does not put up with absence.
+    // Another one, whose Placement does not tolerate unreachable clusters.
     let place = "open-cluster-management";
     let placement = json!({"apiVersion": "cluster.open-cluster-management.io/v1beta1", "kind": "Placement",
         "metadata": {"name": "strict"}, "spec": {}});

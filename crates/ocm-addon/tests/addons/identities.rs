@@ -31,14 +31,14 @@ async fn ocm_a_83_the_namespace_appears_late() {
     w.end().await;
 }
 
-/// OCM-A-84, OCM-114, OCM-115: another user is another identity; it is taken verbatim.
+/// OCM-A-84, OCM-114, OCM-115: another user is another identity; it is used verbatim.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_84_a_registration_changes() {
     let w = World::start(1).await;
     let manager = w.manager(|_| ());
     let agent = w.agent(1, false, vec![]);
     let first = w.until_secret(1, AGENTS, SECRET).await;
-    // A Go controller that was started again chooses another name; ours keeps it.
+    // A restarted Go controller chooses another name; ours keeps it.
     let group = "system:open-cluster-management:cluster:c1:addon:addon-status";
     let user = format!("{group}:agent:x7k2p");
     let groups = json!([group, "system:open-cluster-management:addon:addon-status", "system:authenticated"]);
@@ -61,7 +61,7 @@ async fn ocm_a_84_a_registration_changes() {
     w.end().await;
 }
 
-/// OCM-A-85, OCM-115: an identity for something else than the hub.
+/// OCM-A-85, OCM-115: an identity from another signer than the hub's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_85_a_custom_signer() {
     let w = World::start(1).await;
@@ -80,7 +80,7 @@ async fn ocm_a_85_a_custom_signer() {
     until("the request", || async { custom().await.is_some() }).await;
     let request = custom().await.expect("it");
     assert_eq!(condition(&request, "Approved"), Value::Null, "not for us to approve");
-    // Somebody else's signer: it issues any certificate for the key.
+    // The other signer: it issues any certificate for the key.
     let name = request["metadata"]["name"].as_str().expect("a name").to_owned();
     let signed = sign(&request);
     let now = jiff::Timestamp::now().to_string();
@@ -97,7 +97,7 @@ async fn ocm_a_85_a_custom_signer() {
     w.end().await;
 }
 
-/// A certificate for the key and subject of a request, base64 of PEM.
+/// Returns a certificate for the key and subject of a request, base64 of PEM.
 fn sign(request: &Value) -> String {
     use base64::Engine as _;
     let standard = base64::engine::general_purpose::STANDARD;
@@ -111,7 +111,8 @@ fn sign(request: &Value) -> String {
     standard.encode(params.signed_by(&issuer).expect("signed").pem())
 }
 
-/// OCM-A-86, OCM-117: nobody gets the identity of another cluster's add-on, not even one whose name begins as its own.
+/// OCM-A-86, OCM-117: no agent gets the identity of another cluster's add-on, not even if the names share a
+/// prefix.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_86_a_foreign_request() {
     let w = World::start(1).await;
@@ -141,7 +142,7 @@ async fn ocm_a_86_a_foreign_request() {
         let client = w.spaces[0].client(&Identity::component(user, &[]));
         create(&Rest::new(client), &gvr("certificatesigningrequests"), "", request(name)).await;
     }
-    // One that is in order, asked for last, is approved; by then the others have been looked at.
+    // A correct request, created last, is approved; by then the others have been processed.
     let client = w.spaces[0].client(&Identity::component("system:open-cluster-management:c1:k", &[]));
     create(&Rest::new(client), &gvr("certificatesigningrequests"), "", request("addon-c1-addon-status-z"))
         .await;
@@ -161,7 +162,7 @@ async fn ocm_a_86_a_foreign_request() {
     w.end().await;
 }
 
-/// OCM-A-99, OCM-131: a manager that is started again and again disturbs nobody.
+/// OCM-A-99, OCM-131: a manager that is restarted again and again has no effect on existing identities.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_99_the_manager_is_restarted() {
     let w = World::start(1).await;
@@ -175,7 +176,7 @@ async fn ocm_a_99_the_manager_is_restarted() {
     for round in 0..12 {
         manager.end().await;
         manager = w.manager(|_| ());
-        // A sign that it works: it takes note of a new annotation of the cluster.
+        // It works once it has processed a new annotation of the cluster.
         let said = round.to_string();
         let note = json!({"metadata": {"annotations": {"addon.open-cluster-management.io/round": said}}});
         w.hub().merge::<Value>(&gvr("managedclusters"), "", "c1", &note).await.expect("noted");

@@ -1,4 +1,4 @@
-//! Where add-ons are installed, and how they go.
+//! Installation and removal of add-ons.
 
 use std::sync::Arc;
 
@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use crate::world::{AGENTS, Plain, STATUS, World, condition, create, delete, gvr, member, owner, until};
 
-/// OCM-A-80, OCM-110, OCM-112, OCM-113, OCM-115, OCM-116, OCM-117, OCM-118, OCM-119, OCM-130: the status add-on comes into every
-/// cluster by itself, one that joins later included, in the steps of the original and with its names.
+/// OCM-A-80, OCM-110, OCM-112, OCM-113, OCM-115, OCM-116, OCM-117, OCM-118, OCM-119, OCM-130: the status
+/// add-on is installed in every cluster automatically, including one that joins later, in the steps of the
+/// original and with its names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_80_install_everywhere() {
     let w = World::start(3).await;
@@ -65,7 +66,7 @@ async fn ocm_a_80_install_everywhere() {
         let namespace: Value = w.admin(space).get(&gvr("namespaces"), "", AGENTS).await.expect("a namespace");
         assert_eq!(namespace["metadata"]["labels"]["addon.open-cluster-management.io/namespace"], "true");
 
-        // The certificate is good for what the add-on may do, and for nothing more.
+        // The certificate grants the permissions of the add-on and no others.
         let pem = secret["data"]["tls.crt"].as_str().expect("a certificate");
         let pem = String::from_utf8(base64(pem)).expect("PEM");
         let hub = runtime::rest::Rest::new(w.spaces[0].client_ahead_by_certificate(&pem).expect("a client"));
@@ -73,10 +74,10 @@ async fn ocm_a_80_install_everywhere() {
         let other = if space == 1 { "c2" } else { "c1" };
         hub.list::<Value>(&gvr("manifestworks"), other, "").await.expect_err("others' works");
     }
-    // A replica that is not ready any more is told.
+    // A replica that is not ready any more is reported.
     w.deployment_runs(1, 0).await;
     w.until_addon("c1", STATUS, "Available", "False", "ProbeUnavailable").await;
-    // Drift of a role, and of a work, is put right.
+    // Changes of a role and of a work are reverted.
     let role = "open-cluster-management:addon-status:agent";
     let none = json!({"rules": []});
     w.hub().merge::<Value>(&gvr("roles"), "c1", role, &none).await.expect("changed");
@@ -113,8 +114,8 @@ fn base64(text: &str) -> Vec<u8> {
     base64::engine::general_purpose::STANDARD.decode(text).expect("base64")
 }
 
-/// OCM-A-81, OCM-110, OCM-163: who drops out of the Placement loses the add-on with everything it had there, whoever made it; the
-/// definition takes the rest with it.
+/// OCM-A-81, OCM-110, OCM-163: a cluster that is no longer selected loses the add-on with all its objects,
+/// whoever created it; deleting the definition removes the rest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_81_add_and_remove_by_placement() {
     let w = World::start(2).await;
@@ -123,7 +124,7 @@ async fn ocm_a_81_add_and_remove_by_placement() {
     let (hub, place) = (w.hub(), "open-cluster-management");
     w.until_cluster("c1", "ManagedClusterConditionAvailable", "True").await;
     w.until_cluster("c2", "ManagedClusterConditionAvailable", "True").await;
-    // Made by hand, before there is a definition.
+    // Created by a user before there is a definition.
     create(&hub, &gvr("managedclusteraddons"), "c2", member("plain")).await;
     let strategy = json!({"type": "Placements", "placements": [{"namespace": place, "name": "some"}]});
     create(&hub, &gvr("clustermanagementaddons"), "", owner("plain", &json!({"type": "Manual"}))).await;
@@ -169,8 +170,8 @@ async fn ocm_a_81_add_and_remove_by_placement() {
     w.end().await;
 }
 
-/// OCM-130, OCM-131: what the agent of an add-on may do on the hub goes with the add-on, from a cluster that stays; and comes
-/// again with it.
+/// OCM-130, OCM-131: the permissions of an add-on's agent on the hub are removed with the add-on, from a
+/// cluster that stays, and granted again with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_130_rights_go_with_the_addon() {
     let w = World::start(1).await;
@@ -186,7 +187,7 @@ async fn ocm_130_rights_go_with_the_addon() {
     for plural in ["roles", "rolebindings"] {
         assert_eq!(right(plural).await.as_ref(), Some(&addon["metadata"]["uid"]), "{plural}");
     }
-    // It is not to be installed by itself, or it would come back.
+    // Automatic installation is switched off, or it would come back.
     let manual = json!({"spec": {"installStrategy": {"type": "Manual", "placements": null}}});
     hub.merge::<Value>(&gvr("clustermanagementaddons"), "", STATUS, &manual).await.expect("by hand");
     delete(&hub, &gvr("managedclusteraddons"), "c1", STATUS).await;
@@ -208,8 +209,8 @@ async fn ocm_130_rights_go_with_the_addon() {
     w.end().await;
 }
 
-/// OCM-110, OCM-163: before add-ons are removed from clusters that a Placement dropped, the server is asked once for each Placement,
-/// however many clusters there are.
+/// OCM-110, OCM-163: before add-ons are removed from clusters that a Placement no longer selects, the server
+/// is asked once for each Placement, for any number of clusters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_163_one_look_for_all_dropped_clusters() {
     const CLUSTERS: usize = 20;
@@ -247,7 +248,7 @@ async fn ocm_163_one_look_for_all_dropped_clusters() {
     w.end().await;
 }
 
-/// OCM-A-82, OCM-112: nobody gets an identity for an add-on that nobody defined.
+/// OCM-A-82, OCM-112: an add-on without a definition gets no identity.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_82_an_owner_is_required() {
     let w = World::start(1).await;
@@ -255,7 +256,7 @@ async fn ocm_a_82_an_owner_is_required() {
     let agent = w.agent(1, false, vec![]);
     w.until_cluster("c1", "ManagedClusterConditionAvailable", "True").await;
     create(&w.hub(), &gvr("managedclusteraddons"), "c1", member("plain")).await;
-    // The manager has come past it once the status add-on, which came later, is there.
+    // The manager has processed it once the status add-on, which was created later, is there.
     w.until_addon("c1", STATUS, "RegistrationApplied", "True", "SetPermissionApplied").await;
     let addon = w.addon("c1", "plain").await.expect("it");
     assert_eq!(condition(&addon, "RegistrationApplied"), Value::Null);
@@ -269,7 +270,7 @@ async fn ocm_a_82_an_owner_is_required() {
     w.end().await;
 }
 
-/// OCM-A-88, OCM-005, OCM-116: an add-on goes when its hook has run, and its objects with it.
+/// OCM-A-88, OCM-005, OCM-116: an add-on is deleted when its hook has run, together with its objects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_88_a_hook_runs_before_the_addon_goes() {
     let w = World::start(1).await;

@@ -1,5 +1,5 @@
-//! Add-ons over whole spaces in memory: a hub with its add-on manager, clusters with their agents, real signing requests and
-//! real certificates.
+//! Add-ons with whole spaces in memory: a hub with its add-on manager, clusters with their agents, real
+//! signing requests and real certificates.
 
 mod health;
 mod identities;

@@ -62,8 +62,9 @@ async fn bindings(w: &World, namespace: &str) -> Vec<String> {
     list["items"].as_array().into_iter().flatten().map(name).collect()
 }
 
-/// OCM-113, OCM-116, OCM-117, OCM-118: a template alone brings an agent into a cluster: its objects, identities and rights, its
-/// configuration and health; what changes follows, and all goes with the add-on.
+/// OCM-113, OCM-116, OCM-117, OCM-118: a template alone installs an agent in a cluster, with objects,
+/// identities, permissions, configuration and health. Changes take effect, and everything is removed with the
+/// add-on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_116_an_addon_from_a_template() {
     let w = World::start(1).await;
@@ -86,7 +87,7 @@ async fn ocm_116_an_addon_from_a_template() {
     }
     create(&hub, &gvr("clustermanagementaddons"), "", owner("hello-1")).await;
     create(&hub, &gvr("managedclusteraddons"), "c1", member("hello")).await;
-    // The template is not there yet: that is told, and mended by its creation.
+    // The template does not exist yet: that is reported until it is created.
     w.until_addon("c1", "hello", "ManifestApplied", "False", "ManifestWorkApplyFailed").await;
     w.until_addon("c1", "hello", "RegistrationApplied", "False", "SetPermissionFailed").await;
     create(&hub, &gvr("addontemplates"), "", template("hello-1", "quay.io/ocm/hello:1")).await;
@@ -106,7 +107,7 @@ async fn ocm_116_an_addon_from_a_template() {
     })
     .await;
 
-    // Its identities, and what they are good for.
+    // Its identities, and their permissions.
     let secret = w.until_secret(1, "hello-agents", "hello-hub-kubeconfig").await;
     let certificate = {
         use base64::Engine as _;
@@ -121,7 +122,7 @@ async fn ocm_116_an_addon_from_a_template() {
     mine.list::<Value>(&gvr("secrets"), SHARED, "").await.expect_err("the signer's key");
     w.until_secret(1, "hello-agents", "hello-example.com-hello-client-cert").await;
 
-    // Its health is that of its Deployment, of which nothing is known before somebody reports.
+    // Its health is that of its Deployment, which is unknown before the first report.
     w.until_addon("c1", "hello", "Available", "Unknown", "NoProbeResult").await;
     for (ready, available, reason) in [(0, "False", "ProbeUnavailable"), (1, "True", "ProbeAvailable")] {
         let status = json!({"status": {"replicas": 1, "readyReplicas": ready, "availableReplicas": ready}});
@@ -180,7 +181,7 @@ async fn ocm_116_an_addon_from_a_template() {
     w.end().await;
 }
 
-/// OCM-117: a signer of a template signs for the cluster's own agent and for what is registered only.
+/// OCM-117: a template's signer signs only for the cluster's own agent, and only what is registered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_117_a_templates_signer_is_for_its_own_agents() {
     let w = World::start(1).await;
@@ -205,7 +206,7 @@ async fn ocm_117_a_templates_signer_is_for_its_own_agents() {
     };
     until("the agent's certificate", || async { custom().await.is_some() }).await;
     let own = custom().await.expect("it");
-    // The same request from somebody else, who may ask.
+    // The same request from another client that may create requests.
     let copy = |name: &str| {
         json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
             "metadata": {"name": name, "labels": own["metadata"]["labels"]},

@@ -1,4 +1,4 @@
-//! A hub, four clusters, and what runs in them.
+//! A hub, four clusters, and their components.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -28,14 +28,14 @@ pub(crate) const STATUS: &str = "addon-status";
 pub(crate) struct World {
     /// The hub, then clusters.
     pub(crate) spaces: Vec<Arc<Space>>,
-    /// What add-on managers ask of the hub.
+    /// The requests of add-on managers to the hub.
     pub(crate) requests: Requests,
     pub(crate) stop: CancellationToken,
     tasks: JoinSet<()>,
     _data: tempfile::TempDir,
 }
 
-/// Something that runs until it is ended.
+/// A component that runs until it is stopped.
 pub(crate) struct Running {
     stop: CancellationToken,
     task: JoinHandle<()>,
@@ -64,7 +64,7 @@ impl Agent {
 }
 
 impl World {
-    /// Spaces and a hub that trusts everyone, without an add-on manager.
+    /// Spaces and a hub that accepts every cluster, without an add-on manager.
     pub(crate) async fn start(clusters: usize) -> Self {
         let data = tempfile::tempdir().expect("a directory");
         let engine = store::Engine::in_memory();
@@ -135,7 +135,7 @@ impl World {
         self.spaces[space].client(&Identity::component(&who.user, &groups))
     }
 
-    /// Starts the registration agent of `c<space>`, with the rights it has there; with a work agent if asked for.
+    /// Starts the registration agent of `c<space>` with its permissions there, optionally with a work agent.
     pub(crate) fn agent(&self, space: usize, works: bool, built_in: Vec<BuiltIn>) -> Agent {
         let its = self.spaces[0].clone();
         let cluster = format!("c{space}");
@@ -179,7 +179,7 @@ impl World {
         Agent { registration, work }
     }
 
-    /// As a kubelet would, as soon as the status agent's Deployment is there.
+    /// Writes the status of the status agent's Deployment as a kubelet would, as soon as it exists.
     pub(crate) async fn deployment_runs(&self, space: usize, ready: i64) {
         let deployments = Gvr::new("apps", "v1", "deployments");
         let wec = self.admin(space);
@@ -258,7 +258,7 @@ impl World {
     }
 }
 
-/// An add-on for tests: a ConfigMap and, if asked for, a hook and another identity.
+/// An add-on for tests: a ConfigMap and, optionally, a hook and another identity.
 #[derive(Default)]
 pub(crate) struct Plain {
     pub(crate) hook: bool,

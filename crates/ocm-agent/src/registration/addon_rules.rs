@@ -231,9 +231,9 @@ mod tests {
             (None, "Unknown", "ManagedClusterAddOnLeaseNotFound", "The status of a add-on is unknown.", None),
         ];
         for (lease, status, reason, message, left) in cases {
-            let (told, until) = health("a", lease.as_ref(), now);
+            let (reported, until) = health("a", lease.as_ref(), now);
             assert_eq!(
-                (told.status.as_str(), told.reason.as_str(), told.message.as_str()),
+                (reported.status.as_str(), reported.reason.as_str(), reported.message.as_str()),
                 (status, reason, message)
             );
             assert_eq!(until.map(|d| d.as_secs()), left);

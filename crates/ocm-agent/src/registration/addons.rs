@@ -144,7 +144,7 @@ async fn is_accepted(agent: &Agent, stop: &CancellationToken) -> bool {
 /// Waits until the hub has the add-on API, and returns the version to use (OCM-002); `None` if the agent is
 /// stopped before.
 async fn version(hub: &Rest, cluster: &str, probe: Duration, stop: &CancellationToken) -> Option<Version> {
-    let mut told = false;
+    let mut reported = false;
     let mut backoff = runtime::Backoff::for_server();
     loop {
         let request = http::Request::get(format!("/apis/{ADDON_GROUP}")).body(Vec::new()).ok()?;
@@ -152,8 +152,8 @@ async fn version(hub: &Rest, cluster: &str, probe: Duration, stop: &Cancellation
             Ok(Some(version)) => return Some(version),
             Err(error) if code_of(&error) != 404 => backoff.pause(),
             _ => {
-                if !std::mem::replace(&mut told, true) {
-                    tracing::info!(cluster, "the hub has no add-on API; going on without add-ons");
+                if !std::mem::replace(&mut reported, true) {
+                    tracing::info!(cluster, "the hub has no add-on API; continuing without add-ons");
                 }
                 probe
             }
@@ -182,7 +182,7 @@ impl IdentityKeeper {
                         }
                         Err(error) => {
                             if !is_clash(&error) {
-                                tracing::warn!(%error, addon = name, "looking after the add-on; will be tried again");
+                                tracing::warn!(%error, addon = name, "processing the add-on; will be tried again");
                             }
                             self.queue.retry(name);
                         }
@@ -232,11 +232,11 @@ impl IdentityKeeper {
             let hub = running.identities.iter().find(|((of, _), kept)| of == name && kept.of.is_for_hub());
             let certified = hub.filter(|(_, kept)| kept.certified.load(Ordering::SeqCst));
             // An add-on whose status does not mention health has not been processed by its manager yet.
-            let told = addon
+            let reported = addon
                 .status
                 .as_ref()
                 .is_some_and(|s| s.health_check.mode == "Lease" && !s.registrations.is_empty());
-            grant(own, certified.filter(|_| told).map(|(_, kept)| kept.of.namespace.clone()));
+            grant(own, certified.filter(|_| reported).map(|(_, kept)| kept.of.namespace.clone()));
         }
         self.health(name, &addon, running, stop).await
     }
@@ -339,8 +339,8 @@ impl IdentityKeeper {
         if !by_lease(addon) || !heard || addon.metadata.deletion_timestamp.is_some() {
             return Ok(None);
         }
-        let told = addon.status.as_ref().map(|s| s.namespace.clone()).filter(|n| !n.is_empty());
-        let namespace = told.unwrap_or_else(|| ocm_shared::addon::namespace(addon, None));
+        let reported = addon.status.as_ref().map(|s| s.namespace.clone()).filter(|n| !n.is_empty());
+        let namespace = reported.unwrap_or_else(|| ocm_shared::addon::namespace(addon, None));
         let leases =
             running.leases.entry(namespace.clone()).or_insert_with(|| self.follow_leases(&namespace, stop));
         if !leases.store.is_synced() {

@@ -74,7 +74,7 @@ struct Memory {
 impl Memory {
     /// Returns how long to wait for an event before the next check.
     fn pause(&self, usual: Duration) -> Duration {
-        let next = [self.due, self.waiting.tells_in(Instant::now())]
+        let next = [self.due, self.waiting.next_log_in(Instant::now())]
             .into_iter()
             .flatten()
             .fold(usual, Duration::min);
@@ -104,7 +104,7 @@ impl Agent {
         let (me, to, token) = (self.clone(), hub.clone(), tasks.token().clone());
         tasks.spawn_endless("managedcluster", async move {
             loop {
-                let pause = match me.introduce(&to).await {
+                let pause = match me.ensure_managed_cluster(&to).await {
                     Ok(()) => jitter(me.config.timers.creation, 1.0),
                     Err(error) => {
                         tracing::warn!(%error, cluster = me.names.cluster, "creating the ManagedCluster");
@@ -122,7 +122,7 @@ impl Agent {
     }
 
     /// Creates the ManagedCluster if necessary (OCM-035).
-    async fn introduce(&self, hub: &Rest) -> Result<(), kube::Error> {
+    async fn ensure_managed_cluster(&self, hub: &Rest) -> Result<(), kube::Error> {
         let name = self.names.cluster.as_str();
         let found = match hub.find::<ManagedCluster>(&managed_clusters(), "", name).await {
             Ok(found) => found,
@@ -251,7 +251,7 @@ impl Agent {
             return Ok(if phase == Phase::Bootstrap { Look::Renewed } else { Look::Wait });
         };
         if phase == Phase::Steady && need == Need::Certificate {
-            tracing::warn!(cluster = self.names.cluster, "the certificate for the hub is no good any more");
+            tracing::warn!(cluster = self.names.cluster, "the certificate for the hub is no longer valid");
             return Ok(Look::Lost);
         }
         if !seen.is_synced() {
@@ -278,7 +278,7 @@ impl Agent {
             }
             return looked;
         }
-        let there = crowd(seen.list().iter().map(AsRef::as_ref), now);
+        let there = counted_requests(seen.list().iter().map(AsRef::as_ref), now);
         if there >= MOST_REQUESTS {
             let why = "Stop creating csr since there are too many csr created already on hub";
             tracing::warn!(cluster = self.names.cluster, requests = there, why);
@@ -328,7 +328,7 @@ impl Agent {
             tracing::info!(
                 cluster = self.names.cluster,
                 request = found.name,
-                "going on with the certificate asked for before"
+                "continuing with the certificate that was requested before"
             );
         }
         Ok(found)
@@ -445,7 +445,7 @@ impl Agent {
 
 /// Returns how many requests count against a new one (OCM-038): failed and pending ones, and those of the
 /// last minute. So an agent with short-lived certificates, which has many finished requests, is not blocked.
-fn crowd<'a>(all: impl Iterator<Item = &'a CertificateSigningRequest>, now: Timestamp) -> usize {
+fn counted_requests<'a>(all: impl Iterator<Item = &'a CertificateSigningRequest>, now: Timestamp) -> usize {
     let counts = |csr: &&CertificateSigningRequest| {
         let issued = csr.status.as_ref().and_then(|status| status.certificate.as_ref());
         let made = csr.metadata.creation_timestamp.as_ref();
@@ -480,7 +480,11 @@ mod tests {
             (11_000, Some("issued"), true),
         ] {
             let one = csr(made, certificate);
-            assert_eq!(crowd([&one].into_iter(), now), usize::from(counts), "{made} {certificate:?}");
+            assert_eq!(
+                counted_requests([&one].into_iter(), now),
+                usize::from(counts),
+                "{made} {certificate:?}"
+            );
         }
     }
 }

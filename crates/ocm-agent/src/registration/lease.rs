@@ -16,58 +16,58 @@ use super::{Agent, jitter};
 use ocm_shared::cluster::{grace, status};
 
 /// The interval between renewals; `None` while the cluster is not accepted.
-pub(super) type Beat = Option<Duration>;
+pub(super) type RenewInterval = Option<Duration>;
 
 /// Returns the interval that the ManagedCluster requests.
-pub(super) fn beat(cluster: Option<&ManagedCluster>) -> Beat {
+pub(super) fn renew_interval(cluster: Option<&ManagedCluster>) -> RenewInterval {
     let cluster = cluster?;
     (status(cluster, CONDITION_HUB_ACCEPTED) == Some("True")).then(|| grace(cluster, 1))
 }
 
-/// Calls `renew` at the interval in `beats`, and at once when that changes. A failed renewal is only late.
+/// Calls `renew` at the interval in `intervals`, and at once when that changes. A failed renewal is only late.
 async fn keep<F: Future<Output = ()>>(
-    mut beats: watch::Receiver<Beat>,
+    mut intervals: watch::Receiver<RenewInterval>,
     stop: &CancellationToken,
     renew: impl Fn() -> F,
 ) {
     while !stop.is_cancelled() {
-        let beat = *beats.borrow_and_update();
-        if beat.is_some() {
+        let renew_interval = *intervals.borrow_and_update();
+        if renew_interval.is_some() {
             renew().await;
         }
         let pause = async {
-            match beat {
+            match renew_interval {
                 Some(period) => tokio::time::sleep(jitter(period, 0.25)).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             () = pause => {}
-            changed = beats.changed() => if changed.is_err() { return },
+            changed = intervals.changed() => if changed.is_err() { return },
             () = stop.cancelled() => return,
         }
     }
 }
 
 impl Agent {
-    /// Renews the lease at the interval in `beats`.
+    /// Renews the lease at the interval in `intervals`.
     pub(super) async fn renew(
         self: Arc<Self>,
         hub: Rest,
-        beats: watch::Receiver<Beat>,
+        intervals: watch::Receiver<RenewInterval>,
         stop: CancellationToken,
     ) {
         let renew = || async {
             if let Err(error) = self.renew_once(&hub).await {
                 if is_not_found(&error) {
-                    // Of a cluster that was accepted a moment ago: the hub makes the lease, as fresh as this would be.
+                    // The cluster was accepted a moment ago. The hub is about to create the lease, with the current time.
                     tracing::debug!(cluster = self.names.cluster, "there is no lease to renew yet");
                     return;
                 }
                 tracing::warn!(%error, cluster = self.names.cluster, "renewing the lease");
             }
         };
-        keep(beats, &stop, renew).await;
+        keep(intervals, &stop, renew).await;
     }
 
     async fn renew_once(&self, hub: &Rest) -> Result<(), kube::Error> {
@@ -110,7 +110,7 @@ mod tests {
             cluster
         };
         let seconds = |n: u64| Some(Duration::from_secs(n));
-        assert_eq!(beat(None), None);
+        assert_eq!(renew_interval(None), None);
         for (accepted, lease, wanted) in [
             (Some("True"), 7, seconds(7)),
             (Some("True"), 0, seconds(60)),
@@ -118,7 +118,7 @@ mod tests {
             (Some("Unknown"), 7, None),
             (None, 7, None),
         ] {
-            assert_eq!(beat(Some(&cluster(accepted, lease))), wanted, "{accepted:?} {lease}");
+            assert_eq!(renew_interval(Some(&cluster(accepted, lease))), wanted, "{accepted:?} {lease}");
         }
         for _ in 0..1000 {
             let pause = jitter(Duration::from_secs(60), 0.25);
@@ -131,19 +131,19 @@ mod tests {
     #[tokio::test]
     async fn ocm_048_changes_count_at_once() {
         let hour = |n: u64| Some(Duration::from_secs(3600 * n));
-        let (told, mut renewed) = tokio::sync::mpsc::unbounded_channel();
-        let (beats, stop) = (watch::Sender::new(None), CancellationToken::new());
-        let (heard, token) = (beats.subscribe(), stop.clone());
+        let (reported, mut renewed) = tokio::sync::mpsc::unbounded_channel();
+        let (intervals, stop) = (watch::Sender::new(None), CancellationToken::new());
+        let (heard, token) = (intervals.subscribe(), stop.clone());
         let running = tokio::spawn(async move {
             keep(heard, &token, || {
-                told.send(()).unwrap();
+                reported.send(()).unwrap();
                 std::future::ready(())
             })
             .await;
         });
-        for beat in [hour(1), hour(2), None, hour(2)] {
-            beats.send_replace(beat);
-            if beat.is_some() {
+        for renew_interval in [hour(1), hour(2), None, hour(2)] {
+            intervals.send_replace(renew_interval);
+            if renew_interval.is_some() {
                 renewed.recv().await.expect("a renewal, long before the hour is over");
             }
             assert!(renewed.try_recv().is_err(), "one");

@@ -188,7 +188,7 @@ pub enum Error {
     #[error(transparent)]
     Name(#[from] BadName),
     /// The Secret could not be read.
-    #[error("reading what an earlier run kept")]
+    #[error("reading the stored identity")]
     Kept(#[from] Box<kube::Error>),
     /// A task failed or panicked.
     #[error(transparent)]
@@ -265,7 +265,7 @@ async fn drive(
             continue;
         }
         config.joined.send_replace(true);
-        agent.clone().steady(&stop).await?;
+        agent.clone().run_joined(&stop).await?;
         config.connection.set(None);
     }
     Ok(())
@@ -306,7 +306,7 @@ impl Agent {
                 self.adopt(&data).await
             }
             Err(why) => {
-                tracing::info!(cluster = self.names.cluster, %why, "joining the hub anew");
+                tracing::info!(cluster = self.names.cluster, %why, "joining the hub again");
                 false
             }
         }
@@ -330,7 +330,7 @@ impl Agent {
                 true
             }
             Err(error) => {
-                tracing::error!(error, "the kept credential cannot be used");
+                tracing::error!(error, "the stored credential cannot be used");
                 false
             }
         }

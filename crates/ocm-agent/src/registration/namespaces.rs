@@ -41,7 +41,7 @@ pub(super) fn plan(asked: &[ManagedNamespace], marked: &BTreeSet<String>) -> Pla
 }
 
 /// Returns the entries with their conditions; `failed` has the errors.
-pub(super) fn told(
+pub(super) fn reported(
     asked: &[ManagedNamespace],
     failed: impl Fn(&str) -> Option<String>,
     now: Timestamp,
@@ -78,7 +78,7 @@ impl Agent {
             Err(_) if asked.is_empty() => BTreeSet::new(),
             Err(error) => {
                 let why = message_of(&error);
-                return Ok(changed(asked, told(asked, |_| Some(why.clone()), self.now())));
+                return Ok(changed(asked, reported(asked, |_| Some(why.clone()), self.now())));
             }
         };
         let plan = plan(asked, &marked);
@@ -96,12 +96,12 @@ impl Agent {
             }
         }
         *self.no_namespaces.lock() = asked.is_empty();
-        Ok(changed(asked, told(asked, |name| failed.get(name).cloned(), self.now())))
+        Ok(changed(asked, reported(asked, |name| failed.get(name).cloned(), self.now())))
     }
 }
 
-fn changed(asked: &[ManagedNamespace], told: Vec<ManagedNamespace>) -> Option<Vec<ManagedNamespace>> {
-    (told != asked).then_some(told)
+fn changed(asked: &[ManagedNamespace], reported: Vec<ManagedNamespace>) -> Option<Vec<ManagedNamespace>> {
+    (reported != asked).then_some(reported)
 }
 
 async fn marked(cluster: &Rest, label: &str) -> Result<BTreeSet<String>, kube::Error> {
@@ -150,7 +150,7 @@ mod tests {
     fn ocm_056_what_is_said_of_namespaces() {
         let now = Timestamp::UNIX_EPOCH;
         let asked = [entry("a", "one"), entry("b", "one"), entry("b", "two")];
-        let said = told(&asked, |name| (name == "two").then(|| "forbidden".to_owned()), now);
+        let said = reported(&asked, |name| (name == "two").then(|| "forbidden".to_owned()), now);
         let all: Vec<(&str, &str, &str)> = said
             .iter()
             .map(|e| {
@@ -161,10 +161,10 @@ mod tests {
         let good = ("True", "NamespaceApplied", "Namespace successfully applied and managed");
         assert_eq!(all, [good, good, ("False", "NamespaceApplyFailed", "forbidden")]);
         assert_eq!(
-            changed(&said, told(&said, |name| (name == "two").then(|| "forbidden".to_owned()), now)),
+            changed(&said, reported(&said, |name| (name == "two").then(|| "forbidden".to_owned()), now)),
             None
         );
-        assert!(changed(&said, told(&said, |_| None, now)).is_some());
+        assert!(changed(&said, reported(&said, |_| None, now)).is_some());
     }
 
     proptest! {

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Agent,
-    lease::beat,
+    lease::renew_interval,
     managed_clusters,
     probe::{self, Health, Verdict},
     report as facts,
@@ -45,13 +45,13 @@ enum Pass {
 
 impl Agent {
     /// Works with a valid certificate, until `stop` or until the certificate is lost (2.6 to 2.9).
-    pub(super) async fn steady(self: Arc<Self>, stop: &CancellationToken) -> Result<(), TaskError> {
+    pub(super) async fn run_joined(self: Arc<Self>, stop: &CancellationToken) -> Result<(), TaskError> {
         let hub = Rest::with_manager(self.config.connection.client(), "registration-agent");
-        if !self.is_welcome(&hub, stop).await {
+        if !self.wait_for_acceptance(&hub, stop).await {
             return Ok(());
         }
         let mut tasks = Tasks::new(stop);
-        let (beats, beaten) = watch::channel(None);
+        let (intervals, beaten) = watch::channel(None);
         let source = Source::of::<ManagedCluster>().fields(format!("metadata.name={}", self.names.cluster));
         let (me, client, token) = (self.clone(), hub.client().clone(), tasks.token().clone());
         tasks.spawn_endless("managedcluster", async move {
@@ -59,8 +59,8 @@ impl Agent {
             let on = move |_| {
                 let mine = agent.mine.get("", &agent.names.cluster);
                 agent.note_acceptance(mine.as_deref());
-                let now = beat(mine.as_deref());
-                beats.send_if_modified(|old| std::mem::replace(old, now) != now);
+                let now = renew_interval(mine.as_deref());
+                intervals.send_if_modified(|old| std::mem::replace(old, now) != now);
                 agent.look.notify_one();
                 agent.rejudge.notify_one();
             };
@@ -170,8 +170,8 @@ impl Agent {
                     self.now(),
                 ));
                 self.describe(&cluster, own, &mut patch).await?;
-                if let Some(told) = self.managed_namespaces(&cluster).await? {
-                    patch["managedNamespaces"] = json!(told);
+                if let Some(reported) = self.managed_namespaces(&cluster).await? {
+                    patch["managedNamespaces"] = json!(reported);
                 }
             }
         }

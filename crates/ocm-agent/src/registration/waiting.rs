@@ -14,7 +14,7 @@ const AGAIN: Duration = Duration::from_secs(15 * 60);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Waiting {
     since: Option<Instant>,
-    told: Option<Instant>,
+    reported: Option<Instant>,
 }
 
 impl Waiting {
@@ -29,19 +29,19 @@ impl Waiting {
     }
 
     /// Returns when to log next; `None` without a wait.
-    pub(super) fn tells_in(&self, now: Instant) -> Option<Duration> {
+    pub(super) fn next_log_in(&self, now: Instant) -> Option<Duration> {
         let since = self.since?;
-        let next = self.told.map_or(since + PATIENCE, |told| told + AGAIN);
+        let next = self.reported.map_or(since + PATIENCE, |reported| reported + AGAIN);
         Some(next.saturating_duration_since(now))
     }
 
     /// Logs the wait if it is time to.
     pub(super) fn tell(&mut self, cluster: &str, now: Instant) {
         self.begin(now);
-        if self.tells_in(now).is_none_or(|left| !left.is_zero()) {
+        if self.next_log_in(now).is_none_or(|left| !left.is_zero()) {
             return;
         }
-        self.told = Some(now);
+        self.reported = Some(now);
         tracing::info!(
             "waiting for the hub to accept cluster {cluster}; run there: kubestellar cluster accept {cluster}"
         );
@@ -56,18 +56,21 @@ mod tests {
     #[test]
     fn ocm_019_a_wait_is_told_seldom() {
         let (mut waiting, start) = (Waiting::default(), Instant::now());
-        assert_eq!(waiting.tells_in(start), None);
+        assert_eq!(waiting.next_log_in(start), None);
         waiting.tell("c1", start);
-        assert_eq!((waiting.tells_in(start), waiting.told), (Some(PATIENCE), None));
+        assert_eq!((waiting.next_log_in(start), waiting.reported), (Some(PATIENCE), None));
         let first = start + PATIENCE;
         waiting.tell("c1", first);
-        assert_eq!((waiting.tells_in(first), waiting.told), (Some(AGAIN), Some(first)));
+        assert_eq!((waiting.next_log_in(first), waiting.reported), (Some(AGAIN), Some(first)));
         waiting.tell("c1", first + AGAIN / 2);
-        assert_eq!((waiting.tells_in(first + AGAIN / 2), waiting.told), (Some(AGAIN / 2), Some(first)));
+        assert_eq!(
+            (waiting.next_log_in(first + AGAIN / 2), waiting.reported),
+            (Some(AGAIN / 2), Some(first))
+        );
         let second = first + AGAIN;
         waiting.tell("c1", second);
-        assert_eq!((waiting.tells_in(second), waiting.told), (Some(AGAIN), Some(second)));
+        assert_eq!((waiting.next_log_in(second), waiting.reported), (Some(AGAIN), Some(second)));
         waiting.over();
-        assert_eq!(waiting.tells_in(second), None);
+        assert_eq!(waiting.next_log_in(second), None);
     }
 }

@@ -15,7 +15,7 @@ impl Agent {
     /// Waits until the agent may read its own ManagedCluster. No watch can report that, so it polls, at
     /// intervals of up to ten seconds. Returns false if it is stopped, or when the hub rejects the
     /// certificate.
-    pub(super) async fn is_welcome(&self, hub: &Rest, stop: &CancellationToken) -> bool {
+    pub(super) async fn wait_for_acceptance(&self, hub: &Rest, stop: &CancellationToken) -> bool {
         let (cluster, gvr) = (self.names.cluster.as_str(), managed_clusters());
         let mut backoff = runtime::Backoff::new(Duration::from_millis(50), Duration::from_secs(10));
         let mut waiting = Waiting::default();

@@ -172,7 +172,7 @@ pub(crate) enum Item {
     /// A work of the mailbox, by name.
     Work(String),
     /// An AppliedManifestWork of another hub, by its own name.
-    Stranger(String),
+    Foreign(String),
 }
 
 /// When a work is processed although no change was observed.
@@ -369,7 +369,7 @@ impl Agent {
             self.tracker.lock().mark(&work);
             self.queue_work(&work);
         } else {
-            self.queue.add(Item::Stranger(name));
+            self.queue.add(Item::Foreign(name));
         }
     }
 
@@ -385,7 +385,7 @@ impl Agent {
             async move {
                 match &item {
                     Item::Work(name) => me.handle(name).await,
-                    Item::Stranger(name) => me.stranger(name).await,
+                    Item::Foreign(name) => me.foreign_applied(name).await,
                 }
             }
         })

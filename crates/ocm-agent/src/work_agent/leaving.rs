@@ -46,7 +46,7 @@ use super::{
 };
 
 /// The result for one object that is to be removed.
-enum Left {
+enum RemovalResult {
     /// The object is gone or is not ours any more.
     Gone,
     /// The object is being deleted.
@@ -148,9 +148,9 @@ impl Agent {
         let mut leftovers = Leftovers::default();
         for (resource, left) in outcomes {
             match left {
-                Ok(Left::Gone) => {}
-                Ok(Left::Going) => leftovers.going.push(resource),
-                Ok(Left::Refused(why)) => leftovers.refused.push((resource, why)),
+                Ok(RemovalResult::Gone) => {}
+                Ok(RemovalResult::Going) => leftovers.going.push(resource),
+                Ok(RemovalResult::Refused(why)) => leftovers.refused.push((resource, why)),
                 // Only the cluster's administrators can change that; the other objects are removed
                 // nevertheless.
                 Err(error) if is_refusal(&error) => leftovers.refused.push((resource, message_of(&error))),
@@ -186,7 +186,12 @@ impl Agent {
     }
 
     /// OCM-094.
-    async fn remove(&self, work: &str, resource: &AppliedResource, owner_uid: &str) -> Result<Left, Error> {
+    async fn remove(
+        &self,
+        work: &str,
+        resource: &AppliedResource,
+        owner_uid: &str,
+    ) -> Result<RemovalResult, Error> {
         let recorded = Gvr::new(&resource.group, &resource.version, &resource.resource);
         let target = removal::target_of(resource);
         let (namespace, name) = (resource.namespace.as_str(), resource.name.as_str());
@@ -200,28 +205,28 @@ impl Agent {
         let (gvr, live) = self.look_for(&recorded, namespace, name).await?;
         let (other_holder, owner) = self.other_holder(work, &gvr, &target).await?;
         let left = match removal::removal_action(live.as_ref(), &resource.uid, owner_uid, other_holder) {
-            RemovalAction::Forget => Left::Gone,
-            RemovalAction::Wait => Left::Going,
+            RemovalAction::Forget => RemovalResult::Gone,
+            RemovalAction::Wait => RemovalResult::Going,
             removal_action @ (RemovalAction::Disown | RemovalAction::HandOver) => {
                 if let Some(live) = &live {
                     let other_holder = owner.filter(|_| removal_action == RemovalAction::HandOver);
                     self.disown(work, &gvr, &target, (live, owner_uid), other_holder).await?;
                 }
-                Left::Gone
+                RemovalResult::Gone
             }
             RemovalAction::Delete => {
                 let uid = live.as_ref().and_then(|l| l.uid.clone());
                 let removal = Removal { uid, propagation: Some(PropagationPolicy::Background) };
                 match self.cluster.remove(&gvr, namespace, name, &removal).await {
-                    Ok(true) => Left::Gone,
-                    Ok(false) => Left::Going,
-                    Err(error) if is_object_missing(&error, name) || is_clash(&error) => Left::Gone,
-                    Err(error) if is_refusal(&error) => Left::Refused(message_of(&error)),
+                    Ok(true) => RemovalResult::Gone,
+                    Ok(false) => RemovalResult::Going,
+                    Err(error) if is_object_missing(&error, name) || is_clash(&error) => RemovalResult::Gone,
+                    Err(error) if is_refusal(&error) => RemovalResult::Refused(message_of(&error)),
                     Err(error) => return Err(error),
                 }
             }
         };
-        if matches!(left, Left::Gone) {
+        if matches!(left, RemovalResult::Gone) {
             let rivals = self.tracker.lock().forget(work, &target);
             self.queue_works(&rivals);
         }

@@ -84,7 +84,7 @@ pub(super) struct Resolved {
 impl Resolved {
     /// Returns the entry that the AppliedManifestWork must list before the object is created, so that it can
     /// be removed again.
-    pub(super) fn to_cover(&self) -> Option<AppliedResource> {
+    pub(super) fn entry_to_list(&self) -> Option<AppliedResource> {
         let ours = self.owned && self.treatment.strategy.type_ != STRATEGY_READ_ONLY;
         ours.then(|| AppliedResource {
             group: self.mapped.gvr.group.clone(),

@@ -22,7 +22,7 @@ const RECONSIDER: Duration = Duration::from_secs(600);
 impl Agent {
     /// Handles a work that does not exist. Its AppliedManifestWork, if any, is evicted after the grace
     /// period.
-    pub(super) async fn without_work(self: &Arc<Self>, name: &str) -> Result<Next, Error> {
+    pub(super) async fn work_gone(self: &Arc<Self>, name: &str) -> Result<Next, Error> {
         if let Some(applied) = self.applied_of(name) {
             let next = self.clear_up(name, &applied).await?;
             if next != Next::OnChange {
@@ -35,7 +35,7 @@ impl Agent {
     }
 
     /// Handles an AppliedManifestWork of another hub.
-    pub(super) async fn stranger(&self, applied_name: &str) -> Result<Next, Error> {
+    pub(super) async fn foreign_applied(&self, applied_name: &str) -> Result<Next, Error> {
         let applied = self.applied.lock().get(applied_name).cloned();
         match applied {
             Some(applied) if !self.is_of_this_hub(&applied) => {
@@ -64,10 +64,10 @@ impl Agent {
                 self.write_eviction(applied, Some(Time(Timestamp::now()))).await?;
                 Ok(Next::After(self.config.eviction_grace.max(Duration::from_millis(1))))
             }
-            Verdict::Evict if self.is_mishap(applied, began) => {
+            Verdict::Evict if self.looks_unintended(applied, began) => {
                 tracing::warn!(
                     applied = applied.metadata.name,
-                    "more than half of the works went at once; nothing is evicted"
+                    "more than half of the works disappeared at once; nothing is evicted"
                 );
                 Ok(Next::After(RECONSIDER))
             }
@@ -107,7 +107,7 @@ impl Agent {
     /// Returns whether the eviction looks unintended. Only works of this hub count, because a change to
     /// another hub removes all works of the former one on purpose. Cost: a walk over all AppliedManifestWorks
     /// for each eviction.
-    fn is_mishap(&self, applied: &AppliedManifestWork, began: Option<Timestamp>) -> bool {
+    fn looks_unintended(&self, applied: &AppliedManifestWork, began: Option<Timestamp>) -> bool {
         let Some(began) = began.filter(|_| !self.config.allow_mass_eviction && self.is_of_this_hub(applied))
         else {
             return false;

@@ -44,7 +44,7 @@ impl Agent {
     /// Processes a work. If this fails, `todo` holds what was not done.
     pub(crate) async fn sync(self: &Arc<Self>, name: &str, todo: &mut Todo) -> Result<Next, Error> {
         let work = self.works.lock().get(name).cloned();
-        let Some(work) = work else { return self.without_work(name).await };
+        let Some(work) = work else { return self.work_gone(name).await };
         if work.metadata.deletion_timestamp.is_some() {
             return self.finalize(&work, name).await;
         }
@@ -206,7 +206,7 @@ impl Agent {
             self.resolve(pass, &mut job, &mut taken).await;
             jobs.push(job);
         }
-        applied = self.cover(applied, &jobs).await?;
+        applied = self.list_before_creation(applied, &jobs).await?;
         let defined = kinds_defined_by(manifests);
         let mut done: Vec<(usize, Done)> = Vec::with_capacity(jobs.len());
         for ranks in [0..=0_u16, 1..=999, 1000..=u16::MAX] {
@@ -223,7 +223,7 @@ impl Agent {
                 }
             }
             if found {
-                applied = self.cover(applied, &jobs).await?;
+                applied = self.list_before_creation(applied, &jobs).await?;
             }
             let turns = jobs
                 .iter()
@@ -238,12 +238,12 @@ impl Agent {
     }
 
     /// Lists the objects to be created in the AppliedManifestWork. One request if there is anything new.
-    async fn cover(
+    async fn list_before_creation(
         &self,
         applied: Arc<AppliedManifestWork>,
         jobs: &[Job<'_>],
     ) -> Result<Arc<AppliedManifestWork>, Error> {
-        let new = uncovered(&applied, jobs);
+        let new = unlisted(&applied, jobs);
         if new.is_empty() {
             return Ok(applied);
         }
@@ -253,12 +253,12 @@ impl Agent {
 }
 
 /// Returns the objects to be applied that are not listed yet.
-fn uncovered(applied: &AppliedManifestWork, jobs: &[Job<'_>]) -> Vec<AppliedResource> {
+fn unlisted(applied: &AppliedManifestWork, jobs: &[Job<'_>]) -> Vec<AppliedResource> {
     let have: BTreeSet<Target> = listed(applied).iter().map(removal::target_of).collect();
     jobs.iter()
         .filter(|job| job.pending_outcome.is_none())
         .filter_map(|job| match &job.state {
-            State::Resolved(resolved) if !have.contains(&resolved.target) => resolved.to_cover(),
+            State::Resolved(resolved) if !have.contains(&resolved.target) => resolved.entry_to_list(),
             _ => None,
         })
         .collect()

@@ -246,7 +246,7 @@ impl Tracker {
                 wake.extend(self.note_rivals(work, target, before, after));
             }
         }
-        if let Some(last) = self.land(target) {
+        if let Some(last) = self.take_last_event(target) {
             let live = match &last {
                 LastEvent::There(live) => Some(&**live),
                 LastEvent::Gone => None,
@@ -298,7 +298,7 @@ impl Tracker {
     }
 
     /// Returns the last event that came while the object was written, once no write is in progress.
-    fn land(&mut self, target: &Target) -> Option<LastEvent> {
+    fn take_last_event(&mut self, target: &Target) -> Option<LastEvent> {
         let flight = self.in_flight.get_mut(target)?;
         flight.writers = flight.writers.saturating_sub(1);
         if flight.writers > 0 {

@@ -1,4 +1,4 @@
-//! Works come, change and are put right.
+//! Creation, change and correction of works.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use serde_json::json;
 
 use crate::world::*;
 
-/// OCM-A-40; OCM-014, OCM-015, OCM-071, OCM-072, OCM-074, OCM-084, OCM-087, OCM-089: what a new work leads to.
+/// OCM-A-40; OCM-014, OCM-015, OCM-071, OCM-072, OCM-074, OCM-084, OCM-087, OCM-089: the effects of a new
+/// work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_074_a_work_is_applied_and_accounted_for() {
     let w = World::start().await;
@@ -56,7 +57,7 @@ async fn ocm_074_a_work_is_applied_and_accounted_for() {
     w.end().await;
 }
 
-/// OCM-A-41, OCM-A-51; OCM-078, OCM-087, OCM-088, OCM-093: a changed work changes what differs and nothing else.
+/// OCM-A-41, OCM-A-51; OCM-078, OCM-087, OCM-088, OCM-093: a changed work changes exactly what differs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_093_a_changed_work_is_followed() {
     let w = World::start().await;
@@ -89,8 +90,9 @@ async fn ocm_093_a_changed_work_is_followed() {
     w.end().await;
 }
 
-/// OCM-A-45, OCM-A-46; OCM-075: whatever the order of the manifests, each is applied after what it needs, and the status
-/// keeps their order. A definition and its objects in one work need no second cycle of minutes.
+/// OCM-A-45, OCM-A-46; OCM-075: in any order of the manifests, each is applied after what it needs, and the
+/// status keeps the order of the manifests. A CRD and its objects in one work need no second cycle of
+/// minutes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_075_bad_order_and_definitions() {
     let w = World::start().await;
@@ -106,7 +108,7 @@ async fn ocm_075_bad_order_and_definitions() {
         .map(|at| done["status"]["resourceStatus"]["manifests"][at]["resourceMeta"]["kind"].clone())
         .collect();
     assert_eq!(kinds, ["Buoy", "CustomResourceDefinition", "Namespace", "ConfigMap"]);
-    // What others put on the object stays when it is written again.
+    // Annotations of other clients stay when the object is written again.
     let own = json!({"metadata": {"annotations": {"theirs": "2"}}});
     w.cluster.merge("sea.example/v1/buoys", "reef", "b", own).await;
     marked["spec"]["depth"] = json!(4);
@@ -125,7 +127,8 @@ async fn ocm_075_bad_order_and_definitions() {
     w.end().await;
 }
 
-/// OCM-A-46; OCM-076: an object whose definition comes later, from elsewhere, is applied as soon as that is served.
+/// OCM-A-46; OCM-076: an object whose CRD is created later by another client is applied as soon as the CRD is
+/// served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_076_a_definition_that_comes_later() {
     let w = World::start().await;
@@ -162,7 +165,8 @@ async fn ocm_078_an_immutable_field() {
     w.end().await;
 }
 
-/// OCM-A-49; OCM-073: what is changed by hand, or deleted, is put right at once, and no condition moves.
+/// OCM-A-49; OCM-073: changes by other clients, and deletions, are corrected at once, and no condition
+/// changes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_073_drift_is_corrected_at_once() {
     let w = World::start().await;
@@ -191,7 +195,8 @@ async fn ocm_073_drift_is_corrected_at_once() {
     w.end().await;
 }
 
-/// OCM-A-49; OCM-161: where the agent may not watch, it still corrects drift and follows feedback, from time to time.
+/// OCM-A-49; OCM-161: without permission to watch, the agent still corrects drift and updates feedback,
+/// periodically.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_161_without_the_right_to_watch() {
     let w = World::start().await;
@@ -222,7 +227,7 @@ async fn ocm_161_without_the_right_to_watch() {
             == "news"
     })
     .await;
-    // A kind that it may not write at all is named, and holds up nothing.
+    // A kind that it may not write at all is reported, and delays nothing.
     w.edit("reef", holding(&[map("cm1", "1"), deployment("web", 1), map("late", "1")])).await;
     let after = w.reported("reef", "refused", |w| is(manifest(w, 1), "Applied", "False")).await;
     let applied = condition(&after["status"]["conditions"], "Applied").expect("one");
@@ -236,7 +241,7 @@ async fn ocm_161_without_the_right_to_watch() {
     w.end().await;
 }
 
-/// OCM-A-50; OCM-079, OCM-080, OCM-082: passes over what is as it should be change nothing.
+/// OCM-A-50; OCM-079, OCM-080, OCM-082: passes over correct objects change nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_080_no_spurious_writes() {
     let w = World::start().await;
@@ -264,7 +269,7 @@ async fn ocm_080_no_spurious_writes() {
     w.end().await;
 }
 
-/// OCM-A-68; OCM-079: a status that somebody keeps in an object without a status subresource survives.
+/// OCM-A-68; OCM-079: a status that another client writes into an object without a status subresource stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_079_a_status_without_subresource_survives() {
     let w = World::start().await;

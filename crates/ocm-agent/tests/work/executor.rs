@@ -1,4 +1,4 @@
-//! Works that are applied with the rights of a service account.
+//! Works that are applied with the permissions of a service account.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn rule(group: &str, resource: &str, verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
 }
 
-/// Gives the service account these rights and no others.
+/// Gives the service account these permissions and no others.
 async fn grant(w: &World, rules: Value) {
     let _: Value = w
         .cluster
@@ -47,7 +47,8 @@ fn hasty() -> Config {
     Config { executor_retry: Duration::from_secs(1), ..World::config() }
 }
 
-/// OCM-A-59; OCM-076, OCM-086: what the executor may not do is not done, said, and tried again; the rest goes on.
+/// OCM-A-59; OCM-076, OCM-086: what the executor may not do is not done, reported, and retried; other
+/// manifests are applied.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_086_an_executor_without_rights() {
     let w = World::start().await;
@@ -68,7 +69,7 @@ async fn ocm_086_an_executor_without_rights() {
     w.end().await;
 }
 
-/// OCM-A-59; OCM-086: what the work owns has to be deletable by its executor; what it leaves behind has not.
+/// OCM-A-59; OCM-086: the executor must be able to delete what the work owns, but not what it orphans.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_086_the_right_to_delete() {
     let w = World::start().await;
@@ -85,7 +86,7 @@ async fn ocm_086_the_right_to_delete() {
     w.end().await;
 }
 
-/// OCM-A-59; OCM-086: an executor can't get rights through roles that it may write but not grant.
+/// OCM-A-59; OCM-086: an executor cannot gain permissions through roles that it may write but not grant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_086_escalation_is_refused() {
     let w = World::start().await;

@@ -1,4 +1,4 @@
-//! Works whose time is over.
+//! Works whose time to live is over.
 
 use ocm_hub as hub;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ fn job(name: &str) -> Value {
             "containers": [{"name": "c", "image": "example.invalid/app:1"}]}}}})
 }
 
-/// A work that is complete once its Job is, and that has no time left then.
+/// A work that is complete with its Job, and is then deleted at once.
 fn finite(name: &str) -> Value {
     let rules = json!({"conditionRules": [{"condition": "Complete", "type": "WellKnownConditions"}]});
     let mut spec = configured(&[job(name)], "batch/jobs", name, rules);
@@ -29,8 +29,8 @@ async fn finish(w: &World, name: &str) {
     w.cluster.merge_status("batch/v1/jobs", "sea", name, status).await;
 }
 
-/// OCM-A-61, OCM-097: with the gate on, a complete work goes when its time is over, and its objects with it; one of a
-/// ManifestWorkReplicaSet, and one that is not complete, stay.
+/// OCM-A-61, OCM-097: with the gate on, a complete work is deleted with its objects when its time is over. A
+/// work of a ManifestWorkReplicaSet, and one that is not complete, stay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_097_complete_works_go() {
     let w = World::start().await;

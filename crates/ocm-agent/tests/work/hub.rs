@@ -1,4 +1,4 @@
-//! Hubs that go, come back, are rebuilt or replaced.
+//! Hubs that are unreachable, come back, are rebuilt or replaced.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::world::*;
 
-/// The finalizer that keeps a work is taken off while no agent runs: it is gone without a trace.
+/// Removes the finalizer of a work while no agent runs, so that the work disappears without a trace.
 async fn force_remove(w: &World, name: &str) {
     w.hub.merge(WORKS, CLUSTER, name, json!({"metadata": {"finalizers": null}})).await;
     w.hub.delete(WORKS, CLUSTER, name).await;
@@ -17,7 +17,7 @@ fn evicting(a: Option<&Value>) -> Option<()> {
     a?["status"]["evictionStartTime"].is_string().then_some(())
 }
 
-/// OCM-A-63; OCM-096: what no work stands behind goes after the grace period.
+/// OCM-A-63; OCM-096: objects of a work that no longer exists are removed after the grace period.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_096_eviction() {
     let w = World::start().await;
@@ -34,7 +34,7 @@ async fn ocm_096_eviction() {
     w.end().await;
 }
 
-/// OCM-A-63, OCM-A-65; OCM-096: a work that comes back in time, without its status, keeps what it had.
+/// OCM-A-63, OCM-A-65; OCM-096: a work that is recreated in time, without its status, keeps its objects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_096_a_work_that_comes_back() {
     let w = World::start().await;
@@ -55,7 +55,8 @@ async fn ocm_096_a_work_that_comes_back() {
     w.end().await;
 }
 
-/// OCM-096, OCM-015: a hub that lost most of its works is a mishap: nothing is evicted, unless that is asked for.
+/// OCM-096, OCM-015: a hub that lost most of its works is treated as an accident: nothing is evicted, unless
+/// that is requested.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_096_a_hub_that_was_put_back() {
     let w = World::start().await;
@@ -90,8 +91,8 @@ async fn ocm_096_a_hub_that_was_put_back() {
     w.end().await;
 }
 
-/// OCM-A-64; OCM-071, OCM-096: a new hub takes over without an object being deleted; an agent of another name leaves
-/// everything as it is.
+/// OCM-A-64; OCM-071, OCM-096: a new hub takes over without the deletion of an object; an agent with another
+/// ID leaves everything as it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_096_a_switch_of_hubs() {
     const NEW: &str = "https://other.example:6443";
@@ -124,8 +125,8 @@ async fn ocm_096_a_switch_of_hubs() {
     w.end().await;
 }
 
-/// OCM-A-66; OCM-099: without its hub the agent goes on correcting drift and removes nothing; as the hub is back, all
-/// that was missed is made up for.
+/// OCM-A-66; OCM-099: without its hub the agent continues to correct drift and removes nothing; when the hub
+/// is back, it processes everything it missed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_099_a_hub_that_goes_and_returns() {
     let mut w = World::start().await;

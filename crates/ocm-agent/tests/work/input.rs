@@ -1,11 +1,11 @@
-//! Works that nobody should write, and people do.
+//! Invalid works that users write nevertheless.
 
 use serde_json::{Value, json};
 
 use crate::world::*;
 
-/// OCM-A-47; OCM-075, OCM-076, OCM-087, OCM-089, OCM-093: a manifest of an unknown kind holds up no other, and nothing is
-/// removed before it is understood.
+/// OCM-A-47; OCM-075, OCM-076, OCM-087, OCM-089, OCM-093: a manifest of an unknown kind does not delay the
+/// others, and nothing is removed before it is resolved.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_093_an_unknown_kind_isolates() {
     let w = World::start().await;
@@ -29,7 +29,7 @@ async fn ocm_093_an_unknown_kind_isolates() {
         assert!(is(manifest(&report, ordinal), "Applied", "True"));
     }
     assert_eq!(w.cluster.get(MAPS, "sea", "a").await.expect("a")["data"]["a"], "2");
-    // The list follows a pass; all of this one is in it.
+    // The list is updated after a pass and contains all of this one.
     let list = |a: Option<&Value>| (listed(a?) == ["a", "b", "c"]).then_some(());
     w.cluster.until(APPLIED, "", &applied_name("reef"), "all listed", list).await;
     assert!(w.cluster.get(MAPS, "sea", "b").await.is_some(), "not removed yet");
@@ -39,8 +39,8 @@ async fn ocm_093_an_unknown_kind_isolates() {
     w.end().await;
 }
 
-/// OCM-075, OCM-076, OCM-087: each manifest that can't be applied says why; what is right around it is applied, and so
-/// are other works.
+/// OCM-075, OCM-076, OCM-087: each manifest that cannot be applied has a condition with the reason; the
+/// correct manifests beside it are applied, and so are other works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_087_bad_manifests_say_why() {
     let w = World::start().await;
@@ -89,8 +89,8 @@ async fn ocm_087_bad_manifests_say_why() {
     w.end().await;
 }
 
-/// OCM-086, OCM-087: a name that is the address of something else reaches nothing there: neither is it read, through feedback of
-/// what is only looked at, nor written, nor deleted with the work.
+/// OCM-086, OCM-087: a name that is the address of another object has no access to that object: it is neither
+/// read (through the feedback of a read-only manifest), nor written, nor deleted with the work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_086_names_that_are_addresses() {
     let w = World::start().await;
@@ -148,7 +148,8 @@ async fn ocm_086_names_that_are_addresses() {
     w.end().await;
 }
 
-/// OCM-014, OCM-087: what is no object is refused by the hub or, where that lets it in, by the agent; the rest goes on.
+/// OCM-014, OCM-087: a manifest that is not an object is refused by the hub or, if the hub accepts it, by the
+/// agent; the others are applied.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_014_what_is_no_object_is_refused() {
     let w = World::start().await;
@@ -176,8 +177,8 @@ async fn ocm_014_what_is_no_object_is_refused() {
     w.end().await;
 }
 
-/// AS-002, OCM-078: an object as deep as an envelope can hold it is changed like any other, although what the server notes of its fields'
-/// managers is deeper than the object may be.
+/// AS-002, OCM-078: an object of the greatest depth that fits into an envelope is updated like any other,
+/// although its managed fields are deeper than the object may be.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn as_002_the_deepest_object_is_changed() {
     let w = World::start().await;
@@ -198,7 +199,7 @@ async fn as_002_the_deepest_object_is_changed() {
     w.end().await;
 }
 
-/// OCM-076, OCM-099: a work of 2 MB is applied like any other, and holds up none.
+/// OCM-076, OCM-099: a work of 2 MB is applied like any other, and delays none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_076_a_large_work() {
     let w = World::start().await;
@@ -217,7 +218,7 @@ async fn ocm_076_a_large_work() {
     w.end().await;
 }
 
-/// OCM-014, OCM-015: a work whose name leaves no room for that of its AppliedManifestWork says so.
+/// OCM-014, OCM-015: a work whose name is too long for its AppliedManifestWork reports that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_015_a_name_that_is_too_long() {
     let w = World::start().await;

@@ -16,13 +16,13 @@ use testkit::killing::{Rng, contents, setting, standing};
 
 use crate::world::*;
 
-/// Changes of works, unless `WORK_AGENT_CHANGES` says otherwise.
+/// Number of changes of works; `WORK_AGENT_CHANGES` overrides it.
 const CHANGES: usize = 60;
 const NAMES: [&str; 6] = ["w0", "w1", "w2", "w3", "w4", "w5"];
 /// Objects that move from work to work.
 const MOVING: u64 = 8;
 
-/// What is wanted: works with their objects and the values of these.
+/// The expected state: works with their objects and the values of these.
 #[derive(Default)]
 struct ExpectedState {
     works: BTreeMap<&'static str, BTreeMap<String, u64>>,
@@ -36,13 +36,13 @@ impl ExpectedState {
         holding(&objects.map(|(name, value)| map(name, &value.to_string())).collect::<Vec<_>>())
     }
 
-    /// Makes one change, here and in the hub.
+    /// Makes one change, in the expected state and on the hub.
     async fn change(&mut self, w: &World, rng: &mut Rng) {
         let name = NAMES[rng.roll(NAMES.len() as u64) as usize];
         if !self.works.contains_key(name) {
-            // One of that name may still be on its way out.
+            // A work of that name may still be in deletion.
             if w.hub.get(WORKS, CLUSTER, name).await.is_none() {
-                // There as long as the work is.
+                // An object that exists as long as the work.
                 self.works.insert(name, BTreeMap::from([(format!("{name}-keep"), 0)]));
                 *self.lives.entry(name).or_default() += 1;
                 self.shuffle(name, rng);
@@ -63,7 +63,7 @@ impl ExpectedState {
         let moving = format!("moving-{}", rng.roll(MOVING));
         let moves = rng.roll(3) == 0;
         if moves {
-            // From whoever has it, who is told with its own next change or at the end.
+            // From the work that has it, which is edited with its own next change or at the end.
             for objects in self.works.values_mut() {
                 objects.remove(&moving);
             }
@@ -79,13 +79,13 @@ impl ExpectedState {
     }
 }
 
-/// Whatever an AppliedManifestWork owns it lists; what has gone owns nothing.
+/// Every object that an AppliedManifestWork owns is listed there, and a deleted one owns nothing.
 async fn check(w: &World) {
     let objects = w.cluster.until_all(MAPS, "sea", "a list", |all| Some(all.clone())).await;
     let applied = w.cluster.until_all(APPLIED, "", "a list", |all| Some(all.clone())).await;
     let after = w.cluster.until_all(MAPS, "sea", "a list", |all| Some(all.clone())).await;
     for (key, object) in &objects {
-        // What was there before and after was there, and its owner's, when the owners were listed.
+        // An object that exists before and after existed, with its owner, when the owners were listed.
         let name = &key.1;
         if !after.get(key).is_some_and(|later| standing(object, later)) {
             continue;
@@ -100,8 +100,9 @@ async fn check(w: &World) {
     }
 }
 
-/// OCM-093, OCM-094, OCM-095, OCM-015: killed at random points of many changes, the agent leaves nothing behind, removes
-/// nothing that is wanted, and lists all it made at every moment. No garbage collector helps.
+/// OCM-093, OCM-094, OCM-095, OCM-015: killed at random points of many changes, the agent leaves nothing
+/// behind, removes no wanted object, and lists everything it created at every moment. There is no garbage
+/// collector.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_093_a_killed_agent_orphans_nothing() {
     let w = World::bare().await;
@@ -129,7 +130,7 @@ async fn ocm_093_a_killed_agent_orphans_nothing() {
             wanted.change(&w, &mut rng).await;
         }
         done += here;
-        // The moment is anybody's guess: after so many requests, or in the pause after the last.
+        // At a random moment: after some requests, or in the pause after the last.
         let requests = rng.roll(40) as usize;
         let moment = w.at_cluster.more(requests, |_| true);
         let _ = tokio::time::timeout(Duration::from_millis(100), moment).await;
@@ -137,7 +138,7 @@ async fn ocm_093_a_killed_agent_orphans_nothing() {
         kills += 1;
         check(&w).await;
     }
-    // All that moved is said to its old works, too.
+    // Moves are written to the old works, too.
     for name in wanted.works.keys() {
         w.edit(name, wanted.spec(name)).await;
     }

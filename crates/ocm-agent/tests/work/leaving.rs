@@ -1,4 +1,4 @@
-//! Works and objects on their way out.
+//! Deletion of works and of objects.
 
 use serde_json::{Value, json};
 
@@ -18,8 +18,8 @@ fn deleting(object: Option<&Value>) -> Option<()> {
     object?["metadata"]["deletionTimestamp"].is_string().then_some(())
 }
 
-/// OCM-A-42; OCM-094, OCM-095: a work waits for its objects, and says for which; then its AppliedManifestWork goes, then
-/// the work.
+/// OCM-A-42; OCM-094, OCM-095: a work waits for its objects, and names them; then its AppliedManifestWork is
+/// deleted, then the work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_095_a_work_waits_for_its_objects() {
     let w = World::start().await;
@@ -47,7 +47,7 @@ async fn ocm_095_a_work_waits_for_its_objects() {
     w.end().await;
 }
 
-/// OCM-A-43; OCM-093: an object that a work let go of and that can't go yet stays listed until it does.
+/// OCM-A-43; OCM-093: an object that a work released and that cannot be deleted yet stays listed until it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_093_a_stale_object_with_a_finalizer() {
     let w = World::start().await;
@@ -65,7 +65,7 @@ async fn ocm_093_a_stale_object_with_a_finalizer() {
     w.end().await;
 }
 
-/// OCM-A-44; OCM-072, OCM-095: works that are deleted as soon as they are there go, and leave nothing.
+/// OCM-A-44; OCM-072, OCM-095: works that are deleted right after their creation leave nothing behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_095_deletion_right_after_creation() {
     let w = World::start().await;
@@ -84,7 +84,7 @@ async fn ocm_095_deletion_right_after_creation() {
     w.end().await;
 }
 
-/// OCM-A-58; OCM-084, OCM-093, OCM-094: what is to be left behind is.
+/// OCM-A-58; OCM-084, OCM-093, OCM-094: objects that should be orphaned stay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_084_orphans() {
     let w = World::start().await;
@@ -121,7 +121,7 @@ async fn ocm_084_orphans() {
     w.cluster.until(APPLIED, "", &applied_name("less"), "one listed", list).await;
     assert!(w.cluster.get(MAPS, "sea", "cm1").await.is_some(), "left behind");
 
-    // Switched back, it is ours again.
+    // Switched back, the work owns it again.
     w.edit("less", both()).await;
     w.settled("less").await;
     w.cluster.until(MAPS, "sea", "cm1", "owned", |m| (!owners(m?).is_empty()).then_some(())).await;
@@ -132,8 +132,8 @@ async fn ocm_084_orphans() {
     w.end().await;
 }
 
-/// OCM-095: an administrator who deletes an AppliedManifestWork purges what it applied; the work, still wanted, is
-/// applied anew.
+/// OCM-095: an administrator who deletes an AppliedManifestWork removes what it applied; the existing work is
+/// applied again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_095_an_applied_work_deleted_by_hand() {
     let w = World::start().await;
@@ -150,7 +150,7 @@ async fn ocm_095_an_applied_work_deleted_by_hand() {
     w.end().await;
 }
 
-/// A definition of Buoys in two versions, of which one is served.
+/// A CRD of Buoys in two versions, of which one is served.
 fn moved_on(served: &str) -> Value {
     let mut definition = buoys("Namespaced", false);
     let version = definition["spec"]["versions"][0].clone();
@@ -165,8 +165,8 @@ fn moved_on(served: &str) -> Value {
     definition
 }
 
-/// OCM-094: an object whose recorded version is not served any more is found in another version of its kind, and removed.
-/// As long as a work holds it in the old version it is not taken for gone.
+/// OCM-094: an object whose recorded version is not served any more is found in another version of its kind,
+/// and removed. As long as a work holds it in the old version it does not count as gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_094_a_version_that_is_not_served_any_more() {
     const V2: &str = "sea.example/v2/buoys";
@@ -186,14 +186,14 @@ async fn ocm_094_a_version_that_is_not_served_any_more() {
         tokio::task::yield_now().await;
     }
 
-    // The agent may know the old version; that it is refused is no news about the object.
+    // The agent may know only the old version; its 404 says nothing about the object.
     w.edit("reef", holding(&[buoy("left", Some("sea"), 2), buoy("kept", Some("sea"), 1), map("a", "2")]))
         .await;
     let report = w.reported("reef", "one fails", |w| is(manifest(w, 0), "Applied", "False")).await;
     assert!(is(manifest(&report, 2), "Applied", "True"), "{report:#}");
     assert_eq!(uid(&w.cluster.get(V2, "sea", "left").await.expect("not removed")), uid(&left));
 
-    // Without a manifest, it is to go.
+    // Without a manifest, it must be removed.
     w.edit("reef", holding(&[map("a", "3")])).await;
     for name in ["left", "kept"] {
         w.cluster.until_gone(V2, "sea", name).await;
@@ -205,8 +205,8 @@ async fn ocm_094_a_version_that_is_not_served_any_more() {
     w.end().await;
 }
 
-/// OCM-094, OCM-095: what the cluster refuses to remove is named in the work's status, holds up nothing else, and is
-/// tried again.
+/// OCM-094, OCM-095: objects that the cluster refuses to delete are named in the work's status, delay nothing
+/// else, and are retried.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_094_a_refused_removal_is_reported() {
     let w = World::start().await;
@@ -233,7 +233,7 @@ async fn ocm_094_a_refused_removal_is_reported() {
     let said = w.hub.until(WORKS, CLUSTER, "reef", "what holds it up", waiting).await;
     assert!(said.starts_with("ManifestWork is being deleted; waiting for namespaces default ("), "{said}");
     w.cluster.until_gone(MAPS, "sea", "a").await;
-    // Whoever rules the cluster takes it out of our hands; the next try finds that.
+    // An administrator of the cluster removes our owner reference; the next try finds that.
     w.cluster.merge("v1/namespaces", "", "default", json!({"metadata": {"ownerReferences": null}})).await;
     w.hub.until_gone(WORKS, CLUSTER, "reef").await;
     assert!(w.cluster.get("v1/namespaces", "", "default").await.is_some());

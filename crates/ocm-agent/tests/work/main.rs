@@ -1,4 +1,4 @@
-//! The work agent and the status agent against whole spaces in memory: a hub with one mailbox, and its cluster.
+//! The work agent and the status agent with whole spaces in memory: a hub with one mailbox, and its cluster.
 
 mod applying;
 mod executor;

@@ -1,4 +1,4 @@
-//! What the agents show about their work, and under which names they write.
+//! The metrics of the agents, and their field managers.
 
 use kubestellar_ocm_agent::work_agent::Config;
 use runtime::metrics::Metrics;
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use crate::world::*;
 
-/// The value of a sample, as `/metrics` shows it.
+/// Returns the value of a sample from `/metrics`.
 fn sample(metrics: &Metrics, name: &str) -> Option<i64> {
     let text = metrics.text();
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
-/// Waits until a sample will do.
+/// Waits until a sample satisfies `ask`.
 async fn until(metrics: &Metrics, name: &str, ask: impl Fn(i64) -> bool) {
     let wait = async {
         while !sample(metrics, name).is_some_and(&ask) {
@@ -23,7 +23,8 @@ async fn until(metrics: &Metrics, name: &str, ask: impl Fn(i64) -> bool) {
     assert!(waited.is_ok(), "{name} is {:?}", sample(metrics, name));
 }
 
-/// OCM-164: applying, reporting, manifests by state, evictions; and what the status agent writes, and how late.
+/// OCM-164: applying, reporting, manifests by state, evictions; and the writes of the status agent with their
+/// delay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_164_what_metrics_show() {
     let w = World::start().await;
@@ -51,7 +52,7 @@ async fn ocm_164_what_metrics_show() {
     w.hub.delete(WORKS, CLUSTER, "bad").await;
     until(&works, "ocm_manifests{state=\"failed\"}", |n| n == 0).await;
 
-    // A work that vanished without its finalizer: what it applied waits for its eviction.
+    // A work that disappeared without its finalizer: its objects wait for eviction.
     assert_eq!(sample(&works, "ocm_eviction_pending"), Some(0));
     agent.end().await;
     w.hub.delete(WORKS, CLUSTER, "good").await;
@@ -67,7 +68,7 @@ async fn ocm_164_what_metrics_show() {
     w.end().await;
 }
 
-/// OCM-070: what the agent writes in the cluster is `work-agent`'s.
+/// OCM-070: `work-agent` is the field manager of the agent's writes in the cluster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_070_fields_belong_to_the_work_agent() {
     let w = World::start().await;

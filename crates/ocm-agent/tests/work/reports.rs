@@ -8,7 +8,7 @@ use crate::world::*;
 
 const LABEL: &str = "transport.kubestellar.io/originWdsName";
 
-/// Creates a work that KubeStellar's transport could have made.
+/// Creates a work as KubeStellar's transport controller does.
 async fn ours(w: &World, name: &str, manifests: &[Value]) -> Value {
     let mut object = work(name, holding(manifests));
     object["metadata"]["labels"] = json!({LABEL: "wds1", "managed-by.kubestellar.io/something": "1"});
@@ -34,7 +34,8 @@ async fn reporting(
     w.hub.until_all(REPORTS, CLUSTER, what, |all| about(all, kind, name).filter(|r| ask(r)).cloned()).await
 }
 
-/// OCM-A-91, OCM-A-92, OCM-A-93, OCM-A-97; OCM-017, OCM-135, OCM-136, OCM-137, OCM-138: the life of one WorkStatus.
+/// OCM-A-91, OCM-A-92, OCM-A-93, OCM-A-97; OCM-017, OCM-135, OCM-136, OCM-137, OCM-138: the life cycle of one
+/// WorkStatus.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_135_a_report_comes_follows_and_goes() {
     let w = World::start().await;
@@ -83,8 +84,8 @@ async fn ocm_135_a_report_comes_follows_and_goes() {
     w.end().await;
 }
 
-/// OCM-A-94; OCM-134: kinds without a status worth reporting get no WorkStatus; a kind is followed as long as any work
-/// has it.
+/// OCM-A-94; OCM-134: kinds without a status worth reporting get no WorkStatus; a kind is followed as long as
+/// any work has an object of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_134_kinds_are_followed_while_needed() {
     let w = World::start().await;
@@ -123,8 +124,8 @@ async fn ocm_134_kinds_are_followed_while_needed() {
     w.end().await;
 }
 
-/// OCM-A-95, OCM-A-100; OCM-134, OCM-135: a kind that is defined later is followed without a restart, and without being
-/// asked for every second; a cluster-scoped object has two dashes in its report's name.
+/// OCM-A-95, OCM-A-100; OCM-134, OCM-135: a kind whose CRD is created later is followed without a restart,
+/// and without polling every second; the report of a cluster-scoped object has two dashes in its name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_134_a_new_kind_of_cluster_scope() {
     let w = World::start().await;
@@ -141,7 +142,8 @@ async fn ocm_134_a_new_kind_of_cluster_scope() {
     w.end().await;
 }
 
-/// OCM-A-95; OCM-134: an AppliedManifestWork may list what is not served; as soon as it is, it is followed.
+/// OCM-A-95; OCM-134: an AppliedManifestWork may list a resource that is not served; it is followed as soon
+/// as it is served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_134_a_kind_that_is_not_served_yet() {
     let w = World::start().await;
@@ -177,7 +179,7 @@ async fn ocm_134_a_kind_that_is_not_served_yet() {
     w.end().await;
 }
 
-/// OCM-A-96; OCM-136: the singleton label of the object is that of its report.
+/// OCM-A-96; OCM-136: the report has the singleton label of the object.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_136_the_singleton_label() {
     const SINGLETON: &str = "managed-by.kubestellar.io/singletonstatus";
@@ -198,7 +200,7 @@ async fn ocm_136_the_singleton_label() {
     w.end().await;
 }
 
-/// OCM-A-98; OCM-137, OCM-162: many works at once, a restart, no write that changes nothing, no lost update.
+/// OCM-A-98; OCM-137, OCM-162: many works at once, a restart, no write without a change, no lost update.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_137_many_reports_and_a_restart() {
     let w = World::start().await;
@@ -218,7 +220,7 @@ async fn ocm_137_many_reports_and_a_restart() {
     };
     w.hub.until_all(REPORTS, CLUSTER, "all statuses", ready(1)).await;
     reporter.end().await;
-    // What changes meanwhile is made up for; what does not is not written.
+    // Changes during the restart are reported; unchanged statuses are not written.
     w.cluster.merge_status(DEPLOYMENTS, "sea", "web7", status(2)).await;
     let before = w.hub.until_all(REPORTS, CLUSTER, "a list", |all| Some(all.clone())).await;
     let reporter = w.status_agent().await;
@@ -236,7 +238,8 @@ async fn ocm_137_many_reports_and_a_restart() {
     w.end().await;
 }
 
-/// OCM-134: objects that are read before the hub answers neither wait for it nor keep the agent from going on with it.
+/// OCM-134: objects that are read before the hub answers do not wait for it, and the agent continues with
+/// them afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_134_the_cluster_is_read_before_the_hub() {
     let w = World::start().await;
@@ -247,9 +250,9 @@ async fn ocm_134_the_cluster_is_read_before_the_hub() {
     w.hub_goes().await;
     let config = status_addon::Config::new(CLUSTER);
     let mut ready = config.ready.subscribe();
-    // The list of the kind, and then its watch: by then all of the list has been taken in.
+    // The list of the kind, and then its watch: by then the whole list has been processed.
     let listed = w.at_cluster.more(1, |line| line.contains("/deployments?") && line.contains("watch"));
-    // Counted from before the agent is there.
+    // Counted from before the agent starts.
     let ((), reporter) = tokio::join!(listed, async { w.status_agent_unready(config) });
     assert!(!*ready.borrow(), "the hub does not answer");
     let hub = w.hub_returns().await;
@@ -261,12 +264,12 @@ async fn ocm_134_the_cluster_is_read_before_the_hub() {
     w.end().await;
 }
 
-/// OCM-139: with both ends told to, a WorkStatus says which generation came last and whether it is applied, beside a status
-/// that nobody touched; without, its details stay empty.
+/// OCM-139: with the option on both sides, a WorkStatus says which generation was delivered last and whether
+/// it is applied, while the status is unchanged; without the option, its details stay empty.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_139_how_current_a_report_is() {
     let w = World::start().await;
-    let told = |generation: i64| {
+    let reported = |generation: i64| {
         let all = json!({"apps/Deployment/sea/web": generation}).to_string();
         json!({"transport.kubestellar.io/originObjectGenerations": all})
     };
@@ -274,7 +277,7 @@ async fn ocm_139_how_current_a_report_is() {
     let plain = w.status_agent().await;
     let mut object = work("mine", holding(&[deployment("web", 1)]));
     object["metadata"]["labels"] = json!({LABEL: "wds1"});
-    object["metadata"]["annotations"] = told(3);
+    object["metadata"]["annotations"] = reported(3);
     w.hub.create(WORKS, CLUSTER, object).await;
     w.settled("mine").await;
     let first = report(&w, "Deployment", "web").await;
@@ -298,7 +301,7 @@ async fn ocm_139_how_current_a_report_is() {
     let there = |r: &Value| r["status"]["readyReplicas"] == 1;
     let before = reporting(&w, "Deployment", "web", "the status", there).await;
     assert!(at(3)(&before));
-    let newer = json!({"metadata": {"annotations": told(4)},
+    let newer = json!({"metadata": {"annotations": reported(4)},
         "spec": {"workload": {"manifests": [deployment("web", 2)]}}});
     w.hub.merge(WORKS, CLUSTER, "mine", newer).await;
     let after = reporting(&w, "Deployment", "web", "the new generation", at(4)).await;
@@ -308,8 +311,9 @@ async fn ocm_139_how_current_a_report_is() {
     w.end().await;
 }
 
-/// OCM-135, KS-200: the WorkStatuses of two objects would have the same name: the first has it, and it stays right; of the other
-/// the ManifestWork tells, once, and nothing is tried over and over. When the first is gone, the other is reported.
+/// OCM-135, KS-200: the WorkStatuses of two objects would have the same name. The first object has it, and
+/// its report stays right. The conflict is reported once on the ManifestWork of the second, without endless
+/// retries. When the first object is gone, the second is reported.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_135_two_objects_and_one_name() {
     let w = World::start().await;
@@ -355,7 +359,7 @@ async fn ocm_135_two_objects_and_one_name() {
         let report = w.hub.until_all(REPORTS, CLUSTER, "its status", followed).await;
         assert_eq!(report["spec"], first["spec"]);
     }
-    // The two first looks may be at the same time.
+    // Both objects may be processed for the first time at once.
     let tries = w.at_hub.count(|line| line.starts_with("agent POST") && line.contains("/workstatuses"));
     assert!(tries <= 2, "{tries}");
     let events = |line: &str| line.contains("/events");

@@ -1,10 +1,10 @@
-//! Objects of more than one work, or of one work and others.
+//! Objects that several works hold, or a work and another owner.
 
 use serde_json::{Value, json};
 
 use crate::world::*;
 
-/// OCM-A-57; OCM-084, OCM-085, OCM-094: an object of two works stays until the last of them lets go.
+/// OCM-A-57; OCM-084, OCM-085, OCM-094: an object of two works stays until the last of them releases it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_094_two_works_own_one_object() {
     let w = World::start().await;
@@ -25,8 +25,8 @@ async fn ocm_094_two_works_own_one_object() {
     w.end().await;
 }
 
-/// OCM-A-57; OCM-085: works that disagree about an object are both applied, say that they disagree, and do not fight
-/// over it; as one gives way both say so.
+/// OCM-A-57; OCM-085: works that disagree about an object are both applied, both report that they disagree,
+/// and do not overwrite each other all the time; when one gives way both report it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_085_works_that_disagree_say_so() {
     let w = World::start().await;
@@ -51,7 +51,8 @@ async fn ocm_085_works_that_disagree_say_so() {
     w.end().await;
 }
 
-/// OCM-085, OCM-094: of two works that disagree about an object the one that stays has its way, as soon as the other goes.
+/// OCM-085, OCM-094: of two works that disagree about an object, the remaining one is applied as soon as the
+/// other is deleted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_085_who_stays_has_its_way() {
     let w = World::start().await;
@@ -70,7 +71,7 @@ async fn ocm_085_who_stays_has_its_way() {
     w.end().await;
 }
 
-/// OCM-161: one work more or less that shares an object costs no request of the others.
+/// OCM-161: one work more or less that shares an object causes no request for the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_161_sharing_costs_what_it_changes() {
     const SHARERS: usize = 16;
@@ -122,7 +123,7 @@ async fn ocm_085_two_field_managers() {
     w.end().await;
 }
 
-/// OCM-A-67; OCM-094: an owner that is no AppliedManifestWork does not keep an object from being removed.
+/// OCM-A-67; OCM-094: an owner that is not an AppliedManifestWork does not keep an object from being deleted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_094_other_owners_do_not_protect() {
     let w = World::start().await;

@@ -10,7 +10,8 @@ fn value<'a>(work: &'a Value, ordinal: usize, name: &str) -> Option<&'a Value> {
     Some(&values.as_array()?.iter().find(|v| v["name"] == name)?["fieldValue"])
 }
 
-/// OCM-A-60, OCM-A-51; OCM-077, OCM-087, OCM-090, OCM-161: values come as they change, without waiting for a poll.
+/// OCM-A-60, OCM-A-51; OCM-077, OCM-087, OCM-090, OCM-161: changed values are reported without waiting for a
+/// poll.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_090_feedback_follows_the_object() {
     let w = World::start().await;
@@ -44,7 +45,8 @@ async fn ocm_090_feedback_follows_the_object() {
     w.end().await;
 }
 
-/// OCM-A-60; OCM-090: a value that can't be reported is said, the others are reported, and the objects are applied.
+/// OCM-A-60; OCM-090: a value that cannot be reported causes an error condition, the others are reported, and
+/// the objects are applied.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_090_values_that_can_not_be_reported() {
     let w = World::start().await;
@@ -78,7 +80,8 @@ fn job(name: &str, image: &str) -> Value {
         "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": image}]}}}})
 }
 
-/// OCM-A-61; OCM-091, OCM-092: a finished Job completes manifest and work, which are frozen from then on.
+/// OCM-A-61; OCM-091, OCM-092: a finished Job completes manifest and work, which are not changed from then
+/// on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_092_a_complete_work_is_frozen() {
     let w = World::start().await;
@@ -108,7 +111,7 @@ async fn ocm_092_a_complete_work_is_frozen() {
         (&json!("ConditionRulesAggregated"), &json!("Job is finished"))
     );
     w.edit("reef", spec(&[map("late", "1")])).await;
-    // Another work shows that the agent has seen the edit and gone on.
+    // Another work shows that the agent has seen the edit and continued.
     w.work("other", holding(&[map("b", "1")])).await;
     w.settled("other").await;
     assert!(w.cluster.get(MAPS, "sea", "late").await.is_none());
@@ -132,7 +135,7 @@ async fn ocm_091_conditions_by_rules() {
         config("a", json!([rule("Ready", ready), rule("Odd", "object.data.")])),
         config("b", json!([rule("Ready", "has(object.data.a)")]))
     ]);
-    // `a` is only watched over: its content is the cluster's own business.
+    // `a` is only created: its content is left to the cluster.
     spec["manifestConfigs"][0]["updateStrategy"] = json!({"type": "CreateOnly"});
     w.work("reef", spec.clone()).await;
     let first = w.reported("reef", "evaluated", |w| is(manifest(w, 0), "Ready", "False")).await;
@@ -145,7 +148,7 @@ async fn ocm_091_conditions_by_rules() {
     );
     w.cluster.merge(MAPS, "sea", "a", json!({"data": {"lit": "yes"}})).await;
     w.reported("reef", "ready", |w| is(&w["status"]["conditions"], "Ready", "True")).await;
-    // A rule that goes takes its condition along, at both levels.
+    // A removed rule removes its condition, at both levels.
     spec["manifestConfigs"][0]["conditionRules"] = json!([rule("Ready", ready)]);
     w.edit("reef", spec).await;
     let gone = |w: &Value| {
@@ -157,7 +160,7 @@ async fn ocm_091_conditions_by_rules() {
     w.end().await;
 }
 
-/// OCM-092: a complete manifest is not made again while the rest of its work goes on.
+/// OCM-092: a complete manifest is not created again while the rest of its work is processed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_092_a_complete_manifest_is_left_alone() {
     let w = World::start().await;

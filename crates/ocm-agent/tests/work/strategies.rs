@@ -13,7 +13,7 @@ async fn replicas(w: &World, name: &str) -> i64 {
     live["spec"]["replicas"].as_i64().expect("a number")
 }
 
-/// Another manager takes a field by force.
+/// Another manager takes over a field by force.
 async fn take(w: &World, object: Value, manager: &str) {
     let name = object["metadata"]["name"].as_str().expect("a name").to_owned();
     let rest = &w.cluster.0;
@@ -26,7 +26,7 @@ fn only_replicas(name: &str, replicas: u32) -> Value {
         "spec": {"replicas": replicas}})
 }
 
-/// OCM-A-52; OCM-081, OCM-084: an object that is only created is never changed; only its owner follows the work.
+/// OCM-A-52; OCM-081, OCM-084: a create-only object is never changed, except for its owner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_081_create_only() {
     let w = World::start().await;
@@ -49,8 +49,8 @@ async fn ocm_081_create_only() {
     w.end().await;
 }
 
-/// OCM-A-53; OCM-083, OCM-089, OCM-090: an object that is only read is reported on as it comes, changes and goes, and is
-/// never ours.
+/// OCM-A-53; OCM-083, OCM-089, OCM-090: a read-only object is reported when it is created, changed and
+/// deleted, and is never owned.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_083_read_only() {
     let w = World::start().await;
@@ -85,7 +85,8 @@ async fn ocm_083_read_only() {
     w.end().await;
 }
 
-/// OCM-A-54; OCM-076, OCM-082: a conflict is reported and waits for the work to change; force or giving way ends it.
+/// OCM-A-54; OCM-076, OCM-082: a conflict is reported and waits for a change of the work; `force`, or giving
+/// up the field, ends it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_082_server_side_apply_conflicts() {
     let w = World::start().await;
@@ -115,7 +116,7 @@ async fn ocm_082_server_side_apply_conflicts() {
     w.end().await;
 }
 
-/// OCM-A-56; OCM-082: fields that are ignored as soon as the object is there, in three languages.
+/// OCM-A-56; OCM-082: fields that are ignored as soon as the object exists, in three languages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_082_fields_ignored_on_presence() {
     let w = World::start().await;
@@ -146,7 +147,7 @@ async fn ocm_082_fields_ignored_on_presence() {
     w.end().await;
 }
 
-/// OCM-A-56; OCM-082: local changes stay until the manifest itself changes; expressions that can't be followed are said.
+/// OCM-A-56; OCM-082: local changes stay until the manifest itself changes; invalid expressions are reported.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_082_fields_ignored_on_change_and_bad_expressions() {
     let w = World::start().await;

@@ -27,9 +27,9 @@ use testkit::recorded::Requests;
 
 /// Name of the cluster and of its mailbox.
 pub(crate) const CLUSTER: &str = "cluster1";
-/// Address of the hub, of which the names of AppliedManifestWorks are made.
+/// Address of the hub, from which the names of AppliedManifestWorks are computed.
 pub(crate) const HUB: &str = "https://hub.example:6443";
-/// Nothing takes that long, however loaded the machine is.
+/// Far longer than anything takes, however loaded the machine is.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// An object as it is.
@@ -77,7 +77,7 @@ pub(crate) const DEFINITIONS: &str = "apiextensions.k8s.io/v1/customresourcedefi
 pub(crate) struct Side(pub(crate) Rest);
 
 impl Side {
-    /// Waits until what is asked of the objects of a resource has an answer.
+    /// Waits until `ask` has a result for the objects of a resource.
     pub(crate) async fn until_all<T: Send>(
         &self,
         resource: &str,
@@ -122,7 +122,7 @@ impl Side {
         assert!(answered, "never: {what} ({outcome:?}); there are {objects:#?}");
     }
 
-    /// Waits until what is asked of one object has an answer.
+    /// Waits until `ask` has a result for one object.
     pub(crate) async fn until<T: Send>(
         &self,
         resource: &str,
@@ -171,7 +171,7 @@ impl Side {
     }
 }
 
-/// A hub that comes and goes.
+/// A connection to the hub that can be switched off and on.
 #[derive(Clone)]
 struct Line {
     hub: Arc<parking_lot::Mutex<Option<Client>>>,
@@ -194,11 +194,11 @@ impl Line {
     }
 }
 
-/// A work agent that runs.
+/// A running work agent.
 pub(crate) struct Running {
     stop: CancellationToken,
     task: JoinHandle<()>,
-    /// Closed once nothing of it can make a request any more.
+    /// Closed once no part of it can send a request any more.
     alive: watch::Receiver<()>,
 }
 
@@ -208,11 +208,11 @@ impl Running {
         self.task.await.expect("no panic");
     }
 
-    /// Ends it wherever it is.
+    /// Kills it wherever it is.
     pub(crate) async fn kill(mut self) {
         self.task.abort();
         drop(self.task.await);
-        // What only listens ends with it; what it had spawned ends a moment later.
+        // What only waits ends with it; its spawned tasks end a moment later.
         self.stop.cancel();
         let end = async { while self.alive.changed().await.is_ok() {} };
         tokio::time::timeout(DEADLINE, end).await.expect("its end");
@@ -222,7 +222,7 @@ impl Running {
 pub(crate) struct World {
     pub(crate) hub: Side,
     pub(crate) cluster: Side,
-    /// What agents ask of the cluster and of the hub.
+    /// The requests of agents to the cluster and to the hub.
     pub(crate) at_cluster: Requests,
     pub(crate) at_hub: Requests,
     engine: Engine,
@@ -250,7 +250,7 @@ impl World {
         Self::with(true).await
     }
 
-    /// Nobody collects garbage in the cluster.
+    /// Without garbage collection in the cluster.
     pub(crate) async fn bare() -> Self {
         Self::with(false).await
     }
@@ -301,7 +301,7 @@ impl World {
         Config::new(CLUSTER, HUB)
     }
 
-    /// Requests of agents in the cluster pass here, and are noted.
+    /// A client of the cluster for an agent; its requests are recorded.
     pub(crate) fn cluster_client(&self, who: &Identity) -> Client {
         self.at_cluster.of("agent", self.spaces.lock()[1].client(who))
     }
@@ -311,7 +311,7 @@ impl World {
         self.spaces.lock()[0].client(who)
     }
 
-    /// Starts a work agent with the rights of an administrator; it works when this returns.
+    /// Starts a work agent with the permissions of an administrator, and waits until it is ready.
     pub(crate) async fn agent(&self, config: Config) -> Running {
         self.agent_as(&Identity::admin(), config).await
     }
@@ -341,7 +341,7 @@ impl World {
         Running { stop, task, alive }
     }
 
-    /// Starts a status agent; it works when this returns.
+    /// Starts a status agent, and waits until it is ready.
     pub(crate) async fn status_agent(&self) -> Running {
         self.status_agent_as(status_addon::Config::new(CLUSTER)).await
     }
@@ -371,14 +371,14 @@ impl World {
         Running { stop, task, alive: watch::channel(()).1 }
     }
 
-    /// The hub's API server goes away, with all its connections.
+    /// Stops the hub's API server, with all its connections.
     pub(crate) async fn hub_goes(&self) {
         *self.line.hub.lock() = None;
         let hub = self.spaces.lock()[0].clone();
         hub.stop().await;
     }
 
-    /// It is back, with what it had. Gives a view of it.
+    /// Starts it again with its data. Returns a view of it.
     pub(crate) async fn hub_returns(&self) -> Side {
         let hub = space(&self.engine, &self.data, "its1").await;
         let client = hub.client(&Identity::admin());
@@ -405,8 +405,8 @@ impl World {
 
     /// Replaces the spec of a work.
     pub(crate) async fn edit(&self, name: &str, spec: Value) -> Value {
-        // A merge takes nothing away from an object within the spec, so the whole spec is replaced; the agent writes
-        // beside us.
+        // A merge patch cannot remove a field from an object within the spec, so the whole spec is replaced;
+        // the agent writes at the same time.
         loop {
             let mut object = self.hub.get(WORKS, CLUSTER, name).await.expect("a work");
             object["spec"] = spec.clone();
@@ -418,7 +418,8 @@ impl World {
         }
     }
 
-    /// Waits until the agent has reported on the work as it is now, and the report says so.
+    /// Waits until the agent has reported on the present generation of the work, and the report satisfies the
+    /// condition.
     pub(crate) async fn reported(
         &self,
         name: &str,
@@ -435,7 +436,7 @@ impl World {
             .await
     }
 
-    /// Waits until all of the work is applied and there.
+    /// Waits until every object of the work is applied and exists.
     pub(crate) async fn settled(&self, name: &str) -> Value {
         self.reported(name, "applied and available", |work| {
             let conditions = &work["status"]["conditions"];
@@ -483,7 +484,7 @@ pub(crate) fn deployment(name: &str, replicas: u32) -> Value {
             "spec": {"containers": [{"name": "c", "image": "example.invalid/app:1"}]}}}})
 }
 
-/// A definition of Buoys, in one group for each test.
+/// A CRD of Buoys, in a group of its own for each test.
 pub(crate) fn buoys(scope: &str, with_status: bool) -> Value {
     let subresources = if with_status { json!({"status": {}}) } else { json!({}) };
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -511,12 +512,12 @@ pub(crate) fn is(list: &Value, type_: &str, status: &str) -> bool {
     condition(list, type_).is_some_and(|c| c["status"] == status)
 }
 
-/// Conditions of the manifest at this place.
+/// The conditions of the manifest with this index.
 pub(crate) fn manifest(work: &Value, ordinal: usize) -> &Value {
     &work["status"]["resourceStatus"]["manifests"][ordinal]["conditions"]
 }
 
-/// Message of the Applied condition of the manifest at this place.
+/// Message of the Applied condition of the manifest with this index.
 pub(crate) fn failure(work: &Value, ordinal: usize) -> String {
     let applied = condition(manifest(work, ordinal), "Applied").expect("a condition");
     assert_eq!(applied["status"], "False", "{work:#}");

@@ -1,5 +1,5 @@
-//! What the agents of an enrolled cluster may do, on the hub and in their cluster: asked of whole spaces in memory,
-//! whose API servers decide.
+//! The permissions of an enrolled cluster's agents, on the hub and in their cluster, as the API servers of
+//! whole spaces in memory decide.
 
 use std::{future::Future, time::Duration};
 
@@ -149,7 +149,8 @@ async fn until<F: Future<Output = bool>>(what: &str, mut ask: impl FnMut() -> F)
     tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// OCM-044: a work agent has its mailbox and its ManagedCluster, nobody else's, and makes no works.
+/// OCM-044: a work agent has access to its mailbox and its ManagedCluster, to no others, and cannot create
+/// works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_044_a_work_agent_is_confined_to_its_mailbox() {
     let w = World::start().await;
@@ -180,7 +181,7 @@ async fn ocm_044_a_work_agent_is_confined_to_its_mailbox() {
     w.end().await;
 }
 
-/// KS-207, OCM-132: the status agent writes reports in its mailbox, and reads its cluster.
+/// KS-207, OCM-132: the status agent writes WorkStatuses in its mailbox, and reads its cluster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_132_a_status_agent_writes_reports_only() {
     let w = World::start().await;
@@ -210,7 +211,8 @@ async fn ocm_132_a_status_agent_writes_reports_only() {
     w.end().await;
 }
 
-/// Whoever rules a cluster may narrow what the work agent does there, and enrolling again leaves it so.
+/// An administrator of a cluster may narrow the permissions of the work agent there, and enrolling again does
+/// not change that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_132_the_work_agents_rights_in_its_cluster_can_be_narrowed() {
     let mut w = World::start().await;
@@ -227,7 +229,7 @@ async fn ocm_132_the_work_agents_rights_in_its_cluster_can_be_narrowed() {
     w.end().await;
 }
 
-/// OCM-044: with the next change of the cluster, roles and bindings are as they ought to be.
+/// OCM-044: the next change of the cluster restores roles and bindings.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_044_drift_is_put_right() {
     let w = World::start().await;
@@ -238,7 +240,7 @@ async fn ocm_044_drift_is_put_right() {
     let other = json!({"metadata": {"finalizers": null}});
     hub.merge::<Value>(&rbac("rolebindings"), OWN, WORK_RIGHTS, &other).await.expect("patched");
     let agent = w.acting(0, &Subject::klusterlet(OWN, "work-agent"));
-    // The enrolment may still be looking at the events of its own start, and put this right at once.
+    // The enrolment may still be processing the events of its own start, and restore this at once.
     until("no right to its works", || async {
         if let Err(error) = delete(&hub, &rbac("rolebindings"), OWN, WORK_RIGHTS).await {
             assert_eq!(code_of(&error), 404, "{error}");
@@ -255,8 +257,8 @@ async fn ocm_044_drift_is_put_right() {
     w.end().await;
 }
 
-/// OCM-058: a denied cluster keeps the right to clear up its works, then sees only that it is denied; accepted again
-/// it has its rights back.
+/// OCM-058: a denied cluster keeps the permission for its works until they are gone, then can read only that
+/// it is denied; accepted again it has its permissions back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_058_denial_takes_rights_away() {
     let w = World::start().await;
@@ -287,7 +289,7 @@ async fn ocm_058_denial_takes_rights_away() {
     w.end().await;
 }
 
-/// OCM-058: the process that vouches for a cluster starts again, and what an administrator decided meanwhile stands.
+/// OCM-058: when the process that serves a cluster restarts, an administrator's decision in between stands.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_058_a_denial_survives_a_restart() {
     let mut w = World::start().await;
@@ -297,7 +299,7 @@ async fn ocm_058_a_denial_survives_a_restart() {
         .expect("denied");
     w.stop.cancel();
     for _ in CLUSTERS {
-        // The enrolments; the hub goes on.
+        // The enrolments have ended; the hub continues.
         w.tasks.join_next().await.expect("a task").expect("no panic");
     }
     w.stop = CancellationToken::new();
@@ -313,7 +315,7 @@ async fn ocm_058_a_denial_survives_a_restart() {
     w.end().await;
 }
 
-/// OCM-059: nothing of a deleted cluster's rights is left, and the other cluster keeps its own.
+/// OCM-059: no permission of a deleted cluster is left, and the other cluster keeps its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_059_deletion_takes_rights_away() {
     let w = World::start().await;
@@ -330,7 +332,7 @@ async fn ocm_059_deletion_takes_rights_away() {
     .await;
     let agent = w.acting(0, &Subject::klusterlet(OWN, "x"));
     refused("a cluster", agent.get::<Value>(&clusters(), "", OWN).await);
-    // Somebody had not heard of it yet.
+    // A controller that had not seen the deletion yet.
     create(&hub, &works(), OWN, work("late")).await.expect("a work");
     let release = json!({"metadata": {"finalizers": null}});
     hub.merge::<Value>(&clusters(), "", OWN, &release).await.expect("released");

@@ -1,4 +1,5 @@
-//! Binding to object and status to WorkStatus, over spaces in memory: transport, work agent, status agent, enrolment.
+//! From Binding to object and from status to WorkStatus, with spaces in memory: transport controller, work
+//! agent, status agent, enrolment.
 
 use std::{future::Future, time::Duration};
 
@@ -40,7 +41,7 @@ fn works() -> Gvr {
     gvr("work.open-cluster-management.io/v1/manifestworks")
 }
 
-/// Waits for an answer, asking anew whenever something of these resources changes.
+/// Waits for a result; asks again whenever something of these resources changes.
 async fn until<T, F: Future<Output = Option<T>>>(
     what: &str,
     watched: &[(&Rest, &Gvr)],
@@ -91,7 +92,7 @@ impl World {
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         for space in &spaces {
-            // A Namespace goes only when its controller has emptied it.
+            // A Namespace is deleted only when its controller has emptied it.
             let (client, store) = (space.client(&Identity::admin()), space.server().store().clone());
             let config = space::controllers::Config { ca_bundle_pem: String::new(), csr_signer: None };
             let (ready, s) = (tokio::sync::watch::Sender::new(false), stop.clone());
@@ -108,7 +109,7 @@ impl World {
         let (hub, cluster, token) = (its.clone(), wec.clone(), stop.clone());
         tasks.spawn(async move { enroll::run(hub, cluster, member, token).await.expect("enrolment") });
         enrolled.wait_for(|ready| *ready).await.expect("enrolled");
-        // The agents have their own rights only (OCM-044, OCM-132).
+        // The agents have their own permissions only (OCM-044, OCM-132).
         let as_agent = |index: usize, who: &Subject| -> Client {
             let groups: Vec<&str> = who.groups.iter().map(String::as_str).collect();
             spaces[index].client(&Identity::component(&who.user, &groups))
@@ -137,7 +138,7 @@ impl World {
         }
     }
 
-    /// Everything ends when asked to.
+    /// Stops everything in an orderly way.
     async fn end(mut self) {
         self.stop.cancel();
         while let Some(joined) = self.tasks.join_next().await {

@@ -1,4 +1,4 @@
-//! How a cluster gets into the inventory, and what it says of itself.
+//! Joining a hub, and what a cluster reports about itself.
 
 use runtime::failure::code_of;
 use runtime::rest::Removal;
@@ -9,8 +9,8 @@ use crate::world::{
     taints, trusting, until,
 };
 
-/// OCM-A-01, OCM-030, OCM-035, OCM-036, OCM-044, OCM-045, OCM-046, OCM-047, OCM-053: join with manual approval, both
-/// opt-ins by an administrator.
+/// OCM-A-01, OCM-030, OCM-035, OCM-036, OCM-044, OCM-045, OCM-046, OCM-047, OCM-053: a cluster joins with
+/// manual approval, both by an administrator.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_01_join_with_manual_approval() {
     let w = World::start(|_| ()).await;
@@ -69,7 +69,7 @@ async fn ocm_a_01_join_with_manual_approval() {
     let version = w.cluster("c1").await.expect("c1")["status"]["version"]["kubernetes"].clone();
     assert!(version.as_str().is_some_and(|v| v.starts_with('v')), "{version}");
 
-    // OCM-A-11: started again, it goes on with what it kept.
+    // OCM-A-11: after a restart it continues with the stored identity.
     let before = w.secret(1).await;
     agent.end().await;
     let mut again = w.agent(1, "c1", |_| ());
@@ -81,7 +81,7 @@ async fn ocm_a_01_join_with_manual_approval() {
     w.end().await;
 }
 
-/// OCM-010: a ManagedCluster as clients of OCM know it: what is filled in, what is refused, what kubectl shows of it.
+/// OCM-010: a ManagedCluster as OCM's clients know it: defaults, what is refused, and the columns of kubectl.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_010_the_kind_of_clusters() {
     let w = World::start(|_| ()).await;
@@ -124,8 +124,8 @@ async fn ocm_010_the_kind_of_clusters() {
     w.end().await;
 }
 
-/// OCM-A-02, OCM-A-03: the certificate comes first, and nothing is reported until the cluster is accepted; and a
-/// cluster that an administrator made beforehand is joined as it is.
+/// OCM-A-02, OCM-A-03: the certificate may come first, and nothing is reported until the cluster is accepted.
+/// A ManagedCluster that an administrator created beforehand is used as it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_02_either_order() {
     let w = World::start(|_| ()).await;
@@ -150,8 +150,9 @@ async fn ocm_a_02_either_order() {
     w.end().await;
 }
 
-/// OCM-A-12, OCM-A-16: a second agent under a cluster's name gets a certificate of its own and disturbs nobody's; started under another
-/// cluster's name an agent joins as that; a corrupted Secret is mended.
+/// OCM-A-12, OCM-A-16: a second agent with a cluster's name gets a certificate of its own and has no effect
+/// on the first. An agent that is started with another cluster's name joins as that. A corrupted Secret is
+/// repaired.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_12_other_names() {
     let w = World::start(trusting).await;
@@ -181,7 +182,7 @@ async fn ocm_a_12_other_names() {
     w.end().await;
 }
 
-/// OCM-A-23, OCM-A-24: claims reach the hub once the cluster has joined, and follow.
+/// OCM-A-23, OCM-A-24: claims reach the hub once the cluster has joined, and follow changes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_23_claims() {
     let w = World::start(trusting).await;

@@ -1,4 +1,4 @@
-//! A cluster's agent, registration and works in one process, that is killed at any moment.
+//! A cluster's registration and work agent in one process that is killed at any moment.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +29,7 @@ use testkit::killing::{Rng, contents, setting, standing};
 
 use crate::world::*;
 
-/// Changes of works, unless `AGENT_CHANGES` says otherwise.
+/// Number of changes of works; `AGENT_CHANGES` overrides it.
 const CHANGES: usize = 60;
 const NAMES: [&str; 4] = ["w0", "w1", "w2", "w3"];
 
@@ -43,14 +43,14 @@ fn counting(inner: Client, count: Arc<watch::Sender<usize>>) -> Client {
     Client::new(service, "default")
 }
 
-/// The process: in a runtime of its own, so that it can be killed at any await.
+/// The process, in a runtime of its own, so that it can be killed at any await.
 struct Process {
     runtime: tokio::runtime::Runtime,
     requests: Arc<watch::Sender<usize>>,
 }
 
 impl Process {
-    /// Starts it. Its clock is ahead, so that each certificate is due as soon as it has it; but not at an end.
+    /// Starts it. Its clock is fast, so that each certificate is due at once, but not expired.
     fn start(w: &World) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -99,7 +99,7 @@ impl Process {
         Self { runtime, requests }
     }
 
-    /// Waits until it has made so many more requests; a process that rests makes none.
+    /// Waits until it has sent this many more requests; an idle process sends none.
     async fn busy(&self, requests: usize) {
         let mut count = self.requests.subscribe();
         let before = *count.borrow();
@@ -113,7 +113,7 @@ impl Process {
     }
 }
 
-/// What is wanted: works with their objects and the values of these.
+/// The expected state: works with their objects and the values of these.
 #[derive(Default)]
 struct ExpectedState {
     works: BTreeMap<&'static str, BTreeMap<String, u64>>,
@@ -127,7 +127,7 @@ impl ExpectedState {
         objects.map(|(name, value)| map(name, &value.to_string())).collect()
     }
 
-    /// Makes one change, here and in the hub.
+    /// Makes one change, in the expected state and on the hub.
     async fn change(&mut self, w: &World, rng: &mut Rng) {
         let (hub, works) = (w.hub(), gvr("manifestworks"));
         let name = NAMES[rng.roll(NAMES.len() as u64) as usize];
@@ -146,7 +146,7 @@ impl ExpectedState {
             let patch = json!({"spec": {"workload": {"manifests": self.manifests(name)}}});
             hub.merge::<Value>(&works, "c1", name, &patch).await.expect("changed");
         } else if !w.exists("manifestworks", "c1", name).await {
-            // One of that name may still be on its way out.
+            // A work of that name may still be in deletion.
             self.works.insert(name, BTreeMap::from([(format!("{name}-keep"), value)]));
             *self.lives.entry(name).or_default() += 1;
             let body = holding(name, &self.manifests(name));
@@ -165,13 +165,13 @@ fn listed(applied: &Value) -> Vec<&str> {
     resources.into_iter().flatten().filter_map(|one| one["name"].as_str()).collect()
 }
 
-/// Whatever was delivered belongs to an AppliedManifestWork that lists it.
+/// Every delivered object belongs to an AppliedManifestWork that lists it.
 async fn check(w: &World) {
     let cluster = w.admin(1);
     let objects = all(&cluster, "configmaps", "default").await;
     let applied = all(&cluster, "appliedmanifestworks", "").await;
     let after = all(&cluster, "configmaps", "default").await;
-    // What was there before and after was there, and its owner's, when the owners were listed.
+    // An object that exists before and after existed, with its owner, when the owners were listed.
     for object in objects.iter().filter(|object| after.iter().any(|later| standing(object, later))) {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
@@ -184,9 +184,10 @@ async fn check(w: &World) {
     }
 }
 
-/// OCM-057, OCM-093, OCM-015, OCM-A-36: the whole agent of a cluster is killed again and again, while it joins, while it renews
-/// its certificate, which it does all the time, and while works come, change and go. It joins once; nothing is left behind,
-/// nothing that is wanted is made anew, and whatever it made it lists. No garbage collector helps.
+/// OCM-057, OCM-093, OCM-015, OCM-A-36: the whole agent of a cluster is killed again and again while it
+/// joins, while it renews its certificate (which it does all the time), and while works are created, changed
+/// and deleted. It joins once, nothing is left behind, no wanted object is recreated, and everything it
+/// creates is listed. There is no garbage collector.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_057_a_killed_agent_joins_once_and_orphans_nothing() {
     let w = World::start_as(Setting { bare: true, ..Setting::default() }, trusting).await;
@@ -211,7 +212,7 @@ async fn ocm_057_a_killed_agent_joins_once_and_orphans_nothing() {
         .await;
     });
 
-    // It joins, with hardly any time to do so in each of its lives.
+    // It joins, with very little time in each of its lives.
     let kills = AtomicUsize::new(0);
     let joins = async {
         while w.secret(1).await.is_none() {
@@ -232,7 +233,7 @@ async fn ocm_057_a_killed_agent_joins_once_and_orphans_nothing() {
             wanted.change(&w, &mut rng).await;
             done += 1;
         }
-        // The moment is anybody's guess: after so many requests, or in the pause after the last.
+        // At a random moment: after some requests, or in the pause after the last.
         process.busy(1 + rng.roll(80) as usize).await;
         process.kill().await;
         kills.fetch_add(1, Ordering::SeqCst);
@@ -259,7 +260,7 @@ async fn ocm_057_a_killed_agent_joins_once_and_orphans_nothing() {
         applied.len() == wanted.works.len() && names.iter().copied().eq(expected.keys().map(String::as_str))
     })
     .await;
-    // It renews its certificate as long as it lives.
+    // It renews its certificate as long as it runs.
     let last = w.secret(1).await;
     until("another certificate", || async { w.secret(1).await != last }).await;
     process.kill().await;

@@ -1,5 +1,5 @@
-//! What lasts: leases that are renewed, requests that outlive their agent, clusters that are deleted while nobody answers
-//! for them, and a hub that is its own cluster.
+//! Long-running behaviour: renewed leases, requests that outlive their agent, clusters that are deleted while
+//! their agent is away, and a hub that is its own cluster.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::world::*;
 
-/// OCM-A-17, OCM-047, OCM-048: a lease of a second is renewed, never twice within it, for longer than it takes to be given up
-/// twice; the cluster is available all the time.
+/// OCM-A-17, OCM-047, OCM-048: a lease of a second is renewed, never twice within it, for longer than the hub
+/// takes to give up twice; the cluster is available all the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_17_a_lease_keeps_alive() {
     let (w, agent) = World::joined().await;
@@ -39,7 +39,7 @@ async fn ocm_a_17_a_lease_keeps_alive() {
         })
         .await;
     });
-    // Twice five durations, and the renewal that the changed duration brings.
+    // Twice five durations, and the renewal that the changed duration causes.
     until("ten seconds of renewals", || async {
         let all = renewals.lock();
         let last = all.last().copied().unwrap_or_default();
@@ -50,7 +50,7 @@ async fn ocm_a_17_a_lease_keeps_alive() {
     stop.cancel();
     following.await.expect("no panic");
     let all = renewals.lock().clone();
-    // The first were made at the old pace, and when that changed.
+    // The first ones were made at the old interval, and when that changed.
     for pair in all.windows(2).skip(2) {
         let pause = pair[1].duration_since(pair[0]).as_secs_f64();
         assert!(pause >= 1.0, "renewed after {pause} s: {all:?}");
@@ -61,8 +61,8 @@ async fn ocm_a_17_a_lease_keeps_alive() {
     w.end().await;
 }
 
-/// OCM-A-36: an agent that is started again while its request is not decided goes on with that request; its certificate is
-/// the one that was asked for before.
+/// OCM-A-36: an agent that is restarted while its request is undecided continues with that request; its
+/// certificate is the one that was requested before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_36_a_request_outlives_its_agent() {
     let w = World::start(|_| ()).await;
@@ -91,8 +91,8 @@ async fn ocm_a_36_a_request_outlives_its_agent() {
     w.end().await;
 }
 
-/// OCM-A-28, OCM-059: a cluster that is deleted while nobody answers for it stays until somebody removes the finalizers of
-/// its works, and says what is left.
+/// OCM-A-28, OCM-059: a cluster that is deleted while its agent is away stays until a user removes the
+/// finalizers of its works, and its condition names what is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_28_a_silent_cluster_is_deleted() {
     let (w, agent) = World::joined().await;
@@ -115,8 +115,8 @@ async fn ocm_a_28_a_silent_cluster_is_deleted() {
     w.end().await;
 }
 
-/// OCM-A-37: a hub that is a cluster of its own: it joins, its works arrive, and the mailbox and what agents need in a cluster
-/// are beside each other.
+/// OCM-A-37: a hub that is its own cluster: it joins, its works are applied, and the mailbox and the agents'
+/// objects exist side by side.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_37_a_hub_that_joins_itself() {
     let w = World::start(|_| ()).await;

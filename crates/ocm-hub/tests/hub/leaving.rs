@@ -1,4 +1,4 @@
-//! How a cluster is sent away, and how it goes.
+//! Denial and departure of clusters.
 
 use base64::Engine as _;
 use ocm_agent::{
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::world::{ACCEPTED, HUB, JOINED, RIGHTS, World, condition, create, gvr, until, work};
 
-/// OCM-A-04, OCM-A-25, OCM-043, OCM-058: joined without a human; denied, it stays denied and sees only that; accepted
-/// again, everything comes back without a restart of the agent.
+/// OCM-A-04, OCM-A-25, OCM-043, OCM-058: a cluster joins automatically. When denied, it stays denied and can
+/// read only that. Accepted again, everything works without a restart of the agent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_25_denied_and_accepted_again() {
     let (w, agent) = World::joined().await;
@@ -44,7 +44,7 @@ async fn ocm_a_25_denied_and_accepted_again() {
     let lease = mine.get::<Value>(&gvr("leases"), "c1", "managed-cluster-lease").await;
     assert_eq!(lease.as_ref().err().map(code_of), Some(403));
 
-    // OCM-A-06: a renewal is not asked for, and not approved.
+    // OCM-A-06: a renewal is neither requested nor approved.
     let asked = create(&mine, &gvr("certificatesigningrequests"), "", json!({})).await;
     assert_eq!(asked.as_ref().err().map(code_of), Some(403));
 
@@ -55,7 +55,7 @@ async fn ocm_a_25_denied_and_accepted_again() {
     w.end().await;
 }
 
-/// Denies the cluster, which has works: its agent's right to them is on its way out.
+/// Denies the cluster, which has works: its agent's permission for them is being removed.
 async fn denied_for_now(w: &World) {
     w.accept("c1", false).await;
     until("the binding to be on its way", || async {
@@ -66,7 +66,8 @@ async fn denied_for_now(w: &World) {
     .await;
 }
 
-/// OCM-A-26, OCM-A-27, OCM-059: denial waits for works, deletion goes in order, and nothing of a deleted cluster's rights is left.
+/// OCM-A-26, OCM-A-27, OCM-059: denial waits for works, deletion happens in order, and no permission of a
+/// deleted cluster is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_27_departure_in_order() {
     let (w, agent) = World::joined().await;
@@ -133,8 +134,8 @@ async fn ocm_a_27_departure_in_order() {
     w.end().await;
 }
 
-/// OCM-058: while works hold a denial up, the rights of the cluster are taken away once, and again when somebody changed
-/// them, not at every look; the last work that goes ends it.
+/// OCM-058: while works delay a denial, the permissions of the cluster are removed once, and again when
+/// another client changed them, not at every check; the deletion of the last work completes the denial.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_058_rights_are_taken_away_once() {
     let (w, agent) = World::joined().await;
@@ -145,12 +146,12 @@ async fn ocm_058_rights_are_taken_away_once() {
     }
     let mark = w.requests.mark();
     denied_for_now(&w).await;
-    // Each is a reason to look at the cluster, which the hub does while they come.
+    // Each change makes the hub process the cluster.
     for round in 0..200 {
         let label = json!({"metadata": {"labels": {"round": round.to_string()}}});
         hub.merge::<Value>(&gvr("manifestworks"), "c1", "w0", &label).await.expect("labelled");
     }
-    // Somebody gives a right back: it goes again.
+    // Another client grants a permission again: it is removed.
     let again = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
         "metadata": {"name": RIGHTS[4].2, "labels": {"open-cluster-management.io/cluster-name": "c1"}},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": RIGHTS[2].2}});
@@ -173,13 +174,14 @@ async fn ocm_058_rights_are_taken_away_once() {
         .iter()
         .filter(|l| l.starts_with("hub ") && l.contains("rbac.authorization") && !l.contains("watch=true"))
         .collect();
-    // Some six for each time that they are taken away, which is once, for each of their own changes, and for the others'.
+    // About six for each removal: one removal for each of its own changes, and for those of others.
     assert!(about_rights.len() <= 80, "{} requests: {about_rights:#?}", about_rights.len());
     w.end().await;
 }
 
-/// OCM-060: a cluster leaves by itself: the workload of its hub goes, or stays as nobody's; what belongs to somebody else as
-/// well stays; another hub's agent keeps what it needs; at last nothing of the agents is left.
+/// OCM-060: a cluster leaves by itself. The workload of its hub is removed, or stays without an owner.
+/// Objects with other owners stay. Another hub's agent keeps what it needs. In the end nothing of the agents
+/// is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_060_a_cluster_leaves_by_itself() {
     let (w, agent) = World::joined().await;
@@ -252,7 +254,7 @@ async fn ocm_060_a_cluster_leaves_by_itself() {
     let works: Value = spoke.list(&gvr("appliedmanifestworks"), "", "").await.expect("the kind is kept");
     assert_eq!(works["items"].as_array().map(Vec::len), Some(1));
 
-    // It joins again, and leaves when it is the last one there.
+    // It joins again, and leaves when it is the last one.
     let namespace = "open-cluster-management-agent";
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hub-kubeconfig-secret"},
         "data": kept["data"]});

@@ -1,4 +1,4 @@
-//! What the agents of a cluster reach with the credentials they really have: their own mailbox, and nothing else.
+//! What the agents of a cluster can access with their real credentials: their own mailbox, and nothing else.
 
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
@@ -18,7 +18,7 @@ const ADDONS: &str = "open-cluster-management-agent-addon";
 const OWN: &str = "c1";
 const OTHER: &str = "c10";
 
-/// An add-on whose agent may do everything in the mailbox of its cluster.
+/// An add-on whose agent has all permissions in the mailbox of its cluster.
 struct AdminAddon;
 
 impl Addon for AdminAddon {
@@ -69,12 +69,12 @@ async fn credential(w: &World, space: usize, namespace: &str, name: &str) -> Cli
     w.spaces[0].client_ahead_by_certificate(&pem).expect("a client")
 }
 
-/// A resource as discovery tells of it.
+/// A resource as discovery describes it.
 #[derive(Clone, Debug)]
 struct Resource {
     /// `/api/v1`, or `/apis/GROUP/VERSION`.
     root: String,
-    /// With its subresource, if it is one.
+    /// With its subresource, if any.
     plural: String,
     kind: String,
     namespaced: bool,
@@ -84,7 +84,7 @@ async fn ask<T: serde::de::DeserializeOwned>(client: &Client, path: &str) -> T {
     client.request(http::Request::get(path).body(Vec::new()).expect("a request")).await.expect("an answer")
 }
 
-/// All that the hub serves, in every version.
+/// Returns every resource that the hub serves, in every version.
 async fn served(admin: &Client) -> Vec<Resource> {
     let groups: Value = ask(admin, "/apis").await;
     let mut roots = vec!["/api/v1".to_owned()];
@@ -105,7 +105,7 @@ async fn served(admin: &Client) -> Vec<Resource> {
     all
 }
 
-/// Every request that there is for a resource in one namespace (or in none), with the object of this name.
+/// Returns every possible request for a resource in one namespace (or none), for the object of this name.
 fn requests(resource: &Resource, namespace: &str, name: &str) -> Vec<(&'static str, String)> {
     let within = if namespace.is_empty() { String::new() } else { format!("/namespaces/{namespace}") };
     let root = format!("{}{within}", resource.root);
@@ -139,7 +139,7 @@ async fn code(client: &Client, verb: &str, path: &str, body: &Value, impersonate
     client.send(request).await.expect("an answer").status().as_u16()
 }
 
-/// What is not refused of all that could be asked for in a namespace.
+/// Returns the requests in a namespace that are not refused.
 async fn reached(who: &str, client: &Client, all: &[Resource], namespace: &str, names: &Names) -> String {
     let mut reached = String::new();
     for resource in all.iter().filter(|r| r.namespaced != namespace.is_empty()) {
@@ -157,7 +157,7 @@ async fn reached(who: &str, client: &Client, all: &[Resource], namespace: &str, 
     reached
 }
 
-/// Name of an object of each plural that there is in the namespace.
+/// Name of an object of each plural that exists in the namespace.
 type Names = BTreeMap<String, String>;
 
 async fn set_up(w: &World) -> Names {
@@ -191,9 +191,10 @@ async fn set_up(w: &World) -> Names {
     names
 }
 
-/// OCM-003, OCM-044, OCM-058, OCM-059, OCM-A-35: registration and work agent, status agent and an add-on that may do
-/// everything at home try really everything in the mailbox of another cluster, whose name begins as theirs does, and
-/// everywhere else on the hub: it is refused. Denied, or deleted, they reach their own mailbox no more than that one.
+/// OCM-003, OCM-044, OCM-058, OCM-059, OCM-A-35: registration and work agent, status agent and an add-on with
+/// all permissions in its mailbox try every request in the mailbox of another cluster, whose name begins with
+/// theirs, and everywhere else on the hub: all are refused. When denied or deleted, they have no access to
+/// their own mailbox either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_044_no_credential_reaches_another_mailbox() {
     let w = World::start(trusting).await;
@@ -212,7 +213,7 @@ async fn ocm_044_no_credential_reaches_another_mailbox() {
             "metadata": {"name": "mighty"}, "spec": {}});
         create(&w.hub(), &gvr("managedclusteraddons"), cluster, member).await.expect("an add-on");
     }
-    // The work agent has the credential of the registration agent.
+    // The work agent uses the credential of the registration agent.
     let agents = [
         ("klusterlet", credential(&w, 1, AGENTS, "hub-kubeconfig-secret").await),
         ("status agent", credential(&w, 1, ADDONS, "addon-status-hub-kubeconfig").await),
@@ -227,7 +228,7 @@ async fn ocm_044_no_credential_reaches_another_mailbox() {
         assert!(all.iter().any(|r| r.plural == *plural), "{plural} is served");
     }
 
-    // At home they have what they need: it is the place that is refused.
+    // In their own mailbox they have what they need: only the namespace makes the difference.
     let home = |api: &str, plural: &str| format!("/apis/{api}/namespaces/{OWN}/{plural}");
     let at_home = [
         home("work.open-cluster-management.io/v1", "manifestworks"),
@@ -263,8 +264,8 @@ async fn ocm_044_no_credential_reaches_another_mailbox() {
     }
     assert_eq!(reach, "");
 
-    // Beyond namespaces: signing requests may be made and seen, as OCM has it, and nobody's be decided; and everybody may
-    // ask what he may do.
+    // Outside of namespaces: signing requests may be created and read, as in OCM, but not decided; and every
+    // user may ask for its own permissions.
     let csr = w.requests(OTHER).await.remove(0)["metadata"]["name"].as_str().expect("a name").to_owned();
     let cluster_wide = Names::from([
         ("managedclusters".to_owned(), OTHER.to_owned()),
@@ -285,7 +286,7 @@ async fn ocm_044_no_credential_reaches_another_mailbox() {
         }
     }
 
-    // Denied: everything at home is refused too, but the sight of it.
+    // Denied: everything in the own mailbox is refused, too.
     w.accept(OWN, false).await;
     w.until_condition(OWN, ACCEPTED, "False").await;
     until("the end of the add-ons' rights", || async {
@@ -308,7 +309,7 @@ async fn ocm_044_no_credential_reaches_another_mailbox() {
         }
     }
 
-    // Accepted again, all is as it was; deleted, nothing is left.
+    // Accepted again, everything is as before; deleted, nothing is left.
     w.accept(OWN, true).await;
     for ((who, client), path) in agents.iter().zip(&at_home) {
         until(&format!("{who} again"), || async {

@@ -1,4 +1,5 @@
-//! The hub's controllers and registration agents, over whole spaces in memory: real signing requests, real certificates.
+//! The hub's controllers and registration agents with whole spaces in memory: real signing requests, real
+//! certificates.
 
 mod agents_rights;
 mod delivery;

@@ -1,4 +1,4 @@
-//! What many clusters cost a hub, in requests.
+//! The cost of many clusters for a hub, in requests.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,8 @@ fn lease(line: &str) -> Option<(&str, &str)> {
     name.starts_with("managed-cluster-lease").then_some((verb, cluster))
 }
 
-/// Lets every agent renew its lease twice more, and returns how often leases were read and written, and what else was
-/// asked since `mark`, but for watches that were opened anew.
+/// Lets every agent renew its lease twice more. Returns how often leases were read and written since `mark`,
+/// and the other requests, except reopened watches.
 async fn window(w: &World, mark: usize) -> (usize, usize, Vec<String>) {
     let from = w.requests.mark();
     crate::world::until("two renewals of everyone", || async {
@@ -38,14 +38,14 @@ async fn window(w: &World, mark: usize) -> (usize, usize, Vec<String>) {
     (reads, writes, others)
 }
 
-/// OCM-160, OCM-049, OCM-052: what clusters cost a hub that stands still is their leases, two requests for each renewal and
-/// four watches for each agent; a change costs the cluster that it is about, however many others there are. (How long a
-/// renewal takes among thousands is measured, see BENCHMARKS.md.)
+/// OCM-160, OCM-049, OCM-052: idle clusters cost a hub their leases, two requests for each renewal, and four
+/// watches for each agent. A change costs the affected cluster only, for any number of others. (BENCHMARKS.md
+/// has the duration of a renewal among thousands.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_160_idle_clusters_cost_their_leases_and_a_change_its_own() {
     let w = World::start(|config| {
         trusting(config);
-        // However slow the machine is, nobody counts as silent.
+        // However slow the machine is, no cluster counts as unreachable.
         config.timers.grace_factor = 600;
         config.timers.sets = std::time::Duration::from_secs(600);
     })
@@ -72,7 +72,7 @@ async fn ocm_160_idle_clusters_cost_their_leases_and_a_change_its_own() {
             .await;
     }
 
-    // What joining set in motion comes to rest; from then on there is nothing but leases.
+    // After joining, the activity ends; from then on there are only leases.
     let (mut reads, mut writes, mut others) = window(&w, w.requests.mark()).await;
     for _ in 0..10 {
         if others.is_empty() {
@@ -90,7 +90,7 @@ async fn ocm_160_idle_clusters_cost_their_leases_and_a_change_its_own() {
         assert!(watched.len() <= 4, "{watched:?}");
     }
 
-    // A label of one: nobody writes anything, and nobody else looks.
+    // A changed label of one cluster: nothing is written, and no other cluster is processed.
     let changed = &names[7];
     let mark = w.requests.mark();
     let label = json!({"metadata": {"labels": {"where": "far"}}});
@@ -98,7 +98,7 @@ async fn ocm_160_idle_clusters_cost_their_leases_and_a_change_its_own() {
     let (.., others) = window(&w, mark).await;
     assert_eq!(others, Vec::<String>::new(), "a label");
 
-    // The denial of one is about its own rights, status and agent.
+    // The denial of one cluster affects its own permissions, status and agent.
     let mark = w.requests.mark();
     w.accept(changed, false).await;
     w.until_condition(changed, ACCEPTED, "False").await;

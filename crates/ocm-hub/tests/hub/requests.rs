@@ -1,4 +1,4 @@
-//! Signing requests of agents: renewed in time, made anew, not made without end.
+//! Signing requests of agents: renewed in time, repeated, and limited.
 
 use std::sync::atomic::Ordering;
 
@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::world::{AVAILABLE, BOOTSTRAP, World, create, gvr, trusting, until};
 
-/// OCM-A-07, OCM-037, OCM-039, OCM-057: near its end the certificate is renewed by the agent itself, approved by the hub, and
-/// used. OCM-A-15, OCM-034: once past its end, the agent joins anew within the process.
+/// OCM-A-07, OCM-037, OCM-039, OCM-057: near its end the certificate is renewed by the agent itself, approved
+/// by the hub, and used. OCM-A-15, OCM-034: after its end, the agent joins again within the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_07_rotation_and_expiry() {
     let w = World::start(trusting).await;
@@ -16,9 +16,9 @@ async fn ocm_a_07_rotation_and_expiry() {
     w.until_condition("c1", AVAILABLE, "True").await;
     let first = w.secret(1).await.expect("a secret");
     agent.end().await;
-    // What it gets from now on is good for days, so that it renews once.
+    // Certificates from now on are valid for days, so that it renews once.
     let mut agent = w.agent(1, "c1", |config| config.certificate_seconds = Some(200_000));
-    // 3900 s of life with what it is backdated by; less than a fifth of that is left.
+    // 3900 s of lifetime including the backdating; less than a fifth of that is left.
     agent.ahead.store(3000, Ordering::SeqCst);
     until("another certificate", || async {
         w.secret(1).await.expect("a secret")["data"]["tls.crt"] != first["data"]["tls.crt"]
@@ -48,8 +48,8 @@ async fn ocm_a_07_rotation_and_expiry() {
     w.end().await;
 }
 
-/// OCM-A-08, OCM-A-09, OCM-A-10, OCM-038: ten requests are enough; a denied one is waited on; one that is gone is asked anew,
-/// with another key.
+/// OCM-A-08, OCM-A-09, OCM-A-10, OCM-038: there are at most ten requests; the agent waits on a denied one; a
+/// deleted one is requested again with another key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_09_requests_that_come_to_nothing() {
     let w = World::start(|_| ()).await;
@@ -75,7 +75,7 @@ async fn ocm_a_09_requests_that_come_to_nothing() {
         copy["status"] = json!({});
         create(&w.hub(), &gvr("certificatesigningrequests"), "", copy).await.expect("a request");
     }
-    // Decided or not: the hub is to clear them away first.
+    // Decided or not: the hub must first delete some.
     let one = w.requests("c2").await.remove(0);
     let request = serde_json::from_value(one).expect("a request");
     let verdict = json!({"type": "Denied", "status": "True", "reason": "Admin", "message": "no"});

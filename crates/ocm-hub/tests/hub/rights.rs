@@ -1,12 +1,12 @@
-//! What a credential is good for.
+//! The permissions of credentials.
 
 use runtime::rest::{Gvr, Rest};
 use serde_json::json;
 
 use crate::world::{ACCEPTED, AVAILABLE, World, condition, create, gvr, trusting};
 
-/// OCM-003, OCM-018, OCM-020, OCM-A-35: what the credentials of an agent and of those who want to join do not reach: every verb in every foreign namespace,
-/// and everything that would let them in by themselves.
+/// OCM-003, OCM-018, OCM-020, OCM-A-35: what the credentials of an agent and of clients that want to join
+/// must not allow: any verb in another namespace, and anything that would let them accept themselves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_044_a_credential_is_good_for_its_own_mailbox_only() {
     let w = World::start(trusting).await;
@@ -44,7 +44,7 @@ async fn ocm_044_a_credential_is_good_for_its_own_mailbox_only() {
         assert!(!allowed(agent.clone(), verb, gvr("managedclusters"), "", "", "c10").await, "{verb} c10");
         assert!(!allowed(agent.clone(), verb, gvr("secrets"), "", "c1", "").await, "{verb} secrets");
     }
-    // OCM-020: what it is to have.
+    // OCM-020: what it must allow.
     for (verb, plural, sub, namespace, name) in [
         ("get list watch", "certificatesigningrequests", "", "", ""),
         ("get list update watch", "managedclusters", "", "", "c1"),
@@ -87,7 +87,7 @@ async fn ocm_044_a_credential_is_good_for_its_own_mailbox_only() {
     w.end().await;
 }
 
-/// OCM-042: where nothing refuses a reserved name when it is written, the hub says so, and gives no rights by it.
+/// OCM-042: if admission did not refuse a reserved name, the hub reports it and grants no permissions for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_042_a_reserved_name_gets_no_rights() {
     let w = World::start(|_| ()).await;
@@ -95,10 +95,10 @@ async fn ocm_042_a_reserved_name_gets_no_rights() {
         "metadata": {"name": "work"}, "spec": {"hubAcceptsClient": true}});
     create(&w.hub(), &gvr("managedclusters"), "", body).await.expect("a cluster");
     w.until_condition("work", ACCEPTED, "False").await;
-    let told = condition(&w.cluster("work").await.expect("it"), ACCEPTED);
-    assert_eq!(told["reason"], "Error");
+    let reported = condition(&w.cluster("work").await.expect("it"), ACCEPTED);
+    assert_eq!(reported["reason"], "Error");
     assert_eq!(
-        told["message"],
+        reported["message"],
         "no cluster may be called \"work\": its role would be one that all clusters share"
     );
     assert!(!w.exists("namespaces", "", "work").await);

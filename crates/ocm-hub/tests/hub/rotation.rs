@@ -1,4 +1,4 @@
-//! Certificates that change while works are delivered.
+//! Certificates that are renewed while works are delivered.
 
 use std::{
     collections::BTreeSet,
@@ -25,11 +25,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::world::*;
 
-/// How long a certificate is good, in seconds, and from how long ago. A fifth to a quarter of both is 18 to 22.5 s: so one is
-/// renewed after 7.5 to 12 s, and 18 s are left for that.
+/// The lifetime of a certificate, and its backdating, in seconds. A fifth to a quarter of both is 18 to 22.5
+/// s: so a certificate is renewed after 7.5 to 12 s, and 18 s are left for that.
 const LIFE: (u64, u64) = (30, 60);
 
-/// The hub at a socket, by TLS.
+/// The hub on a socket, with TLS.
 struct Front {
     endpoint: Endpoint,
     stop: CancellationToken,
@@ -60,7 +60,7 @@ impl Front {
     }
 }
 
-/// A client that notes what is refused to it for who it is.
+/// A client that records the requests refused because of its identity.
 fn noting(inner: Client, refused: Arc<Mutex<Vec<String>>>) -> Client {
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let (inner, refused) = (inner.clone(), refused.clone());
@@ -85,7 +85,7 @@ async fn certificate(w: &World) -> String {
     w.secret(1).await.expect("a secret")["data"]["tls.crt"].to_string()
 }
 
-/// The requests that were made to join.
+/// The requests to join.
 async fn to_join(w: &World) -> Vec<Value> {
     let requests = w.requests("c1").await;
     requests
@@ -95,7 +95,7 @@ async fn to_join(w: &World) -> Vec<Value> {
         .collect()
 }
 
-/// Makes, changes and deletes works, one after the other, and waits for what becomes of each.
+/// Creates, changes and deletes works, one after the other, and waits for the effect of each.
 struct Load<'a> {
     w: &'a World,
     changes: usize,
@@ -134,9 +134,10 @@ impl Load<'_> {
     }
 }
 
-/// OCM-A-07, OCM-037, OCM-057: certificates that are good for half a minute change three times and more, and the first of them
-/// ends, while works come, change and go all the time, over TLS: no request of the agents is refused or cut, every delivery
-/// arrives, and the agent joins once. OCM-058: denied, it has no more access, with a certificate that is still good.
+/// OCM-A-07, OCM-037, OCM-057: certificates with a lifetime of half a minute are renewed three times and
+/// more, and the first of them expires, while works are created, changed and deleted all the time, over TLS.
+/// No request of the agents is refused or aborted, every delivery arrives, and the agent joins once. OCM-058:
+/// when denied, it has no access, although its certificate is still valid.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_057_rotation_under_load() {
     let setting = Setting { certificates: Some(LIFE), bare: false };
@@ -150,11 +151,11 @@ async fn ocm_057_rotation_under_load() {
             let (connected, refused) = (connect(credential), noted.clone());
             Box::pin(async move { connected.await.map(|client| noting(client, refused)) })
         });
-        // As it comes: what falls due is seen in time all the same.
+        // The default interval: a due certificate is noticed in time nevertheless.
         config.timers.secret = Timers::default().secret;
     });
     w.until_condition("c1", AVAILABLE, "True").await;
-    // The agent may have asked before it was accepted.
+    // The agent may have sent requests before it was accepted.
     refused.lock().clear();
     let since = condition(&w.cluster("c1").await.expect("c1"), AVAILABLE)["lastTransitionTime"].clone();
     let who = Subject::work_agent_account();
@@ -184,7 +185,7 @@ async fn ocm_057_rotation_under_load() {
     tokio::time::timeout(Duration::from_secs(300), all).await.expect("three rotations");
     assert_eq!(*refused.lock(), Vec::<String>::new());
     assert!(load.changes > certificates.len(), "{} changes", load.changes);
-    // Requests go when what was issued for them has come to its end; a second one to join would be new.
+    // Requests are deleted when their certificate has expired; a second request to join would be new.
     assert!(to_join(&w).await.iter().all(|uid| *uid == joined[0]), "it joined once");
     let member = w.cluster("c1").await.expect("c1");
     assert_eq!(condition(&member, AVAILABLE)["lastTransitionTime"], since, "available all the time");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::world::{World, condition, create, gvr, until};
 
-/// OCM-A-30, OCM-011, OCM-012: the built-in sets are there, come back, and keep what users add.
+/// OCM-A-30, OCM-011, OCM-012: the built-in sets exist, are recreated, and keep what users add.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_30_sets() {
     let w = World::start(|_| ()).await;
@@ -49,8 +49,8 @@ async fn ocm_a_30_sets() {
     w.end().await;
 }
 
-/// OCM-056: a namespace that a set wants is made in its clusters and marked; the hub is told so; wanted no more, it stays and
-/// the mark says so.
+/// OCM-056: a namespace that a set requests is created in its clusters and labelled, and the hub's status
+/// shows that. When it is no longer requested, it stays and its label says so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_056_managed_namespaces() {
     let (w, agent) = World::joined().await;
@@ -67,19 +67,19 @@ async fn ocm_056_managed_namespaces() {
             labels.into_iter().find(|(key, _)| key.starts_with("clusterset.open-cluster-management.io/"));
         ours.map(|(_, value)| value)
     };
-    let told = async || {
+    let reported = async || {
         let cluster = w.cluster("c1").await.expect("c1");
         let entries = cluster["status"]["managedNamespaces"].as_array().cloned().unwrap_or_default();
         let one = |e: &Value| json!([e["clusterSet"], e["name"], e["conditions"][0]["reason"]]);
         entries.iter().map(one).collect::<Vec<_>>()
     };
     let good = |name: &str| json!(["global", name, "NamespaceApplied"]);
-    until("both", || async { told().await == [good("cove"), good("reef")] }).await;
+    until("both", || async { reported().await == [good("cove"), good("reef")] }).await;
     assert_eq!(mark("reef").await, Some("true".into()));
     assert_eq!(mark("cove").await, Some("true".into()));
     w.hub().merge::<Value>(&sets, "", "global", &want(&["cove"])).await.expect("wanted");
     until("one is given back", || async { mark("reef").await == Some("false".into()) }).await;
-    until("it is told of no more", || async { told().await == [good("cove")] }).await;
+    until("it is told of no more", || async { reported().await == [good("cove")] }).await;
     w.hub().merge::<Value>(&sets, "", "global", &want(&[])).await.expect("wanted");
     until("the other too", || async { mark("cove").await == Some("false".into()) }).await;
     agent.end().await;

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::world::{AVAILABLE, CLOCK, UNREACHABLE, World, condition, create, gvr, taints, trusting, until};
 
-/// OCM-A-18, OCM-A-19, OCM-049, OCM-050: a cluster that falls silent is Unknown and tainted, and its add-ons with it; heard again, it is available.
-/// A deleted lease is made again.
+/// OCM-A-18, OCM-A-19, OCM-049, OCM-050: a cluster whose lease expires is Unknown and tainted, and so are its
+/// add-ons; after a renewal it is available. A deleted lease is created again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_18_silence_and_return() {
     let (w, agent) = World::joined().await;
@@ -48,7 +48,7 @@ async fn ocm_a_18_silence_and_return() {
     w.end().await;
 }
 
-/// OCM-A-21, OCM-052: an agent whose clock is an hour off is told so and keeps quiet; told to, the hub looks away.
+/// OCM-A-21, OCM-052: an agent whose clock is an hour off is reported; an annotation switches the check off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ocm_a_21_a_clock_an_hour_off() {
     let w = World::start(trusting).await;

@@ -1,4 +1,4 @@
-//! A hub and two clusters, each a space in memory, and agents that run in them.
+//! A hub and two clusters, each a space in memory, and the agents in them.
 
 use std::{
     future::Future,
@@ -26,14 +26,15 @@ pub(crate) const BOOTSTRAP: &str = "system:bootstrap:ocmhub";
 pub(crate) struct World {
     /// The hub, then clusters.
     pub(crate) spaces: Vec<Arc<Space>>,
-    /// What the hub is asked by its controllers, by those of its space, and by agents that have joined.
+    /// The requests to the hub: from its controllers, from those of its space, and from agents that have
+    /// joined.
     pub(crate) requests: Requests,
     stop: CancellationToken,
     tasks: JoinSet<()>,
     _data: tempfile::TempDir,
 }
 
-/// A registration agent as it runs.
+/// A running registration agent.
 pub(crate) struct Agent {
     stop: CancellationToken,
     task: JoinHandle<()>,
@@ -41,7 +42,7 @@ pub(crate) struct Agent {
     pub(crate) joined: watch::Receiver<bool>,
     /// How far its clock is ahead, in seconds.
     pub(crate) ahead: Arc<AtomicI64>,
-    /// How often it asked its clock. While it bootstraps that is once each time it looks at Secret and requests.
+    /// How often it read its clock. While it bootstraps, that is once for each check of Secret and requests.
     looks: watch::Receiver<u64>,
 }
 
@@ -55,21 +56,21 @@ impl Agent {
         Rest::new(self.connection.client())
     }
 
-    /// Waits until it has looked again, from beginning to end, while it bootstraps.
+    /// Waits for a whole check from beginning to end, while it bootstraps.
     pub(crate) async fn looked(&mut self) {
         let before = *self.looks.borrow();
-        // The look under way may have begun before; the one after that has ended when the third begins.
+        // The present check may have begun before; the next one has ended when the third begins.
         let again = self.looks.wait_for(|count| *count >= before + 3);
         tokio::time::timeout(Duration::from_secs(60), again).await.expect("it looks").expect("it runs");
     }
 }
 
-/// How the spaces are.
+/// Settings of the spaces.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Setting {
-    /// How long certificates are good from now on, and from how long ago, in seconds; the usual without.
+    /// Lifetime and backdating of certificates from now on, in seconds; `None` for the defaults.
     pub(crate) certificates: Option<(u64, u64)>,
-    /// The clusters have no controllers: nobody else clears up there.
+    /// The clusters have no controllers, so nothing else cleans up there.
     pub(crate) bare: bool,
 }
 
@@ -78,7 +79,7 @@ impl World {
         Self::start_as(Setting::default(), configure).await
     }
 
-    /// One that trusts its clusters, of which the first has joined.
+    /// A hub that accepts its clusters, of which the first has joined.
     pub(crate) async fn joined() -> (Self, Agent) {
         let world = Self::start(trusting).await;
         let agent = world.agent(1, "c1", |_| ());
@@ -158,7 +159,7 @@ impl World {
         self.spaces[0].client(&Identity::component(BOOTSTRAP, &["system:bootstrappers:managedcluster"]))
     }
 
-    /// Starts an agent for `cluster` in the space of this number, with the rights it has in a cluster.
+    /// Starts an agent for `cluster` in the space of this number, with the permissions it has in a cluster.
     pub(crate) fn agent(
         &self,
         space: usize,
@@ -211,7 +212,7 @@ impl World {
         list["items"].as_array().cloned().unwrap_or_default()
     }
 
-    /// Approves, as an administrator, the only request of a cluster.
+    /// Approves the only request of a cluster, as an administrator.
     pub(crate) async fn approve(&self, cluster: &str) {
         let mut found = Value::Null;
         until("a signing request", || async { !self.requests(cluster).await.is_empty() }).await;
@@ -258,7 +259,7 @@ impl World {
 pub(crate) fn gvr(plural: &str) -> Gvr {
     let (group, version) = match plural {
         "namespaces" | "secrets" | "configmaps" | "events" => ("", "v1"),
-        // Virtual, and a second group of the same plural.
+        // Virtual, and a second group with the same plural.
         "register managedclusters" => {
             return Gvr::new("register.open-cluster-management.io", "v1", "managedclusters");
         }

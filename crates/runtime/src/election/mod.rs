@@ -180,7 +180,7 @@ impl Elector {
             Ok(Err(error)) => {
                 self.known = None;
                 if failure::is_conflict(&error) || failure::is_already_exists(&error) {
-                    tracing::debug!(lease = self.lock.name, "somebody else was first");
+                    tracing::debug!(lease = self.lock.name, "another process was first");
                 } else {
                     let namespace = &self.lock.namespace;
                     tracing::warn!(namespace, lease = self.lock.name, %error, "electing; will be tried again");
@@ -217,7 +217,7 @@ impl Elector {
     fn say_who(&mut self, seen: Option<&Record<Timestamp>>) {
         let holder = seen.map_or("", |it| it.holder.as_str());
         if self.named != holder {
-            tracing::info!(lease = self.lock.name, leader = holder, "somebody else leads");
+            tracing::info!(lease = self.lock.name, leader = holder, "another process leads");
             holder.clone_into(&mut self.named);
         }
     }
@@ -238,9 +238,9 @@ impl Elector {
     async fn release(&mut self) {
         let Some(free) = self.candidate.release(Timestamp::now()) else { return };
         match tokio::time::timeout(Duration::from_secs(5), self.put(&free)).await {
-            Ok(Ok(_)) => tracing::info!(lease = self.lock.name, "gave the Lease back"),
-            Ok(Err(error)) => tracing::warn!(lease = self.lock.name, %error, "giving the Lease back"),
-            Err(_) => tracing::warn!(lease = self.lock.name, "giving the Lease back: no answer in time"),
+            Ok(Ok(_)) => tracing::info!(lease = self.lock.name, "released the Lease"),
+            Ok(Err(error)) => tracing::warn!(lease = self.lock.name, %error, "releasing the Lease"),
+            Err(_) => tracing::warn!(lease = self.lock.name, "releasing the Lease: no answer in time"),
         }
     }
 }

@@ -96,8 +96,8 @@ pub(crate) enum Task {
     Empty(Arc<str>),
     /// A standard namespace that is missing.
     Restore(&'static str),
-    /// What a namespace must have.
-    Furnish(Arc<str>),
+    /// A namespace that may lack its standard objects.
+    Provision(Arc<str>),
     /// All aggregated ClusterRoles.
     Aggregate,
     Certify(Arc<str>),
@@ -113,8 +113,8 @@ pub(crate) enum Task {
 pub(crate) struct Knowledge {
     pub(crate) graph: Graph,
     pub(crate) kinds: Kinds,
-    /// Objects whose owners' kinds are not served.
-    pub(crate) puzzled: Vec<Uid>,
+    /// Objects whose owners have a kind that is not served, so that it is not known whether the owners exist.
+    pub(crate) unresolved: Vec<Uid>,
     /// Namespaces being deleted.
     terminating: std::collections::HashSet<Arc<str>>,
     /// Claims being deleted that pods may use.
@@ -149,7 +149,7 @@ impl Knowledge {
         Self {
             graph: Graph::default(),
             kinds: Kinds::default(),
-            puzzled: Vec::new(),
+            unresolved: Vec::new(),
             terminating: std::collections::HashSet::new(),
             claims: std::collections::HashSet::new(),
             queue,
@@ -181,12 +181,12 @@ impl Knowledge {
             self.notice_namespace(gone, entry, look);
         } else if *collection == self.places.accounts {
             if gone && &**name == accounts::ACCOUNT {
-                look(Task::Furnish(namespace.clone()));
+                look(Task::Provision(namespace.clone()));
             }
         } else if *collection == self.places.configmaps {
             let published = &**namespace == authentication::NAMESPACE && &**name == authentication::NAME;
             if &**name == accounts::ROOT_CA || published {
-                look(Task::Furnish(namespace.clone()));
+                look(Task::Provision(namespace.clone()));
             }
         } else if *collection == self.places.roles {
             look(Task::Aggregate);
@@ -225,7 +225,7 @@ impl Knowledge {
             self.terminating.insert(name.clone());
             look(Task::Empty(name.clone()));
         } else {
-            look(Task::Furnish(name.clone()));
+            look(Task::Provision(name.clone()));
         }
     }
 }
@@ -235,7 +235,7 @@ impl State for Knowledge {
 
     fn start(&mut self, all: &Snapshot, look: &mut dyn FnMut(Task)) {
         self.graph.clear();
-        self.puzzled.clear();
+        self.unresolved.clear();
         self.terminating.clear();
         self.claims.clear();
         self.kinds.start(all);
@@ -256,7 +256,7 @@ impl State for Knowledge {
 
     fn observe(&mut self, event: &Event, look: &mut dyn FnMut(Task)) {
         if self.kinds.observe(event) {
-            for uid in self.puzzled.drain(..) {
+            for uid in self.unresolved.drain(..) {
                 look(Task::Collect(uid));
             }
         }

@@ -20,7 +20,7 @@ use crate::local::{Local, MERGE, Refused, unless_overtaken};
 /// How often a namespace is looked at that something keeps.
 const NAMESPACE_RETRY: Duration = Duration::from_secs(5);
 /// How often an object is looked at whose owner's kind is not served.
-const PUZZLED_RETRY: Duration = Duration::from_secs(30);
+const UNRESOLVED_RETRY: Duration = Duration::from_secs(30);
 
 pub(super) struct Shell {
     pub(super) local: Local,
@@ -54,7 +54,7 @@ impl Shell {
                 unless_overtaken(self.local.post("/api/v1/namespaces", &namespaces::standard(name)).await)?;
                 Ok(Next::OnChange)
             }
-            Task::Furnish(namespace) => self.furnish(&namespace).await,
+            Task::Provision(namespace) => self.provision(&namespace).await,
             Task::Aggregate => self.aggregate().await,
             Task::Certify(name) => self.certify(&name).await,
             Task::Clear(name) => self.clear(&name).await,
@@ -75,13 +75,13 @@ impl Shell {
             let mut state = self.state.lock();
             let action = state.graph.judge(uid, &state.kinds, &self.store.snapshot());
             if action == Some(Action::Later) {
-                state.puzzled.push(uid.clone());
+                state.unresolved.push(uid.clone());
             }
             action
         };
         match action {
             None => Ok(Next::OnChange),
-            Some(Action::Later) => Ok(Next::After(PUZZLED_RETRY)),
+            Some(Action::Later) => Ok(Next::After(UNRESOLVED_RETRY)),
             Some(action) => self.carry_out(action).await,
         }
     }
@@ -257,7 +257,7 @@ impl Shell {
         unless_overtaken(self.local.put(&format!("{path}/status"), &namespace).await)
     }
 
-    async fn furnish(&self, namespace: &str) -> Result<Next, Refused> {
+    async fn provision(&self, namespace: &str) -> Result<Next, Refused> {
         let all = self.store.snapshot();
         let Some(found) = all.get(&key(namespaces::collection(), "", namespace)) else {
             return Ok(Next::OnChange);

@@ -132,7 +132,7 @@ const CSR_BASE64: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIdk
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test]
-async fn as_050_as_052_a_namespace_is_furnished_and_goes_with_its_content() {
+async fn as_050_as_052_a_namespace_is_provisioned_and_goes_with_its_content() {
     let s = Running::start().await;
     s.post(
         "/api/v1/namespaces",

@@ -110,7 +110,7 @@ fn ks_206_next_owner_takes_over() {
 /// condition for an earlier generation of the work does not count.
 #[test]
 fn ocm_139_how_current_an_object_is() {
-    let told = |generation: i64, observed: i64| -> Work {
+    let reported = |generation: i64, observed: i64| -> Work {
         let annotation = json!({"apps/Deployment/shop/web": generation}).to_string();
         item(
             json!({"metadata": {"name": "p-0", "uid": "w", "generation": 5, "labels": {"transport.kubestellar.io/originWdsName": "wds1"},
@@ -130,9 +130,9 @@ fn ocm_139_how_current_an_object_is() {
         currency
     };
     let at = |generation, applied| Some(Currency { generation, applied });
-    assert_eq!(seen(true, told(3, 5)), at(3, true));
-    assert_eq!(seen(true, told(3, 4)), at(3, false));
-    assert_eq!(seen(false, told(3, 5)), None, "nobody wants to know");
+    assert_eq!(seen(true, reported(3, 5)), at(3, true));
+    assert_eq!(seen(true, reported(3, 4)), at(3, false));
+    assert_eq!(seen(false, reported(3, 5)), None, "nobody wants to know");
     assert_eq!(seen(true, work("p-0")), None, "nobody tells");
 }
 
@@ -394,19 +394,19 @@ proptest! {
     /// object changes its result without being returned for processing.
     #[test]
     fn ocm_134_changes_come_to_the_whole(steps in prop::collection::vec(step(), 1..40)) {
-        let mut told = Scene { view: ready(), ..Scene::default() };
+        let mut reported = Scene { view: ready(), ..Scene::default() };
         for step in &steps {
-            let before = everything(&told.view);
+            let before = everything(&reported.view);
             // As the agent does when another object owns the name.
             for (source, (object, _)) in &before {
                 if let Object::Delivered { holder: Some(_), origin, .. } = object {
                     let name = work_status_name(&origin.applied_uid, source, "Kind");
-                    told.view.wait_for(&name, source);
+                    reported.view.wait_for(&name, source);
                 }
             }
-            let wanted = told.view.wanted();
-            let affected = told.tell(step);
-            let after = everything(&told.view);
+            let wanted = reported.view.wanted();
+            let affected = reported.tell(step);
+            let after = everything(&reported.view);
             for ((source, was), (_, is)) in before.iter().zip(&after) {
                 let todo = |(object, existing): &(Object, Vec<Existing>)| plan("c1", source, object, existing);
                 let (was, is) = (todo(was), todo(is));
@@ -415,8 +415,8 @@ proptest! {
                 let lost = matches!(is.last(), Some(Effect::Conflict { .. }));
                 prop_assert!(is.is_empty() || was == is || lost || affected.contains(source), "{step:?}: {source:?} {was:?} {is:?}");
             }
-            let anew = told.anew();
-            prop_assert_eq!(told.view.wanted(), anew.wanted());
+            let anew = reported.anew();
+            prop_assert_eq!(reported.view.wanted(), anew.wanted());
             prop_assert_eq!(&after, &everything(&anew), "{:?} of {:?} wanted {:?}", step, steps, wanted);
         }
     }

@@ -35,7 +35,7 @@ impl Controller {
             return self.withdraw(&binding).await;
         }
         if !has_finalizer(&binding) {
-            tracing::info!(target: LIFECYCLE, binding = name, "taking charge of a Binding");
+            tracing::info!(target: LIFECYCLE, binding = name, "starting to deliver a Binding");
             binding = self.set_finalizer(&binding, true).await.map_err(SyncError::Binding)?;
         }
         let memory = self.memories.lock().entry(name.to_owned()).or_default().clone();
@@ -145,7 +145,7 @@ impl Controller {
             (it.namespace.unwrap_or_default(), it.name.unwrap_or_default(), it.uid.unwrap_or_default())
         });
         self.delete_all(unheard.collect()).await?;
-        tracing::info!(target: LIFECYCLE, binding = origin.binding, "nothing more is to be withdrawn of a Binding that goes");
+        tracing::info!(target: LIFECYCLE, binding = origin.binding, "withdrew everything that a deleted Binding had delivered");
         match self.set_finalizer(binding, false).await {
             Ok(_) => Ok(()),
             Err(error) if is_not_found(&error) => Ok(()),

@@ -279,22 +279,22 @@ mod tests {
             acts in proptest::collection::vec((0..4u8, 0..2usize, 0..3usize, "[ab]"), 0..60)
         ) {
             let (wecs, bindings) = (["atlas", "boreas"], ["b0", "b1", "b2"]);
-            let (mut cache, mut told) = (Cache::default(), BTreeSet::new());
+            let (mut cache, mut reported) = (Cache::default(), BTreeSet::new());
             let mut seen: BTreeMap<(usize, usize), Properties> = BTreeMap::new();
             for (act, wec, binding, value) in acts {
                 let name = wecs[wec];
                 match act {
                     0 => {
                         let map = pairs(&[("site", value.as_str())]);
-                        told.extend(cache.put_map(name, (value != "b" || binding > 0).then_some(map)));
+                        reported.extend(cache.put_map(name, (value != "b" || binding > 0).then_some(map)));
                     }
                     1 => {
                         let inventory = Inventory { labels: pairs(&[("l", &value)]), ..Inventory::default() };
-                        told.extend(cache.put_inventory(name, (binding > 0).then_some(inventory)));
+                        reported.extend(cache.put_inventory(name, (binding > 0).then_some(inventory)));
                     }
                     2 => {
                         // A Binding is processed; it has one destination or both.
-                        told.remove(bindings[binding]);
+                        reported.remove(bindings[binding]);
                         let destinations = if value == "a" { vec![wec] } else { vec![0, 1] };
                         seen.retain(|(of, _), _| *of != binding);
                         for wec in &destinations {
@@ -304,14 +304,14 @@ mod tests {
                         cache.set_sensitive(bindings[binding], names(&all));
                     }
                     _ => {
-                        told.remove(bindings[binding]);
+                        reported.remove(bindings[binding]);
                         seen.retain(|(of, _), _| *of != binding);
                         cache.set_sensitive(bindings[binding], names(&[]));
                     }
                 }
                 for ((binding, wec), properties) in &seen {
                     let right = **properties == cache.collect(wecs[*wec]);
-                    prop_assert!(right || told.contains(bindings[*binding]));
+                    prop_assert!(right || reported.contains(bindings[*binding]));
                 }
                 prop_assert!(cache.known.keys().all(|wec| cache.dependents.contains_key(wec)));
             }

@@ -67,8 +67,8 @@ async fn ks_108_paths_that_match_nothing_or_everything() {
     all.wds.post(TRANSFORMS, transform("much", much)).await;
     let mailbox = all.mailbox("atlas", |it| value(it, "m.secret").is_none()).await;
     assert_eq!(value(&mailbox, "m.keep"), Some("2"), "the rest arrives");
-    let told = |it: &Value| it["status"]["errors"].as_array().is_some_and(|all| all.len() == 4);
-    let it = all.wds.until(&format!("{TRANSFORMS}/much"), |it| it.is_some_and(told)).await.unwrap();
+    let reported = |it: &Value| it["status"]["errors"].as_array().is_some_and(|all| all.len() == 4);
+    let it = all.wds.until(&format!("{TRANSFORMS}/much"), |it| it.is_some_and(reported)).await.unwrap();
     let errors = it["status"]["errors"].as_array().unwrap();
     for (index, error) in errors.iter().enumerate() {
         assert!(error.as_str().unwrap().contains(&format!("spec.remove[{index}]")), "{errors:?}");
@@ -125,8 +125,8 @@ async fn ks_088_what_may_not_be_read_is_told() {
         .collect();
     let spec = json!({"spec": {"workload": {"namespaceScope": entries}}});
     all.wds.patch(&format!("{BINDINGS}/b"), spec).await;
-    let told = line("configmaps in shop");
-    all.errors(|errors| *errors == told).await;
+    let reported = line("configmaps in shop");
+    all.errors(|errors| *errors == reported).await;
     all.end().await;
 }
 
@@ -270,16 +270,16 @@ async fn ks_141_too_large_in_one_destination() {
     assert!(all.errors(<[String]>::is_empty).await.is_empty());
     all.its.patch(&format!("{PROPERTIES}/boreas"), property("boreas", &"x".repeat(6000))).await;
     all.errors(|errors| errors.len() == 1).await;
-    for (text, told) in [("4", 1), ("5", 2)] {
-        if told == 2 {
+    for (text, reported) in [("4", 1), ("5", 2)] {
+        if reported == 2 {
             let reads = "GET /apis/work.open-cluster-management.io/v1/namespaces/boreas/manifestworks/";
             all.its_faults.always(reads, "", Fault::Refuse(403));
         }
         all.restart(small).await;
         all.its.patch(&format!("{PROPERTIES}/atlas"), property("atlas", text)).await;
         all.mailbox("atlas", |it| value(it, "site.k") == Some(text)).await;
-        let errors = all.errors(|errors| errors.len() == told).await;
-        assert!(told == 1 || errors[1] == "destination boreas: refused by the test", "{errors:?}");
+        let errors = all.errors(|errors| errors.len() == reported).await;
+        assert!(reported == 1 || errors[1] == "destination boreas: refused by the test", "{errors:?}");
         let boreas = all.mailbox("boreas", |_| true).await;
         assert_eq!(value(&boreas, "site.k"), Some("3"));
     }

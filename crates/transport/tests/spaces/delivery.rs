@@ -265,9 +265,9 @@ async fn ks_084_the_mailbox_of_a_cluster_that_goes_stays_empty() {
             if all.its.get(path).await.is_some() {
                 all.its.delete(path).await;
             }
-            let told = |errors: &[String]| errors.iter().any(|line| line.contains("is being deleted"));
+            let reported = |errors: &[String]| errors.iter().any(|line| line.contains("is being deleted"));
             let status = all.wds.get(&format!("{BINDINGS}/b")).await.unwrap()["status"]["errors"].clone();
-            if told(&serde_json::from_value::<Vec<String>>(status).unwrap_or_default()) {
+            if reported(&serde_json::from_value::<Vec<String>>(status).unwrap_or_default()) {
                 return;
             }
             tokio::task::yield_now().await;
@@ -384,13 +384,13 @@ async fn ks_147_create_only_and_double_delivery() {
     all.wds.post(BINDINGS, body("c", false)).await;
     let lines = all.errors(|errors| !errors.is_empty()).await;
     assert_eq!(lines, ["ConfigMap(shop/a) is also delivered to atlas by Binding c of WDS wds1"]);
-    let told = |it: Option<&Value>| {
+    let reported = |it: Option<&Value>| {
         it.is_some_and(|it| {
             it["status"]["errors"]
                 == json!(["ConfigMap(shop/a) is also delivered to atlas by Binding b of WDS wds1"])
         })
     };
-    all.wds.until(&format!("{BINDINGS}/c"), told).await;
+    all.wds.until(&format!("{BINDINGS}/c"), reported).await;
     all.wds.patch(&format!("{BINDINGS}/c"), json!({"spec": spec(true)})).await;
     assert!(all.errors(<[String]>::is_empty).await.is_empty());
     all.end().await;

@@ -57,8 +57,8 @@ async fn ks_086_an_unanswered_creation_leaves_nothing_behind() {
     all.map("a", json!({}), json!({"k": "1"})).await;
     all.bind(&["a"], &["atlas"]).await;
     all.mailbox("atlas", |it| !it.is_empty()).await;
-    let told = all.errors(|errors| !errors.is_empty()).await;
-    assert!(told[0].starts_with("destination atlas: "), "{told:?}");
+    let reported = all.errors(|errors| !errors.is_empty()).await;
+    assert!(reported[0].starts_with("destination atlas: "), "{reported:?}");
     all.wds.delete(&format!("{BINDINGS}/b")).await;
     all.wds.until(&format!("{BINDINGS}/b"), |it| it.is_none()).await;
     assert!(all.mailbox("atlas", |_| true).await.is_empty());

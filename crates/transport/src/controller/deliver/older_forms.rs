@@ -192,7 +192,7 @@ impl Envelope {
 
 fn told_generations(envelope: &Value) -> BTreeMap<String, i64> {
     let annotations = envelope.get("metadata").and_then(|metadata| metadata.get("annotations"));
-    let told =
+    let reported =
         annotations.and_then(|all| all.get(ORIGIN_OBJECT_GENERATIONS_ANNOTATION)).and_then(Value::as_str);
-    told.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    reported.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }

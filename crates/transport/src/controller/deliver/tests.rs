@@ -171,7 +171,7 @@ async fn ks_126_two_objects_that_expand_to_one_are_told() {
     let all = [templated("{{.a}}"), templated("plain"), templated("{{.b}}"), templated("{{.b}}")];
     let (plain_last, plain_first) =
         ([templated("{{.b}}"), templated("y")], [templated("x"), templated("{{.a}}")]);
-    for (wrapees, places, told) in [
+    for (wrapees, places, reported) in [
         (&all[..3], vec!["atlas"], vec![]),
         (&all[..3], vec!["atlas", "boreas"], vec!["boreas/Role.rbac.authorization.k8s.io(n/{{.b}}): it and"]),
         (&all[2..], vec!["boreas"], vec![]),
@@ -187,9 +187,9 @@ async fn ks_126_two_objects_that_expand_to_one_are_told() {
         let done =
             controller.shards_each(&names, &destinations, wrapees, &none, &mut memory, &mut errors).await;
         let (_, frozen) = done.expect("expanded");
-        assert_eq!(frozen, !told.is_empty(), "KS-127: nothing new is propagated then");
-        assert_eq!(errors.len(), told.len(), "{errors:?}");
-        for (line, about) in errors.iter().zip(told) {
+        assert_eq!(frozen, !reported.is_empty(), "KS-127: nothing new is propagated then");
+        assert_eq!(errors.len(), reported.len(), "{errors:?}");
+        for (line, about) in errors.iter().zip(reported) {
             assert!(line.starts_with(&format!("template: {about}")), "{line}");
         }
     }

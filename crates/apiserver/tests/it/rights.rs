@@ -1,13 +1,9 @@
 //! Rights of a namespace end at the namespace: every resource that is served, by every way of writing its path.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{Answer, TestServer};
+use crate::common::{Answer, TestServer};
 use kubestellar_apiserver::descriptor::Descriptor;
 use serde_json::{Value, json};
 

@@ -1,12 +1,10 @@
 //! What one user asks for keeps nobody else waiting, and what is built to explode does not.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{Answer, CM, TestServer, cm};
+use crate::common::{Answer, CM, TestServer, cm};
 use kubestellar_apiserver::server::Limits;
 use serde_json::{Value, json};
 
