@@ -304,7 +304,11 @@ impl Follower<'_> {
         }
     }
 
-    fn apply(&mut self, watch_event: &WatchEvent<'_>, listing: &mut Option<BTreeSet<ObjectKey>>) -> Result<(), FollowError> {
+    fn apply(
+        &mut self,
+        watch_event: &WatchEvent<'_>,
+        listing: &mut Option<BTreeSet<ObjectKey>>,
+    ) -> Result<(), FollowError> {
         match watch_event.what {
             EventType::Added | EventType::Modified => {
                 let object = self.put(watch_event.object)?;

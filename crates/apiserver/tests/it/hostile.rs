@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use crate::common::{Answer, CM, TestServer, cm};
+use bytes::Bytes;
 use kubestellar_apiserver::server::Limits;
 use serde_json::{Value, json};
 
