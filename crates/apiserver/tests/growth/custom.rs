@@ -88,7 +88,7 @@ fn definitions() -> Vec<Operation> {
         },
         Operation {
             name: "definition with keys of lists",
-            size: 80,
+            size: 300,
             plan: |n| {
                 let group = format!("keys{n}.ex.com");
                 let names = list(n, |n| format!("k{n}").into());
@@ -101,7 +101,7 @@ fn definitions() -> Vec<Operation> {
         },
         Operation {
             name: "definition with junctors",
-            size: 80,
+            size: 300,
             plan: |n| {
                 let group = format!("junctors{n}.ex.com");
                 let spec = json!({"type": "object",
@@ -112,7 +112,7 @@ fn definitions() -> Vec<Operation> {
         },
         Operation {
             name: "definition with versions",
-            size: 15,
+            size: 40,
             plan: |n| {
                 let group = format!("versions{n}.ex.com");
                 let version = |n: usize| {
@@ -124,7 +124,7 @@ fn definitions() -> Vec<Operation> {
         },
         Operation {
             name: "update of a definition with versions",
-            size: 15,
+            size: 40,
             plan: |n| {
                 let group = format!("newversions{n}.ex.com");
                 let versions = |more: &str| {
@@ -142,7 +142,7 @@ fn definitions() -> Vec<Operation> {
         },
         Operation {
             name: "definition with rules",
-            size: 25,
+            size: 60,
             plan: |n| {
                 let group = format!("rules{n}.ex.com");
                 let rules = list(n, |n| json!({"rule": format!("self.p{n} != 'x'")}));
