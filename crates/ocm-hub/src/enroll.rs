@@ -229,7 +229,7 @@ impl Member {
         let mut source = Source::all(managed_clusters());
         source.fields = format!("metadata.name={}", self.config.name);
         follow(self.hub.client(), &source, stop, |_: Change<WithoutManagedFields<ManagedCluster>>| {
-            self.queue.add(())
+            self.queue.add(());
         })
         .await;
     }

@@ -207,7 +207,7 @@ struct Hub {
     /// When the hub began to watch leases.
     since: Timestamp,
     ahead: Mutex<availability::Ahead>,
-    hub_metrics: shown::HubMetrics,
+    metrics: shown::HubMetrics,
     /// Clusters that are gone but still have permissions or works, and since when.
     gone: Mutex<HashMap<String, Instant>>,
     /// Clusters whose permissions have been removed, and which of them, unless those changed since.
@@ -233,7 +233,7 @@ async fn drive(client: Client, config: Config, stop: CancellationToken) -> Resul
         rest,
         since: (config.clock)(),
         ahead: Mutex::default(),
-        hub_metrics: shown::HubMetrics::new(&config.metrics, config.most_shown),
+        metrics: shown::HubMetrics::new(&config.metrics, config.most_shown),
         config,
         queue: Queue::new(Duration::from_millis(20), Duration::from_secs(30)),
         know: Stores::default(),
@@ -359,7 +359,7 @@ impl Hub {
         match csr::verdict(&request, &self.config.approval) {
             csr::Verdict::Leave => return Ok(Next::OnChange),
             csr::Verdict::IfMayRenew if !self.may_renew(&request).await? => {
-                self.hub_metrics.request("refused");
+                self.metrics.request("refused");
                 return Ok(Next::OnChange);
             }
             csr::Verdict::Approve | csr::Verdict::IfMayRenew => {}
@@ -369,7 +369,7 @@ impl Hub {
             "message": "Auto approving Managed cluster agent certificate after SubjectAccessReview.",
             "lastUpdateTime": stamp, "lastTransitionTime": stamp});
         bootstrap::approve(&self.rest, &request, condition).await?;
-        self.hub_metrics.request("approved");
+        self.metrics.request("approved");
         Ok(Next::OnChange)
     }
 

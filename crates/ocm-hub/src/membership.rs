@@ -414,7 +414,7 @@ mod tests {
             rest: runtime::rest::Rest::new(kube::Client::new(service, "default")),
             since: (config.clock)(),
             ahead: Mutex::default(),
-            hub_metrics: super::super::shown::HubMetrics::new(&config.metrics, 0),
+            metrics: super::super::shown::HubMetrics::new(&config.metrics, 0),
             config,
             queue: runtime::Queue::default(),
             know: super::super::Stores::default(),

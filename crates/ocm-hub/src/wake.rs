@@ -23,9 +23,9 @@ impl Hub {
         match &event {
             Event::Added(new) | Event::Updated { new, .. } => {
                 let available = status(new, CONDITION_AVAILABLE) == Some("True");
-                self.hub_metrics.cluster(name_of(new.as_ref()), available);
+                self.metrics.cluster(name_of(new.as_ref()), available);
             }
-            Event::Deleted(old) => self.hub_metrics.cluster_gone(name_of(old.as_ref())),
+            Event::Deleted(old) => self.metrics.cluster_gone(name_of(old.as_ref())),
             Event::Synced => {}
         }
         match &event {
@@ -93,7 +93,7 @@ impl Hub {
         match &event {
             Event::Updated { old, new } if renewed(old) != renewed(new) => {
                 if let (Some(before), Some(now)) = (renewed(old), renewed(new)) {
-                    self.hub_metrics
+                    self.metrics
                         .lease_renewed(Duration::try_from(now.duration_since(before)).unwrap_or_default());
                 }
                 self.queue.add(Key::Clock(cluster));

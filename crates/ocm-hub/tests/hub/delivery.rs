@@ -52,7 +52,7 @@ async fn until<T, F: Future<Output = Option<T>>>(
         watched.iter().map(|(rest, gvr)| (rest, Source::all((*gvr).clone()).metadata())).collect();
     let feeds = sources.iter().map(|(rest, source)| {
         follow(rest.client(), source, &stop, |_: Change<WithoutManagedFields<PartialObjectMeta>>| {
-            changed.notify_one()
+            changed.notify_one();
         })
     });
     let wait = async {
