@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(reason(&[&yes, &no], 2), text("False", "AddonManifestAppliedFailed", ill));
         assert_eq!(applied(&[&yes], 2, None, now), Told::AsBefore, "one is not there yet");
         assert_eq!(applied(&[&old], 1, None, now), Told::AsBefore, "told of an earlier generation");
-        let stale = condition(MANIFEST_APPLIED, "False", "X", "", now);
+        let stale = super::condition(MANIFEST_APPLIED, "False", "X", "", now);
         assert_eq!(applied(&[&old], 1, Some(&stale), now), Told::Nothing, "a stale False goes");
     }
 

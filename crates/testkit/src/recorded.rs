@@ -1,15 +1,21 @@
 //! A client whose requests are written down.
 
+use std::time::Duration;
+
 use kube::{Client, client::Body};
 use tokio::sync::watch;
 
+/// Longest wait for a request; a test that works does not come near.
+const DEADLINE: Duration = Duration::from_secs(60);
+
 /// The requests that somebody made, in order: `who PUT /api/v1/...`.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Requests(pub watch::Sender<Vec<String>>);
 
 impl Requests {
+    /// None yet.
     pub fn new() -> Self {
-        Self(watch::Sender::new(Vec::new()))
+        Self::default()
     }
 
     /// The same client, whose requests are written down in the name of `who`.
@@ -32,5 +38,20 @@ impl Requests {
     /// Those since a mark.
     pub fn since(&self, mark: usize) -> Vec<String> {
         self.0.borrow()[mark..].to_vec()
+    }
+
+    /// How many of a sort there are so far.
+    pub fn count(&self, such: impl Fn(&str) -> bool) -> usize {
+        self.since(0).iter().filter(|line| such(line)).count()
+    }
+
+    /// Waits for so many more requests of a sort.
+    ///
+    /// # Panics
+    /// When they do not come.
+    pub async fn more(&self, number: usize, such: impl Fn(&str) -> bool) {
+        let (mark, mut news) = (self.mark(), self.0.subscribe());
+        let enough = news.wait_for(|all| all[mark..].iter().filter(|line| such(line)).count() >= number);
+        tokio::time::timeout(DEADLINE, enough).await.expect("requests").expect("a sender").len();
     }
 }

@@ -171,19 +171,6 @@ impl Side {
     }
 }
 
-impl Requests {
-    pub(crate) fn count(&self, such: impl Fn(&str) -> bool) -> usize {
-        self.since(0).iter().filter(|line| such(line)).count()
-    }
-
-    /// Waits for so many more requests of a sort.
-    pub(crate) async fn more(&self, number: usize, such: impl Fn(&str) -> bool) {
-        let (mark, mut news) = (self.mark(), self.0.subscribe());
-        let enough = news.wait_for(|all| all[mark..].iter().filter(|line| such(line)).count() >= number);
-        tokio::time::timeout(DEADLINE, enough).await.expect("requests").expect("a sender").len();
-    }
-}
-
 /// A hub that comes and goes.
 #[derive(Clone)]
 struct Line {
