@@ -2,7 +2,7 @@
 
 use std::{any::Any, collections::HashMap, fmt::Display, panic::AssertUnwindSafe};
 
-use futures::FutureExt;
+use futures::{FutureExt, TryFutureExt, future::BoxFuture};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -41,8 +41,13 @@ impl Tasks {
         name: impl Into<String>,
         task: impl Future<Output = Result<(), E>> + Send + 'static,
     ) {
-        let handle = self.set.spawn(async move { task.await.map_err(|error| format!("{error:#}")) });
-        self.names.insert(handle.id(), name.into());
+        self.spawn_boxed(name.into(), Box::pin(task.map_err(|error| format!("{error:#}"))));
+    }
+
+    /// Not generic, so that what it takes to run a task is compiled once and not for each task.
+    fn spawn_boxed(&mut self, name: String, task: BoxFuture<'static, Result<(), String>>) {
+        let handle = self.set.spawn(task);
+        self.names.insert(handle.id(), name);
     }
 
     /// Starts a task that cannot fail.
@@ -51,10 +56,7 @@ impl Tasks {
         name: impl Into<String>,
         task: impl Future<Output = ()> + Send + 'static,
     ) {
-        self.spawn(name, async move {
-            task.await;
-            Ok::<(), String>(())
-        });
+        self.spawn_boxed(name.into(), Box::pin(task.map(Ok)));
     }
 
     /// Waits for all tasks.

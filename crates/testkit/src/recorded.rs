@@ -9,12 +9,13 @@ use tokio::sync::watch;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Recorded requests, in order: `who PUT /api/v1/...`.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Requests(pub watch::Sender<Vec<String>>);
 
 impl Requests {
+    /// None yet.
     pub fn new() -> Self {
-        Self(watch::Sender::new(Vec::new()))
+        Self::default()
     }
 
     /// Returns the same client, whose requests are recorded under the name `who`.

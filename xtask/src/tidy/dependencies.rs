@@ -50,7 +50,7 @@ pub(crate) fn check(one: &Crate) -> Vec<String> {
         }
         None if TOP.contains(&one.name.as_str()) => {}
         None => {
-            found.push(format!("crates/{} has no layer: add it to xtask/src/tidy/dependencies.rs", one.name))
+            found.push(format!("crates/{} has no layer: add it to xtask/src/tidy/dependencies.rs", one.name));
         }
     }
     let forbidden = FORBIDDEN.iter().filter(|(name, other, _)| *name == one.name && used.contains(other));

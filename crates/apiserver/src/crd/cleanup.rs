@@ -100,6 +100,35 @@ async fn write(store: &SpaceStore, entry: &Arc<Entry>, action: Action) -> Result
     }
 }
 
+/// Writes the last condition and lets go of the definition.
+async fn release(store: &SpaceStore, key: &Key, finalizer: &str) -> Result<(), StoreError> {
+    while let Some(entry) = store.snapshot().get(key) {
+        let old: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+        if !has(&old, "metadata.deletionTimestamp") {
+            return Ok(());
+        }
+        let mut new = old.clone();
+        status::set(&mut new, &crate::kinds::now(), &status::COMPLETED);
+        let mut finalizers = crate::kinds::value::list(&new, "metadata.finalizers").to_vec();
+        finalizers.retain(|f| f != finalizer);
+        let last = finalizers.is_empty();
+        if last {
+            crate::kinds::value::remove_at(&mut new, "metadata", "finalizers");
+        } else {
+            set_at(&mut new, "metadata", "finalizers", finalizers);
+        }
+        track(&old, &mut new);
+        let encoded = encode::encode(&new, API_VERSION, KIND);
+        let action = if last { Action::Delete(encoded) } else { Action::Put(encoded) };
+        match store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), action }).await {
+            Ok(_) => return Ok(()),
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::task::{Context, Waker};
@@ -134,33 +163,4 @@ mod tests {
         };
         tokio::time::timeout(std::time::Duration::from_secs(60), all).await.expect("in time");
     }
-}
-
-/// Writes the last condition and lets go of the definition.
-async fn release(store: &SpaceStore, key: &Key, finalizer: &str) -> Result<(), StoreError> {
-    while let Some(entry) = store.snapshot().get(key) {
-        let old: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
-        if !has(&old, "metadata.deletionTimestamp") {
-            return Ok(());
-        }
-        let mut new = old.clone();
-        status::set(&mut new, &crate::kinds::now(), &status::COMPLETED);
-        let mut finalizers = crate::kinds::value::list(&new, "metadata.finalizers").to_vec();
-        finalizers.retain(|f| f != finalizer);
-        let last = finalizers.is_empty();
-        if last {
-            crate::kinds::value::remove_at(&mut new, "metadata", "finalizers");
-        } else {
-            set_at(&mut new, "metadata", "finalizers", finalizers);
-        }
-        track(&old, &mut new);
-        let encoded = encode::encode(&new, API_VERSION, KIND);
-        let action = if last { Action::Delete(encoded) } else { Action::Put(encoded) };
-        match store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), action }).await {
-            Ok(_) => return Ok(()),
-            Err(StoreError::Conflict { .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
