@@ -130,10 +130,10 @@ async fn as_a_113_all_watchers_see_one_order() {
     }
 }
 
-/// AS-004: storage that accepts no writes is not ready, and after a while not alive.
+/// AS-004, SP-107: storage that accepts no writes is not ready, and after a while not alive; the answer names the cause.
 #[tokio::test]
 async fn as_004_health_tells_of_a_store_that_accepts_no_writes() {
-    const FAULT: &str = "[-]etcd failed: reason withheld\n";
+    const FAULT: &str = "[-]etcd failed: the store is closed\n";
     let s = TestServer::start().await;
     assert!(s.server.ready());
     for path in ["/healthz", "/livez", "/readyz"] {

@@ -223,6 +223,7 @@ async fn ocm_057_a_killed_agent_joins_once_and_orphans_nothing() {
         }
     };
     tokio::time::timeout(Duration::from_secs(120), joins).await.expect("it joins");
+    until("its mailbox", || w.exists("namespaces", "", "c1")).await;
 
     let changes = setting("AGENT_CHANGES", CHANGES);
     let (mut done, mut first) = (0, w.secret(1).await);
