@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kube::api::ApiResource;
 use machinery::names;
-use runtime::{ObjectKey, informer::Watched};
+use runtime::{ObjectKey, Watched};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 

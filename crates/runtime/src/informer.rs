@@ -1,64 +1,21 @@
 //! Follows one resource of one API server into a [`Store`].
 
 use std::{
-    any::Any,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
 use kube::{
     Client, Resource,
-    api::{ApiResource, DynamicObject, TypeMeta},
+    api::{ApiResource, DynamicObject},
 };
-use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde::{Deserialize, Deserializer};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    ObjectKey, Store,
+    ObjectKey, Store, Watched,
     follow::{Seen, Sink, Target, follow},
-    without_managed_fields,
 };
-
-/// An object that an informer can store.
-pub trait Watched: DeserializeOwned + Clone + Send + Sync + 'static {
-    /// Namespace and name.
-    fn key(&self) -> ObjectKey;
-    /// `metadata.resourceVersion`.
-    fn version(&self) -> &str;
-    /// Decodes the object. Override this to skip fields that no reader needs.
-    fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Self::deserialize(from)
-    }
-    /// Called with the kind before the object is stored. Lists do not repeat the kind in each object;
-    /// override this to set it.
-    fn received(&mut self, _: &ApiResource) {}
-}
-
-impl<K: Resource + DeserializeOwned + Clone + Send + Sync + 'static> Watched for K {
-    fn key(&self) -> ObjectKey {
-        let meta = self.meta();
-        ObjectKey::new(meta.namespace.as_deref().unwrap_or(""), meta.name.as_deref().unwrap_or(""))
-    }
-
-    fn version(&self) -> &str {
-        self.meta().resource_version.as_deref().unwrap_or("")
-    }
-
-    /// `managedFields` are skipped: no reader of an informer needs them, and they would be the larger part of
-    /// the memory.
-    fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        without_managed_fields::read(from)
-    }
-
-    fn received(&mut self, resource: &ApiResource) {
-        if let Some(object) = (self as &mut dyn Any).downcast_mut::<DynamicObject>()
-            && object.types.is_none()
-        {
-            let (api_version, kind) = (resource.api_version.clone(), resource.kind.clone());
-            object.types = Some(TypeMeta { api_version, kind });
-        }
-    }
-}
 
 /// An object of which only the metadata that selectors and owners need is kept. The other fields are skipped
 /// while the object is decoded.

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Store, guarded,
-    informer::{self, Event, Source, Watched},
+    Store, Watched, guarded,
+    informer::{self, Event, Source},
 };
 
 /// Called for each change of each informer of a set, with the resource. Must not block.

@@ -33,6 +33,7 @@ pub mod limiter;
 mod log_once;
 pub mod mapper;
 pub mod metrics;
+mod object_key;
 mod page;
 pub mod queue;
 pub mod rest;
@@ -40,18 +41,21 @@ mod retry;
 mod store;
 mod tasks;
 mod watch_event;
+mod watched;
 mod without_managed_fields;
 
 pub use backoff::Backoff;
 pub use coalesce::Coalescer;
-pub use informer::{Event, PartialObject, Source, Watched};
+pub use informer::{Event, PartialObject, Source};
 pub use informers::{Handler, InformerSet};
 pub use install::install;
+pub use object_key::ObjectKey;
 pub use page::Page;
 pub use queue::{Next, Queue, work};
 pub use retry::retry_until_done;
-pub use store::{ObjectKey, Store};
+pub use store::Store;
 pub use tasks::{TaskError, Tasks, guarded, panic_text};
+pub use watched::Watched;
 
 /// A component sets this to true once its caches are filled and it works.
 pub type Ready = tokio::sync::watch::Sender<bool>;

@@ -1,85 +1,15 @@
 //! The objects that an informer knows.
 
 use std::{
-    borrow::Borrow,
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::Arc,
 };
 
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
-use crate::informer::Watched;
-
-/// Namespace and name of an object; the namespace of a cluster-scoped object is empty.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectKey {
-    /// Namespace, or empty.
-    pub namespace: Arc<str>,
-    /// Name.
-    pub name: Arc<str>,
-}
-
-impl ObjectKey {
-    /// The key of `namespace` (empty for none) and `name`.
-    pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-}
-
-impl fmt::Display for ObjectKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.is_empty() {
-            f.write_str(&self.name)
-        } else {
-            write!(f, "{}/{}", self.namespace, self.name)
-        }
-    }
-}
-
-/// A borrowed key for look-ups.
-trait Pair {
-    fn pair(&self) -> (&str, &str);
-}
-
-impl Pair for ObjectKey {
-    fn pair(&self) -> (&str, &str) {
-        (&self.namespace, &self.name)
-    }
-}
-
-impl Pair for (&str, &str) {
-    fn pair(&self) -> (&str, &str) {
-        *self
-    }
-}
-
-impl<'a> Borrow<dyn Pair + 'a> for ObjectKey {
-    fn borrow(&self) -> &(dyn Pair + 'a) {
-        self
-    }
-}
-
-impl PartialEq for dyn Pair + '_ {
-    fn eq(&self, other: &Self) -> bool {
-        self.pair() == other.pair()
-    }
-}
-
-impl Eq for dyn Pair + '_ {}
-
-impl PartialOrd for dyn Pair + '_ {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for dyn Pair + '_ {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.pair().cmp(&other.pair())
-    }
-}
+use crate::object_key::{ObjectKey, Pair};
+use crate::watched::Watched;
 
 /// The objects of one resource as an informer knows them. Cheap to clone. A reader sees each change before
 /// the informer's handler is called for it.

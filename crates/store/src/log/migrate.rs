@@ -13,9 +13,9 @@ use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefin
 
 use super::manifest::Manifest;
 use super::medium::Medium;
-use super::open::{access, corrupt, verified};
 use super::replay::Loaded;
 use super::snapshot::{self, Plan, SpaceImage};
+use super::verify::{access, corrupt, verified};
 use crate::record;
 use crate::{Revision, StoreError};
 

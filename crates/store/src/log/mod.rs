@@ -28,6 +28,7 @@ mod repair;
 mod replay;
 mod scan;
 pub(crate) mod snapshot;
+mod verify;
 mod writer;
 
 #[cfg(test)]

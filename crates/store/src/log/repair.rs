@@ -11,10 +11,11 @@ use super::manifest::{MANIFEST, MANIFEST_NEW, Manifest, Part, log_id, snapshot_i
 use super::mark::Mark;
 use super::medium::Medium;
 use super::migrate::{self, image};
-use super::open::{access, create, lock};
+use super::open::{create, lock};
 use super::recovery::{self, Located, Recovered, is_ours, later_logs};
 use super::scan::Damage;
 use super::snapshot::{self, Plan};
+use super::verify::access;
 use crate::{Revision, StoreError};
 
 /// What [`crate::Engine::repair`] did.
