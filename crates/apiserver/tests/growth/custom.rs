@@ -136,7 +136,8 @@ fn definitions() -> Vec<Operation> {
                 };
                 let mut plan = defining(&group, &versions("a"));
                 plan.before.push(plan.measured);
-                plan.measured = Call::new("MERGE", format!("{CRDS}/things.{group}"), &versions("b"));
+                plan.measured =
+                    Call::new("MERGE", format!("{CRDS}/things.{group}"), &versions("b")).recompiles();
                 plan
             },
         },

@@ -27,6 +27,8 @@ pub(crate) struct Call {
     pub(crate) status: u16,
     /// Group and plural that are served, in version `v1`, when the call is done.
     pub(crate) serves: Option<(String, String)>,
+    /// The call is done only when what is served has changed: a definition is compiled in the background.
+    pub(crate) recompiles: bool,
 }
 
 impl Call {
@@ -45,7 +47,7 @@ impl Call {
         };
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let headers = vec![("content-type", kind.to_owned())];
-        Self { method, path: path.into(), headers, body, status, serves: None }
+        Self { method, path: path.into(), headers, body, status, serves: None, recompiles: false }
     }
 
     pub(crate) fn get(path: impl Into<String>) -> Self {
@@ -65,6 +67,11 @@ impl Call {
 
     pub(crate) fn text(mut self, body: String) -> Self {
         self.body = body;
+        self
+    }
+
+    pub(crate) fn recompiles(mut self) -> Self {
+        self.recompiles = true;
         self
     }
 
@@ -102,10 +109,14 @@ pub fn growth_mark(at: usize) -> usize {
 async fn send(server: &TestServer, call: &Call) -> Result<(), String> {
     let headers: Vec<(&str, &str)> =
         call.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let generation = server.server.catalog().generation;
     let answer = server.send(call.method, &call.path, &headers, call.body.clone()).await;
     if answer.status != call.status {
         let shown: String = answer.text.chars().take(600).collect();
         return Err(format!("{} {}: {} and {shown}", call.method, call.path, answer.status));
+    }
+    while call.recompiles && server.server.catalog().generation == generation {
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     if let Some((group, plural)) = &call.serves {
         // Until the server has written down that it serves it: what it does in the background must not be counted later.
