@@ -42,6 +42,13 @@ impl RequestInfo {
         !self.namespace.is_empty() && !self.is_namespace
     }
 
+    /// The namespace that objects of the addressed resource lie in; empty for cluster-scoped ones.
+    ///
+    /// `/api/v1/namespaces/{name}` has a [`RequestInfo::namespace`], but the Namespace itself lies in none.
+    pub(crate) fn namespace_of_objects(&self, namespaced: bool) -> &str {
+        if namespaced { &self.namespace } else { "" }
+    }
+
     /// What authorization decides on.
     pub(crate) fn attributes(&self) -> Attributes<'_> {
         Attributes {

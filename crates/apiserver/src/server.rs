@@ -368,7 +368,7 @@ impl ApiServer {
             let (server, parts, query, info, user) =
                 (self.clone(), parts.clone(), query.clone(), info.clone(), user.clone());
             let (descriptor, catalog, here) = (descriptor.clone(), catalog.clone(), client.clone());
-            // Ends between two steps of the work when nobody waits for the answer any more.
+            // When the client has gone, the work ends before its next step.
             let gone = CancellationToken::new();
             let _waiting = gone.clone().drop_guard();
             let runtime = tokio::runtime::Handle::current();
@@ -413,7 +413,8 @@ impl ApiServer {
             // All of their patterns and rules are compiled.
             "create" | "update" | "patch" if crd::is_definition(descriptor) => true,
             "update" | "patch" => {
-                let key = handlers::store_access::key(descriptor, &info.namespace, &info.name);
+                let namespace = info.namespace_of_objects(descriptor.namespaced);
+                let key = handlers::store_access::key(descriptor, namespace, &info.name);
                 snapshot.get(&key).is_some_and(|entry| entry.value.len() > work::LARGE)
             }
             "list" => {

@@ -142,7 +142,7 @@ impl HeavyWork {
         receiver.await.map_err(|_| WorkError::Full)
     }
 
-    /// Hands slots over, without the lock: one that nobody takes comes back in its `drop`.
+    /// Hands slots over, without holding the lock: a slot whose receiver is gone returns itself when it is dropped.
     fn grant(&self, granted: Vec<(Client, oneshot::Sender<Slot>)>) {
         for (client, sender) in granted {
             drop(sender.send(Slot { work: self.clone(), client }));
@@ -322,7 +322,7 @@ mod tests {
         drop((c4, bob1));
     }
 
-    /// AS-070: a user's queue has an end, and what nobody waits for any more takes no place in it.
+    /// AS-070: the queue of a user is bounded, and work whose request was given up takes no place in it.
     #[tokio::test]
     async fn as_070_a_users_queue_has_an_end() {
         let mut scene = Scene::new(2);

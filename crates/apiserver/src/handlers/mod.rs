@@ -85,7 +85,7 @@ impl Cx<'_> {
     }
 
     pub(crate) fn namespace(&self) -> &str {
-        if self.descriptor.namespaced { &self.info.namespace } else { "" }
+        self.info.namespace_of_objects(self.descriptor.namespaced)
     }
 
     /// The object of this request's resource and namespace as stored now, or the 404 that says it is not there.

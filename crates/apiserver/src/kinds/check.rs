@@ -20,7 +20,7 @@ impl Errs {
     }
 
     pub(crate) fn invalid(&mut self, at: &Path, value: &Value, detail: &str) {
-        // Values may be whole lists; nobody prints one for an error that is not told.
+        // A value may be a whole list: it is printed only for errors that are reported.
         if !self.0.is_full() {
             self.0.push(Error::invalid(at, value, detail));
         }

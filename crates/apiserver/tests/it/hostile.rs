@@ -1,4 +1,4 @@
-//! What one user asks for keeps nobody else waiting, and what is built to explode does not.
+//! Expensive requests of one user do not delay other users, and bodies built to explode do not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use kubestellar_apiserver::server::Limits;
 use serde_json::{Value, json};
 
-/// How long an answer may take that nobody should have to wait for.
+/// Longest wait for an answer that should come at once.
 const DEADLINE: Duration = Duration::from_secs(60);
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
