@@ -44,6 +44,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{Client, Resource, api::DynamicObject};
+use ocm_shared::object::{identity, name_of};
 use parking_lot::Mutex;
 use runtime::{
     Event, Next, PartialObject, Queue, Store, TaskError, Tasks, Watched,
@@ -437,15 +438,6 @@ impl Manager {
         let gvr = Gvr::new("certificates.k8s.io", "v1", "certificatesigningrequests");
         self.rest.merge_status::<Value>(&gvr, "", name_of(request), &patch).await.map(|_| Next::OnChange)
     }
-}
-
-/// Returns UID and version of the object: the server refuses the patch if they differ.
-fn identity<K: Resource>(object: &K) -> Value {
-    json!({"uid": object.meta().uid, "resourceVersion": object.meta().resource_version})
-}
-
-fn name_of<K: Resource>(object: &K) -> &str {
-    object.meta().name.as_deref().unwrap_or_default()
 }
 
 fn namespace_of<K: Resource>(object: &K) -> &str {

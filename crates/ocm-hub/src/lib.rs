@@ -33,7 +33,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Condition,
     jiff::Timestamp,
 };
-use kube::{Client, Resource, core::PartialObjectMeta};
+use kube::{Client, core::PartialObjectMeta};
+use ocm_shared::object::{identity, name_of};
 use parking_lot::Mutex;
 use runtime::{
     Event, Next, PartialObject, Queue, Store, TaskError, Tasks, Watched,
@@ -416,15 +417,6 @@ fn guarded(cluster: &ManagedCluster, mut patch: Value) -> Value {
     }
     patch["metadata"] = metadata;
     patch
-}
-
-/// Returns UID and version of the object: the server refuses the patch if they differ.
-fn identity<K: Resource>(object: &K) -> Value {
-    json!({"uid": object.meta().uid, "resourceVersion": object.meta().resource_version})
-}
-
-fn name_of<K: Resource>(object: &K) -> &str {
-    object.meta().name.as_deref().unwrap_or_default()
 }
 
 fn clusters() -> Gvr {

@@ -4,6 +4,7 @@
 //! * [`bootstrap`]: what agents need before they have joined.
 //! * [`request`], [`csr`]: writes certificate signing requests and decides about them. `der` has the
 //!   encoding, [`reserved`] the names that no cluster may have.
+//! * [`object`]: name and identity of any object.
 //! * [`cluster`], [`addon`], [`conditions`]: access to ManagedClusters and add-ons, and the conditions that
 //!   several components write.
 
@@ -13,6 +14,7 @@ pub mod cluster;
 pub mod conditions;
 pub mod csr;
 pub mod der;
+pub mod object;
 pub mod rbac;
 pub mod request;
 pub mod reserved;
