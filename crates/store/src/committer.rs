@@ -12,10 +12,11 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::hub::{Wakers, weight};
 use crate::journal::{Answer, Batch, Journal, Outcome, Part};
 use crate::published::Shared;
+use crate::ring::weight;
 use crate::state::State;
+use crate::watcher::Wakers;
 use crate::{Action, Encoded, Entry, Event, EventKind, Expect, Key, ReadLevel, Revision, StoreError, Write};
 
 /// Most writes of one batch.

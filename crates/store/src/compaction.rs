@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use crate::Event;
 use crate::EventKind;
-use crate::hub::Ring;
 use crate::log::manifest::Part;
 use crate::log::snapshot::{self, SpaceImage};
 use crate::log::{Log, SEGMENT_BYTES};
 use crate::published::Shared;
+use crate::ring::Ring;
 use crate::state::State;
 
 /// A snapshot is written when the files have more than `2.5 × what is needed + 32 MiB`: then each byte that is written to

@@ -9,10 +9,10 @@ use tokio::sync::oneshot;
 
 use crate::committer::{Committer, Order, Request};
 use crate::core::{Core, Registry};
-use crate::hub::Ring;
 use crate::journal::Journal;
 use crate::log::{self, Loaded, Log, Repaired};
 use crate::published::Shared;
+use crate::ring::Ring;
 use crate::space::SpaceStore;
 use crate::state::State;
 use crate::{Limits, ReadLevel, StoreError};
@@ -96,8 +96,16 @@ impl Engine {
         let failure = Arc::new(Mutex::new(None));
         let path = log.as_ref().map(|log| log.medium().path("")).unwrap_or_default();
         let committer = Committer::new(failure.clone());
-        let thread = Journal::start(log, &committer, failure.clone(), limits.clone(), persisted)
-            .map_err(|source| StoreError::Access { path, source: Arc::new(source) })?;
+        let deciding = Arc::downgrade(&committer);
+        let roll_back = move || {
+            if let Some(committer) = deciding.upgrade() {
+                committer.submit(Request::Order(Order::RollBack));
+            }
+        };
+        let (journal, thread) =
+            Journal::start(log, Box::new(roll_back), failure.clone(), limits.clone(), persisted)
+                .map_err(|source| StoreError::Access { path, source: Arc::new(source) })?;
+        committer.start(journal);
         Ok(Self { core: Arc::new(Core::new(committer, failure, registry, Some(thread), limits)) })
     }
 

@@ -4,21 +4,20 @@
 //! Deciding goes on meanwhile. In a rush of writes that no client waits for, a group waits a little for more of them, which
 //! saves flushes.
 //!
-//! When the disk refuses a group, everything decided and not durable is refused and taken back ([`Order::RollBack`]). Then
+//! When the disk refuses a group, everything decided and not durable is refused and taken back (`Order::RollBack`). Then
 //! the journal tries to reopen the log, with growing pauses and when a write is submitted, until the disk takes writes.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use crate::committer::{Committer, Order, Request};
 use crate::compaction::Compaction;
 use crate::log::{Change, Log};
 use crate::published::Shared;
@@ -99,24 +98,25 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Starts the thread and the committer in front of it. `spaces` are those that the log knows.
+    /// Starts the thread. `spaces` are those that the log knows. The thread calls `roll_back` when the disk has refused a
+    /// write, so that everything is taken back that was decided and is not durable.
     ///
     /// # Errors
     /// The system starts no thread.
     pub(crate) fn start(
         log: Option<Log>,
-        committer: &Arc<Committer>,
+        roll_back: Box<dyn Fn() + Send>,
         failure: Arc<Mutex<Option<StoreError>>>,
         limits: Limits,
         spaces: Vec<Arc<Shared>>,
-    ) -> io::Result<JoinHandle<()>> {
+    ) -> io::Result<(Self, JoinHandle<()>)> {
         let (jobs, waiting) = mpsc::channel();
         let asked = Arc::new(AtomicBool::new(false));
         let kept = spaces.iter().map(|space| space.durable.hub.lock().ring.bytes).sum();
         let compaction = Compaction::new(&spaces);
         let writer = Writer {
             log,
-            committer: Arc::downgrade(committer),
+            roll_back,
             failure,
             limits,
             spaces: spaces.into_iter().map(|space| (space.id, space)).collect(),
@@ -128,8 +128,7 @@ impl Journal {
         };
         let thread =
             std::thread::Builder::new().name("store-journal".into()).spawn(move || writer.run(&waiting))?;
-        committer.start(Self { jobs, asked });
-        Ok(thread)
+        Ok((Self { jobs, asked }, thread))
     }
 
     /// Hands a batch on. `false` when the thread has ended.
@@ -171,7 +170,7 @@ struct Outage {
 
 struct Writer {
     log: Option<Log>,
-    committer: Weak<Committer>,
+    roll_back: Box<dyn Fn() + Send>,
     failure: Arc<Mutex<Option<StoreError>>>,
     limits: Limits,
     /// Those that the log knows.
@@ -376,9 +375,7 @@ impl Writer {
         tracing::error!(error = %cause, "the disk refused a write; the store is read-only until it takes writes again");
         *self.failure.lock() = Some(StoreError::ReadOnly(cause.clone()));
         self.outage = Some(Outage { rolled_back: false, tried: Instant::now(), pause: RETRY.0 });
-        if let Some(committer) = self.committer.upgrade() {
-            committer.submit(Request::Order(Order::RollBack));
-        }
+        (self.roll_back)();
         StoreError::Disk(cause)
     }
 

@@ -22,6 +22,7 @@ mod limits;
 mod log;
 mod published;
 mod record;
+mod ring;
 mod space;
 mod state;
 #[cfg(test)]
@@ -30,6 +31,7 @@ mod topics;
 mod tree;
 mod types;
 mod watch;
+mod watcher;
 
 pub use engine::Engine;
 pub use error::StoreError;

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use crate::hub::{Hub, Ring, Wakers};
+use crate::hub::Hub;
+use crate::ring::Ring;
 use crate::state::State;
+use crate::watcher::Wakers;
 use crate::{Event, ReadLevel, StoreError};
 
 /// State, history and watchers of a space at one read level.

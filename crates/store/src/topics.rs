@@ -7,14 +7,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::hub::Watcher;
+use crate::watcher::Watcher;
 use crate::{Collection, Event, Only, Scope};
 
 type Watchers = HashMap<u64, Arc<Watcher>>;
 
-/// What the watchers of one place have in common.
+/// A scope within its collection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Place {
+struct ScopeKey {
     namespace: Option<Arc<str>>,
     only: Option<Only>,
 }
@@ -24,40 +24,40 @@ struct Place {
 struct Topic {
     /// Those of the whole collection.
     all: Watchers,
-    places: HashMap<Place, Watchers>,
-    /// Label keys that places name, with the number of these places.
+    by_scope: HashMap<ScopeKey, Watchers>,
+    /// Label keys that scopes name, with the number of these scopes.
     labels: HashMap<Arc<str>, usize>,
 }
 
 impl Topic {
     fn is_empty(&self) -> bool {
-        self.all.is_empty() && self.places.is_empty()
+        self.all.is_empty() && self.by_scope.is_empty()
     }
 
-    fn subscribe(&mut self, place: Place, id: u64, watcher: Arc<Watcher>) {
-        if place == (Place { namespace: None, only: None }) {
+    fn subscribe(&mut self, scope: ScopeKey, id: u64, watcher: Arc<Watcher>) {
+        if scope == (ScopeKey { namespace: None, only: None }) {
             self.all.insert(id, watcher);
             return;
         }
-        if !self.places.contains_key(&place)
-            && let Some(Only::Label { key, .. }) = &place.only
+        if !self.by_scope.contains_key(&scope)
+            && let Some(Only::Label { key, .. }) = &scope.only
         {
             *self.labels.entry(key.clone()).or_default() += 1;
         }
-        self.places.entry(place).or_default().insert(id, watcher);
+        self.by_scope.entry(scope).or_default().insert(id, watcher);
     }
 
-    fn unsubscribe(&mut self, place: &Place, id: u64) {
+    fn unsubscribe(&mut self, scope: &ScopeKey, id: u64) {
         if self.all.remove(&id).is_some() {
             return;
         }
-        let Some(watchers) = self.places.get_mut(place) else { return };
+        let Some(watchers) = self.by_scope.get_mut(scope) else { return };
         watchers.remove(&id);
         if !watchers.is_empty() {
             return;
         }
-        self.places.remove(place);
-        if let Some(Only::Label { key, .. }) = &place.only
+        self.by_scope.remove(scope);
+        if let Some(Only::Label { key, .. }) = &scope.only
             && let Some(count) = self.labels.get_mut(key)
         {
             *count -= 1;
@@ -69,11 +69,11 @@ impl Topic {
 
     fn visit(&self, event: &Event, visit: &mut impl FnMut(&Watcher)) {
         self.all.values().for_each(|watcher| visit(watcher));
-        if self.places.is_empty() {
+        if self.by_scope.is_empty() {
             return;
         }
-        let at = |place: Place, visit: &mut dyn FnMut(&Watcher)| {
-            for watcher in self.places.get(&place).into_iter().flat_map(HashMap::values) {
+        let at = |scope: ScopeKey, visit: &mut dyn FnMut(&Watcher)| {
+            for watcher in self.by_scope.get(&scope).into_iter().flat_map(HashMap::values) {
                 visit(watcher);
             }
         };
@@ -82,9 +82,9 @@ impl Topic {
         for (nth, namespace) in namespaces.into_iter().enumerate() {
             if nth == 1 {
                 let Some(namespace) = &namespace else { break };
-                at(Place { namespace: Some(namespace.clone()), only: None }, visit);
+                at(ScopeKey { namespace: Some(namespace.clone()), only: None }, visit);
             }
-            let only = |only| Place { namespace: namespace.clone(), only: Some(only) };
+            let only = |only| ScopeKey { namespace: namespace.clone(), only: Some(only) };
             at(only(Only::Name(key.name.clone())), visit);
             for label in self.labels.keys() {
                 let now = event.entry.meta.labels.get(&**label);
@@ -111,7 +111,7 @@ impl Topics {
             None => drop(self.everything.insert(id, watcher)),
             Some(scope) => {
                 let topic = self.collections.entry(scope.collection.clone()).or_default();
-                topic.subscribe(place(scope), id, watcher);
+                topic.subscribe(scope_key(scope), id, watcher);
             }
         }
     }
@@ -122,7 +122,7 @@ impl Topics {
             return;
         };
         let Some(topic) = self.collections.get_mut(&scope.collection) else { return };
-        topic.unsubscribe(&place(scope), id);
+        topic.unsubscribe(&scope_key(scope), id);
         if topic.is_empty() {
             self.collections.remove(&scope.collection);
         }
@@ -140,7 +140,7 @@ impl Topics {
         let of_topics = self
             .collections
             .values()
-            .flat_map(|topic| topic.all.values().chain(topic.places.values().flat_map(HashMap::values)));
+            .flat_map(|topic| topic.all.values().chain(topic.by_scope.values().flat_map(HashMap::values)));
         self.everything.values().chain(of_topics).for_each(visit);
     }
 }
@@ -151,15 +151,15 @@ impl Topics {
     pub(crate) fn size(&self) -> usize {
         let mut count = self.everything.len();
         for topic in self.collections.values() {
-            let watchers = topic.all.len() + topic.places.values().map(HashMap::len).sum::<usize>();
-            let hollow = topic.places.values().filter(|place| place.is_empty()).count()
-                + topic.labels.len().saturating_sub(topic.places.len());
+            let watchers = topic.all.len() + topic.by_scope.values().map(HashMap::len).sum::<usize>();
+            let hollow = topic.by_scope.values().filter(|watchers| watchers.is_empty()).count()
+                + topic.labels.len().saturating_sub(topic.by_scope.len());
             count += watchers + hollow + usize::from(watchers == 0);
         }
         count
     }
 }
 
-fn place(scope: &Scope) -> Place {
-    Place { namespace: scope.namespace.clone(), only: scope.only.clone() }
+fn scope_key(scope: &Scope) -> ScopeKey {
+    ScopeKey { namespace: scope.namespace.clone(), only: scope.only.clone() }
 }

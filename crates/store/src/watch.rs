@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 
-use crate::hub::{Next, Watcher};
 use crate::published::{Published, Shared};
+use crate::watcher::{Next, Watcher};
 use crate::{Event, ReadLevel, Revision, Scope, StoreError};
 
 /// The events of a [`Scope`], or of the whole space, after a revision, in order, without gap or duplicate.

@@ -8,7 +8,8 @@ use kube_cel::cel::common::types::{self, CelDouble, CelInt, CelOptional, CelStri
 use kube_cel::cel::common::value::Val;
 use kube_cel::cel::{Context, ExecutionError, FunctionContext, ResolveResult, Value as Cel};
 
-use super::standard;
+use super::runtime_type::kind;
+use super::text::text;
 
 /// `@path(a.b[c])`: follows fields and indexes.
 pub(super) const PATH: &str = "@path";
@@ -92,14 +93,14 @@ fn element<'a>(on: Cow<'a, dyn Val>, index: &dyn Val) -> Result<Cow<'a, dyn Val>
             })?;
             step(on, &CelInt::from(whole))
         }
-        (types::LIST_TYPE, _) => Err(unsupported(&standard::kind(&Cel::try_from(index)?))),
+        (types::LIST_TYPE, _) => Err(unsupported(&kind(&Cel::try_from(index)?))),
         (types::MAP_TYPE, types::STRING_TYPE | types::INT_TYPE | types::UINT_TYPE | types::BOOL_TYPE) => {
             step(on, index)
         }
         _ => {
             let key = match Cel::try_from(index)? {
                 Cel::String(text) => text,
-                other => Arc::new(standard::text(&other).unwrap_or_else(|| standard::kind(&other))),
+                other => Arc::new(text(&other).unwrap_or_else(|| kind(&other))),
             };
             Err(ExecutionError::NoSuchKey(key))
         }

@@ -7,9 +7,29 @@ use kube_cel::cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators,
 };
 
-use super::Variable;
 use super::names::{is_function, is_qualified, type_name};
 use super::types::Type;
+
+/// A variable that expressions may use. All of them are maps.
+#[derive(Clone, Copy, Debug)]
+pub struct Variable<'n> {
+    /// Its name.
+    pub name: &'n str,
+    /// Whether its values are texts; else nothing is known of them.
+    pub texts: bool,
+}
+
+impl<'n> Variable<'n> {
+    /// A map to anything.
+    pub const fn map(name: &'n str) -> Self {
+        Self { name, texts: false }
+    }
+
+    /// A map to texts.
+    pub const fn texts(name: &'n str) -> Self {
+        Self { name, texts: true }
+    }
+}
 
 /// Expressions that are nested deeper are refused.
 pub(super) const MAX_DEPTH: usize = 100;

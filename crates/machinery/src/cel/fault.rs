@@ -1,6 +1,6 @@
 //! What is wrong with the text of an expression, as cel-go shows it: with the place, and the line that it is in.
 
-use kube_cel::cel::{ParseError, ParseErrors};
+use kube_cel::cel::{ExecutionError, ParseError, ParseErrors, Value as Cel};
 
 /// Faults that are shown; the rest of them is not.
 const SHOWN: usize = 100;
@@ -55,6 +55,30 @@ pub(crate) fn show(source: &str, mut faults: Vec<Fault>) -> String {
     faults.sort_by_key(|fault| (fault.line, fault.column));
     let shown: Vec<String> = faults.iter().take(SHOWN).map(|fault| fault.show(source)).collect();
     shown.join("\n")
+}
+
+/// The text of a run-time error, as cel-go has it.
+pub(crate) fn error_text(error: &ExecutionError) -> String {
+    match error {
+        ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+        ExecutionError::NoSuchOverload
+        | ExecutionError::ValuesNotComparable(..)
+        | ExecutionError::UnsupportedBinaryOperator(..)
+        | ExecutionError::UnsupportedUnaryOperator(..)
+        | ExecutionError::UnexpectedType { .. } => "no such overload".to_owned(),
+        ExecutionError::UndeclaredReference(name) => {
+            format!("undeclared reference to '{name}' (in container '')")
+        }
+        ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
+        ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
+        ExecutionError::Overflow(..) => "integer overflow".to_owned(),
+        ExecutionError::IndexOutOfBounds(index) => match index {
+            Cel::Int(at) => format!("index out of bounds: {at}"),
+            _ => "index out of bounds".to_owned(),
+        },
+        ExecutionError::FunctionError { message, .. } => message.clone(),
+        other => other.to_string(),
+    }
 }
 
 #[cfg(test)]

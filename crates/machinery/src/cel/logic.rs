@@ -6,7 +6,8 @@ use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, Expr, IdedExpr, op
 use kube_cel::cel::objects::Key;
 use kube_cel::cel::{Context, ExecutionError, FunctionContext, ResolveResult, Value as Cel};
 
-use super::{meter, standard};
+use super::budget;
+use super::runtime_type::kind;
 
 /// What other macros loop over.
 pub(super) const RANGE: &str = "@range";
@@ -57,7 +58,7 @@ fn iterate(range: &Cel) -> Result<Vec<Cel>, ExecutionError> {
             Ok(keys.into_iter().map(value_of).collect())
         }
         other => {
-            let mut name = standard::kind(other);
+            let mut name = kind(other);
             name = name.trim_start_matches("google.protobuf.").trim_end_matches("_type").to_owned();
             if let Some(first) = name.get_mut(..1) {
                 first.make_ascii_uppercase();
@@ -88,7 +89,7 @@ impl Verdict {
         match operand {
             Ok(Cel::Bool(found)) if found == self.decisive => return Some(Ok(Cel::Bool(found))),
             Ok(Cel::Bool(_)) => {}
-            Err(error) if meter::is_exhausted() => return Some(Err(error)),
+            Err(error) if budget::is_exhausted() => return Some(Err(error)),
             Err(error) => {
                 self.error.get_or_insert(error);
             }
@@ -121,10 +122,10 @@ fn elements(ftx: &FunctionContext, decisive: bool) -> ResolveResult {
     };
     let range = Cel::resolve(range, ftx.ptx)?;
     // For the copies of all elements that have been made by now.
-    meter::pay_for(&range)?;
+    budget::pay_for(&range)?;
     let mut verdict = Verdict { decisive, error: None };
     for element in iterate(&range)? {
-        meter::pay(weight.unsigned_abs() + 1)?;
+        budget::pay(weight.unsigned_abs() + 1)?;
         let mut scope = ftx.ptx.new_inner_scope();
         scope.add_variable_from_value(variable.as_str(), element);
         if let Some(end) = verdict.take(Cel::resolve(body, &scope)) {

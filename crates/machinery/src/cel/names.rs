@@ -197,3 +197,31 @@ const QUALIFIED: [&str; 44] = [
     "sets.intersects",
     "strings.quote",
 ];
+
+/// Names that functions and types have before the dot.
+pub(crate) const NAMESPACES: [&str; 24] = [
+    "optional",
+    "math",
+    "sets",
+    "base64",
+    "lists",
+    "format",
+    "strings",
+    "cel",
+    "ip",
+    "cidr",
+    "semver",
+    "url",
+    "quantity",
+    "jsonpatch",
+    "int",
+    "uint",
+    "double",
+    "string",
+    "bool",
+    "bytes",
+    "list",
+    "map",
+    "null_type",
+    "type",
+];

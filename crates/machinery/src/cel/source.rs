@@ -5,10 +5,20 @@ use std::sync::Arc;
 use kube_cel::cel::common::ast::{IdedExpr, SourceInfo};
 use kube_cel::cel::parser::Parser;
 
-use super::check::{self, Facts, MAX_DEPTH};
+use super::check::{self, Facts, MAX_DEPTH, Variable};
 use super::fault::{Fault, show, unread};
-use super::{CompileError, Variable};
-use crate::rules::guarded;
+use super::read::guarded;
+
+/// Why an expression is none. The text has all that is wrong, each with its place and line, as cel-go shows it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompileError {
+    /// It can't be read.
+    #[error("{0}")]
+    Unread(String),
+    /// It uses what nobody declared, or operators where they don't fit.
+    #[error("{0}")]
+    Unfit(String),
+}
 
 /// Parses `source`, whose variables must be among `known`.
 pub(super) fn parse(source: &str, known: &[Variable]) -> Result<(IdedExpr, Facts), CompileError> {

@@ -1,23 +1,16 @@
 //! Standard functions as cel-go has them, where the evaluator's own differ or are missing (KS-176).
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use kube_cel::cel::extractors::This;
-use kube_cel::cel::objects::Opaque;
 use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
 
+use super::ast::{call, ided};
+use super::convert;
+use super::functions::shared_functions;
 use super::names::TYPES;
-use super::value::seconds;
-
-/// A type as a value.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct TypeName(pub(super) String);
-
-impl Opaque for TypeName {
-    fn runtime_type_name(&self) -> &'static str {
-        "type"
-    }
-}
+use super::runtime_type::{kind, no_overload, type_of};
+use super::text::text;
 
 pub(super) fn register(context: &mut Context) {
     for name in TYPES {
@@ -35,35 +28,6 @@ pub(super) fn register(context: &mut Context) {
     context.add_function("timestamp", |value: Cel| converted(&value, "timestamp", timestamp));
     context.add_function("duration", |value: Cel| converted(&value, "duration", duration));
     context.add_function("contains", contains);
-}
-
-fn type_of(name: String) -> Cel {
-    Cel::Opaque(Arc::new(TypeName(name)))
-}
-
-/// The language's name for the type of a value.
-pub(super) fn kind(value: &Cel) -> String {
-    let name = match value {
-        Cel::Null => "null_type",
-        Cel::Bool(_) => "bool",
-        Cel::Int(_) => "int",
-        Cel::UInt(_) => "uint",
-        Cel::Float(_) => "double",
-        Cel::String(_) => "string",
-        Cel::Bytes(_) => "bytes",
-        Cel::List(_) => "list",
-        Cel::Map(_) => "map",
-        Cel::Timestamp(_) => "google.protobuf.Timestamp",
-        Cel::Duration(_) => "google.protobuf.Duration",
-        Cel::Opaque(other) => other.runtime_type_name(),
-        Cel::Function(..) => "function",
-    };
-    name.to_owned()
-}
-
-/// Nothing that takes such a value.
-pub(super) fn no_overload(function: &str, value: &Cel) -> ExecutionError {
-    ExecutionError::function_error(function, format!("no such overload: {function}({})", kind(value)))
 }
 
 /// Why a conversion has no result.
@@ -166,30 +130,6 @@ fn bytes(value: &Cel) -> Result<Cel, Refused> {
     }
 }
 
-/// A value as text, where the language has one; bytes that are no text have none.
-pub(super) fn text(value: &Cel) -> Option<String> {
-    Some(match value {
-        Cel::String(text) => text.to_string(),
-        Cel::Bool(value) => value.to_string(),
-        Cel::Int(value) => value.to_string(),
-        Cel::UInt(value) => value.to_string(),
-        Cel::Float(value) => crate::number::text(*value),
-        Cel::Bytes(bytes) => String::from_utf8(bytes.to_vec()).ok()?,
-        Cel::Timestamp(time) => {
-            let fraction = fraction(time.timestamp_subsec_nanos());
-            let zone = time.format("%:z").to_string().replace("+00:00", "Z");
-            format!("{}{fraction}{zone}", time.format("%Y-%m-%dT%H:%M:%S"))
-        }
-        Cel::Duration(duration) => seconds(duration.num_seconds(), duration.subsec_nanos()),
-        _ => return None,
-    })
-}
-
-/// Nanoseconds with a point before them, and without what zeros end them.
-fn fraction(nanos: u32) -> String {
-    format!(".{nanos:09}").trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
 fn string(value: &Cel) -> Result<Cel, Refused> {
     if let Some(text) = text(value) {
         return Ok(Cel::String(Arc::new(text)));
@@ -205,11 +145,11 @@ fn string(value: &Cel) -> Result<Cel, Refused> {
 fn timestamp(value: &Cel) -> Result<Cel, Refused> {
     match value {
         Cel::Timestamp(_) => Ok(value.clone()),
-        Cel::String(text) => crate::rules::timestamp(text).ok_or(Refused::Value),
+        Cel::String(text) => convert::timestamp(text).ok_or(Refused::Value),
         Cel::Int(seconds) => {
             let time =
                 jiff::Timestamp::from_second(*seconds).map_err(|_| Refused::Because("timestamp overflow"))?;
-            crate::rules::timestamp(&time.to_string()).ok_or(Refused::Because("timestamp overflow"))
+            convert::timestamp(&time.to_string()).ok_or(Refused::Because("timestamp overflow"))
         }
         _ => Err(Refused::Type),
     }
@@ -229,11 +169,10 @@ fn duration(value: &Cel) -> Result<Cel, Refused> {
 
 /// What the evaluator's own function makes of a value.
 fn original(function: &str, value: &Cel) -> Option<Cel> {
-    static ORIGINALS: OnceLock<Context<'static>> = OnceLock::new();
-    let mut context = ORIGINALS.get_or_init(crate::rules::functions).new_inner_scope();
+    let mut context = shared_functions().new_inner_scope();
     context.add_variable_from_value("x", value.clone());
-    let x = super::meter::ided(kube_cel::cel::common::ast::Expr::Ident("x".to_owned()));
-    Cel::resolve(&super::meter::call(function, vec![x]), &context).ok()
+    let x = ided(kube_cel::cel::common::ast::Expr::Ident("x".to_owned()));
+    Cel::resolve(&call(function, vec![x]), &context).ok()
 }
 
 /// The evaluator's own says no to what is no text, where there is nothing to be said.

@@ -6,7 +6,7 @@ use jiff::{Timestamp, Zoned};
 use kube_cel::cel::extractors::{Arguments, This};
 use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
 
-use super::standard::no_overload;
+use super::runtime_type::no_overload;
 
 /// A part of a time, and of a duration, which is told as a whole in that unit.
 struct Part {

@@ -5,7 +5,8 @@ use base64::prelude::BASE64_STANDARD;
 use kube_cel::cel::Value as Cel;
 use serde_json::Value as Json;
 
-use super::standard::TypeName;
+use super::runtime_type::TypeName;
+use super::text::seconds;
 
 /// The value of an expression.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,14 +92,4 @@ impl Value {
             Self::Map(_) => "map",
         }
     }
-}
-
-/// A duration as text.
-pub(super) fn seconds(whole: i64, nanos: i32) -> String {
-    if nanos == 0 {
-        return format!("{whole}s");
-    }
-    let sign = if whole < 0 || nanos < 0 { "-" } else { "" };
-    let fraction = format!("{:09}", nanos.unsigned_abs());
-    format!("{sign}{}.{}s", whole.unsigned_abs(), fraction.trim_end_matches('0'))
 }

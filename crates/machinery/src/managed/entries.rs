@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::set::PathSet;
-use super::{Operation, Writer};
+use super::writer::{Operation, Writer};
 use crate::schema::Schema;
 
 /// Most Update entries that an object keeps.

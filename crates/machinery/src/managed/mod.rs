@@ -8,58 +8,18 @@ mod stored;
 #[cfg(test)]
 mod tests;
 mod typed;
+mod writer;
 
 use serde_json::Value;
 
 pub use apply::apply;
+pub use writer::{Operation, Writer};
 
 use crate::schema::Schema;
 use entries::{Entry, Managers, blank, stripped};
 use set::PathSet;
 use stored::Stored;
 use typed::{Comparison, Types};
-
-/// The kind of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    Apply,
-    Update,
-}
-
-impl Operation {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Apply => "Apply",
-            Self::Update => "Update",
-        }
-    }
-}
-
-/// Who writes, how, and when.
-#[derive(Clone, Debug)]
-pub struct Writer {
-    pub manager: String,
-    pub operation: Operation,
-    /// `apps/v1`, `v1`.
-    pub api_version: String,
-    /// `status`, `scale` or empty.
-    pub subresource: String,
-    /// RFC 3339, seconds, UTC (`2026-01-01T00:00:00Z`); empty: entries without a time (scale).
-    pub now: String,
-    /// Fields that this endpoint never owns, with all below them: `status` for the main resource of a kind with a
-    /// status subresource; `spec`, `metadata.labels`, … for `/status`. Top-level names or dotted paths.
-    pub reset: Vec<String>,
-}
-
-impl Writer {
-    fn time(&self) -> Option<String> {
-        (!self.now.is_empty()).then(|| self.now.clone())
-    }
-
-    fn ignored(&self) -> PathSet {
-        PathSet::of_fields(self.reset.iter().map(String::as_str))
-    }
-}
 
 /// One conflicting field.
 #[derive(Clone, Debug, PartialEq, Eq)]

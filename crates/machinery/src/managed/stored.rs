@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::entries::{Entry, MAX_UPDATERS, Order, stripped};
 use super::set::{Node, PathSet};
 use super::typed::Comparison;
-use super::{Operation, Writer};
+use super::writer::{Operation, Writer};
 
 /// Entries as [`Managers::write`](super::entries::Managers::write) leaves them.
 pub(super) struct Stored(Vec<Value>);

@@ -2,12 +2,13 @@
 
 use serde_json::{Map, Value};
 
+use super::fields::undefined_field;
 use super::program::Expression;
 use super::steps;
 use crate::cel::{Fault, show};
 use crate::field::{Error, Path};
 use crate::schema::Schema;
-use crate::schema::graph::rules;
+use crate::schema::checks::rules;
 
 /// Deeper schemas are refused elsewhere.
 const MAX_DEPTH: usize = 64;
@@ -64,7 +65,7 @@ fn walk(
 }
 
 fn one(
-    rule: &crate::schema::graph::Rule,
+    rule: &crate::schema::checks::Rule,
     schema: Option<&Schema>,
     at: &Path,
     loose: Option<&Path>,
@@ -111,7 +112,7 @@ fn one(
                 errors.push(Error::invalid(&at.child("optionalOldSelf"), &Value::Bool(true), why));
             }
             if let Some(schema) = schema.filter(|_| !rule.optional_old_self)
-                && let Some(name) = expression.undefined_field(schema.graph(), schema.id())
+                && let Some(name) = undefined_field(&expression, schema.graph(), schema.id())
             {
                 let source = rule.expression.as_str();
                 let place = source.find(&format!(".{name}")).unwrap_or_default();

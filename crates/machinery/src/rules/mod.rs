@@ -1,91 +1,52 @@
 //! CEL rules of custom resources: `x-kubernetes-validations` (AS-044; spec 6.4).
 
+pub(crate) mod build;
 mod check;
+pub(crate) mod compiled;
+mod fields;
+mod identifier;
 mod program;
 mod query;
 #[cfg(test)]
 mod tests;
-mod unary;
 mod value;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use kube_cel::KubeCelExt as _;
 use kube_cel::cel::objects::OptionalValue;
-use kube_cel::cel::{Context, ExecutionError, Value as Cel};
+use kube_cel::cel::{Context, Value as Cel};
 use serde_json::Value;
 
 pub use check::compile;
-pub(crate) use program::{NAMES, guarded};
 pub use query::{Answer, Query, QueryError};
-pub(crate) use value::{plain, timestamp};
 
-use crate::cel::{self, Spent};
+use crate::cel::budget::{BUDGET, Spent};
+use crate::cel::environment::environment;
+use crate::cel::error_text;
 use crate::field::{self, Path};
+use crate::schema::Schema;
+use crate::schema::checks::Rule;
+use crate::schema::former::Former;
 use crate::schema::graph::{Graph, Id, Type};
-use crate::schema::{Former, Schema};
-use program::Expression;
+use build::compiled;
+use compiled::{Compiled, CompiledRule};
 
 /// Work that one run of a rule may need: the limit of one call in Kubernetes (`PerCallLimit`).
-const RULE_BUDGET: u64 = cel::BUDGET;
+const RULE_BUDGET: u64 = BUDGET;
 /// Work that all rules of one object may need (`RuntimeCELCostBudget`).
 const OBJECT_BUDGET: u64 = 10_000_000;
 /// Longest message of a `messageExpression`.
 const MAX_MESSAGE: usize = 5 * 1024;
 
-/// The rules of a type, compiled.
-#[derive(Debug, Default)]
-pub(crate) struct Compiled {
-    rules: BTreeMap<Id, Vec<CompiledRule>>,
-    /// Nodes with rules at or below them.
-    reaches: Vec<bool>,
-}
-
-#[derive(Debug)]
-struct CompiledRule {
-    source: crate::schema::graph::Rule,
-    rule: Result<Expression, String>,
-    message: Option<Expression>,
-}
-
-impl CompiledRule {
-    /// Whether it has something to look at in a value that was `old` before: a rule about changes what was there, any
-    /// other what is not as before. One that could not be compiled is told each time.
-    fn applies(&self, old: Option<&Value>, unchanged: bool) -> bool {
-        match &self.rule {
-            Ok(expression) if expression.uses_old() => old.is_some() || self.source.optional_old_self,
-            Ok(_) => !unchanged,
-            Err(_) => true,
-        }
-    }
-}
-
-/// All functions that rules may use; made once, as it is a long list.
-fn base() -> &'static Context<'static> {
-    static BASE: OnceLock<Context<'static>> = OnceLock::new();
-    BASE.get_or_init(functions)
-}
-
-/// CEL's own functions and those of Kubernetes.
-pub(crate) fn functions() -> Context<'static> {
-    Context::default().with_all()
-}
-
-/// Compiles the rules of a type.
-pub(crate) fn prepare(schema: &Schema) {
-    let _ = compiled(schema);
-}
-
 /// Whether the type has any rules.
 pub fn has_rules(schema: &Schema) -> bool {
-    !compiled(schema).rules.is_empty()
+    !compiled(schema.graph()).rules.is_empty()
 }
 
 /// Whether any rule has something to look at: what it is about is there and, on updates, differs, or the rule is about
 /// changes. A walk over what can have rules, far cheaper than a run of one.
 pub fn any_applies(schema: &Schema, new: &Value, old: Option<&Value>) -> bool {
-    let compiled = compiled(schema);
+    let compiled = compiled(schema.graph());
     !compiled.rules.is_empty() && compiled.applies(schema.graph(), schema.id(), new, old)
 }
 
@@ -97,7 +58,7 @@ pub fn validate(schema: &Schema, new: &Value, old: Option<&Value>) -> Vec<field:
 
 /// The same for a part of an object (`status`), whose place is given.
 pub fn validate_at(schema: &Schema, new: &Value, old: Option<&Value>, path: &Path) -> Vec<field::Error> {
-    let compiled = compiled(schema);
+    let compiled = compiled(schema.graph());
     let mut run = Run {
         graph: schema.graph(),
         compiled: &compiled,
@@ -142,73 +103,6 @@ pub fn validate_object(
     }
     errors.extend(validate_at(schema, new, old, &prefix.map_or_else(Path::root, Path::field)));
     errors
-}
-
-impl Compiled {
-    fn applies(&self, graph: &Graph, id: Id, value: &Value, old: Option<&Value>) -> bool {
-        let (id, node) = graph.resolve(id);
-        if value.is_null() || self.reaches.get(id as usize) != Some(&true) {
-            return false;
-        }
-        if let Some(rules) = self.rules.get(&id) {
-            let unchanged = old == Some(value);
-            if rules.iter().any(|rule| rule.applies(old, unchanged)) {
-                return true;
-            }
-        }
-        match value {
-            Value::Object(map) => map.iter().any(|(key, one)| {
-                let below = node.field(key).map(|field| field.node).or(node.additional);
-                below.is_some_and(|id| self.applies(graph, id, one, old.and_then(|old| old.get(key))))
-            }),
-            Value::Array(items) => {
-                let former = Former::new(graph, id, old);
-                items.iter().enumerate().any(|(index, item)| {
-                    node.items
-                        .is_some_and(|element| self.applies(graph, element, item, former.of(index, item)))
-                })
-            }
-            _ => false,
-        }
-    }
-}
-
-fn compiled(schema: &Schema) -> Arc<Compiled> {
-    schema.graph().rules.get_or_init(|| Arc::new(build(schema.graph()))).clone()
-}
-
-fn build(graph: &Graph) -> Compiled {
-    let mut out = Compiled { reaches: vec![false; graph.nodes.len()], ..Compiled::default() };
-    for (at, node) in graph.nodes.iter().enumerate() {
-        let Some(checks) = node.checks.as_ref().filter(|c| !c.rules.is_empty()) else { continue };
-        let compile = |source: &crate::schema::graph::Rule| CompiledRule {
-            rule: Expression::compile(&source.expression),
-            message: Expression::compile(&source.message_expression)
-                .ok()
-                .filter(|_| !source.message_expression.is_empty()),
-            source: source.clone(),
-        };
-        out.rules.insert(at as Id, checks.rules.iter().map(compile).collect());
-        if let Some(slot) = out.reaches.get_mut(at) {
-            *slot = true;
-        }
-    }
-    let mut changed = !out.rules.is_empty();
-    while changed {
-        changed = false;
-        for (at, node) in graph.nodes.iter().enumerate() {
-            let reached = |id: &Id| out.reaches.get(*id as usize).copied().unwrap_or_default();
-            let below = node.fields.iter().any(|f| reached(&f.node))
-                || node.items.as_ref().is_some_and(reached)
-                || node.additional.as_ref().is_some_and(reached)
-                || node.target.as_ref().is_some_and(reached);
-            if below && !reached(&(at as Id)) {
-                out.reaches[at] = true;
-                changed = true;
-            }
-        }
-    }
-    out
 }
 
 struct Run<'g> {
@@ -264,7 +158,7 @@ impl Run<'_> {
             };
             let graph = self.graph;
             let context = context.get_or_insert_with(|| {
-                let mut context = cel::environment().new_inner_scope();
+                let mut context = environment().new_inner_scope();
                 context.add_variable_from_value("self", value::convert(graph, id, value, false));
                 context
             });
@@ -295,7 +189,7 @@ impl Run<'_> {
                     self.errors.push(error);
                 }
                 Err(error) => {
-                    let detail = match words(&error) {
+                    let detail = match error_text(&error) {
                         text if text.starts_with("no such overload") => format!(
                             "'{text}': call arguments did not match a supported operator, function or macro signature \
                              for rule: {}",
@@ -377,11 +271,11 @@ impl Run<'_> {
 }
 
 /// How faults call a rule: by its message, or itself.
-fn name(rule: &crate::schema::graph::Rule) -> &str {
+fn name(rule: &Rule) -> &str {
     if rule.message.is_empty() { rule.expression.trim() } else { rule.message.trim() }
 }
 
-fn reasoned(rule: &crate::schema::graph::Rule, path: &Path, value: &Value, detail: &str) -> field::Error {
+fn reasoned(rule: &Rule, path: &Path, value: &Value, detail: &str) -> field::Error {
     match rule.reason.as_str() {
         "FieldValueForbidden" => field::Error::forbidden(path, detail),
         "FieldValueRequired" => field::Error::required(path, detail),
@@ -419,28 +313,4 @@ fn steps(field: &str) -> Option<Vec<String>> {
         }
     }
     Some(out)
-}
-
-/// The original's words for what went wrong.
-pub(crate) fn words(error: &ExecutionError) -> String {
-    match error {
-        ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
-        ExecutionError::NoSuchOverload
-        | ExecutionError::ValuesNotComparable(..)
-        | ExecutionError::UnsupportedBinaryOperator(..)
-        | ExecutionError::UnsupportedUnaryOperator(..)
-        | ExecutionError::UnexpectedType { .. } => "no such overload".to_owned(),
-        ExecutionError::UndeclaredReference(name) => {
-            format!("undeclared reference to '{name}' (in container '')")
-        }
-        ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
-        ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
-        ExecutionError::Overflow(..) => "integer overflow".to_owned(),
-        ExecutionError::IndexOutOfBounds(index) => match index {
-            Cel::Int(at) => format!("index out of bounds: {at}"),
-            _ => "index out of bounds".to_owned(),
-        },
-        ExecutionError::FunctionError { message, .. } => message.clone(),
-        other => other.to_string(),
-    }
 }

@@ -3,45 +3,13 @@
 use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr};
 use kube_cel::cel::{Context, Program};
 
-use super::unary::without_pairs;
-use super::value::unescape;
-use crate::cel::{Fault, Metered, Outcome, show, unread};
-use crate::schema::graph::{Graph, Id, Type};
-
-/// Longer rules are refused.
-const MAX_SOURCE: usize = 16 * 1024;
-/// What reads an expression calls itself once or more for each of these, nested or in a row.
-const MAX_LINKS: usize = 4_000;
-/// Enough to read any expression that is not too long.
-const READER_STACK: usize = 256 << 20;
-
-/// Reads an expression by `read`, which may go deep: on a thread of its own unless the text is simple. `read` gets the
-/// text as the reader understands it right.
-pub(crate) fn guarded<T: Send>(
-    source: &str,
-    read: impl FnOnce(&str) -> Result<T, String> + Send,
-) -> Result<T, String> {
-    if source.len() > MAX_SOURCE {
-        return Err(format!("expression is longer than {MAX_SOURCE} bytes"));
-    }
-    let links = source.bytes().filter(|byte| !byte.is_ascii_alphanumeric() && *byte != b' ').count();
-    if links > MAX_LINKS {
-        return Err(format!("expression has more than {MAX_LINKS} operators"));
-    }
-    let source = &*without_pairs(source);
-    if links < 24 {
-        return read(source);
-    }
-    std::thread::scope(|scope| {
-        let reader =
-            std::thread::Builder::new().stack_size(READER_STACK).spawn_scoped(scope, || read(source));
-        let reader = reader.map_err(|error| error.to_string())?;
-        reader.join().unwrap_or_else(|_| Err("the expression can't be read".to_owned()))
-    })
-}
+use crate::cel::metered::{Metered, Outcome};
+use crate::cel::names::NAMESPACES;
+use crate::cel::read::guarded;
+use crate::cel::{Fault, show, unread};
 
 /// Rules without a known variable are not rules.
-const VARIABLES: [&str; 2] = ["self", "oldSelf"];
+pub(super) const VARIABLES: [&str; 2] = ["self", "oldSelf"];
 
 /// One compiled expression.
 #[derive(Debug)]
@@ -97,13 +65,6 @@ impl Expression {
     pub(super) fn uses_old(&self) -> bool {
         self.facts.uses_old
     }
-
-    /// The first field that a rule asks of `self` and that no object of this type can have.
-    pub(super) fn undefined_field(&self, graph: &Graph, id: Id) -> Option<String> {
-        let mut missing = None;
-        fields(&self.program.expression().expr, graph, id, &mut missing);
-        missing
-    }
 }
 
 impl Facts {
@@ -116,7 +77,8 @@ impl Facts {
             Expr::Unspecified => None,
             Expr::Ident(name) => {
                 self.uses_old |= name == "oldSelf";
-                let known = scope.contains(name) || name.starts_with('@') || NAMES.contains(&name.as_str());
+                let known =
+                    scope.contains(name) || name.starts_with('@') || NAMESPACES.contains(&name.as_str());
                 (!known).then(|| name.clone())
             }
             Expr::Literal(_) => None,
@@ -124,8 +86,8 @@ impl Facts {
             Expr::Call(call) => {
                 let target = call.target.as_ref();
                 // `optional.of`, `math.abs`: the target is a name, not a variable.
-                let namespace =
-                    target.is_some_and(|t| matches!(&t.expr, Expr::Ident(n) if NAMES.contains(&n.as_str())));
+                let namespace = target
+                    .is_some_and(|t| matches!(&t.expr, Expr::Ident(n) if NAMESPACES.contains(&n.as_str())));
                 let found = if namespace { None } else { target.and_then(|t| self.scan(&t.expr, scope)) };
                 found.or_else(|| all(self, &call.args, scope))
             }
@@ -154,82 +116,6 @@ impl Facts {
         }
     }
 }
-
-/// Names that functions and types have before the dot.
-pub(crate) const NAMES: [&str; 24] = [
-    "optional",
-    "math",
-    "sets",
-    "base64",
-    "lists",
-    "format",
-    "strings",
-    "cel",
-    "ip",
-    "cidr",
-    "semver",
-    "url",
-    "quantity",
-    "jsonpatch",
-    "int",
-    "uint",
-    "double",
-    "string",
-    "bool",
-    "bytes",
-    "list",
-    "map",
-    "null_type",
-    "type",
-];
-
-/// Walks chains of selections that start at `self`; gives the type at their end, where it is known.
-fn fields(expr: &Expr, graph: &Graph, id: Id, missing: &mut Option<String>) -> Option<Id> {
-    let mut visit = |one: &Expr| drop_place(fields(one, graph, id, missing));
-    match expr {
-        Expr::Ident(name) if VARIABLES.contains(&name.as_str()) => Some(id),
-        Expr::Select(select) => {
-            let at = fields(&select.operand.expr, graph, id, missing)?;
-            let node = graph.resolve(at).1;
-            let declared = node.field(&unescape(&select.field));
-            if let Some(field) = declared {
-                return (node.kind == Type::Object && &*field.name != "metadata").then_some(field.node);
-            }
-            if node.kind == Type::Object
-                && !node.fields.is_empty()
-                && node.additional.is_none()
-                && !node.preserve
-            {
-                missing.get_or_insert_with(|| select.field.clone());
-            }
-            None
-        }
-        Expr::Call(call) => {
-            call.target.iter().for_each(|t| visit(&t.expr));
-            call.args.iter().for_each(|a| visit(&a.expr));
-            None
-        }
-        Expr::List(list) => {
-            list.elements.iter().for_each(|e| visit(&e.expr));
-            None
-        }
-        Expr::Comprehension(inner) => {
-            // A loop over `self` may bind its own `self`; then nothing is known.
-            if VARIABLES.contains(&inner.iter_var.as_str()) {
-                return None;
-            }
-            for part in
-                [&inner.iter_range, &inner.accu_init, &inner.loop_cond, &inner.loop_step, &inner.result]
-            {
-                visit(&part.expr);
-            }
-            None
-        }
-        _ => None,
-    }
-}
-
-fn drop_place(_: Option<Id>) {}
 
 /// How deep an expression is nested.
 fn depth(expr: &Expr) -> usize {

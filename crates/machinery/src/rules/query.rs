@@ -7,8 +7,9 @@ use kube_cel::cel::{Context, Value as Cel};
 use serde_json::Value;
 
 use super::program::Expression;
-use super::{value, words};
-use crate::cel::own_environment;
+use crate::cel::convert::from_json;
+use crate::cel::environment::own_environment;
+use crate::cel::error_text;
 
 /// An expression over named variables.
 #[derive(Debug)]
@@ -61,7 +62,7 @@ impl Query {
         for (name, one) in variables {
             // They are copied, which is far quicker than anything an expression does with them.
             *budget = budget.checked_sub(parts(one) / 8).ok_or(QueryError::Budget)?;
-            context.add_variable_from_value(*name, value::plain(one));
+            context.add_variable_from_value(*name, from_json(one));
         }
         let broken = || QueryError::Evaluate("the expression can't be evaluated".to_owned());
         let (outcome, spent) = self.0.run(&context, *budget).ok_or_else(broken)?;
@@ -79,7 +80,7 @@ impl Query {
             Ok(Cel::Map(_)) => Ok(Answer::Other("map")),
             Ok(Cel::Null) => Ok(Answer::Other("null")),
             Ok(_) => Ok(Answer::Other("object")),
-            Err(error) => Err(QueryError::Evaluate(words(&error))),
+            Err(error) => Err(QueryError::Evaluate(error_text(&error))),
         }
     }
 }

@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use regex::Regex;
 use serde_json::{Map, Number, Value};
 
-use super::graph::Type;
-use super::structural::{MAX_DEPTH, kind};
+use super::types::{MAX_DEPTH, Type};
 
 /// Bound on the compiled size of one pattern.
 const REGEX_SIZE: usize = 1 << 20;
@@ -234,7 +233,7 @@ impl Sub {
                 .transpose()
         };
         Ok(Self {
-            kind: kind(definition),
+            kind: Type::of(definition),
             checks: Checks::read(definition, depth)?,
             fields,
             elements: nested("items")?,

@@ -4,9 +4,14 @@ use base64::Engine as _;
 use serde_json::{Map, Number, Value};
 
 use super::graph::{At, Graph, Id, Node, Type};
-use super::{DecodeError, Unknown};
+use super::unknown::Unknown;
 use crate::quantity::Quantity;
 use crate::time::{self, TimeError};
+
+/// A value that does not fit its type; the text is Go's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DecodeError(pub String);
 
 pub(super) struct Decoder<'g> {
     graph: &'g Graph,

@@ -7,6 +7,15 @@ use serde_json::{Map, Value};
 
 use super::graph::{Graph, Id, Node};
 
+/// More was to be filled in than [`DEFAULTS_MAX`] bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the defaults of its schema would add more than {DEFAULTS_MAX} bytes to the object")]
+pub struct DefaultsError;
+
+/// The most bytes of defaults that the schema of a custom resource may add to one object: a small object may have a million
+/// elements, each of which lacks a large default.
+pub const DEFAULTS_MAX: usize = 16 << 20;
+
 pub(super) fn value(graph: &Graph, id: Id, value: &mut Value, room: &mut usize) {
     let node = graph.resolve(id).1;
     if !graph.custom && !node.defaults_below {

@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 
+use super::Schema;
 use super::graph::{Field, Graph, Id, Node, Presence, Type};
-use super::{ListType, MapType, Schema};
+use super::types::{ListType, MapType};
 
 /// The definitions that built-in kinds are made of.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +34,13 @@ const META: &str = include_str!("meta.json");
 
 /// Deeper nesting than any real definition has; protects against a hostile table.
 const MAX_DEPTH: usize = 32;
+
+impl Schema {
+    /// One definition of a table. For several definitions use [`Definitions`], which parses the table once.
+    pub fn builtin(definitions: &Value, name: &str) -> Option<Self> {
+        Definitions::parse(definitions).ok()?.schema(name)
+    }
+}
 
 impl Definitions {
     /// Reads the `definitions` table of the built-in types.

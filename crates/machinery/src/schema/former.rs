@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::ListType;
 use super::graph::{Graph, Id, Node};
+use super::types::ListType;
 
 /// The former elements of a list whose elements have keys.
 ///

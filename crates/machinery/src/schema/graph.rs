@@ -5,12 +5,9 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 
 use super::checks::Checks;
-pub(crate) use super::checks::{Rule, rules};
-use super::{ListType, MapType};
-use crate::rules::Compiled;
-
-/// Position of a node in its graph.
-pub(crate) type Id = u32;
+pub(crate) use super::types::{Id, Type};
+use super::types::{ListType, MapType};
+use crate::rules::compiled::Compiled;
 
 /// All nodes of one set of types.
 #[derive(Debug, Default)]
@@ -22,33 +19,6 @@ pub(crate) struct Graph {
     pub(crate) custom: bool,
     /// Set once all patterns and rules are compiled.
     pub(crate) prepared: OnceLock<()>,
-}
-
-/// What kind of value a node describes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Type {
-    /// Nothing is said.
-    #[default]
-    Any,
-    Object,
-    Array,
-    String,
-    /// Base64 text.
-    Bytes,
-    Int32,
-    Int64,
-    /// An integer of a custom resource, of any size.
-    Integer,
-    Number,
-    Boolean,
-    IntOrString,
-    Quantity,
-    Time,
-    MicroTime,
-    /// `JSONSchemaProps` or a boolean.
-    SchemaOrBool,
-    /// `JSONSchemaProps` or a list of them.
-    SchemaOrArray,
 }
 
 /// How Go prints a field that has no value (the `omitempty` and pointer marks of its struct).

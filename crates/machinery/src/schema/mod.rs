@@ -1,19 +1,19 @@
 //! Types of objects: one graph for built-in kinds and custom resources, and what is done with values by type.
 
-mod checks;
+pub(crate) mod checks;
 mod decode;
 mod default;
 mod definitions;
 mod formats;
-mod former;
+pub(crate) mod former;
 pub(crate) mod graph;
 mod normalise;
 mod prune;
 mod structural;
 mod structural_errors;
+pub(crate) mod types;
+mod unknown;
 mod validate;
-
-pub(crate) use former::Former;
 
 #[cfg(test)]
 mod tests;
@@ -22,69 +22,16 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+pub use decode::DecodeError;
+pub use default::{DEFAULTS_MAX, DefaultsError};
 pub use definitions::{DefinitionError, Definitions};
 pub use structural_errors::{PATTERNS_MAX, Patterns, structural_errors};
+pub use types::{ListType, MapType};
+pub use unknown::UnknownField;
 
 use crate::field;
 use graph::{At, Field, Graph, Id, Node, Type};
-
-/// A field that the type does not have, by its full path (AS-037); prints `unknown field "spec.foo"`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownField {
-    pub path: String,
-}
-
-impl std::fmt::Display for UnknownField {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "unknown field \"{}\"", self.path)
-    }
-}
-
-/// Unknown fields in the order in which they were found, up to [`TEXT_MAX`](field::TEXT_MAX) bytes of paths.
-#[derive(Debug, Default)]
-struct Unknown {
-    found: Vec<UnknownField>,
-    bytes: usize,
-}
-
-impl Unknown {
-    fn push(&mut self, at: &At) {
-        if self.bytes < field::TEXT_MAX {
-            let path = at.render(false);
-            self.bytes += path.len();
-            self.found.push(UnknownField { path });
-        }
-    }
-}
-
-/// More was to be filled in than [`DEFAULTS_MAX`] bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the defaults of its schema would add more than {DEFAULTS_MAX} bytes to the object")]
-pub struct DefaultsError;
-
-/// The most bytes of defaults that the schema of a custom resource may add to one object: a small object may have a million
-/// elements, each of which lacks a large default.
-pub const DEFAULTS_MAX: usize = 16 << 20;
-
-/// A value that does not fit its type; the text is Go's.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct DecodeError(pub String);
-
-/// How lists of a type are merged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListType {
-    Atomic,
-    Set,
-    Map,
-}
-
-/// How maps and structs of a type are merged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MapType {
-    Granular,
-    Atomic,
-}
+use unknown::Unknown;
 
 /// A type. Cheap to clone; recursive types are fine.
 #[derive(Clone, Debug)]
@@ -96,26 +43,6 @@ pub struct Schema {
 impl Schema {
     pub(crate) fn new(graph: Arc<Graph>, id: Id) -> Self {
         Self { graph, id }
-    }
-
-    /// One definition of a table; for several use [`Definitions`], which parses the table once.
-    pub fn builtin(definitions: &Value, name: &str) -> Option<Self> {
-        Definitions::parse(definitions).ok()?.schema(name)
-    }
-
-    /// The type of a custom resource version from its `openAPIV3Schema` (AS-041).
-    pub fn structural(
-        openapi: &Value,
-        group: &str,
-        version: &str,
-        kind: &str,
-    ) -> Result<Self, Vec<field::Error>> {
-        structural::build(openapi, group, version, kind)
-    }
-
-    /// The type of a part of a schema.
-    pub(crate) fn node_of(definition: &Map<String, Value>) -> Result<Self, String> {
-        structural::build_part(definition)
     }
 
     pub(crate) fn graph(&self) -> &Graph {
@@ -277,7 +204,7 @@ impl Schema {
                 .iter()
                 .filter_map(|node| node.checks.as_ref())
                 .for_each(|checks| checks.prepare());
-            crate::rules::prepare(self);
+            crate::rules::build::compiled(&self.graph);
         });
     }
 

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::Unknown;
 use super::decode::whole;
 use super::graph::{At, Graph, Id, Node};
+use super::unknown::Unknown;
 
 pub(super) fn value(graph: &Graph, id: Id, value: &mut Value, at: &At, unknown: &mut Unknown) {
     let node = graph.resolve(id).1;

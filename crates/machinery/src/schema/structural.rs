@@ -9,19 +9,32 @@ use super::Schema;
 use super::checks::Checks;
 use super::definitions::{Definitions, mark_below, marks};
 use super::graph::{Field, Graph, Id, Node, Presence, Type};
+use super::types::MAX_DEPTH;
 use crate::field::{self, Path};
-
-/// No real schema nests deeper; keeps hostile ones from exhausting the stack.
-pub(super) const MAX_DEPTH: usize = 64;
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-pub(super) fn build(
-    openapi: &Value,
-    _group: &str,
-    version: &str,
-    kind: &str,
-) -> Result<Schema, Vec<field::Error>> {
+impl Schema {
+    /// The type of a custom resource version from its `openAPIV3Schema` (AS-041).
+    ///
+    /// # Errors
+    /// The schema is not an object, is nested too deep, or has a pattern that does not compile.
+    pub fn structural(
+        openapi: &Value,
+        _group: &str,
+        version: &str,
+        kind: &str,
+    ) -> Result<Self, Vec<field::Error>> {
+        build(openapi, version, kind)
+    }
+
+    /// The type of a part of a schema.
+    pub(crate) fn node_of(definition: &Map<String, Value>) -> Result<Self, String> {
+        build_part(definition)
+    }
+}
+
+fn build(openapi: &Value, version: &str, kind: &str) -> Result<Schema, Vec<field::Error>> {
     let mut builder = Builder { graph: Graph { custom: true, ..Graph::default() }, meta: None };
     let fail = |fault: &str| vec![field::Error::invalid_omitted(&Path::field("openAPIV3Schema"), fault)];
     let Some(definition) = openapi.as_object() else { return Err(fail("must be an object")) };
@@ -35,7 +48,7 @@ pub(super) fn build(
 }
 
 /// The type of a part of a schema, which is no resource by itself.
-pub(super) fn build_part(definition: &Map<String, Value>) -> Result<Schema, String> {
+fn build_part(definition: &Map<String, Value>) -> Result<Schema, String> {
     let mut builder = Builder { graph: Graph { custom: true, ..Graph::default() }, meta: None };
     let node = builder.node(definition, 0)?;
     let id = builder.graph.push(node);
@@ -53,7 +66,7 @@ impl Builder {
         if depth > MAX_DEPTH {
             return Err("nested too deep".to_owned());
         }
-        let mut node = Node { kind: kind(definition), ..Node::default() };
+        let mut node = Node { kind: Type::of(definition), ..Node::default() };
         marks(definition, &mut node);
         node.nullable = definition.get("nullable").and_then(Value::as_bool).unwrap_or_default();
         node.checks = Checks::parse(definition)?.map(Box::new);
@@ -161,20 +174,5 @@ impl Builder {
             *slot = node;
         }
         here
-    }
-}
-
-pub(super) fn kind(definition: &Map<String, Value>) -> Type {
-    if definition.get("x-kubernetes-int-or-string").and_then(Value::as_bool) == Some(true) {
-        return Type::IntOrString;
-    }
-    match definition.get("type").and_then(Value::as_str) {
-        Some("object") => Type::Object,
-        Some("array") => Type::Array,
-        Some("string") => Type::String,
-        Some("integer") => Type::Integer,
-        Some("number") => Type::Number,
-        Some("boolean") => Type::Boolean,
-        _ => Type::Any,
     }
 }

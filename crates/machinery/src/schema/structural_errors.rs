@@ -6,7 +6,7 @@ use std::sync::Arc;
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::structural::MAX_DEPTH;
+use super::types::MAX_DEPTH;
 use super::{Schema, checks};
 use crate::field::{Error, Errors, Path};
 

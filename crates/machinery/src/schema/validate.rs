@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::ListType;
 use super::checks::{Checks, Range, Sub};
 use super::formats;
 use super::former::Former;
 use super::graph::{At, Graph, Id, Node, Step, Type};
+use super::types::ListType;
 use crate::field::{self, Errors, Path};
 
 /// Beyond this many faults nobody reads on.

@@ -1,45 +1,15 @@
 //! Label selectors: what they are, and reading them from objects.
 
-use std::{collections::BTreeSet, fmt};
+use std::fmt;
 
 use serde_json::Value;
 
+use super::requirement::{LabelOp, LabelRequirement};
 use super::{SelectorError, parser};
 use crate::{
     field::{Error, Path},
     metadata, names,
 };
-
-/// How a label is tested.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum LabelOp {
-    /// `k=v`
-    Equals,
-    /// `k==v`, the same
-    DoubleEquals,
-    /// `k!=v`, also without the label
-    NotEquals,
-    /// `k in (a,b)`
-    In,
-    /// `k notin (a,b)`, also without the label
-    NotIn,
-    /// `k`
-    Exists,
-    /// `!k`
-    DoesNotExist,
-    /// `k>5`
-    GreaterThan,
-    /// `k<5`
-    LessThan,
-}
-
-/// One test of one label.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct LabelRequirement {
-    pub key: String,
-    pub op: LabelOp,
-    pub values: BTreeSet<String>,
-}
 
 /// A conjunction of tests. The empty one matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -138,46 +108,6 @@ impl LabelSelector {
     }
 }
 
-impl LabelRequirement {
-    /// Whether a label with this value, or its absence, passes.
-    pub fn matches(&self, value: Option<&str>) -> bool {
-        match self.op {
-            LabelOp::In | LabelOp::Equals | LabelOp::DoubleEquals => {
-                value.is_some_and(|v| self.values.contains(v))
-            }
-            LabelOp::NotIn | LabelOp::NotEquals => !value.is_some_and(|v| self.values.contains(v)),
-            LabelOp::Exists => value.is_some(),
-            LabelOp::DoesNotExist => value.is_none(),
-            LabelOp::GreaterThan => self.compares(value, |a, b| a > b),
-            LabelOp::LessThan => self.compares(value, |a, b| a < b),
-        }
-    }
-
-    fn compares(&self, value: Option<&str>, test: fn(i64, i64) -> bool) -> bool {
-        let number = |t: &str| t.parse::<i64>().ok();
-        let bound = self.values.first().and_then(|v| number(v));
-        value.and_then(number).zip(bound).is_some_and(|(value, bound)| test(value, bound))
-    }
-}
-
-impl fmt::Display for LabelRequirement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let values = || self.values.iter().map(String::as_str).collect::<Vec<_>>().join(",");
-        let key = &self.key;
-        match self.op {
-            LabelOp::Equals => write!(f, "{key}={}", values()),
-            LabelOp::DoubleEquals => write!(f, "{key}=={}", values()),
-            LabelOp::NotEquals => write!(f, "{key}!={}", values()),
-            LabelOp::In => write!(f, "{key} in ({})", values()),
-            LabelOp::NotIn => write!(f, "{key} notin ({})", values()),
-            LabelOp::Exists => f.write_str(key),
-            LabelOp::DoesNotExist => write!(f, "!{key}"),
-            LabelOp::GreaterThan => write!(f, "{key}>{}", values()),
-            LabelOp::LessThan => write!(f, "{key}<{}", values()),
-        }
-    }
-}
-
 impl fmt::Display for LabelSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, requirement) in self.requirements.iter().enumerate() {
@@ -246,6 +176,8 @@ fn expression_errors(expression: &Value, path: &Path) -> Vec<Error> {
 mod tests {
     use proptest::prelude::*;
     use serde_json::json;
+
+    use std::collections::BTreeSet;
 
     use super::*;
 

@@ -3,9 +3,11 @@
 mod fields;
 mod labels;
 mod parser;
+mod requirement;
 
 pub use fields::{FieldOp, FieldRequirement, FieldSelector};
-pub use labels::{LabelOp, LabelRequirement, LabelSelector, validate_label_selector};
+pub use labels::{LabelSelector, validate_label_selector};
+pub use requirement::{LabelOp, LabelRequirement};
 
 /// Why a selector was refused; the text is that of the API server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

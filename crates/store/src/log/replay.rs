@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::format::{RecordHeader, RecordKind};
-use crate::hub::Ring;
 use crate::record;
+use crate::ring::Ring;
 use crate::state::State;
 use crate::{Entry, Event, EventKind, Revision};
 
