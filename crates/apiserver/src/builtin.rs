@@ -9,7 +9,7 @@ use serde_json::Value;
 use store::Collection;
 
 use crate::catalog::{Catalog, Group};
-use crate::descriptor::{Column, Descriptor, Subresource, api_version};
+use crate::descriptor::{Column, Descriptor, Subresource, SubresourceAction, api_version};
 use crate::kinds;
 
 const TYPES: &[u8] = include_bytes!("data/builtin-types.json");
@@ -126,7 +126,14 @@ fn descriptor(r: Resource, schema: Schema, columns: Vec<(String, String, String,
         definition: r.schema,
         list_definition: r.list_schema.unwrap_or_default(),
         columns: columns.into_iter().map(column).collect(),
-        subresources: r.subresources.into_iter().map(|(name, s)| (name, subresource(s))).collect(),
+        subresources: r
+            .subresources
+            .into_iter()
+            .map(|(name, s)| {
+                let action = kinds::subresource_action(&r.group, &r.plural, &name);
+                (name, subresource(s, action))
+            })
+            .collect(),
         group: r.group,
         version: r.version,
         plural: r.plural,
@@ -141,8 +148,8 @@ fn descriptor(r: Resource, schema: Schema, columns: Vec<(String, String, String,
     }
 }
 
-fn subresource(s: SubresourceData) -> Subresource {
-    Subresource { group: s.group, version: s.version, kind: s.kind, verbs: s.verbs }
+fn subresource(s: SubresourceData, action: SubresourceAction) -> Subresource {
+    Subresource { group: s.group, version: s.version, kind: s.kind, verbs: s.verbs, action }
 }
 
 fn column((name, r#type, format, priority): (String, String, String, i64)) -> Column {

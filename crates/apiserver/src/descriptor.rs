@@ -42,13 +42,44 @@ pub struct Descriptor {
     pub custom: Option<Arc<CustomResource>>,
 }
 
-/// A served subresource.
+/// A served subresource, with the kind of its bodies.
 #[derive(Clone, Debug)]
 pub struct Subresource {
     pub group: String,
     pub version: String,
     pub kind: String,
     pub verbs: Vec<String>,
+    pub action: SubresourceAction,
+}
+
+/// What requests to a subresource do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubresourceAction {
+    /// Read and write parts of the object itself: `status`, `approval`, `finalize`, `ephemeralcontainers`, `resize`.
+    Object,
+    /// Read and write the number of replicas.
+    Scale,
+    /// Issue a service-account token.
+    Token,
+    /// Delete a pod if its disruption budget allows it.
+    Eviction,
+    /// Assign a pod to a node.
+    Binding,
+    /// Read what the containers of a pod have written.
+    PodLog,
+    /// Open a stream into a pod: `exec`, `attach`, `portforward`.
+    PodConnection,
+    /// Forward HTTP requests into a pod.
+    PodProxy,
+    /// Forward HTTP requests to the endpoints of another kind.
+    Proxy,
+}
+
+impl SubresourceAction {
+    /// Whether the path may go on behind the subresource.
+    pub(crate) fn is_proxy(self) -> bool {
+        matches!(self, Self::PodProxy | Self::Proxy)
+    }
 }
 
 /// A Table column; `path` is set for custom resources, built-ins compute cells by column name.

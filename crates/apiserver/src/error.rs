@@ -105,6 +105,35 @@ impl ApiError {
         Self { plain: true, ..Self::new(404, Reason::NotFound, "404 page not found\n") }
     }
 
+    /// 404 from routing: an unknown resource of a known group and version.
+    pub(crate) fn no_such_resource() -> Self {
+        Self::routing(404, Reason::NotFound, "the server could not find the requested resource")
+    }
+
+    /// 405 from routing.
+    pub(crate) fn method_not_allowed() -> Self {
+        Self::routing(
+            405,
+            Reason::MethodNotAllowed,
+            "the server does not allow this method on the requested resource",
+        )
+    }
+
+    /// 415 from routing.
+    pub(crate) fn unsupported_media_type() -> Self {
+        Self::routing(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type")
+    }
+
+    fn routing(code: u16, reason: Reason, message: &str) -> Self {
+        Self::new(code, reason, message).with_details(Details::default())
+    }
+
+    /// 429 in plain text. The response has a `Retry-After` header.
+    pub(crate) fn too_many_requests() -> Self {
+        let message = "Too many requests, please try again later.";
+        Self { plain: true, ..Self::new(429, Reason::TooManyRequests, message) }
+    }
+
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, Reason::BadRequest, message)
     }

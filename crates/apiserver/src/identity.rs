@@ -45,7 +45,7 @@ pub enum Caller {
     Internal(std::sync::Arc<UserInfo>),
 }
 
-/// In a request's extensions: the caller, a component of this process, need not wait for the disk
-/// (see [`store::SpaceStore::ahead`]). No listener puts it there.
+/// An extension of a request: the caller reads and writes without waiting for the disk (see [`store::SpaceStore::ahead`]).
+/// Only in-process clients add it; no listener does.
 #[derive(Clone, Copy, Debug)]
-pub struct Ahead;
+pub struct ReadAhead;

@@ -36,6 +36,7 @@ pub mod request;
 pub mod response;
 pub mod reviews;
 pub mod server;
+mod state;
 pub mod strategy;
 pub mod table;
 pub mod tokens;

@@ -10,7 +10,7 @@ use crate::authn::Authenticator;
 use crate::authz::{Attributes, Authorizer, Decision, Rule};
 use crate::error::ApiError;
 use crate::identity::UserInfo;
-use crate::strategy::Lookup;
+use crate::strategy::{Lookup, Review};
 
 const AUTHZ: &str = "authorization.k8s.io";
 
@@ -26,43 +26,25 @@ pub struct ReviewContext<'a> {
     pub now: &'a str,
 }
 
-/// Whether POSTs to this resource are answered by [`create`] instead of being stored.
-pub fn is_review(group: &str, resource: &str) -> bool {
-    match group {
-        AUTHZ => matches!(
-            resource,
-            "selfsubjectaccessreviews"
-                | "subjectaccessreviews"
-                | "localsubjectaccessreviews"
-                | "selfsubjectrulesreviews"
-        ),
-        "authentication.k8s.io" => matches!(resource, "tokenreviews" | "selfsubjectreviews"),
-        _ => false,
-    }
-}
-
 /// The answered review. `object` is decoded, has apiVersion, kind, metadata.namespace where it applies, and
 /// managedFields of the writer, as on any create (AS-065).
-pub fn create(
-    cx: &ReviewContext<'_>,
-    group: &str,
-    resource: &str,
-    mut object: Value,
-) -> Result<Value, ApiError> {
-    let status = match (group, resource) {
-        (AUTHZ, "selfsubjectaccessreviews" | "subjectaccessreviews" | "localsubjectaccessreviews") => {
-            cx.access(resource, &object)?
+///
+/// # Errors
+/// 400 or 422 if the review asks for nothing or is contradictory.
+pub fn answer(cx: &ReviewContext<'_>, review: Review, mut object: Value) -> Result<Value, ApiError> {
+    let status = match review {
+        Review::SelfSubjectAccess | Review::SubjectAccess | Review::LocalSubjectAccess => {
+            cx.access(review, &object)?
         }
-        (AUTHZ, "selfsubjectrulesreviews") => cx.rules(&object)?,
-        ("authentication.k8s.io", "tokenreviews") => cx.token(&object)?,
-        ("authentication.k8s.io", "selfsubjectreviews") => {
+        Review::SelfSubjectRules => cx.rules(&object)?,
+        Review::Token => cx.token(&object)?,
+        Review::SelfSubject => {
             if !object["metadata"].is_object() {
                 object["metadata"] = json!({});
             }
             object["metadata"]["creationTimestamp"] = cx.now.into();
             json!({"userInfo": user_info(cx.user)})
         }
-        _ => return Err(ApiError::not_found(group, resource, "")),
     };
     if let Some(object) = object.as_object_mut() {
         object.insert("status".into(), status);
@@ -107,11 +89,11 @@ fn given<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
 }
 
 impl ReviewContext<'_> {
-    fn access(&self, resource: &str, object: &Value) -> Result<Value, ApiError> {
+    fn access(&self, review: Review, object: &Value) -> Result<Value, ApiError> {
         let empty = json!({});
         let spec = given(object, "spec").unwrap_or(&empty);
-        let is_self = resource == "selfsubjectaccessreviews";
-        let is_local = resource == "localsubjectaccessreviews";
+        let is_self = review == Review::SelfSubjectAccess;
+        let is_local = review == Review::LocalSubjectAccess;
         let errors = validate_access(spec, object, is_self, is_local);
         if !errors.is_empty() {
             // A stock server leaves the kind empty here.

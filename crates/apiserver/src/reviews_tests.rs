@@ -12,7 +12,7 @@ impl Lookup for Nothing {
     }
 }
 
-fn ask(group: &str, resource: &str, namespace: &str, object: Value) -> Result<Value, ApiError> {
+fn ask(review: Review, namespace: &str, object: Value) -> Result<Value, ApiError> {
     let tokens = parse_token_file("T,alice,u-1,devs").unwrap();
     let authenticator = Authenticator::new(AuthnConfig { tokens, ..AuthnConfig::default() }).unwrap();
     let cx = ReviewContext {
@@ -23,11 +23,11 @@ fn ask(group: &str, resource: &str, namespace: &str, object: Value) -> Result<Va
         namespace,
         now: "2026-01-01T00:00:00Z",
     };
-    create(&cx, group, resource, object)
+    answer(&cx, review, object)
 }
 
-fn refusal(resource: &str, object: Value) -> String {
-    let error = ask(AUTHZ, resource, "n", object).unwrap_err();
+fn refusal(review: Review, object: Value) -> String {
+    let error = ask(review, "n", object).unwrap_err();
     assert_eq!(error.code, 422);
     assert_eq!(error.status()["details"]["group"], AUTHZ);
     assert_eq!(error.status()["details"].get("kind"), None);
@@ -37,7 +37,7 @@ fn refusal(resource: &str, object: Value) -> String {
 #[test]
 fn as_065_access_reviews_are_answered() {
     let spec = json!({"resourceAttributes": {"verb": "list", "resource": "pods"}});
-    let answer = ask(AUTHZ, "selfsubjectaccessreviews", "", json!({"spec": spec})).unwrap();
+    let answer = ask(Review::SelfSubjectAccess, "", json!({"spec": spec})).unwrap();
     assert_eq!(answer["status"], json!({"allowed": true}));
     assert_eq!(answer["metadata"], json!({}));
     assert_eq!(answer["spec"], spec);
@@ -46,12 +46,12 @@ fn as_065_access_reviews_are_answered() {
 #[test]
 fn as_065_access_reviews_are_refused_with_the_texts_of_kubernetes() {
     assert_eq!(
-        refusal("selfsubjectaccessreviews", json!({})),
+        refusal(Review::SelfSubjectAccess, json!({})),
         ".authorization.k8s.io \"\" is invalid: spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
     );
     assert_eq!(
         refusal(
-            "selfsubjectaccessreviews",
+            Review::SelfSubjectAccess,
             json!({"spec": {"resourceAttributes": {"verb": "get"}, "nonResourceAttributes": {"path": "/"}}})
         ),
         ".authorization.k8s.io \"\" is invalid: spec.nonResourceAttributes: Invalid value: {\"Path\":\"/\",\"Verb\":\"\"}: cannot be specified in combination with resourceAttributes"
@@ -59,26 +59,26 @@ fn as_065_access_reviews_are_refused_with_the_texts_of_kubernetes() {
     let managed = json!([{"apiVersion": "authorization.k8s.io/v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {}}, "manager": "golden", "operation": "Update", "time": "T"}]);
     assert_eq!(
         refusal(
-            "selfsubjectaccessreviews",
+            Review::SelfSubjectAccess,
             json!({"metadata": {"name": "x", "managedFields": managed}, "spec": {"nonResourceAttributes": {"path": "/"}}})
         ),
         ".authorization.k8s.io \"\" is invalid: metadata: Invalid value: {\"name\":\"x\",\"managedFields\":[{\"manager\":\"golden\",\"operation\":\"Update\",\"apiVersion\":\"authorization.k8s.io/v1\",\"time\":\"T\",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":{\"f:spec\":{}}}]}: must be empty"
     );
     assert_eq!(
-        refusal("subjectaccessreviews", json!({"spec": {"resourceAttributes": {}}})),
+        refusal(Review::SubjectAccess, json!({"spec": {"resourceAttributes": {}}})),
         ".authorization.k8s.io \"\" is invalid: spec.user: Invalid value: \"\": at least one of user or group must be specified"
     );
     let both = json!({"rawSelector": "a=b", "requirements": [{"key": "x", "operator": "Near"}]});
     assert_eq!(
         refusal(
-            "subjectaccessreviews",
+            Review::SubjectAccess,
             json!({"spec": {"user": "x", "resourceAttributes": {"fieldSelector": both}}})
         ),
         ".authorization.k8s.io \"\" is invalid: spec.resourceAttributes.fieldSelector.rawSelector: Invalid value: \"a=b\": may not specified at the same time as requirements"
     );
     assert_eq!(
         refusal(
-            "localsubjectaccessreviews",
+            Review::LocalSubjectAccess,
             json!({"metadata": {"namespace": "n"}, "spec": {"user": "x", "resourceAttributes": {"namespace": "x"}}})
         ),
         ".authorization.k8s.io \"\" is invalid: spec.resourceAttributes.namespace: Invalid value: \"x\": must match metadata.namespace"
@@ -87,7 +87,7 @@ fn as_065_access_reviews_are_refused_with_the_texts_of_kubernetes() {
 
 #[test]
 fn as_065_token_reviews() {
-    let review = |spec: Value| ask("authentication.k8s.io", "tokenreviews", "", json!({"spec": spec}));
+    let review = |spec: Value| ask(Review::Token, "", json!({"spec": spec}));
     let good = review(json!({"token": "T"})).unwrap();
     assert_eq!(
         good["status"],
@@ -106,13 +106,13 @@ fn as_065_token_reviews() {
 
 #[test]
 fn as_065_who_am_i_and_what_may_i() {
-    let me = ask("authentication.k8s.io", "selfsubjectreviews", "", json!({})).unwrap();
+    let me = ask(Review::SelfSubject, "", json!({})).unwrap();
     assert_eq!(me["metadata"], json!({"creationTimestamp": "2026-01-01T00:00:00Z"}));
     assert_eq!(
         me["status"],
         json!({"userInfo": {"username": "bob", "groups": ["devs", "system:authenticated"]}})
     );
-    let rules = ask(AUTHZ, "selfsubjectrulesreviews", "", json!({"spec": {"namespace": "n"}})).unwrap();
+    let rules = ask(Review::SelfSubjectRules, "", json!({"spec": {"namespace": "n"}})).unwrap();
     assert_eq!(
         rules["status"],
         json!({
@@ -120,6 +120,6 @@ fn as_065_who_am_i_and_what_may_i() {
             "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}], "incomplete": false,
         })
     );
-    let error = ask(AUTHZ, "selfsubjectrulesreviews", "", json!({})).unwrap_err();
+    let error = ask(Review::SelfSubjectRules, "", json!({})).unwrap_err();
     assert_eq!((error.code, error.message.as_str()), (400, "no namespace on request"));
 }

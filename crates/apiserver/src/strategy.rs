@@ -3,6 +3,7 @@
 use machinery::field;
 use serde_json::Value;
 
+use crate::authz::Authorizer;
 use crate::error::ApiError;
 use crate::identity::UserInfo;
 
@@ -118,14 +119,13 @@ pub trait Strategy: Send + Sync {
         false
     }
 
-    /// Finalizers added when the object is created or first deleted (namespaces, protected volumes).
     /// Grace period of a delete, `None` where deletion is immediate.
     fn graceful_deletion(&self, _obj: &Value, _requested: Option<i64>) -> Option<i64> {
         None
     }
 
-    /// Deletion goes through a controller that finishes it (Namespace): the first DELETE only marks the object.
-    fn deletion_is_finalized(&self, _obj: &Value) -> bool {
+    /// Whether a deleted object stays until its `finalize` subresource is written (`spec.finalizers` of a Namespace).
+    fn awaits_finalize(&self, _obj: &Value) -> bool {
         false
     }
 
@@ -144,10 +144,71 @@ pub trait Strategy: Send + Sync {
         Vec::new()
     }
 
+    /// Whether a write may choose a value of a limited range (cluster IP, node port). Such writes run one at a time.
+    fn allocates(&self) -> bool {
+        false
+    }
+
+    /// Whether every write is heavy work, whatever the size of its body.
+    fn heavy_to_write(&self) -> bool {
+        false
+    }
+
+    /// The text of the warning for a deprecated built-in kind, without code and agent.
+    fn deprecation_warning(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// How a POST is answered if objects of this kind are not stored.
+    fn review(&self) -> Option<Review> {
+        None
+    }
+
+    /// Why the object with this name may never be deleted.
+    fn refuse_deletion(&self, _name: &str) -> Option<&'static str> {
+        None
+    }
+
+    /// Refuses a write that grants rights which the writer does not have. `obj` is the object as it would be stored. Called
+    /// before validation errors are reported, as in a stock server.
+    fn check_escalation(
+        &self,
+        _authorizer: &Authorizer,
+        _user: &UserInfo,
+        _obj: &Value,
+        _old: Option<&Value>,
+    ) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    /// Refuses an update for which the writer needs more than the verb on the resource. `obj` is the valid object as it would
+    /// be stored.
+    fn authorize_update(
+        &self,
+        _authorizer: &Authorizer,
+        _user: &UserInfo,
+        _subresource: Option<&str>,
+        _obj: &Value,
+        _old: &Value,
+    ) -> Result<(), ApiError> {
+        Ok(())
+    }
+
     /// Default propagation when DeleteOptions name none.
     fn default_orphans_dependents(&self) -> bool {
         false
     }
+}
+
+/// The kinds that ask the server a question. The answer is computed from the posted object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Review {
+    SelfSubjectAccess,
+    SubjectAccess,
+    LocalSubjectAccess,
+    SelfSubjectRules,
+    SelfSubject,
+    Token,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

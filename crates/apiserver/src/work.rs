@@ -15,12 +15,12 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::error::{ApiError, Reason};
+use crate::error::ApiError;
 
 /// Bodies and stored objects above this size, in bytes, are heavy work.
-pub(crate) const LARGE: usize = 64 << 10;
+pub(crate) const HEAVY_BYTES: usize = 64 << 10;
 /// Lists of more objects than these are heavy work if their objects have to be parsed.
-pub(crate) const MANY: usize = 500;
+pub(crate) const HEAVY_OBJECTS: usize = 500;
 
 /// Who a piece of work is done for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -55,14 +55,6 @@ impl From<WorkError> for ApiError {
             WorkError::Full => Self::too_many_requests(),
             WorkError::Failed(error) => Self::internal(error),
         }
-    }
-}
-
-impl ApiError {
-    /// 429 with a `Retry-After` header.
-    pub(crate) fn too_many_requests() -> Self {
-        let message = "Too many requests, please try again later.";
-        Self { plain: true, ..Self::new(429, Reason::TooManyRequests, message) }
     }
 }
 

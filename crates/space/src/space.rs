@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use apiserver::admission::Admission;
 use apiserver::authn::{Anonymous, Authenticator, AuthnConfig};
 use apiserver::authz::Authorizer;
-use apiserver::identity::{Ahead, Caller, UserInfo};
+use apiserver::identity::{Caller, ReadAhead, UserInfo};
 use apiserver::response::Body;
 use apiserver::server::{ApiServer, ApiServerConfig, Limits, Service};
 use apiserver::tokens::{Issuer, TokenError};
@@ -146,13 +146,13 @@ impl Space {
 
     /// A client inside the process: the same requests and the same authorization, without socket and TLS.
     pub fn client(&self, identity: &Identity) -> Client {
-        self.in_process(Caller::Internal(identity.user.clone()), Pace::Durable)
+        self.in_process(Caller::Internal(identity.user.clone()), false)
     }
 
     /// [`Space::client`] for a component that writes to spaces of the same engine and nowhere else: it need not wait
     /// for the disk, neither with what it reads nor with what it writes (see [`store::SpaceStore::ahead`]).
     pub fn client_ahead(&self, identity: &Identity) -> Client {
-        self.in_process(Caller::Internal(identity.user.clone()), Pace::Ahead)
+        self.in_process(Caller::Internal(identity.user.clone()), true)
     }
 
     /// [`Space::client_ahead`], by a client certificate (PEM chain, leaf first) that is shown with each request: chain,
@@ -162,11 +162,11 @@ impl Space {
         let chain = CertificateDer::pem_slice_iter(pem.as_bytes())
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| SpaceError::Certificate(error.to_string()))?;
-        Ok(self.in_process(Caller::Certificate(Arc::new(chain)), Pace::Ahead))
+        Ok(self.in_process(Caller::Certificate(Arc::new(chain)), true))
     }
 
-    fn in_process(&self, caller: Caller, pace: Pace) -> Client {
-        Client::new(InProcess { service: self.server.service(), caller, pace }, "default")
+    fn in_process(&self, caller: Caller, read_ahead: bool) -> Client {
+        Client::new(InProcess { service: self.server.service(), caller, read_ahead }, "default")
     }
 
     /// Ends watches and tasks of the API server.
@@ -190,14 +190,8 @@ pub fn token_issuer(data: &Path, space: &str, url: &str) -> Issuer {
 struct InProcess {
     service: Service,
     caller: Caller,
-    pace: Pace,
-}
-
-/// Whether a client waits for the disk.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Pace {
-    Durable,
-    Ahead,
+    /// Requests read and write without waiting for the disk.
+    read_ahead: bool,
 }
 
 impl tower::Service<Request<kube::client::Body>> for InProcess {
@@ -211,8 +205,8 @@ impl tower::Service<Request<kube::client::Body>> for InProcess {
 
     fn call(&mut self, mut request: Request<kube::client::Body>) -> Self::Future {
         request.extensions_mut().insert(self.caller.clone());
-        if self.pace == Pace::Ahead {
-            request.extensions_mut().insert(Ahead);
+        if self.read_ahead {
+            request.extensions_mut().insert(ReadAhead);
         }
         Box::pin(self.service.call(request))
     }

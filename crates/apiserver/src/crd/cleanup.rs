@@ -76,7 +76,7 @@ async fn delete(store: &SpaceStore, entry: &Arc<Entry>) -> Result<(), StoreError
     if has(&object, "metadata.deletionTimestamp") {
         return Ok(());
     }
-    set_at(&mut object, "metadata", "deletionTimestamp", crate::kinds::now());
+    set_at(&mut object, "metadata", "deletionTimestamp", machinery::time::now());
     set_at(&mut object, "metadata", "deletionGracePeriodSeconds", 0);
     let generation = int(&object, "metadata.generation").unwrap_or_default();
     set_at(&mut object, "metadata", "generation", generation + 1);
@@ -108,7 +108,7 @@ async fn release(store: &SpaceStore, key: &Key, finalizer: &str) -> Result<(), S
             return Ok(());
         }
         let mut new = old.clone();
-        status::set(&mut new, &crate::kinds::now(), &status::COMPLETED);
+        status::set(&mut new, &machinery::time::now(), &status::COMPLETED);
         let mut finalizers = crate::kinds::value::list(&new, "metadata.finalizers").to_vec();
         finalizers.retain(|f| f != finalizer);
         let last = finalizers.is_empty();

@@ -10,7 +10,9 @@ use store::Collection;
 
 use super::strategy::Custom;
 use super::versions;
-use crate::descriptor::{Column, CustomResource, Descriptor, ScalePaths, Subresource, api_version};
+use crate::descriptor::{
+    Column, CustomResource, Descriptor, ScalePaths, Subresource, SubresourceAction, api_version,
+};
 use crate::kinds::value::{at, flag, has, int, list, text};
 
 /// The order in which the original prints the verbs of custom resources.
@@ -163,8 +165,13 @@ fn subresources(
     let verbs = || ["get", "patch", "update"].map(str::to_owned).to_vec();
     let mut out = BTreeMap::new();
     if custom.has_status {
-        let status =
-            Subresource { group: group.into(), version: version.into(), kind: kind.into(), verbs: verbs() };
+        let status = Subresource {
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+            verbs: verbs(),
+            action: SubresourceAction::Object,
+        };
         out.insert("status".to_owned(), status);
     }
     if custom.scale.is_some() {
@@ -173,6 +180,7 @@ fn subresources(
             version: "v1".into(),
             kind: "Scale".into(),
             verbs: verbs(),
+            action: SubresourceAction::Scale,
         };
         out.insert("scale".to_owned(), scale);
     }

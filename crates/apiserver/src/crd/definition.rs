@@ -12,6 +12,8 @@ pub(crate) const DEFINITION: Spec = Spec {
         || json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": null}),
     ),
     unconditional_update: false,
+    // Every write compiles all patterns and rules of the definition.
+    heavy_to_write: true,
     default,
     create: |_, obj| {
         store_version(obj);

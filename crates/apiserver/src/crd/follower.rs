@@ -304,7 +304,7 @@ fn converting(mut descriptor: Descriptor, conversion: Option<&Arc<dyn Admission>
 fn due(state: &State, name: &str) -> Option<(Arc<Entry>, Value)> {
     let known = state.known.get(name)?;
     let mut new = known.crd.clone();
-    let now = crate::kinds::now();
+    let now = machinery::time::now();
     if has(&new, "metadata.deletionTimestamp") {
         if status::is_true(&new, "Terminating") || status::is_served(&new) {
             status::set(&mut new, &now, &status::IN_PROGRESS);

@@ -23,13 +23,14 @@ pub use self::follower::Follower;
 pub use self::strategy::Custom;
 pub use self::supervise::{Following, supervise};
 
-use crate::descriptor::Descriptor;
+use store::Collection;
 
 pub(crate) const GROUP: &str = "apiextensions.k8s.io";
 pub(crate) const PLURAL: &str = "customresourcedefinitions";
-/// Whether these are CustomResourceDefinitions.
-pub(crate) fn is_definition(d: &Descriptor) -> bool {
-    d.group == GROUP && d.plural == PLURAL
+
+/// The collection of CustomResourceDefinitions.
+pub(crate) fn collection() -> Collection {
+    Collection::new(GROUP, PLURAL)
 }
 
 /// Holds a definition until its instances are gone.

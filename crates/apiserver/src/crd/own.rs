@@ -20,7 +20,7 @@ pub(super) fn track(old: &Value, new: &mut Value) {
         operation: managed::Operation::Update,
         api_version: API_VERSION.into(),
         subresource: "status".into(),
-        now: crate::kinds::now(),
+        now: machinery::time::now(),
         reset: vec!["spec".into(), "metadata".into()],
     };
     managed::track_update(&schema, Some(old), new, &writer);

@@ -8,16 +8,15 @@ use serde_json::Value;
 use store::Expect;
 
 use super::metadata;
-use super::object::{meta_str, remove_meta, set_meta};
+use super::object::{meta_str, remove_meta};
 use super::read::to_storage;
 use super::store_access::{CommitError, LiveLookup, key, put};
-use super::{Cx, Presenter, output};
+use super::{Presenter, RequestContext, output};
 use crate::admission::Attempt;
-use crate::authz;
 use crate::codec::decode::{Decoder, body_format};
 use crate::descriptor::{Descriptor, Subresource};
 use crate::encode;
-use crate::error::{ApiError, Details, Reason};
+use crate::error::{ApiError, Reason};
 use crate::request::WriteOptions;
 use crate::response::Body;
 use crate::strategy::{Generation, Generic, WriteContext};
@@ -26,7 +25,7 @@ use crate::strategy::{Generation, Generic, WriteContext};
 const NAME_ATTEMPTS: usize = 8;
 
 /// POST on a collection.
-pub(crate) async fn create(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn create(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
     let media = cx.media_of(false)?;
     let options = WriteOptions::parse(cx.query, cx.user_agent, "CreateOptions", false)?;
     let format = body_format(cx.headers, cx.descriptor.is_custom())?;
@@ -47,7 +46,7 @@ pub(crate) enum Tracking {
 
 /// Prepares, checks and stores a decoded new object; its text as served.
 pub(crate) async fn store_new(
-    cx: &mut Cx<'_>,
+    cx: &mut RequestContext<'_>,
     mut object: Value,
     options: &WriteOptions,
     tracking: Tracking,
@@ -65,7 +64,8 @@ pub(crate) async fn store_new(
         managed::track_update(&cx.descriptor.schema, None, &mut object, &writer(cx, options, None));
     }
     // Kinds that hand out numbers (cluster IPs, node ports) must not do so twice at once.
-    let _turn = if cx.allocates() { Some(cx.shared.allocation.lock().await) } else { None };
+    let _turn =
+        if cx.descriptor.strategy.allocates() { Some(cx.state.allocation.lock().await) } else { None };
     if meta_str(&object, "generateName").is_empty() || !meta_str(&object, "name").is_empty() {
         prepare_new(cx, &mut object, options).await?;
         return commit_new(cx, &object, options).await;
@@ -88,7 +88,7 @@ pub(crate) async fn store_new(
     Err(error)
 }
 
-fn refuse_terminating(cx: &Cx<'_>, object: &Value) -> Result<(), ApiError> {
+fn refuse_terminating(cx: &RequestContext<'_>, object: &Value) -> Result<(), ApiError> {
     match &cx.descriptor.custom {
         Some(custom) if custom.terminating => Err(cx.forbidden(
             meta_str(object, "name"),
@@ -99,7 +99,11 @@ fn refuse_terminating(cx: &Cx<'_>, object: &Value) -> Result<(), ApiError> {
 }
 
 /// Server-decided fields and validation.
-async fn prepare_new(cx: &mut Cx<'_>, object: &mut Value, options: &WriteOptions) -> Result<(), ApiError> {
+async fn prepare_new(
+    cx: &mut RequestContext<'_>,
+    object: &mut Value,
+    options: &WriteOptions,
+) -> Result<(), ApiError> {
     let d = cx.descriptor.clone();
     let store = cx.store;
     let lookup = LiveLookup(store);
@@ -120,25 +124,25 @@ async fn prepare_new(cx: &mut Cx<'_>, object: &mut Value, options: &WriteOptions
         d.schema.store_form(object);
     }
     let mut errors = metadata::validate_create(cx, object);
-    cx.step().await;
+    cx.cancellation_point().await;
     errors.extend(validate_content(cx, object, None, None).await?);
-    cx.step().await;
+    cx.cancellation_point().await;
     errors.extend(d.strategy.validate_create(&context, object));
     let warnings = d.strategy.warnings(object, None);
-    escalation(cx, object, None)?;
+    d.strategy.check_escalation(&cx.state.config.authorizer, cx.user, object, None)?;
     cx.warnings.extend(warnings);
     refuse_invalid(&d, object, &errors)
 }
 
 /// Asks what this control plane demands beyond schemas and kinds.
 pub(crate) fn admit(
-    cx: &Cx<'_>,
+    cx: &RequestContext<'_>,
     lookup: &LiveLookup<'_>,
     subresource: Option<&str>,
     object: &mut Value,
     old: Option<&Value>,
 ) -> Result<(), ApiError> {
-    let Some(admission) = &cx.shared.config.admission else { return Ok(()) };
+    let Some(admission) = &cx.state.config.admission else { return Ok(()) };
     let attempt = Attempt {
         user: cx.user,
         group: &cx.descriptor.group,
@@ -147,7 +151,7 @@ pub(crate) fn admit(
         namespace: cx.namespace(),
         now: &cx.now,
         lookup,
-        authorizer: &cx.shared.config.authorizer,
+        authorizer: &cx.state.config.authorizer,
     };
     admission.admit(&attempt, object, old)
 }
@@ -155,7 +159,7 @@ pub(crate) fn admit(
 /// Schema and rules of custom resources; on their `/status` those of the status alone. Rules may be costly, whatever the
 /// size of the object: if any has something to look at, or if they have not been compiled yet, they are heavy work.
 pub(crate) async fn validate_content(
-    cx: &Cx<'_>,
+    cx: &RequestContext<'_>,
     object: &Value,
     old: Option<&Value>,
     subresource: Option<&str>,
@@ -174,14 +178,14 @@ pub(crate) async fn validate_content(
 }
 
 async fn validate(
-    cx: &Cx<'_>,
+    cx: &RequestContext<'_>,
     schema: &Schema,
     new: &Value,
     old: Option<&Value>,
     part: Option<&'static str>,
 ) -> Result<Vec<field::Error>, ApiError> {
     let quick = || schema.is_prepared() && !rules::any_applies(schema, new, old);
-    if cx.apart || quick() {
+    if cx.on_worker_thread || quick() {
         return Ok(rules::validate_object(schema, new, old, part));
     }
     let (schema, new, old) = (schema.clone(), new.clone(), old.cloned());
@@ -190,7 +194,7 @@ async fn validate(
         rules::validate_object(&schema, &new, old.as_ref(), part)
     };
     // As many wait as there are requests under way.
-    Ok(cx.shared.work.run(cx.client, usize::MAX, run).await?)
+    Ok(cx.state.work.run(cx.client, usize::MAX, run).await?)
 }
 
 pub(crate) fn refuse_invalid(
@@ -204,15 +208,11 @@ pub(crate) fn refuse_invalid(
     Err(ApiError::invalid(&d.group, &d.kind, meta_str(object, "name"), errors))
 }
 
-/// Roles and bindings may not give away more than the writer has.
-pub(crate) fn escalation(cx: &Cx<'_>, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
-    if cx.descriptor.group != "rbac.authorization.k8s.io" {
-        return Ok(());
-    }
-    authz::check_escalation(&cx.shared.config.authorizer, cx.user, &cx.descriptor.plural, new, old)
-}
-
-async fn commit_new(cx: &Cx<'_>, object: &Value, options: &WriteOptions) -> Result<Bytes, ApiError> {
+async fn commit_new(
+    cx: &RequestContext<'_>,
+    object: &Value,
+    options: &WriteOptions,
+) -> Result<Bytes, ApiError> {
     let d = cx.descriptor;
     let store = cx.store;
     let key = key(d, cx.namespace(), meta_str(object, "name"));
@@ -235,7 +235,7 @@ async fn commit_new(cx: &Cx<'_>, object: &Value, options: &WriteOptions) -> Resu
     }
 }
 
-fn exists(cx: &Cx<'_>, object: &Value, live: &[u8]) -> ApiError {
+fn exists(cx: &RequestContext<'_>, object: &Value, live: &[u8]) -> ApiError {
     let d = cx.descriptor;
     let mut error = ApiError::already_exists(&d.group, &d.plural, meta_str(object, "name"));
     let terminating =
@@ -247,27 +247,19 @@ fn exists(cx: &Cx<'_>, object: &Value, live: &[u8]) -> ApiError {
 }
 
 /// Who this request's field ownership is recorded for.
-pub(crate) fn writer(cx: &Cx<'_>, options: &WriteOptions, subresource: Option<&str>) -> managed::Writer {
+pub(crate) fn writer(
+    cx: &RequestContext<'_>,
+    options: &WriteOptions,
+    subresource: Option<&str>,
+) -> managed::Writer {
     managed::Writer {
         manager: options.manager.clone(),
         operation: managed::Operation::Update,
         api_version: cx.descriptor.api_version(),
         subresource: subresource.unwrap_or_default().to_owned(),
         now: cx.now.clone(),
-        reset: reset_fields(cx.descriptor, subresource),
+        reset: cx.descriptor.strategy.reset_fields(subresource),
     }
-}
-
-/// Paths that an endpoint never writes and so never owns (spec 5.6).
-fn reset_fields(d: &Descriptor, subresource: Option<&str>) -> Vec<String> {
-    // The spec of a signing request is the server's copy of what was asked: nobody owns it.
-    if subresource.is_none() && d.plural == "certificatesigningrequests" && !d.is_custom() {
-        return vec!["spec".into(), "status".into()];
-    }
-    if subresource == Some("finalize") {
-        return vec!["status".into()];
-    }
-    d.strategy.reset_fields(subresource)
 }
 
 /// The descriptor of a subresource's own kind, for decoding its bodies.
@@ -288,8 +280,9 @@ pub(crate) fn subresource_descriptor(
     })
 }
 
-fn decode_unstored(
-    cx: &mut Cx<'_>,
+/// Decodes a body whose object is answered and not stored.
+pub(crate) fn decode_unstored(
+    cx: &mut RequestContext<'_>,
     d: &Descriptor,
     body: &[u8],
     subresource: Option<&str>,
@@ -305,36 +298,9 @@ fn decode_unstored(
 }
 
 /// The body of a review, as [`crate::reviews::create`] wants it.
-pub(crate) fn decode_review(cx: &mut Cx<'_>, body: &[u8]) -> Result<Value, ApiError> {
+pub(crate) fn decode_review(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<Value, ApiError> {
     let d = cx.descriptor.clone();
     let mut object = decode_unstored(cx, &d, body, None)?;
     metadata::match_namespace(cx, &mut object)?;
     Ok(object)
-}
-
-/// The body of `serviceaccounts/{name}/token`.
-pub(crate) fn decode_token_request(cx: &mut Cx<'_>, body: &[u8]) -> Result<Value, ApiError> {
-    let sub = cx.descriptor.subresources.get("token").cloned().ok_or_else(super::no_such_resource)?;
-    let d = subresource_descriptor(cx.descriptor, &sub, "io.k8s.api.authentication.v1.TokenRequest")
-        .ok_or_else(|| ApiError::internal("the type of TokenRequest is missing"))?;
-    let mut object = decode_unstored(cx, &d, body, Some("token"))?;
-    metadata::match_namespace(cx, &mut object)?;
-    let name = cx.info.path_name().to_owned();
-    if meta_str(&object, "name").is_empty() {
-        set_meta(&mut object, "name", name.into());
-    }
-    Ok(object)
-}
-
-/// A success Status, as answers of `binding` and `eviction`.
-pub(crate) fn success(code: u16) -> Value {
-    serde_json::json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code,
-    })
-}
-
-/// 415 from routing.
-pub(crate) fn routing_unsupported() -> ApiError {
-    ApiError::new(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type")
-        .with_details(Details::default())
 }

@@ -5,111 +5,31 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use jiff::{SignedDuration, Timestamp};
+use machinery::time;
 use serde_json::{Value, json};
-use store::{Collection, Entry, Expect};
+use store::{Entry, Expect};
 
+use super::delete_options::DeleteOptions;
 use super::list::{self, Selection};
-use super::metadata::{self, rfc3339};
+use super::metadata;
 use super::object::{finalizers, is_terminating, meta, meta_str, set_meta};
 use super::read::to_storage;
-use super::store_access::{CommitError, LiveLookup, put, remove};
-use super::{Cx, Presenter, create, output};
-use crate::codec::decode::{body_format, parse};
+use super::store_access::{CommitError, LiveLookup, WRITE_ATTEMPTS, put, remove};
+use super::{Presenter, RequestContext, output};
 use crate::codec::negotiate::Endpoint;
-use crate::descriptor::Descriptor;
 use crate::encode;
 use crate::error::ApiError;
-use crate::kinds;
-use crate::request::{self, ListOptions, Query, dry_run, invalid_options};
+use crate::request::ListOptions;
 use crate::response::Body;
 use crate::strategy::WriteContext;
 
-const ATTEMPTS: usize = 6;
 /// Objects of a collection that are deleted at once.
 const SIDE_BY_SIDE: usize = 64;
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-/// Namespaces that a space cannot do without.
-const PROTECTED: [&str; 3] = ["default", "kube-system", "kube-public"];
-
-/// DeleteOptions.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct DeleteOptions {
-    grace: Option<i64>,
-    uid: Option<String>,
-    revision: Option<String>,
-    orphan_dependents: Option<bool>,
-    policy: Option<String>,
-    dry_run: bool,
-}
-
-impl DeleteOptions {
-    /// From the body, or when that is empty from the query.
-    fn parse(cx: &Cx<'_>, body: &[u8]) -> Result<Self, ApiError> {
-        if body.is_empty() {
-            return Self::from_query(cx.query);
-        }
-        let format = body_format(cx.headers, false)?;
-        let value = parse(body, format).map_err(|error| {
-            ApiError::bad_request(format!(
-                "the object provided is unrecognized (must be of type DeleteOptions): {error}"
-            ))
-        })?;
-        Self::from_value(&value.value)
-    }
-
-    fn from_query(query: &Query) -> Result<Self, ApiError> {
-        let mut errors = Vec::new();
-        let dry_run = dry_run(query.all("dryRun").map(str::to_owned).collect(), &mut errors);
-        let options = Self {
-            grace: query.integer("gracePeriodSeconds")?,
-            orphan_dependents: query.optional_flag("orphanDependents"),
-            policy: query.get("propagationPolicy").map(str::to_owned),
-            dry_run,
-            ..Self::default()
-        };
-        options.check(errors)
-    }
-
-    fn from_value(value: &Value) -> Result<Self, ApiError> {
-        let mut errors = Vec::new();
-        let directives = value.get("dryRun").and_then(Value::as_array).into_iter().flatten();
-        let directives = directives.filter_map(|v| v.as_str().map(str::to_owned)).collect();
-        let dry_run = dry_run(directives, &mut errors);
-        let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-        let options = Self {
-            grace: value.get("gracePeriodSeconds").and_then(Value::as_i64),
-            uid: text("/preconditions/uid"),
-            revision: text("/preconditions/resourceVersion"),
-            orphan_dependents: value.get("orphanDependents").and_then(Value::as_bool),
-            policy: text("/propagationPolicy"),
-            dry_run,
-        };
-        options.check(errors)
-    }
-
-    fn check(self, mut errors: Vec<machinery::field::Error>) -> Result<Self, ApiError> {
-        if let Some(policy) = &self.policy {
-            if self.orphan_dependents.is_some() {
-                let body = format!(
-                    "Invalid value: {policy:?}: orphanDependents and deletionPropagation cannot be both set"
-                );
-                errors.push(request::error("propagationPolicy", "FieldValueInvalid", body));
-            }
-            if !matches!(policy.as_str(), "Foreground" | "Background" | "Orphan") {
-                let body = format!(
-                    "Unsupported value: {policy:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
-                );
-                errors.push(request::error("propagationPolicy", "FieldValueNotSupported", body));
-            }
-        }
-        invalid_options("DeleteOptions", &errors)?;
-        Ok(self)
-    }
-}
 
 /// What a delete led to.
-enum Outcome {
+pub(super) enum Outcome {
     Gone {
         last: Bytes,
         uid: String,
@@ -119,7 +39,7 @@ enum Outcome {
 }
 
 /// DELETE of one object.
-pub(crate) async fn delete(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn delete(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
     let media = cx.media_of(false)?;
     let options = DeleteOptions::parse(cx, body)?;
     let name = cx.info.path_name().to_owned();
@@ -147,12 +67,16 @@ pub(crate) async fn delete(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body
     }
 }
 
-async fn delete_one(cx: &Cx<'_>, name: &str, options: &DeleteOptions) -> Result<Outcome, ApiError> {
+pub(super) async fn delete_one(
+    cx: &RequestContext<'_>,
+    name: &str,
+    options: &DeleteOptions,
+) -> Result<Outcome, ApiError> {
     let d = cx.descriptor;
-    if d.group.is_empty() && d.plural == "namespaces" && PROTECTED.contains(&name) {
-        return Err(cx.forbidden(name, "this namespace may not be deleted"));
+    if let Some(why) = d.strategy.refuse_deletion(name) {
+        return Err(cx.forbidden(name, why));
     }
-    for _ in 0..ATTEMPTS {
+    for _ in 0..WRITE_ATTEMPTS {
         let entry = cx.stored(name)?;
         match attempt(cx, &entry, options).await {
             Ok(outcome) => return Ok(outcome),
@@ -163,7 +87,11 @@ async fn delete_one(cx: &Cx<'_>, name: &str, options: &DeleteOptions) -> Result<
     Err(cx.modified(name))
 }
 
-async fn attempt(cx: &Cx<'_>, entry: &Arc<Entry>, options: &DeleteOptions) -> Result<Outcome, CommitError> {
+async fn attempt(
+    cx: &RequestContext<'_>,
+    entry: &Arc<Entry>,
+    options: &DeleteOptions,
+) -> Result<Outcome, CommitError> {
     let presenter = Presenter::new(cx.descriptor);
     let live = presenter.value(entry).map_err(CommitError::Other)?;
     preconditions(cx, &live, options).map_err(CommitError::Other)?;
@@ -190,7 +118,7 @@ async fn attempt(cx: &Cx<'_>, entry: &Arc<Entry>, options: &DeleteOptions) -> Re
     Ok(Outcome::Gone { last: presenter.present(&last), uid })
 }
 
-fn preconditions(cx: &Cx<'_>, live: &Value, options: &DeleteOptions) -> Result<(), ApiError> {
+fn preconditions(cx: &RequestContext<'_>, live: &Value, options: &DeleteOptions) -> Result<(), ApiError> {
     let d = cx.descriptor;
     let conflict = |what: &str, given: &str, actual: &str, then: &str| {
         // The original names the kind here, not the resource.
@@ -211,14 +139,12 @@ fn preconditions(cx: &Cx<'_>, live: &Value, options: &DeleteOptions) -> Result<(
 }
 
 /// The object as this delete leaves it, and whether it stays.
-fn mark(cx: &Cx<'_>, live: &Value, options: &DeleteOptions) -> Result<(Value, bool), ApiError> {
+fn mark(cx: &RequestContext<'_>, live: &Value, options: &DeleteOptions) -> Result<(Value, bool), ApiError> {
     let strategy = &cx.descriptor.strategy;
     let mut marked = live.clone();
     let first = !is_terminating(live);
     let asked = options.grace.map(|grace| if grace < 0 { 1 } else { grace });
-    // Pods know grace periods, also one of nothing; other kinds do not.
-    let graceful = cx.descriptor.group.is_empty() && cx.descriptor.plural == "pods";
-    let grace = strategy.graceful_deletion(live, asked).or(graceful.then_some(0));
+    let grace = strategy.graceful_deletion(live, asked);
     if let (Some(grace), false) = (grace, first)
         && !shorten(&mut marked, grace, asked.is_some())
     {
@@ -238,15 +164,13 @@ fn mark(cx: &Cx<'_>, live: &Value, options: &DeleteOptions) -> Result<(Value, bo
     }
     set_propagation(&mut marked, options, strategy.default_orphans_dependents());
     let kept = !finalizers(&marked).is_empty();
-    let finalized = awaits_finalize(cx.descriptor, &marked);
+    let finalized = strategy.awaits_finalize(&marked);
     if first && (kept || finalized || grace.is_some()) {
         let seconds = grace.unwrap_or(0);
         let at =
             Timestamp::now().saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
-        set_meta(&mut marked, "deletionTimestamp", rfc3339(at).into());
-        if finalized {
-            marked["status"]["phase"] = "Terminating".into();
-        } else {
+        set_meta(&mut marked, "deletionTimestamp", time::format(at).into());
+        if !finalized {
             set_meta(&mut marked, "deletionGracePeriodSeconds", seconds.into());
         }
         let generation = metadata::generation(live);
@@ -255,12 +179,6 @@ fn mark(cx: &Cx<'_>, live: &Value, options: &DeleteOptions) -> Result<(Value, bo
         }
     }
     Ok((marked, kept || finalized || grace.is_some_and(|grace| grace > 0)))
-}
-
-/// Whether `spec.finalizers` still keep an object that ends through its `finalize` subresource (namespaces).
-pub(crate) fn awaits_finalize(d: &Descriptor, object: &Value) -> bool {
-    let finalizers = object.pointer("/spec/finalizers").and_then(Value::as_array);
-    d.strategy.deletion_is_finalized(object) && finalizers.is_some_and(|f| !f.is_empty())
 }
 
 /// A second delete can only shorten the grace period; `false`: it changes nothing.
@@ -276,7 +194,7 @@ fn shorten(marked: &mut Value, grace: i64, asked: bool) -> bool {
     }
     if let Ok(at) = meta_str(marked, "deletionTimestamp").parse::<Timestamp>() {
         let at = at.saturating_add(SignedDuration::from_secs(grace - current)).unwrap_or(at);
-        set_meta(marked, "deletionTimestamp", rfc3339(at).into());
+        set_meta(marked, "deletionTimestamp", time::format(at).into());
     }
     set_meta(marked, "deletionGracePeriodSeconds", grace.into());
     true
@@ -318,7 +236,10 @@ fn set_propagation(marked: &mut Value, options: &DeleteOptions, default_orphans:
 
 /// DELETE of a collection: the list of what was deleted. Objects are deleted a few at a time, so that their writes
 /// share commits of the store.
-pub(crate) async fn delete_collection(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn delete_collection(
+    cx: &mut RequestContext<'_>,
+    body: &[u8],
+) -> Result<Response<Body>, ApiError> {
     let media = cx.media_of(true)?;
     let options = DeleteOptions::parse(cx, body)?;
     let list_options = ListOptions::parse(cx.query, false)?;
@@ -339,54 +260,4 @@ pub(crate) async fn delete_collection(cx: &mut Cx<'_>, body: &[u8]) -> Result<Re
     page.entries = deleted;
     page.print_continue = cx.descriptor.is_custom();
     list::respond(cx, media, &page, &presenter)
-}
-
-/// POST `pods/{name}/eviction`: a delete that disruption budgets can refuse (AS-012).
-pub(crate) async fn evict(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
-    let media = cx.media(Endpoint::Plain)?;
-    let format = body_format(cx.headers, false)?;
-    let eviction = parse(body, format).map_err(|error| {
-        ApiError::bad_request(format!(
-            "the object provided is unrecognized (must be of type Eviction): {error}"
-        ))
-    })?;
-    let name = cx.info.path_name().to_owned();
-    let mut options = match eviction.value.get("deleteOptions") {
-        Some(value) => DeleteOptions::from_value(value)?,
-        None => DeleteOptions::default(),
-    };
-    let mut errors = Vec::new();
-    options.dry_run |= dry_run(cx.query.all("dryRun").map(str::to_owned).collect(), &mut errors);
-    invalid_options("CreateOptions", &errors)?;
-    kinds::evicts(&name, &eviction.value)?;
-    spend_budget(cx, &name, options.dry_run).await?;
-    delete_one(cx, &name, &options).await?;
-    output::value(StatusCode::CREATED, media, &create::success(201))
-}
-
-/// Takes the pod's disruption from the budget that covers it, so that the next eviction sees it is spent.
-async fn spend_budget(cx: &Cx<'_>, name: &str, dry_run: bool) -> Result<(), ApiError> {
-    let budgets = Collection::new("policy", "poddisruptionbudgets");
-    let Some(kind) = cx.catalog.resource("policy", "v1", "poddisruptionbudgets") else { return Ok(()) };
-    let presenter = Presenter::new(kind);
-    for _ in 0..ATTEMPTS {
-        let stored = cx.stored(name)?;
-        let pod = Presenter::new(cx.descriptor).value(&stored)?;
-        let snapshot = cx.store.snapshot();
-        let view = snapshot.view(&budgets);
-        let entries: Vec<_> = view.iter(Some(cx.namespace()), None).cloned().collect();
-        let found = entries.iter().map(|entry| presenter.value(entry)).collect::<Result<Vec<_>, _>>()?;
-        let Some(budget) = kinds::evictable(&pod, &found)? else { return Ok(()) };
-        let entry = entries.iter().find(|entry| *entry.key.name == *meta_str(budget, "name"));
-        let (Some(entry), false) = (entry, dry_run) else { return Ok(()) };
-        let spent = kinds::disrupted(budget, name, &cx.now);
-        let encoded = encode::encode(&to_storage(kind, &spent), &kind.storage_api_version, &kind.kind);
-        let expect = Expect::At(entry.revision);
-        match put(cx.store, entry.key.clone(), expect, encoded).await {
-            Ok(_) => return Ok(()),
-            Err(CommitError::Conflict(_)) => {}
-            Err(CommitError::Other(error)) => return Err(error),
-        }
-    }
-    Err(cx.modified(name))
 }

@@ -13,7 +13,7 @@ use store::{Entry, Only, Revision, StoreError, View};
 
 use super::read::wait_for;
 use super::store_access::store_error;
-use super::{Cx, Presenter, output};
+use super::{Presenter, RequestContext, output};
 use crate::codec::negotiate::{Format, Media, Shape};
 use crate::codec::protobuf;
 use crate::descriptor::Descriptor;
@@ -194,7 +194,10 @@ fn decode_token(text: &str) -> Result<Token, ApiError> {
 }
 
 /// The view and start position that a list asks for.
-async fn view(cx: &Cx<'_>, options: &ListOptions) -> Result<(View, Option<(String, String)>), ApiError> {
+async fn view(
+    cx: &RequestContext<'_>,
+    options: &ListOptions,
+) -> Result<(View, Option<(String, String)>), ApiError> {
     let store = cx.store;
     let collection = &cx.descriptor.collection;
     if !options.continue_token.is_empty() {
@@ -217,7 +220,7 @@ async fn view(cx: &Cx<'_>, options: &ListOptions) -> Result<(View, Option<(Strin
     }
 }
 
-async fn exact(cx: &Cx<'_>, asked: u64) -> Result<(View, Option<(String, String)>), ApiError> {
+async fn exact(cx: &RequestContext<'_>, asked: u64) -> Result<(View, Option<(String, String)>), ApiError> {
     let store = cx.store;
     wait_for(store, asked).await?;
     let view =
@@ -225,7 +228,10 @@ async fn exact(cx: &Cx<'_>, asked: u64) -> Result<(View, Option<(String, String)
     Ok((view, None))
 }
 
-fn continued(cx: &Cx<'_>, options: &ListOptions) -> Result<(View, Option<(String, String)>), ApiError> {
+fn continued(
+    cx: &RequestContext<'_>,
+    options: &ListOptions,
+) -> Result<(View, Option<(String, String)>), ApiError> {
     let store = cx.store;
     let collection = &cx.descriptor.collection;
     let token = decode_token(&options.continue_token)?;
@@ -259,7 +265,7 @@ fn expired_token(token: &Token) -> ApiError {
 
 /// Selects a page.
 pub(crate) async fn page(
-    cx: &Cx<'_>,
+    cx: &RequestContext<'_>,
     options: &ListOptions,
     selection: &Selection,
     presenter: &Presenter,
@@ -330,7 +336,7 @@ impl Page {
 }
 
 /// GET of a collection.
-pub(crate) async fn list(cx: &mut Cx<'_>) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn list(cx: &mut RequestContext<'_>) -> Result<Response<Body>, ApiError> {
     let media = cx.media_of(true)?;
     let options = ListOptions::parse(cx.query, false)?;
     let selection = Selection::parse(cx.query, cx.descriptor)?;
@@ -341,7 +347,7 @@ pub(crate) async fn list(cx: &mut Cx<'_>) -> Result<Response<Body>, ApiError> {
 
 /// A page in the agreed representation.
 pub(crate) fn respond(
-    cx: &Cx<'_>,
+    cx: &RequestContext<'_>,
     media: Media,
     page: &Page,
     presenter: &Presenter,

@@ -1,20 +1,14 @@
 //! What the server does with the metadata of every object it writes (spec 3).
 
-use jiff::Timestamp;
 use machinery::metadata::{self, NameRule as Rule};
 use machinery::{field, names};
 use serde_json::{Value, json};
 
-use super::Cx;
+use super::RequestContext;
 use super::object::{copy_meta, meta, meta_str, remove_meta, set_meta};
 use super::store_access::key_of;
 use crate::error::{ApiError, Cause, Reason};
 use crate::strategy::NameRule;
-
-/// `2026-01-02T03:04:05Z`.
-pub(crate) fn rfc3339(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
 
 fn rule(rule: NameRule) -> Rule {
     match rule {
@@ -26,7 +20,7 @@ fn rule(rule: NameRule) -> Rule {
 }
 
 /// Takes the namespace from the URL, or refuses another one.
-pub(crate) fn match_namespace(cx: &Cx<'_>, object: &mut Value) -> Result<(), ApiError> {
+pub(crate) fn match_namespace(cx: &RequestContext<'_>, object: &mut Value) -> Result<(), ApiError> {
     let given = meta_str(object, "namespace");
     let wanted = cx.namespace();
     if given == wanted {
@@ -104,7 +98,7 @@ pub(crate) fn keep_old(object: &mut Value, live: &Value) {
     remove_meta(object, "selfLink");
 }
 
-pub(crate) fn validate_create(cx: &Cx<'_>, object: &Value) -> Vec<field::Error> {
+pub(crate) fn validate_create(cx: &RequestContext<'_>, object: &Value) -> Vec<field::Error> {
     let d = cx.descriptor;
     let meta = metadata::of(object);
     if d.is_custom() {
@@ -115,7 +109,7 @@ pub(crate) fn validate_create(cx: &Cx<'_>, object: &Value) -> Vec<field::Error> 
 }
 
 /// Kubernetes checks metadata for all kinds, and each kind again: causes repeat.
-pub(crate) fn validate_update(cx: &Cx<'_>, object: &Value, live: &Value) -> Vec<field::Error> {
+pub(crate) fn validate_update(cx: &RequestContext<'_>, object: &Value, live: &Value) -> Vec<field::Error> {
     let d = cx.descriptor;
     let (new, old) = (metadata::of(object), metadata::of(live));
     let mut errors = metadata::validate_create(new, names::path_segment, d.namespaced);
@@ -131,7 +125,7 @@ pub(crate) fn validate_update(cx: &Cx<'_>, object: &Value, live: &Value) -> Vec<
 }
 
 /// A new object needs a namespace that exists and is not going away (spec 7.1).
-pub(crate) fn check_namespace(cx: &Cx<'_>, name: &str) -> Result<(), ApiError> {
+pub(crate) fn check_namespace(cx: &RequestContext<'_>, name: &str) -> Result<(), ApiError> {
     let namespace = cx.namespace();
     if namespace.is_empty() {
         return Ok(());
@@ -179,7 +173,7 @@ pub(crate) fn expected_revision(object: &Value) -> Result<Option<u64>, ApiError>
 }
 
 /// A PUT with the uid of another object.
-pub(crate) fn uid_conflict(cx: &Cx<'_>, name: &str, given: &str, actual: &str) -> ApiError {
+pub(crate) fn uid_conflict(cx: &RequestContext<'_>, name: &str, given: &str, actual: &str) -> ApiError {
     let d = cx.descriptor;
     let mut path = format!("/registry/{}", d.collection.as_str().trim_start_matches('/'));
     for part in [cx.namespace(), name] {

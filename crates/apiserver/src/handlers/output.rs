@@ -5,7 +5,7 @@ use http::header::{CONTENT_ENCODING, VARY};
 use http::{HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::Cx;
+use super::RequestContext;
 use crate::codec::negotiate::{Format, Media, Shape};
 use crate::codec::{pretty, protobuf};
 use crate::encode;
@@ -18,7 +18,7 @@ const GZIP_ABOVE: usize = 128 << 10;
 
 /// One object, given as JSON text.
 pub(crate) fn object(
-    cx: &Cx<'_>,
+    cx: &RequestContext<'_>,
     status: StatusCode,
     media: Media,
     text: Bytes,
@@ -38,6 +38,13 @@ pub(crate) fn object(
 /// A value that is not stored: reviews, scales, statuses.
 pub(crate) fn value(status: StatusCode, media: Media, value: &Value) -> Result<Response<Body>, ApiError> {
     finish(status, media, encode::object_bytes(value).into())
+}
+
+/// The success `Status` that answers `binding` and `eviction`.
+pub(crate) fn success(code: u16) -> Value {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code,
+    })
 }
 
 /// JSON text into the format, indented or compressed as wanted.
@@ -106,7 +113,7 @@ pub(crate) fn write_partial(out: &mut Vec<u8>, text: &Bytes, version: &str) {
 
 /// The Table form of some objects.
 pub(crate) fn table(
-    cx: &Cx<'_>,
+    cx: &RequestContext<'_>,
     objects: &[Value],
     metadata: &Value,
     version: &str,

@@ -7,10 +7,10 @@ use machinery::schema::Schema;
 use machinery::{field, json, yaml};
 use serde_json::Value;
 
-use super::create::{Tracking, routing_unsupported, writer};
+use super::create::{Tracking, writer};
 use super::object::meta_str;
 use super::update::{Mode, Update, run};
-use super::{Cx, metadata, output};
+use super::{RequestContext, metadata, output};
 use crate::codec::decode::{Decoder, content_type, unsupported};
 use crate::encode;
 use crate::error::{ApiError, Cause, Details, Reason};
@@ -30,7 +30,7 @@ pub(crate) enum Language {
 }
 
 impl Language {
-    pub(crate) fn of(cx: &Cx<'_>) -> Result<Self, ApiError> {
+    pub(crate) fn of(cx: &RequestContext<'_>) -> Result<Self, ApiError> {
         let custom = cx.descriptor.is_custom();
         match content_type(cx.headers).as_str() {
             "application/json-patch+json" => Ok(Self::Json),
@@ -38,7 +38,7 @@ impl Language {
             "application/strategic-merge-patch+json" if !custom => Ok(Self::Strategic),
             "application/apply-patch+yaml" => Ok(Self::Apply),
             _ if custom => Err(unsupported(CUSTOM_TYPES)),
-            _ => Err(routing_unsupported()),
+            _ => Err(ApiError::unsupported_media_type()),
         }
     }
 }
@@ -52,7 +52,7 @@ pub(crate) struct Parsed {
 
 /// PATCH of an object or through a subresource.
 pub(crate) async fn patch(
-    cx: &mut Cx<'_>,
+    cx: &mut RequestContext<'_>,
     body: &[u8],
     subresource: Option<&str>,
 ) -> Result<Response<Body>, ApiError> {
@@ -63,8 +63,9 @@ pub(crate) async fn patch(
     let name = cx.info.path_name().to_owned();
     let (status, text) = if apply {
         let applied = parse_apply(cx, body, &name, &options)?;
-        let produce =
-            |cx: &mut Cx<'_>, live: Option<&Value>| apply_to(cx, live, &applied, &options, subresource);
+        let produce = |cx: &mut RequestContext<'_>, live: Option<&Value>| {
+            apply_to(cx, live, &applied, &options, subresource)
+        };
         let update = Update {
             name: &name,
             subresource,
@@ -76,7 +77,7 @@ pub(crate) async fn patch(
         run(cx, &update).await?
     } else {
         let parsed = parse(body, language)?;
-        let produce = |cx: &mut Cx<'_>, live: Option<&Value>| {
+        let produce = |cx: &mut RequestContext<'_>, live: Option<&Value>| {
             let live = live.ok_or_else(|| cx.not_found(cx.info.path_name()))?;
             patched(cx, live, &parsed, language, &options)
         };
@@ -173,7 +174,7 @@ fn refused(error: PatchError) -> ApiError {
 
 /// The patched object, typed and defaulted.
 fn patched(
-    cx: &mut Cx<'_>,
+    cx: &mut RequestContext<'_>,
     live: &Value,
     parsed: &Parsed,
     language: Language,
@@ -181,7 +182,7 @@ fn patched(
 ) -> Result<Value, ApiError> {
     let mut doc = transform(&cx.descriptor.schema, live, parsed, language)?;
     // Only refusals show the document, so it is made again for them.
-    let shown = |cx: &Cx<'_>| {
+    let shown = |cx: &RequestContext<'_>| {
         let doc = transform(&cx.descriptor.schema, live, parsed, language).unwrap_or_default();
         String::from_utf8_lossy(&encode::value_bytes(&doc)).into_owned()
     };
@@ -207,7 +208,7 @@ pub(crate) fn misfit(shown: &str, error: &str) -> ApiError {
 }
 
 /// A patch may not turn an object into another kind.
-fn same_kind(cx: &Cx<'_>, doc: &Value) -> Result<(), ApiError> {
+fn same_kind(cx: &RequestContext<'_>, doc: &Value) -> Result<(), ApiError> {
     let d = cx.descriptor;
     let text = |key: &str| doc.get(key).and_then(Value::as_str).unwrap_or_default();
     if d.is_custom() {
@@ -225,7 +226,12 @@ fn same_kind(cx: &Cx<'_>, doc: &Value) -> Result<(), ApiError> {
 }
 
 /// Reads and checks an applied configuration.
-fn parse_apply(cx: &Cx<'_>, body: &[u8], name: &str, options: &WriteOptions) -> Result<Value, ApiError> {
+fn parse_apply(
+    cx: &RequestContext<'_>,
+    body: &[u8],
+    name: &str,
+    options: &WriteOptions,
+) -> Result<Value, ApiError> {
     let text = String::from_utf8_lossy(body);
     let mut value = yaml::parse_one(&text)
         .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
@@ -260,7 +266,7 @@ fn parse_apply(cx: &Cx<'_>, body: &[u8], name: &str, options: &WriteOptions) -> 
 }
 
 fn apply_to(
-    cx: &mut Cx<'_>,
+    cx: &mut RequestContext<'_>,
     live: Option<&Value>,
     applied: &Value,
     options: &WriteOptions,

@@ -10,7 +10,7 @@ use serde_json::Value;
 use store::{Entry, Revision, SpaceStore};
 
 use super::store_access::too_large;
-use super::{Cx, output};
+use super::{RequestContext, output};
 use crate::descriptor::Descriptor;
 use crate::encode;
 use crate::error::ApiError;
@@ -116,7 +116,7 @@ pub(crate) async fn wait_for(store: &SpaceStore, revision: u64) -> Result<(), Ap
 }
 
 /// GET of an object or of a subresource that shows the whole object (`status`).
-pub(crate) async fn get(cx: &mut Cx<'_>) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn get(cx: &mut RequestContext<'_>) -> Result<Response<Body>, ApiError> {
     let media = cx.media_of(false)?;
     let options = ListOptions::parse_get(cx.query)?;
     let store = cx.store;

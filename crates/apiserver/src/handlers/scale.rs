@@ -11,7 +11,7 @@ use super::create::{Tracking, subresource_descriptor, writer};
 use super::object::{copy_meta, meta, meta_str, remove_meta, set_meta};
 use super::patch::{self, Language};
 use super::update::{Mode, Update, run};
-use super::{Cx, Presenter, metadata, no_such_resource, output};
+use super::{Presenter, RequestContext, metadata, output};
 use crate::codec::decode::{Decoder, body_format};
 use crate::codec::negotiate::Endpoint;
 use crate::descriptor::Descriptor;
@@ -233,9 +233,9 @@ fn set(object: &mut Value, path: &[String], value: Value) {
 }
 
 /// GET `.../scale`.
-pub(crate) fn get(cx: &mut Cx<'_>) -> Result<Response<Body>, ApiError> {
+pub(crate) fn get(cx: &mut RequestContext<'_>) -> Result<Response<Body>, ApiError> {
     let media = cx.media(Endpoint::Plain)?;
-    let paths = Paths::of(cx.descriptor).ok_or_else(no_such_resource)?;
+    let paths = Paths::of(cx.descriptor).ok_or_else(ApiError::no_such_resource)?;
     let name = cx.info.path_name();
     let entry = cx.stored(name)?;
     let object = Presenter::new(cx.descriptor).value(&entry)?;
@@ -252,7 +252,7 @@ enum Change {
 }
 
 /// PUT `.../scale`.
-pub(crate) async fn put(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn put(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
     let options = WriteOptions::parse(cx.query, cx.user_agent, "UpdateOptions", false)?;
     let d = scale_descriptor(cx)?;
     let format = body_format(cx.headers, false)?;
@@ -264,7 +264,7 @@ pub(crate) async fn put(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>, 
 }
 
 /// PATCH `.../scale`, in any language.
-pub(crate) async fn patch(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn patch(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
     let language = Language::of(cx)?;
     let apply = language == Language::Apply;
     let options = WriteOptions::parse(cx.query, cx.user_agent, "PatchOptions", apply)?;
@@ -279,22 +279,22 @@ pub(crate) async fn patch(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>
     write(cx, &d, &options, change).await
 }
 
-fn scale_descriptor(cx: &Cx<'_>) -> Result<Descriptor, ApiError> {
-    let sub = cx.descriptor.subresources.get("scale").ok_or_else(no_such_resource)?;
+fn scale_descriptor(cx: &RequestContext<'_>) -> Result<Descriptor, ApiError> {
+    let sub = cx.descriptor.subresources.get("scale").ok_or_else(ApiError::no_such_resource)?;
     subresource_descriptor(cx.descriptor, sub, SCALE)
         .ok_or_else(|| ApiError::internal("the type of Scale is missing"))
 }
 
 async fn write(
-    cx: &mut Cx<'_>,
+    cx: &mut RequestContext<'_>,
     d: &Descriptor,
     options: &WriteOptions,
     change: Change,
 ) -> Result<Response<Body>, ApiError> {
     let media = cx.media(Endpoint::Plain)?;
-    let paths = Paths::of(cx.descriptor).ok_or_else(no_such_resource)?;
+    let paths = Paths::of(cx.descriptor).ok_or_else(ApiError::no_such_resource)?;
     let name = cx.info.path_name().to_owned();
-    let produce = |cx: &mut Cx<'_>, live: Option<&Value>| {
+    let produce = |cx: &mut RequestContext<'_>, live: Option<&Value>| {
         let live = live.ok_or_else(|| cx.not_found(cx.info.path_name()))?;
         let scale = changed(cx, d, &paths, live, options, &change)?;
         Ok(paths.write_back(live, &scale, &cx.descriptor.api_version()))
@@ -316,7 +316,7 @@ async fn write(
 
 /// The Scale that a request wants, checked, with its field owners.
 fn changed(
-    cx: &mut Cx<'_>,
+    cx: &mut RequestContext<'_>,
     d: &Descriptor,
     paths: &Paths,
     live: &Value,

@@ -9,7 +9,10 @@ use crate::descriptor::Descriptor;
 use crate::error::{ApiError, Cause, Details, Reason};
 use crate::strategy::Lookup;
 
-/// Read access to other objects, at the state of one moment.
+/// How often a write that names no resourceVersion is tried before its client gets a conflict.
+pub(super) const WRITE_ATTEMPTS: usize = 6;
+
+/// Reads other objects in one snapshot.
 pub(crate) struct StoreLookup {
     snapshot: Snapshot,
 }

@@ -12,20 +12,14 @@ use super::create::{self, Tracking, writer};
 use super::metadata;
 use super::object::{finalizers, is_terminating, meta, meta_str, set_meta};
 use super::read::to_storage;
-use super::store_access::{CommitError, LiveLookup, remove};
-use super::{Cx, Presenter, output};
-use crate::authz::check_signer;
-use crate::codec::decode::{Decoder, body_format, parse};
-use crate::codec::negotiate::Endpoint;
+use super::store_access::{CommitError, LiveLookup, WRITE_ATTEMPTS, put as store_put, remove};
+use super::{Presenter, RequestContext, output};
+use crate::codec::decode::{Decoder, body_format};
 use crate::encode;
 use crate::error::ApiError;
-use crate::kinds;
 use crate::request::WriteOptions;
 use crate::response::Body;
 use crate::strategy::{Generation, WriteContext};
-
-/// Attempts of a write that does not name the version it changes.
-const ATTEMPTS: usize = 6;
 
 /// How the new object came about, which decides details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +31,7 @@ pub(crate) enum Mode {
 
 /// Makes the new object from the stored one.
 pub(crate) type Produce<'p> =
-    dyn Fn(&mut Cx<'_>, Option<&Value>) -> Result<Value, ApiError> + Send + Sync + 'p;
+    dyn Fn(&mut RequestContext<'_>, Option<&Value>) -> Result<Value, ApiError> + Send + Sync + 'p;
 
 /// One update under way.
 pub(crate) struct Update<'u> {
@@ -52,7 +46,7 @@ pub(crate) struct Update<'u> {
 
 /// PUT of an object or through a subresource.
 pub(crate) async fn put(
-    cx: &mut Cx<'_>,
+    cx: &mut RequestContext<'_>,
     body: &[u8],
     subresource: Option<&str>,
 ) -> Result<Response<Body>, ApiError> {
@@ -64,7 +58,7 @@ pub(crate) async fn put(
     let name = cx.info.path_name().to_owned();
     metadata::match_name(&mut object, &name, true)?;
     metadata::match_namespace(cx, &mut object)?;
-    let produce = move |_: &mut Cx<'_>, _: Option<&Value>| Ok(object.clone());
+    let produce = move |_: &mut RequestContext<'_>, _: Option<&Value>| Ok(object.clone());
     let update = Update {
         name: &name,
         subresource,
@@ -85,16 +79,19 @@ enum Attempt {
 }
 
 /// Reads, changes and writes until the write wins or cannot.
-pub(crate) async fn run(cx: &mut Cx<'_>, update: &Update<'_>) -> Result<(StatusCode, Bytes), ApiError> {
+pub(crate) async fn run(
+    cx: &mut RequestContext<'_>,
+    update: &Update<'_>,
+) -> Result<(StatusCode, Bytes), ApiError> {
     let warned = cx.warnings.len();
-    let allocation = cx.allocates();
-    for _ in 0..ATTEMPTS {
+    let allocates = cx.descriptor.strategy.allocates();
+    for _ in 0..WRITE_ATTEMPTS {
         cx.warnings.truncate(warned);
         let Ok(entry) = cx.stored(update.name) else {
             let text = create_absent(cx, update).await?;
             return Ok((StatusCode::CREATED, text));
         };
-        let _turn = if allocation { Some(cx.shared.allocation.lock().await) } else { None };
+        let _turn = if allocates { Some(cx.state.allocation.lock().await) } else { None };
         match attempt(cx, update, &entry).await? {
             Attempt::Done(text) => return Ok((StatusCode::OK, text)),
             Attempt::Lost => {}
@@ -104,7 +101,7 @@ pub(crate) async fn run(cx: &mut Cx<'_>, update: &Update<'_>) -> Result<(StatusC
 }
 
 /// PUT and apply create what is absent, where the kind allows it.
-async fn create_absent(cx: &mut Cx<'_>, update: &Update<'_>) -> Result<Bytes, ApiError> {
+async fn create_absent(cx: &mut RequestContext<'_>, update: &Update<'_>) -> Result<Bytes, ApiError> {
     let d = cx.descriptor.clone();
     let allowed = update.subresource.is_none()
         && match update.mode {
@@ -135,13 +132,17 @@ fn without_revision(mut object: Value) -> Value {
     object
 }
 
-async fn attempt(cx: &mut Cx<'_>, update: &Update<'_>, entry: &Arc<Entry>) -> Result<Attempt, ApiError> {
+async fn attempt(
+    cx: &mut RequestContext<'_>,
+    update: &Update<'_>,
+    entry: &Arc<Entry>,
+) -> Result<Attempt, ApiError> {
     let d = cx.descriptor.clone();
     let presenter = Presenter::new(&d);
     let live = presenter.value(entry)?;
-    cx.step().await;
+    cx.cancellation_point().await;
     let mut new = (update.produce)(cx, Some(&live))?;
-    cx.step().await;
+    cx.cancellation_point().await;
     metadata::match_name(&mut new, update.name, false)?;
     metadata::match_namespace(cx, &mut new)?;
     check_identity(cx, update, &new, &live)?;
@@ -164,7 +165,12 @@ async fn attempt(cx: &mut Cx<'_>, update: &Update<'_>, entry: &Arc<Entry>) -> Re
     }
 }
 
-fn check_identity(cx: &Cx<'_>, update: &Update<'_>, new: &Value, live: &Value) -> Result<(), ApiError> {
+fn check_identity(
+    cx: &RequestContext<'_>,
+    update: &Update<'_>,
+    new: &Value,
+    live: &Value,
+) -> Result<(), ApiError> {
     let (given, actual) = (meta_str(new, "uid"), meta_str(live, "uid"));
     if update.mode == Mode::Put && !given.is_empty() && given != actual {
         return Err(metadata::uid_conflict(cx, update.name, given, actual));
@@ -173,7 +179,12 @@ fn check_identity(cx: &Cx<'_>, update: &Update<'_>, new: &Value, live: &Value) -
 }
 
 /// Whether the writer insists on a version, after checking that it is the stored one.
-fn check_version(cx: &Cx<'_>, update: &Update<'_>, new: &Value, entry: &Entry) -> Result<bool, ApiError> {
+fn check_version(
+    cx: &RequestContext<'_>,
+    update: &Update<'_>,
+    new: &Value,
+    entry: &Entry,
+) -> Result<bool, ApiError> {
     let d = cx.descriptor;
     match metadata::expected_revision(new)? {
         Some(expected) if expected != entry.revision.0 => Err(cx.modified(update.name)),
@@ -192,7 +203,7 @@ fn check_version(cx: &Cx<'_>, update: &Update<'_>, new: &Value, entry: &Entry) -
 
 /// Ownership, server-decided fields, validation.
 async fn prepare(
-    cx: &mut Cx<'_>,
+    cx: &mut RequestContext<'_>,
     update: &Update<'_>,
     new: &mut Value,
     live: &Value,
@@ -232,31 +243,29 @@ async fn prepare(
         d.schema.store_form(new);
     }
     let mut errors = metadata::validate_update(cx, new, live);
-    cx.step().await;
+    cx.cancellation_point().await;
     errors.extend(create::validate_content(cx, new, Some(live), update.subresource).await?);
-    cx.step().await;
+    cx.cancellation_point().await;
     errors.extend(d.strategy.validate_update(&context, update.subresource, new, live));
     let warnings = d.strategy.warnings(new, Some(live));
-    create::escalation(cx, new, Some(live))?;
+    let authorizer = &cx.state.config.authorizer;
+    d.strategy.check_escalation(authorizer, cx.user, new, Some(live))?;
     cx.warnings.extend(warnings);
     create::refuse_invalid(&d, new, &errors)?;
-    if d.plural == "certificatesigningrequests" && !d.is_custom() {
-        check_signer(&cx.shared.config.authorizer, cx.user, update.subresource, new, live)?;
-    }
-    Ok(())
+    d.strategy.authorize_update(authorizer, cx.user, update.subresource, new, live)
 }
 
 /// Whether this update took away the last thing that kept a deleted object.
-fn is_finished(cx: &Cx<'_>, new: &Value, live: &Value) -> bool {
+fn is_finished(cx: &RequestContext<'_>, new: &Value, live: &Value) -> bool {
     let no_grace = meta(live, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0) == 0;
     is_terminating(live)
         && no_grace
         && finalizers(new).is_empty()
-        && !super::delete::awaits_finalize(cx.descriptor, new)
+        && !cx.descriptor.strategy.awaits_finalize(new)
 }
 
 async fn remove_finished(
-    cx: &Cx<'_>,
+    cx: &RequestContext<'_>,
     update: &Update<'_>,
     new: &Value,
     entry: &Entry,
@@ -270,7 +279,7 @@ async fn remove_finished(
 }
 
 async fn store_changed(
-    cx: &Cx<'_>,
+    cx: &RequestContext<'_>,
     update: &Update<'_>,
     new: &Value,
     entry: &Entry,
@@ -281,37 +290,6 @@ async fn store_changed(
         return Ok(encode::text(new, &d.api_version(), &d.kind));
     }
     let encoded = encode::encode(&to_storage(d, new), &d.storage_api_version, &d.kind);
-    let stored =
-        super::store_access::put(cx.store, entry.key.clone(), Expect::At(entry.revision), encoded).await?;
+    let stored = store_put(cx.store, entry.key.clone(), Expect::At(entry.revision), encoded).await?;
     Ok(presenter.present(&stored))
-}
-
-/// POST `pods/{name}/binding`: the pod gets its node.
-pub(crate) async fn bind(cx: &mut Cx<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
-    let media = cx.media(Endpoint::Plain)?;
-    let format = body_format(cx.headers, false)?;
-    let binding = parse(body, format).map_err(|error| {
-        ApiError::bad_request(format!(
-            "the object provided is unrecognized (must be of type Binding): {error}"
-        ))
-    })?;
-    let options = WriteOptions::parse(cx.query, cx.user_agent, "CreateOptions", false)?;
-    let d = cx.descriptor.clone();
-    let name = cx.info.path_name().to_owned();
-    for _ in 0..ATTEMPTS {
-        let store = cx.store;
-        let entry = cx.stored(&name)?;
-        let mut pod = Presenter::new(&d).value(&entry)?;
-        kinds::bind(&mut pod, &binding.value, &cx.now)?;
-        if options.dry_run {
-            return output::value(StatusCode::CREATED, media, &create::success(201));
-        }
-        let encoded = encode::encode(&to_storage(&d, &pod), &d.storage_api_version, &d.kind);
-        match super::store_access::put(store, entry.key.clone(), Expect::At(entry.revision), encoded).await {
-            Ok(_) => return output::value(StatusCode::CREATED, media, &create::success(201)),
-            Err(CommitError::Conflict(_)) => {}
-            Err(CommitError::Other(error)) => return Err(error),
-        }
-    }
-    Err(cx.modified(&name))
 }

@@ -8,7 +8,7 @@ use store::{Revision, Scope, StoreError};
 use super::list::Selection;
 use super::read::wait_for;
 use super::store_access::store_error;
-use super::{Cx, Presenter};
+use super::{Presenter, RequestContext};
 use crate::codec::negotiate::{Endpoint, Format, Shape};
 use crate::codec::protobuf;
 use crate::error::{ApiError, Reason};
@@ -21,7 +21,10 @@ use crate::watch::{Frames, Start, Stream};
 const MIN_DURATION: u64 = 1800;
 
 /// GET with `watch`; `only` is the object of the deprecated item watch.
-pub(crate) async fn watch(cx: &mut Cx<'_>, only: Option<&str>) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn watch(
+    cx: &mut RequestContext<'_>,
+    only: Option<&str>,
+) -> Result<Response<Body>, ApiError> {
     let media = cx.media(Endpoint::Watch)?;
     if media.format == Format::Yaml {
         return Err(ApiError::new(
@@ -69,7 +72,11 @@ fn lifetime(options: &ListOptions) -> Duration {
 }
 
 /// The store's watch, and the objects to show before its events.
-async fn start(cx: &Cx<'_>, options: &ListOptions, selection: &Selection) -> Result<Start, ApiError> {
+async fn start(
+    cx: &RequestContext<'_>,
+    options: &ListOptions,
+    selection: &Selection,
+) -> Result<Start, ApiError> {
     let store = cx.store;
     let namespace = Some(cx.namespace()).filter(|n| !n.is_empty());
     let scope = Scope {

@@ -24,8 +24,8 @@ pub(super) const NAMESPACE: Spec = Spec {
     own_labels: true,
     fields: &[("status.phase", "status.phase", "")],
     returns_deleted: true,
-    resets: |sub| (sub == Some("finalize")).then_some(&["spec"]),
-    finalized: |obj| !list(obj, "spec.finalizers").is_empty(),
+    resets: |sub| (sub == Some("finalize")).then_some(&["status"]),
+    awaits_finalize: |obj| !list(obj, "spec.finalizers").is_empty(),
     default: |obj| {
         object_mut(obj, "spec");
         name_label(obj);
@@ -62,8 +62,15 @@ pub(super) const NAMESPACE: Spec = Spec {
             }
         }
     },
+    refuse_deletion: |name| {
+        matches!(name, "default" | "kube-system" | "kube-public")
+            .then_some("this namespace may not be deleted")
+    },
     ..WITH_STATUS
 };
+
+pub(super) const COMPONENT_STATUS: Spec =
+    Spec { deprecated: Some("v1 ComponentStatus is deprecated in v1.19+"), ..BASE };
 
 pub(super) const CONFIG_MAP: Spec =
     Spec { validate: validate_config_map, validate_update: data_fixed, ..BASE };

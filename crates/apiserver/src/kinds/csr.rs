@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::check::Errs;
 use super::spec::{Counted, Spec, WITH_STATUS};
 use super::value::{at, ensure, has, int, list, object_mut, path, put, text};
-use crate::authz::MASTERS;
+use crate::authz::{MASTERS, check_signer};
 use crate::error::ApiError;
 use crate::strategy::{NameRule, WriteContext};
 
@@ -35,6 +35,7 @@ pub(super) const CSR: Spec = Spec {
         kept(obj, old, errs);
         certificate(obj, errs);
     },
+    authorize_update: check_signer,
     ..WITH_STATUS
 };
 

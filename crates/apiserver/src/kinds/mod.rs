@@ -36,20 +36,43 @@ pub use self::subresources::{bind, disrupted, evictable, evicts};
 pub(crate) use self::{admission::client_config, check::Errs, spec::content_changed};
 
 use self::spec::{BASE, Kind, Spec};
-use crate::strategy::Strategy;
+use crate::descriptor::SubresourceAction;
+use crate::strategy::{Review, Strategy};
 
 /// The strategy of a built-in resource.
 pub fn strategy(group: &str, version: &str, plural: &str) -> Arc<dyn Strategy> {
     Arc::new(Kind::new(spec(group, version, plural)))
 }
 
-/// The time as metadata shows it.
-pub(crate) fn now() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+/// What requests to a subresource of a built-in resource do.
+pub(crate) fn subresource_action(group: &str, plural: &str, subresource: &str) -> SubresourceAction {
+    match (group, plural, subresource) {
+        (_, _, "scale") => SubresourceAction::Scale,
+        ("", "serviceaccounts", "token") => SubresourceAction::Token,
+        ("", "pods", "eviction") => SubresourceAction::Eviction,
+        ("", "pods", "binding") => SubresourceAction::Binding,
+        ("", "pods", "log") => SubresourceAction::PodLog,
+        ("", "pods", "exec" | "attach" | "portforward") => SubresourceAction::PodConnection,
+        ("", "pods", "proxy") => SubresourceAction::PodProxy,
+        ("", _, "proxy") => SubresourceAction::Proxy,
+        _ => SubresourceAction::Object,
+    }
+}
+
+/// The row of a review kind.
+const fn review(review: Review) -> Spec {
+    Spec { review: Some(review), ..BASE }
 }
 
 fn spec(group: &str, version: &str, plural: &str) -> Spec {
     match (group, plural) {
+        ("authentication.k8s.io", "selfsubjectreviews") => review(Review::SelfSubject),
+        ("authentication.k8s.io", "tokenreviews") => review(Review::Token),
+        ("authorization.k8s.io", "localsubjectaccessreviews") => review(Review::LocalSubjectAccess),
+        ("authorization.k8s.io", "selfsubjectaccessreviews") => review(Review::SelfSubjectAccess),
+        ("authorization.k8s.io", "selfsubjectrulesreviews") => review(Review::SelfSubjectRules),
+        ("authorization.k8s.io", "subjectaccessreviews") => review(Review::SubjectAccess),
+        ("", "componentstatuses") => core::COMPONENT_STATUS,
         ("", "namespaces") => core::NAMESPACE,
         ("", "configmaps") => core::CONFIG_MAP,
         ("", "secrets") => core::SECRET,

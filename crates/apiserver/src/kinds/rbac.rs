@@ -7,13 +7,18 @@ use serde_json::Value;
 use super::check::Errs;
 use super::spec::{BASE, Spec};
 use super::value::{at, fill, fill_at, list, list_mut, text};
+use crate::authz::check_escalation;
 use crate::strategy::{NameRule, WriteContext};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 const RBAC: Spec = Spec { name: NameRule::PathSegment, create_on_update: true, ..BASE };
 
-pub(super) const ROLE: Spec = Spec { validate: |_, obj, errs| rules(obj, true, errs), ..RBAC };
+pub(super) const ROLE: Spec = Spec {
+    validate: |_, obj, errs| rules(obj, true, errs),
+    escalation: |authorizer, user, new, old| check_escalation(authorizer, user, "roles", new, old),
+    ..RBAC
+};
 
 pub(super) const CLUSTER_ROLE: Spec = Spec {
     validate: |_, obj, errs| {
@@ -27,6 +32,7 @@ pub(super) const CLUSTER_ROLE: Spec = Spec {
             errs.selector(&here.index(i), selector);
         }
     },
+    escalation: |authorizer, user, new, old| check_escalation(authorizer, user, "clusterroles", new, old),
     ..RBAC
 };
 
@@ -34,6 +40,7 @@ pub(super) const ROLE_BINDING: Spec = Spec {
     default: default_binding,
     validate: |_, obj, errs| binding(obj, true, errs),
     validate_update: role_ref_fixed,
+    escalation: |authorizer, user, new, old| check_escalation(authorizer, user, "rolebindings", new, old),
     ..RBAC
 };
 
@@ -41,6 +48,9 @@ pub(super) const CLUSTER_ROLE_BINDING: Spec = Spec {
     default: default_binding,
     validate: |_, obj, errs| binding(obj, false, errs),
     validate_update: role_ref_fixed,
+    escalation: |authorizer, user, new, old| {
+        check_escalation(authorizer, user, "clusterrolebindings", new, old)
+    },
     ..RBAC
 };
 

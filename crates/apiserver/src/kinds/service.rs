@@ -26,6 +26,7 @@ pub(super) const SERVICE: Spec = Spec {
     create_on_update: true,
     name: NameRule::Label,
     returns_deleted: true,
+    allocates: true,
     own_labels: true,
     fields: &[("spec.clusterIP", "spec.clusterIP", ""), ("spec.type", "spec.type", "")],
     default,

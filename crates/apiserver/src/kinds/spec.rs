@@ -5,8 +5,10 @@ use serde_json::{Map, Value};
 
 use super::check::Errs;
 use super::value::{at, put, remove, set_at};
+use crate::authz::Authorizer;
 use crate::error::ApiError;
-use crate::strategy::{Generation, NameRule, Strategy, WriteContext};
+use crate::identity::UserInfo;
+use crate::strategy::{Generation, NameRule, Review, Strategy, WriteContext};
 
 /// What metadata a write to `/status` may change besides the status.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,6 +31,9 @@ pub(crate) enum Counted {
 
 /// A field label, the place of its value, and the value of an object that has none there.
 pub(crate) type FieldLabel = (&'static str, &'static str, &'static str);
+
+/// Of a writer: whether it may do an update of a subresource, from the new and the old object.
+type AuthorizeUpdate = fn(&Authorizer, &UserInfo, Option<&str>, &Value, &Value) -> Result<(), ApiError>;
 
 /// One kind.
 #[derive(Clone, Copy)]
@@ -67,8 +72,18 @@ pub(crate) struct Spec {
     pub resets: fn(Option<&str>) -> Option<&'static [&'static str]>,
     pub graceful: fn(&Value, Option<i64>) -> Option<i64>,
     /// Whether something other than the metadata's finalizers holds a deleted object.
-    pub finalized: fn(&Value) -> bool,
+    pub awaits_finalize: fn(&Value) -> bool,
     pub orphans: bool,
+    pub allocates: bool,
+    pub heavy_to_write: bool,
+    pub deprecated: Option<&'static str>,
+    pub review: Option<Review>,
+    /// Names of objects that cannot be deleted.
+    pub refuse_deletion: fn(&str) -> Option<&'static str>,
+    /// [`Strategy::check_escalation`].
+    pub escalation: fn(&Authorizer, &UserInfo, &Value, Option<&Value>) -> Result<(), ApiError>,
+    /// [`Strategy::authorize_update`].
+    pub authorize_update: AuthorizeUpdate,
 }
 
 /// A kind without peculiarities.
@@ -97,8 +112,15 @@ pub(crate) const BASE: Spec = Spec {
     warnings: |_, _| Vec::new(),
     resets: |_| None,
     graceful: |_, _| None,
-    finalized: |_| false,
+    awaits_finalize: |_| false,
     orphans: false,
+    allocates: false,
+    heavy_to_write: false,
+    deprecated: None,
+    review: None,
+    refuse_deletion: |_| None,
+    escalation: |_, _, _, _| Ok(()),
+    authorize_update: |_, _, _, _, _| Ok(()),
 };
 
 /// A kind with a status that starts empty and a generation that counts spec changes.
@@ -291,8 +313,8 @@ impl Strategy for Kind {
         (self.0.graceful)(obj, requested)
     }
 
-    fn deletion_is_finalized(&self, obj: &Value) -> bool {
-        (self.0.finalized)(obj)
+    fn awaits_finalize(&self, obj: &Value) -> bool {
+        (self.0.awaits_finalize)(obj)
     }
 
     fn default_orphans_dependents(&self) -> bool {
@@ -322,6 +344,47 @@ impl Strategy for Kind {
 
     fn returns_deleted_object(&self) -> bool {
         self.0.returns_deleted
+    }
+
+    fn allocates(&self) -> bool {
+        self.0.allocates
+    }
+
+    fn heavy_to_write(&self) -> bool {
+        self.0.heavy_to_write
+    }
+
+    fn deprecation_warning(&self) -> Option<&'static str> {
+        self.0.deprecated
+    }
+
+    fn review(&self) -> Option<Review> {
+        self.0.review
+    }
+
+    fn refuse_deletion(&self, name: &str) -> Option<&'static str> {
+        (self.0.refuse_deletion)(name)
+    }
+
+    fn check_escalation(
+        &self,
+        authorizer: &Authorizer,
+        user: &UserInfo,
+        obj: &Value,
+        old: Option<&Value>,
+    ) -> Result<(), ApiError> {
+        (self.0.escalation)(authorizer, user, obj, old)
+    }
+
+    fn authorize_update(
+        &self,
+        authorizer: &Authorizer,
+        user: &UserInfo,
+        subresource: Option<&str>,
+        obj: &Value,
+        old: &Value,
+    ) -> Result<(), ApiError> {
+        (self.0.authorize_update)(authorizer, user, subresource, obj, old)
     }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::descriptor::{CustomResource, Subresource};
+use crate::descriptor::{CustomResource, Subresource, SubresourceAction};
 use serde_json::{Value, json};
 
 fn ask(cache: &Cache, catalog: &Catalog, path: &str, query: &str) -> Response<Bytes> {
@@ -29,8 +29,14 @@ fn with_custom(generation: u64, open_api: Value) -> Catalog {
         version: "v1".into(),
         kind: name.into(),
         verbs: vec!["get".into(), "patch".into(), "update".into()],
+        action: SubresourceAction::Object,
     };
-    let scale = Subresource { group: "autoscaling".into(), kind: "Scale".into(), ..own("") };
+    let scale = Subresource {
+        group: "autoscaling".into(),
+        kind: "Scale".into(),
+        action: SubresourceAction::Scale,
+        ..own("")
+    };
     let widgets = Descriptor {
         group: "ex.com".into(),
         version: "v1".into(),

@@ -1,4 +1,11 @@
-//! A space's API server: construction, the request pipeline, shutdown.
+//! A space's API server: the request pipeline up to the handlers, and shutdown.
+
+mod body;
+mod config;
+mod documents;
+mod readiness;
+mod resources;
+mod start;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -9,141 +16,36 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::header::{CACHE_CONTROL, HeaderValue, USER_AGENT};
+use http::header::{CACHE_CONTROL, HeaderValue};
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
-use http_body_util::BodyExt as _;
+use http::{Request, Response};
 use parking_lot::Mutex;
 use store::SpaceStore;
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
-use crate::admission::Admission;
-use crate::authn::{self, Authenticator};
-use crate::authz::Authorizer;
+pub use self::config::{ApiServerConfig, Limits};
+pub use self::start::StartError;
+
+use crate::authn;
 use crate::catalog::Catalog;
-use crate::codec::negotiate::{self, Endpoint};
-use crate::crd::{self, Follower, Following};
-use crate::descriptor::Descriptor;
-use crate::encode;
+use crate::codec::negotiate;
+use crate::crd::Following;
 use crate::error::{ApiError, Details, Reason};
-use crate::handlers::{self, Cx, LiveLookup, no_such_resource, output};
-use crate::health::{self, Check, Faults};
-use crate::identity::{Ahead, Caller, UserInfo};
-use crate::metrics::{self, Labels, Metrics};
+use crate::handlers::LiveLookup;
+use crate::health::{Check, Faults};
+use crate::identity::UserInfo;
+use crate::metrics::Labels;
+use crate::openapi;
 use crate::path::RequestInfo;
 use crate::request::Query;
 use crate::response::{self, Body};
-use crate::tokens::Issuer;
-use crate::work::{self, HeavyWork};
-use crate::{bootstrap, discovery, openapi, version};
-
-/// What an [`ApiServer`] is made of.
-pub struct ApiServerConfig {
-    pub store: SpaceStore,
-    pub authenticator: Arc<Authenticator>,
-    pub authorizer: Authorizer,
-    /// Signs TokenRequests; without it the authenticator's issuer does.
-    pub tokens: Option<Arc<Issuer>>,
-    /// `host:port` as clients see this server (discovery's `serverAddress`).
-    pub advertise: String,
-    /// Write the RBAC bootstrap roles and bindings at start.
-    pub rbac_bootstrap: bool,
-    /// Create `default`, `kube-system`, `kube-public` and `kube-node-lease` at start.
-    pub system_namespaces: bool,
-    pub limits: Limits,
-    /// What is demanded of writes beyond schemas and kinds.
-    pub admission: Option<Arc<dyn Admission>>,
-}
-
-impl ApiServerConfig {
-    /// A server without authorization, for tests and trusted callers.
-    pub fn open(store: SpaceStore, authenticator: Arc<Authenticator>) -> Self {
-        Self {
-            store,
-            authenticator,
-            authorizer: Authorizer::always_allow(),
-            tokens: None,
-            advertise: "127.0.0.1:6443".into(),
-            rbac_bootstrap: false,
-            system_namespaces: true,
-            limits: Limits::default(),
-            admission: None,
-        }
-    }
-}
-
-fn writes(info: &RequestInfo) -> bool {
-    !matches!(info.verb.as_str(), "get" | "list" | "watch")
-}
-
-/// Bounds on what clients can make the server hold (AS-070).
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Requests under way, watches not counted after their start.
-    pub in_flight: usize,
-    /// The same for `system:masters`, which must get through when all others are held up.
-    pub in_flight_masters: usize,
-    pub body_bytes: usize,
-    pub request_timeout: Duration,
-    /// Requests of one user that wait for a slot for heavy work (large bodies and objects, definitions, long lists); further
-    /// ones are answered 429.
-    pub heavy_waiting: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            in_flight: 600,
-            in_flight_masters: 4800,
-            body_bytes: 3 << 20,
-            request_timeout: Duration::from_secs(60),
-            heavy_waiting: 64,
-        }
-    }
-}
-
-/// Why a server did not start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    #[error("reading the space: {0}")]
-    Store(#[from] store::StoreError),
-    #[error("preparing the space: {0}")]
-    Bootstrap(String),
-}
-
-/// What handlers share.
-pub(crate) struct Shared {
-    pub config: ApiServerConfig,
-    pub stop: CancellationToken,
-    /// Held while a number of a limited range (cluster IP, node port) is chosen and stored.
-    pub allocation: tokio::sync::Mutex<()>,
-    pub metrics: Metrics,
-    pub work: HeavyWork,
-}
-
-/// A request that has been read and authorised.
-#[derive(Clone, Copy)]
-struct Taken<'r> {
-    parts: &'r Parts,
-    query: &'r Query,
-    info: &'r RequestInfo,
-    user: &'r UserInfo,
-    catalog: &'r Arc<Catalog>,
-}
-
-impl Shared {
-    pub(crate) fn issuer(&self) -> Option<&Arc<Issuer>> {
-        self.config.tokens.as_ref().or_else(|| self.config.authenticator.issuer())
-    }
-}
+use crate::state::ServerState;
 
 /// The API of one space. [`ApiServer::stop`] ends it; it owns all its tasks.
 pub struct ApiServer {
-    shared: Arc<Shared>,
+    state: Arc<ServerState>,
     catalog: Arc<ArcSwap<Catalog>>,
     openapi: openapi::Cache,
     in_flight: tokio::sync::Semaphore,
@@ -158,54 +60,6 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Loads the catalog, writes what must exist, and starts following CustomResourceDefinitions.
-    pub fn start(config: ApiServerConfig) -> BoxFuture<'static, Result<Arc<Self>, StartError>> {
-        Box::pin(Self::boot(config))
-    }
-
-    async fn boot(config: ApiServerConfig) -> Result<Arc<Self>, StartError> {
-        let catalog = Arc::new(ArcSwap::from(crate::builtin::catalog()));
-        let stop = CancellationToken::new();
-        let follower = Follower::new(config.store.clone(), catalog.clone(), config.admission.clone());
-        follower.sync().await;
-        let following = Following::up();
-        let supervised = crd::supervise(
-            follower,
-            config.store.clone(),
-            catalog.clone(),
-            config.admission.clone(),
-            following.clone(),
-            stop.clone(),
-        );
-        let (rbac, namespaces) = (config.rbac_bootstrap, config.system_namespaces);
-        let server = Arc::new(Self {
-            in_flight: tokio::sync::Semaphore::new(config.limits.in_flight),
-            in_flight_masters: tokio::sync::Semaphore::new(config.limits.in_flight_masters),
-            shared: Arc::new(Shared {
-                config,
-                stop,
-                allocation: tokio::sync::Mutex::new(()),
-                metrics: Metrics::default(),
-                work: HeavyWork::of_process(),
-            }),
-            catalog,
-            openapi: openapi::Cache::default(),
-            prepared: AtomicBool::new(false),
-            draining: AtomicBool::new(false),
-            following,
-            faults: Faults::default(),
-            follower: Mutex::new(Some(tokio::spawn(supervised))),
-            number: work::server_number(),
-        });
-        let prepared = bootstrap::run(&server, namespaces, rbac).await;
-        if let Err(error) = prepared {
-            server.stop().await;
-            return Err(StartError::Bootstrap(error));
-        }
-        server.prepared.store(true, Ordering::Release);
-        Ok(server)
-    }
-
     /// Answers one request. Never fails: errors are responses. The transport puts
     /// [`crate::identity::Caller`] into the request's extensions.
     pub async fn call<B>(self: &Arc<Self>, request: Request<B>) -> Response<Body>
@@ -218,7 +72,7 @@ impl ApiServer {
         let mut warnings = Vec::new();
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
         let begun = Instant::now();
-        let under_way = self.shared.metrics.begin(&info);
+        let under_way = self.state.metrics.begin(&info);
         let answer = self.serve(&parts, body, &query, &info, &mut warnings).await;
         drop(under_way);
         let mut response = answer.unwrap_or_else(|error| {
@@ -232,7 +86,7 @@ impl ApiServer {
         });
         let catalog = self.catalog.load();
         let labels = Labels::of(&info, &catalog);
-        self.shared.metrics.answered(labels, &catalog, response.status().as_u16(), begun.elapsed());
+        self.state.metrics.answered(labels, &catalog, response.status().as_u16(), begun.elapsed());
         drop(catalog);
         response::add_warnings(&mut response, &warnings);
         let headers = response.headers_mut();
@@ -251,25 +105,12 @@ impl ApiServer {
     }
 
     pub fn store(&self) -> &SpaceStore {
-        &self.shared.config.store
-    }
-
-    /// Whether `/readyz` answers 200.
-    pub fn ready(&self) -> bool {
-        self.checks().iter().all(|check| check.healthy)
-    }
-
-    /// One check for all that `/readyz` looks at, with the reason that may be shown to everybody.
-    pub fn readiness(&self, name: impl Into<String>) -> Check {
-        let failed: Vec<Check> = self.checks().into_iter().filter(|check| !check.healthy).collect();
-        let reason =
-            failed.iter().find_map(|check| Some(format!("{}: {}", check.name, check.reason.as_ref()?)));
-        Check { name: name.into(), healthy: failed.is_empty(), reason }
+        &self.state.config.store
     }
 
     /// The port of the advertised address; 443 where it names none.
     pub(crate) fn advertised_port(&self) -> u16 {
-        let port = self.shared.config.advertise.rsplit_once(':').map(|(_, port)| port);
+        let port = self.state.config.advertise.rsplit_once(':').map(|(_, port)| port);
         port.and_then(|port| port.parse().ok()).filter(|port| *port > 0).unwrap_or(443)
     }
 
@@ -285,7 +126,7 @@ impl ApiServer {
 
     async fn end(&self) {
         self.drain();
-        self.shared.stop.cancel();
+        self.state.stop.cancel();
         let follower = self.follower.lock().take();
         if let Some(follower) = follower
             && let Err(error) = follower.await
@@ -306,7 +147,7 @@ impl ApiServer {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: std::fmt::Display,
     {
-        let config = &self.shared.config;
+        let config = &self.state.config;
         let lookup = LiveLookup(&config.store);
         let mut user = config.authenticator.authenticate(parts, &lookup)?;
         let attributes = info.attributes();
@@ -343,256 +184,6 @@ impl ApiServer {
         let places = if masters { &self.in_flight_masters } else { &self.in_flight };
         places.try_acquire().map(Some).map_err(|_| ApiError::too_many_requests())
     }
-
-    async fn resource<B>(
-        self: &Arc<Self>,
-        parts: &Parts,
-        body: B,
-        query: &Query,
-        info: &RequestInfo,
-        user: &UserInfo,
-        warnings: &mut Vec<String>,
-    ) -> Result<Response<Body>, ApiError>
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: std::fmt::Display,
-    {
-        let catalog = self.catalog.load_full();
-        let Some(descriptor) = catalog.resource(&info.group, &info.version, &info.resource) else {
-            let builtin = catalog.in_version(&info.group, &info.version).any(|d| !d.is_custom());
-            return Err(if builtin { no_such_resource() } else { ApiError::page_not_found() });
-        };
-        let body = read_body(parts, body, self.shared.config.limits.body_bytes).await?;
-        let client = self.client(parts, user);
-        let (answer, told) = if self.is_heavy(parts, query, info, descriptor, &body) {
-            let (server, parts, query, info, user) =
-                (self.clone(), parts.clone(), query.clone(), info.clone(), user.clone());
-            let (descriptor, catalog, here) = (descriptor.clone(), catalog.clone(), client.clone());
-            // When the client has gone, the work ends before its next step.
-            let gone = CancellationToken::new();
-            let _waiting = gone.clone().drop_guard();
-            let runtime = tokio::runtime::Handle::current();
-            let work = move || {
-                let request =
-                    Taken { parts: &parts, query: &query, info: &info, user: &user, catalog: &catalog };
-                let handled = server.handle(&request, &descriptor, body, &here, true);
-                runtime.block_on(gone.run_until_cancelled(Box::pin(handled)))
-            };
-            let most = if client.internal { usize::MAX } else { self.shared.config.limits.heavy_waiting };
-            let done = self.shared.work.run(&client, most, work).await?;
-            done.ok_or_else(|| ApiError::internal("the request was given up"))?
-        } else {
-            let request = Taken { parts, query, info, user, catalog: &catalog };
-            self.handle(&request, descriptor, body, &client, false).await
-        };
-        *warnings = told;
-        answer
-    }
-
-    /// Who this request's heavy work is done for.
-    fn client(&self, parts: &Parts, user: &UserInfo) -> work::Client {
-        let internal = matches!(parts.extensions.get(), Some(Caller::Internal(own)) if own.name == user.name);
-        work::Client { server: self.number, user: user.name.as_str().into(), internal }
-    }
-
-    /// Whether answering may keep a processor busy for longer than others should wait: by the sizes of what is sent and of
-    /// what is stored.
-    fn is_heavy(
-        &self,
-        parts: &Parts,
-        query: &Query,
-        info: &RequestInfo,
-        descriptor: &Descriptor,
-        body: &[u8],
-    ) -> bool {
-        if body.len() > work::LARGE {
-            return true;
-        }
-        let snapshot = self.shared.config.store.snapshot();
-        match info.verb.as_str() {
-            // All of their patterns and rules are compiled.
-            "create" | "update" | "patch" if crd::is_definition(descriptor) => true,
-            "update" | "patch" => {
-                let namespace = info.namespace_of_objects(descriptor.namespaced);
-                let key = handlers::store_access::key(descriptor, namespace, &info.name);
-                snapshot.get(&key).is_some_and(|entry| entry.value.len() > work::LARGE)
-            }
-            "list" => {
-                let namespace = Some(info.namespace.as_str()).filter(|namespace| !namespace.is_empty());
-                let accept = parts.headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok());
-                // Custom resources also where a newer definition fills something in.
-                let parsed = descriptor.is_custom()
-                    || query.get("fieldSelector").is_some_and(|selector| !selector.is_empty())
-                    || accept
-                        .is_some_and(|a| ["as=", "yaml", "protobuf"].iter().any(|form| a.contains(form)));
-                parsed && snapshot.view(&descriptor.collection).len(namespace) > work::MANY
-            }
-            _ => false,
-        }
-    }
-
-    /// Runs the handler; its answer and warnings. `apart`: on a thread that has nothing else to do.
-    async fn handle(
-        self: &Arc<Self>,
-        request: &Taken<'_>,
-        descriptor: &Arc<Descriptor>,
-        body: Bytes,
-        client: &work::Client,
-        apart: bool,
-    ) -> (Result<Response<Body>, ApiError>, Vec<String>) {
-        let Taken { parts, query, info, user, catalog } = *request;
-        let store = &self.shared.config.store;
-        let store = match parts.extensions.get::<Ahead>() {
-            Some(Ahead) => store.ahead(),
-            None if writes(info) => store.deciding(),
-            None => store.clone(),
-        };
-        let mut cx = Cx {
-            shared: &self.shared,
-            store: &store,
-            catalog,
-            descriptor,
-            info,
-            query,
-            headers: &parts.headers,
-            user,
-            client,
-            apart,
-            user_agent: parts.headers.get(USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default(),
-            now: handlers::rfc3339(jiff::Timestamp::now()),
-            warnings: Vec::new(),
-        };
-        let answer = handlers::handle(&mut cx, &parts.method, body).await;
-        let warnings = cx.warnings;
-        // Also a refusal tells of what it was decided on.
-        match store.settle().await {
-            Ok(()) => (answer, warnings),
-            Err(error) => (Err(handlers::store_error(&error)), warnings),
-        }
-    }
-
-    /// Paths outside the resources: discovery, health, OpenAPI, version.
-    async fn other(
-        self: &Arc<Self>,
-        parts: &Parts,
-        query: &Query,
-        info: &RequestInfo,
-        user: &UserInfo,
-    ) -> Result<Response<Body>, ApiError> {
-        let (path, headers) = (info.path.as_str(), &parts.headers);
-        let raw_query = parts.uri.query().unwrap_or_default();
-        let read = matches!(parts.method, Method::GET | Method::HEAD);
-        let catalog = self.catalog.load_full();
-        if read {
-            if let Some(answer) = health::answer(path, raw_query, &self.checks_of(path)) {
-                return Ok(answer.map(Body::from));
-            }
-            if path.starts_with("/openapi/")
-                && let Some(answer) = self.openapi_document(&catalog, parts, path, user).await?
-            {
-                return Ok(answer.map(Body::from));
-            }
-        }
-        if parts.method == Method::GET {
-            if path == "/metrics" {
-                let text = self.shared.metrics.text(self.store(), &catalog);
-                return Ok(response::new(StatusCode::OK, metrics::CONTENT_TYPE, text));
-            }
-            let advertise = &self.shared.config.advertise;
-            if let Some(answer) = discovery::answer(&catalog, path, headers, advertise) {
-                return answer.map(|a| a.map(Body::from));
-            }
-        }
-        let known = self.document(path)?;
-        match known {
-            Some((_, value)) if parts.method == Method::GET => {
-                if path.ends_with("/jwks") {
-                    return key_set(headers, &value);
-                }
-                let media = negotiate::negotiate(headers, query, Endpoint::Plain, false)?;
-                output::value(StatusCode::OK, media, &value)
-            }
-            None if !is_known(path) => Err(ApiError::page_not_found()),
-            _ => Err(handlers::method_not_allowed()),
-        }
-    }
-
-    /// Off the async threads: making a document takes up to some hundred milliseconds.
-    async fn openapi_document(
-        self: &Arc<Self>,
-        catalog: &Arc<Catalog>,
-        parts: &Parts,
-        path: &str,
-        user: &UserInfo,
-    ) -> Result<Option<Response<Bytes>>, ApiError> {
-        let (server, catalog, path) = (self.clone(), catalog.clone(), path.to_owned());
-        let (query, headers) = (parts.uri.query().unwrap_or_default().to_owned(), parts.headers.clone());
-        let answer = move || server.openapi.answer(&catalog, &path, &query, &headers).transpose();
-        self.shared.work.run(&self.client(parts, user), usize::MAX, answer).await?
-    }
-
-    fn document(&self, path: &str) -> Result<Option<(&'static str, serde_json::Value)>, ApiError> {
-        let issuer = self.shared.issuer();
-        Ok(match (path, issuer) {
-            ("/version" | "/version/", _) => Some(("version", version::info())),
-            ("/.well-known/openid-configuration", Some(issuer)) => {
-                Some(("openid", issuer.openid_configuration()))
-            }
-            ("/openid/v1/jwks", Some(issuer)) => Some(("jwks", issuer.jwks().map_err(ApiError::internal)?)),
-            _ => None,
-        })
-    }
-
-    /// All checks, as they count for `/readyz` and `/healthz`.
-    fn checks(&self) -> Vec<Check> {
-        let draining = self.draining.load(Ordering::Acquire) || self.shared.stop.is_cancelled();
-        let following = self.following.is_up();
-        let checks = vec![
-            Check::new("ping", true),
-            Check::new("log", true),
-            Check::of("etcd", self.shared.config.store.check().err().map(|error| one_line(&error))),
-            Check::new("informer-sync", following),
-            Check::new("poststarthook/start-apiextensions-controllers", following),
-            Check::new("poststarthook/rbac/bootstrap-roles", self.prepared.load(Ordering::Acquire)),
-            Check::new("shutdown", !draining),
-        ];
-        self.faults.observe(&checks);
-        checks
-    }
-
-    /// The checks of a health endpoint (spec 1.2): a server that ends is alive until it has ended, and one with a
-    /// fault for a while.
-    fn checks_of(&self, path: &str) -> Vec<Check> {
-        let mut checks = self.checks();
-        if path.starts_with("/livez") {
-            checks.retain(|check| !matches!(check.name.as_str(), "informer-sync" | "shutdown"));
-            self.faults.forgive(&mut checks);
-        }
-        checks
-    }
-}
-
-fn one_line(error: &dyn std::error::Error) -> String {
-    error.to_string().lines().collect::<Vec<_>>().join("; ")
-}
-
-/// The key set has a media type of its own, and no other.
-fn key_set(headers: &HeaderMap, keys: &serde_json::Value) -> Result<Response<Body>, ApiError> {
-    const KIND: &str = "application/jwk-set+json";
-    let accept = headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("*/*");
-    if !accept.split(',').any(|clause| clause.contains(KIND) || clause.trim().starts_with("*/*")) {
-        let message = format!("406: Not Acceptable\n\nAvailable representations: {KIND}");
-        return Err(ApiError::new(406, Reason::NotAcceptable, message).with_details(Details::default()));
-    }
-    Ok(response::new(StatusCode::OK, KIND, encode::value_bytes(keys)))
-}
-
-fn is_known(path: &str) -> bool {
-    let path = path.trim_end_matches('/');
-    matches!(
-        path,
-        "" | "/api" | "/apis" | "/version" | "/api/v1" | "/metrics" | "/openapi/v2" | "/openapi/v3"
-    )
 }
 
 /// The client's `timeout` parameter, a Go duration, at most the server's own.
@@ -607,45 +198,6 @@ fn timeout(query: &Query, most: Duration) -> Result<Duration, ApiError> {
             "invalid timeout specified in the request URL - time: invalid duration {text:?}"
         ))),
     }
-}
-
-/// The whole body, up to the limit (AS-038).
-async fn read_body<B>(parts: &Parts, body: B, limit: usize) -> Result<Bytes, ApiError>
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: std::fmt::Display,
-{
-    if matches!(parts.method, Method::GET | Method::HEAD) {
-        return Ok(Bytes::new());
-    }
-    let too_large = || {
-        let message = format!("Request entity too large: limit is {limit}");
-        ApiError::new(413, Reason::RequestEntityTooLarge, message)
-    };
-    if body.size_hint().lower() > limit as u64 {
-        return Err(too_large());
-    }
-    let mut body = std::pin::pin!(body);
-    let mut first: Option<Bytes> = None;
-    let mut all = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| ApiError::bad_request(format!("reading the body: {error}")))?;
-        let Ok(data) = frame.into_data() else { continue };
-        let length = first.as_ref().map_or(all.len(), Bytes::len) + data.len();
-        if length > limit {
-            return Err(too_large());
-        }
-        // Most bodies come in one piece, which needs no copy.
-        match first.take() {
-            None if all.is_empty() => first = Some(data),
-            None => all.extend_from_slice(&data),
-            Some(before) => {
-                all.extend_from_slice(&before);
-                all.extend_from_slice(&data);
-            }
-        }
-    }
-    Ok(first.unwrap_or_else(|| all.freeze()))
 }
 
 /// The client's audit id where it sent one that may be echoed, else a new one.

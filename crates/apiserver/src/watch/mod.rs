@@ -10,17 +10,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use store::{Collection, Entry, Event, EventKind, Only, Revision, Scope, StoreError, Watch};
+use store::{Entry, Event, EventKind, Only, Revision, Scope, StoreError, Watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::authz::Authorizer;
 use crate::codec::protobuf;
+use crate::crd;
 use crate::encode;
 use crate::error::ApiError;
 use crate::handlers::list::Selection;
 use crate::handlers::store_access::key_of;
-use crate::handlers::{Cx, Presenter, output};
+use crate::handlers::{Presenter, RequestContext, output};
 use crate::identity::UserInfo;
 use crate::metrics::{Labels, Watching};
 use crate::path::RequestInfo;
@@ -77,7 +78,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     pub(crate) fn new(
-        cx: &Cx<'_>,
+        cx: &RequestContext<'_>,
         start: Start,
         selection: Selection,
         presenter: Presenter,
@@ -99,10 +100,9 @@ impl Stream {
         let last_bookmark =
             (options.bookmarks && lifetime > BOOKMARK_BEFORE_END).then(|| deadline - BOOKMARK_BEFORE_END);
         let definition = cx.descriptor.custom.as_ref().and_then(|custom| {
-            let definitions = Collection::new("apiextensions.k8s.io", "customresourcedefinitions");
             let only = Some(Only::Name(custom.crd.as_str().into()));
-            let scope = Scope { only, ..Scope::all(definitions) };
-            let store = &cx.shared.config.store;
+            let scope = Scope { only, ..Scope::all(crd::collection()) };
+            let store = &cx.state.config.store;
             Some((custom.crd.clone(), store.watch(scope, store.revision()).ok()?))
         });
         // Only now: whoever goes from here on is told of.
@@ -120,11 +120,11 @@ impl Stream {
             bookmarks,
             last_bookmark,
             deadline,
-            stop: cx.shared.stop.clone(),
+            stop: cx.state.stop.clone(),
             definition,
             columns_sent: false,
             ended: false,
-            counted: cx.shared.metrics.watch(Labels::of(cx.info, cx.catalog), cx.descriptor),
+            counted: cx.state.metrics.watch(Labels::of(cx.info, cx.catalog), cx.descriptor),
             access: Access::of(cx),
         }
     }
@@ -382,10 +382,10 @@ async fn tick(interval: Option<&mut Interval>) {
 
 /// Whether the definition of a custom resource is still there. A catalog that is behind may give one that has been removed,
 /// of which nobody would tell any more.
-fn is_served_still(cx: &Cx<'_>) -> bool {
+fn is_served_still(cx: &RequestContext<'_>) -> bool {
     let Some(custom) = &cx.descriptor.custom else { return true };
-    let key = key_of(&Collection::new("apiextensions.k8s.io", "customresourcedefinitions"), "", &custom.crd);
-    let Some(entry) = cx.shared.config.store.snapshot().get(&key) else { return false };
+    let key = key_of(&crd::collection(), "", &custom.crd);
+    let Some(entry) = cx.state.config.store.snapshot().get(&key) else { return false };
     let meta = encode::metadata_of(&entry.value);
     let meta = meta.and_then(|text| serde_json::from_slice::<Value>(&text).ok());
     meta.is_none_or(|meta| meta.get("uid").and_then(Value::as_str) == Some(&*custom.crd_uid))
@@ -426,8 +426,8 @@ struct Access {
 }
 
 impl Access {
-    fn of(cx: &Cx<'_>) -> Self {
-        let authorizer = cx.shared.config.authorizer.clone();
+    fn of(cx: &RequestContext<'_>) -> Self {
+        let authorizer = cx.state.config.authorizer.clone();
         Self { authorizer, user: cx.user.clone(), info: cx.info.clone(), seen: None }
     }
 

@@ -411,7 +411,7 @@ fn as_034_what_no_writer_owns() {
     };
     assert_eq!(resets("apps", "deployments", None), ["status"]);
     assert_eq!(resets("apps", "deployments", Some("status")), ["spec", "metadata.labels"]);
-    assert_eq!(resets("", "namespaces", Some("finalize")), ["spec"]);
+    assert_eq!(resets("", "namespaces", Some("finalize")), ["status"]);
     assert_eq!(resets("certificates.k8s.io", "certificatesigningrequests", None), ["spec", "status"]);
     assert!(resets("", "configmaps", None).is_empty());
 }

@@ -1,0 +1,84 @@
+//! `DeleteOptions`, from the body or the query (spec 3.5).
+
+use serde_json::Value;
+
+use super::RequestContext;
+use crate::codec::decode::{body_format, parse};
+use crate::error::ApiError;
+use crate::request::{self, Query, dry_run, invalid_options};
+
+/// The checked `DeleteOptions` of a request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeleteOptions {
+    pub(super) grace: Option<i64>,
+    pub(super) uid: Option<String>,
+    pub(super) revision: Option<String>,
+    pub(super) orphan_dependents: Option<bool>,
+    pub(super) policy: Option<String>,
+    pub(super) dry_run: bool,
+}
+
+impl DeleteOptions {
+    /// Reads the options from the body, or from the query if the body is empty.
+    pub(super) fn parse(cx: &RequestContext<'_>, body: &[u8]) -> Result<Self, ApiError> {
+        if body.is_empty() {
+            return Self::from_query(cx.query);
+        }
+        let format = body_format(cx.headers, false)?;
+        let value = parse(body, format).map_err(|error| {
+            ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type DeleteOptions): {error}"
+            ))
+        })?;
+        Self::from_value(&value.value)
+    }
+
+    fn from_query(query: &Query) -> Result<Self, ApiError> {
+        let mut errors = Vec::new();
+        let dry_run = dry_run(query.all("dryRun").map(str::to_owned).collect(), &mut errors);
+        let options = Self {
+            grace: query.integer("gracePeriodSeconds")?,
+            orphan_dependents: query.optional_flag("orphanDependents"),
+            policy: query.get("propagationPolicy").map(str::to_owned),
+            dry_run,
+            ..Self::default()
+        };
+        options.check(errors)
+    }
+
+    pub(super) fn from_value(value: &Value) -> Result<Self, ApiError> {
+        let mut errors = Vec::new();
+        let directives = value.get("dryRun").and_then(Value::as_array).into_iter().flatten();
+        let directives = directives.filter_map(|v| v.as_str().map(str::to_owned)).collect();
+        let dry_run = dry_run(directives, &mut errors);
+        let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        let options = Self {
+            grace: value.get("gracePeriodSeconds").and_then(Value::as_i64),
+            uid: text("/preconditions/uid"),
+            revision: text("/preconditions/resourceVersion"),
+            orphan_dependents: value.get("orphanDependents").and_then(Value::as_bool),
+            policy: text("/propagationPolicy"),
+            dry_run,
+        };
+        options.check(errors)
+    }
+
+    fn check(self, mut errors: Vec<machinery::field::Error>) -> Result<Self, ApiError> {
+        if let Some(policy) = &self.policy {
+            if self.orphan_dependents.is_some() {
+                let body = format!(
+                    "Invalid value: {policy:?}: orphanDependents and deletionPropagation cannot be both set"
+                );
+                errors.push(request::error("propagationPolicy", "FieldValueInvalid", body));
+            }
+            if !matches!(policy.as_str(), "Foreground" | "Background" | "Orphan") {
+                let body = format!(
+                    "Unsupported value: {policy:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
+                );
+                errors.push(request::error("propagationPolicy", "FieldValueNotSupported", body));
+            }
+        }
+        invalid_options("DeleteOptions", &errors)?;
+        Ok(self)
+    }
+}

@@ -1,0 +1,80 @@
+//! How a server starts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::{ApiServer, ApiServerConfig};
+use crate::crd::{self, Follower, Following};
+use crate::health::Faults;
+use crate::metrics::Metrics;
+use crate::state::ServerState;
+use crate::work::{self, HeavyWork};
+use crate::{bootstrap, openapi};
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    #[error("reading the space: {0}")]
+    Store(#[from] store::StoreError),
+    #[error("preparing the space: {0}")]
+    Bootstrap(String),
+}
+
+impl ApiServer {
+    /// Loads the catalog, creates the system namespaces and bootstrap roles, and starts following CustomResourceDefinitions.
+    ///
+    /// # Errors
+    /// The space cannot be read, or an object that must exist cannot be written.
+    pub fn start(config: ApiServerConfig) -> BoxFuture<'static, Result<Arc<Self>, StartError>> {
+        Box::pin(Self::boot(config))
+    }
+
+    async fn boot(config: ApiServerConfig) -> Result<Arc<Self>, StartError> {
+        let catalog = Arc::new(ArcSwap::from(crate::builtin::catalog()));
+        let stop = CancellationToken::new();
+        let follower = Follower::new(config.store.clone(), catalog.clone(), config.admission.clone());
+        follower.sync().await;
+        let following = Following::up();
+        let supervised = crd::supervise(
+            follower,
+            config.store.clone(),
+            catalog.clone(),
+            config.admission.clone(),
+            following.clone(),
+            stop.clone(),
+        );
+        let (rbac, namespaces) = (config.rbac_bootstrap, config.system_namespaces);
+        let server = Arc::new(Self {
+            in_flight: tokio::sync::Semaphore::new(config.limits.in_flight),
+            in_flight_masters: tokio::sync::Semaphore::new(config.limits.in_flight_masters),
+            state: Arc::new(ServerState {
+                config,
+                stop,
+                allocation: tokio::sync::Mutex::new(()),
+                metrics: Metrics::default(),
+                work: HeavyWork::of_process(),
+            }),
+            catalog,
+            openapi: openapi::Cache::default(),
+            prepared: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            following,
+            faults: Faults::default(),
+            follower: Mutex::new(Some(tokio::spawn(supervised))),
+            number: work::server_number(),
+        });
+        let prepared = bootstrap::run(&server, namespaces, rbac).await;
+        if let Err(error) = prepared {
+            server.stop().await;
+            return Err(StartError::Bootstrap(error));
+        }
+        server.prepared.store(true, Ordering::Release);
+        Ok(server)
+    }
+}
