@@ -1,5 +1,5 @@
-//! The seam for what a control plane built on this server demands of writes beyond schemas and kinds: what elsewhere an
-//! admission webhook does, without the way over the network. It runs on the prepared object, before validation.
+//! Admission of the control plane that is built on this server, as an admission webhook does it elsewhere, without a
+//! network call. It runs on the prepared object, before validation.
 
 use serde_json::Value;
 
@@ -8,9 +8,9 @@ use crate::error::ApiError;
 use crate::identity::UserInfo;
 use crate::strategy::Lookup;
 
-/// A write that is about to happen.
+/// A write that asks for admission.
 pub struct Attempt<'a> {
-    /// Whose write it is.
+    /// The writer.
     pub user: &'a UserInfo,
     pub group: &'a str,
     pub plural: &'a str,
@@ -20,18 +20,18 @@ pub struct Attempt<'a> {
     pub namespace: &'a str,
     /// RFC 3339, seconds, `Z`.
     pub now: &'a str,
-    /// Other objects of the space.
+    /// Reads other objects of the space.
     pub lookup: &'a dyn Lookup,
     pub(crate) authorizer: &'a Authorizer,
 }
 
 impl Attempt<'_> {
-    /// Whether the writer may also do something else.
+    /// Whether the writer has another right, at the cluster scope.
     pub fn may(&self, verb: &str, group: &str, resource: &str, subresource: &str, name: &str) -> bool {
         self.allows(verb, group, (resource, subresource), "", name)
     }
 
-    /// Whether the writer may do something else in a namespace.
+    /// Whether the writer has another right in a namespace.
     pub fn may_in(&self, verb: &str, group: &str, resource: &str, namespace: &str, name: &str) -> bool {
         self.allows(verb, group, (resource, ""), namespace, name)
     }
@@ -59,13 +59,16 @@ impl Attempt<'_> {
     }
 }
 
-/// Checks and completes writes, and knows the versions of the kinds they are about.
+/// Checks and completes writes, and converts custom resources between versions.
 pub trait Admission: Send + Sync {
-    /// May change `object`; an error refuses the write. `old` is what an update replaces.
+    /// Admits a write; may change `object`. `old` is the object that an update replaces.
+    ///
+    /// # Errors
+    /// The write is refused with this error.
     fn admit(&self, attempt: &Attempt<'_>, object: &mut Value, old: Option<&Value>) -> Result<(), ApiError>;
 
-    /// Rewrites a custom resource of `group` from one of its versions into another, as a conversion webhook does elsewhere;
-    /// without loss, for it is stored in one of them. `apiVersion` is not its concern. By default the versions have the
-    /// same fields.
+    /// Converts a custom resource of `group` between versions, as a conversion webhook does elsewhere. The conversion
+    /// must lose nothing, because objects are stored in one of the versions. The caller sets `apiVersion`. The default
+    /// is for versions with the same fields.
     fn convert(&self, _group: &str, _object: &mut Value, _from: &str, _to: &str) {}
 }

@@ -1,4 +1,4 @@
-//! What a space holds from its first moment: system namespaces, RBAC roles and bindings.
+//! The objects that a space has from the start: system namespaces, RBAC roles and bindings.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::server::ApiServer;
 
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "default", "kube-node-lease"];
 
-/// Writes what is missing, through the API like any client. Requests run together, so that they share a few disk
-/// transactions; namespaces come before the roles in them.
+/// Creates the objects that are missing, through the API like any client. Requests run concurrently, so that they
+/// share a few disk transactions; namespaces are created before the roles in them.
 pub(crate) async fn run(server: &Arc<ApiServer>, namespaces: bool, rbac: bool) -> Result<(), String> {
     let roles = if rbac { authz::bootstrap::objects() } else { Vec::new() };
     let (inside, cluster): (Vec<Value>, Vec<Value>) =
@@ -38,7 +38,7 @@ async fn ensure_all(server: &Arc<ApiServer>, objects: Vec<Value>) -> Result<(), 
     join_all(all).await.into_iter().collect()
 }
 
-/// The service under which pods would find this server.
+/// The Service under which pods would reach this server.
 fn own_service(port: u16) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service",
@@ -56,7 +56,7 @@ fn collection(object: &Value) -> String {
     }
 }
 
-/// Creates an object, or adds to the existing one what it lacks.
+/// Creates an object. If it exists and `reconcile` is set, adds what it lacks.
 async fn ensure(
     server: &Arc<ApiServer>,
     collection: String,
@@ -75,7 +75,7 @@ async fn ensure(
         200 if reconcile => match authz::bootstrap::reconcile(&existing, &object) {
             None => Ok(()),
             Some(wanted) => match send(server, Method::PUT, &path, Some(&wanted)).await? {
-                // A role reference cannot change: such a binding is made anew.
+                // A role reference cannot change, so the binding is deleted and created.
                 (422, _) => recreate(server, &collection, &path, &object).await,
                 (200 | 409, _) => Ok(()),
                 (status, answer) => Err(format!("{path}: {status}: {answer}")),

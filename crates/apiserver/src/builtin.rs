@@ -1,4 +1,4 @@
-//! The built-in resources, from data: what OpenAPI and discovery of a stock server say about them.
+//! The built-in resources, read from a data file: what OpenAPI and discovery of a stock server say about them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -61,8 +61,8 @@ struct Builtin {
     definitions: Option<Definitions>,
 }
 
-/// The parsed data are part of the program: a failure to read them is a defect of the build, which any test shows.
-/// It then serves an empty catalog rather than taking the process down.
+/// The parsed data file, which is part of the program. A failure to read it is a defect of the build that every test
+/// shows; the server then serves an empty catalog.
 fn builtin() -> &'static Builtin {
     static BUILTIN: OnceLock<Builtin> = OnceLock::new();
     BUILTIN.get_or_init(|| match load() {
@@ -74,7 +74,7 @@ fn builtin() -> &'static Builtin {
     })
 }
 
-/// Everything a space serves before any CustomResourceDefinition exists; one value for all spaces of the process.
+/// What a space serves before any CustomResourceDefinition exists. All spaces of the process share one catalog.
 pub fn catalog() -> Arc<Catalog> {
     builtin().catalog.clone()
 }
@@ -84,7 +84,10 @@ pub fn definitions() -> Option<&'static Definitions> {
     builtin().definitions.as_ref()
 }
 
-/// The raw `definitions` of the data file, for OpenAPI documents. Parsed on each call: keep what you build from it.
+/// The raw `definitions` of the data file, for OpenAPI documents. Each call parses the file.
+///
+/// # Errors
+/// The data file is not valid; a defect of the build.
 pub fn raw_definitions() -> Result<Value, serde_json::Error> {
     serde_json::from_slice::<Types>(TYPES).map(|types| types.definitions)
 }
@@ -156,7 +159,7 @@ fn column((name, r#type, format, priority): (String, String, String, i64)) -> Co
     Column { name, r#type, format, description: String::new(), priority, path: None }
 }
 
-/// The two kinds served in several versions or groups are kept in one of them.
+/// The `apiVersion` of stored objects. Two kinds are served in several versions or groups and stored in one of them.
 fn storage_api_version(group: &str, version: &str, plural: &str) -> String {
     match (group, plural) {
         ("events.k8s.io", "events") => "v1".into(),

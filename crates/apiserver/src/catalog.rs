@@ -1,4 +1,4 @@
-//! Everything a space serves, as an immutable value swapped when CRDs come and go.
+//! All resources that a space serves, as an immutable value that is replaced when CRDs change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ pub struct Catalog {
     /// Groups in discovery order: built-in priority first, then custom groups alphabetically.
     groups: Vec<Group>,
     resources: BTreeMap<(String, String, String), Arc<Descriptor>>,
-    /// Counts up with each change; part of discovery and OpenAPI cache keys.
+    /// Counts up with each change. Part of the cache keys of discovery and OpenAPI.
     pub generation: u64,
 }
 
@@ -23,7 +23,8 @@ pub struct Group {
 }
 
 impl Catalog {
-    /// A catalog of `resources`; `groups` gives order and preference and must name every group and version used.
+    /// Makes a catalog. `groups` gives order and preferred versions, and must name every group and version of
+    /// `resources`.
     pub fn new(
         groups: Vec<Group>,
         resources: impl IntoIterator<Item = Arc<Descriptor>>,
@@ -48,13 +49,13 @@ impl Catalog {
         self.group(group).is_some_and(|g| g.versions.iter().any(|v| v == version))
     }
 
-    /// The resource with this plural, as served in this version.
+    /// The resource with this plural in this version.
     pub fn resource(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Descriptor>> {
-        // The tuple key needs owned strings; a lookup per request is cheap beside the request.
+        // The tuple key needs owned strings. One lookup per request costs little compared with the request.
         self.resources.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
     }
 
-    /// Resources of one group and version, by plural.
+    /// Resources of one group and version, sorted by plural.
     pub fn in_version(&self, group: &str, version: &str) -> impl Iterator<Item = &Arc<Descriptor>> + use<'_> {
         let (group, version) = (group.to_owned(), version.to_owned());
         let first = (group.clone(), version.clone(), String::new());
@@ -64,7 +65,7 @@ impl Catalog {
             .take_while(move |d| d.group == group && d.version == version)
     }
 
-    /// The resource whose kind this is.
+    /// The resource of this kind.
     pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Descriptor>> {
         self.in_version(group, version).find(|d| d.kind == kind)
     }

@@ -1,4 +1,4 @@
-//! What a served resource is: the one description that built-in kinds and custom resources share.
+//! The description of a served resource, the same for built-in kinds and custom resources.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use store::Collection;
 
 use crate::strategy::Strategy;
 
-/// A resource as served in one version.
+/// A resource in one served version.
 #[derive(Clone)]
 pub struct Descriptor {
     pub group: String,
@@ -21,22 +21,24 @@ pub struct Descriptor {
     pub namespaced: bool,
     pub short_names: Vec<String>,
     pub categories: Vec<String>,
-    /// Verbs in the order discovery prints them. `create` alone, without storage, for review kinds.
+    /// Verbs in the order in which discovery lists them. Review kinds have `create` only.
     pub verbs: Vec<String>,
     /// By name: `status`, `scale`, `token`, `approval`, `eviction`, ...
     pub subresources: BTreeMap<String, Subresource>,
     /// The type of the object.
     pub schema: Schema,
-    /// Names of the definitions for OpenAPI (`io.k8s.api.apps.v1.Deployment`); for custom resources built from group and kind.
+    /// Name of the definition in OpenAPI (`io.k8s.api.apps.v1.Deployment`). For custom resources it is built from
+    /// group and kind.
     pub definition: String,
     pub list_definition: String,
-    /// Where objects are kept; shared by all versions of the resource (and by core and events.k8s.io events).
+    /// The collection of stored objects, shared by all versions of the resource (and by `events` of the core group and
+    /// of events.k8s.io).
     pub collection: Collection,
-    /// apiVersion that stored bytes carry. When it differs from [`Descriptor::api_version`], reads convert.
+    /// `apiVersion` of the stored bytes. If it differs from [`Descriptor::api_version`], reads convert.
     pub storage_api_version: String,
     /// Columns of the Table form.
     pub columns: Vec<Column>,
-    /// What this kind does differently from the generic behaviour.
+    /// Behaviour of this kind that differs from the generic one.
     pub strategy: Arc<dyn Strategy>,
     /// Present on custom resources.
     pub custom: Option<Arc<CustomResource>>,
@@ -76,13 +78,13 @@ pub enum SubresourceAction {
 }
 
 impl SubresourceAction {
-    /// Whether the path may go on behind the subresource.
+    /// Whether the path may continue behind the subresource.
     pub(crate) fn is_proxy(self) -> bool {
         matches!(self, Self::PodProxy | Self::Proxy)
     }
 }
 
-/// A Table column; `path` is set for custom resources, built-ins compute cells by column name.
+/// A Table column. Custom resources have a `path`; the cells of built-in kinds are computed by column name.
 #[derive(Clone, Debug)]
 pub struct Column {
     pub name: String,
@@ -93,7 +95,7 @@ pub struct Column {
     pub path: Option<String>,
 }
 
-/// What only a custom resource has.
+/// Properties of custom resources only.
 #[derive(Clone, Debug)]
 pub struct CustomResource {
     /// Name and uid of the CustomResourceDefinition.
@@ -107,12 +109,12 @@ pub struct CustomResource {
     /// JSONPaths of `selectableFields`, with leading dot.
     pub selectable_fields: Vec<String>,
     pub deprecated: bool,
-    /// Text of the Warning header for a deprecated version, without code and agent.
+    /// Text of the `Warning` header for a deprecated version, without code and agent.
     pub deprecation_warning: Option<String>,
-    /// Being deleted: creates are refused with 403.
+    /// The CustomResourceDefinition is being deleted: creates are refused with 403.
     pub terminating: bool,
-    /// Revision of the CustomResourceDefinition this was compiled from. Objects written before it are pruned and
-    /// defaulted again when they are read, since they may not show defaults added since.
+    /// Revision of the CustomResourceDefinition that this was compiled from. Objects written before it are pruned and
+    /// defaulted when they are read, because the definition may have gained defaults since.
     pub schema_revision: u64,
 }
 

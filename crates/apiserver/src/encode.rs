@@ -1,7 +1,7 @@
-//! Objects as bytes: written once, served as they are (spec 10, "encode once").
+//! Encoding of objects: the text is made once, at the write, and served unchanged (spec 10, "encode once").
 //!
-//! Stored text begins `{"apiVersion":…,"kind":…,"metadata":{"resourceVersion":"…"`, so that the revision can be put
-//! in at commit, replaced in deletion events, and the head dropped in typed lists, without parsing.
+//! Stored text begins with `{"apiVersion":…,"kind":…,"metadata":{"resourceVersion":"…"`. So the revision can be
+//! inserted at commit and replaced in deletion events, and typed lists can drop the head, all without parsing.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +14,7 @@ use store::{Encoded, Meta, Revision};
 
 const REVISION_KEY: &[u8] = b"\"metadata\":{\"resourceVersion\":\"";
 
-/// JSON as Go prints it: `<`, `>`, `&` and the line separators escaped.
+/// Formats JSON as Go does: `<`, `>`, `&` and the line separators are escaped.
 struct GoFormatter;
 
 impl Formatter for GoFormatter {
@@ -41,7 +41,8 @@ impl Formatter for GoFormatter {
     }
 }
 
-/// Writes any value compactly. Writing JSON into memory cannot fail: values have string keys and finite numbers.
+/// Writes any value compactly. Writing JSON into memory cannot fail, because values have string keys and finite
+/// numbers.
 fn write(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
     let mut serializer = serde_json::Serializer::with_formatter(out, GoFormatter);
     if let Err(error) = value.serialize(&mut serializer) {
@@ -65,7 +66,7 @@ fn write_entry(out: &mut Vec<u8>, key: &str, value: &Value) {
     write(out, value);
 }
 
-/// Writes the members of `map` named in `first` in that order, then the others.
+/// Writes the members of `map` that `first` names, in that order, then the others.
 fn write_ordered(out: &mut Vec<u8>, map: &Map<String, Value>, first: &[&str]) {
     out.push(b'{');
     for key in first {
@@ -81,7 +82,7 @@ fn write_ordered(out: &mut Vec<u8>, map: &Map<String, Value>, first: &[&str]) {
     out.push(b'}');
 }
 
-/// A Status object in the order humans know it.
+/// The text of a `Status`, in the order that Kubernetes prints.
 pub fn status_bytes(status: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     match status {
@@ -95,7 +96,7 @@ pub fn status_bytes(status: &Value) -> Vec<u8> {
     out
 }
 
-/// Any other object that is not stored: `kind`, `apiVersion`, `metadata` first.
+/// The text of any other object that is not stored: `kind`, `apiVersion` and `metadata` come first.
 pub fn object_bytes(object: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     match object {
@@ -116,8 +117,8 @@ pub fn prefix(api_version: &str, kind: &str) -> Vec<u8> {
     out
 }
 
-/// The text of an object in the layout of stored values, split around its revision. Whatever `apiVersion`, `kind` and
-/// `metadata.resourceVersion` the value has are replaced.
+/// The text of an object in the layout of stored values, split around its revision. Replaces `apiVersion`, `kind` and
+/// `metadata.resourceVersion` of the value.
 pub fn encode(object: &Value, api_version: &str, kind: &str) -> Encoded {
     let mut text = prefix(api_version, kind);
     text.reserve(512);
@@ -141,7 +142,8 @@ pub fn encode(object: &Value, api_version: &str, kind: &str) -> Encoded {
     Encoded { head: text.slice(..split), tail: text.slice(split..), meta: meta(object) }
 }
 
-/// The text of an object with the revision it already has (none: the key is left out), in the layout of stored values.
+/// The text of an object in the layout of stored values, with the revision that the object has. An object without a
+/// revision gets no `resourceVersion`.
 pub fn text(object: &Value, api_version: &str, kind: &str) -> Bytes {
     let revision = object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default();
     if !revision.is_empty() {
@@ -168,7 +170,7 @@ fn write_entry_raw(out: &mut Vec<u8>, key: &str, value: &Value) {
     write(out, value);
 }
 
-/// Head, revision, tail.
+/// Joins head, revision and tail.
 pub fn join(encoded: &Encoded, revision: &str) -> Bytes {
     let mut out = BytesMut::with_capacity(encoded.head.len() + revision.len() + encoded.tail.len());
     out.put_slice(&encoded.head);
@@ -177,7 +179,7 @@ pub fn join(encoded: &Encoded, revision: &str) -> Bytes {
     out.freeze()
 }
 
-/// What of an object's metadata is searched without parsing.
+/// The metadata fields that the store searches without parsing.
 pub fn meta(object: &Value) -> Meta {
     let metadata = object.get("metadata");
     let uid = metadata.and_then(|m| m.get("uid")).and_then(Value::as_str).unwrap_or_default();
@@ -191,14 +193,14 @@ pub fn meta(object: &Value) -> Meta {
     Meta { uid: uid.into(), labels }
 }
 
-/// Splits stored text around its revision; `None` for text that this module did not write.
+/// Splits stored text around its revision. `None` for text that this module has not written.
 pub fn split(text: &Bytes, meta: Meta) -> Option<Encoded> {
     let start = find(text, REVISION_KEY)? + REVISION_KEY.len();
     let length = text.get(start..)?.iter().position(|b| *b == b'"')?;
     Some(Encoded { head: text.slice(..start), tail: text.slice(start + length..), meta })
 }
 
-/// Stored text with another revision (deletion events).
+/// Stored text with another revision, for deletion events.
 pub fn with_revision(text: &Bytes, revision: Revision) -> Bytes {
     match split(text, Meta::default()) {
         Some(encoded) => join(&encoded, &revision.to_string()),
@@ -230,7 +232,8 @@ pub fn metadata_of(text: &Bytes) -> Option<Bytes> {
     None
 }
 
-/// `metadata` comes third, right after two short strings, so the first match is the right one: neither can hold quotes.
+/// `metadata` is the third member, after two short strings that cannot contain quotes, so the first match is the right
+/// one.
 fn find(text: &[u8], needle: &[u8]) -> Option<usize> {
     text.windows(needle.len()).take(1024).position(|window| window == needle)
 }

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use machinery::field;
 use serde_json::{Map, Value, json};
 
-/// Machine-readable cause of a failure, as in `Status.reason`.
+/// Machine-readable reason of a failure (`Status.reason`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// No reason is printed.
+    /// Prints no reason.
     Unknown,
     BadRequest,
     Unauthorized,
@@ -67,25 +67,25 @@ pub struct Cause {
 pub struct Details {
     pub name: String,
     pub group: String,
-    /// The resource plural for storage and authorization errors, the Kind for validation errors.
+    /// The plural for storage and authorization errors, the Kind for validation errors.
     pub kind: String,
     pub uid: String,
     pub causes: Vec<Cause>,
     pub retry_after_seconds: Option<u32>,
 }
 
-/// A refused request: the HTTP code is `code`, the body the `Status` of [`ApiError::status`].
+/// A refused request. `code` is the HTTP status, [`ApiError::status`] the body.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
     pub code: u16,
     pub reason: Reason,
     pub message: String,
-    /// `None` leaves the key out, `Some(default)` prints `{}`.
+    /// `None` leaves the key out; `Some(default)` prints `{}`.
     pub details: Option<Box<Details>>,
-    /// Replaces `metadata.continue` (inconsistent continue token of a 410).
+    /// Replaces `metadata.continue` (the inconsistent continue token of a 410).
     pub continue_token: Option<String>,
-    /// Plain text instead of a Status (unknown paths: `404 page not found`).
+    /// The body is plain text instead of a `Status` (unknown paths: `404 page not found`).
     pub plain: bool,
 }
 
@@ -162,12 +162,12 @@ impl ApiError {
         .with_details(Self::about(group, resource, name))
     }
 
-    /// A conflict in free words, without details.
+    /// A conflict with a free text, without details.
     pub fn conflict_text(message: impl Into<String>) -> Self {
         Self::new(409, Reason::Conflict, message).with_details(Details::default())
     }
 
-    /// The optimistic-lock conflict.
+    /// The conflict of an optimistic lock.
     pub fn modified(group: &str, resource: &str, name: &str) -> Self {
         Self::conflict(
             group,
@@ -187,7 +187,7 @@ impl ApiError {
             .with_details(Self::about(group, resource, name))
     }
 
-    /// Validation failed: one cause per error; identical errors are printed once in the message.
+    /// 422 with one cause per error. The message prints identical errors once.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[field::Error]) -> Self {
         let mut seen = HashSet::new();
         let texts = errors.iter().map(ToString::to_string);
@@ -275,7 +275,7 @@ impl Cause {
     }
 }
 
-/// `name.group`, or `name` in the core group: how resources and kinds are named in messages.
+/// `name.group`, or `name` in the core group: how messages name resources and kinds.
 pub fn qualified(name: &str, group: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }

@@ -12,11 +12,11 @@ use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 
-/// One named check; evaluated at each request.
+/// One named check, evaluated for each request.
 pub struct Check {
     pub name: String,
     pub healthy: bool,
-    /// Why it is not healthy, for everybody to read.
+    /// Why the check fails. Anonymous users can read it.
     pub reason: Option<String>,
 }
 
@@ -25,16 +25,16 @@ impl Check {
         Self { name: name.into(), healthy, reason: None }
     }
 
-    /// A check that fails for a reason that may be shown, or is well without one.
+    /// A check that fails if there is a reason.
     pub fn of(name: impl Into<String>, reason: Option<String>) -> Self {
         Self { name: name.into(), healthy: reason.is_none(), reason }
     }
 }
 
-/// How long a fault has to last before `/livez` reports it: a restart is the last resort.
+/// How long a check must fail before `/livez` reports it, because a restart is the last resort.
 pub(crate) const LIVEZ_GRACE: Duration = Duration::from_secs(30);
 
-/// Since when checks are known to fail. The clock of a check starts with the first look at its fault.
+/// Since when checks have been failing. The time of a check starts when a request first sees it fail.
 #[derive(Default)]
 pub(crate) struct Faults(Mutex<BTreeMap<String, Instant>>);
 
@@ -47,7 +47,7 @@ impl Faults {
         }
     }
 
-    /// Makes those healthy that have not failed for long.
+    /// Makes checks healthy that have failed for less than [`LIVEZ_GRACE`].
     pub(crate) fn forgive(&self, checks: &mut [Check]) {
         let since = self.0.lock();
         for check in checks {

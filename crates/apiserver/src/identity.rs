@@ -1,4 +1,4 @@
-//! Who is asking.
+//! The identity of callers.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ impl UserInfo {
         }
     }
 
-    /// A component of this process; `groups` gets `system:authenticated` added.
+    /// A component of this process. Adds `system:authenticated` to its groups.
     pub fn internal(name: &str, groups: &[&str]) -> Self {
         let mut groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
         groups.push("system:authenticated".into());
@@ -33,13 +33,13 @@ impl UserInfo {
     }
 }
 
-/// What the transport proved about the caller, put into the request's extensions by the listener
-/// (or by the in-process client, which sets [`Caller::Internal`]).
+/// What the transport has verified about the caller. The listener, or the in-process client, puts it into the
+/// extensions of the request.
 #[derive(Clone, Debug)]
 pub enum Caller {
     /// A connection without client certificate.
     Plain,
-    /// The DER chain the client proved possession of; not yet checked against any CA.
+    /// The DER chain of a client that has proved possession of the key. The chain is not yet checked against any CA.
     Certificate(std::sync::Arc<Vec<rustls_pki_types::CertificateDer<'static>>>),
     /// A component in this process, already identified.
     Internal(std::sync::Arc<UserInfo>),

@@ -1,17 +1,18 @@
-//! The HTTP API of a space: Kubernetes' wire protocol over a [`store`].
+//! The HTTP API of a space: the Kubernetes wire protocol over a [`store`].
 //!
-//! A request's way ([`server::ApiServer::call`]): authenticate and impersonate, find a place among the requests under
-//! way, authorise, resolve the resource, decode (types, pruning, defaults), field ownership, prepare (allocation, what
-//! admission plug-ins do), validate, commit, encode. Sockets and TLS are somebody else's: a request comes with its
-//! [`identity::Caller`] in its extensions.
+//! [`server::ApiServer::call`] answers a request in these steps: authenticate and impersonate, limit the requests in
+//! flight, authorise, resolve the resource, decode (types, pruning, defaults), track field ownership, prepare
+//! (allocation, built-in admission), validate, commit, encode. Sockets and TLS belong to the caller: a request comes
+//! with its [`identity::Caller`] in its extensions.
 //!
-//! * [`server`], [`path`], [`request`], [`response`], [`error`], [`codec`], [`encode`]: the pipeline and its ends.
+//! * [`server`], [`path`], [`request`], [`response`], [`error`], [`codec`], [`encode`]: the pipeline, from bytes to
+//!   bytes.
 //! * `handlers`, `watch`: one generic handler for all kinds.
-//! * [`descriptor`], [`catalog`], [`strategy`]: what is served, as data, and what a kind does differently.
-//!   [`builtin`] and [`kinds`] have the built-in ones, [`crd`] those of CustomResourceDefinitions.
-//! * [`authn`], [`authz`], [`tokens`], [`reviews`]: who is asking, and may they.
-//! * `work`: what keeps a processor busy, off the threads that answer.
-//! * [`discovery`], [`openapi`], [`table`], [`health`], [`version`], `metrics`: what clients ask about.
+//! * [`descriptor`], [`catalog`], [`strategy`]: what is served, and how a kind differs from the generic behaviour.
+//!   [`builtin`] and [`kinds`] define the built-in kinds, [`crd`] those of CustomResourceDefinitions.
+//! * [`authn`], [`authz`], [`tokens`], [`reviews`]: authentication and authorization.
+//! * `work`: CPU-heavy work, off the threads that answer requests.
+//! * [`discovery`], [`openapi`], [`table`], [`health`], [`version`], `metrics`: what clients can ask about the server.
 
 pub mod admission;
 pub mod authn;

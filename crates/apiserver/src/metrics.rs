@@ -1,10 +1,10 @@
 //! `/metrics` of a space, in the Prometheus text format (AS-009): requests, watches and objects, under the names that
-//! kube-apiserver has for them.
+//! kube-apiserver uses.
 //!
-//! Labels are bounded by what is served: a path that leads nowhere, or a method nobody knows, makes no series of its own, and
-//! the series of a resource end with it. Beyond [`MOST_SERIES`] what would be a new series is counted without its resource. One
-//! request costs a look-up under a short lock, the first after a change of what is served a pass over all series; making
-//! the text costs their number.
+//! The catalog bounds the labels: an unknown path or method gets no series of its own, and the series of a resource
+//! end with the resource. Beyond [`MOST_SERIES`], requests that would need a new series are counted without their
+//! resource. A request costs a lookup under a short lock; the first request after a change of the catalog costs a pass
+//! over all series; printing costs the number of series.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -19,19 +19,19 @@ use crate::catalog::Catalog;
 use crate::descriptor::Descriptor;
 use crate::path::RequestInfo;
 
-/// `Content-Type` of the text.
+/// `Content-Type` of the answer.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Upper bounds of the duration histogram, in seconds: those of kube-apiserver.
+/// Upper bounds of the duration histogram, in seconds; the same as in kube-apiserver.
 const BUCKETS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
     20.0, 30.0, 45.0, 60.0,
 ];
 
-/// Label sets kept of requests; each has a histogram.
+/// Most label sets of requests; each has a histogram.
 const MOST_SERIES: usize = 10_000;
 
-/// What a request was about.
+/// The labels of a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Labels {
     verb: &'static str,
@@ -61,7 +61,7 @@ impl Labels {
         }
     }
 
-    /// Of a request to no resource.
+    /// Labels of a request for no resource.
     fn nowhere(verb: &'static str) -> Self {
         Self {
             verb,
@@ -73,7 +73,7 @@ impl Labels {
         }
     }
 
-    /// Whether what it was about is still served.
+    /// Whether the catalog still serves the resource.
     fn is_served(&self, catalog: &Catalog) -> bool {
         self.resource.is_empty() || catalog.resource(&self.group, &self.version, &self.resource).is_some()
     }
@@ -115,10 +115,10 @@ fn method(name: &str) -> &'static str {
     }
 }
 
-/// Durations of requests of one kind.
+/// Duration histogram of one label set.
 #[derive(Default)]
 struct Durations {
-    /// Not cumulative; what is above the last bound is in `count` only.
+    /// Not cumulative. Durations above the last bound count in `count` only.
     buckets: [u64; BUCKETS.len()],
     sum: f64,
     count: u64,
@@ -130,7 +130,7 @@ struct Requests {
     durations: Durations,
 }
 
-/// The counters of one API server. Clones show the same.
+/// The counters of one API server. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Metrics(Arc<Inner>);
 
@@ -142,11 +142,11 @@ struct Inner {
     watching: Mutex<BTreeMap<Labels, i64>>,
     /// By group, version and kind.
     watch_events: Mutex<BTreeMap<[String; 3], Arc<AtomicU64>>>,
-    /// The catalog's generation at which all series were of something served.
+    /// Generation of the catalog at the last pass that dropped series of resources that are not served.
     cleared: AtomicU64,
 }
 
-/// A request under way.
+/// Counts a request as in flight while it lives.
 pub(crate) struct UnderWay {
     metrics: Metrics,
     mutating: bool,
@@ -158,7 +158,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// A watch being served; counts what it sends.
+/// Counts a watch, and the events that it sends.
 pub(crate) struct Watching {
     metrics: Metrics,
     labels: Labels,
@@ -188,7 +188,7 @@ impl Metrics {
         if mutating { &self.0.mutating } else { &self.0.reading }
     }
 
-    /// A request begins. One that is long by nature is counted by [`Metrics::watch`].
+    /// Counts a request as in flight. Returns `None` for long-running requests; [`Metrics::watch`] counts watches.
     pub(crate) fn begin(&self, info: &RequestInfo) -> Option<UnderWay> {
         let mutating = match info.verb.as_str() {
             "watch" => return None,
@@ -199,7 +199,7 @@ impl Metrics {
         Some(UnderWay { metrics: self.clone(), mutating })
     }
 
-    /// A request has been answered; of a watch, only that it was.
+    /// Counts an answered request. The duration of a watch is not recorded.
     pub(crate) fn answered(&self, labels: Labels, catalog: &Catalog, code: u16, took: Duration) {
         if self.0.cleared.swap(catalog.generation, Ordering::Relaxed) != catalog.generation {
             self.forget_unserved(catalog);
@@ -222,7 +222,7 @@ impl Metrics {
         entry.durations.count += 1;
     }
 
-    /// Drops the series of what is not served any more.
+    /// Drops the series of resources that the catalog does not serve any more.
     fn forget_unserved(&self, catalog: &Catalog) {
         self.0.requests.lock().retain(|labels, _| labels.is_served(catalog));
         let kinds: BTreeSet<[&str; 3]> =
@@ -238,9 +238,9 @@ impl Metrics {
         Watching { metrics: self.clone(), labels, events }
     }
 
-    /// All of it as text, with the number of objects that `store` holds.
+    /// All metrics as text, including the number of objects in `store`.
     pub(crate) fn text(&self, store: &SpaceStore, catalog: &Catalog) -> String {
-        // A request that was under way while its resource went may have left a series behind.
+        // A request in flight while its resource was removed may have added a series again.
         self.forget_unserved(catalog);
         let mut out = String::new();
         self.write_requests(&mut out);

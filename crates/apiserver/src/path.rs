@@ -1,4 +1,4 @@
-//! What a URL addresses (AS-001): the attributes that authorization, routing and handlers use.
+//! Parsing of URLs (AS-001): the attributes that authorization, routing and handlers use.
 
 use http::Method;
 use percent_encoding::percent_decode_str;
@@ -22,34 +22,34 @@ pub struct RequestInfo {
     pub resource: String,
     pub subresource: String,
     pub name: String,
-    /// The name is only implied by `fieldSelector=metadata.name=x` (authorization sees it, routing does not).
+    /// The name comes from `fieldSelector=metadata.name=x` only. Authorization uses it, routing does not.
     pub implied_name: bool,
     /// Path segments after the subresource.
     pub rest: Vec<String>,
-    /// Reached by the deprecated `/watch/` prefix.
+    /// The path has the deprecated `/watch/` prefix.
     pub watch_prefix: bool,
-    /// The path is `/api/v1/namespaces/{namespace}` or a subresource of it: `namespace` is the object itself, not
-    /// the place of one.
+    /// The path is `/api/v1/namespaces/{namespace}` or a subresource of it: `namespace` names the addressed object
+    /// itself.
     pub is_namespace: bool,
 }
 
 impl RequestInfo {
     /// Whether the path addresses something inside [`RequestInfo::namespace`].
     ///
-    /// Only the Namespace objects of the core group have a path with a namespace that is not their place. A resource
-    /// of another group whose plural is `namespaces` is a resource like any other.
+    /// Only the Namespace objects of the core group have a path with a namespace that they do not belong to. A
+    /// resource of another group whose plural is `namespaces` is a resource like any other.
     pub(crate) fn in_namespace(&self) -> bool {
         !self.namespace.is_empty() && !self.is_namespace
     }
 
-    /// The namespace that objects of the addressed resource lie in; empty for cluster-scoped ones.
+    /// The namespace of the objects of the addressed resource; empty for cluster-scoped resources.
     ///
-    /// `/api/v1/namespaces/{name}` has a [`RequestInfo::namespace`], but the Namespace itself lies in none.
+    /// `/api/v1/namespaces/{name}` has a [`RequestInfo::namespace`], but the Namespace object belongs to no namespace.
     pub(crate) fn namespace_of_objects(&self, namespaced: bool) -> &str {
         if namespaced { &self.namespace } else { "" }
     }
 
-    /// What authorization decides on.
+    /// The attributes for authorization.
     pub(crate) fn attributes(&self) -> Attributes<'_> {
         Attributes {
             verb: &self.verb,
@@ -64,7 +64,7 @@ impl RequestInfo {
         }
     }
 
-    /// Parses a request line; `path` is as sent, percent-encoded.
+    /// Parses a request line. `path` is percent-encoded, as sent.
     pub fn parse(method: &Method, path: &str, query: &Query) -> Self {
         let path = percent_decode_str(path).decode_utf8_lossy().into_owned();
         let verb = method.as_str().to_ascii_lowercase();
@@ -140,7 +140,7 @@ impl RequestInfo {
             "delete" => self.verb = "deletecollection".to_owned(),
             _ => {}
         }
-        // A collection request for one named object is authorised by that name.
+        // A collection request for one named object is authorised with that name.
         if matches!(self.verb.as_str(), "list" | "watch" | "deletecollection")
             && let Some(name) = query.get("fieldSelector").and_then(single_name)
         {
@@ -149,13 +149,13 @@ impl RequestInfo {
         }
     }
 
-    /// The name in the path itself.
+    /// The name, if the path contains one.
     pub fn path_name(&self) -> &str {
         if self.implied_name { "" } else { &self.name }
     }
 }
 
-/// The name of a field selector that is exactly `metadata.name=x`.
+/// The value of a `metadata.name=x` term of a field selector.
 fn single_name(selector: &str) -> Option<String> {
     selector.split(',').find_map(|term| {
         let value = term.strip_prefix("metadata.name=")?;
@@ -201,7 +201,7 @@ mod tests {
             assert!(!parse(path).is_resource, "{path}");
         }
     }
-    /// Authorization sees the namespace of the path; the handlers must act in the same one.
+    /// Authorization uses the namespace of the path; the handlers must act in the same one.
     #[test]
     fn as_001_only_namespace_objects_have_a_namespace_that_is_not_their_place() {
         for path in ["/api/v1/namespaces/a", "/api/v1/namespaces/a/status", "/api/v1/namespaces/a/finalize"] {

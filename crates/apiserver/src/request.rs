@@ -1,11 +1,11 @@
-//! Query parameters and the options of each verb, decoded and checked as Kubernetes does.
+//! Query parameters and the options of each verb, decoded and checked like in Kubernetes.
 
 use machinery::field;
 use percent_encoding::percent_decode_str;
 
 use crate::error::ApiError;
 
-/// Decoded query parameters in order.
+/// Decoded query parameters, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query(Vec<(String, String)>);
 
@@ -32,7 +32,7 @@ impl Query {
         self.0.iter().filter(move |(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
-    /// A boolean parameter: present and neither `0` nor `false`.
+    /// Whether a boolean parameter is present and neither `0` nor `false`.
     pub fn flag(&self, key: &str) -> bool {
         self.get(key).is_some_and(truthy)
     }
@@ -41,7 +41,10 @@ impl Query {
         self.get(key).map(truthy)
     }
 
-    /// An integer parameter; the error is the one of Go's parser.
+    /// An integer parameter.
+    ///
+    /// # Errors
+    /// 400 with the text of Go's parser.
     pub fn integer(&self, key: &str) -> Result<Option<i64>, ApiError> {
         match self.get(key) {
             None | Some("") => Ok(None),
@@ -80,7 +83,10 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// Reads and checks the options; `kind` is CreateOptions, UpdateOptions or PatchOptions.
+    /// Parses and checks the options. `kind` is CreateOptions, UpdateOptions or PatchOptions.
+    ///
+    /// # Errors
+    /// 422 for an option with an invalid value.
     pub fn parse(query: &Query, user_agent: &str, kind: &str, apply: bool) -> Result<Self, ApiError> {
         let mut errors = Vec::new();
         let dry_run = dry_run(query.all("dryRun").map(str::to_owned).collect(), &mut errors);
@@ -142,7 +148,7 @@ fn unicode_point(c: char) -> String {
     format!("U+{:04X}", u32::from(c))
 }
 
-/// The manager name when none is given: the user agent up to the first `/`, at most 128 bytes.
+/// The field manager of a request that names none: the user agent up to the first `/`, at most 128 bytes.
 fn agent_manager(user_agent: &str) -> String {
     let name = user_agent.split('/').next().unwrap_or_default();
     let mut out = String::new();
@@ -155,7 +161,7 @@ fn agent_manager(user_agent: &str) -> String {
     if out.is_empty() { "unknown".into() } else { out }
 }
 
-/// Checks the `dryRun` directives.
+/// Whether the `dryRun` directives ask for a dry run; adds errors for unknown directives.
 pub fn dry_run(values: Vec<String>, errors: &mut Vec<field::Error>) -> bool {
     if values.iter().any(|v| v != "All") {
         let shown = serde_json::to_string(&values).unwrap_or_default();
@@ -168,17 +174,20 @@ pub fn dry_run(values: Vec<String>, errors: &mut Vec<field::Error>) -> bool {
     !values.is_empty()
 }
 
-/// An error of an options object.
+/// An error about a field of an options object.
 pub fn error(field: &str, reason: &'static str, body: String) -> field::Error {
     field::Error { field: field.to_owned(), body, reason }
 }
 
-/// Refuses the request when there are errors in its options.
+/// Refuses a request with errors in its options.
+///
+/// # Errors
+/// 422 if `errors` has any.
 pub fn invalid_options(kind: &str, errors: &[field::Error]) -> Result<(), ApiError> {
     if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("meta.k8s.io", kind, "", errors)) }
 }
 
-/// What a list or watch must match in time (AS-022).
+/// `resourceVersionMatch`: how old the answer of a list or watch may be (AS-022).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionMatch {
     Unset,
@@ -186,7 +195,7 @@ pub enum VersionMatch {
     NotOlderThan,
 }
 
-/// Options of list, watch and deletecollection, before selectors are parsed.
+/// Options of list, watch and deletecollection. Selectors are not parsed yet.
 #[derive(Clone, Debug)]
 pub struct ListOptions {
     pub resource_version: String,
@@ -220,7 +229,10 @@ impl ListOptions {
         Ok(options)
     }
 
-    /// The revision a GET of one object must not be older than.
+    /// The `resourceVersion` of a GET: the answer must not be older.
+    ///
+    /// # Errors
+    /// 400 if it is not a number.
     pub fn parse_get(query: &Query) -> Result<Option<u64>, ApiError> {
         match query.get("resourceVersion") {
             None | Some("" | "0") => Ok(None),
@@ -228,7 +240,10 @@ impl ListOptions {
         }
     }
 
-    /// The number of `resourceVersion`; `None` when unset.
+    /// The number in `resourceVersion`; `None` if it is not set.
+    ///
+    /// # Errors
+    /// 400 if it is not a number.
     pub fn revision(&self) -> Result<Option<u64>, ApiError> {
         if self.resource_version.is_empty() {
             return Ok(None);

@@ -13,13 +13,13 @@ use http_body::{Frame, SizeHint};
 use crate::codec::protobuf;
 use crate::error::ApiError;
 
-/// Total size of the warning texts of one response; the rest is cut (AS-037).
+/// Most bytes of warning texts in one response; further text is cut (AS-037).
 const MAX_WARNINGS: usize = 4096;
 
-/// What the server answers with: known bytes, bytes made while they are sent, or an endless stream.
+/// The body of an answer: known bytes, chunks that are made while they are sent, or an endless stream.
 pub enum Body {
     Full(Option<Bytes>),
-    /// Chunks made when the connection asks for them; their total length is known.
+    /// Chunks that are made when the connection asks for more. Their total length is known.
     Chunks {
         chunks: Box<dyn Iterator<Item = Bytes> + Send + Sync>,
         remaining: u64,
@@ -93,7 +93,7 @@ impl http_body::Body for Body {
     }
 }
 
-/// A response with the headers that every answer of the API carries, except the audit id.
+/// A response with the headers of every answer of the API, except the audit id.
 pub fn new(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
@@ -103,7 +103,7 @@ pub fn new(status: StatusCode, content_type: &'static str, body: impl Into<Body>
     response
 }
 
-/// An error as compact or indented JSON, or plain text where Kubernetes answers so (AS-002).
+/// An error as compact or indented JSON, or as plain text where Kubernetes answers in plain text (AS-002).
 pub fn error(error: &ApiError, pretty: bool) -> Response<Body> {
     let status = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if error.plain {
@@ -128,7 +128,7 @@ pub fn error(error: &ApiError, pretty: bool) -> Response<Body> {
     response
 }
 
-/// An error for a client that takes protobuf only (AS-030).
+/// An error for a client that accepts protobuf only (AS-030).
 pub fn error_protobuf(error: &ApiError) -> Response<Body> {
     let mut response = self::error(error, false);
     if !error.plain
@@ -140,7 +140,7 @@ pub fn error_protobuf(error: &ApiError) -> Response<Body> {
     response
 }
 
-/// Adds `Warning: 299 - "..."` headers; duplicates are dropped, the total length is bounded (AS-037).
+/// Adds `Warning: 299 - "..."` headers. Drops duplicates and bounds the total length (AS-037).
 pub fn add_warnings(response: &mut Response<Body>, warnings: &[String]) {
     let mut total = 0;
     let mut seen: Vec<&str> = Vec::new();
@@ -159,7 +159,7 @@ pub fn add_warnings(response: &mut Response<Body>, warnings: &[String]) {
     }
 }
 
-/// The header value of one warning: quotes and backslashes escaped, control characters dropped.
+/// The header value of one warning. Escapes quotes and backslashes and drops control characters.
 fn warning(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 12);
     quoted.push_str("299 - \"");

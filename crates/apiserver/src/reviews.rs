@@ -1,4 +1,4 @@
-//! Kinds that are questions: access reviews, token reviews, who am I (spec 8.4).
+//! Answers of review kinds: access reviews, rules reviews, token reviews, SelfSubjectReview (spec 8.4).
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -14,23 +14,23 @@ use crate::strategy::{Lookup, Review};
 
 const AUTHZ: &str = "authorization.k8s.io";
 
-/// What a review is answered from.
+/// What the answer to a review depends on.
 pub struct ReviewContext<'a> {
     pub user: &'a UserInfo,
     pub authorizer: &'a Authorizer,
     pub authenticator: &'a Authenticator,
     pub lookup: &'a dyn Lookup,
-    /// Namespace of the path, empty for none.
+    /// Namespace of the path; empty if there is none.
     pub namespace: &'a str,
     /// RFC 3339, seconds, `Z`.
     pub now: &'a str,
 }
 
-/// The answered review. `object` is decoded, has apiVersion, kind, metadata.namespace where it applies, and
-/// managedFields of the writer, as on any create (AS-065).
+/// Fills in the status of a review. `object` is decoded and has apiVersion, kind, metadata.namespace where the kind is
+/// namespaced, and managedFields of the writer, as on any create (AS-065).
 ///
 /// # Errors
-/// 400 or 422 if the review asks for nothing or is contradictory.
+/// 400 or 422 for a review that asks for nothing or contradicts itself.
 pub fn answer(cx: &ReviewContext<'_>, review: Review, mut object: Value) -> Result<Value, ApiError> {
     let status = match review {
         Review::SelfSubjectAccess | Review::SubjectAccess | Review::LocalSubjectAccess => {
@@ -83,7 +83,7 @@ fn texts(object: &Value, key: &str) -> Vec<String> {
     list.filter_map(Value::as_str).map(Into::into).collect()
 }
 
-/// A field that is there and not null.
+/// A field that is present and not null.
 fn given<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
     object.get(key).filter(|v| !v.is_null())
 }
@@ -102,7 +102,7 @@ impl ReviewContext<'_> {
         let named = (!is_self).then(|| UserInfo {
             name: text(spec, "user").into(),
             uid: text(spec, "uid").into(),
-            // Once each: every one is asked for its bindings.
+            // Without duplicates, because the bindings of each group are looked up.
             groups: {
                 let mut seen = HashSet::new();
                 texts(spec, "groups").into_iter().filter(|group| seen.insert(group.clone())).collect()
@@ -185,7 +185,7 @@ impl ReviewContext<'_> {
         };
         let mut status = json!({"authenticated": true, "user": user_info(&accepted.user)});
         let audiences = match (accepted.audiences, self.authenticator.issuer()) {
-            // A token without audiences is good for this server.
+            // A token without audiences is valid for this server.
             (none, Some(issuer)) if none.is_empty() => issuer.audiences().to_vec(),
             (some, _) => some,
         };
@@ -269,7 +269,7 @@ fn validate_selector(selector: &Value, at: &Path, errors: &mut Vec<field::Error>
     }
 }
 
-/// Object metadata the way the original prints it in messages: compact JSON, fields in order of declaration.
+/// Object metadata as Kubernetes prints it in messages: compact JSON, fields in order of declaration.
 fn print_metadata(metadata: &Value) -> String {
     const META: [&str; 15] = [
         "name",

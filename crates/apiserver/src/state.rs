@@ -12,7 +12,7 @@ use crate::work::HeavyWork;
 /// The state of one server that its handlers and watches use.
 pub(crate) struct ServerState {
     pub config: ApiServerConfig,
-    /// Cancelled when the server stops; ends its watches.
+    /// Cancelled when the server stops, which ends its watches.
     pub stop: CancellationToken,
     /// Held while a write chooses and stores a value of a limited range (cluster IP, node port).
     pub allocation: tokio::sync::Mutex<()>,
@@ -21,7 +21,7 @@ pub(crate) struct ServerState {
 }
 
 impl ServerState {
-    /// Who signs service-account tokens.
+    /// The issuer that signs service-account tokens.
     pub(crate) fn issuer(&self) -> Option<&Arc<Issuer>> {
         self.config.tokens.as_ref().or_else(|| self.config.authenticator.issuer())
     }

@@ -1,4 +1,4 @@
-//! What a kind does differently from the generic resource handler. Pure: no I/O, no clock of its own.
+//! How a kind differs from the generic resource handler. Strategies do no I/O and have no clock.
 
 use machinery::field;
 use serde_json::Value;
@@ -7,42 +7,47 @@ use crate::authz::Authorizer;
 use crate::error::ApiError;
 use crate::identity::UserInfo;
 
-/// What a strategy may know about the request.
+/// What a strategy can use of the request.
 pub struct WriteContext<'a> {
     pub user: &'a UserInfo,
     /// RFC 3339, seconds, `Z`.
     pub now: &'a str,
     pub namespace: &'a str,
     pub dry_run: bool,
-    /// Read-only look at other objects of the space (quota, service IPs, references).
+    /// Reads other objects of the space (quota, service IPs, references).
     pub lookup: &'a dyn Lookup,
 }
 
-/// Reads of other objects during admission.
+/// Reads other objects of the space.
 pub trait Lookup: Send + Sync {
-    /// The object as stored, or `None`. `namespace` is empty for cluster-scoped kinds.
+    /// The stored object, or `None`. `namespace` is empty for cluster-scoped kinds.
     fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value>;
     fn list(&self, group: &str, plural: &str, namespace: Option<&str>) -> Vec<Value>;
 }
 
-/// Per-kind behaviour; every method has the generic behaviour as its default. Metadata rules common to all
-/// kinds (names, labels, finalizers, uid, generation bookkeeping, managedFields) are done by the handler.
+/// Behaviour of one kind. The default of every method is the generic behaviour. The handler applies the metadata rules
+/// that all kinds share (names, labels, finalizers, uid, generation, managedFields).
 pub trait Strategy: Send + Sync {
-    /// Defaults that a schema cannot say; called after schema defaults, on every decode.
+    /// Fills in defaults that a schema cannot express. Called on every decode, after the defaults of the schema.
     fn default(&self, _obj: &mut Value) {}
 
-    /// Clears what a client may not set on create, fills what the server decides. Errors refuse the request.
-    /// The handler has set `metadata.name`, `namespace`, `uid` and `creationTimestamp` before.
+    /// Clears the fields that a client may not set on create, and fills in the fields that the server sets. The
+    /// handler has set `metadata.name`, `namespace`, `uid` and `creationTimestamp`.
+    ///
+    /// # Errors
+    /// The create is refused with this error.
     fn prepare_create(&self, _cx: &WriteContext<'_>, _obj: &mut Value) -> Result<(), ApiError> {
         Ok(())
     }
 
-    /// Update of the main resource: copy from `old` what this way cannot change (typically `status`).
+    /// Called on an update of the main resource: copies the fields from `old` that such an update cannot change
+    /// (typically `status`).
     fn prepare_update(&self, _cx: &WriteContext<'_>, _obj: &mut Value, _old: &Value) -> Result<(), ApiError> {
         Ok(())
     }
 
-    /// Update through a subresource (`status`, `approval`, `finalize`, ...): copy all it cannot change.
+    /// Called on an update through a subresource (`status`, `approval`, `finalize`, ...): copies the fields from `old`
+    /// that such an update cannot change.
     fn prepare_subresource_update(
         &self,
         _cx: &WriteContext<'_>,
@@ -53,18 +58,19 @@ pub trait Strategy: Send + Sync {
         Ok(())
     }
 
-    /// Called on the copy that a first DELETE is about to mark as deleted, before it is decided whether anything keeps
-    /// the object: add finalizers, set a phase or conditions, or refuse.
+    /// Called on the copy that the first DELETE is about to mark as deleted, before the handler checks whether
+    /// anything keeps the object: adds finalizers, sets a phase or conditions, or refuses.
     fn prepare_delete(&self, _cx: &WriteContext<'_>, _obj: &mut Value) -> Result<(), ApiError> {
         Ok(())
     }
 
-    /// Whether this kind has `metadata.generation`, and whether this change moves it on.
+    /// Whether the server sets `metadata.generation` of this kind.
     fn generation(&self) -> Generation {
         Generation::Unmanaged
     }
 
-    /// Whether `new` differs from `old` in what generation counts (called only when managed).
+    /// Whether `new` differs from `old` in a field that increments the generation. Called for [`Generation::Managed`]
+    /// only.
     fn spec_changed(&self, new: &Value, old: &Value) -> bool {
         new.get("spec") != old.get("spec")
     }
@@ -88,38 +94,38 @@ pub trait Strategy: Send + Sync {
         Vec::new()
     }
 
-    /// Which syntax `metadata.name` has.
+    /// The syntax of `metadata.name`.
     fn name_rule(&self) -> NameRule {
         NameRule::Subdomain
     }
 
-    /// PUT on an absent object creates it.
+    /// Whether PUT of an absent object creates it.
     fn create_on_update(&self) -> bool {
         false
     }
 
-    /// PUT without `metadata.resourceVersion` is accepted.
+    /// Whether PUT without `metadata.resourceVersion` is accepted.
     fn unconditional_update(&self) -> bool {
         true
     }
 
-    /// Values of the field labels this kind knows besides metadata.name and metadata.namespace; `None`: unknown label.
+    /// The value of a field label other than metadata.name and metadata.namespace; `None` for an unknown label.
     fn field_value(&self, _obj: &Value, _label: &str) -> Option<String> {
         None
     }
 
-    /// The field labels of [`Strategy::field_value`].
+    /// The field labels that [`Strategy::field_value`] knows.
     fn field_labels(&self) -> &[&'static str] {
         &[]
     }
 
-    /// The text for an unknown field label: `true` for `field label not supported: x`, `false` for
-    /// `"x" is not a known field selector: only "metadata.name", "metadata.namespace"`.
+    /// Which text an unknown field label gets: `true` for `field label not supported: x`, `false` for `"x" is not a
+    /// known field selector: only "metadata.name", "metadata.namespace"`.
     fn own_field_label_conversion(&self) -> bool {
         false
     }
 
-    /// Grace period of a delete, `None` where deletion is immediate.
+    /// Grace period of a delete, in seconds; `None` for kinds without graceful deletion.
     fn graceful_deletion(&self, _obj: &Value, _requested: Option<i64>) -> Option<i64> {
         None
     }
@@ -129,17 +135,17 @@ pub trait Strategy: Send + Sync {
         false
     }
 
-    /// A DELETE that removes the object answers with it instead of a `Status`.
+    /// Whether a DELETE that removes the object is answered with the object instead of a `Status`.
     fn returns_deleted_object(&self) -> bool {
         false
     }
 
-    /// Brings an object from the version it is stored in to the one asked for, or back (both as apiVersion). The
-    /// handler sets `apiVersion` and `kind` afterwards.
+    /// Converts an object from its stored version to the requested one, or back. `from` and `to` are `apiVersion`s.
+    /// The handler sets `apiVersion` and `kind` afterwards.
     fn convert(&self, _obj: &mut Value, _from: &str, _to: &str) {}
 
-    /// Dotted paths that a write this way never owns, whatever its body says. Field ownership is computed from the
-    /// decoded and defaulted body, before `prepare_*` runs: what those fill in is owned by nobody.
+    /// Dotted paths that this endpoint never owns, whatever the body contains. Field ownership is computed from the
+    /// decoded and defaulted body, before `prepare_*` runs, so nobody owns the fields that `prepare_*` fills in.
     fn reset_fields(&self, _subresource: Option<&str>) -> Vec<String> {
         Vec::new()
     }
@@ -194,7 +200,7 @@ pub trait Strategy: Send + Sync {
         Ok(())
     }
 
-    /// Default propagation when DeleteOptions name none.
+    /// Whether dependents are orphaned if DeleteOptions name no propagation policy.
     fn default_orphans_dependents(&self) -> bool {
         false
     }
@@ -213,9 +219,9 @@ pub enum Review {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generation {
-    /// The client's value is stored as is.
+    /// The client's value is stored unchanged.
     Unmanaged,
-    /// 1 on create, one more with each change of spec and with the first deletion mark.
+    /// 1 on create; incremented by each change of the spec and by the first deletion mark.
     Managed,
 }
 
@@ -227,7 +233,7 @@ pub enum NameRule {
     PathSegment,
 }
 
-/// The generic behaviour, for kinds that need nothing special.
+/// The generic behaviour, for kinds without peculiarities.
 pub struct Generic;
 
 impl Strategy for Generic {}

@@ -22,22 +22,23 @@ use crate::strategy::Lookup;
 const DEFAULT_SECONDS: i64 = 3600;
 const MIN_SECONDS: i64 = 600;
 const MAX_SECONDS: i64 = 1 << 32;
-/// How long a token outlives the deletion mark of what it depends on, and how far clocks may differ.
+/// How many seconds a token outlives the deletion mark of an object that it is bound to, and how far clocks may
+/// differ.
 const LEEWAY_SECONDS: i64 = 60;
-/// Most tokens remembered as rightly signed.
+/// Most tokens whose verified claims are cached.
 const REMEMBERED: usize = 4096;
 const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 
 type KeySource = Box<dyn Fn() -> Result<String, TokenError> + Send + Sync>;
 
-/// Signs and checks tokens of one space.
+/// Signs and verifies service-account tokens of one space.
 pub struct Issuer {
     url: String,
     audiences: Vec<String>,
     source: KeySource,
     keys: OnceLock<Keys>,
     making: Mutex<()>,
-    /// Claims of tokens whose signature was checked, by hash of the token: signatures are dear.
+    /// Cache of verified claims, by hash of the token, because verifying signatures is expensive.
     checked: Mutex<HashMap<[u8; 32], Arc<Claims>>>,
 }
 
@@ -138,22 +139,28 @@ impl Keys {
 
 impl Issuer {
     /// A new RSA key in PKCS#8 PEM. Takes some hundred milliseconds: see [`Issuer::lazy`].
+    ///
+    /// # Errors
+    /// The system has no randomness, or the key cannot be encoded.
     pub fn generate_key() -> Result<String, TokenError> {
         Ok(KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).map_err(key_error)?.serialize_pem())
     }
 
-    /// `key_pem`: PKCS#8 private key, RSA or EC P-256; `issuer`: the URL in `iss`; `audiences`: those of this API
-    /// server, `[issuer]` when empty.
+    /// `key_pem`: PKCS#8 private key, RSA or EC P-256. `issuer`: the URL in `iss`. `audiences`: those of this API
+    /// server; if empty, `[issuer]`.
+    ///
+    /// # Errors
+    /// The key cannot be read.
     pub fn new(key_pem: &str, issuer: &str, audiences: &[String]) -> Result<Self, TokenError> {
         let keys = Keys::new(key_pem)?;
         let out = Self::lazy(|| Err(TokenError::Key("no source".into())), issuer, audiences);
-        // Just made: nobody else can have set it.
+        // The cell is new, so it is empty.
         let _ = out.keys.set(keys);
         Ok(out)
     }
 
-    /// Like [`Issuer::new`] with a key that `source` loads (or makes and saves) when it is first needed: a space that
-    /// never issues a token pays nothing for it.
+    /// Like [`Issuer::new`], but `source` loads the key (or makes and saves it) when it is first needed. A space that
+    /// never issues a token has no cost.
     pub fn lazy(
         source: impl Fn() -> Result<String, TokenError> + Send + Sync + 'static,
         issuer: &str,
@@ -181,7 +188,7 @@ impl Issuer {
         }
         let _one_at_a_time = self.making.lock();
         if self.keys.get().is_none() {
-            // The lock is held: nobody else sets it.
+            // The lock is held, so no other thread sets the cell.
             let _ = self.keys.set(Keys::new(&(self.source)()?)?);
         }
         self.keys.get().ok_or_else(|| TokenError::Key("no key".into()))
@@ -193,8 +200,11 @@ impl Issuer {
         jsonwebtoken::encode(&header, claims, &keys.encoding).map_err(key_error)
     }
 
-    /// POST `serviceaccounts/{name}/token`. `object` is the decoded TokenRequest with managedFields; the answer is
-    /// the same object with metadata and status filled in (AS-052).
+    /// Answers POST `serviceaccounts/{name}/token`. `object` is the decoded TokenRequest with managedFields; the
+    /// answer is the same object with metadata and status (AS-052).
+    ///
+    /// # Errors
+    /// 404 without the account, 4xx for an invalid request, 500 without a key.
     pub fn request(
         &self,
         lookup: &dyn Lookup,
@@ -279,8 +289,11 @@ impl Issuer {
         Ok(object)
     }
 
-    /// The token that goes into a Secret of type `kubernetes.io/service-account-token`: it does not expire, and is
-    /// good as long as the Secret has it.
+    /// The token for a Secret of type `kubernetes.io/service-account-token`. It does not expire, and is valid as long
+    /// as the Secret contains it.
+    ///
+    /// # Errors
+    /// The key cannot be loaded.
     pub fn secret_token(
         &self,
         namespace: &str,
@@ -298,7 +311,12 @@ impl Issuer {
         })
     }
 
-    /// The service account a token stands for. `audiences`: what it must be for, `[]` means this server.
+    /// Verifies a token and returns its service account. `audiences`: the audiences that are accepted; `[]` means this
+    /// server.
+    ///
+    /// # Errors
+    /// The token is malformed, wrongly signed, expired, for another audience, or an object that it is bound to is
+    /// gone.
     pub fn verify(
         &self,
         token: &str,
@@ -315,7 +333,7 @@ impl Issuer {
     fn decode<T: serde::de::DeserializeOwned>(&self, token: &str) -> Result<T, TokenError> {
         let keys = self.keys()?;
         let mut validation = Validation::new(keys.algorithm);
-        // Times and audience are checked below, each time the token is used.
+        // Times and audience are checked below, on each use of the token.
         validation.validate_exp = false;
         validation.validate_aud = false;
         validation.required_spec_claims.clear();
@@ -378,7 +396,8 @@ impl Issuer {
             extra("pod-uid", &pod.uid);
         }
         if let Some(node) = &private.node {
-            // A token of a pod only tells the node; one bound to the node itself ends with it.
+            // In the token of a pod, the node is information only. A token that is bound to the node itself ends with
+            // the node.
             if private.pod.is_none() {
                 exists(lookup, "nodes", "", node, now)?;
             }
@@ -420,13 +439,16 @@ impl Issuer {
     }
 
     /// Body of `/openid/v1/jwks` (`application/jwk-set+json`).
+    ///
+    /// # Errors
+    /// The key cannot be loaded.
     pub fn jwks(&self) -> Result<Value, TokenError> {
         Ok(json!({"keys": [self.keys()?.public.clone()]}))
     }
 
     /// Body of `/.well-known/openid-configuration`.
     pub fn openid_configuration(&self) -> Value {
-        // A key that is not loaded yet is one we make, and those are RSA.
+        // A key that is not loaded yet is generated by us, and generated keys are RSA.
         let algorithm = match self.keys.get().map(|k| k.algorithm) {
             Some(Algorithm::ES256) => "ES256",
             _ => "RS256",
@@ -445,7 +467,7 @@ fn text(object: &Value, pointer: &str) -> String {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// Sets fields of the object under `key`, which is made where it is missing.
+/// Sets fields of the object under `key`, which is created if it is missing.
 fn set<const N: usize>(object: &mut Value, key: &str, fields: [(&str, Value); N]) {
     if let Value::Object(object) = object {
         let mut inner = match object.remove(key) {
@@ -457,7 +479,7 @@ fn set<const N: usize>(object: &mut Value, key: &str, fields: [(&str, Value); N]
     }
 }
 
-/// The issuer a token claims, before anything is checked.
+/// The issuer that a token claims. Nothing of the token is verified yet.
 fn peek_issuer(token: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Peek {
@@ -479,7 +501,7 @@ fn service_account_user(namespace: &str, name: &str, uid: &str) -> UserInfo {
     }
 }
 
-/// That the object is there, is the same one, and was not marked for deletion long ago.
+/// Checks that the object exists, has the expected uid, and has not been marked as deleted for longer than the leeway.
 fn exists(
     lookup: &dyn Lookup,
     plural: &str,
@@ -500,7 +522,7 @@ fn exists(
     Ok(())
 }
 
-/// Binds the token to the object of `spec.boundObjectRef`.
+/// Binds the token to the object that `spec.boundObjectRef` names.
 fn bind(private: &mut Private, bound: &Value, lookup: &dyn Lookup) -> Result<(), ApiError> {
     let field = |key: &str| bound.get(key).and_then(Value::as_str).unwrap_or_default();
     let (kind, name, given_uid) = (field("kind"), field("name"), field("uid"));

@@ -23,7 +23,7 @@ fn objects() -> Objects {
 }
 
 fn issuer() -> Issuer {
-    // An elliptic key: making an RSA one takes long in a debug build.
+    // An elliptic key, because making an RSA key takes long in a debug build.
     let key = KeyPair::generate().unwrap().serialize_pem();
     Issuer::new(&key, "https://server/spaces/s", &[]).unwrap()
 }
@@ -95,7 +95,7 @@ fn as_052_token_requests_are_refused_with_the_texts_of_kubernetes() {
     assert_eq!((error.code, error.message.as_str()), (404, "serviceaccounts \"nope\" not found"));
 }
 
-/// AS-052, AS-061: what a requested token says, and when it stops to be one.
+/// AS-052, AS-061: the claims of a requested token, and when it becomes invalid.
 #[test]
 fn as_061_a_token_lives_as_long_as_account_and_bound_object() {
     let issuer = issuer();

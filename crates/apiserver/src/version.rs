@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// What clients gate features on.
+/// The version by which clients enable features.
 pub const GIT_VERSION: &str = "v1.36.0+kubestellar";
 
 /// The body of `/version`.

@@ -1,12 +1,13 @@
-//! Work that keeps a processor busy, off the threads that answer requests, and shared out fairly.
+//! CPU-heavy work, off the threads that answer requests, and shared fairly between users.
 //!
-//! The threads of the runtime answer everybody. What may take longer than a few milliseconds (large bodies, large stored
-//! objects, definitions, rules, lists that have to be converted) takes a *slot* and runs on a thread of its own. There is a
-//! slot for each core. A user gets at most half of them; users that wait take turns, one piece of work each, and one user's
-//! pieces go in the order in which they came. So whatever one user asks for, half of the slots and the threads of the
-//! runtime are left to all others. Components of this process may take all slots, in turn with everybody.
+//! The threads of the runtime answer all requests. Work that may take longer than a few milliseconds (large bodies,
+//! large stored objects, definitions, rules, lists that need conversion) takes a *slot* and runs on a thread of its
+//! own. There is one slot per core. A user gets at most half of the slots. Users with waiting work take turns, one
+//! piece of work at a time, and the pieces of one user run in the order of arrival. So whatever one user asks for,
+//! half of the slots and the threads of the runtime are left to the others. Components of this process may take all
+//! slots, but also wait for their turn.
 //!
-//! Slots are those of the process: its spaces share the same cores.
+//! The slots belong to the process, because its spaces share the same cores.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,22 +18,22 @@ use tokio::sync::oneshot;
 
 use crate::error::ApiError;
 
-/// Bodies and stored objects above this size, in bytes, are heavy work.
+/// Bodies and stored objects above this size are heavy work.
 pub(crate) const HEAVY_BYTES: usize = 64 << 10;
-/// Lists of more objects than these are heavy work if their objects have to be parsed.
+/// Lists of more objects than this are heavy work if the objects must be parsed.
 pub(crate) const HEAVY_OBJECTS: usize = 500;
 
-/// Who a piece of work is done for.
+/// The user that a piece of work is queued for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
-    /// The server, as [`server_number`] gives it: users of two spaces are different users.
+    /// The number of the server ([`server_number`]), because users of two spaces are different users.
     pub server: u64,
     pub user: Arc<str>,
-    /// A component of this process, which may take all slots.
+    /// A component of this process. It may take all slots.
     pub internal: bool,
 }
 
-/// A number for a server, different from those of all others of this process.
+/// A number for a server that no other server of this process has.
 pub(crate) fn server_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -41,10 +42,10 @@ pub(crate) fn server_number() -> u64 {
 /// Why work was not done.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkError {
-    /// The client has as much waiting as it may have.
+    /// The user has reached the limit of waiting work.
     #[error("too much work of this client is waiting")]
     Full,
-    /// It panicked, or the runtime is ending.
+    /// The work panicked, or the runtime is shutting down.
     #[error(transparent)]
     Failed(#[from] tokio::task::JoinError),
 }
@@ -58,27 +59,27 @@ impl From<WorkError> for ApiError {
     }
 }
 
-/// The slots. Clones share them.
+/// The slots and the queues in front of them. Clones share them.
 #[derive(Clone)]
 pub(crate) struct HeavyWork(Arc<Mutex<State>>);
 
 struct State {
     free: usize,
-    /// The most slots of one client that is no component of this process.
+    /// Most slots of one user.
     share: usize,
     clients: HashMap<Client, Queue>,
-    /// Clients with something waiting, in the order of their turns.
+    /// Clients with waiting work, in the order of their turns.
     turns: VecDeque<Client>,
 }
 
-/// What one client has under way. It is there as long as there is something.
+/// Running and waiting work of one client. Removed when both are empty.
 #[derive(Default)]
 struct Queue {
     running: usize,
     waiting: VecDeque<oneshot::Sender<Slot>>,
 }
 
-/// A place to work in; given back when it is dropped.
+/// The right to run one piece of work. Dropping it frees the slot.
 struct Slot {
     work: HeavyWork,
     client: Client,
@@ -92,7 +93,7 @@ impl Drop for Slot {
 }
 
 impl HeavyWork {
-    /// With so many slots, at least two: one user never takes all.
+    /// `slots` slots, but at least two, so that one user never takes all.
     pub(crate) fn new(slots: usize) -> Self {
         let free = slots.max(2);
         let state = State { free, share: free / 2, clients: HashMap::new(), turns: VecDeque::new() };
@@ -106,11 +107,10 @@ impl HeavyWork {
         SLOTS.get_or_init(|| Self::new(cores())).clone()
     }
 
-    /// Does the work on a thread of its own once it has a slot. Dropping the future takes it out of the queue; work that
-    /// has begun goes on to its end, and keeps its slot that long.
+    /// Runs the work on a thread of its own once it has a slot. Dropping the future removes waiting work from the
+    /// queue; work that has started runs to its end and keeps its slot until then.
     ///
     /// # Errors
-    ///
     /// [`WorkError::Full`] at once if `most_waiting` pieces of work of the client are waiting already.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
@@ -130,11 +130,11 @@ impl HeavyWork {
         let (sender, receiver) = oneshot::channel();
         let granted = self.0.lock().enqueue(client, sender, most_waiting)?;
         self.grant(granted);
-        // Senders are dropped only with a slot, or when their receiver has gone.
+        // A sender is dropped only after it has sent a slot, or after its receiver has been dropped.
         receiver.await.map_err(|_| WorkError::Full)
     }
 
-    /// Hands slots over, without holding the lock: a slot whose receiver is gone returns itself when it is dropped.
+    /// Hands out slots. The lock must not be held: a slot without a receiver frees itself when it is dropped.
     fn grant(&self, granted: Vec<(Client, oneshot::Sender<Slot>)>) {
         for (client, sender) in granted {
             drop(sender.send(Slot { work: self.clone(), client }));
@@ -176,7 +176,7 @@ impl State {
         self.take_turns()
     }
 
-    /// Who is to get the free slots: the first in turn that may have another, and so on.
+    /// Assigns free slots: to the first client in turn that may take another one, and so on.
     fn take_turns(&mut self) -> Vec<(Client, oneshot::Sender<Slot>)> {
         let mut granted = Vec::new();
         let mut looked_at = 0;
@@ -199,7 +199,7 @@ impl State {
             } else if let Some(sender) = queue.waiting.pop_front() {
                 queue.running += 1;
                 self.free -= 1;
-                // Its next turn comes after everybody else's.
+                // The client's next turn comes after the turns of all other clients.
                 self.turns.remove(looked_at);
                 if !queue.waiting.is_empty() {
                     self.turns.push_back(client.clone());
@@ -226,7 +226,7 @@ mod tests {
         Client { server: 0, user: user.into(), internal }
     }
 
-    /// Work that tells its name when it begins, and waits until it may end.
+    /// Starts work that reports its name when it begins, and runs until the test ends it.
     struct Scene {
         work: HeavyWork,
         begun: (mpsc::Sender<&'static str>, mpsc::Receiver<&'static str>),
@@ -238,7 +238,7 @@ mod tests {
             Self { work: HeavyWork::new(slots), begun: mpsc::channel(), tasks: tokio::task::JoinSet::new() }
         }
 
-        /// The end of the returned sender lets it end.
+        /// Dropping the returned sender ends the work.
         async fn start(&mut self, client: &Client, name: &'static str) -> mpsc::Sender<()> {
             let (end, ended) = mpsc::channel::<()>();
             let (work, client, begun) = (self.work.clone(), client.clone(), self.begun.0.clone());
@@ -249,7 +249,7 @@ mod tests {
                 };
                 work.run(&client, 3, run).await
             });
-            // The task has taken its place in the queue once it has been polled.
+            // The task is in the queue once it has been polled.
             tokio::task::yield_now().await;
             end
         }
@@ -314,7 +314,7 @@ mod tests {
         drop((c4, bob1));
     }
 
-    /// AS-070: the queue of a user is bounded, and work whose request was given up takes no place in it.
+    /// AS-070: the queue of a user is bounded, and cancelled requests free their entry.
     #[tokio::test]
     async fn as_070_a_users_queue_has_an_end() {
         let mut scene = Scene::new(2);
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(scene.next().await, "1");
         let refused = scene.work.run(&alice, 3, || ()).await;
         assert!(matches!(refused, Err(WorkError::Full)));
-        // Somebody else is not concerned.
+        // Other users are not affected.
         scene.work.run(&client("bob", false), 3, || ()).await.expect("a free slot");
         let mut gone = Box::pin(scene.work.run(&alice, 4, || ()));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());

@@ -1,4 +1,4 @@
-//! Bootstrap tokens: `id.secret`, kept in Secrets of kube-system.
+//! Bootstrap tokens: `id.secret`, stored in Secrets of kube-system.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -47,7 +47,7 @@ pub(super) fn verify(token: &str, lookup: &dyn Lookup) -> Option<UserInfo> {
     Some(UserInfo { name: format!("system:bootstrap:{id}"), groups, ..UserInfo::default() })
 }
 
-/// Equality in a time that does not depend on where the texts differ.
+/// Whether two texts are equal, in constant time.
 fn same(a: &str, b: &str) -> bool {
     a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
 }

@@ -1,4 +1,4 @@
-//! Client certificates: a chain to the space's client CA; CN is the user, O are the groups.
+//! Client certificates: a chain to the client CA of the space. CN is the user, O are the groups.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -17,19 +17,20 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::credential::{AuthnError, CREDENTIAL_ID};
 use crate::identity::UserInfo;
 
-/// Most certificates remembered as verified.
+/// Most certificates in the cache of verified ones.
 const REMEMBERED: usize = 4096;
 
 struct Verified {
     user: UserInfo,
-    /// Until when the whole chain is known to be valid, in seconds since 1970.
+    /// End of validity of the whole chain, in seconds since 1970.
     not_after: u64,
 }
 
 /// The client CA of one space.
 pub(super) struct ClientCa {
     verifier: Arc<dyn ClientCertVerifier>,
-    /// By hash of the leaf: a connection sends many requests with one certificate, and signatures are dear.
+    /// Cache of verified chains, by hash of the leaf: a connection sends many requests with one certificate, and
+    /// verifying signatures is expensive.
     verified: Mutex<HashMap<[u8; 32], Verified>>,
 }
 
@@ -48,7 +49,7 @@ impl ClientCa {
         Ok(Self { verifier, verified: Mutex::default() })
     }
 
-    /// The user of a chain (leaf first) that leads to this CA, is valid now and is meant for clients.
+    /// The user of a chain (leaf first) that leads to this CA, is valid now and is meant for client authentication.
     pub(super) fn verify(&self, chain: &[CertificateDer<'static>]) -> Option<UserInfo> {
         let (leaf, intermediates) = chain.split_first()?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;

@@ -1,8 +1,8 @@
-//! What a credential that was checked says.
+//! The result of checking a credential.
 
 use crate::identity::UserInfo;
 
-/// Key in `UserInfo.extra` that identifies the credential used.
+/// Key in `UserInfo.extra` that identifies the credential.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// A source of credentials that cannot be read.
@@ -14,7 +14,7 @@ pub enum AuthnError {
     TokenFile { line: usize, why: String },
 }
 
-/// A token that was accepted, and the audiences it was accepted for.
+/// An accepted token, and the audiences for which it is accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
     pub user: UserInfo,

@@ -1,4 +1,4 @@
-//! Acting as someone else (spec 8.2).
+//! Impersonation (spec 8.2).
 
 use std::collections::BTreeMap;
 
@@ -20,9 +20,12 @@ struct Wanted {
     extra: BTreeMap<String, Vec<String>>,
 }
 
-/// Applies impersonation headers; `None` where there are none. `attributes` are those of the request: the refusal names
-/// them. Allowed is who has `impersonate` on all that is asked for, or the two-part right of newer servers:
+/// Applies the impersonation headers; `None` without such headers. `attributes` are those of the request. The user
+/// needs the verb `impersonate` on every part of the identity, or the two rights of newer servers:
 /// `impersonate-on:{mode}:{verb}` on the request's resource and `impersonate:{mode}` on the identity (AS-062).
+///
+/// # Errors
+/// 403 if the user may not impersonate, 400 if the headers contradict each other.
 pub fn impersonate(
     headers: &HeaderMap,
     user: &UserInfo,
@@ -90,7 +93,7 @@ fn service_account(user: &str) -> Option<(&str, &str)> {
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
 }
 
-/// Whether `user` has `verb` on every part of the identity. Users, groups and service accounts are in `group`.
+/// Whether `user` has `verb` on every part of the identity. Users, groups and service accounts belong to `group`.
 fn may(user: &UserInfo, wanted: &Wanted, verb: &str, group: &str, authorizer: &Authorizer) -> bool {
     let base = Attributes { verb, group, version: "v1", resource_request: true, ..Attributes::default() };
     let authentication = Attributes { group: "authentication.k8s.io", ..base };

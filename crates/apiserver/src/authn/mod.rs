@@ -1,4 +1,4 @@
-//! Who is asking: client certificates, bearer tokens, impersonation (spec 8.1, 8.2).
+//! Authentication: client certificates, bearer tokens, impersonation (spec 8.1, 8.2).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use certificate::ClientCa;
 
 /// The group of all callers with a credential.
 pub const AUTHENTICATED: &str = "system:authenticated";
-/// The group of callers without one.
+/// The group of all callers without a credential.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// How callers without credentials are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -33,8 +33,8 @@ pub enum Anonymous {
     Off,
     /// `system:anonymous` on health and version paths, 401 elsewhere.
     Paths,
-    /// `system:anonymous` everywhere; what it may do is the authorizer's business: with the default roles, health
-    /// and version (the way of a stock server, which answers 403 where `Paths` answers 401).
+    /// `system:anonymous` everywhere. The authorizer decides what it may do: with the default roles, health and
+    /// version. A stock server works like this, and answers 403 where `Paths` answers 401.
     #[default]
     On,
 }
@@ -46,7 +46,7 @@ pub struct StaticToken {
     pub user: UserInfo,
 }
 
-/// What an [`Authenticator`] accepts.
+/// The credentials that an [`Authenticator`] accepts.
 #[derive(Clone, Default)]
 pub struct AuthnConfig {
     /// PEM bundle of the CAs that sign client certificates of this space.
@@ -56,7 +56,7 @@ pub struct AuthnConfig {
     pub anonymous: Anonymous,
 }
 
-/// Checks credentials of one space.
+/// Checks the credentials of requests to one space.
 pub struct Authenticator {
     client_ca: Option<ClientCa>,
     tokens: HashMap<String, UserInfo>,
@@ -71,13 +71,16 @@ impl Authenticator {
         Ok(Self { client_ca, tokens, service_accounts: config.service_accounts, anonymous: config.anonymous })
     }
 
-    /// The issuer of service-account tokens, where this space has one.
+    /// The issuer of service-account tokens, if this space has one.
     pub fn issuer(&self) -> Option<&Arc<tokens::Issuer>> {
         self.service_accounts.as_ref()
     }
 
-    /// The caller of a request: the transport's [`Caller`] in the extensions, then the bearer token, then anonymous;
-    /// a credential that is wrong is 401, never anonymous (AS-061). Impersonation is a second step: [`impersonate`].
+    /// Determines the caller of a request: from the transport's [`Caller`] in the extensions, else from the bearer
+    /// token, else anonymous (AS-061). Impersonation is a second step: [`impersonate`].
+    ///
+    /// # Errors
+    /// 401 for an invalid credential, and for a request without one where anonymous users are not accepted.
     pub fn authenticate(
         &self,
         parts: &http::request::Parts,
@@ -109,10 +112,10 @@ impl Authenticator {
         }
     }
 
-    /// Who a bearer token stands for; `None` when it is not valid. `audiences`: what it must be for, `[]` means this
-    /// server. Also answers TokenReviews.
+    /// The user of a bearer token; `None` if the token is not valid. `audiences`: the audiences that are accepted;
+    /// `[]` means this server. Also answers TokenReviews.
     pub fn token(&self, token: &str, audiences: &[String], lookup: &dyn Lookup) -> Option<Accepted> {
-        // A look-up in a hash map does not take constant time, but its timing tells about a keyed hash only.
+        // A lookup in a hash map does not take constant time, but its timing reveals a keyed hash only.
         if let Some(user) = self.tokens.get(token) {
             return Some(Accepted { user: authenticated(user.clone()), audiences: audiences.to_vec() });
         }
@@ -133,7 +136,7 @@ fn authenticated(mut user: UserInfo) -> UserInfo {
     user
 }
 
-/// The token of an Authorization header; other schemes, and a scheme alone, count as no credential.
+/// The token of an Authorization header. Other schemes, and a scheme without token, count as no credential.
 fn bearer(parts: &http::request::Parts) -> Option<&str> {
     let value = parts.headers.get(AUTHORIZATION)?.to_str().ok()?.trim();
     let mut words = value.splitn(3, ' ');

@@ -3,7 +3,10 @@
 use super::{AuthnError, StaticToken};
 use crate::identity::UserInfo;
 
-/// The tokens of a file. Blank lines and lines that start with `#` are skipped; groups may be missing.
+/// Parses a token file. Skips blank lines and lines that start with `#`. Groups are optional.
+///
+/// # Errors
+/// A line has fewer than three columns or unbalanced quotes.
 pub fn parse_token_file(text: &str) -> Result<Vec<StaticToken>, AuthnError> {
     let mut out = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -29,7 +32,7 @@ pub fn parse_token_file(text: &str) -> Result<Vec<StaticToken>, AuthnError> {
     Ok(out)
 }
 
-/// The columns of a CSV line; `""` inside quotes is a quote. `None`: unbalanced.
+/// The columns of a CSV line; `""` inside quotes is a quote. `None` if quotes are unbalanced.
 fn columns(line: &str) -> Option<Vec<String>> {
     let mut out = vec![String::new()];
     let mut quoted = false;

@@ -3,9 +3,9 @@
 use machinery::selector::LabelSelector;
 use serde_json::Value;
 
-/// The rules an aggregated ClusterRole shall have: the union of those of all ClusterRoles its selectors match, in
-/// order of selectors, then names, each rule once. `None` for a role without `aggregationRule`, and for one whose
-/// selectors are invalid. Costs one look at each role per selector.
+/// The rules that an aggregated ClusterRole should have: the union of the rules of all ClusterRoles that its selectors
+/// match, ordered by selector, then name, without duplicates. `None` for a role without `aggregationRule` or with
+/// invalid selectors. Costs one visit of each role per selector.
 pub fn aggregate(role: &Value, all: &[Value]) -> Option<Vec<Value>> {
     let selectors = role.get("aggregationRule")?.get("clusterRoleSelectors").and_then(Value::as_array);
     let own_name = name(role);

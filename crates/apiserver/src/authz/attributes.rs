@@ -1,9 +1,9 @@
-//! What is decided on, and what is decided.
+//! The input and output of authorization.
 
 /// The API group of roles and bindings.
 pub const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
-/// What a request wants to do. For resource requests `path` is unused, for others only `verb` and `path` count.
+/// The action that a request wants. Resource requests do not use `path`; other requests use only `verb` and `path`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes<'a> {
     pub verb: &'a str,
@@ -17,7 +17,7 @@ pub struct Attributes<'a> {
     pub resource_request: bool,
 }
 
-/// The outcome, with the text that review APIs show.
+/// The decision, with the text that review APIs show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     Allow { reason: String },

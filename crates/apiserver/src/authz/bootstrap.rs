@@ -1,4 +1,4 @@
-//! The RBAC objects every space has from the start (spec 7.5).
+//! The RBAC objects that every space has from the start (spec 7.5).
 
 use std::sync::OnceLock;
 
@@ -10,7 +10,7 @@ use super::{RBAC_GROUP, aggregate};
 const DATA: &str = include_str!("../data/rbac-bootstrap.json");
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
-/// Default cluster roles, roles and bindings, without server-set metadata; aggregated roles with their rules. Roles
+/// Default cluster roles, roles and bindings, without server-set metadata. Aggregated roles have their rules. Roles
 /// come before bindings, cluster-scoped objects before those of `kube-system` and `kube-public` (AS-056).
 pub fn objects() -> Vec<Value> {
     static OBJECTS: OnceLock<Vec<Value>> = OnceLock::new();
@@ -18,10 +18,10 @@ pub fn objects() -> Vec<Value> {
 }
 
 fn load() -> Vec<Value> {
-    // Part of the program: an error here is a defect of the build, which the tests show.
+    // The data is part of the program; a parse error is a defect of the build that the tests show.
     let data: Map<String, Value> = serde_json::from_str(DATA).unwrap_or_default();
     let mut cluster_roles = section(&data, "clusterroles", "ClusterRole");
-    // Aggregated roles gather from aggregated roles: repeat until nothing changes.
+    // Aggregated roles can aggregate aggregated roles, so this repeats until nothing changes.
     loop {
         let before = cluster_roles.clone();
         for role in &mut cluster_roles {
@@ -66,9 +66,9 @@ fn object(kind: &str, id: &str, body: &Value) -> Option<Value> {
     Some(Value::Object(body))
 }
 
-/// What to write so that `existing` has all that `wanted` says: missing rules, subjects, selectors, labels and
-/// annotations added, what else it has kept; `None`: nothing. Objects whose `autoupdate` annotation is `"false"` are
-/// left alone. A binding to another role is replaced, which its store update must be let do.
+/// What to write so that `existing` has everything of `wanted`. Adds missing rules, subjects, selectors, labels and
+/// annotations and keeps the rest. `None` if nothing is missing, or if the annotation `autoupdate` is `"false"`. A
+/// binding to another role is replaced; the caller must delete and create it.
 pub fn reconcile(existing: &Value, wanted: &Value) -> Option<Value> {
     let annotation =
         existing.get("metadata").and_then(|m| m.get("annotations")).and_then(|a| a.get(AUTOUPDATE));
@@ -133,7 +133,7 @@ fn append_rules(out: &mut Value, wanted: &Value) {
         list.into_iter().filter_map(|r| serde_json::from_value(r).ok()).collect()
     };
     let wanted = parse(wanted);
-    // What cannot be compared is all added.
+    // If the rules cannot be compared, all are added.
     let add = missing(&parse(out), &wanted).unwrap_or(wanted);
     if add.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! Nobody gives away rights they do not have (spec 8.3).
+//! Privilege escalation: nobody may grant rights that they do not have (spec 8.3).
 
 use machinery::field::quote;
 use serde_json::{Map, Value};
@@ -8,8 +8,12 @@ use super::{Attributes, Authorizer, RBAC_GROUP, Rule};
 use crate::error::ApiError;
 use crate::identity::UserInfo;
 
-/// Refuses writes of roles and bindings that would give away more than the writer has. To be called for create and
-/// update (also patch and apply) of `rbac.authorization.k8s.io` objects, with the object as it would be stored (AS-064).
+/// Refuses writes of roles and bindings that would grant more than the writer has. Must be called for create and
+/// update (also patch and apply) of `rbac.authorization.k8s.io` objects, with the object as it would be stored.
+/// `resource` is its plural (AS-064).
+///
+/// # Errors
+/// 403 that lists the missing rights; 404 if a binding refers to a role that does not exist.
 pub fn check_escalation(
     authorizer: &Authorizer,
     user: &UserInfo,
@@ -41,12 +45,12 @@ fn meta<'a>(object: &'a Value, key: &str) -> &'a str {
 }
 
 fn rules(object: &Value) -> Vec<Rule> {
-    // The object passed decoding, so that each rule parses.
+    // The object has been decoded, so each rule parses.
     let list = object.get("rules").and_then(Value::as_array).cloned().unwrap_or_default();
     list.into_iter().filter_map(|r| serde_json::from_value(r).ok()).collect()
 }
 
-/// Whether only what lets an object be deleted (finalizers, owner references) differs.
+/// Whether the objects differ only in fields that affect deletion (finalizers, owner references).
 fn same_but_for_deletion(new: &Value, old: &Value) -> bool {
     fn rest(object: &Value) -> Value {
         let mut object = object.clone();
@@ -96,7 +100,7 @@ impl Write<'_> {
             return Ok(());
         }
         match self.authorizer.role_rules(cluster, namespace, role) {
-            // The resource of the binding with the name of the role: what a stock server says.
+            // The resource of the binding with the name of the role, as a stock server says.
             None => Err(ApiError::not_found(RBAC_GROUP, self.resource, role)),
             Some(wanted) => self.check_held(namespace, &wanted),
         }

@@ -1,4 +1,4 @@
-//! Bindings by subject, kept up to date with the store.
+//! An index of bindings by subject that follows changes of the store.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use store::{Entry, Event, EventKind};
 
 use super::rules::nullable;
 
-/// What a binding refers to.
+/// The kind of role that a binding refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum RoleKind {
     Cluster,
@@ -30,22 +30,22 @@ pub(crate) struct Binding {
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     pub(crate) binding: Arc<Binding>,
-    /// `User "bob"`, for reasons.
+    /// `User "bob"`, as reasons print it.
     pub(crate) subject: Arc<str>,
 }
 
-/// In the order of the bindings' names, which is the order in which they are asked.
+/// Sorted by the names of the bindings, which is the order of evaluation.
 type Grants = BTreeMap<(Arc<str>, usize), Grant>;
 
-/// Bindings of one namespace, or of the whole space.
+/// Bindings of one namespace, or ClusterRoleBindings, by subject.
 #[derive(Debug, Default)]
 pub(crate) struct BySubject {
-    /// By user name; service accounts under theirs.
+    /// By user name. Service accounts are users.
     users: HashMap<String, Grants>,
     groups: HashMap<String, Grants>,
 }
 
-/// Whom a subject names.
+/// The users that a subject means.
 enum Holder {
     User(String),
     Group(String),
@@ -95,7 +95,7 @@ impl BySubject {
     }
 }
 
-/// Whom a subject of a binding names, and what reasons call it.
+/// The users that a subject of a binding means, and its text in reasons.
 fn holder(binding: &Binding, subject: &Subject) -> Option<(Holder, String)> {
     let Subject { kind, name, namespace } = subject;
     match kind.as_str() {
@@ -137,7 +137,7 @@ struct Subject {
     namespace: String,
 }
 
-/// A binding as it is in the index.
+/// A binding in the index.
 #[derive(Debug)]
 struct Known {
     binding: Arc<Binding>,
@@ -154,14 +154,14 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// The index of these entries. Cost: a parse of each.
+    /// Builds the index. Costs one parse per entry.
     pub(crate) fn build<'a>(entries: impl Iterator<Item = &'a Arc<Entry>>) -> Self {
         let mut index = Self::default();
         entries.for_each(|entry| index.put(entry));
         index
     }
 
-    /// Takes a change of a binding. Cost: that binding.
+    /// Applies a change of a binding. Costs a parse of that binding.
     pub(crate) fn apply(&mut self, event: &Event) {
         match event.kind {
             EventKind::Deleted => self.remove(&event.entry),
@@ -210,7 +210,7 @@ fn id(entry: &Entry) -> (Arc<str>, Arc<str>) {
 }
 
 fn parse(entry: &Entry) -> Option<Known> {
-    // Stored objects passed validation; one that does not parse grants nothing.
+    // Stored objects are valid; an object that does not parse grants nothing.
     let object: BindingObject = serde_json::from_slice(&entry.value).ok()?;
     let role_kind = match object.role_ref.kind.as_str() {
         "ClusterRole" => RoleKind::Cluster,

@@ -1,4 +1,4 @@
-//! May they: RBAC over the store (spec 8.3).
+//! Authorization: RBAC over the store (spec 8.3).
 
 use store::SpaceStore;
 
@@ -24,7 +24,7 @@ use rbac::Rbac;
 
 /// The group that may do everything.
 pub const MASTERS: &str = "system:masters";
-/// Decides over requests of one space. Cheap to clone; clones share their index.
+/// Authorizes requests of one space. Cheap to clone; clones share the index.
 #[derive(Clone)]
 pub struct Authorizer {
     mode: Mode,
@@ -37,17 +37,17 @@ enum Mode {
 }
 
 impl Authorizer {
-    /// For tests and single-user spaces.
+    /// Allows everything; for tests and single-user spaces.
     pub fn always_allow() -> Self {
         Self { mode: Mode::AlwaysAllow }
     }
 
-    /// Roles and bindings of the space decide; a change counts from the next request on (AS-063).
+    /// Evaluates the roles and bindings of the space. A change takes effect at the next request (AS-063).
     pub fn rbac(store: SpaceStore) -> Self {
         Self { mode: Mode::Rbac(std::sync::Arc::new(Rbac::new(store))) }
     }
 
-    /// `system:masters`, or a server that allows everything.
+    /// Whether the user is in `system:masters`, or the server allows everything.
     fn is_unlimited(&self, user: &UserInfo) -> bool {
         matches!(self.mode, Mode::AlwaysAllow) || user.in_group(MASTERS)
     }
@@ -70,8 +70,7 @@ impl Authorizer {
         }
     }
 
-    /// A number that is another one once something has changed that decisions are made of; it does not for those who may
-    /// do everything.
+    /// A counter that changes whenever roles or bindings have changed. Constant for users who may do everything.
     pub(crate) fn changes(&self, user: &UserInfo) -> u64 {
         match &self.mode {
             Mode::Rbac(rbac) if !user.in_group(MASTERS) => rbac.changes(),
@@ -79,7 +78,10 @@ impl Authorizer {
         }
     }
 
-    /// `Ok` or the 403 answer.
+    /// Allows the request, or returns the 403 answer.
+    ///
+    /// # Errors
+    /// 403 if nothing allows the request.
     pub fn authorize(&self, user: &UserInfo, attributes: &Attributes<'_>) -> Result<(), ApiError> {
         if self.allows(user, attributes) {
             return Ok(());
@@ -90,7 +92,7 @@ impl Authorizer {
         }
     }
 
-    /// All rules that apply to `user` in `namespace` (empty: cluster-wide ones only), and errors met on the way.
+    /// All rules that apply to `user` in `namespace` (if empty, cluster-wide ones only), and errors found on the way.
     pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Vec<String>) {
         match &self.mode {
             Mode::AlwaysAllow => (Rule::everything().to_vec(), Vec::new()),
@@ -98,7 +100,7 @@ impl Authorizer {
         }
     }
 
-    /// The rules of a role; `None` when there is no such role.
+    /// The rules of a role; `None` if the role does not exist.
     fn role_rules(&self, cluster: bool, namespace: &str, name: &str) -> Option<Vec<Rule>> {
         match &self.mode {
             Mode::AlwaysAllow => None,
@@ -144,7 +146,7 @@ fn denial(user: &UserInfo, a: &Attributes<'_>) -> String {
     } else {
         format!("User {name} cannot {} path {}", a.verb, quote(a.path))
     };
-    // The text can land in a browser.
+    // A browser may show the text.
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 

@@ -15,10 +15,10 @@ use super::rules::Rule;
 use super::rules::nullable;
 use crate::identity::UserInfo;
 
-/// Roles remembered beyond the number of those stored, before those that are gone are forgotten.
+/// How many cached roles may be left over from deleted ones before the cache drops them.
 const SPARE_ROLES: usize = 64;
 
-/// Rules of a role as last parsed.
+/// The parsed rules of a role.
 struct Cached {
     revision: Revision,
     rules: Arc<[Rule]>,
@@ -33,23 +33,24 @@ struct Collections {
     role_bindings: Collection,
 }
 
-/// Bindings, and what they were read from: ClusterRoleBindings, RoleBindings; ClusterRoles and Roles beside them.
+/// The index of bindings, and the collections that it was built from: ClusterRoleBindings, RoleBindings, ClusterRoles,
+/// Roles.
 #[derive(Default)]
 struct Indexed {
     views: Option<[View; 4]>,
     bindings: Index,
 }
 
-/// The evaluator. Nothing is parsed before the first request that needs it: most spaces see only their admin, who
-/// needs no roles. One decision costs a look-up per group of the user; a change of a binding costs a parse of that
-/// binding at the next decision.
+/// Evaluates RBAC. Parses nothing before the first request that needs roles: in most spaces the only user is the
+/// admin, who needs none. A decision costs one lookup per group of the user; a change of a binding costs a parse of
+/// that binding at the next decision.
 pub(super) struct Rbac {
     store: SpaceStore,
     collections: Collections,
     index: RwLock<Indexed>,
-    /// Revision of the space at which `index` was last seen to be current. Written with `index` locked.
+    /// Revision of the space at which `index` was last known to be current. Written with `index` locked.
     checked: AtomicU64,
-    /// Grows when a role or binding was seen to have changed. Written with `index` locked.
+    /// Counts observed changes of roles and bindings. Written with `index` locked.
     changes: AtomicU64,
     roles: RwLock<HashMap<RoleId, Cached>>,
 }
@@ -78,13 +79,13 @@ impl Rbac {
         }
     }
 
-    /// Brings the index to the present; at the least it is as of `snapshot` then.
+    /// Brings the index up to date, at least to the state of `snapshot`.
     fn follow(&self, snapshot: &Snapshot) {
         if self.checked.load(Ordering::Acquire) >= snapshot.revision().0 {
             return;
         }
         let mut index = self.index.write();
-        // Another one may have been here meanwhile; taking the newest keeps the index from going back.
+        // Another thread may have updated the index meanwhile; the newest snapshot keeps it from going back.
         let snapshot = self.store.snapshot();
         let checked = Revision(self.checked.load(Ordering::Acquire));
         let c = &self.collections;
@@ -108,7 +109,7 @@ impl Rbac {
             index.views.is_some().then(|| self.store.changes(&bindings, checked, snapshot.revision()));
         match changes {
             Some(Ok(events)) => events.iter().for_each(|event| index.bindings.apply(event)),
-            // At first, and when so much has happened since that it is not remembered.
+            // The first time, and when the ring no longer has all changes since the last time.
             None | Some(Err(_)) => {
                 let read = views.iter().take(bindings.len());
                 index.bindings = Index::build(read.flat_map(|view| view.iter(None, None)));
@@ -118,7 +119,7 @@ impl Rbac {
         self.checked.store(snapshot.revision().0, Ordering::Release);
     }
 
-    /// A number that is another one once a role or binding has changed. Costs a comparison where nothing was written.
+    /// A counter that changes when a role or binding has changed. Costs a comparison if nothing was written.
     pub(super) fn changes(&self) -> u64 {
         self.follow(&self.store.snapshot());
         self.changes.load(Ordering::Acquire)
@@ -141,7 +142,7 @@ impl Rbac {
         {
             return Some(cached.rules.clone());
         }
-        // Stored objects passed validation; one that does not parse grants nothing.
+        // Stored objects are valid; an object that does not parse grants nothing.
         let object: RoleObject = serde_json::from_slice(&entry.value).ok()?;
         let rules: Arc<[Rule]> = object.rules.into();
         let mut roles = self.roles.write();
@@ -221,7 +222,7 @@ impl Rbac {
         let mut out = Vec::new();
         let mut errors = Vec::new();
         self.walk(user, namespace, &mut |b| errors.push(not_found(b)), &mut |grant, rules| {
-            // Paths are granted cluster-wide or not at all.
+            // Rules about paths apply in ClusterRoleBindings only.
             let cluster = grant.binding.namespace.is_empty();
             out.extend(rules.iter().filter(|r| cluster || r.non_resource_urls.is_empty()).cloned());
             false
@@ -235,7 +236,7 @@ impl Rbac {
     }
 }
 
-/// RoleBindings say nothing about paths.
+/// The namespace whose RoleBindings apply. RoleBindings do not apply to paths.
 fn scope<'a>(a: &Attributes<'a>) -> &'a str {
     if a.resource_request { a.namespace } else { "" }
 }
@@ -281,7 +282,7 @@ mod tests {
     use super::*;
     use crate::encode;
 
-    /// AS-063: roles that are gone are forgotten in time, and those that are there keep their rules.
+    /// AS-063: deleted roles leave the cache, and the existing ones keep their rules.
     #[tokio::test]
     async fn as_063_roles_that_are_gone_do_not_pile_up() {
         let store = Engine::in_memory().space("s").expect("a space");
@@ -325,7 +326,7 @@ mod tests {
         (key, encode::encode(&object, "v1", "RoleBinding"))
     }
 
-    /// AS-063: an index that followed each change says what a new one says, also after more changes than are remembered.
+    /// AS-063: an index that has followed every change equals a new one, also after more changes than the ring holds.
     #[tokio::test]
     async fn as_063_an_index_that_followed_is_as_a_new_one() {
         let limits = store::Limits { events: 16, ..store::Limits::default() };
@@ -361,7 +362,7 @@ mod tests {
             if put {
                 stored.insert(place, done.revision);
             }
-            // At times so much happens between two questions that the history is not kept.
+            // Sometimes more happens between two decisions than the history holds.
             if turn % 50 > 25 && turn % 50 < 49 {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Policy rules: what one grants, and whether some cover others.
+//! Policy rules: what a rule grants, and whether rules cover others.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -28,7 +28,7 @@ pub struct Rule {
     pub non_resource_urls: Vec<String>,
 }
 
-/// A list that may be `null`, as Go writes empty ones.
+/// A list that may be `null`, as Go writes empty lists.
 pub(crate) fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(d: D) -> Result<Vec<T>, D::Error> {
     Option::<Vec<T>>::deserialize(d).map(Option::unwrap_or_default)
 }
@@ -42,7 +42,7 @@ fn has_or_all(list: &[String], wanted: &str) -> bool {
 }
 
 impl Rule {
-    /// All rights there are, as two rules.
+    /// All rights, as two rules.
     pub fn everything() -> [Self; 2] {
         let star = || vec!["*".to_owned()];
         [
@@ -64,7 +64,7 @@ impl Rule {
             && (self.resource_names.is_empty() || has(&self.resource_names, a.name))
     }
 
-    /// Whether everything `other` grants, this grants. `other` may list several of each.
+    /// Whether this rule grants everything that `other` grants. `other` may list several verbs, groups and resources.
     fn covers(&self, other: &Self) -> bool {
         other.verbs.iter().all(|v| has_or_all(&self.verbs, v))
             && other.api_groups.iter().all(|g| has_or_all(&self.api_groups, g))
@@ -83,14 +83,15 @@ impl Rule {
         self.resources.iter().any(|own| own == "*" || own == resource || Some(own) == any_sub.as_ref())
     }
 
-    /// How many words it has.
+    /// The number of words of the rule.
     fn size(&self) -> usize {
         let lists =
             [&self.verbs, &self.api_groups, &self.resources, &self.resource_names, &self.non_resource_urls];
         lists.into_iter().map(Vec::len).sum()
     }
 
-    /// How many single rights it grants: of one verb, one group, one resource (or URL), at most one name.
+    /// The number of single rights that the rule grants: one verb, one group, one resource (or URL), at most one name
+    /// each.
     fn count(&self) -> usize {
         let names = self.resource_names.len().max(1);
         let of_resources = [self.api_groups.len(), self.resources.len(), self.verbs.len(), names]
@@ -99,7 +100,7 @@ impl Rule {
         of_resources.saturating_add(self.non_resource_urls.len().saturating_mul(self.verbs.len()))
     }
 
-    /// The same rights as rules of one verb, one group, one resource (or URL), at most one name.
+    /// The same rights as rules with one verb, one group, one resource (or URL) and at most one name each.
     fn split(&self) -> impl Iterator<Item = Self> {
         let all = self.resource_names.iter().map(|name| vec![name.clone()]);
         let names: Vec<Vec<String>> =
@@ -149,7 +150,7 @@ impl Rule {
     }
 }
 
-/// `["a" "b"]`, Go's way to quote a list.
+/// `["a" "b"]`, as Go quotes a list.
 pub(crate) fn quoted_list(list: &[String]) -> String {
     let mut out = String::from("[");
     for (i, one) in list.iter().enumerate() {
@@ -170,31 +171,34 @@ fn resource_matches(rule: &str, resource: &str, subresource: &str) -> bool {
     rule.split_once('/').is_some_and(|(r, sub)| sub == subresource && (r == "*" || r == resource))
 }
 
-/// `/api*` covers `/api` and all below; `*` covers all.
+/// `/api*` covers `/api` and all paths below; `*` covers all paths.
 fn url_covers(rule: &str, path: &str) -> bool {
     rule == "*"
         || rule == path
         || rule.strip_suffix('*').is_some_and(|prefix| path.starts_with(prefix.trim_end_matches('*')))
 }
 
-/// The most single rights that a role or binding may give away when it is compared with what the writer has, and the most
-/// comparisons for that: a rule is as many rights as the product of its lists.
+/// Most single rights of a role or binding that are compared with the writer's rights, and most comparisons for that.
+/// A rule grants as many rights as the product of its lists.
 const RIGHTS_MAX: usize = 100_000;
 const COMPARISONS_MAX: usize = 10_000_000;
 
-/// There are too many rights to compare.
+/// The rights are too many to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the rules grant too many single rights to compare them with those held (at most {RIGHTS_MAX})")]
 pub(crate) struct TooMany;
 
-/// The rights in `wanted` that `held` does not cover, split.
+/// The single rights in `wanted` that `held` does not cover.
+///
+/// # Errors
+/// More than [`RIGHTS_MAX`] rights or comparisons.
 pub(crate) fn missing(held: &[Rule], wanted: &[Rule]) -> Result<Vec<Rule>, TooMany> {
     let held = Held::of(held);
     let mut comparisons = 0;
     let mut rights = 0;
     let mut out = Vec::new();
     for rule in wanted {
-        // What one rule covers as a whole need not be split; the few that give everything are asked first.
+        // A rule that is covered as a whole need not be split. The few rules that grant everything are checked first.
         if held.unlimited.iter().any(|own| own.covers(rule)) {
             continue;
         }
@@ -211,11 +215,11 @@ pub(crate) fn missing(held: &[Rule], wanted: &[Rule]) -> Result<Vec<Rule>, TooMa
     Ok(out)
 }
 
-/// Rules by what they are about, so that a right is compared with those that may cover it.
+/// Held rules by resource, so that a right is compared only with rules that may cover it.
 struct Held<'r> {
     by_resource: HashMap<&'r str, Vec<&'r Rule>>,
     of_urls: Vec<&'r Rule>,
-    /// About all resources of all groups, or all URLs.
+    /// Rules about all resources of all groups, or about all URLs.
     unlimited: Vec<&'r Rule>,
 }
 
@@ -237,7 +241,7 @@ impl<'r> Held<'r> {
         out
     }
 
-    /// Whether one of them covers a single right.
+    /// Whether one of the rules covers a single right.
     fn covers(&self, one: &Rule, comparisons: &mut usize) -> Result<bool, TooMany> {
         let about = |resource: &str| self.by_resource.get(resource).into_iter().flatten();
         let any_sub =
@@ -263,7 +267,7 @@ impl<'r> Held<'r> {
     }
 }
 
-/// Rules of the same group, resource and name joined into one with all their verbs.
+/// Joins rules of the same group, resource and name into one rule with all their verbs.
 pub(crate) fn join(rules: Vec<Rule>) -> Vec<Rule> {
     let mut out: Vec<Rule> = Vec::new();
     let mut places = HashMap::new();
@@ -352,7 +356,7 @@ mod tests {
         assert_eq!(missing(&named, &held).map(|rules| rules.len()), Ok(1));
     }
 
-    /// AS-064: a rule is the product of its lists; what is too much of it to compare is refused, and never made.
+    /// AS-064: a rule with too many rights to compare is refused without being expanded.
     #[test]
     fn as_064_rules_of_countless_rights_are_refused() {
         let many = |prefix: &str| (0..2000).map(|n| format!("{prefix}{n}")).collect::<Vec<_>>();
@@ -368,7 +372,7 @@ mod tests {
         assert_eq!(missing(&Rule::everything(), &wanted), Ok(vec![]));
     }
 
-    /// AS-064: subresources of all resources count, as does a rule about all of them.
+    /// AS-064: rules about subresources of all resources, and about all resources, cover a right.
     #[test]
     fn as_064_rights_are_found_under_every_name_of_a_resource() {
         let wanted = [rule(&["get"], &[""], &["pods/log"], &[])];

@@ -1,5 +1,6 @@
-//! Who decides about a signing request must have the right to its signer, beside that to the subresource (spec 7.4):
-//! what elsewhere the admission plug-ins `CertificateApproval` and `CertificateSigning` do.
+//! Rights to signers (spec 7.4): approving or signing a CertificateSigningRequest needs a right to its signer, in
+//! addition to the right to the subresource. Elsewhere the admission plug-ins `CertificateApproval` and
+//! `CertificateSigning` check this.
 
 use serde_json::Value;
 
@@ -10,9 +11,12 @@ use crate::identity::UserInfo;
 /// The API group of signing requests and of the virtual resource `signers`.
 const GROUP: &str = "certificates.k8s.io";
 
-/// Refuses a write of a CertificateSigningRequest's subresource by someone without the verb for its signer: `approve`
-/// for `/approval`, `sign` for what `/status` says of certificate and conditions (AS-054). To be called with the object as it would be
-/// stored.
+/// Refuses a write of a CertificateSigningRequest's subresource if the user lacks the verb for its signer: `approve`
+/// for `/approval`, `sign` for changes of certificate or conditions through `/status` (AS-054). Must be called with
+/// the object as it would be stored.
+///
+/// # Errors
+/// 403 without the right.
 pub(crate) fn check_signer(
     authorizer: &Authorizer,
     user: &UserInfo,
@@ -34,14 +38,14 @@ pub(crate) fn check_signer(
     Err(ApiError::forbidden(GROUP, "certificatesigningrequests", name, &why))
 }
 
-/// What of the status is the signer's; absent and empty are the same.
+/// The parts of the status that a signer writes. Absent and empty are equal.
 fn signed(request: &Value) -> (&str, &[Value]) {
     let certificate = request.pointer("/status/certificate").and_then(Value::as_str).unwrap_or_default();
     let conditions = request.pointer("/status/conditions").and_then(Value::as_array);
     (certificate, conditions.map(Vec::as_slice).unwrap_or_default())
 }
 
-/// For the signer itself or for all of its domain.
+/// Whether the user has the verb for the signer, or for all signers of its domain.
 fn may(authorizer: &Authorizer, user: &UserInfo, verb: &str, signer: &str) -> bool {
     let domain = signer.split_once('/').map_or(signer, |(domain, _)| domain);
     [signer, &format!("{domain}/*")].into_iter().any(|name| {

@@ -1,4 +1,4 @@
-//! Request bodies into objects (spec 0.6, 5.8).
+//! Decoding of request bodies (spec 0.6, 5.8).
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -32,7 +32,10 @@ pub fn content_type(headers: &HeaderMap) -> String {
     text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// The format of an object in a request body. A missing Content-Type is taken for JSON.
+/// The format of an object in a request body. A missing Content-Type means JSON.
+///
+/// # Errors
+/// 415 for a type that the endpoint does not accept.
 pub fn body_format(headers: &HeaderMap, custom: bool) -> Result<BodyFormat, ApiError> {
     match content_type(headers).as_str() {
         "" | "application/json" => Ok(BodyFormat::Json),
@@ -53,14 +56,17 @@ pub fn unsupported(accepted: &str) -> ApiError {
     )
 }
 
-/// A parsed body with the duplicate keys noticed on the way.
+/// A parsed body, and its duplicate keys.
 pub struct Parsed {
     pub value: Value,
     /// Texts for warnings: `duplicate field "data.a"`.
     pub duplicates: Vec<String>,
 }
 
-/// Reads a body; the error text is the reader's own. Protobuf is taken for DeleteOptions where it does not say.
+/// Parses a body. A protobuf body that names no kind is taken for DeleteOptions.
+///
+/// # Errors
+/// The text of the parser.
 pub fn parse(body: &[u8], format: BodyFormat) -> Result<Parsed, String> {
     match format {
         BodyFormat::Json => match json::parse_strict(body) {
@@ -84,8 +90,8 @@ pub fn parse(body: &[u8], format: BodyFormat) -> Result<Parsed, String> {
     }
 }
 
-/// Keys that come twice in a block mapping, as Kubernetes' YAML reader tells of them. The reader that makes the values
-/// does not say; this looks at the lines and their indentation only, which is all there is in written manifests.
+/// Duplicate keys of block mappings, as the YAML reader of Kubernetes reports them. The YAML parser does not report
+/// them, so this looks at lines and indentation, which is enough for manifests.
 fn yaml_duplicates(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut open: Vec<(usize, HashSet<&str>)> = Vec::new();
@@ -101,7 +107,7 @@ fn yaml_duplicates(text: &str) -> Vec<String> {
         }
         literal = None;
         if content.starts_with("---") {
-            // Only the first document is read.
+            // Only the first document is decoded.
             if !open.is_empty() {
                 break;
             }
@@ -131,14 +137,15 @@ fn yaml_duplicates(text: &str) -> Vec<String> {
     found
 }
 
-/// Ends the mappings that begin at `indent` or further to the right; those open are in order, so that each ends once.
+/// Closes the mappings that begin at `indent` or further right. Open mappings are sorted by indentation, so each is
+/// closed once.
 fn close(open: &mut Vec<(usize, HashSet<&str>)>, indent: usize) {
     while open.last().is_some_and(|(at, _)| *at >= indent) {
         open.pop();
     }
 }
 
-/// `key: value` at the beginning of a line.
+/// Splits `key: value` at the beginning of a line.
 fn split_key(line: &str) -> Option<(&str, &str)> {
     if line.starts_with(['{', '[', '&', '*', '!', '%', '@', '`']) {
         return None;
@@ -154,7 +161,7 @@ fn split_key(line: &str) -> Option<(&str, &str)> {
     line.split_once(": ").map(|(key, value)| (key, value.trim_start()))
 }
 
-/// How a body is decoded.
+/// Decodes the bodies of one endpoint.
 pub struct Decoder<'a> {
     pub catalog: &'a Catalog,
     pub descriptor: &'a Descriptor,
@@ -162,7 +169,10 @@ pub struct Decoder<'a> {
 }
 
 impl Decoder<'_> {
-    /// Body to a typed, defaulted object; texts of unknown and duplicate fields go to `warnings`.
+    /// Decodes a body into a typed object with defaults. Adds texts about unknown and duplicate fields to `warnings`.
+    ///
+    /// # Errors
+    /// 400 if the body does not decode, also for unknown fields with strict validation; 415 for a wrong format.
     pub fn object(
         &self,
         body: &[u8],
@@ -186,7 +196,7 @@ impl Decoder<'_> {
         Ok(value)
     }
 
-    /// An enveloped object; what the envelope leaves out is of this endpoint's kind (AS-030).
+    /// Decodes a protobuf body. The endpoint's kind replaces what the envelope leaves out (AS-030).
     fn protobuf(&self, body: &[u8]) -> Result<Parsed, ApiError> {
         let d = self.descriptor;
         let envelope = Envelope::open(body).map_err(|fault| self.unrecognized(&fault.to_string(), body))?;
@@ -196,7 +206,10 @@ impl Decoder<'_> {
         Ok(Parsed { value, duplicates: Vec::new() })
     }
 
-    /// Checks types, drops what is unknown (returned as texts), fills in defaults.
+    /// Checks types, drops unknown fields (returned as texts) and fills in defaults.
+    ///
+    /// # Errors
+    /// The text of the first type error.
     pub fn fit(&self, value: &mut Value) -> Result<Vec<String>, String> {
         let unknown = if self.descriptor.is_custom() {
             self.descriptor.schema.prune(value)
@@ -207,11 +220,10 @@ impl Decoder<'_> {
         Ok(unknown.iter().map(ToString::to_string).collect())
     }
 
-    /// Defaults of the schema and of the kind, then the canonical form.
+    /// Fills in the defaults of the schema and of the kind, and brings the object into canonical form.
     ///
     /// # Errors
-    ///
-    /// When the schema has more to fill in than one object may hold.
+    /// The defaults are larger than one object may have.
     pub fn default(&self, value: &mut Value) -> Result<(), DefaultsError> {
         self.descriptor.schema.default(value)?;
         self.descriptor.strategy.default(value);
@@ -266,7 +278,7 @@ impl Decoder<'_> {
         ))
     }
 
-    /// Compares apiVersion and kind with the endpoint's; built-ins take missing ones from the URL.
+    /// Compares apiVersion and kind with those of the endpoint. For built-in kinds the URL replaces missing ones.
     fn check_kind(&self, value: &mut Value, body: &[u8]) -> Result<(), ApiError> {
         let d = self.descriptor;
         let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -312,7 +324,10 @@ impl Decoder<'_> {
     }
 }
 
-/// A custom resource's body must name exactly the endpoint's version and kind.
+/// Checks that the body of a custom resource names exactly the endpoint's version and kind.
+///
+/// # Errors
+/// 400 if it does not.
 pub fn check_custom(d: &Descriptor, api_version: &str, kind: &str, value: &Value) -> Result<(), ApiError> {
     let served = d.api_version();
     if api_version != served {
@@ -328,7 +343,7 @@ pub fn check_custom(d: &Descriptor, api_version: &str, kind: &str, value: &Value
     Ok(())
 }
 
-/// The beginning of a body for an error message.
+/// The beginning of a body, for error messages.
 fn summary(body: &[u8]) -> String {
     const SHOWN: usize = 30;
     let (part, more) = match body.get(..SHOWN) {

@@ -1,4 +1,4 @@
-//! Between bytes on the wire and JSON values.
+//! Conversion between bytes on the wire and JSON values.
 
 pub mod decode;
 pub(crate) mod media;

@@ -1,4 +1,4 @@
-//! Which representation an answer has (spec 4.6).
+//! Content negotiation (spec 4.6).
 
 use http::HeaderMap;
 use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
@@ -12,11 +12,11 @@ use crate::request::Query;
 pub enum Format {
     Json,
     Yaml,
-    /// Only for clients that take nothing else: objects are kept as JSON.
+    /// Only for clients that accept nothing else, because objects are stored as JSON.
     Protobuf,
 }
 
-/// What of the objects is shown.
+/// Which form of the objects is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     Object,
@@ -34,7 +34,7 @@ pub enum Shape {
     },
 }
 
-/// The representation agreed on.
+/// The negotiated representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Media {
     pub format: Format,
@@ -56,21 +56,24 @@ impl Media {
     }
 }
 
-/// Which shapes a request can have.
+/// Which shapes an endpoint can answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     Item,
     List,
-    /// Tables and metadata of single events.
+    /// Table and metadata of single events.
     Watch,
-    /// Only whole objects (Status answers, reviews).
+    /// Whole objects only (Status, reviews).
     Plain,
 }
 
 const ROUTES: &str = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
-/// Chooses among the clauses of `Accept`, in the client's order of preference. `custom`: custom resources have no
-/// routes of their own, which shows in the error.
+/// Chooses among the clauses of `Accept`, in the client's order of preference. `custom` changes the error, because
+/// custom resources have no routes of their own.
+///
+/// # Errors
+/// 406 if no clause can be answered.
 pub fn negotiate(
     headers: &HeaderMap,
     query: &Query,
@@ -91,7 +94,7 @@ pub fn negotiate(
     let clauses = clauses(&accept);
     let mut accepted = clauses.iter().filter_map(|clause| clause.accepted(endpoint, custom));
     if let Some((format, shape)) = accepted.next() {
-        // JSON is at hand, protobuf has to be made: it is only for those who take no other form of the same thing.
+        // JSON is stored and protobuf must be encoded, so protobuf is only for clients that accept no other form.
         let json = format == Format::Protobuf && accepted.any(|other| other == (Format::Json, shape));
         return Ok(with(if json { Format::Json } else { format }, shape));
     }
@@ -102,14 +105,14 @@ pub fn negotiate(
     }
 }
 
-/// Whether the client takes errors in protobuf only.
+/// Whether the client accepts errors in protobuf only.
 pub fn protobuf_only(headers: &HeaderMap) -> bool {
     let accept = headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok()).collect::<Vec<_>>().join(",");
     let clauses = clauses(&accept);
     !clauses.is_empty() && clauses.iter().all(|clause| clause.media == MEDIA_TYPE)
 }
 
-/// Whether JSON is indented: asked for, or a human's program asks.
+/// Whether JSON is indented: the client asks for it, or is a program for humans (curl, browsers).
 pub fn pretty(headers: &HeaderMap, query: &Query) -> bool {
     match query.get("pretty") {
         Some("") | None => headers
@@ -142,7 +145,7 @@ fn clauses(accept: &str) -> Vec<Clause<'_>> {
             Clause { media, quality, parameters }
         })
         .collect();
-    // Stable: equal preferences keep the client's order.
+    // The sort is stable: equal preferences keep the client's order.
     all.sort_by_key(|clause| std::cmp::Reverse(clause.quality));
     all
 }
@@ -161,7 +164,7 @@ impl Clause<'_> {
         };
         let protobuf = format == Format::Protobuf;
         let Some(kind) = self.parameter("as") else {
-            // Custom resources have no messages, only their metadata has.
+            // Custom resources have no protobuf messages; only their metadata has.
             if protobuf && custom {
                 return None;
             }
@@ -186,7 +189,7 @@ impl Clause<'_> {
         Some((format, shape))
     }
 
-    /// Whether any route produces this type, so that the refusal comes from the serializer.
+    /// Whether any route produces this type. If so, the serializer refuses it, with another text.
     fn routable(&self) -> bool {
         matches!(
             self.media.as_str(),
@@ -213,7 +216,7 @@ mod tests {
             .map_err(|e| e.message)
     }
 
-    /// AS-028, AS-029: JSON, YAML, Table and PartialObjectMetadata by the first Accept clause that can be had.
+    /// AS-028, AS-029: JSON, YAML, Table and PartialObjectMetadata by the first Accept clause that can be answered.
     #[test]
     fn as_029_accept_clauses_are_tried_in_order() {
         let json = Ok((Format::Json, Shape::Object));
@@ -240,7 +243,7 @@ mod tests {
         let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
         let shape = Shape::Metadata { version: "v1" };
         assert_eq!(choose(metadata, Endpoint::Watch), Ok((Format::Protobuf, shape)));
-        // JSON of the whole object is not what is wanted most here.
+        // The client prefers another form than JSON of the whole object.
         assert_eq!(
             choose(&format!("{metadata},application/json"), Endpoint::Watch),
             Ok((Format::Protobuf, shape))
@@ -252,7 +255,7 @@ mod tests {
         assert!(negotiate(&headers, &Query::default(), Endpoint::Item, true).is_err_and(|e| e.code == 406));
     }
 
-    /// AS-029: 406, in the words of whoever refuses it.
+    /// AS-029: the text of a 406 depends on whether routing or the serializer refuses the type.
     #[test]
     fn as_a_017_unknown_types_are_refused_by_routing() {
         assert_eq!(choose("text/html", Endpoint::Item), Err(ROUTES.to_owned()));

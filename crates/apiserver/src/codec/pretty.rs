@@ -1,6 +1,6 @@
 //! Indents JSON text without parsing it, so that keys keep their order.
 
-/// `json` with two blanks per level, as Go's `MarshalIndent` prints it. Expects well-formed, compact input.
+/// `json` with two spaces per level, as Go's `MarshalIndent` prints it. The input must be well-formed and compact.
 pub fn indent(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len() * 2);
     let mut depth = 0usize;

@@ -1,4 +1,4 @@
-//! Deleting the instances of a CustomResourceDefinition that is being deleted (AS-049; spec 6.7).
+//! Deletes the instances of a CustomResourceDefinition that is being deleted (AS-049; spec 6.7).
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use super::{FINALIZER, status};
 use crate::encode;
 use crate::kinds::value::{has, int, list, set_at, text};
 
-/// Instances that are deleted at once.
+/// How many instances are deleted concurrently.
 const SIDE_BY_SIDE: usize = 64;
 
-/// Where the instances of a definition are.
+/// The collection of a definition's instances.
 pub(super) fn instances(crd: &Value) -> Collection {
     Collection::new(text(crd, "spec.group"), text(crd, "spec.names.plural"))
 }
 
-/// Whether a definition waits for its instances to be deleted.
+/// Whether a definition is waiting for its instances to be deleted.
 pub(super) fn is_due(crd: &Value) -> bool {
     has(crd, "metadata.deletionTimestamp") && list(crd, "metadata.finalizers").iter().any(|f| f == FINALIZER)
 }
 
-/// Deletes all instances, waits for those that finalizers hold, then lets the definition go. Each instance costs
-/// one write, each change of one that is held a look at what is left.
+/// Deletes all instances, waits until finalizers release the rest, then removes the definition's finalizer. Each
+/// instance costs one write; each change of a waiting instance costs a look at the rest.
 pub(super) async fn run(store: &SpaceStore, key: Key, crd: &Value) -> Result<(), StoreError> {
     let collection = instances(crd);
     loop {
@@ -35,7 +35,7 @@ pub(super) async fn run(store: &SpaceStore, key: Key, crd: &Value) -> Result<(),
             break;
         }
         delete_all(store, &entries).await?;
-        // What was deleted or marked above shows as events, too: the next look finds only what is held.
+        // The deletions above are events as well, so the next pass sees only the instances that finalizers keep.
         match store.watch(scope, snapshot.revision())?.next().await {
             Ok(_) | Err(StoreError::Compacted { .. }) => {}
             Err(error) => return Err(error),
@@ -44,12 +44,12 @@ pub(super) async fn run(store: &SpaceStore, key: Key, crd: &Value) -> Result<(),
     release(store, &key, FINALIZER).await
 }
 
-/// A definition of the same name under another definition that exists is none of this one's business.
+/// Whether the instances belong to this definition, and not to another existing definition with the same names.
 fn owns(crd: &Value, snapshot: &store::Snapshot, key: &Key) -> bool {
     snapshot.get(key).is_some_and(|entry| *entry.meta.uid == *text(crd, "metadata.uid"))
 }
 
-/// Deletes instances a few at a time, so that their writes share commits of the store.
+/// Deletes instances concurrently, so that their writes share commits of the store.
 async fn delete_all(store: &SpaceStore, entries: &[Arc<Entry>]) -> Result<(), StoreError> {
     for some in entries.chunks(SIDE_BY_SIDE) {
         futures::future::try_join_all(some.iter().map(|entry| delete(store, entry))).await?;
@@ -57,7 +57,7 @@ async fn delete_all(store: &SpaceStore, entries: &[Arc<Entry>]) -> Result<(), St
     Ok(())
 }
 
-/// Removes instances, whatever holds them, a few at a time.
+/// Removes instances concurrently, whatever their finalizers are.
 pub(super) async fn remove_all(store: &SpaceStore, entries: &[Arc<Entry>]) -> Result<(), StoreError> {
     for some in entries.chunks(SIDE_BY_SIDE) {
         futures::future::try_join_all(some.iter().map(|entry| remove(store, entry))).await?;
@@ -65,7 +65,7 @@ pub(super) async fn remove_all(store: &SpaceStore, entries: &[Arc<Entry>]) -> Re
     Ok(())
 }
 
-/// Deletes one instance, or marks it when finalizers hold it.
+/// Deletes one instance, or marks it as deleted if it has finalizers.
 async fn delete(store: &SpaceStore, entry: &Arc<Entry>) -> Result<(), StoreError> {
     let Ok(mut object) = serde_json::from_slice::<Value>(&entry.value) else {
         return remove(store, entry).await;
@@ -84,14 +84,14 @@ async fn delete(store: &SpaceStore, entry: &Arc<Entry>) -> Result<(), StoreError
     write(store, entry, Action::Put(encoded)).await
 }
 
-/// Removes an object whatever holds it.
+/// Removes an object, whatever its finalizers are.
 async fn remove(store: &SpaceStore, entry: &Arc<Entry>) -> Result<(), StoreError> {
     let object: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
     let encoded = encode::encode(&object, text(&object, "apiVersion"), text(&object, "kind"));
     write(store, entry, Action::Delete(encoded)).await
 }
 
-/// Somebody else's write in between is no failure: the next look finds it.
+/// Writes unless another write came first, which the next pass will see.
 async fn write(store: &SpaceStore, entry: &Arc<Entry>, action: Action) -> Result<(), StoreError> {
     let write = Write { key: entry.key.clone(), expect: Expect::At(entry.revision), action };
     match store.commit(write).await {
@@ -100,7 +100,7 @@ async fn write(store: &SpaceStore, entry: &Arc<Entry>, action: Action) -> Result
     }
 }
 
-/// Writes the last condition and lets go of the definition.
+/// Writes the last condition and removes the finalizer of the definition.
 async fn release(store: &SpaceStore, key: &Key, finalizer: &str) -> Result<(), StoreError> {
     while let Some(entry) = store.snapshot().get(key) {
         let old: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// AS-049: the instances of a definition are deleted side by side.
+    /// AS-049: the instances of a definition are deleted concurrently.
     #[tokio::test]
     async fn as_049_instances_do_not_wait_for_each_other() {
         let store = Engine::in_memory().space("s").expect("a space");
@@ -154,7 +154,7 @@ mod tests {
         let entries: Vec<_> = store.snapshot().view(&widgets).iter(None, None).cloned().collect();
         let mut watch = store.watch_all(Revision(10)).expect("a watch");
         let mut deleting = Box::pin(delete_all(&store, &entries));
-        // Looked at once and never again: one after the other, only the first would be written.
+        // Polled once: sequential deletion would write only the first instance.
         let _ = deleting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let all = async {
             for _ in 0..10 {

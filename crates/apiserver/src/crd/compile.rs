@@ -1,4 +1,4 @@
-//! From a CustomResourceDefinition to the resources it makes.
+//! Compiles a CustomResourceDefinition into the resources that it defines.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,18 +15,21 @@ use crate::descriptor::{
 };
 use crate::kinds::value::{at, flag, has, int, list, text};
 
-/// The order in which the original prints the verbs of custom resources.
+/// Verbs of custom resources, in the order in which Kubernetes prints them.
 const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
-/// What is left while the definition is being deleted.
+/// The verbs that discovery lists while the definition is being deleted.
 const LAST_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "watch"];
 
-/// The resources that a CustomResourceDefinition's served versions make, under the names it was granted
-/// (`status.acceptedNames`) or, before that, asks for. Fails when a schema cannot be compiled.
+/// The resources of the served versions of a CustomResourceDefinition, with the accepted names
+/// (`status.acceptedNames`) or, before names are accepted, the requested ones.
+///
+/// # Errors
+/// A schema cannot be compiled.
 pub fn descriptors(crd: &Value) -> Result<Vec<Descriptor>, Vec<field::Error>> {
     compile(crd, 0)
 }
 
-/// [`descriptors`] with the revision from which on objects are stored under these schemas.
+/// Like [`descriptors`], with the revision from which on objects are stored under these schemas.
 pub(super) fn compile(crd: &Value, schema_revision: u64) -> Result<Vec<Descriptor>, Vec<field::Error>> {
     let common = Common::of(crd);
     list(crd, "spec.versions")
@@ -36,11 +39,11 @@ pub(super) fn compile(crd: &Value, schema_revision: u64) -> Result<Vec<Descripto
         .collect()
 }
 
-/// What the versions of a definition have to know of each other.
+/// What the versions of a definition need to know about each other.
 struct Common<'c> {
     /// The version in which objects are stored.
     storage: Option<&'c str>,
-    /// The preferred one of those that are served and not deprecated.
+    /// The preferred served version that is not deprecated.
     best: Option<&'c str>,
 }
 
@@ -142,7 +145,7 @@ fn custom_resource(
     }
 }
 
-/// What users of a deprecated version are told.
+/// The deprecation warning of a version.
 fn deprecation(crd: &Value, version: &Value, common: &Common<'_>) -> String {
     if let Some(own) = version.get("deprecationWarning").and_then(Value::as_str) {
         return own.to_owned();
@@ -187,7 +190,7 @@ fn subresources(
     out
 }
 
-/// `Name`, then the columns asked for, or `Age`.
+/// `Name`, then the columns of the definition, or `Age` if it has none.
 fn columns(crd: &Value, version: &Value) -> Vec<Column> {
     let name = Column {
         name: "Name".into(),

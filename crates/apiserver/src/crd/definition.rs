@@ -58,7 +58,7 @@ fn default(obj: &mut Value) {
     }
 }
 
-/// The storage version is on record from the moment objects may be stored in it.
+/// Adds the storage version to `status.storedVersions` before objects can be stored in it.
 fn store_version(obj: &mut Value) {
     let Some(storage) = list(obj, "spec.versions").iter().find(|v| flag(v, "storage")) else { return };
     let name = storage.get("name").cloned().unwrap_or_default();
@@ -69,7 +69,7 @@ fn store_version(obj: &mut Value) {
     }
 }
 
-/// A definition stays until its instances are gone (AS-049).
+/// Keeps the definition until its instances are deleted (AS-049).
 fn delete(cx: &WriteContext<'_>, obj: &mut Value) {
     let mut finalizers = list(obj, "metadata.finalizers").to_vec();
     if !finalizers.iter().any(|f| f == FINALIZER) {

@@ -1,4 +1,4 @@
-//! The task that follows the CustomResourceDefinitions of a space.
+//! Follows the CustomResourceDefinitions of a space.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use crate::kinds::value::{at, has, text};
 /// Pause before a failed pass is tried again.
 const RETRY: std::time::Duration = std::time::Duration::from_millis(200);
 
-/// A definition and what it makes.
+/// A definition and its compiled resources.
 struct Known {
     entry: Arc<Entry>,
     crd: Value,
-    /// What the descriptors were compiled from.
+    /// The parts of the definition that the descriptors were compiled from.
     compiled_from: Value,
     descriptors: Vec<Arc<Descriptor>>,
 }
@@ -38,14 +38,14 @@ struct Known {
 struct State {
     known: BTreeMap<String, Known>,
     revision: Revision,
-    /// Definitions whose conditions may be due.
+    /// Definitions whose conditions may need a write.
     dirty: BTreeSet<String>,
-    /// Who knows the versions of custom resources.
+    /// Converts custom resources between versions.
     conversion: Option<Arc<dyn Admission>>,
 }
 
 impl State {
-    /// Takes note of a stored definition.
+    /// Records a stored definition.
     fn learn(&mut self, entry: &Arc<Entry>) {
         let name = entry.key.name.to_string();
         let before = self.known.remove(&name);
@@ -62,7 +62,7 @@ impl State {
         }
     }
 
-    /// A change in a group may free names that others there were refused.
+    /// Marks all definitions of a group: a change may have freed names that others were refused.
     fn contest(&mut self, group: &str) {
         let refused = |known: &Known| {
             text(&known.crd, "spec.group") == group && !status::is_true(&known.crd, "NamesAccepted")
@@ -71,8 +71,8 @@ impl State {
     }
 }
 
-/// Follows the CustomResourceDefinitions of a space: keeps the catalog current, writes their conditions,
-/// cleans up behind deleted ones (AS-040, AS-049).
+/// Follows the CustomResourceDefinitions of a space: keeps the catalog current, writes their conditions, and deletes
+/// the instances of deleted ones (AS-040, AS-049).
 pub struct Follower {
     store: SpaceStore,
     catalog: Arc<ArcSwap<Catalog>>,
@@ -80,7 +80,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// A follower that has not read anything yet. `conversion` is asked about the versions of custom resources.
+    /// A follower that has not read anything yet. `conversion` converts custom resources between versions.
     pub fn new(
         store: SpaceStore,
         catalog: Arc<ArcSwap<Catalog>>,
@@ -89,7 +89,7 @@ impl Follower {
         Self { store, catalog, state: Mutex::new(State { conversion, ..State::default() }) }
     }
 
-    /// Loads all CustomResourceDefinitions into the catalog and writes the conditions they lack.
+    /// Loads all CustomResourceDefinitions into the catalog and writes missing conditions.
     pub async fn sync(&self) {
         let mut state = std::mem::take(&mut *self.state.lock());
         self.load(&mut state);
@@ -99,7 +99,7 @@ impl Follower {
         *self.state.lock() = state;
     }
 
-    /// Follows changes until stopped; returns when its clean-up tasks have ended.
+    /// Follows changes until `stop` is cancelled. Returns when its clean-up tasks have ended.
     pub async fn run(self, stop: CancellationToken) {
         let mut state = std::mem::take(&mut *self.state.lock());
         let mut cleaning = Cleaning::default();
@@ -143,7 +143,7 @@ impl Follower {
         }
     }
 
-    /// Everything anew from the store.
+    /// Reads everything again from the store.
     fn load(&self, state: &mut State) {
         let snapshot = self.store.snapshot();
         state.revision = snapshot.revision();
@@ -153,7 +153,7 @@ impl Follower {
         self.publish(state);
     }
 
-    /// Puts what is known into the catalog.
+    /// Publishes the known definitions in the catalog.
     fn publish(&self, state: &State) {
         let current = self.catalog.load();
         let next = assemble(state.known.values(), current.generation + 1);
@@ -163,7 +163,7 @@ impl Follower {
         }
     }
 
-    /// Decides and writes the conditions that are due. A definition is served before its condition says so.
+    /// Decides and writes pending conditions. A definition is served before its condition says so.
     async fn settle(&self, state: &mut State) -> Result<(), StoreError> {
         while let Some(name) = state.dirty.pop_first() {
             let Some((entry, new)) = due(state, &name) else { continue };
@@ -206,7 +206,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Removes what a definition of the same name left behind: a new one starts empty (AS-049).
+    /// Deletes instances left over by a former definition of the same name, so that a new one starts empty (AS-049).
     async fn empty(&self, crd: &Value) -> Result<(), StoreError> {
         let left = cleanup::instances(crd);
         let entries: Vec<Arc<Entry>> = self.store.snapshot().view(&left).iter(None, None).cloned().collect();
@@ -230,7 +230,7 @@ fn apply(state: &mut State, event: &store::Event) {
     state.revision = entry.revision;
     let name = &*entry.key.name;
     if event.kind == EventKind::Deleted {
-        // Not when this is the past of a definition that has been made anew meanwhile.
+        // Skip the deletion of a former definition if the name has been created again.
         if state.known.get(name).is_some_and(|known| known.entry.revision <= entry.revision) {
             state.forget(name);
         }
@@ -241,7 +241,7 @@ fn apply(state: &mut State, event: &store::Event) {
     }
 }
 
-/// Reads a stored definition, keeping what was compiled for it while that is current.
+/// Reads a stored definition. Reuses the compiled descriptors if they are current.
 fn learn(
     entry: &Arc<Entry>,
     before: Option<Known>,
@@ -260,7 +260,7 @@ fn learn(
     Some(known)
 }
 
-/// All that the descriptors depend on.
+/// The parts of a definition that its descriptors depend on.
 fn essence(crd: &Value) -> Value {
     Value::Array(vec![
         at(crd, "spec").clone(),
@@ -291,7 +291,7 @@ fn recompile(known: &mut Known, conversion: Option<&Arc<dyn Admission>>) {
     };
 }
 
-/// The descriptor, with who knows its versions.
+/// The descriptor with the converter of its versions.
 fn converting(mut descriptor: Descriptor, conversion: Option<&Arc<dyn Admission>>) -> Descriptor {
     if let (Some(by), Some(resource)) = (conversion, &descriptor.custom) {
         let conversion = Some((by.clone(), descriptor.group.clone()));
@@ -300,7 +300,7 @@ fn converting(mut descriptor: Descriptor, conversion: Option<&Arc<dyn Admission>
     descriptor
 }
 
-/// The state in which a definition should be stored, when that is not how it is.
+/// The definition with pending conditions; `None` if nothing is pending.
 fn due(state: &State, name: &str) -> Option<(Arc<Entry>, Value)> {
     let known = state.known.get(name)?;
     let mut new = known.crd.clone();
@@ -322,7 +322,7 @@ fn due(state: &State, name: &str) -> Option<(Arc<Entry>, Value)> {
     (new != known.crd).then(|| (known.entry.clone(), new))
 }
 
-/// The built-in resources and those of the definitions.
+/// The catalog of the built-in resources and those of the definitions.
 fn assemble<'a>(known: impl Iterator<Item = &'a Known>, generation: u64) -> Catalog {
     let base = crate::builtin::catalog();
     let custom: Vec<Arc<Descriptor>> = known.flat_map(|k| k.descriptors.iter().cloned()).collect();
@@ -339,7 +339,7 @@ fn assemble<'a>(known: impl Iterator<Item = &'a Known>, generation: u64) -> Cata
     for (name, mut added) in custom_groups {
         match places.get(name).and_then(|place| groups.get_mut(*place)) {
             Some(group) => {
-                // Groups of our own have a few versions.
+                // Built-in groups have few versions.
                 added.retain(|v| !group.versions.contains(v));
                 group.versions.append(&mut added);
             }
@@ -356,7 +356,7 @@ fn same_resources(a: &Catalog, b: &Catalog) -> bool {
     a.all().count() == b.all().count() && a.all().zip(b.all()).all(|(a, b)| Arc::ptr_eq(a, b))
 }
 
-/// Clean-up tasks by the uid of their definition; each ends with the definition gone.
+/// Clean-up tasks by the uid of their definition. A task ends when the definition is gone.
 #[derive(Default)]
 struct Cleaning {
     tasks: JoinSet<(String, Result<(), StoreError>)>,

@@ -1,8 +1,8 @@
-//! CustomResourceDefinitions: their checks, what they make a space serve, and their life cycle (spec 6).
+//! CustomResourceDefinitions: validation, the resources that they define, and their life cycle (spec 6).
 //!
-//! One [`Follower`] per space watches them. An event costs the work of the one definition it is about (compiling
-//! its schemas when its spec changed) plus one new [`crate::catalog::Catalog`], whose size is the number of served
-//! resources; a burst of events makes one catalog.
+//! One [`Follower`] per space watches them. An event costs the work of one definition (compiling its schemas if its
+//! spec has changed) and one new [`crate::catalog::Catalog`], whose size is the number of served resources. A burst of
+//! events makes one catalog.
 
 mod cleanup;
 mod compile;
@@ -33,5 +33,5 @@ pub(crate) fn collection() -> Collection {
     Collection::new(GROUP, PLURAL)
 }
 
-/// Holds a definition until its instances are gone.
+/// Keeps a definition until its instances are deleted.
 pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";

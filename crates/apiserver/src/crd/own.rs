@@ -1,4 +1,4 @@
-//! What the server itself writes into definitions.
+//! What the server writes into definitions by itself.
 
 use machinery::managed;
 use machinery::schema::Schema;
@@ -9,10 +9,10 @@ use super::{GROUP, PLURAL};
 pub(super) const API_VERSION: &str = "apiextensions.k8s.io/v1";
 pub(super) const KIND: &str = "CustomResourceDefinition";
 
-/// Who writes the conditions.
+/// The field manager of the conditions.
 const MANAGER: &str = "kube-apiserver";
 
-/// Field ownership of a write of conditions.
+/// Tracks field ownership of a write of conditions.
 pub(super) fn track(old: &Value, new: &mut Value) {
     let Some(schema) = schema() else { return };
     let writer = managed::Writer {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::kinds::value::{at, has, list, put, set_at, text};
 
-/// One condition, without its time.
+/// A condition, without its time.
 pub(super) struct Condition {
     pub kind: &'static str,
     pub status: &'static str,
@@ -49,12 +49,12 @@ const NOT_ACCEPTED: Condition = Condition {
     message: "not all names are accepted",
 };
 
-/// Whether a condition is true.
+/// Whether a condition has status `True`.
 pub(super) fn is_true(crd: &Value, kind: &str) -> bool {
     list(crd, "status.conditions").iter().any(|c| text(c, "type") == kind && text(c, "status") == "True")
 }
 
-/// Sets a condition in place or appends it; its time changes with its status only.
+/// Sets a condition in place or appends it. The time changes only with the status.
 pub(super) fn set(crd: &mut Value, now: &str, condition: &Condition) {
     set_with(crd, now, condition.kind, condition.status, condition.reason, condition.message);
 }
@@ -75,7 +75,7 @@ fn set_with(crd: &mut Value, now: &str, kind: &str, status: &str, reason: &str, 
     set_at(crd, "status", "conditions", conditions);
 }
 
-/// Names that other definitions of the group hold.
+/// Names that other definitions of the group have been granted.
 #[derive(Default)]
 pub(super) struct Taken {
     resources: BTreeSet<String>,
@@ -83,7 +83,7 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// Adds what `crd` was granted.
+    /// Adds the names that `crd` has been granted.
     pub(super) fn add(&mut self, crd: &Value) {
         let names = at(crd, "status.acceptedNames");
         let add = |set: &mut BTreeSet<String>, name: &str| {
@@ -101,8 +101,8 @@ impl Taken {
     }
 }
 
-/// Decides names and conditions of a definition that is not being deleted (AS-040). What was granted once is kept;
-/// a name that another definition holds is not granted.
+/// Decides names and conditions of a definition that is not being deleted (AS-040). Granted names are kept; a name
+/// that another definition has is not granted.
 pub(super) fn decide(crd: &mut Value, taken: &Taken, now: &str) {
     let wanted = at(crd, "spec.names").clone();
     let mut granted = at(crd, "status.acceptedNames").clone();
@@ -145,7 +145,7 @@ pub(super) fn decide(crd: &mut Value, taken: &Taken, now: &str) {
         None => set_with(crd, now, "NamesAccepted", "True", "NoConflicts", "no conflicts found"),
         Some((reason, message)) => set_with(crd, now, "NamesAccepted", "False", reason, &message),
     }
-    // Once established, a definition stays so.
+    // An established definition stays established.
     if !is_true(crd, "Established") {
         set(crd, now, if accepted { &ESTABLISHED } else { &NOT_ACCEPTED });
     }
@@ -154,12 +154,12 @@ pub(super) fn decide(crd: &mut Value, taken: &Taken, now: &str) {
 
 const APPROVAL: &str = "api-approved.kubernetes.io";
 
-/// The groups of the Kubernetes project itself.
+/// Whether the group belongs to the Kubernetes project.
 pub(super) fn is_protected(group: &str) -> bool {
     ["k8s.io", "kubernetes.io"].iter().any(|owner| group == *owner || group.ends_with(&format!(".{owner}")))
 }
 
-/// What the approval annotation says.
+/// The meaning of the approval annotation.
 pub(super) enum Approval {
     Missing,
     Invalid(String),
@@ -204,7 +204,7 @@ fn approval(crd: &mut Value, now: &str) {
     set_with(crd, now, "KubernetesAPIApprovalPolicyConformant", status, reason, &message);
 }
 
-/// Whether requests for the resource are answered.
+/// Whether the resource is served.
 pub(super) fn is_served(crd: &Value) -> bool {
     is_true(crd, "Established") && has(crd, "status.acceptedNames.plural")
 }

@@ -12,11 +12,11 @@ use crate::kinds::content_changed;
 use crate::kinds::value::{at, put, remove, restore};
 use crate::strategy::{Generation, Strategy, WriteContext};
 
-/// What all custom resources have in common (AS-043): spec and status written apart when the definition says so,
-/// generation counting all but metadata, no update without a version.
+/// The behaviour that all custom resources share (AS-043): separate writes of spec and status if the definition has a
+/// status subresource, a generation that counts all changes outside metadata, no update without resourceVersion.
 pub struct Custom {
     pub resource: Arc<CustomResource>,
-    /// Who knows the versions of the kind, if they differ in more than their name.
+    /// The converter and the group, if the versions differ in more than their name.
     pub conversion: Option<(Arc<dyn Admission>, String)>,
 }
 
@@ -92,7 +92,7 @@ impl Strategy for Custom {
         true
     }
 
-    /// `None` conversion: the fields are the same in all versions, unless the control plane knows better.
+    /// With the conversion strategy `None` all versions have the same fields, unless the control plane converts.
     fn convert(&self, obj: &mut Value, from: &str, to: &str) {
         let version = |api_version: &str| api_version.rsplit('/').next().unwrap_or_default().to_owned();
         if let Some((by, group)) = &self.conversion {
@@ -110,7 +110,7 @@ impl Strategy for Custom {
 }
 
 impl Custom {
-    /// What the scale subresource shows is not negative. The leading dot is the original's.
+    /// Errors for negative replica counts. The path keeps the leading dot of the definition, as in Kubernetes.
     fn replicas(&self, obj: &Value) -> Vec<field::Error> {
         let Some(scale) = &self.resource.scale else { return Vec::new() };
         [&scale.spec_replicas, &scale.status_replicas]

@@ -1,4 +1,4 @@
-//! Keeps following CustomResourceDefinitions, also after a panic.
+//! Restarts the follower of CustomResourceDefinitions after a panic.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -16,15 +16,16 @@ use super::Follower;
 use crate::admission::Admission;
 use crate::catalog::Catalog;
 
-/// Pauses before a new start: the first, and the longest. One that ran for the longest starts over with the first.
+/// Back-off before a restart: the first pause, and the longest. A follower that ran for the longest pause resets the
+/// back-off.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
-/// Whether changes of definitions reach the catalog. Clones show the same.
+/// Whether changes of definitions reach the catalog. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub struct Following(Arc<AtomicBool>);
 
 impl Following {
-    /// Of a follower that is in sync and about to run.
+    /// The state of a follower that is in sync and about to run.
     pub fn up() -> Self {
         Self(Arc::new(AtomicBool::new(true)))
     }
@@ -38,7 +39,7 @@ impl Following {
     }
 }
 
-/// Runs `first`, which is in sync, and after a panic a new follower that starts with a sync of its own, until
+/// Runs `first`, which is in sync. After a panic, runs a new follower that starts with a sync of its own, until
 /// stopped (AS-040).
 pub async fn supervise(
     first: Follower,
@@ -70,7 +71,7 @@ pub async fn supervise(
     keep(follow, &following, &stop).await;
 }
 
-/// Starts `follow` again whenever it panics. Nothing of a follower that panicked is used again.
+/// Starts `follow` again whenever it panics. No state of the panicked follower is reused.
 pub(super) async fn keep<F: Future<Output = ()>>(
     mut follow: impl FnMut() -> F,
     following: &Following,
@@ -115,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// AS-040: a follower that panics is replaced, and the state says so meanwhile.
+    /// AS-040: a follower that panics is replaced; meanwhile health reports it.
     #[tokio::test(start_paused = true)]
     async fn as_040_a_follower_that_panics_is_replaced() {
         let (following, stop) = (Following::default(), CancellationToken::new());

@@ -334,7 +334,7 @@ impl Space {
         self.store.snapshot().get(key).map(|entry| serde_json::from_slice(&entry.value).expect("JSON"))
     }
 
-    /// Waits, without sleeping, for the definition to satisfy `wanted`.
+    /// Waits, without sleeping, until the definition satisfies `wanted`.
     async fn until(&self, key: &Key, wanted: impl Fn(Option<&Value>) -> bool) -> Option<Value> {
         let waiting = async {
             let scope = Scope::all(collection());
@@ -350,7 +350,8 @@ impl Space {
         tokio::time::timeout(std::time::Duration::from_secs(60), waiting).await.expect("in time")
     }
 
-    /// Marks the definition as a first DELETE does, and says how it then is: the controllers may change it at once.
+    /// Marks the definition as deleted, as a first DELETE does, and returns the marked definition. The controllers may
+    /// change it at once.
     async fn delete(&self, key: &Key) -> Value {
         let mut crd = self.get(key).expect("a definition");
         with_context(|cx| kind().strategy.prepare_delete(cx, &mut crd).expect("prepared"));
@@ -404,7 +405,7 @@ async fn as_040_established_means_served() {
     let store = space.store.clone();
     space.stop().await;
 
-    // After a restart it is served at once.
+    // After a restart the definition is served at once.
     let again = Space::start(store).await;
     assert!(again.catalog.load().resource("ex.com", "v1", "widgets").is_some());
     again.stop().await;
@@ -428,7 +429,7 @@ async fn as_040_names_are_granted_once() {
     assert_eq!(condition(&crd, "Established"), ("False", "NotAccepted", "not all names are accepted"));
     assert_eq!(text(&crd, "status.acceptedNames.plural"), "gadgets");
     assert!(space.catalog.load().resource("ex.com", "v1", "gadgets").is_none());
-    // The name becomes free with its holder.
+    // Deleting the holder frees the name.
     space.delete(&first).await;
     space.until(&first, |crd| crd.is_none()).await;
     space.until(&second, established).await;
@@ -472,7 +473,7 @@ async fn as_049_a_deleted_definition_takes_its_instances_along() {
         catalog.resource("ex.com", "v1", "widgets").and_then(|d| d.custom.as_ref().map(|c| c.terminating))
     };
     assert_eq!(terminating(&space.catalog.load()), Some(true));
-    // The held one is marked and waited for.
+    // The instance with a finalizer is marked and waited for.
     let scope = Scope::all(Collection::new("ex.com", "widgets"));
     let mut watch = space.store.watch(scope, store::Revision(0)).expect("a watch");
     let waiting = async {
@@ -490,7 +491,7 @@ async fn as_049_a_deleted_definition_takes_its_instances_along() {
     space.until(&key, |crd| crd.is_none()).await;
     assert!(space.get(&instance("held")).is_none());
 
-    // The same definition again starts empty, and is served again.
+    // The same definition, created again, starts empty and is served.
     space.put(instance("left"), &widget("left")).await;
     let key = space.define(crd, "u2").await;
     space.until(&key, established).await;

@@ -1,5 +1,5 @@
-//! Validation of CustomResourceDefinitions (AS-039; spec 6.1). Fields print as the original's internal form has
-//! them: what all versions share moves from `spec.versions[i]` to the top of the spec.
+//! Validation of CustomResourceDefinitions (AS-039; spec 6.1). Paths print as in the internal form of Kubernetes:
+//! fields that all versions share move from `spec.versions[i]` to the top of the spec.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use super::status::{self, Approval};
 use crate::kinds::value::{at, flag, has, list, path, text};
 use crate::kinds::{Errs, client_config};
 
-/// The spec; with `old`, schemas that it has already are not checked again.
+/// Validates the spec. Schemas that `old` has already are not checked again.
 pub(super) fn spec(crd: &Value, old: Option<&Value>, errs: &mut Errs) {
     let place = Path::field("spec");
     let spec = at(crd, "spec");
@@ -66,16 +66,16 @@ fn group(group: &str, place: &Path, errs: &mut Errs) {
     }
 }
 
-/// One error for all that is wrong with a name.
+/// Adds one error for all faults of a name.
 fn names_joined(place: &Path, value: &str, faults: Vec<String>, prefix: &str, errs: &mut Errs) {
     if !faults.is_empty() {
         errs.invalid_str(place, value, &format!("{prefix}{}", faults.join(",")));
     }
 }
 
-/// What the schemas of all versions are checked with.
+/// State that the schemas of all versions are checked with.
 struct Schemas<'o> {
-    /// The schemas that the stored definition has.
+    /// The schemas of the stored definition.
     stored: HashSet<&'o Value>,
     patterns: Patterns,
 }
@@ -88,7 +88,7 @@ impl<'o> Schemas<'o> {
     }
 }
 
-/// What all versions have in common.
+/// Which fields all versions share.
 struct Shared {
     schema: bool,
     subresources: bool,
@@ -174,7 +174,7 @@ fn version_list(versions: &[Value], place: &Path, errs: &mut Errs) {
     }
 }
 
-/// Versions in the original's internal form, what they share left out.
+/// The versions in the internal form of Kubernetes, without shared fields.
 fn shown(versions: &[Value]) -> String {
     if versions.is_empty() {
         return "null".into();
@@ -214,7 +214,7 @@ fn names(all: &Value, place: &Path, errs: &mut Errs) {
     }
 }
 
-/// A schema and its rules. What the stored definition has in some version already is not held against this one.
+/// Validates a schema and its rules. A schema that the stored definition has in some version is not checked again.
 fn schema(version: &Value, place: &Path, schemas: &mut Schemas<'_>, errs: &mut Errs) {
     let open_api = at(version, "schema.openAPIV3Schema");
     if open_api.is_null() {
@@ -259,7 +259,7 @@ fn subresources(all: &Value, place: &Path, errs: &mut Errs) {
     }
 }
 
-/// `true`: the path is not even a path, which has been reported.
+/// Reports a value that is not a path. Returns `true` if it has.
 fn simple_path(value: &str, place: &Path, errs: &mut Errs) -> bool {
     let why = if value.is_empty() {
         "must not be empty"
@@ -335,7 +335,7 @@ fn selectable_fields(version: &Value, place: &Path, errs: &mut Errs) {
     }
 }
 
-/// The schema node that a simple path leads to.
+/// The schema node at the end of a simple path.
 fn leaf<'a>(open_api: &'a Value, path: &str) -> Result<&'a Value, &'static str> {
     let steps = path.strip_prefix('.').ok_or("expected [ or . but got: ")?;
     if path.contains('[') {
@@ -379,7 +379,7 @@ fn conversion(conversion: &Value, place: &Path, errs: &mut Errs) {
     }
 }
 
-/// Versions in which objects may be stored are all there.
+/// Checks that `status.storedVersions` are versions of the spec, with the storage version.
 pub(super) fn stored_versions(crd: &Value, errs: &mut Errs) {
     let place = path("status.storedVersions");
     let stored = list(crd, "status.storedVersions");
@@ -388,7 +388,7 @@ pub(super) fn stored_versions(crd: &Value, errs: &mut Errs) {
         return;
     }
     let mut left: Vec<Option<&str>> = stored.iter().map(Value::as_str).collect();
-    // Places of each name, the first one last.
+    // Indexes of each name, the first one last.
     let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
     for (i, name) in left.iter().enumerate().rev() {
         if let Some(name) = name {
@@ -416,7 +416,7 @@ pub(super) fn stored_versions(crd: &Value, errs: &mut Errs) {
     }
 }
 
-/// Definitions in the project's own groups say where they were approved.
+/// Checks that definitions in groups of the Kubernetes project name their approval.
 pub(super) fn approval(crd: &Value, old: Option<&Value>, errs: &mut Errs) {
     const KEY: &str = "api-approved.kubernetes.io";
     const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
@@ -450,7 +450,7 @@ pub(super) fn preserve_unknown(crd: &Value, errs: &mut Errs) {
     }
 }
 
-/// What does not change any more.
+/// Checks the fields that cannot change.
 pub(super) fn fixed(crd: &Value, old: &Value, errs: &mut Errs) {
     if status::is_true(old, "Established") {
         errs.immutable("spec.scope", crd, old);

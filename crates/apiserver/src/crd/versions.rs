@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-/// How mature a version is, and its two numbers.
+/// The maturity of a version, and its two numbers.
 fn rank(version: &str) -> Option<(u8, u32, u32)> {
     let rest = version.strip_prefix('v')?;
     let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -23,7 +23,7 @@ fn positive(text: &str) -> Option<u32> {
     if text.starts_with('0') { None } else { text.parse().ok() }
 }
 
-/// `Greater`: `a` is preferred over `b`.
+/// `Greater` if `a` is preferred over `b`.
 pub(crate) fn compare(a: &str, b: &str) -> Ordering {
     match (rank(a), rank(b)) {
         (Some(a), Some(b)) => a.cmp(&b),

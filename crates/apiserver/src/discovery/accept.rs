@@ -1,11 +1,11 @@
-//! Accept headers, as far as documents need them.
+//! Accept headers of document endpoints.
 
 use http::HeaderMap;
 use http::header::ACCEPT;
 
 use crate::error::{ApiError, Reason};
 
-/// One clause: media type in lower case and its parameters but `q`.
+/// One clause: media type in lower case, and its parameters except `q`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Clause {
     pub(crate) media: String,
@@ -22,7 +22,7 @@ impl Clause {
     }
 }
 
-/// The clauses in order of preference: by `q`, then as written. No header accepts anything.
+/// The clauses in order of preference: by `q`, then as written. A missing header accepts anything.
 pub(crate) fn clauses(headers: &HeaderMap) -> Vec<Clause> {
     let mut out: Vec<(u32, Clause)> = Vec::new();
     let texts = headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok());
@@ -53,7 +53,7 @@ pub(crate) fn clauses(headers: &HeaderMap) -> Vec<Clause> {
     out.into_iter().map(|(_, clause)| clause).collect()
 }
 
-/// The 406 of serializers.
+/// The 406 of Kubernetes' serializers.
 pub(crate) fn not_acceptable() -> ApiError {
     ApiError::new(
         406,

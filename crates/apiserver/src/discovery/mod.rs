@@ -21,8 +21,8 @@ use accept::Clause;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Answers GET of `/`, `/api`, `/api/v1`, `/apis`, `/apis/{group}`, `/apis/{group}/{version}`, also with a slash at the
-/// end; `None` for other paths. `server_address` is `host:port`, as clients see this server (AS-005, AS-006).
+/// Answers GET of `/`, `/api`, `/api/v1`, `/apis`, `/apis/{group}` and `/apis/{group}/{version}`, also with a trailing
+/// slash; `None` for other paths. `server_address` is `host:port` as clients see this server (AS-005, AS-006).
 pub fn answer(
     catalog: &Catalog,
     path: &str,
@@ -44,13 +44,13 @@ pub fn answer(
     Some(document.and_then(|document| plain(&document, headers)))
 }
 
-/// `404` as JSON: a version or resource that is not there, in a group that is.
+/// `404` as JSON: an unknown version or resource of a known group.
 pub fn resource_not_found() -> ApiError {
     ApiError::new(404, Reason::NotFound, "the server could not find the requested resource")
         .with_details(Details::default())
 }
 
-/// Root, and every path below it that answers by itself.
+/// The paths that the server answers.
 fn root(catalog: &Catalog) -> Value {
     const FIXED: [&str; 17] = [
         "/.well-known/openid-configuration",
@@ -130,7 +130,7 @@ fn group_version(catalog: &Catalog, group: &str, version: &str) -> Result<Value,
     Ok(out)
 }
 
-/// `/api` and `/apis`: aggregated for those who ask for that first, else the old list.
+/// `/api` and `/apis`: the aggregated form for clients that prefer it, else the list of groups.
 fn listing(
     catalog: &Catalog,
     core: bool,
@@ -163,7 +163,7 @@ struct Document {
 }
 
 fn aggregated(catalog: &Catalog, core: bool, headers: &HeaderMap) -> Response<Bytes> {
-    // Spaces without custom resources, most of them, share one document.
+    // Most spaces have no custom resources and share one document.
     static BUILTIN: [OnceLock<Document>; 2] = [OnceLock::new(), OnceLock::new()];
     let make = || {
         let body = Bytes::from(resources::aggregated(catalog, core).to_string());
@@ -190,7 +190,7 @@ fn aggregated(catalog: &Catalog, core: bool, headers: &HeaderMap) -> Response<By
     response
 }
 
-/// SHA-512 in upper-case hex, what Kubernetes uses for its documents.
+/// SHA-512 in upper-case hex, as Kubernetes uses for its documents.
 pub(crate) fn hash(body: &[u8]) -> String {
     let mut out = String::with_capacity(128);
     for byte in Sha512::digest(body) {
@@ -213,7 +213,7 @@ fn serialization(clause: &Clause) -> Option<Serialization> {
     (clause.media == "application/yaml").then_some(Serialization::Yaml)
 }
 
-/// A document in the first form the client accepts.
+/// Answers with a document in the first form that the client accepts.
 fn plain(document: &Value, headers: &HeaderMap) -> Result<Response<Bytes>, ApiError> {
     let chosen =
         accept::clauses(headers).iter().find_map(serialization).ok_or_else(accept::not_acceptable)?;

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use crate::catalog::{Catalog, Group};
 use crate::descriptor::{Descriptor, Subresource, api_version};
 
-/// `resources` of an APIResourceList, by name.
+/// `resources` of an APIResourceList, sorted by name.
 pub(super) fn plain(catalog: &Catalog, group: &str, version: &str) -> Vec<Value> {
     let mut out = Vec::new();
     for d in catalog.in_version(group, version) {
@@ -41,7 +41,7 @@ fn plain_subresource(d: &Descriptor, name: &str, s: &Subresource) -> Value {
     entry
 }
 
-/// Whether the kind lives in another group or version than the resource.
+/// Whether the kind belongs to another group or version than the resource.
 fn is_foreign(d: &Descriptor, s: &Subresource) -> bool {
     (&s.group, &s.version) != (&d.group, &d.version)
 }
@@ -82,7 +82,7 @@ fn aggregated_group(catalog: &Catalog, group: &Group) -> Value {
 }
 
 fn aggregated_resource(d: &Descriptor) -> Value {
-    // Built-ins leave out what the enclosing version says already.
+    // Built-in kinds leave out what the enclosing version says already.
     let kind = |group: &str, version: &str, kind: &str| {
         let own = !d.is_custom() && api_version(group, version) == d.api_version();
         let (group, version) = if own { ("", "") } else { (group, version) };

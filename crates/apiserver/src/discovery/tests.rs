@@ -15,7 +15,7 @@ fn body(path: &str, accept: Option<&'static str>) -> Value {
     serde_json::from_slice(get(path, accept).unwrap().body()).unwrap()
 }
 
-/// Lists whose order does not count sorted, and hashes replaced.
+/// Replaces hashes, and sorts lists whose order does not matter.
 fn normal(value: &Value, key: &str) -> Value {
     match value {
         Value::Object(map) => map.iter().map(|(k, v)| (k.clone(), normal(v, k))).collect(),

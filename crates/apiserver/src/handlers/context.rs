@@ -15,7 +15,7 @@ use crate::path::RequestInfo;
 use crate::request::Query;
 use crate::state::ServerState;
 
-/// One authorised request, with all that its handler uses.
+/// One authorised request and everything that its handler needs.
 pub(crate) struct RequestContext<'a> {
     pub state: &'a Arc<ServerState>,
     /// Reads return durable writes only, except for write requests and for callers that [`ReadAhead`](crate::identity::ReadAhead).
@@ -42,7 +42,7 @@ impl RequestContext<'_> {
         negotiate::negotiate(self.headers, self.query, endpoint, self.descriptor.is_custom())
     }
 
-    /// The representation for one object, or with `list` for a list.
+    /// Negotiates the representation of one object, or with `list` of a list.
     ///
     /// # Errors
     /// 406 if the client asks for `PartialObjectMetadata` of a list, or for `PartialObjectMetadataList` of one object.

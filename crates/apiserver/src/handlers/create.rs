@@ -1,4 +1,4 @@
-//! POST: new objects (spec 5.1).
+//! POST of new objects (spec 5.1).
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -21,7 +21,7 @@ use crate::request::WriteOptions;
 use crate::response::Body;
 use crate::strategy::{Generation, Generic, WriteContext};
 
-/// Attempts to find a free generated name.
+/// How many generated names are tried.
 const NAME_ATTEMPTS: usize = 8;
 
 /// POST on a collection.
@@ -35,16 +35,16 @@ pub(crate) async fn create(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<R
     output::object(cx, StatusCode::CREATED, media, text)
 }
 
-/// Who is to own the fields of an object being written.
+/// How field ownership of the written object is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tracking {
-    /// The writer, for what it changed.
+    /// By comparison with the stored object: the writer owns what it changed.
     Update,
-    /// Already worked out by an apply.
+    /// The object has its final managedFields already (apply).
     Done,
 }
 
-/// Prepares, checks and stores a decoded new object; its text as served.
+/// Prepares, checks and stores a decoded new object. Returns its text as served.
 pub(crate) async fn store_new(
     cx: &mut RequestContext<'_>,
     mut object: Value,
@@ -63,7 +63,7 @@ pub(crate) async fn store_new(
     if tracking == Tracking::Update {
         managed::track_update(&cx.descriptor.schema, None, &mut object, &writer(cx, options, None));
     }
-    // Kinds that hand out numbers (cluster IPs, node ports) must not do so twice at once.
+    // Two writes must not allocate the same value (cluster IP, node port).
     let _turn =
         if cx.descriptor.strategy.allocates() { Some(cx.state.allocation.lock().await) } else { None };
     if meta_str(&object, "generateName").is_empty() || !meta_str(&object, "name").is_empty() {
@@ -98,7 +98,7 @@ fn refuse_terminating(cx: &RequestContext<'_>, object: &Value) -> Result<(), Api
     }
 }
 
-/// Server-decided fields and validation.
+/// Sets the fields that the server sets, and validates.
 async fn prepare_new(
     cx: &mut RequestContext<'_>,
     object: &mut Value,
@@ -134,7 +134,7 @@ async fn prepare_new(
     refuse_invalid(&d, object, &errors)
 }
 
-/// Asks what this control plane demands beyond schemas and kinds.
+/// Calls the admission of the control plane, if there is one.
 pub(crate) fn admit(
     cx: &RequestContext<'_>,
     lookup: &LiveLookup<'_>,
@@ -156,8 +156,8 @@ pub(crate) fn admit(
     admission.admit(&attempt, object, old)
 }
 
-/// Schema and rules of custom resources; on their `/status` those of the status alone. Rules may be costly, whatever the
-/// size of the object: if any has something to look at, or if they have not been compiled yet, they are heavy work.
+/// Validates a custom resource by schema and rules; with `status` only its status. The cost of rules does not depend
+/// on the size of the object: they are heavy work if any rule applies to the object, or if they are not compiled yet.
 pub(crate) async fn validate_content(
     cx: &RequestContext<'_>,
     object: &Value,
@@ -193,7 +193,7 @@ async fn validate(
         schema.prepare();
         rules::validate_object(&schema, &new, old.as_ref(), part)
     };
-    // As many wait as there are requests under way.
+    // The queue is bounded by the limit of requests in flight.
     Ok(cx.state.work.run(cx.client, usize::MAX, run).await?)
 }
 
@@ -246,7 +246,7 @@ fn exists(cx: &RequestContext<'_>, object: &Value, live: &[u8]) -> ApiError {
     error
 }
 
-/// Who this request's field ownership is recorded for.
+/// For whom field ownership of this request is recorded.
 pub(crate) fn writer(
     cx: &RequestContext<'_>,
     options: &WriteOptions,
@@ -262,7 +262,7 @@ pub(crate) fn writer(
     }
 }
 
-/// The descriptor of a subresource's own kind, for decoding its bodies.
+/// A descriptor with the kind of a subresource, for decoding its bodies.
 pub(crate) fn subresource_descriptor(
     d: &Descriptor,
     sub: &Subresource,
@@ -280,7 +280,7 @@ pub(crate) fn subresource_descriptor(
     })
 }
 
-/// Decodes a body whose object is answered and not stored.
+/// Decodes the body of a request whose answer is not stored.
 pub(crate) fn decode_unstored(
     cx: &mut RequestContext<'_>,
     d: &Descriptor,
@@ -297,7 +297,7 @@ pub(crate) fn decode_unstored(
     Ok(object)
 }
 
-/// The body of a review, as [`crate::reviews::create`] wants it.
+/// Decodes the body of a review for [`crate::reviews::answer`].
 pub(crate) fn decode_review(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<Value, ApiError> {
     let d = cx.descriptor.clone();
     let mut object = decode_unstored(cx, &d, body, None)?;

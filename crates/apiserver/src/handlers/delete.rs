@@ -1,4 +1,4 @@
-//! DELETE of one object and of collections, eviction (spec 3.5).
+//! DELETE of one object and of collections (spec 3.5).
 
 use std::sync::Arc;
 
@@ -23,18 +23,18 @@ use crate::request::ListOptions;
 use crate::response::Body;
 use crate::strategy::WriteContext;
 
-/// Objects of a collection that are deleted at once.
+/// How many objects of a collection are deleted concurrently.
 const SIDE_BY_SIDE: usize = 64;
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// What a delete led to.
+/// The result of a delete.
 pub(super) enum Outcome {
     Gone {
         last: Bytes,
         uid: String,
     },
-    /// The object stays, marked, until its finalizers or its grace period are over.
+    /// The object stays, marked as deleted, until its finalizers are removed and its grace period is over.
     Pending(Bytes),
 }
 
@@ -121,7 +121,7 @@ async fn attempt(
 fn preconditions(cx: &RequestContext<'_>, live: &Value, options: &DeleteOptions) -> Result<(), ApiError> {
     let d = cx.descriptor;
     let conflict = |what: &str, given: &str, actual: &str, then: &str| {
-        // The original names the kind here, not the resource.
+        // Kubernetes names the kind here, not the resource.
         let why = format!(
             "the {what} in the precondition ({given}) does not match the {what} in record ({actual}). The object might \
              have been {then}"
@@ -138,7 +138,7 @@ fn preconditions(cx: &RequestContext<'_>, live: &Value, options: &DeleteOptions)
     Ok(())
 }
 
-/// The object as this delete leaves it, and whether it stays.
+/// The object after this delete, and whether it stays.
 fn mark(cx: &RequestContext<'_>, live: &Value, options: &DeleteOptions) -> Result<(Value, bool), ApiError> {
     let strategy = &cx.descriptor.strategy;
     let mut marked = live.clone();
@@ -181,7 +181,7 @@ fn mark(cx: &RequestContext<'_>, live: &Value, options: &DeleteOptions) -> Resul
     Ok((marked, kept || finalized || grace.is_some_and(|grace| grace > 0)))
 }
 
-/// A second delete can only shorten the grace period; `false`: it changes nothing.
+/// Shortens the grace period on a second delete. Returns `false` if the delete changes nothing.
 fn shorten(marked: &mut Value, grace: i64, asked: bool) -> bool {
     let Some(current) = meta(marked, "deletionGracePeriodSeconds").and_then(Value::as_i64) else {
         return true;
@@ -200,7 +200,7 @@ fn shorten(marked: &mut Value, grace: i64, asked: bool) -> bool {
     true
 }
 
-/// The two finalizers that the garbage collector acts on.
+/// Sets the two finalizers that the garbage collector acts on.
 fn set_propagation(marked: &mut Value, options: &DeleteOptions, default_orphans: bool) {
     let current: Vec<String> = finalizers(marked).into_iter().map(str::to_owned).collect();
     let has = |name: &str| current.iter().any(|f| f == name);
@@ -234,8 +234,8 @@ fn set_propagation(marked: &mut Value, options: &DeleteOptions, default_orphans:
     }
 }
 
-/// DELETE of a collection: the list of what was deleted. Objects are deleted a few at a time, so that their writes
-/// share commits of the store.
+/// DELETE of a collection, answered with the list of deleted objects. Some objects are deleted concurrently, so that
+/// their writes share commits of the store.
 pub(crate) async fn delete_collection(
     cx: &mut RequestContext<'_>,
     body: &[u8],

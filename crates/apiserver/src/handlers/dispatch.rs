@@ -1,4 +1,4 @@
-//! Which handler answers a request: by method, subresource and kind.
+//! Dispatch of requests by method, subresource and kind.
 
 use bytes::Bytes;
 use http::{Method, Response};

@@ -40,7 +40,7 @@ pub(crate) async fn evict(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<Re
     output::value(StatusCode::CREATED, media, &output::success(201))
 }
 
-/// Takes the pod's disruption from the budget that covers it, so that the next eviction sees it is spent.
+/// Decrements the budget that covers the pod, so that the next eviction sees the disruption.
 async fn spend_budget(cx: &RequestContext<'_>, name: &str, dry_run: bool) -> Result<(), ApiError> {
     let budgets = Collection::new("policy", "poddisruptionbudgets");
     let Some(kind) = cx.catalog.resource("policy", "v1", "poddisruptionbudgets") else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! LIST: versions, pages, selectors (spec 4.2 to 4.4).
+//! LIST: resource versions, pages, selectors (spec 4.2 to 4.4).
 
 use std::sync::Arc;
 
@@ -22,18 +22,18 @@ use crate::error::{ApiError, Reason};
 use crate::request::{ListOptions, Query, VersionMatch};
 use crate::response::{self, Body};
 
-/// Size of the pieces a list body is sent in.
+/// Bytes of one chunk of a list body.
 const CHUNK: usize = 256 << 10;
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
-/// Which objects are wanted.
+/// Which objects a list or watch selects.
 #[derive(Clone)]
 pub(crate) struct Selection {
     pub labels: LabelSelector,
     pub fields: FieldSelector,
-    /// The only name that can match.
+    /// The only name that can match, if there is one.
     pub name: Option<String>,
-    /// Some field requirement needs the object's content.
+    /// A field requirement needs the content of the object.
     pub needs_value: bool,
 }
 
@@ -64,7 +64,7 @@ impl Selection {
         self.labels.is_everything() && self.fields.is_everything()
     }
 
-    /// Restricts to one object (deprecated item watch).
+    /// Restricts the selection to one object (deprecated watch of an item).
     pub(crate) fn only(mut self, name: &str) -> Self {
         if self.fields.is_everything() {
             self.fields = FieldSelector::parse(&format!("metadata.name={name}")).unwrap_or_default();
@@ -73,19 +73,19 @@ impl Selection {
         self
     }
 
-    /// What every selected object has, so that a watch is not even asked about others.
+    /// A condition that every selected object meets, so that the store skips the watch for other objects.
     pub(crate) fn only_these(&self) -> Option<Only> {
         let label = || self.labels.exact().map(|(k, v)| Only::Label { key: k.into(), value: v.into() });
         self.name.as_deref().map(|name| Only::Name(name.into())).or_else(label)
     }
 
-    /// Namespace and name of the only object that can match, if that can be looked up.
+    /// Namespace and name of the only object that can match, if both are known.
     fn place<'a>(&'a self, d: &Descriptor, namespace: Option<&'a str>) -> Option<(&'a str, &'a str)> {
         let home = if d.namespaced { namespace? } else { "" };
         Some((home, self.name.as_deref()?))
     }
 
-    /// Objects that may match, from a walk over as few as possible.
+    /// Objects that may match. Visits as few as possible.
     pub(crate) fn candidates(&self, view: &View, d: &Descriptor, namespace: Option<&str>) -> Vec<Arc<Entry>> {
         match self.place(d, namespace) {
             Some((namespace, name)) => view.get(namespace, name).into_iter().cloned().collect(),
@@ -132,7 +132,7 @@ fn unknown_field(d: &Descriptor, label: &str) -> ApiError {
     }
 }
 
-/// The value a field selector compares with; a missing one counts as empty.
+/// The value that a field selector compares with; empty if the object has none.
 fn field_value(d: &Descriptor, value: &Value, label: &str) -> String {
     d.strategy.field_value(value, label).unwrap_or_default()
 }
@@ -143,7 +143,7 @@ pub(crate) struct Page {
     pub entries: Vec<Arc<Entry>>,
     pub continue_token: String,
     pub remaining: Option<usize>,
-    /// Print `continue` even when it is empty, as collections of deleted custom resources do.
+    /// Print `continue` even if it is empty, as Kubernetes does for deleted collections of custom resources.
     pub print_continue: bool,
 }
 
@@ -158,7 +158,7 @@ struct Token {
 }
 
 fn encode_token(revision: i64, namespaced_prefix: bool, last: &Entry) -> String {
-    // Like Kubernetes: the next key relative to the listed prefix, just above the last one shown.
+    // As in Kubernetes: the next key relative to the listed prefix, just after the last object of the page.
     let start = match (namespaced_prefix, last.key.namespace.is_empty()) {
         (true, _) | (_, true) => format!("{}\0", last.key.name),
         (false, false) => format!("{}/{}\0", last.key.namespace, last.key.name),
@@ -193,7 +193,7 @@ fn decode_token(text: &str) -> Result<Token, ApiError> {
     Ok(token)
 }
 
-/// The view and start position that a list asks for.
+/// The snapshot and the start position of a list.
 async fn view(
     cx: &RequestContext<'_>,
     options: &ListOptions,
@@ -250,7 +250,7 @@ fn continued(
     }
 }
 
-/// 410 with a token that continues inconsistently.
+/// 410 with a token that continues at the newest revision.
 fn expired_token(token: &Token) -> ApiError {
     let message = "The provided continue parameter is too old to display a consistent list result. You can start a \
                    new list without the continue parameter, or use the continue token in this response to retrieve \
@@ -263,7 +263,7 @@ fn expired_token(token: &Token) -> ApiError {
     error
 }
 
-/// Selects a page.
+/// Selects the objects of a page.
 pub(crate) async fn page(
     cx: &RequestContext<'_>,
     options: &ListOptions,
@@ -273,7 +273,7 @@ pub(crate) async fn page(
     let (view, start) = view(cx, options).await?;
     let namespace = Some(cx.namespace()).filter(|n| !n.is_empty());
     let after = start.as_ref().map(|(namespace, name)| (namespace.as_str(), name.as_str()));
-    // Version 0 means "whatever you have": the limit is not kept, as from a cache.
+    // Version 0 means any version: the limit is ignored, as in answers from the cache of a stock server.
     let limit = if options.resource_version == "0" && start.is_none() { 0 } else { options.limit };
     let mut entries: Vec<Arc<Entry>> = Vec::new();
     let all = selection.is_everything();
@@ -296,7 +296,7 @@ pub(crate) async fn page(
             entries.push(entry.clone());
         }
         if more && all {
-            // The one that did not fit, and all behind it.
+            // The object that did not fit, and all objects after it.
             let remaining = iterator.len() + 1;
             return Ok(finish_page(view.revision(), namespace.is_some(), entries, Some(remaining)));
         }
@@ -345,7 +345,7 @@ pub(crate) async fn list(cx: &mut RequestContext<'_>) -> Result<Response<Body>, 
     respond(cx, media, &page, &presenter)
 }
 
-/// A page in the agreed representation.
+/// Answers with a page in the negotiated representation.
 pub(crate) fn respond(
     cx: &RequestContext<'_>,
     media: Media,
@@ -394,11 +394,11 @@ pub(crate) fn respond(
     output::finish(StatusCode::OK, media, text)
 }
 
-/// The text of a list, made piece by piece from the stored bytes.
+/// The text of a list, made chunk by chunk from the stored bytes.
 struct ListBody {
     head: Vec<u8>,
     items: std::vec::IntoIter<Bytes>,
-    /// Bytes dropped from each item's beginning (apiVersion and kind), replaced by `{`.
+    /// How many bytes of each item (apiVersion and kind) `{` replaces.
     offset: Option<usize>,
     first: bool,
     done: bool,

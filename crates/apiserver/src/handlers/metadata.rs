@@ -1,4 +1,4 @@
-//! What the server does with the metadata of every object it writes (spec 3).
+//! Metadata of written objects (spec 3).
 
 use machinery::metadata::{self, NameRule as Rule};
 use machinery::{field, names};
@@ -19,7 +19,10 @@ fn rule(rule: NameRule) -> Rule {
     }
 }
 
-/// Takes the namespace from the URL, or refuses another one.
+/// Sets the namespace of the URL.
+///
+/// # Errors
+/// 400 if the object names another namespace.
 pub(crate) fn match_namespace(cx: &RequestContext<'_>, object: &mut Value) -> Result<(), ApiError> {
     let given = meta_str(object, "namespace");
     let wanted = cx.namespace();
@@ -38,7 +41,10 @@ pub(crate) fn match_namespace(cx: &RequestContext<'_>, object: &mut Value) -> Re
     Ok(())
 }
 
-/// Refuses a name other than the URL's; `required`: also none at all.
+/// Sets the name of the URL.
+///
+/// # Errors
+/// 400 if the object names another one, or with `required` names none.
 pub(crate) fn match_name(object: &mut Value, wanted: &str, required: bool) -> Result<(), ApiError> {
     let given = meta_str(object, "name");
     if given.is_empty() {
@@ -56,7 +62,7 @@ pub(crate) fn match_name(object: &mut Value, wanted: &str, required: bool) -> Re
     Ok(())
 }
 
-/// Owner references name each owner once; a client that repeats one is warned.
+/// Removes duplicate owner references, and warns about them.
 pub(crate) fn dedup_owners(object: &mut Value, warnings: &mut Vec<String>) {
     let owners = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut);
     let duplicates = owners.map(metadata::dedup_owner_references).unwrap_or_default();
@@ -69,7 +75,7 @@ pub(crate) fn dedup_owners(object: &mut Value, warnings: &mut Vec<String>) {
     }
 }
 
-/// The metadata that the server decides on create.
+/// Sets the metadata that the server determines on create.
 pub(crate) fn fill_new(object: &mut Value, now: &str) {
     for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
         remove_meta(object, key);
@@ -78,14 +84,14 @@ pub(crate) fn fill_new(object: &mut Value, now: &str) {
     set_meta(object, "creationTimestamp", now.into());
 }
 
-/// A name from `generateName`.
+/// Sets a name made from `generateName`.
 pub(crate) fn generate_name(object: &mut Value) {
     let suffix = names::random_suffix(uuid::Uuid::new_v4().as_u64_pair().1);
     let name = names::generate_name(meta_str(object, "generateName"), &suffix);
     set_meta(object, "name", name.into());
 }
 
-/// The metadata that no update can change.
+/// Restores the metadata that no update can change.
 pub(crate) fn keep_old(object: &mut Value, live: &Value) {
     for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
         copy_meta(object, live, key);
@@ -108,7 +114,7 @@ pub(crate) fn validate_create(cx: &RequestContext<'_>, object: &Value) -> Vec<fi
     }
 }
 
-/// Kubernetes checks metadata for all kinds, and each kind again: causes repeat.
+/// Validates the metadata of an update. Kubernetes validates it twice, generically and by kind, so causes repeat.
 pub(crate) fn validate_update(cx: &RequestContext<'_>, object: &Value, live: &Value) -> Vec<field::Error> {
     let d = cx.descriptor;
     let (new, old) = (metadata::of(object), metadata::of(live));
@@ -124,7 +130,7 @@ pub(crate) fn validate_update(cx: &RequestContext<'_>, object: &Value, live: &Va
     errors
 }
 
-/// A new object needs a namespace that exists and is not going away (spec 7.1).
+/// Checks that the namespace of a new object exists and is not being deleted (spec 7.1).
 pub(crate) fn check_namespace(cx: &RequestContext<'_>, name: &str) -> Result<(), ApiError> {
     let namespace = cx.namespace();
     if namespace.is_empty() {
@@ -134,7 +140,7 @@ pub(crate) fn check_namespace(cx: &RequestContext<'_>, name: &str) -> Result<(),
     let Some(entry) = cx.store.snapshot().get(&key) else {
         return Err(ApiError::not_found("", "namespaces", namespace));
     };
-    // Deletion shows in the metadata, which is all that is looked at: this runs for every create.
+    // Runs for every create, so only the metadata is searched for the deletion mark.
     let terminating = crate::encode::metadata_of(&entry.value)
         .is_some_and(|text| contains(&text, b"\"deletionTimestamp\":\""));
     if !terminating {
@@ -158,7 +164,10 @@ fn contains(text: &[u8], needle: &[u8]) -> bool {
     text.windows(needle.len()).any(|window| window == needle)
 }
 
-/// The revision a writer says it has seen: `None` for none or 0. Not a number: 500, like the original.
+/// The revision that a write requires; `None` for none or 0.
+///
+/// # Errors
+/// 500 if it is not a number, as in Kubernetes.
 pub(crate) fn expected_revision(object: &Value) -> Result<Option<u64>, ApiError> {
     match meta_str(object, "resourceVersion") {
         "" | "0" => Ok(None),
@@ -172,7 +181,7 @@ pub(crate) fn expected_revision(object: &Value) -> Result<Option<u64>, ApiError>
     }
 }
 
-/// A PUT with the uid of another object.
+/// The conflict of a PUT with another uid.
 pub(crate) fn uid_conflict(cx: &RequestContext<'_>, name: &str, given: &str, actual: &str) -> ApiError {
     let d = cx.descriptor;
     let mut path = format!("/registry/{}", d.collection.as_str().trim_start_matches('/'));

@@ -11,7 +11,7 @@ pub(crate) fn meta<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
     object.get("metadata")?.get(key)
 }
 
-/// Sets a member of `metadata`, which is made if the object has none.
+/// Sets a member of `metadata`. Creates `metadata` if the object has none.
 pub(crate) fn set_meta(object: &mut Value, key: &str, value: Value) {
     let Some(map) = object.as_object_mut() else {
         return;
@@ -31,7 +31,7 @@ pub(crate) fn remove_meta(object: &mut Value, key: &str) {
     }
 }
 
-/// Sets `metadata.{key}` to what `from` has there.
+/// Copies `metadata.{key}` of `from`; removes it if `from` has none.
 pub(crate) fn copy_meta(object: &mut Value, from: &Value, key: &str) {
     match meta(from, key) {
         Some(value) => set_meta(object, key, value.clone()),

@@ -1,4 +1,4 @@
-//! Answers in the representation that was agreed on.
+//! Answers in the negotiated representation.
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, VARY};
@@ -16,7 +16,7 @@ use crate::table::{self, IncludeObject};
 /// Bodies above this size are compressed for clients that ask (spec 4.6).
 const GZIP_ABOVE: usize = 128 << 10;
 
-/// One object, given as JSON text.
+/// Answers with one object, given as JSON text.
 pub(crate) fn object(
     cx: &RequestContext<'_>,
     status: StatusCode,
@@ -35,7 +35,7 @@ pub(crate) fn object(
     finish(status, media, text)
 }
 
-/// A value that is not stored: reviews, scales, statuses.
+/// Answers with a value that is not stored: review, Scale, Status.
 pub(crate) fn value(status: StatusCode, media: Media, value: &Value) -> Result<Response<Body>, ApiError> {
     finish(status, media, encode::object_bytes(value).into())
 }
@@ -47,7 +47,7 @@ pub(crate) fn success(code: u16) -> Value {
     })
 }
 
-/// JSON text into the format, indented or compressed as wanted.
+/// Answers with JSON text, converted to the negotiated format.
 pub(crate) fn finish(status: StatusCode, media: Media, text: Bytes) -> Result<Response<Body>, ApiError> {
     let text = match media.format {
         Format::Json if media.pretty => pretty::indent(&text).into(),
@@ -64,7 +64,7 @@ pub(crate) fn finish(status: StatusCode, media: Media, text: Bytes) -> Result<Re
     Ok(send(status, media, text))
 }
 
-/// The finished bytes, compressed where that is worth it.
+/// Answers with finished bytes, compressed if the client accepts it and they are large.
 pub(crate) fn send(status: StatusCode, media: Media, text: Bytes) -> Response<Body> {
     if media.gzip && text.len() > GZIP_ABOVE && status == StatusCode::OK {
         return compressed(status, media, &text);
@@ -111,7 +111,7 @@ pub(crate) fn write_partial(out: &mut Vec<u8>, text: &Bytes, version: &str) {
     out.push(b'}');
 }
 
-/// The Table form of some objects.
+/// The Table form of objects.
 pub(crate) fn table(
     cx: &RequestContext<'_>,
     objects: &[Value],

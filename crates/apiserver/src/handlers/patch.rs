@@ -20,7 +20,7 @@ use crate::response::Body;
 const CUSTOM_TYPES: &str = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, application/apply-patch+yaml";
 const JSON_PATCH_MEMBERS: [&str; 4] = ["op", "path", "from", "value"];
 
-/// The four languages of patches.
+/// The patch formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Language {
     Json,
@@ -43,10 +43,10 @@ impl Language {
     }
 }
 
-/// A patch as parsed once, applied at each attempt.
+/// A parsed patch. It is parsed once and applied at each attempt.
 pub(crate) struct Parsed {
     pub value: Value,
-    /// Texts about the patch itself (duplicate keys, unknown members).
+    /// Warnings or errors about the patch itself (duplicate keys, unknown members).
     pub problems: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ pub(crate) async fn patch(
     output::object(cx, status, media, text)
 }
 
-/// Reads the body of a JSON, merge or strategic merge patch.
+/// Parses a JSON, merge or strategic merge patch.
 pub(crate) fn parse(body: &[u8], language: Language) -> Result<Parsed, ApiError> {
     let (value, duplicates) = json::parse_strict(body)
         .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
@@ -141,7 +141,7 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Applies a patch in any language but apply, without looking at types.
+/// Applies a patch other than an apply patch, without type checks.
 pub(crate) fn transform(
     schema: &Schema,
     live: &Value,
@@ -172,7 +172,7 @@ fn refused(error: PatchError) -> ApiError {
     }
 }
 
-/// The patched object, typed and defaulted.
+/// The patched object, with types checked and defaults filled in.
 fn patched(
     cx: &mut RequestContext<'_>,
     live: &Value,
@@ -181,7 +181,7 @@ fn patched(
     options: &WriteOptions,
 ) -> Result<Value, ApiError> {
     let mut doc = transform(&cx.descriptor.schema, live, parsed, language)?;
-    // Only refusals show the document, so it is made again for them.
+    // Only errors show the patched object, so it is computed again for them.
     let shown = |cx: &RequestContext<'_>| {
         let doc = transform(&cx.descriptor.schema, live, parsed, language).unwrap_or_default();
         String::from_utf8_lossy(&encode::value_bytes(&doc)).into_owned()
@@ -201,13 +201,13 @@ fn patched(
     Ok(doc)
 }
 
-/// 422 about the patched object as a whole.
+/// 422 for a patched object that does not fit its type.
 pub(crate) fn misfit(shown: &str, error: &str) -> ApiError {
     let error = field::Error::invalid_str(&field::Path::field("patch"), shown, error);
     ApiError::invalid("", "", "", &[error])
 }
 
-/// A patch may not turn an object into another kind.
+/// Refuses a patch that changes apiVersion or kind.
 fn same_kind(cx: &RequestContext<'_>, doc: &Value) -> Result<(), ApiError> {
     let d = cx.descriptor;
     let text = |key: &str| doc.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -225,7 +225,7 @@ fn same_kind(cx: &RequestContext<'_>, doc: &Value) -> Result<(), ApiError> {
     )))
 }
 
-/// Reads and checks an applied configuration.
+/// Parses and checks an applied configuration.
 fn parse_apply(
     cx: &RequestContext<'_>,
     body: &[u8],
@@ -257,7 +257,7 @@ fn parse_apply(
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
     metadata::match_name(&mut value, name, false)?;
-    // The namespace is not put in: what the body does not say is not applied.
+    // The namespace is not filled in, because fields that the body does not have are not applied.
     let namespace = meta_str(&value, "namespace");
     if !namespace.is_empty() && namespace != cx.namespace() {
         metadata::match_namespace(cx, &mut value.clone())?;

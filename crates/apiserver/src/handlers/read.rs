@@ -1,4 +1,4 @@
-//! GET of one object, and how stored bytes become answers.
+//! GET of one object, and conversion of stored bytes into answers.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::response::Body;
 const FUTURE_WAIT: Duration = Duration::from_secs(3);
 const FUTURE_STEP: Duration = Duration::from_millis(20);
 
-/// Turns stored values into the requested version. For nearly all objects that means handing out the stored bytes.
+/// Converts stored values into the requested version. Nearly all objects are served as stored.
 #[derive(Clone)]
 pub(crate) struct Presenter {
     descriptor: Arc<Descriptor>,
@@ -53,7 +53,8 @@ impl Presenter {
         Ok(if self.is_current(entry) { value } else { self.convert(value) })
     }
 
-    /// Where in the text of a typed list's item its own members begin; custom resources show apiVersion and kind.
+    /// Offset of an item's own members in the text of a typed list. `None` for custom resources, whose items show
+    /// apiVersion and kind.
     pub(crate) fn item_offset(&self) -> Option<usize> {
         (!self.descriptor.is_custom()).then_some(self.prefix.len())
     }
@@ -85,14 +86,14 @@ impl Presenter {
         }
         if d.is_custom() {
             d.schema.prune(&mut value);
-            // What a newer definition fills in beyond all measure is left out of what is shown.
+            // Defaults beyond the size limit are left out of the answer.
             let _ = d.schema.default(&mut value);
         }
         value
     }
 }
 
-/// An object in the version its collection is stored in.
+/// The object in the stored version of its collection.
 pub(crate) fn to_storage<'a>(d: &Descriptor, object: &'a Value) -> Cow<'a, Value> {
     let api_version = d.api_version();
     if api_version == d.storage_api_version {
@@ -103,10 +104,13 @@ pub(crate) fn to_storage<'a>(d: &Descriptor, object: &'a Value) -> Cow<'a, Value
     Cow::Owned(object)
 }
 
-/// Waits until the space has reached `revision`; 504 when it does not in time.
+/// Waits until the space has reached `revision`.
+///
+/// # Errors
+/// 504 if it does not within [`FUTURE_WAIT`].
 pub(crate) async fn wait_for(store: &SpaceStore, revision: u64) -> Result<(), ApiError> {
     let reached = async {
-        // Asking for the future is rare and mostly wrong; a subscription to all collections is not worth having.
+        // Polling is enough: requests for a future revision are rare and usually mistakes.
         let mut step = tokio::time::interval(FUTURE_STEP);
         while store.revision() < Revision(revision) {
             step.tick().await;

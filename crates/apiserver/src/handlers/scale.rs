@@ -1,4 +1,4 @@
-//! The `scale` subresource of built-in workloads and custom resources: autoscaling/v1 Scale seen through an object.
+//! The `scale` subresource of built-in workloads and custom resources: a view of an object as autoscaling/v1 Scale.
 
 use std::collections::HashMap;
 
@@ -23,11 +23,11 @@ use crate::response::Body;
 const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
 const API_VERSION: &str = "autoscaling/v1";
 
-/// Where an object keeps what a Scale shows.
+/// The fields of an object that its Scale shows.
 struct Paths {
     replicas: Vec<String>,
     status: Vec<String>,
-    /// A string on custom resources; on built-ins a selector object at `spec.selector`.
+    /// Path of the selector: a string in custom resources, a selector object at `spec.selector` in built-in kinds.
     selector: Option<Vec<String>>,
     custom: bool,
 }
@@ -76,7 +76,7 @@ impl Paths {
         }
     }
 
-    /// The Scale of an object; its managedFields are those entries that own the replica count.
+    /// The Scale of an object. Its managedFields are the entries that own the replica count.
     fn scale(&self, object: &Value) -> Result<Value, ApiError> {
         let replicas = at(object, &self.replicas);
         if self.custom && replicas.is_none() {
@@ -116,7 +116,7 @@ impl Paths {
         Ok(scale)
     }
 
-    /// The object with what a written Scale says.
+    /// The object with the replica count of a written Scale.
     fn write_back(&self, object: &Value, scale: &Value, api_version: &str) -> Value {
         let mut object = object.clone();
         let replicas = scale.pointer("/spec/replicas").cloned().unwrap_or_else(|| json!(0));
@@ -127,7 +127,7 @@ impl Paths {
         } else {
             set_meta(&mut object, "managedFields", entries.into());
         }
-        // What the writer saw is checked against the object.
+        // The update checks these preconditions of the writer against the object.
         for key in ["resourceVersion", "uid"] {
             if meta(scale, key).is_some() {
                 copy_meta(&mut object, scale, key);
@@ -136,10 +136,10 @@ impl Paths {
         object
     }
 
-    /// The object's field owners after a write of its Scale: the count moves to the writer.
+    /// The managedFields of the object after a write of its Scale: ownership of the replica count moves to the writer.
     fn owners(&self, object: &Value, scale: &Value, api_version: &str) -> Vec<Value> {
         let mut scale_entries: Vec<Option<&Value>> = entries(scale).map(Some).collect();
-        // Places by owner, the first one last.
+        // Positions of entries by owner, the first one last.
         let mut places: HashMap<_, Vec<usize>> = HashMap::new();
         for (place, entry) in entries(scale).enumerate() {
             places.entry(owner(entry)).or_default().push(place);
@@ -193,7 +193,7 @@ fn owns(entry: &Value, path: &[String]) -> bool {
     path.iter().try_fold(fields, |fields, step| fields.get(format!("f:{step}"))).is_some()
 }
 
-/// What makes two entries those of one manager.
+/// Entries with equal owners belong to the same manager.
 fn owner(entry: &Value) -> [Option<&Value>; 3] {
     ["manager", "operation", "subresource"].map(|key| entry.get(key))
 }
@@ -204,7 +204,7 @@ fn nested(path: &[String]) -> Value {
         .fold(json!({}), |inner, step| Value::Object(Map::from_iter([(format!("f:{step}"), inner)])))
 }
 
-/// Takes a path out of a field set, with what becomes empty.
+/// Removes a path from a field set, and parents that become empty.
 fn remove_field(fields: &mut Value, path: &[String]) {
     let (Some((step, rest)), Some(map)) = (path.split_first(), fields.as_object_mut()) else {
         return;
@@ -263,7 +263,7 @@ pub(crate) async fn put(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<Resp
     write(cx, &d, &options, Change::Put(scale)).await
 }
 
-/// PATCH `.../scale`, in any language.
+/// PATCH `.../scale`, in any patch format.
 pub(crate) async fn patch(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
     let language = Language::of(cx)?;
     let apply = language == Language::Apply;
@@ -314,7 +314,7 @@ async fn write(
     output::value(status, media, &scale)
 }
 
-/// The Scale that a request wants, checked, with its field owners.
+/// The Scale after the change, checked, with its field owners.
 fn changed(
     cx: &mut RequestContext<'_>,
     d: &Descriptor,

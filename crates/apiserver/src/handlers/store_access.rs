@@ -1,4 +1,4 @@
-//! The store as handlers use it.
+//! Reads and writes of the store by handlers.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl Lookup for StoreLookup {
     }
 }
 
-/// Looks at the newest state with each call: for what must not be decided on an old one.
+/// Reads the newest state on each call, for decisions that must not use an older one.
 pub(crate) struct LiveLookup<'a>(pub &'a SpaceStore);
 
 impl Lookup for LiveLookup<'_> {
@@ -57,7 +57,7 @@ pub(crate) fn key(d: &Descriptor, namespace: &str, name: &str) -> Key {
     key_of(&d.collection, if d.namespaced { namespace } else { "" }, name)
 }
 
-/// The outcome of a commit that lost a race: what is there now.
+/// Why a commit failed. A conflict has the object that is stored instead.
 pub(crate) enum CommitError {
     Conflict(Option<Arc<Entry>>),
     Other(ApiError),
@@ -88,7 +88,7 @@ async fn commit(store: &SpaceStore, write: Write) -> Result<Arc<Entry>, CommitEr
     })
 }
 
-/// Failures of the store that a client can act on by trying again.
+/// The answer to a failure of the store.
 pub(crate) fn store_error(error: &StoreError) -> ApiError {
     match error {
         StoreError::Compacted { .. } => {
@@ -102,7 +102,7 @@ pub(crate) fn store_error(error: &StoreError) -> ApiError {
     }
 }
 
-/// 504: the asked revision does not exist yet.
+/// 504: the requested revision does not exist yet.
 pub(crate) fn too_large(asked: u64, current: u64) -> ApiError {
     let cause = Cause {
         reason: "ResourceVersionTooLarge".into(),

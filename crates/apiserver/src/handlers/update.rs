@@ -1,4 +1,4 @@
-//! PUT, and the engine that PUT, PATCH and apply share: read, change, check, write if nobody was faster.
+//! PUT, and the optimistic update loop that PUT, PATCH and apply share: read, change, check, write, retry on conflict.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::request::WriteOptions;
 use crate::response::Body;
 use crate::strategy::{Generation, WriteContext};
 
-/// How the new object came about, which decides details.
+/// The kind of update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Put,
@@ -29,18 +29,18 @@ pub(crate) enum Mode {
     Apply,
 }
 
-/// Makes the new object from the stored one.
+/// Computes the new object from the stored one.
 pub(crate) type Produce<'p> =
     dyn Fn(&mut RequestContext<'_>, Option<&Value>) -> Result<Value, ApiError> + Send + Sync + 'p;
 
-/// One update under way.
+/// One update.
 pub(crate) struct Update<'u> {
     pub name: &'u str,
     pub subresource: Option<&'u str>,
     pub options: &'u WriteOptions,
     pub mode: Mode,
     pub tracking: Tracking,
-    /// Patches are handed what is stored now, again at each attempt. `None`: nothing is stored.
+    /// Called at each attempt, with the object that is stored now; `None` if there is none.
     pub produce: &'u Produce<'u>,
 }
 
@@ -71,14 +71,14 @@ pub(crate) async fn put(
     output::object(cx, status, media, text)
 }
 
-/// What became of one attempt.
+/// The result of one attempt.
 enum Attempt {
     Done(Bytes),
-    /// Somebody was faster.
+    /// Another write came first.
     Lost,
 }
 
-/// Reads, changes and writes until the write wins or cannot.
+/// Repeats read, change and write until the write succeeds or is refused.
 pub(crate) async fn run(
     cx: &mut RequestContext<'_>,
     update: &Update<'_>,
@@ -100,7 +100,7 @@ pub(crate) async fn run(
     Err(cx.modified(update.name))
 }
 
-/// PUT and apply create what is absent, where the kind allows it.
+/// Creates an absent object on PUT and apply, if the kind allows it.
 async fn create_absent(cx: &mut RequestContext<'_>, update: &Update<'_>) -> Result<Bytes, ApiError> {
     let d = cx.descriptor.clone();
     let allowed = update.subresource.is_none()
@@ -178,7 +178,8 @@ fn check_identity(
     Ok(())
 }
 
-/// Whether the writer insists on a version, after checking that it is the stored one.
+/// Checks the resourceVersion that the write requires. Returns whether the write must fail instead of being retried on
+/// another version.
 fn check_version(
     cx: &RequestContext<'_>,
     update: &Update<'_>,
@@ -201,7 +202,7 @@ fn check_version(
     }
 }
 
-/// Ownership, server-decided fields, validation.
+/// Tracks field ownership, sets the fields that the server sets, and validates.
 async fn prepare(
     cx: &mut RequestContext<'_>,
     update: &Update<'_>,
@@ -255,7 +256,7 @@ async fn prepare(
     d.strategy.authorize_update(authorizer, cx.user, update.subresource, new, live)
 }
 
-/// Whether this update took away the last thing that kept a deleted object.
+/// Whether nothing keeps the deleted object after this update.
 fn is_finished(cx: &RequestContext<'_>, new: &Value, live: &Value) -> bool {
     let no_grace = meta(live, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0) == 0;
     is_terminating(live)

@@ -1,4 +1,4 @@
-//! WATCH requests: where the stream starts and what it shows (spec 4.5).
+//! WATCH requests: where the stream starts, and in which representation (spec 4.5).
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::response::{self, Body};
 use crate::table::IncludeObject;
 use crate::watch::{Frames, Start, Stream};
 
-/// Without `timeoutSeconds` a watch ends after this, plus up to the same again.
+/// Least seconds of a watch without `timeoutSeconds`. A random time of up to the same length is added.
 const MIN_DURATION: u64 = 1800;
 
-/// GET with `watch`; `only` is the object of the deprecated item watch.
+/// GET with `watch`. `only` names the object of the deprecated watch of one item.
 pub(crate) async fn watch(
     cx: &mut RequestContext<'_>,
     only: Option<&str>,
@@ -71,7 +71,7 @@ fn lifetime(options: &ListOptions) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// The store's watch, and the objects to show before its events.
+/// Starts the store's watch, and collects the objects to send before its events.
 async fn start(
     cx: &RequestContext<'_>,
     options: &ListOptions,
@@ -107,7 +107,7 @@ async fn start(
     let after = revision.map_or_else(|| store.revision(), Revision);
     let watch = match store.watch(scope, after) {
         Ok(watch) => Ok(watch),
-        // Told inside the stream, which is where clients look for it.
+        // Sent as an event of the stream, where clients expect it.
         Err(StoreError::Compacted { asked, oldest }) => {
             Err(ApiError::new(410, Reason::Expired, format!("too old resource version: {asked} ({oldest})")))
         }

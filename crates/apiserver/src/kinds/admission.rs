@@ -138,7 +138,7 @@ fn webhook(hook: &Value, place: &Path, errs: &mut Errs) {
     client_config(at(hook, "clientConfig"), &place.child("clientConfig"), errs);
 }
 
-/// A name of at least three segments.
+/// Checks that a name has at least three segments.
 fn qualified(name: &str, place: &Path, errs: &mut Errs) {
     if name.is_empty() {
         errs.required(place, "");
@@ -184,7 +184,7 @@ fn rule(rule: &Value, place: &Path, errs: &mut Errs) {
     }
 }
 
-/// `clientConfig` of webhooks, also of those that convert custom resources.
+/// Checks the `clientConfig` of webhooks, including conversion webhooks.
 pub(crate) fn client_config(config: &Value, place: &Path, errs: &mut Errs) {
     if has(config, "url") == has(config, "service") {
         errs.required(place, "exactly one of url or service is required");

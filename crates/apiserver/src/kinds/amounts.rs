@@ -1,4 +1,4 @@
-//! Amounts of resources, which are kept in thousandths at finest.
+//! Amounts of resources. Kubernetes keeps at most three decimal places.
 
 use serde_json::Value;
 
@@ -14,14 +14,14 @@ pub(super) fn round(object: &mut Value, place: &str) {
     }
 }
 
-/// The rounded form of an amount in billionths or millionths; others are coarse enough.
+/// The rounded form of an amount in billionths or millionths; `None` for coarser amounts.
 fn rounded(text: &str) -> Option<String> {
     let (digits, parts) = match text.strip_suffix('n') {
         Some(digits) => (digits, 1_000_000),
         None => (text.strip_suffix('u')?, 1_000),
     };
     let number: i128 = digits.parse().ok()?;
-    // Away from zero, as the original rounds.
+    // Rounds away from zero, as Kubernetes does.
     let thousandths = if number < 0 { -(-number).div_euclid(parts) } else { number.div_euclid(parts) };
     let thousandths = if number % parts == 0 { thousandths } else { thousandths + number.signum() };
     Some(if thousandths % 1000 == 0 { (thousandths / 1000).to_string() } else { format!("{thousandths}m") })

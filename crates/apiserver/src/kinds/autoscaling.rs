@@ -1,4 +1,4 @@
-//! Horizontal pod autoscalers in both versions.
+//! HorizontalPodAutoscalers in both versions.
 
 use machinery::field::Path;
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use super::check::Errs;
 use super::spec::{Counted, Spec, WITH_STATUS};
 use super::value::{at, fill, fill_at, has, int, list, object_mut, put, remove_at, set_at, text};
 
-/// Where the first version keeps what it has no fields for.
+/// Annotation in which v1 keeps metrics that it has no fields for.
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
@@ -88,7 +88,7 @@ fn autoscaler(obj: &Value, errs: &mut Errs) {
     }
 }
 
-/// v2 (as stored) to v1.
+/// Converts v2 (the stored version) to v1.
 fn to_v1(obj: &mut Value) {
     put(obj, "apiVersion", &"autoscaling/v1".into());
     let metrics = list(obj, "spec.metrics").to_vec();
@@ -113,7 +113,7 @@ fn to_v1(obj: &mut Value) {
     (HPA_V1.default)(obj);
 }
 
-/// v1 to v2.
+/// Converts v1 to v2.
 fn to_v2(obj: &mut Value) {
     put(obj, "apiVersion", &"autoscaling/v2".into());
     let mut metrics = match restore(obj, METRICS) {
@@ -161,7 +161,7 @@ fn annotate(obj: &mut Value, key: &str, value: Value) {
     }
 }
 
-/// Takes a value out of the annotation that carried it.
+/// Removes an annotation that carries a value, and returns the value.
 fn restore(obj: &mut Value, key: &str) -> Value {
     let text = remove_at(obj, "metadata.annotations", key);
     if at(obj, "metadata.annotations").as_object().is_some_and(Map::is_empty) {

@@ -1,4 +1,4 @@
-//! Jobs and cron jobs.
+//! Jobs and CronJobs.
 
 use machinery::field::Path;
 use serde_json::{Map, Value};
@@ -39,7 +39,7 @@ pub(super) const CRON_JOB: Spec = Spec {
     ..WITH_STATUS
 };
 
-/// The labels by which a job finds its pods.
+/// The labels by which a Job selects its pods.
 const LABELS: [&str; 4] =
     ["batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name"];
 
@@ -78,7 +78,7 @@ fn labels_from_template(obj: &mut Value) {
     }
 }
 
-/// Unless the caller manages the selector, a job selects the pods that carry its uid.
+/// Generates the selector by the Job's uid, unless the client manages the selector.
 fn generate_selector(_: &WriteContext<'_>, obj: &mut Value) {
     if flag(obj, "spec.manualSelector") {
         return;
@@ -93,7 +93,7 @@ fn generate_selector(_: &WriteContext<'_>, obj: &mut Value) {
     labels_from_template(obj);
 }
 
-/// A selector that was to be generated has not been tampered with.
+/// Checks that a generated selector is unchanged.
 fn generated(obj: &Value, errs: &mut Errs) {
     if flag(obj, "spec.manualSelector") {
         return;
@@ -109,7 +109,7 @@ fn generated(obj: &Value, errs: &mut Errs) {
     }
 }
 
-/// A job spec, without its selector (which templates of cron jobs lack).
+/// Checks a Job spec without its selector, which the templates of CronJobs lack.
 fn job_spec(spec: &Value, place: &Path, errs: &mut Errs) {
     for key in
         ["parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"]
@@ -152,7 +152,7 @@ fn job_with_selector(spec: &Value, place: &Path, errs: &mut Errs) {
 }
 
 fn job_fixed(_: &WriteContext<'_>, obj: &Value, old: &Value, errs: &mut Errs) {
-    // An elastic indexed job may change both counts together.
+    // An elastic indexed Job may change both counts together.
     let elastic = text(obj, "spec.completionMode") == "Indexed"
         && has(obj, "spec.completions")
         && int(obj, "spec.completions") == int(obj, "spec.parallelism");
@@ -166,7 +166,7 @@ fn job_fixed(_: &WriteContext<'_>, obj: &Value, old: &Value, errs: &mut Errs) {
     }
 }
 
-/// The template is fixed but for scheduling directives of a job that is suspended and has not started.
+/// Checks that the template is unchanged, except for scheduling directives of a suspended Job that has not started.
 fn template_fixed(obj: &Value, old: &Value, errs: &mut Errs) {
     let mut new_template = at(obj, "spec.template").clone();
     let old_template = at(old, "spec.template");

@@ -1,4 +1,4 @@
-//! Collecting validation errors, and the checks many kinds share.
+//! Collection of validation errors, and checks that many kinds share.
 
 use machinery::field::{Error, Errors, Path};
 use machinery::quantity::Quantity;
@@ -20,7 +20,7 @@ impl Errs {
     }
 
     pub(crate) fn invalid(&mut self, at: &Path, value: &Value, detail: &str) {
-        // A value may be a whole list: it is printed only for errors that are reported.
+        // The value may be a whole list, so it is printed only if the error is kept.
         if !self.0.is_full() {
             self.0.push(Error::invalid(at, value, detail));
         }
@@ -30,7 +30,7 @@ impl Errs {
         self.0.push(Error::invalid_str(at, value, detail));
     }
 
-    /// A value printed by the caller, for structures that the original prints in its internal form.
+    /// An error with a value printed by the caller, for structures that Kubernetes prints in its internal form.
     pub(crate) fn invalid_text(&mut self, at: &Path, printed: &str, detail: &str) {
         self.0.push(Error::invalid_text(at, printed, detail));
     }
@@ -59,14 +59,14 @@ impl Errs {
         self.0.push(Error::too_long(at, max));
     }
 
-    /// One error per text about a name.
+    /// Adds one error per fault of a name.
     pub(crate) fn names(&mut self, at: &Path, value: &str, texts: Vec<String>) {
         for detail in texts {
             self.invalid_str(at, value, &detail);
         }
     }
 
-    /// A name that must be there.
+    /// Checks a required name.
     pub(crate) fn required_name(&mut self, at: &Path, value: &str, rule: fn(&str) -> Vec<String>) {
         if value.is_empty() {
             self.required(at, "");
@@ -75,7 +75,7 @@ impl Errs {
         }
     }
 
-    /// One of `supported`, which are sorted; empty is missing.
+    /// Checks that a required value is one of `supported`, which must be sorted.
     pub(crate) fn required_enum(&mut self, at: &Path, value: &str, supported: &[&str]) {
         if value.is_empty() {
             self.required(at, "");
@@ -84,28 +84,28 @@ impl Errs {
         }
     }
 
-    /// One of `supported`, which are sorted.
+    /// Checks that a value is one of `supported`, which must be sorted.
     pub(crate) fn one_of(&mut self, at: &Path, value: &str, supported: &[&str]) {
         if !supported.contains(&value) {
             self.unsupported(at, value, supported);
         }
     }
 
-    /// `object[key]` is absent or at least 0.
+    /// Checks that `object[key]` is absent or at least 0.
     pub(crate) fn non_negative(&mut self, object: &Value, parent: &Path, key: &str) {
         if let Some(n) = int(object, key).filter(|n| *n < 0) {
             self.invalid(&parent.child(key), &Value::from(n), NOT_NEGATIVE);
         }
     }
 
-    /// `object[key]` is absent or positive.
+    /// Checks that `object[key]` is absent or positive.
     pub(crate) fn positive(&mut self, object: &Value, parent: &Path, key: &str) {
         if let Some(n) = int(object, key).filter(|n| *n <= 0) {
             self.invalid(&parent.child(key), &Value::from(n), "must be greater than 0");
         }
     }
 
-    /// The value at a dotted path has not changed.
+    /// Checks that the value at a dotted path has not changed.
     pub(crate) fn immutable(&mut self, dotted: &str, new: &Value, old: &Value) {
         let value = at(new, dotted);
         if value != at(old, dotted) {
@@ -119,7 +119,7 @@ impl Errs {
         }
     }
 
-    /// A port by number or by name.
+    /// Checks a port number or port name.
     pub(crate) fn port_or_name(&mut self, at: &Path, value: &Value) {
         match value {
             Value::String(name) => self.names(at, name, names::port_name(name)),
@@ -127,7 +127,7 @@ impl Errs {
         }
     }
 
-    /// A count or a percentage of at least 0.
+    /// Checks that a count or percentage is at least 0.
     pub(crate) fn int_or_percent(&mut self, at: &Path, value: &Value) {
         match value {
             Value::Null => {}
@@ -149,7 +149,7 @@ impl Errs {
         }
     }
 
-    /// The syntax of a label map.
+    /// Checks the syntax of a label map.
     pub(crate) fn labels(&mut self, at: &Path, labels: &Value) {
         for (key, value) in labels.as_object().into_iter().flatten() {
             self.names(at, key, names::qualified_name(key));
@@ -158,7 +158,7 @@ impl Errs {
         }
     }
 
-    /// A label selector object; the parsed selector when it is sound. Nothing is selected by an absent one.
+    /// Checks a label selector object; returns the parsed selector if it is valid. An absent selector selects nothing.
     pub(crate) fn selector(&mut self, at: &Path, selector: &Value) -> Option<LabelSelector> {
         if selector.is_null() {
             return None;
@@ -180,7 +180,7 @@ impl Errs {
         }
     }
 
-    /// Amounts of a resource list are not negative.
+    /// Checks that the amounts of a resource list are not negative.
     pub(crate) fn quantities(&mut self, at: &Path, amounts: &Value) {
         for (name, amount) in amounts.as_object().into_iter().flatten() {
             if is_negative(amount) {
@@ -190,7 +190,7 @@ impl Errs {
     }
 }
 
-/// Whether an amount is below zero. Canonical amounts carry their sign first.
+/// Whether an amount is below zero. The sign of a canonical amount comes first.
 pub(crate) fn is_negative(amount: &Value) -> bool {
     match amount {
         Value::String(s) => s.trim_start().starts_with('-'),
@@ -198,7 +198,7 @@ pub(crate) fn is_negative(amount: &Value) -> bool {
     }
 }
 
-/// An amount, if it can be read.
+/// Parses an amount.
 pub(crate) fn quantity(amount: &Value) -> Option<Quantity> {
     match amount {
         Value::String(s) => Quantity::parse(s).ok(),
@@ -206,12 +206,12 @@ pub(crate) fn quantity(amount: &Value) -> Option<Quantity> {
     }
 }
 
-/// Whether `selector` (as parsed) selects the labels at `labels`.
+/// Whether a parsed selector selects the labels.
 pub(crate) fn selects(selector: &LabelSelector, labels: &Value) -> bool {
     selector.matches(|key| labels.get(key).and_then(Value::as_str))
 }
 
-/// Whether a label selector object has no requirement at all.
+/// Whether a label selector object has no requirements.
 pub(crate) fn selects_all(selector: &Value) -> bool {
     entries(selector, "matchLabels").next().is_none()
         && super::value::list(selector, "matchExpressions").is_empty()

@@ -1,4 +1,4 @@
-//! Kinds of the core group that hold data: namespaces, config maps, secrets, accounts, quotas, limits, endpoints.
+//! Namespaces, ConfigMaps, Secrets, ServiceAccounts, Nodes, quotas, LimitRanges and Endpoints.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -13,7 +13,7 @@ use super::value::{
 };
 use crate::strategy::{NameRule, WriteContext};
 
-/// Most that a config map or secret may hold.
+/// Most bytes of data in a ConfigMap or Secret.
 const MAX_DATA: usize = 1024 * 1024;
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
@@ -80,7 +80,7 @@ pub(super) const SECRET: Spec = Spec {
     fields: &[("type", "type", "")],
     default: default_secret,
     update: |_, obj, old| {
-        // An update without a type keeps it.
+        // An update without a type keeps the stored type.
         if text(obj, "type").is_empty() {
             put(obj, "type", at(old, "type"));
         }
@@ -205,7 +205,7 @@ fn namespace_phase(obj: &Value, errs: &mut Errs) {
     }
 }
 
-/// A finalizer is one of the standard ones or qualified by a domain.
+/// Checks that a finalizer is a standard one or qualified by a domain.
 fn finalizer_name(at: &Path, value: &str, errs: &mut Errs) {
     errs.names(at, value, names::qualified_name(value));
     if !value.contains('/') && !matches!(value, "kubernetes" | "orphan" | "foregroundDeletion") {
@@ -255,13 +255,13 @@ fn validate_config_map(_: &WriteContext<'_>, obj: &Value, errs: &mut Errs) {
     }
 }
 
-/// Bytes that a base64 text stands for.
+/// Number of bytes that a base64 text encodes.
 fn decoded_len(value: &Value) -> usize {
     let text = value.as_str().unwrap_or_default();
     text.len() / 4 * 3 - text.bytes().rev().take_while(|b| *b == b'=').count().min(text.len() / 4 * 3)
 }
 
-/// Nothing of an immutable object's data changes, nor its being immutable.
+/// Checks that an immutable object keeps its data and stays immutable.
 fn data_fixed(_: &WriteContext<'_>, obj: &Value, old: &Value, errs: &mut Errs) {
     if !flag(old, "immutable") {
         return;

@@ -3,7 +3,10 @@
 const MONTHS: &[&str] = &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
-/// What is wrong with a schedule, in the original parser's words.
+/// Checks a schedule.
+///
+/// # Errors
+/// The text of the parser that Kubernetes uses.
 pub(super) fn check(schedule: &str) -> Result<(), String> {
     if let Some(descriptor) = schedule.strip_prefix('@') {
         return match descriptor {
@@ -92,7 +95,7 @@ fn is_duration(text: &str) -> bool {
     !text.is_empty()
 }
 
-/// Whether a zone has the shape of an IANA name; the data base itself is left to who runs the job.
+/// Whether a zone has the form of an IANA name. The program that runs the CronJob has the database of zones.
 pub(super) fn zone_exists(zone: &str) -> bool {
     const AREAS: &[&str] = &[
         "Africa",

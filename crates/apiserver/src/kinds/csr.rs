@@ -1,4 +1,4 @@
-//! Certificate signing requests: who asked is written down by the server, approval and signing go their own ways.
+//! CertificateSigningRequests. The server records the requester; approval and signing have their own subresources.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ pub(super) const CSR: Spec = Spec {
     default: |obj| ensure(obj, "spec"),
     create,
     admit: |_, obj| restrict_subject(obj),
-    // The spec is the server's own copy of what was asked.
+    // The server copies the spec from the request, so no manager owns it.
     resets: |sub| sub.is_none().then_some(&["spec", "status"]),
     update: |_, obj, old| {
         put(obj, "spec", at(old, "spec"));
@@ -82,8 +82,8 @@ fn create(cx: &WriteContext<'_>, obj: &mut Value) {
     }
 }
 
-/// Nobody is signed into the group that may do everything, whoever approves (`CertificateSubjectRestriction`). What is no
-/// request is for validation to refuse.
+/// Refuses requests for the group `system:masters`, as the admission plug-in `CertificateSubjectRestriction` does.
+/// Validation reports requests that do not parse.
 fn restrict_subject(obj: &Value) -> Result<(), ApiError> {
     const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
     if text(at(obj, "spec"), "signerName") != SIGNER
@@ -110,7 +110,8 @@ fn is_verdict(condition: &Value) -> bool {
     matches!(text(condition, "type"), "Approved" | "Denied")
 }
 
-/// `/approval` changes conditions only; `/status` everything of the status but the verdicts.
+/// Restores the fields that a subresource cannot change: `/approval` changes conditions only, `/status` everything in
+/// the status except verdicts (Approved, Denied).
 fn subresource(cx: &WriteContext<'_>, sub: &str, obj: &mut Value, old: &Value) {
     match sub {
         "approval" => {
@@ -122,7 +123,7 @@ fn subresource(cx: &WriteContext<'_>, sub: &str, obj: &mut Value, old: &Value) {
         "status" => {
             let mut merged: Vec<Value> =
                 list(obj, "status.conditions").iter().filter(|c| !is_verdict(c)).cloned().collect();
-            // Verdicts keep their places, which the writer has no business to change.
+            // Verdicts keep their positions, because a writer of `/status` cannot change them.
             for (i, verdict) in
                 list(old, "status.conditions").iter().enumerate().filter(|(_, c)| is_verdict(c))
             {
@@ -148,7 +149,7 @@ fn set_conditions(obj: &mut Value, conditions: Value) {
     }
 }
 
-/// Conditions know when they were written and when they last changed.
+/// Sets the times of conditions: last update and last transition.
 fn stamp(now: &str, obj: &mut Value, old: &Value) {
     let mut olds = HashMap::new();
     for condition in list(old, "status.conditions") {
@@ -263,7 +264,7 @@ fn conditions(status: &Value, errs: &mut Errs) {
     }
 }
 
-/// Verdicts and failures never go away, and nothing adds verdicts outside `/approval`.
+/// Checks that verdicts and failures are not removed, and that only `/approval` adds verdicts.
 fn kept(obj: &Value, old: &Value, errs: &mut Errs) {
     let count = |o: &Value, kind: &str| {
         list(o, "status.conditions").iter().filter(|c| text(c, "type") == kind).count()

@@ -1,4 +1,4 @@
-//! Events, which two groups serve from one collection.
+//! Events. Two groups serve them from one collection.
 
 use machinery::names;
 use serde_json::{Map, Value};
@@ -61,7 +61,7 @@ pub(super) const NAMED_EVENT: Spec = Spec {
     ..EVENT
 };
 
-/// Fields of the core form and of the `events.k8s.io` form that differ in name only.
+/// Fields with different names in the core form and in the `events.k8s.io` form.
 const RENAMED: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -76,11 +76,11 @@ fn convert(event: &mut Value, to: &str) {
     if to == "v1" { to_core(event) } else { to_named(event) }
 }
 
-/// Turns a core event into the form of `events.k8s.io/v1`.
+/// Converts a core event into the form of `events.k8s.io/v1`.
 fn to_named(event: &mut Value) {
     rename(event, RENAMED.iter().copied());
     super::value::put(event, "apiVersion", &"events.k8s.io/v1".into());
-    // Only the core form prints this when it is empty.
+    // The core form prints these even if they are empty.
     for key in ["reportingController", "reportingInstance"] {
         if text(event, key).is_empty() {
             drop(super::value::remove(event, key));
@@ -89,7 +89,7 @@ fn to_named(event: &mut Value) {
     default_named(event);
 }
 
-/// Turns an event of `events.k8s.io/v1` into the core form.
+/// Converts an event of `events.k8s.io/v1` into the core form.
 fn to_core(event: &mut Value) {
     rename(event, RENAMED.iter().map(|(core, named)| (*named, *core)));
     super::value::put(event, "apiVersion", &"v1".into());
@@ -105,7 +105,7 @@ fn rename<'a>(event: &mut Value, names: impl Iterator<Item = (&'a str, &'a str)>
     }
 }
 
-/// What the original always prints.
+/// Sets the fields that Kubernetes always prints.
 fn default_core(obj: &mut Value) {
     for place in ["involvedObject", "source"] {
         object_mut(obj, place);
@@ -139,7 +139,7 @@ fn validate_core(_: &WriteContext<'_>, obj: &Value, errs: &mut Errs) {
     }
 }
 
-/// An event is in the namespace of what it is about; what has none is written about in `default`.
+/// Checks that an event is in the namespace of its subject, or in `default` for a subject without namespace.
 fn same_namespace(obj: &Value, subject: &str, shown: &str, errs: &mut Errs) {
     let about = text(at(obj, subject), "namespace");
     let own = text(obj, "metadata.namespace");
@@ -148,7 +148,7 @@ fn same_namespace(obj: &Value, subject: &str, shown: &str, errs: &mut Errs) {
     }
 }
 
-/// What the newer form of events demands.
+/// Checks the fields that the newer form requires.
 fn recorded(obj: &Value, controller: &str, errs: &mut Errs) {
     if at(obj, "eventTime").is_null() {
         errs.required(&path("eventTime"), "");
@@ -173,7 +173,7 @@ fn recorded(obj: &Value, controller: &str, errs: &mut Errs) {
     }
 }
 
-/// New events leave the fields of the older form alone.
+/// Checks that a new event does not set deprecated fields.
 fn unset(obj: &Value, errs: &mut Errs) {
     let kind = text(obj, "type");
     if !matches!(kind, "Normal" | "Warning") {

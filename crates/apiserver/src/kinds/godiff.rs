@@ -1,5 +1,5 @@
-//! Differences of specs as the original shows them when a fixed one is changed: a unified diff of its internal
-//! form, printed with one blank of indentation per level.
+//! Differences of specs, as Kubernetes shows them when a field that cannot change is changed: a unified diff of the
+//! internal form, indented by one space per level.
 
 use serde_json::Value;
 
@@ -80,7 +80,7 @@ impl Printer {
     }
 }
 
-/// One hunk from the first difference to the last, with its context.
+/// One hunk from the first difference to the last, with context.
 fn unified(old: &[String], new: &[String]) -> String {
     let same = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let tail = old

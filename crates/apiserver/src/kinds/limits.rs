@@ -1,4 +1,4 @@
-//! Limit ranges at work: defaults and bounds of new pods and claims (AS-057).
+//! Admission by LimitRanges: defaults and bounds of new pods and claims (AS-057).
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::strategy::WriteContext;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
-/// Gives containers what the namespace's limit ranges default, then checks their bounds.
+/// Sets defaults of the namespace's LimitRanges on containers, then checks their bounds.
 pub(super) fn pod(cx: &WriteContext<'_>, obj: &mut Value) -> Result<(), ApiError> {
     let ranges = cx.lookup.list("", "limitranges", Some(cx.namespace));
     if ranges.is_empty() {
@@ -36,7 +36,7 @@ pub(super) fn pod(cx: &WriteContext<'_>, obj: &mut Value) -> Result<(), ApiError
     refuse("pods", obj, &faults)
 }
 
-/// Checks what a claim requests.
+/// Checks the requests of a claim.
 pub(super) fn claim(cx: &WriteContext<'_>, obj: &mut Value) -> Result<(), ApiError> {
     let ranges = cx.lookup.list("", "limitranges", Some(cx.namespace));
     let mut faults = Vec::new();
@@ -68,7 +68,7 @@ fn of_type<'a>(ranges: &'a [Value], kind: &'static str) -> impl Iterator<Item = 
         .filter(move |limit| text(limit, "type") == kind)
 }
 
-/// Defaults of one limit for one container; what was set is noted.
+/// Sets the defaults of one limit on one container. Adds the names of the fields to `set`.
 fn fill(container: &mut Value, limit: &Value, what: &str, set: &mut Vec<String>) {
     let name = text(container, "name").to_owned();
     for (defaults, place, word) in
@@ -115,7 +115,7 @@ fn check(resources: &Value, limit: &Value, kind: &str, faults: &mut Vec<String>)
     }
 }
 
-/// Whether both are amounts and the first is the smaller.
+/// Whether both are amounts and `a` is smaller.
 fn less(a: &Value, b: &Value) -> bool {
     matches!((quantity(a), quantity(b)), (Some(a), Some(b)) if a < b)
 }

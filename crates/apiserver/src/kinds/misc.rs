@@ -1,4 +1,4 @@
-//! Kinds with little to say.
+//! Kinds with few rules of their own.
 
 use machinery::field::Path;
 use machinery::names;

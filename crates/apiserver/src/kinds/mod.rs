@@ -1,7 +1,7 @@
-//! What each built-in kind does differently from the generic behaviour (spec 2.2 to 2.5).
+//! Behaviour of each built-in kind that differs from the generic one (spec 2.2 to 2.5).
 //!
-//! A kind is a row of a table ([`spec::Spec`]) that one strategy interprets; functions of its own hold only what a
-//! row cannot say.
+//! A kind is a row ([`spec::Spec`]) that one strategy interprets. Rows refer to functions for what a value cannot
+//! express.
 
 mod admission;
 mod amounts;

@@ -1,4 +1,4 @@
-//! Ingresses, network policies, endpoint slices and service networks.
+//! Ingresses, NetworkPolicies, EndpointSlices and service networks.
 
 use std::collections::HashSet;
 
@@ -276,7 +276,7 @@ fn is_cidr(text: &str) -> bool {
     bits.parse::<u8>().is_ok_and(|bits| bits <= max)
 }
 
-/// Endpoints that were there `before` are not checked again.
+/// Checks an EndpointSlice. Endpoints that are in `before` are not checked again.
 fn slice(obj: &Value, before: &[Value], errs: &mut Errs) {
     errs.required_enum(&Path::field("addressType"), text(obj, "addressType"), &["FQDN", "IPv4", "IPv6"]);
     let endpoints = list(obj, "endpoints");

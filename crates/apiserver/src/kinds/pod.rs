@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::value::{at, fill, fill_at, flag, has, list_mut, object_mut, text};
 
-/// Defaults of the pod spec at `place`, of a pod or a template.
+/// Sets the defaults of the pod spec at `place`, of a pod or a template.
 pub(super) fn default_spec(object: &mut Value, place: &str) {
     let Some(spec) = object_mut(object, place) else { return };
     fill(spec, "restartPolicy", "Always");
@@ -20,13 +20,13 @@ pub(super) fn default_spec(object: &mut Value, place: &str) {
     list_mut(spec, "volumes").for_each(default_volume);
 }
 
-/// Defaults of the template at `place` (`spec.template`).
+/// Sets the defaults of the template at `place` (`spec.template`).
 pub(super) fn default_template(object: &mut Value, place: &str) {
     object_mut(object, &format!("{place}.metadata"));
     default_spec(object, &format!("{place}.spec"));
 }
 
-/// Defaults that only pods have, not templates.
+/// Sets the defaults that pods have and templates do not.
 pub(super) fn default_pod(pod: &mut Value) {
     default_spec(pod, "spec");
     fill_at(pod, "spec", "enableServiceLinks", true);
@@ -55,7 +55,7 @@ fn requests_from_limits(container: &mut Value) {
     }
 }
 
-/// The deprecated `serviceAccount` always equals `serviceAccountName`.
+/// Copies `serviceAccountName` to the deprecated `serviceAccount`.
 fn mirror_account(spec: &mut Map<String, Value>) {
     let read = |key| spec.get(key).and_then(Value::as_str).filter(|s| !s.is_empty()).map(str::to_owned);
     match read("serviceAccountName").or_else(|| read("serviceAccount")) {
@@ -131,7 +131,7 @@ fn default_http_get(container: &mut Value, handler: &str) {
     }
 }
 
-/// `Always` for images whose tag is `latest`, said or implied.
+/// `Always` for images with the tag `latest` or without a tag.
 fn pull_policy(image: &str) -> &'static str {
     if image.is_empty() || image.contains('@') {
         return "IfNotPresent";

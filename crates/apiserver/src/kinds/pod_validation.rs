@@ -13,7 +13,7 @@ const PULL_POLICIES: &[&str] = &["Always", "IfNotPresent", "Never"];
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 const VOLUME_MESSAGE: &str = "may not specify more than 1 volume type";
 
-/// A pod template: metadata and spec.
+/// Validates a pod template: metadata and spec.
 pub(super) fn template(template: &Value, place: &Path, errs: &mut Errs) {
     let metadata = place.child("metadata");
     errs.labels(&metadata.child("labels"), at(template, "metadata.labels"));
@@ -23,7 +23,7 @@ pub(super) fn template(template: &Value, place: &Path, errs: &mut Errs) {
     spec(at(template, "spec"), &place.child("spec"), errs);
 }
 
-/// A pod spec.
+/// Validates a pod spec.
 pub(super) fn spec(spec: &Value, place: &Path, errs: &mut Errs) {
     let volumes = volumes(list(spec, "volumes"), &place.child("volumes"), errs);
     let mut seen = BTreeSet::new();
@@ -426,7 +426,7 @@ fn volume_source(source: &str, value: &Value, place: &Path, errs: &mut Errs) {
     }
 }
 
-/// A path inside a volume: relative, not leaving it.
+/// Checks that a path is relative and stays inside its volume.
 fn local_path(value: &str, place: &Path, errs: &mut Errs) {
     if value.is_empty() {
         errs.required(place, "");

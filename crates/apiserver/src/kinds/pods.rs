@@ -1,4 +1,4 @@
-//! Pods: what admission and storage add to them, and what may change.
+//! Pods: defaults of admission and storage, and which fields may change.
 
 use std::collections::{HashMap, HashSet};
 
@@ -52,7 +52,7 @@ pub(super) const POD: Spec = Spec {
     ..WITH_STATUS
 };
 
-/// A pod on a node is given time to end; one that runs nowhere or has ended goes at once.
+/// The grace period in seconds: 0 for a pod without node or a terminated pod.
 fn grace(obj: &Value, requested: Option<i64>) -> i64 {
     if text(obj, "spec.nodeName").is_empty() || matches!(text(obj, "status.phase"), "Failed" | "Succeeded") {
         return 0;
@@ -72,7 +72,7 @@ fn admit(cx: &WriteContext<'_>, obj: &mut Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The pod's service account exists, and its token is mounted unless either refuses.
+/// Checks that the pod's service account exists, and mounts its token unless pod or account opt out.
 fn account(cx: &WriteContext<'_>, obj: &mut Value) -> Result<(), ApiError> {
     fill_at(obj, "spec", "serviceAccountName", "default");
     let account = text(obj, "spec.serviceAccountName").to_owned();
@@ -135,7 +135,7 @@ fn token_volume(name: &str) -> Value {
     ]}})
 }
 
-/// Five characters as generated names have them.
+/// Five random characters, as in generated names.
 fn suffix() -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     Uuid::new_v4()
@@ -146,7 +146,7 @@ fn suffix() -> String {
         .collect()
 }
 
-/// Appends to a list, making it.
+/// Appends to a list; creates it if it is absent.
 pub(super) fn append(object: &mut Value, key: &str, item: Value) {
     let Some(map) = object.as_object_mut() else { return };
     let slot = map.entry(key).or_insert(Value::Null);
@@ -158,7 +158,7 @@ pub(super) fn append(object: &mut Value, key: &str, item: Value) {
     }
 }
 
-/// Nodes that stop answering keep a pod for five minutes.
+/// Adds the default tolerations: a pod stays on an unreachable node for five minutes.
 fn tolerate(obj: &mut Value) {
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let tolerated = list(obj, "spec.tolerations").iter().any(|t| {
@@ -208,7 +208,7 @@ fn priority(cx: &WriteContext<'_>, obj: &mut Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// What the subresources of pods let through.
+/// Restores the fields that a subresource of pods cannot change.
 fn separate(_: &WriteContext<'_>, sub: &str, obj: &mut Value, old: &Value) {
     match sub {
         "ephemeralcontainers" => {
@@ -236,7 +236,7 @@ fn separate(_: &WriteContext<'_>, sub: &str, obj: &mut Value, old: &Value) {
     }
 }
 
-/// `old` with the bookkeeping metadata of `obj`.
+/// `old` with the metadata of `obj` that the server maintains.
 fn with_metadata_of(obj: &Value, old: &Value) -> Value {
     let mut out = old.clone();
     for key in ["managedFields", "resourceVersion"] {
@@ -250,7 +250,7 @@ fn with_metadata_of(obj: &Value, old: &Value) -> Value {
     out
 }
 
-/// Of a pod's spec only few fields may change.
+/// Checks that only the mutable fields of a pod's spec have changed.
 fn fixed(obj: &Value, old: &Value, errs: &mut Errs) {
     let mut wanted = at(obj, "spec").clone();
     let before = at(old, "spec");

@@ -13,11 +13,11 @@ use super::spec::{Spec, WITH_STATUS};
 use super::value::{at, fill, fill_at, has, int, list, list_mut, object_mut, put, set_at, text};
 use crate::strategy::{NameRule, WriteContext};
 
-/// The service network of every space: addresses lead nowhere, they only have to be told apart.
+/// The service network of every space. Nothing routes to its addresses; they only have to be unique.
 const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 0);
 const PREFIX: u32 = 12;
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30000..=32767;
-/// The lower part of the network is left to services that ask for an address.
+/// This many addresses at the start of the network are reserved for services that request an address.
 const STATIC_BAND: u32 = 256;
 
 pub(super) const SERVICE: Spec = Spec {
@@ -103,7 +103,7 @@ fn is_headless(obj: &Value) -> bool {
     text(obj, "spec.clusterIP") == "None"
 }
 
-/// Keeps `clusterIPs` in step with `clusterIP`, which older clients write alone.
+/// Keeps `clusterIPs` consistent with `clusterIP`, which older clients write alone.
 fn join_cluster_ips(obj: &mut Value, old: Option<&Value>) {
     let address = text(obj, "spec.clusterIP").to_owned();
     let addresses = list(obj, "spec.clusterIPs");
@@ -129,7 +129,7 @@ fn families(obj: &mut Value) {
     if !needs_address(obj) {
         return;
     }
-    // Without a selector anyone may write the endpoints of a headless service, of either family.
+    // Clients may write endpoints of either family for a headless service without a selector.
     let open = is_headless(obj) && at(obj, "spec.selector").as_object().is_none_or(serde_json::Map::is_empty);
     let Some(spec) = object_mut(obj, "spec") else { return };
     let unset = spec.get("ipFamilies").and_then(Value::as_array).is_none_or(Vec::is_empty);
@@ -145,7 +145,7 @@ fn families(obj: &mut Value) {
     }
 }
 
-/// Gives out what the service needs and does not name.
+/// Allocates the addresses and ports that the service needs and does not request.
 fn allocate(cx: &WriteContext<'_>, obj: &mut Value, old: Option<&Value>) {
     if !needs_address(obj) {
         return;
@@ -172,7 +172,7 @@ fn allocate(cx: &WriteContext<'_>, obj: &mut Value, old: Option<&Value>) {
             if node_port(port) != 0 {
                 continue;
             }
-            // One search of all ports is enough to know that none is free.
+            // If one search finds no free port, none is free.
             let Some(free) = free_port(&used) else { break };
             used.insert(free);
             if let Some(map) = port.as_object_mut() {
@@ -189,7 +189,7 @@ fn node_port(port: &Value) -> i64 {
     int(port, "nodePort").unwrap_or_default()
 }
 
-/// All services but this one.
+/// All other services.
 fn others(cx: &WriteContext<'_>, obj: &Value) -> Vec<Value> {
     let same = |other: &Value| {
         text(other, "metadata.namespace") == cx.namespace
@@ -216,7 +216,7 @@ fn used_addresses(others: &[Value]) -> BTreeSet<Ipv4Addr> {
         .collect()
 }
 
-/// A random start, so that an address is not soon given out again.
+/// A random start of the search, so that an address is not reused soon.
 fn start(size: u32) -> u32 {
     (Uuid::new_v4().as_u128() % u128::from(size)) as u32
 }
@@ -249,7 +249,7 @@ fn update(cx: &WriteContext<'_>, obj: &mut Value, old: &Value) {
     allocate(cx, obj, Some(old));
 }
 
-/// What was given out stays when the writer leaves it out.
+/// Restores allocated values that the writer left out.
 fn keep_allocated(obj: &mut Value, old: &Value) {
     let spec = object_mut(obj, "spec").is_some();
     if spec && needs_address(obj) && needs_address(old) {
@@ -287,7 +287,7 @@ fn keep_allocated(obj: &mut Value, old: &Value) {
     }
 }
 
-/// A changed type takes along what belonged to the old one, unless the writer changed that too.
+/// Drops values that a changed type does not need, unless the writer changed them too.
 fn drop_unneeded(obj: &mut Value, old: &Value) {
     let mut gone: Vec<&str> = Vec::new();
     if needs_address(old) && !needs_address(obj) {
@@ -450,7 +450,8 @@ fn duplicate_text(at: &Path, shown: &str) -> machinery::field::Error {
     error
 }
 
-/// Addresses and ports that the service names are in range and free. The original looks only when all else is well.
+/// Checks that requested addresses and ports are in range and free. Kubernetes checks this only if there are no other
+/// errors.
 fn allocated(cx: &WriteContext<'_>, obj: &Value, old: Option<&Value>, errs: &mut Errs) {
     if !errs.0.is_empty() || !needs_address(obj) {
         return;

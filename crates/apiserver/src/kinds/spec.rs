@@ -1,4 +1,4 @@
-//! The one strategy of all built-in kinds: a table row per kind, interpreted.
+//! The strategy of all built-in kinds. It interprets a row of the table of kinds.
 
 use machinery::field;
 use serde_json::{Map, Value};
@@ -10,7 +10,7 @@ use crate::error::ApiError;
 use crate::identity::UserInfo;
 use crate::strategy::{Generation, NameRule, Review, Strategy, WriteContext};
 
-/// What metadata a write to `/status` may change besides the status.
+/// Which metadata a write to `/status` may change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StatusMeta {
     All,
@@ -18,29 +18,29 @@ pub(crate) enum StatusMeta {
     Nothing,
 }
 
-/// What counts for `metadata.generation`.
+/// Which changes increment `metadata.generation`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counted {
-    /// Generation is as the client sent it.
+    /// None: the generation is the client's value.
     Unmanaged,
     Spec,
     SpecAndAnnotations,
-    /// Everything but metadata and status.
+    /// All fields except metadata and status.
     Content,
 }
 
-/// A field label, the place of its value, and the value of an object that has none there.
+/// A field label, the path of its value, and the value if the path is absent.
 pub(crate) type FieldLabel = (&'static str, &'static str, &'static str);
 
-/// Of a writer: whether it may do an update of a subresource, from the new and the old object.
+/// Whether the user may update a subresource, given the new and the old object.
 type AuthorizeUpdate = fn(&Authorizer, &UserInfo, Option<&str>, &Value, &Value) -> Result<(), ApiError>;
 
-/// One kind.
+/// The properties of one kind. The functions have the meaning of the methods of [`Strategy`].
 #[derive(Clone, Copy)]
 pub(crate) struct Spec {
-    /// The status of an object that nobody wrote a status to. Kinds without: `None`.
+    /// The initial status; `None` for kinds without status.
     pub status: Option<fn() -> Value>,
-    /// What a create brings as status is kept.
+    /// The status of a created object is kept.
     pub status_on_create: bool,
     pub status_meta: StatusMeta,
     pub generation: Counted,
@@ -52,33 +52,33 @@ pub(crate) struct Spec {
     pub fields: &'static [FieldLabel],
     pub default: fn(&mut Value),
     pub create: fn(&WriteContext<'_>, &mut Value),
-    /// Admission of new objects, which may refuse them.
+    /// Admission of new objects.
     pub admit: fn(&WriteContext<'_>, &mut Value) -> Result<(), ApiError>,
     pub update: fn(&WriteContext<'_>, &mut Value, &Value),
-    /// The first DELETE, before it is decided whether the object stays.
+    /// Called on the first DELETE, before it is decided whether the object stays.
     pub delete: fn(&WriteContext<'_>, &mut Value),
-    /// From the other form of the kind to the one with this apiVersion.
+    /// Converts into the other form of the kind, which has this apiVersion.
     pub convert: fn(&mut Value, &str),
-    /// Any subresource; for `status` after the generic separation.
+    /// Called on updates of any subresource; for `status` after the generic separation.
     pub subresource: fn(&WriteContext<'_>, &str, &mut Value, &Value),
-    /// Checks of a whole object, on create and update.
+    /// Validates the object, on create and update.
     pub validate: fn(&WriteContext<'_>, &Value, &mut Errs),
     pub validate_create: fn(&WriteContext<'_>, &Value, &mut Errs),
     pub validate_update: fn(&WriteContext<'_>, &Value, &Value, &mut Errs),
-    /// Checks of writes to a subresource.
+    /// Validates writes to a subresource.
     pub validate_subresource: fn(&WriteContext<'_>, &str, &Value, &Value, &mut Errs),
     pub warnings: fn(&Value, Option<&Value>) -> Vec<String>,
-    /// What a write this way never owns, where that is not what the status rules say.
+    /// Paths that an endpoint never owns; `None` for those that follow from the status rules.
     pub resets: fn(Option<&str>) -> Option<&'static [&'static str]>,
     pub graceful: fn(&Value, Option<i64>) -> Option<i64>,
-    /// Whether something other than the metadata's finalizers holds a deleted object.
+    /// Whether a deleted object stays although it has no `metadata.finalizers`.
     pub awaits_finalize: fn(&Value) -> bool,
     pub orphans: bool,
     pub allocates: bool,
     pub heavy_to_write: bool,
     pub deprecated: Option<&'static str>,
     pub review: Option<Review>,
-    /// Names of objects that cannot be deleted.
+    /// Why the object with this name cannot be deleted.
     pub refuse_deletion: fn(&str) -> Option<&'static str>,
     /// [`Strategy::check_escalation`].
     pub escalation: fn(&Authorizer, &UserInfo, &Value, Option<&Value>) -> Result<(), ApiError>,
@@ -86,7 +86,7 @@ pub(crate) struct Spec {
     pub authorize_update: AuthorizeUpdate,
 }
 
-/// A kind without peculiarities.
+/// A kind without rules of its own.
 pub(crate) const BASE: Spec = Spec {
     status: None,
     status_on_create: false,
@@ -123,14 +123,14 @@ pub(crate) const BASE: Spec = Spec {
     authorize_update: |_, _, _, _, _| Ok(()),
 };
 
-/// A kind with a status that starts empty and a generation that counts spec changes.
+/// A kind with an empty initial status and a generation that counts changes of the spec.
 pub(crate) const WITH_STATUS: Spec =
     Spec { status: Some(|| Value::Object(Map::new())), generation: Counted::Spec, ..BASE };
 
-/// [`Spec`] at work.
+/// A [`Spec`] as [`Strategy`], with its field labels.
 pub(crate) struct Kind(Spec, Vec<&'static str>);
 
-/// What a status write may not take from its body when metadata is not its business.
+/// Metadata that a status write cannot change if [`StatusMeta`] is `Nothing`.
 const STATUS_METADATA: &[&str] = &[
     "labels",
     "annotations",
@@ -162,7 +162,7 @@ impl Kind {
     }
 }
 
-/// Takes the named metadata fields from `old`.
+/// Restores the named metadata fields from `old`.
 pub(crate) fn keep_metadata(obj: &mut Value, old: &Value, fields: &[&str]) {
     for key in fields {
         match at(old, "metadata").get(key) {
@@ -172,7 +172,7 @@ pub(crate) fn keep_metadata(obj: &mut Value, old: &Value, fields: &[&str]) {
     }
 }
 
-/// Adds what `defaults` has and `value` lacks.
+/// Adds the fields of `defaults` that `value` lacks.
 pub(crate) fn fill_object(value: &mut Value, defaults: Value) {
     match (value, defaults) {
         (Value::Object(map), Value::Object(defaults)) => {

@@ -167,7 +167,7 @@ pub(super) const ATTRIBUTES_CLASS: Spec = Spec {
     ..BASE
 };
 
-/// Objects in use are not deleted: a finalizer from the start.
+/// Adds the finalizer that keeps objects in use.
 fn protect(obj: &mut Value, finalizer: &str) {
     if list(obj, "metadata.finalizers").iter().all(|f| f != finalizer)
         && let Some(metadata) = super::value::at_mut(obj, "metadata")
@@ -176,7 +176,7 @@ fn protect(obj: &mut Value, finalizer: &str) {
     }
 }
 
-/// A claim that names no class gets the default one.
+/// Sets the default class on a claim that names none.
 fn default_class(cx: &WriteContext<'_>, obj: &mut Value) {
     const DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
     if has(obj, "spec.storageClassName") {
@@ -235,7 +235,7 @@ fn access_modes(spec: &Value, place: &Path, missing: &str, errs: &mut Errs) {
 fn claim_fixed(_: &WriteContext<'_>, obj: &Value, old: &Value, errs: &mut Errs) {
     let mut wanted = at(obj, "spec").clone();
     let before = at(old, "spec");
-    // Binding fills in the volume; a bound claim may grow and change its attributes.
+    // Binding sets the volume. A bound claim may grow and change its attributes class.
     if text(before, "volumeName").is_empty() {
         put(&mut wanted, "volumeName", at(before, "volumeName"));
     }

@@ -1,4 +1,4 @@
-//! Pure parts of the action subresources of pods: binding and eviction.
+//! Pure parts of pod binding and eviction.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,10 @@ use super::pods::append;
 use super::value::{at, ensure, has, int, list, put, set_at, text};
 use crate::error::{ApiError, Cause, Details, Reason};
 
-/// Assigns the pod to the node that a `Binding` names; writes the condition a scheduler's decision leaves.
+/// Assigns the pod to the node of the `Binding`, and sets the condition that a scheduler sets.
+///
+/// # Errors
+/// 422 without a node, 409 if the pod is being deleted, has a node already, or has another uid.
 pub fn bind(pod: &mut Value, binding: &Value, now: &str) -> Result<(), ApiError> {
     let name = text(pod, "metadata.name").to_owned();
     let node = text(binding, "target.name");
@@ -62,7 +65,10 @@ fn invalid(binding: &Value, field: &str, body: &str) -> ApiError {
     ApiError::invalid("", "Binding", text(binding, "metadata.name"), &[error])
 }
 
-/// 400 if the Eviction names another pod than `name`, that of the path; asked before the pod is looked for.
+/// Checks that the Eviction names the pod `name` or none. Called before the pod is read.
+///
+/// # Errors
+/// 400 if it names another pod.
 pub fn evicts(name: &str, eviction: &Value) -> Result<(), ApiError> {
     let wanted = text(eviction, "metadata.name");
     if wanted.is_empty() || wanted == name {
@@ -71,10 +77,13 @@ pub fn evicts(name: &str, eviction: &Value) -> Result<(), ApiError> {
     Err(ApiError::bad_request("name in URL does not match name in Eviction object"))
 }
 
-/// Whether the budgets of the pod's namespace allow it to go. On success the name of the budget that was spent
-/// from, if any: its `status.disruptionsAllowed` goes down by one.
+/// The disruption budget that an eviction of the pod must decrement; `None` if no budget covers the pod. `budgets` are
+/// all budgets of the pod's namespace.
+///
+/// # Errors
+/// 429 if the budget allows no disruption, 500 if several budgets cover the pod.
 pub fn evictable<'a>(pod: &Value, budgets: &'a [Value]) -> Result<Option<&'a Value>, ApiError> {
-    // What runs nowhere, has ended or is going anyway costs no budget.
+    // Pods that do not run, have terminated or are being deleted need no budget.
     let free = matches!(text(pod, "status.phase"), "Succeeded" | "Failed" | "Pending")
         || has(pod, "metadata.deletionTimestamp");
     if free {
@@ -99,7 +108,7 @@ pub fn evictable<'a>(pod: &Value, budgets: &'a [Value]) -> Result<Option<&'a Val
     Err(too_many(budget))
 }
 
-/// The budget after an eviction of the pod.
+/// The budget after an eviction of the pod: one disruption less is allowed.
 pub fn disrupted(budget: &Value, pod: &str, now: &str) -> Value {
     let mut spent = budget.clone();
     let left = int(budget, "status.disruptionsAllowed").unwrap_or_default() - 1;

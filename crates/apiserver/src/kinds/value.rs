@@ -1,16 +1,16 @@
-//! Small readers and writers of JSON by dotted path.
+//! Access to JSON by dotted path.
 
 use machinery::field::Path;
 use serde_json::{Map, Value};
 
 static NULL: Value = Value::Null;
 
-/// The value at a dotted path; `Null` when absent.
+/// The value at a dotted path; `Null` if absent.
 pub(crate) fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
     path.split('.').try_fold(value, |v, key| v.get(key)).unwrap_or(&NULL)
 }
 
-/// The string at a path; empty when absent, as in the original's zero values.
+/// The string at a path; empty if absent, like Go's zero value.
 pub(crate) fn text<'a>(value: &'a Value, path: &str) -> &'a str {
     at(value, path).as_str().unwrap_or_default()
 }
@@ -23,7 +23,7 @@ pub(crate) fn flag(value: &Value, path: &str) -> bool {
     at(value, path).as_bool().unwrap_or_default()
 }
 
-/// The list at a path; empty when absent.
+/// The list at a path; empty if absent.
 pub(crate) fn list<'a>(value: &'a Value, path: &str) -> &'a [Value] {
     at(value, path).as_array().map(Vec::as_slice).unwrap_or_default()
 }
@@ -40,7 +40,7 @@ pub(crate) fn has(value: &Value, path: &str) -> bool {
     !at(value, path).is_null()
 }
 
-/// The mutable value at a path, if it is there.
+/// The mutable value at a path, if it exists.
 pub(crate) fn at_mut<'a>(value: &'a mut Value, path: &str) -> Option<&'a mut Value> {
     path.split('.').try_fold(value, |v, key| v.get_mut(key))
 }
@@ -52,7 +52,7 @@ pub(crate) fn list_mut<'a>(
     at_mut(value, path).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// The object at a path, made when absent or null; `None` when something else is in the way.
+/// The object at a path, created if absent or null; `None` if the path leads through another type.
 pub(crate) fn object_mut<'a>(value: &'a mut Value, path: &str) -> Option<&'a mut Map<String, Value>> {
     let mut here = value;
     for key in path.split('.') {
@@ -66,12 +66,12 @@ pub(crate) fn object_mut<'a>(value: &'a mut Value, path: &str) -> Option<&'a mut
     here.as_object_mut()
 }
 
-/// Makes the object at a path when it is absent.
+/// Creates the object at a path if it is absent.
 pub(crate) fn ensure(value: &mut Value, path: &str) {
     let _ = object_mut(value, path);
 }
 
-/// Sets a field unless it has a value; an empty string counts as none, as it does in the original.
+/// Sets a field unless it has a value. An empty string counts as no value, as in Go.
 pub(crate) fn fill(map: &mut Map<String, Value>, key: &str, default: impl Into<Value>) {
     match map.get(key) {
         None | Some(Value::Null) => {}
@@ -81,22 +81,22 @@ pub(crate) fn fill(map: &mut Map<String, Value>, key: &str, default: impl Into<V
     map.insert(key.to_owned(), default.into());
 }
 
-/// [`fill`] in the object at `path`, which is made when absent.
+/// [`fill`] in the object at `path`, which is created if absent.
 pub(crate) fn fill_at(value: &mut Value, path: &str, key: &str, default: impl Into<Value>) {
     if let Some(map) = object_mut(value, path) {
         fill(map, key, default);
     }
 }
 
-/// Sets a field of the object at a path, making the object.
+/// Sets a field of the object at a path, which is created if absent.
 pub(crate) fn set_at(value: &mut Value, path: &str, key: &str, new: impl Into<Value>) {
     if let Some(map) = object_mut(value, path) {
         map.insert(key.to_owned(), new.into());
     }
 }
 
-/// Makes all fields of an object what they are in `from`, but for those of `keep`, of which nulls go. What is the same already
-/// is not copied: of a large object mostly all.
+/// Makes all fields equal to those of `from`, except the fields of `keep`, of which nulls are removed. Equal fields
+/// are not copied; in a large object most are equal.
 pub(crate) fn restore(value: &mut Value, from: &Value, keep: &[&str]) {
     let (Some(map), Some(wanted)) = (value.as_object_mut(), from.as_object()) else { return };
     map.retain(
@@ -109,7 +109,7 @@ pub(crate) fn restore(value: &mut Value, from: &Value, keep: &[&str]) {
     }
 }
 
-/// Sets or, for null, removes a top-level field.
+/// Sets a top-level field; null removes it.
 pub(crate) fn put(value: &mut Value, key: &str, new: &Value) {
     if let Some(map) = value.as_object_mut() {
         if new.is_null() {
@@ -124,12 +124,12 @@ pub(crate) fn remove(value: &mut Value, key: &str) -> Option<Value> {
     value.as_object_mut().and_then(|m| m.remove(key))
 }
 
-/// The same with a parent path.
+/// Removes a field of the object at a path.
 pub(crate) fn remove_at(value: &mut Value, path: &str, key: &str) -> Option<Value> {
     at_mut(value, path).and_then(|v| remove(v, key))
 }
 
-/// A field path from its dotted text.
+/// The field path of a dotted text.
 pub(crate) fn path(dotted: &str) -> Path {
     dotted.split('.').fold(Path::root(), |path, key| path.child(key))
 }
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// AS-043: a write to a part of an object leaves the rest as it was.
+    /// AS-043: a write to a part of an object restores the rest.
     #[test]
     fn as_043_the_rest_is_as_it_was() {
         let old =

@@ -1,4 +1,4 @@
-//! Warnings about objects that are accepted (AS-073).
+//! Warnings about accepted objects (AS-073).
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::value::{at, entries, int, list, path, text};
 
-/// Node labels that have newer names, and since when.
+/// Deprecated node labels, their replacements, and the version of the deprecation.
 const OLD_LABELS: &[(&str, &str, &str)] = &[
     ("beta.kubernetes.io/arch", "v1.14", "kubernetes.io/arch"),
     ("beta.kubernetes.io/instance-type", "v1.17", "node.kubernetes.io/instance-type"),
@@ -16,7 +16,7 @@ const OLD_LABELS: &[(&str, &str, &str)] = &[
     ("failure-domain.beta.kubernetes.io/zone", "v1.17", "topology.kubernetes.io/zone"),
 ];
 
-/// Warnings about the pod spec at `place`, unless the object had the same before.
+/// Warnings about the pod spec at `place`, except those that apply to `old` as well.
 pub(super) fn pod_spec(obj: &Value, old: Option<&Value>, place: &str) -> Vec<String> {
     let spec = at(obj, place);
     if old.is_some_and(|old| at(old, place) == spec) {

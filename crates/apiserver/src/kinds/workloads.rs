@@ -1,4 +1,4 @@
-//! Deployments, replica sets, stateful sets, daemon sets, replication controllers and pod templates.
+//! Deployments, ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers and PodTemplates.
 
 use machinery::field::Path;
 use machinery::names;
@@ -175,7 +175,7 @@ fn default_stateful_set(obj: &mut Value) {
     fill(spec, "replicas", 1);
     fill(spec, "podManagementPolicy", "OrderedReady");
     fill(spec, "revisionHistoryLimit", 10);
-    // Required in the schema, so always printed.
+    // The schema requires the field, so it is always printed.
     fill_empty(spec, "serviceName");
     fill_at(obj, "spec.updateStrategy", "type", "RollingUpdate");
     if text(obj, "spec.updateStrategy.type") == "RollingUpdate" {
@@ -200,7 +200,7 @@ fn fill_empty(map: &mut Map<String, Value>, key: &str) {
     map.entry(key).or_insert_with(|| Value::from(""));
 }
 
-/// Pods of the template count as generations of their own.
+/// Counts changes of the template in `spec.templateGeneration`.
 fn template_generation(_: &WriteContext<'_>, obj: &mut Value, old: &Value) {
     let before: i64 = at(old, "metadata.annotations")
         .get(TEMPLATE_GENERATION)
@@ -211,7 +211,7 @@ fn template_generation(_: &WriteContext<'_>, obj: &mut Value, old: &Value) {
     set_at(obj, "metadata.annotations", TEMPLATE_GENERATION, (before + step).to_string());
 }
 
-/// `spec.selector` of the apps group: there, sound and not empty.
+/// Checks `spec.selector` of the apps group: required, valid, not empty.
 fn required_selector(spec: &Value, place: &Path, kind: &str, errs: &mut Errs) {
     let here = place.child("selector");
     let selector = at(spec, "selector");
@@ -225,7 +225,7 @@ fn required_selector(spec: &Value, place: &Path, kind: &str, errs: &mut Errs) {
     }
 }
 
-/// The template of a workload: selected by its selector, restarted always.
+/// Checks the template of a workload: the selector selects it, and its pods always restart.
 fn running_template(spec: &Value, place: &Path, kind: &str, errs: &mut Errs) {
     let here = place.child("template");
     let template = at(spec, "template");
@@ -247,7 +247,7 @@ fn always_restarted(template: &Value, place: &Path, kind: &str, errs: &mut Errs)
     }
 }
 
-/// Labels of the template are selected; an absent selector selects nothing.
+/// Checks that the selector selects the labels of the template. An absent selector selects nothing.
 pub(super) fn selected_template(spec: &Value, template: &Value, place: &Path, errs: &mut Errs) {
     let selector = at(spec, "selector");
     if !selector.is_null() && selects_all(selector) {
@@ -256,7 +256,7 @@ pub(super) fn selected_template(spec: &Value, template: &Value, place: &Path, er
     let labels = at(template, "metadata.labels");
     let selected = match machinery::selector::LabelSelector::from_object(selector) {
         Ok(parsed) => !selector.is_null() && selects(&parsed, labels),
-        // The selector itself has been reported.
+        // The selector has been reported.
         Err(_) => return,
     };
     if !selected {
@@ -395,7 +395,7 @@ fn replica_status(obj: &Value, parts: &[&str], errs: &mut Errs) {
     }
 }
 
-/// None of `parts` is more than `whole`.
+/// Checks that none of `parts` is greater than `whole`.
 fn within(status: &Value, parts: &[&str], whole: &str, name: &str, errs: &mut Errs) {
     let bound = int(status, whole).unwrap_or_default();
     for key in parts {
@@ -518,7 +518,7 @@ fn stateful_set_fixed(_: &WriteContext<'_>, obj: &Value, old: &Value, errs: &mut
         super::value::put(&mut new_spec, key, at(at(old, "spec"), key));
     }
     let mut old_spec = at(old, "spec").clone();
-    // Statuses in claim templates are bookkeeping of no consequence.
+    // The status of a claim template has no effect.
     for claims in [&mut new_spec, &mut old_spec] {
         for claim in list_mut(claims, "volumeClaimTemplates") {
             drop(super::value::remove(claim, "status"));

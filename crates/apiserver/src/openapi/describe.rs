@@ -1,6 +1,6 @@
 //! Short descriptions, for `kubectl explain`.
 
-/// What a field is, by its name, where the name means the same in all types.
+/// The description of a field by its name, if the name means the same in all types.
 pub(super) fn field(name: &str) -> Option<&'static str> {
     Some(match name {
         "apiVersion" => {
@@ -63,7 +63,7 @@ pub(super) fn field(name: &str) -> Option<&'static str> {
     })
 }
 
-/// What a kind is.
+/// The description of a kind.
 pub(super) fn kind(group: &str, version: &str, kind: &str) -> String {
     let api_version = crate::descriptor::api_version(group, version);
     match kind.strip_suffix("List") {

@@ -1,4 +1,4 @@
-//! Whole documents.
+//! Whole OpenAPI documents.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn kubernetes() -> Value {
     json!({"title": "Kubernetes", "version": GIT_VERSION})
 }
 
-/// A document with one GET that answers with a type of ours, or with anything.
+/// A document with one GET whose answer has a built-in type, or any type.
 fn single(path: &str, tag: &str, schema: Option<String>) -> Arc<Document> {
     let mut schemas = BTreeMap::new();
     table().add(schema.clone(), Version::V3, &mut schemas);
@@ -102,7 +102,7 @@ fn add(
     table().add(used, to, schemas);
 }
 
-/// The one document of v2, for these resources.
+/// The v2 document of these resources.
 pub(super) fn v2<'a>(resources: impl Iterator<Item = &'a Arc<Descriptor>>) -> Value {
     let (mut paths, mut schemas) = (BTreeMap::new(), BTreeMap::new());
     for d in resources {

@@ -1,11 +1,11 @@
-//! The OpenAPI v2 document as protobuf, the only form client-go's OpenAPI v2 client asks for (AS-008).
+//! The OpenAPI v2 document as protobuf, the only form that client-go's OpenAPI v2 client requests (AS-008).
 //!
-//! Field numbers are those of the `openapi.v2.Document` message of gnostic. Two encoded documents one after the
-//! other are one document with the paths and definitions of both: protobuf merges messages that occur twice.
+//! Field numbers are those of the `openapi.v2.Document` message of gnostic. Two encoded documents, concatenated, are
+//! one document with the paths and definitions of both, because protobuf merges messages that occur twice.
 
 use serde_json::{Map, Value};
 
-/// Encodes a v2 document. What the message has no field for is left out.
+/// Encodes a v2 document. Leaves out what the message has no field for.
 pub(super) fn encode(document: &Value) -> Vec<u8> {
     let mut out = Writer::default();
     out.text(1, document, "swagger");
@@ -99,7 +99,7 @@ fn parameters_item(w: &mut Writer, p: &Value) {
     });
 }
 
-/// Parameters outside the body differ by place in their field numbers: query and form parameters have one more
+/// Parameters outside the body. Their field numbers depend on their place: query and form parameters have one more
 /// field, `allowEmptyValue`.
 fn non_body(w: &mut Writer, p: &Value, place: &str) {
     let (kind, shift) = match place {
@@ -186,7 +186,7 @@ fn extensions(w: &mut Writer, number: u32, of: &Value) {
     }
 }
 
-/// Any value, as YAML text; JSON is YAML.
+/// Any value as YAML text. JSON is YAML.
 fn any(w: &mut Writer, value: &Value) {
     w.bytes(2, value.to_string().as_bytes());
 }
@@ -195,7 +195,7 @@ fn array<'a>(of: &'a Value, key: &str) -> &'a [Value] {
     of.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Protobuf's wire format, as far as it is needed here. Default values are not written.
+/// The protobuf wire format, as far as it is needed here. Default values are not written.
 #[derive(Default)]
 struct Writer(Vec<u8>);
 
@@ -224,7 +224,7 @@ impl Writer {
         self.bytes(number, &inner.0);
     }
 
-    /// An entry of a map kept as a list: the name in field 1, the value in field 2.
+    /// A map entry in a list: the name in field 1, the value in field 2.
     fn named(&mut self, number: u32, name: &str, fill: impl FnOnce(&mut Self)) {
         self.message(number, |w| {
             w.bytes(1, name.as_bytes());
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Reads one level back: field numbers with their payloads, lengths resolved.
+    /// Decodes one level: field numbers with their payloads.
     fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
         fn varint(bytes: &mut &[u8]) -> u64 {
             let mut value = 0;
@@ -308,7 +308,7 @@ mod tests {
         out
     }
 
-    /// AS-008: what kubectl reads of a definition is at its place in the message.
+    /// AS-008: the parts of a definition that kubectl reads are in the right fields.
     #[test]
     fn as_008_definition_as_protobuf() {
         let document = json!({

@@ -22,13 +22,13 @@ mod gnostic;
 mod operations;
 mod schemas;
 
-/// Media types of the v2 document as protobuf: the form in use, and the one clients still ask for.
+/// Media types of the v2 document as protobuf: the current one, and one that clients still request.
 const V2_PROTOBUF: [&str; 2] = [
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
     "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
 ];
 
-/// One year, the `Expires` of documents asked for by hash.
+/// `Expires` of documents that are requested by hash: one year.
 const IMMUTABLE_SECONDS: i64 = 365 * 24 * 3600;
 
 /// A finished document.
@@ -54,18 +54,18 @@ struct Custom {
     document: Arc<Document>,
 }
 
-/// What a space with custom resources has of its own, for one state of its catalog.
+/// Documents of a space with custom resources, for one state of its catalog.
 struct Own {
     generation: u64,
     custom: BTreeMap<String, Custom>,
-    /// Group documents of groups that only custom resources have.
+    /// Documents of groups that only custom resources have.
     groups: Documents,
     v2: OnceLock<Arc<Document>>,
     v2_protobuf: OnceLock<Arc<Document>>,
 }
 
-/// Documents of one space. Those of built-in groups are made once and shared by all spaces of the process; those of
-/// custom resources are made when asked for, again when the definition changed (AS-007, AS-008).
+/// Documents of one space. Documents of built-in groups are made once and shared by all spaces of the process.
+/// Documents with custom resources are made on request, and again when the definition has changed (AS-007, AS-008).
 #[derive(Default)]
 pub struct Cache {
     own: Mutex<Option<Arc<Own>>>,
@@ -144,7 +144,7 @@ fn same(a: &[Arc<Descriptor>], b: &[Arc<Descriptor>]) -> bool {
 
 impl Cache {
     /// Answers GET and HEAD of `/openapi/v2`, `/openapi/v3` and below; `None` for other paths. The first answer of a
-    /// process takes some hundred milliseconds: call it off the async threads.
+    /// process takes some hundred milliseconds, so it must not run on an async thread.
     pub fn answer(
         &self,
         catalog: &Catalog,
@@ -159,7 +159,7 @@ impl Cache {
             if rest == "v2" && accepted.iter().any(|c| V2_PROTOBUF.contains(&c.media.as_str())) {
                 return Some(Ok(self.v2_protobuf(catalog, headers)));
             }
-            // Of v3 only JSON is offered.
+            // v3 is offered as JSON only.
             return (rest == "v2" || rest.starts_with("v3")).then(|| Ok(empty(StatusCode::NOT_ACCEPTABLE)));
         }
         if rest == "v2" {
@@ -213,7 +213,7 @@ impl Cache {
         let body = Bytes::from(serde_json::json!({"paths": paths}).to_string());
         let document = Document { hash: hash(&body), body };
         let mut response = conditional(&document, headers);
-        // What a stock server says about this JSON.
+        // The media type that a stock server gives to this JSON.
         let text = HeaderValue::from_static("text/plain; charset=utf-8");
         response.headers_mut().insert(CONTENT_TYPE, text);
         response
@@ -227,7 +227,7 @@ impl Cache {
         Self::v2_response(&document, headers)
     }
 
-    /// Built-in kinds are encoded once per process; a space adds those of its custom resources.
+    /// The v2 document in protobuf. Built-in kinds are encoded once per process; a space adds its custom resources.
     fn v2_protobuf(&self, catalog: &Catalog, headers: &HeaderMap) -> Response<Bytes> {
         let document = match self.own(catalog) {
             Some(own) => own
@@ -260,7 +260,7 @@ fn empty(status: StatusCode) -> Response<Bytes> {
     response
 }
 
-/// 200, or 304 for a client that has it.
+/// 200, or 304 if the client has the document.
 fn conditional(document: &Document, headers: &HeaderMap) -> Response<Bytes> {
     let etag = format!("\"{}\"", document.hash);
     let known = headers.get(IF_NONE_MATCH).is_some_and(|v| v.as_bytes() == etag.as_bytes());
@@ -274,21 +274,21 @@ fn conditional(document: &Document, headers: &HeaderMap) -> Response<Bytes> {
     response
 }
 
-/// Hashes, times and paths of our own making always fit into a header.
+/// Inserts a header. Hashes, times and paths are valid header values.
 fn insert(headers: &mut HeaderMap, name: http::HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
     }
 }
 
-/// A document asked for by path, and maybe by hash: that may be kept for ever, and a wrong one is redirected.
+/// Answers with a document. A request with the right hash can be cached for ever; one with a wrong hash is redirected.
 fn respond(document: &Document, query: &str, headers: &HeaderMap) -> Response<Bytes> {
     let asked = query.split('&').find_map(|pair| pair.strip_prefix("hash=")).filter(|h| !h.is_empty());
     let Some(asked) = asked else { return conditional(document, headers) };
     if asked != document.hash {
         let mut response = empty(StatusCode::MOVED_PERMANENTLY);
         let out = response.headers_mut();
-        // Relative to the request's path: only the outside knows what stands before `/openapi`.
+        // Relative to the request's path, because this server does not know the path before `/openapi`.
         insert(out, LOCATION, &format!("?hash={}", document.hash));
         insert(out, ETAG, &format!("\"{}\"", document.hash));
         out.insert(VARY, HeaderValue::from_static("Accept"));

@@ -61,12 +61,12 @@ fn describe(param: &str) -> &'static str {
     }
 }
 
-/// What an operation takes as its body.
+/// The body of an operation's requests.
 #[derive(Clone, Copy)]
 enum Takes<'a> {
     Nothing,
     Object(&'a str),
-    /// Whether strategic merge patches are understood.
+    /// Whether strategic merge patches are accepted.
     Patch(bool),
     DeleteOptions,
 }
@@ -80,7 +80,7 @@ struct Operation<'a> {
     codes: &'static [u16],
 }
 
-/// The kind an operation is about, and the schema it answers with.
+/// The kind of an operation, and the schema of its answer.
 struct Subject {
     group: String,
     version: String,
@@ -88,7 +88,7 @@ struct Subject {
     schema: String,
 }
 
-/// Adds the paths of one resource and its subresources; returns the names of the schemas they use.
+/// Adds the paths of one resource and its subresources. Returns the names of the schemas that they use.
 pub(super) fn add(d: &Descriptor, to: Version, paths: &mut BTreeMap<String, Value>) -> Vec<String> {
     let base = match d.group.as_str() {
         "" => format!("/api/{}", d.version),
@@ -126,7 +126,7 @@ pub(super) fn add(d: &Descriptor, to: Version, paths: &mut BTreeMap<String, Valu
     used
 }
 
-/// `None` for subresources that are connections.
+/// The kind of a subresource; `None` for connections.
 fn subject(d: &Descriptor, sub: &Subresource) -> Option<Subject> {
     let own = (&sub.group, &sub.version, &sub.kind) == (&d.group, &d.version, &d.kind);
     let schema =
@@ -182,7 +182,7 @@ fn item_operations<'a>(verbs: &[String], schema: &'a str, strategic: bool) -> Ve
     if has("get") {
         add("get", "get", Vec::new(), Takes::Nothing, schema, &[200][..]);
     }
-    // On items only subresources are created.
+    // Create on an item exists for subresources only.
     if has("create") && !has("list") && !has("delete") {
         add("post", "post", params(&[WRITE]), Takes::Object(schema), schema, &[200, 201, 202]);
     }

@@ -1,4 +1,4 @@
-//! Types: from our compact table, and from the schemas of CustomResourceDefinitions, to OpenAPI.
+//! Schemas of OpenAPI, from the compact table of built-in types and from CustomResourceDefinitions.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use super::describe;
 use crate::builtin;
 use crate::descriptor::Descriptor;
 
-/// Which document a schema is for.
+/// The OpenAPI version of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     V2,
@@ -36,7 +36,7 @@ pub(super) struct Table {
 pub(super) fn table() -> &'static Table {
     static TABLE: OnceLock<Table> = OnceLock::new();
     TABLE.get_or_init(|| {
-        // Part of the program: an error here is a defect of the build, which the tests show.
+        // The data is part of the program; a parse error is a defect of the build that the tests show.
         let definitions = match builtin::raw_definitions() {
             Ok(Value::Object(map)) => map,
             _ => Map::new(),
@@ -89,7 +89,7 @@ impl Table {
         Some(out)
     }
 
-    /// Adds the built-in types `names` and all they refer to.
+    /// Adds the built-in types `names` and all types that they refer to.
     pub(super) fn add(
         &self,
         names: impl IntoIterator<Item = String>,
@@ -126,7 +126,7 @@ fn collect_refs(node: &Value, refs: &mut BTreeSet<String>) {
     }
 }
 
-/// One node of the table; `property` is the name of the field it is the type of.
+/// Converts one node of the table. `property` is the name of the field with this type.
 fn convert(node: &Value, property: Option<&str>, to: Version) -> Value {
     let Some(node) = node.as_object() else { return json!({}) };
     let mut out = Map::new();
@@ -178,7 +178,7 @@ const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 
-/// The name of a kind's schema: built-ins have theirs; custom ones the reversed group, version and kind.
+/// The name of a kind's schema. That of a custom kind is made of the reversed group, version and kind.
 pub(super) fn name(d: &Descriptor) -> String {
     if d.is_custom() { custom_name(d, &d.kind) } else { d.definition.clone() }
 }
@@ -192,7 +192,7 @@ fn custom_name(d: &Descriptor, kind: &str) -> String {
     format!("{}.{}.{kind}", reversed.join("."), d.version)
 }
 
-/// Adds the types of a custom resource and those of ours they refer to.
+/// Adds the types of a custom resource and the built-in types that they refer to.
 pub(super) fn add_custom(d: &Descriptor, to: Version, schemas: &mut BTreeMap<String, Value>) {
     let Some(custom) = &d.custom else { return };
     let reference = |name: &str, field: &str| {
@@ -210,7 +210,7 @@ pub(super) fn add_custom(d: &Descriptor, to: Version, schemas: &mut BTreeMap<Str
     let string = |field: &str| json!({"type": "string", "description": describe::field(field)});
     let kept = custom.open_api.get(PRESERVE) == Some(&Value::Bool(true));
     let mut schema = match (to, custom.open_api.clone()) {
-        // Clients take properties for all there are: a kind of which anything may be a field has none.
+        // Clients take the listed properties for complete, so a kind that preserves unknown fields lists none.
         (Version::V2, _) if kept => Value::Null,
         (Version::V2, schema) => for_v2(schema),
         (Version::V3, schema) => schema,
@@ -242,7 +242,7 @@ pub(super) fn add_custom(d: &Descriptor, to: Version, schemas: &mut BTreeMap<Str
     table().add([OBJECT_META.to_owned(), LIST_META.to_owned()], to, schemas);
 }
 
-/// A structural schema without what v2 cannot say.
+/// A structural schema without keywords that v2 does not have.
 fn for_v2(schema: Value) -> Value {
     let Value::Object(mut schema) = schema else { return schema };
     let marked = |key: &str| schema.get(key) == Some(&Value::Bool(true));
@@ -252,7 +252,7 @@ fn for_v2(schema: Value) -> Value {
         schema.remove(key);
     }
     if open || nullable {
-        // Clients that believe the document would refuse what the server accepts.
+        // Clients that trust the document would refuse objects that the server accepts.
         for key in ["type", "items", "properties", "additionalProperties", "required"] {
             schema.remove(key);
         }

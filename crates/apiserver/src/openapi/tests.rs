@@ -64,7 +64,7 @@ fn with_custom(generation: u64, open_api: Value) -> Catalog {
     Catalog::new(groups, base.all().cloned().chain([Arc::new(widgets)]), generation)
 }
 
-/// All references of a document lead somewhere.
+/// Checks that all references of a document exist.
 fn check_references(document: &Value, node: &Value) {
     match node {
         Value::Object(map) => {
@@ -121,7 +121,7 @@ fn as_007_a_wrong_hash_is_redirected_and_a_known_document_not_sent() {
     assert_eq!(none.unwrap_err().code, 404);
 }
 
-/// AS-007, AS-008: v2 has a protobuf form under both its names, custom resources included; v3 has none.
+/// AS-007, AS-008: v2 has a protobuf form under both its media types, including custom resources; v3 has none.
 #[test]
 fn as_008_only_v2_has_a_protobuf_form() {
     let mut headers = HeaderMap::new();
@@ -207,7 +207,7 @@ fn as_008_the_second_version_has_all_in_one() {
     assert_eq!(spec["any"], json!({"x-kubernetes-preserve-unknown-fields": true}));
 }
 
-/// AS-008: kubectl refuses fields that are not among the properties, so that a kind that keeps whatever it is given has none.
+/// AS-008: kubectl refuses fields that are not listed, so a kind that preserves unknown fields lists no properties.
 #[test]
 fn as_008_a_kind_that_takes_anything_has_no_properties() {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true,

@@ -7,7 +7,10 @@ use http_body_util::BodyExt as _;
 
 use crate::error::{ApiError, Reason};
 
-/// The whole body, up to the limit (AS-038).
+/// Reads the whole body.
+///
+/// # Errors
+/// 413 above `limit` bytes (AS-038), 400 if the connection breaks.
 pub(super) async fn read_body<B>(parts: &Parts, body: B, limit: usize) -> Result<Bytes, ApiError>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -33,7 +36,7 @@ where
         if length > limit {
             return Err(too_large());
         }
-        // Most bodies come in one piece, which needs no copy.
+        // Most bodies arrive in one frame, which is not copied.
         match first.take() {
             None if all.is_empty() => first = Some(data),
             None => all.extend_from_slice(&data),

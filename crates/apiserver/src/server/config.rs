@@ -1,4 +1,4 @@
-//! What a server is made of, and its limits.
+//! Configuration and limits of a server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::authn::Authenticator;
 use crate::authz::Authorizer;
 use crate::tokens::Issuer;
 
-/// What an [`ApiServer`](super::ApiServer) is made of.
+/// Configuration of an [`ApiServer`](super::ApiServer).
 pub struct ApiServerConfig {
     pub store: SpaceStore,
     pub authenticator: Arc<Authenticator>,

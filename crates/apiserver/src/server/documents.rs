@@ -19,7 +19,7 @@ use crate::response::{self, Body};
 use crate::{discovery, health, metrics, version};
 
 impl ApiServer {
-    /// Paths outside the resources: discovery, health, OpenAPI, version.
+    /// Answers a request for a path outside the resources.
     pub(super) async fn other(
         self: &Arc<Self>,
         parts: &Parts,
@@ -65,7 +65,7 @@ impl ApiServer {
         }
     }
 
-    /// Off the async threads: making a document takes up to some hundred milliseconds.
+    /// Answers a path of OpenAPI on a worker thread: making a document takes up to some hundred milliseconds.
     async fn openapi_document(
         self: &Arc<Self>,
         catalog: &Arc<Catalog>,
@@ -92,7 +92,7 @@ impl ApiServer {
     }
 }
 
-/// The key set has a media type of its own, and no other.
+/// The key set of the token issuer. It has one media type, its own.
 fn key_set(headers: &HeaderMap, keys: &serde_json::Value) -> Result<Response<Body>, ApiError> {
     const KIND: &str = "application/jwk-set+json";
     let accept = headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("*/*");

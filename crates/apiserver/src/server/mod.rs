@@ -43,7 +43,7 @@ use crate::request::Query;
 use crate::response::{self, Body};
 use crate::state::ServerState;
 
-/// The API of one space. [`ApiServer::stop`] ends it; it owns all its tasks.
+/// The API of one space. It owns its tasks; [`ApiServer::stop`] ends them.
 pub struct ApiServer {
     state: Arc<ServerState>,
     catalog: Arc<ArcSwap<Catalog>>,
@@ -55,13 +55,14 @@ pub struct ApiServer {
     following: Following,
     faults: Faults,
     follower: Mutex<Option<JoinHandle<()>>>,
-    /// Whose users these are, to the work that all servers of the process share.
+    /// Tells the users of this server from those of other servers in the process, which share
+    /// [`HeavyWork`](crate::work::HeavyWork).
     number: u64,
 }
 
 impl ApiServer {
-    /// Answers one request. Never fails: errors are responses. The transport puts
-    /// [`crate::identity::Caller`] into the request's extensions.
+    /// Answers one request. Errors are responses. The transport puts [`crate::identity::Caller`] into the extensions
+    /// of the request.
     pub async fn call<B>(self: &Arc<Self>, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -79,7 +80,7 @@ impl ApiServer {
             if negotiate::protobuf_only(&parts.headers) {
                 return response::error_protobuf(&error);
             }
-            // Errors of routing are always indented.
+            // Kubernetes always indents errors of routing.
             let routing = matches!(error.code, 404..=406 | 415)
                 && error.details.as_deref().is_some_and(|d| *d == Details::default());
             response::error(&error, routing || negotiate::pretty(&parts.headers, &query))
@@ -108,18 +109,18 @@ impl ApiServer {
         &self.state.config.store
     }
 
-    /// The port of the advertised address; 443 where it names none.
+    /// The port of the advertised address; 443 if the address has none.
     pub(crate) fn advertised_port(&self) -> u16 {
         let port = self.state.config.advertise.rsplit_once(':').map(|(_, port)| port);
         port.and_then(|port| port.parse().ok()).filter(|port| *port > 0).unwrap_or(443)
     }
 
-    /// Makes `/readyz` fail while requests are still served: the first step of a graceful stop.
+    /// Makes `/readyz` fail while requests are still served. The first step of a graceful stop.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
     }
 
-    /// Ends watches and tasks, and waits for them.
+    /// Ends watches and tasks, and waits for the tasks.
     pub fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.end())
     }
@@ -170,7 +171,11 @@ impl ApiServer {
         })
     }
 
-    /// A place among the requests under way. The mighty have places of their own; health checks need none.
+    /// Counts the request as in flight. Requests of `system:masters` count against a separate limit; health checks do
+    /// not count.
+    ///
+    /// # Errors
+    /// 429 if the limit is reached.
     fn admit(
         &self,
         user: &UserInfo,
@@ -186,7 +191,7 @@ impl ApiServer {
     }
 }
 
-/// The client's `timeout` parameter, a Go duration, at most the server's own.
+/// The client's `timeout` parameter (a Go duration), at most `most`.
 fn timeout(query: &Query, most: Duration) -> Result<Duration, ApiError> {
     let Some(text) = query.get("timeout").filter(|t| !t.is_empty()) else {
         return Ok(most);
@@ -200,7 +205,7 @@ fn timeout(query: &Query, most: Duration) -> Result<Duration, ApiError> {
     }
 }
 
-/// The client's audit id where it sent one that may be echoed, else a new one.
+/// The client's audit id if it may be echoed, else a new one.
 fn audit_id(parts: &Parts) -> HeaderValue {
     let given = parts
         .headers
@@ -212,12 +217,12 @@ fn audit_id(parts: &Parts) -> HeaderValue {
     })
 }
 
-/// See [`ApiServer::service`].
+/// An [`ApiServer`] as `tower::Service`; see [`ApiServer::service`].
 #[derive(Clone)]
 pub struct Service(Arc<ApiServer>);
 
 impl Service {
-    /// [`ApiServer::readiness`].
+    /// See [`ApiServer::readiness`].
     pub fn readiness(&self, name: impl Into<String>) -> Check {
         self.0.readiness(name)
     }

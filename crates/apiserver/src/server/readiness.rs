@@ -11,7 +11,7 @@ impl ApiServer {
         self.checks().iter().all(|check| check.healthy)
     }
 
-    /// One check for all that `/readyz` looks at, with the reason that may be shown to everybody.
+    /// All checks of `/readyz` as one check called `name`.
     pub fn readiness(&self, name: impl Into<String>) -> Check {
         let failed: Vec<Check> = self.checks().into_iter().filter(|check| !check.healthy).collect();
         let reason =
@@ -19,7 +19,7 @@ impl ApiServer {
         Check { name: name.into(), healthy: failed.is_empty(), reason }
     }
 
-    /// All checks, as they count for `/readyz` and `/healthz`.
+    /// All checks, for `/readyz` and `/healthz`.
     fn checks(&self) -> Vec<Check> {
         let draining = self.draining.load(Ordering::Acquire) || self.state.stop.is_cancelled();
         let following = self.following.is_up();
@@ -36,8 +36,8 @@ impl ApiServer {
         checks
     }
 
-    /// The checks of a health endpoint (spec 1.2): a server that ends is alive until it has ended, and one with a
-    /// fault for a while.
+    /// The checks of a health endpoint (spec 1.2). For `/livez`, a server that is shutting down is alive, and a
+    /// failing check counts only after a while.
     pub(super) fn checks_of(&self, path: &str) -> Vec<Check> {
         let mut checks = self.checks();
         if path.starts_with("/livez") {

@@ -1,4 +1,4 @@
-//! How a server starts.
+//! Starting a server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,8 @@ pub enum StartError {
 }
 
 impl ApiServer {
-    /// Loads the catalog, creates the system namespaces and bootstrap roles, and starts following CustomResourceDefinitions.
+    /// Loads the catalog, creates the system namespaces and bootstrap roles, and starts following
+    /// CustomResourceDefinitions.
     ///
     /// # Errors
     /// The space cannot be read, or an object that must exist cannot be written.

@@ -1,4 +1,4 @@
-//! Cells of what belongs to the cluster as a whole. Each list is without name and age.
+//! Cells of cluster-level kinds. Each list is without name and age.
 
 use serde_json::Value;
 

@@ -32,7 +32,7 @@ fn quota(o: &Look<'_>) -> Vec<Value> {
     vec![requests.join(", ").into(), limits.join(", ").into()]
 }
 
-/// Events are served in two groups, with other names for the same fields.
+/// Cells of an event. Two groups serve events, with different names for the same fields.
 fn event(o: &Look<'_>) -> Vec<Value> {
     let either = |old: &'static str, new: &'static str| if o.has(old) { old } else { new };
     let about = o.at(o.get(either("/involvedObject", "/regarding")).unwrap_or(&Value::Null));

@@ -1,4 +1,4 @@
-//! Reading objects for printing, and how values are printed.
+//! Access to fields, and formats of cells.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ pub(super) const NONE: &str = "<none>";
 pub(super) const UNSET: &str = "<unset>";
 pub(super) const UNKNOWN: &str = "<unknown>";
 
-/// An object with the time it is looked at.
+/// An object, and the time for computing ages.
 pub(super) struct Look<'a> {
     object: &'a Value,
     now: Timestamp,
@@ -21,7 +21,7 @@ impl<'a> Look<'a> {
         Self { object, now }
     }
 
-    /// The same at a part of the object.
+    /// A part of the object.
     pub(super) fn at(&self, part: &'a Value) -> Self {
         Self { object: part, now: self.now }
     }
@@ -38,7 +38,7 @@ impl<'a> Look<'a> {
         self.get(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The text, or `otherwise` for none.
+    /// The text at a pointer, or `otherwise` if it is empty.
     pub(super) fn text_or(&self, pointer: &str, otherwise: &'a str) -> &'a str {
         Some(self.text(pointer)).filter(|t| !t.is_empty()).unwrap_or(otherwise)
     }
@@ -88,7 +88,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// The name; of default classes with a mark.
+    /// The name, with a mark for default classes.
     pub(super) fn name_cell(&self, group: &str, plural: &str) -> Value {
         let name = self.text("/metadata/name");
         let annotations = |key: &str| {
@@ -110,7 +110,7 @@ impl<'a> Look<'a> {
         self.since("/metadata/creationTimestamp")
     }
 
-    /// Time since the moment a field tells.
+    /// Time since the moment in a field.
     pub(super) fn since(&self, pointer: &str) -> String {
         match self.time(pointer) {
             Some(time) => human(self.now, time),
@@ -126,13 +126,13 @@ impl<'a> Look<'a> {
         self.now
     }
 
-    /// A map of strings as `a=b,c=d`, `<none>` for an empty one.
+    /// A map of strings as `a=b,c=d`; `<none>` if empty.
     pub(super) fn labels(&self, pointer: &str) -> String {
         let text = map_text(self.get(pointer));
         if text.is_empty() { NONE.to_owned() } else { text }
     }
 
-    /// A label selector in text form, empty for one that selects everything.
+    /// A label selector as text; empty if it selects everything.
     pub(super) fn selector(&self, pointer: &str) -> String {
         self.get(pointer).map(selector_text).unwrap_or_default()
     }
@@ -175,7 +175,7 @@ fn selector_text(selector: &Value) -> String {
     parts.into_values().collect::<Vec<_>>().join(",")
 }
 
-/// The first `max` of a list, and how many more there are.
+/// The first `max` elements, and how many more there are.
 pub(super) fn some_of(all: &[String], max: usize, empty: &str) -> String {
     if all.is_empty() {
         return empty.to_owned();
@@ -187,7 +187,7 @@ pub(super) fn some_of(all: &[String], max: usize, empty: &str) -> String {
     }
 }
 
-/// The time from `then` to `now`, as Kubernetes' tools print ages.
+/// The time from `then` to `now`, as kubectl prints ages.
 pub(super) fn human(now: Timestamp, then: Timestamp) -> String {
     human_seconds(now.duration_since(then).as_secs())
 }
@@ -199,7 +199,7 @@ pub(super) fn human_seconds(seconds: i64) -> String {
         if b == 0 { format!("{a}{unit}") } else { format!("{a}{unit}{b}{small}") }
     };
     match () {
-        // Clocks differ a little.
+        // Clocks may differ a little.
         () if seconds < -1 => "<invalid>".to_owned(),
         () if seconds < 0 => "0s".to_owned(),
         () if seconds < 120 => format!("{seconds}s"),

@@ -17,7 +17,7 @@ mod workloads;
 
 use look::Look;
 
-/// What `row.object` is.
+/// The content of `row.object`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum IncludeObject {
     #[default]
@@ -27,7 +27,10 @@ pub enum IncludeObject {
 }
 
 impl IncludeObject {
-    /// From the query parameter.
+    /// Parses the query parameter.
+    ///
+    /// # Errors
+    /// 400 for an unknown value.
     pub fn parse(text: &str) -> Result<Self, ApiError> {
         Ok(match text {
             "" | "Metadata" => Self::Metadata,
@@ -50,8 +53,8 @@ pub fn wants_table(clause: &str) -> bool {
     params.contains(&"as=Table") && params.contains(&"g=meta.k8s.io")
 }
 
-/// A Table of `objects` with the list's metadata. `with_columns: false` leaves `columnDefinitions` null (later watch
-/// events). Costs a walk over each object per column (AS-018, AS-028).
+/// A Table of `objects` with the metadata of the list. `with_columns: false` leaves `columnDefinitions` null (later
+/// watch events). Costs a walk over each object per column (AS-018, AS-028).
 pub fn render(
     descriptor: &Descriptor,
     objects: &[Value],
@@ -93,7 +96,7 @@ fn definition(column: &Column) -> Value {
     })
 }
 
-/// The columns; for a custom resource those of its definition after the name, or name and age.
+/// The columns. Custom resources: those of the definition after the name, or name and age.
 fn columns(descriptor: &Descriptor) -> Vec<Column> {
     let mut columns = descriptor.columns.clone();
     if !descriptor.is_custom() {
@@ -140,7 +143,7 @@ fn custom_cells(
     columns.iter().zip(paths).map(cell).collect()
 }
 
-/// A value as its column's type; `null` where it is of another one.
+/// A value formatted as its column's type; `null` if it has another type.
 fn custom_cell(r#type: &str, value: &Value, now: Timestamp) -> Value {
     match (r#type, value) {
         ("string", Value::String(_)) | ("boolean", Value::Bool(_)) | ("number", Value::Number(_)) => {
@@ -149,7 +152,7 @@ fn custom_cell(r#type: &str, value: &Value, now: Timestamp) -> Value {
         ("string", other) if !other.is_null() => other.to_string().into(),
         ("integer", Value::Number(number)) => match number.as_i64() {
             Some(whole) => whole.into(),
-            // The original cuts the fraction off.
+            // Kubernetes truncates the fraction.
             None => number.as_f64().map_or(Value::Null, |f| (f as i64).into()),
         },
         ("date", Value::String(time)) => match time.parse() {
@@ -168,7 +171,7 @@ fn built_in_cells(d: &Descriptor, columns: &[Column], object: &Value, now: Times
         .or_else(|| storage::cells(&d.group, &d.plural, &look))
         .or_else(|| cluster::cells(&d.group, &d.plural, &look));
     let mut of_kind = of_kind.unwrap_or_default().into_iter();
-    // Cells of name and age are the same everywhere; the tables of kinds have what stands between them.
+    // Name and age are the same for all kinds; the functions of a kind return the cells between them.
     columns
         .iter()
         .enumerate()

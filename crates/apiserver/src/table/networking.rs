@@ -1,4 +1,4 @@
-//! Cells of services and what routes to them. Each list is without name and age.
+//! Cells of Services and kinds that route to them. Each list is without name and age.
 
 use std::collections::BTreeSet;
 
@@ -73,7 +73,7 @@ fn external_ip(o: &Look<'_>) -> String {
     }
 }
 
-/// The addresses of a load balancer, cut to a column's width.
+/// The addresses of a load balancer, truncated to a column's width.
 fn load_balancer(o: &Look<'_>) -> String {
     let addresses: BTreeSet<&str> = o
         .each("/status/loadBalancer/ingress")

@@ -1,4 +1,4 @@
-//! Cells of pods: the state of many containers in one word.
+//! Cells of pods: the state of all containers in one word.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::look::{Look, NONE, human};
 
-/// What the containers tell about the pod.
+/// The states of a pod's containers, counted.
 #[derive(Default)]
 struct Tally {
     ready: usize,
@@ -127,7 +127,7 @@ fn containers(o: &Look<'_>, mut tally: Tally) -> Tally {
     tally
 }
 
-/// How a container ended.
+/// The reason that a container has terminated.
 fn end(c: &Look<'_>) -> String {
     let reason = c.text("/state/terminated/reason");
     match c.int("/state/terminated/signal") {

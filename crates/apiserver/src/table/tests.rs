@@ -12,7 +12,7 @@ fn table(group: &str, plural: &str, object: Value) -> Value {
     render(d, &[object], &json!({}), IncludeObject::None, true, now())
 }
 
-/// The cells of an object made an hour ago; each line says what the original prints.
+/// The cells of an object that was created an hour ago, compared with what Kubernetes prints.
 fn cells(group: &str, plural: &str, mut object: Value) -> Value {
     object["metadata"]["name"] = "x".into();
     object["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z".into();

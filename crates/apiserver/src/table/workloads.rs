@@ -1,4 +1,4 @@
-//! Cells of pods' controllers and of what is close to them. Each list is without name and age.
+//! Cells of pod controllers and related kinds. Each list is without name and age.
 
 use serde_json::Value;
 
@@ -130,7 +130,7 @@ fn job_duration(o: &Look<'_>) -> String {
     human_seconds(end.duration_since(start).as_secs())
 }
 
-/// The current and wanted values an autoscaler goes by; of more than two, the first two.
+/// Current and target values of an autoscaler; of more than two, the first two.
 fn scaling_targets(o: &Look<'_>) -> String {
     let metrics: Vec<String> = if o.has("/spec/metrics") {
         let current: Vec<Look<'_>> = o.each("/status/currentMetrics").collect();
@@ -165,7 +165,7 @@ fn scaling_target(metric: &Look<'_>, current: Option<&Look<'_>>) -> String {
         Some(other) => format!("{other}{unit}"),
     };
     let values = if let Some(average) = wanted("averageValue") {
-        // What is said of resources and pods is an average anyway.
+        // Values of resources and pods are averages anyway.
         let mark = if matches!(source, "external" | "object") { " (avg)" } else { "" };
         format!("{}/{}{mark}", text(now("averageValue"), ""), text(Some(average), ""))
     } else if let Some(utilization) = wanted("averageUtilization") {

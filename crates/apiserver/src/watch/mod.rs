@@ -1,8 +1,9 @@
-//! The event stream of one watch: stored bytes in frames, made when the connection wants them.
+//! The event stream of one watch: stored bytes in frames, made when the connection asks for more.
 //!
-//! Nothing is buffered for a slow reader: it falls behind in the store's ring, and is cut when the ring has moved on.
+//! Nothing is buffered for a slow reader. It falls behind in the store's ring, and its watch ends when the ring has
+//! dropped events that it needs.
 //!
-//! A watch ends when whoever opened it may not watch any more, at the latest before the next thing that it would show.
+//! A watch ends when its user loses the right to watch, at the latest before the next event is sent.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,13 +29,13 @@ use crate::path::RequestInfo;
 use crate::request::ListOptions;
 use crate::table::{self, IncludeObject};
 
-/// Frames are sent together up to this size when many events wait.
+/// Frames are batched up to this many bytes if several events are ready.
 const BATCH: usize = 64 << 10;
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// The last bookmark comes this long before the end of the watch.
+/// How long before the end of a watch the last bookmark is sent.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
-/// What of the objects a watch shows.
+/// The form of the objects in a watch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Frames {
     Objects,
@@ -42,13 +43,13 @@ pub(crate) enum Frames {
     Tables { version: &'static str, include: IncludeObject },
 }
 
-/// Where a watch begins.
+/// The start of a watch.
 pub(crate) struct Start {
     pub watch: Result<Watch, ApiError>,
     pub initial: Vec<Arc<Entry>>,
-    /// State of `initial`, or the revision events are wanted after.
+    /// Revision of `initial`, or the revision after which events are sent.
     pub revision: Revision,
-    /// Mark the end of the initial objects with a bookmark.
+    /// Send a bookmark after the initial objects.
     pub announce_end: bool,
 }
 
@@ -62,13 +63,13 @@ pub(crate) struct Stream {
     selection: Selection,
     presenter: Presenter,
     frames: Frames,
-    /// Frames are binary and have their length in front.
+    /// Frames are binary, with a length prefix.
     protobuf: bool,
     bookmarks: Option<Interval>,
     last_bookmark: Option<Instant>,
     deadline: Instant,
     stop: CancellationToken,
-    /// Changes of the definition of a custom resource, which end its watches.
+    /// The name of a custom resource's definition and a watch of it. A change of its spec ends the watch.
     definition: Option<(String, Watch)>,
     columns_sent: bool,
     ended: bool,
@@ -105,7 +106,7 @@ impl Stream {
             let store = &cx.state.config.store;
             Some((custom.crd.clone(), store.watch(scope, store.revision()).ok()?))
         });
-        // Only now: whoever goes from here on is told of.
+        // Checked after subscribing, so that a later removal is noticed.
         let deadline = if is_served_still(cx) { deadline } else { now };
         Self {
             watch,
@@ -135,7 +136,7 @@ impl Stream {
         self
     }
 
-    /// Chunks of whole frames.
+    /// The stream of chunks. Each chunk has whole frames.
     pub(crate) fn into_stream(self) -> impl futures::Stream<Item = Bytes> + Send + 'static {
         futures::stream::unfold(self, |mut stream| async move {
             let chunk = stream.chunk().await?;
@@ -185,7 +186,7 @@ impl Stream {
         }
     }
 
-    /// The initial objects, in pieces, then their end mark.
+    /// The next chunk of initial objects; after them the bookmark.
     fn initial_chunk(&mut self) -> Option<Bytes> {
         let mut out = Vec::new();
         while let Some(entry) = self.initial.pop_front() {
@@ -227,18 +228,18 @@ impl Stream {
         }
     }
 
-    /// Takes along what waits already, up to the batch size.
+    /// Adds the events that are ready, up to the batch size.
     fn drain(&mut self, out: &mut Vec<u8>) {
         while out.len() < BATCH {
             match self.watch.as_mut().map(Watch::try_next) {
                 Some(Ok(Some(event))) => self.write(&event, out),
-                // An error shows again at the next wait.
+                // The next wait returns the error again.
                 _ => return,
             }
         }
     }
 
-    /// The frame that an event is to this watch, if any (selector transitions).
+    /// Adds the frame of an event, if the watch shows it. Handles objects that begin or cease to match the selector.
     fn write(&mut self, event: &Event, out: &mut Vec<u8>) {
         self.revision = event.entry.revision;
         if self.selection.is_everything() {
@@ -268,7 +269,7 @@ impl Stream {
             }
             (true, false) => {
                 if let Some(old) = &event.previous {
-                    // The old content, but at the revision of the change.
+                    // The old content with the revision of the change.
                     let text = encode::with_revision(&self.presenter.present(old), event.entry.revision);
                     self.frame(out, "DELETED", &text);
                 }
@@ -301,7 +302,7 @@ impl Stream {
     fn protobuf_frame(&self, out: &mut Vec<u8>, kind: &str, text: &Bytes) {
         let text = match self.frames {
             Frames::Metadata { version } => &output::partial(text, version),
-            // Tables have no protobuf form, and are not agreed on.
+            // Tables have no protobuf form, so they are never negotiated with protobuf.
             Frames::Objects | Frames::Tables { .. } => text,
         };
         let object = serde_json::from_slice(text).unwrap_or_default();
@@ -322,7 +323,7 @@ impl Stream {
         table
     }
 
-    /// A bookmark at a revision from which nothing can have been missed.
+    /// A bookmark at a revision up to which every event has been sent.
     fn progress_frame(&mut self) -> Option<Bytes> {
         let progress = self.watch.as_mut()?.progress()?;
         self.revision = self.revision.max(progress);
@@ -380,8 +381,8 @@ async fn tick(interval: Option<&mut Interval>) {
     }
 }
 
-/// Whether the definition of a custom resource is still there. A catalog that is behind may give one that has been removed,
-/// of which nobody would tell any more.
+/// Whether the definition of a custom resource still exists. The catalog may lag behind, and nothing would end a watch
+/// on a removed definition.
 fn is_served_still(cx: &RequestContext<'_>) -> bool {
     let Some(custom) = &cx.descriptor.custom else { return true };
     let key = key_of(&crd::collection(), "", &custom.crd);
@@ -391,7 +392,7 @@ fn is_served_still(cx: &RequestContext<'_>) -> bool {
     meta.is_none_or(|meta| meta.get("uid").and_then(Value::as_str) == Some(&*custom.crd_uid))
 }
 
-/// Returns when the definition has another spec, or is gone.
+/// Returns when the spec of the definition has changed, or the definition is gone.
 async fn definition_changed(definition: &mut Option<(String, Watch)>) {
     let Some((name, watch)) = definition else {
         return std::future::pending().await;
@@ -415,13 +416,13 @@ fn spec(entry: &Entry) -> Option<Value> {
     value.get_mut("spec").map(Value::take)
 }
 
-/// The right to a watch, asked for again when roles or bindings have changed: a comparison for each chunk, and a decision
-/// for each change of them, however many watches there are.
+/// Checks the right to a watch again when roles or bindings have changed. Costs a comparison per chunk, and a decision
+/// per change of roles or bindings, however many watches there are.
 struct Access {
     authorizer: Authorizer,
     user: UserInfo,
     info: RequestInfo,
-    /// What [`Authorizer::changes`] was before it was found to hold.
+    /// The value of [`Authorizer::changes`] at the last positive decision.
     seen: Option<u64>,
 }
 

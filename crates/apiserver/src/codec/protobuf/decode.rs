@@ -1,4 +1,4 @@
-//! Messages into the values that Go's JSON form of the same object has (AS-030).
+//! Decodes messages into the values that Go's JSON form of the same object has (AS-030).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +12,7 @@ use super::wire::{Payload, Reader};
 
 /// Seconds of Go's zero time, 0001-01-01T00:00:00Z.
 pub(super) const GO_ZERO: i64 = -62_135_596_800;
-/// The years that RFC 3339 can say.
+/// The years that RFC 3339 can express.
 const YEARS: std::ops::RangeInclusive<i64> = -62_167_219_200..=253_402_300_799;
 
 type Object = Map<String, Value>;
@@ -33,7 +33,7 @@ impl Decoder {
         Ok(object)
     }
 
-    /// Adds a message's fields to an object at that depth of the document.
+    /// Adds the fields of a message to an object. `depth` is the depth of the object in the document.
     fn message(&self, id: Id, bytes: &[u8], object: &mut Object, depth: usize) -> Result<(), Fault> {
         if depth > DEPTH_MAX {
             return Err(Fault::Deep);
@@ -56,7 +56,7 @@ impl Decoder {
             if field.inline {
                 return self.message(id, bytes, object, depth);
             }
-            // A message that comes in pieces is one message.
+            // A message field that occurs twice is merged.
             let slot = slot(object, field)?;
             return self.message(id, bytes, slot, depth + 1);
         }
@@ -109,7 +109,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// What a map has for a key without a value.
+    /// The value of a map entry that has only a key.
     fn zero(&self, field: &Field, depth: usize) -> Result<Value, Fault> {
         let payload = match field.r#type {
             Type::Bool | Type::Int32 | Type::Int64 => Payload::Varint(0),
@@ -119,7 +119,7 @@ impl Decoder {
         self.value(field, payload, depth)
     }
 
-    /// One value; `depth` is that of what holds it.
+    /// One value. `depth` is the depth of its parent.
     fn value(&self, field: &Field, payload: Payload, depth: usize) -> Result<Value, Fault> {
         Ok(match (field.r#type, payload) {
             (Type::Bool, Payload::Varint(n)) => Value::Bool(n != 0),
@@ -131,7 +131,7 @@ impl Decoder {
         })
     }
 
-    /// A value that has a length on the wire.
+    /// A value with a length prefix.
     fn framed(&self, field: &Field, bytes: &[u8], depth: usize) -> Result<Value, Fault> {
         Ok(match field.r#type {
             Type::String => Value::String(text(bytes)),
@@ -185,7 +185,7 @@ impl Decoder {
     }
 }
 
-/// The object that is the value of a field so far.
+/// The object that the field has so far.
 fn slot<'o>(object: &'o mut Object, field: &Field) -> Result<&'o mut Object, Fault> {
     let value = object.entry(field.name).or_insert_with(|| Value::Object(Object::new()));
     value.as_object_mut().ok_or(Fault::Wire { number: field.number, wire: 2 })
@@ -198,7 +198,7 @@ fn bytes<'a>(field: &Field, payload: Payload<'a>) -> Result<&'a [u8], Fault> {
     }
 }
 
-/// Go keeps bytes that are not UTF-8 and prints replacement characters for them.
+/// Text with replacement characters for bytes that are not UTF-8, as Go prints it.
 pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -238,7 +238,7 @@ fn strings(message: &[u8], number: u32) -> Result<Vec<Value>, Fault> {
     Ok(found)
 }
 
-/// Whole numbers print without a fraction.
+/// Prints whole numbers without a fraction.
 fn double(float: f64) -> Result<Value, Fault> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if float.fract() == 0.0 && float.abs() <= EXACT {

@@ -1,4 +1,4 @@
-//! JSON values into messages, with the same bytes that Go writes for them (AS-030).
+//! Encodes JSON values into the same protobuf bytes that Go writes (AS-030).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,8 +12,8 @@ use crate::encode::value_bytes;
 
 type Object = Map<String, Value>;
 
-/// Writes values as what the table says they are. A value of another type counts as absent: objects in the store
-/// have been checked, and clients could not read it either.
+/// Encodes values as the types of the table. A value of another type counts as absent: stored objects are checked, and
+/// clients could not read it either.
 pub(super) struct Encoder {
     table: &'static Table,
 }
@@ -73,7 +73,7 @@ impl Encoder {
         }
     }
 
-    /// A value with its tag; the zero value where JSON has something else.
+    /// A value with its tag. If the JSON value has another type, the zero value.
     fn value(&self, r#type: Type, number: u32, value: &Value, out: &mut Writer) {
         match r#type {
             Type::Bool => return out.number(number, u64::from(value.as_bool() == Some(true))),
@@ -139,7 +139,7 @@ fn time(value: &Value, micro: bool, out: &mut Writer) {
     let Some(time) = value.as_str().and_then(|text| text.parse::<Timestamp>().ok()) else {
         return;
     };
-    // Before 1970 fractions count backwards here and forwards on the wire.
+    // Before 1970 jiff's fraction is negative; on the wire it is positive.
     let nanos = time.as_nanosecond();
     let seconds = i64::try_from(nanos.div_euclid(1_000_000_000)).unwrap_or(GO_ZERO);
     let nanos = if micro { nanos.rem_euclid(1_000_000_000) / 1000 * 1000 } else { 0 };

@@ -1,6 +1,6 @@
-//! What can be wrong with a protobuf message.
+//! Errors of protobuf messages.
 
-/// Bytes that are not what they should be, or an object that has no protobuf form.
+/// Malformed bytes, or an object that has no protobuf form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {

@@ -1,5 +1,5 @@
-//! Kubernetes' protobuf form of built-in kinds (AS-030): an envelope that names apiVersion and kind around the
-//! message of the kind. Custom resources have none.
+//! The protobuf form of built-in kinds (AS-030): an envelope that names apiVersion and kind around the message of the
+//! kind. Custom resources have none.
 
 mod decode;
 mod encode;
@@ -23,11 +23,11 @@ use wire::{Payload, Reader, Writer};
 
 use crate::error::{ApiError, Reason};
 
-/// What every enveloped object begins with.
+/// The first bytes of every enveloped object.
 const PREFIX: &[u8] = b"k8s\0";
 
 impl From<Fault> for ApiError {
-    /// As an answer to a client that wants protobuf of something that has none.
+    /// Converts an encoding error into the answer to a client that wants protobuf.
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::UnknownKind { .. } => Self::new(406, Reason::NotAcceptable, super::media::SERIALIZERS),
@@ -39,7 +39,7 @@ impl From<Fault> for ApiError {
 /// An object in its envelope, not yet decoded.
 #[derive(Debug)]
 pub struct Envelope<'a> {
-    /// Empty when the sender left it out.
+    /// Empty if the sender left it out.
     pub api_version: String,
     pub kind: String,
     message: &'a [u8],
@@ -79,8 +79,11 @@ impl<'a> Envelope<'a> {
         Ok(())
     }
 
-    /// The object as JSON has it. What the envelope leaves out is taken from the arguments; of a kind that is not
-    /// built in only apiVersion and kind are told, for the caller to refuse.
+    /// Decodes the object into its JSON form. The arguments replace what the envelope leaves out. For a kind that is
+    /// not built in, the object has only apiVersion and kind, and the caller must refuse it.
+    ///
+    /// # Errors
+    /// The message is malformed.
     pub fn decode(mut self, api_version: &str, kind: &str) -> Result<Value, Fault> {
         if self.api_version.is_empty() {
             self.api_version = api_version.to_owned();
@@ -98,7 +101,10 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// An object with apiVersion and kind in its envelope.
+/// Encodes an object, with apiVersion and kind in the envelope.
+///
+/// # Errors
+/// The kind has no message.
 pub fn encode(value: &Value) -> Result<Vec<u8>, Fault> {
     let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -106,7 +112,7 @@ pub fn encode(value: &Value) -> Result<Vec<u8>, Fault> {
     Ok(envelope(api_version, kind, &Encoder::new().object(id, value)))
 }
 
-/// A list in its envelope; the items are JSON texts, which are handled one at a time.
+/// Encodes a list. The items are JSON texts, which are encoded one by one.
 pub fn encode_list(
     api_version: &str,
     kind: &str,
@@ -129,6 +135,9 @@ pub fn encode_list(
 }
 
 /// One event of a watch: its length in four bytes, then the message. `object` has apiVersion and kind.
+///
+/// # Errors
+/// The kind has no message.
 pub fn watch_frame(event: &str, object: &Value) -> Result<Vec<u8>, Fault> {
     let object = encode(object)?;
     let mut out = Writer::default();
@@ -152,7 +161,7 @@ fn message(api_version: &str, kind: &str) -> Result<table::Id, Fault> {
 
 fn envelope(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
     let mut out = Writer::default();
-    // Content encoding and content type, which Go writes though they are empty.
+    // Content encoding and content type, which Go writes although they are empty.
     out.bytes(4, b"");
     out.bytes(3, b"");
     out.bytes(2, message);

@@ -1,4 +1,4 @@
-//! Which fields the messages of the built-in kinds have, from data.
+//! The fields of the messages of the built-in kinds, from a data file.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -10,7 +10,7 @@ const DATA: &str = include_str!("../../data/protobuf.json");
 /// Index of a message in the [`Table`].
 pub(super) type Id = u16;
 
-/// The type of one value on the wire, and so its JSON form.
+/// The type of one value on the wire, which determines its JSON form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Type {
     String,
@@ -28,7 +28,7 @@ pub(super) enum Type {
     IntOrString,
     /// A message with bytes of JSON: raw extensions, field sets, free-form schema values.
     Json,
-    /// A message with a list of strings; the plain list in JSON.
+    /// A message with a list of strings; in JSON the list itself.
     Strings,
     /// A schema, or a list of schemas.
     SchemaOrArray(Id),
@@ -53,7 +53,7 @@ pub(super) struct Field {
     pub(super) number: u32,
     pub(super) r#type: Type,
     pub(super) repeat: Repeat,
-    /// Absent and zero are different things; other single fields are always written.
+    /// Absent and zero differ. Other single fields are always written.
     pub(super) pointer: bool,
     /// The zero value is left out of JSON.
     pub(super) omit_zero: bool,
@@ -61,7 +61,7 @@ pub(super) struct Field {
     pub(super) inline: bool,
 }
 
-/// All messages of the built-in kinds, one value for the whole process.
+/// All messages of the built-in kinds, shared by the whole process.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     /// By apiVersion, then kind.
@@ -71,7 +71,8 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// The data are part of the program; if they cannot be read, which any test shows, no kind is known.
+    /// Loads the table once. The data is part of the program; if it cannot be read, which any test shows, no kind is
+    /// known.
     pub(super) fn get() -> &'static Self {
         static TABLE: LazyLock<Table> = LazyLock::new(|| match parse(DATA) {
             Ok(table) => table,
@@ -83,7 +84,7 @@ impl Table {
         &TABLE
     }
 
-    /// The message of a kind. Options of requests have the apiVersion of whatever resource they are sent to.
+    /// The message of a kind. Options of requests have the apiVersion of the resource that they are sent to.
     pub(super) fn kind(&self, api_version: &str, kind: &str) -> Option<Id> {
         let find = |version: &str| {
             let at = self.kinds.binary_search_by(|(v, k, _)| (*v, *k).cmp(&(version, kind))).ok()?;

@@ -1,4 +1,4 @@
-//! The fixtures were written by Kubernetes' own serializers: the bytes, and the JSON of the object read from them.
+//! The fixtures were written by the serializers of Kubernetes: the bytes, and the JSON of the decoded object.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -49,7 +49,7 @@ fn decode(bytes: &[u8]) -> Result<Value, Fault> {
     Envelope::open(bytes)?.decode("", "")
 }
 
-/// Lists that Go prints as null when there is none are simply not there.
+/// Removes nulls that Go prints for absent lists; our objects lack these fields.
 fn forget_nulls(expected: &mut Value, actual: &Value) {
     match expected {
         Value::Object(map) => {
@@ -104,7 +104,7 @@ fn as_030_every_served_kind_has_a_message() {
     assert!(table.kind("apps/v1", "DeleteOptions").is_some());
 }
 
-/// Fields by JSON name of a message, inlined ones included.
+/// The JSON names of a message's fields, including inlined ones.
 fn names(table: &Table, id: table::Id) -> Vec<(&'static str, Type)> {
     let fields = table.fields(id).iter().flat_map(|f| match f.r#type {
         Type::Message(inner) if f.inline => names(table, inner),
@@ -189,7 +189,7 @@ fn as_030_numbers_may_be_packed() {
     let one_by_one = b"\x20\x01\x20\xac\x02";
     let at = bytes.windows(5).position(|w| w == one_by_one).expect("two numbers");
     let mut bytes = bytes;
-    // The same length: tag, length, three bytes.
+    // Keeps the length: tag, length, three bytes.
     bytes[at..at + 5].copy_from_slice(b"\x22\x03\x01\xac\x02");
     let object = decode(&bytes).expect("a pod");
     assert_eq!(object["spec"]["securityContext"]["supplementalGroups"], json!([1, 300]));
@@ -235,7 +235,7 @@ proptest! {
         }
     }
 
-    /// What can be read can be written, and then reads the same.
+    /// What can be decoded can be encoded, and then decodes to the same value.
     #[test]
     fn as_030_damaged_messages_are_taken_or_refused(
         which in 0..FIXTURES.len(),

@@ -2,16 +2,16 @@
 
 use super::fault::Fault;
 
-/// Groups are not used by Kubernetes; unknown ones are skipped up to this depth.
+/// Most nesting of unknown groups that is skipped. Kubernetes uses no groups.
 const MAX_GROUPS: usize = 32;
 
-/// The value of one field as it stands on the wire.
+/// The value of one field on the wire.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Payload<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
-    /// 32-bit numbers and groups: no built-in kind has such a field.
+    /// 32-bit numbers and groups; no built-in kind has such a field.
     Other,
 }
 
@@ -113,7 +113,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes a message from its end to its beginning, so that lengths are known when they are written.
+/// Writes a message from its end to its beginning, so that the lengths of nested messages are known.
 #[derive(Default)]
 pub(super) struct Writer {
     reversed: Vec<u8>,
@@ -161,12 +161,12 @@ impl Writer {
         self.close(mark, number);
     }
 
-    /// The place where a message that is about to be written ends.
+    /// The position where a nested message ends; to be passed to [`Writer::close`].
     pub(super) fn mark(&self) -> usize {
         self.reversed.len()
     }
 
-    /// Makes what was written since the mark the value of a field.
+    /// Makes everything written since the mark the value of a field.
     pub(super) fn close(&mut self, mark: usize, number: u32) {
         self.varint((self.reversed.len() - mark) as u64);
         self.tag(number, 2);

@@ -1,4 +1,4 @@
-//! Kinds as the pipeline sees them: expectations are recorded answers of a stock v1.36 server.
+//! Kinds in the write pipeline. Expectations are recorded answers of a stock v1.36 server.
 
 mod data;
 mod small;
@@ -114,7 +114,7 @@ impl Pipeline {
         Ok(object)
     }
 
-    /// A merge patch through the main resource or a subresource.
+    /// Applies a merge patch through the main resource or a subresource.
     fn patch(&self, subresource: Option<&str>, patch: Value, old: &Value) -> Result<Value, String> {
         let mut object = old.clone();
         merge(&mut object, &patch);

@@ -1,4 +1,4 @@
-//! All other kinds, and what kinds have in common.
+//! All other kinds, and rules that all kinds share.
 
 use serde_json::{Value, json};
 

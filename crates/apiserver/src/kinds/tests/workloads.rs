@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// AS-011, AS-016: what a Deployment reads like after it was created.
+/// AS-011, AS-016: the defaults of a created Deployment.
 #[test]
 fn as_016_deployment_defaults() {
     let pipeline = Pipeline::new("apps", "v1", "deployments");
@@ -69,7 +69,7 @@ fn as_016_other_workload_defaults() {
     );
 }
 
-/// AS-011, AS-017: everything that is wrong with a Deployment.
+/// AS-011, AS-017: all errors of a Deployment.
 #[test]
 fn as_017_deployment_errors_at_once() {
     let pipeline = Pipeline::new("apps", "v1", "deployments");
