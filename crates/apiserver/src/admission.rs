@@ -9,7 +9,7 @@ use crate::identity::UserInfo;
 use crate::strategy::Lookup;
 
 /// A write that asks for admission.
-pub struct Attempt<'a> {
+pub struct AdmissionRequest<'a> {
     /// The writer.
     pub user: &'a UserInfo,
     pub group: &'a str,
@@ -25,7 +25,7 @@ pub struct Attempt<'a> {
     pub(crate) authorizer: &'a Authorizer,
 }
 
-impl Attempt<'_> {
+impl AdmissionRequest<'_> {
     /// Whether the writer has another right, at the cluster scope.
     pub fn may(&self, verb: &str, group: &str, resource: &str, subresource: &str, name: &str) -> bool {
         self.allows(verb, group, (resource, subresource), "", name)
@@ -65,7 +65,12 @@ pub trait Admission: Send + Sync {
     ///
     /// # Errors
     /// The write is refused with this error.
-    fn admit(&self, attempt: &Attempt<'_>, object: &mut Value, old: Option<&Value>) -> Result<(), ApiError>;
+    fn admit(
+        &self,
+        attempt: &AdmissionRequest<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), ApiError>;
 
     /// Converts a custom resource of `group` between versions, as a conversion webhook does elsewhere. The conversion
     /// must lose nothing, because objects are stored in one of the versions. The caller sets `apiVersion`. The default

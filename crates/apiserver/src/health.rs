@@ -36,9 +36,9 @@ pub(crate) const LIVEZ_GRACE: Duration = Duration::from_secs(30);
 
 /// Since when checks have been failing. The time of a check starts when a request first sees it fail.
 #[derive(Default)]
-pub(crate) struct Faults(Mutex<BTreeMap<String, Instant>>);
+pub(crate) struct FailingChecks(Mutex<BTreeMap<String, Instant>>);
 
-impl Faults {
+impl FailingChecks {
     pub(crate) fn observe(&self, checks: &[Check]) {
         let (mut since, now) = (self.0.lock(), Instant::now());
         since.retain(|name, _| checks.iter().any(|check| check.name == *name && !check.healthy));
@@ -48,7 +48,7 @@ impl Faults {
     }
 
     /// Makes checks healthy that have failed for less than [`LIVEZ_GRACE`].
-    pub(crate) fn forgive(&self, checks: &mut [Check]) {
+    pub(crate) fn ignore_recent(&self, checks: &mut [Check]) {
         let since = self.0.lock();
         for check in checks {
             check.healthy |= since.get(&check.name).is_none_or(|since| since.elapsed() < LIVEZ_GRACE);

@@ -33,7 +33,7 @@ const MOST_SERIES: usize = 10_000;
 
 /// The labels of a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Labels {
+pub(crate) struct RequestLabels {
     verb: &'static str,
     group: String,
     version: String,
@@ -42,10 +42,10 @@ pub(crate) struct Labels {
     scope: &'static str,
 }
 
-impl Labels {
+impl RequestLabels {
     pub(crate) fn of(info: &RequestInfo, catalog: &Catalog) -> Self {
         let found = catalog.resource(&info.group, &info.version, &info.resource).filter(|_| info.is_resource);
-        let Some(descriptor) = found else { return Self::nowhere(method(&info.verb)) };
+        let Some(descriptor) = found else { return Self::without_resource(method(&info.verb)) };
         let known = descriptor.subresources.contains_key(&info.subresource);
         Self {
             verb: verb(&info.verb),
@@ -62,7 +62,7 @@ impl Labels {
     }
 
     /// Labels of a request for no resource.
-    fn nowhere(verb: &'static str) -> Self {
+    fn without_resource(verb: &'static str) -> Self {
         Self {
             verb,
             group: String::new(),
@@ -136,10 +136,10 @@ pub(crate) struct Metrics(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    requests: Mutex<BTreeMap<Labels, Requests>>,
+    requests: Mutex<BTreeMap<RequestLabels, Requests>>,
     reading: AtomicI64,
     mutating: AtomicI64,
-    watching: Mutex<BTreeMap<Labels, i64>>,
+    watching: Mutex<BTreeMap<RequestLabels, i64>>,
     /// By group, version and kind.
     watch_events: Mutex<BTreeMap<[String; 3], Arc<AtomicU64>>>,
     /// Generation of the catalog at the last pass that dropped series of resources that are not served.
@@ -147,31 +147,31 @@ struct Inner {
 }
 
 /// Counts a request as in flight while it lives.
-pub(crate) struct UnderWay {
+pub(crate) struct InFlight {
     metrics: Metrics,
     mutating: bool,
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.metrics.gauge(self.mutating).fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Counts a watch, and the events that it sends.
-pub(crate) struct Watching {
+pub(crate) struct OpenWatch {
     metrics: Metrics,
-    labels: Labels,
+    labels: RequestLabels,
     events: Arc<AtomicU64>,
 }
 
-impl Watching {
+impl OpenWatch {
     pub(crate) fn sent(&self) {
         self.events.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-impl Drop for Watching {
+impl Drop for OpenWatch {
     fn drop(&mut self) {
         let mut watching = self.metrics.0.watching.lock();
         if let Some(count) = watching.get_mut(&self.labels) {
@@ -189,25 +189,25 @@ impl Metrics {
     }
 
     /// Counts a request as in flight. Returns `None` for long-running requests; [`Metrics::watch`] counts watches.
-    pub(crate) fn begin(&self, info: &RequestInfo) -> Option<UnderWay> {
+    pub(crate) fn begin(&self, info: &RequestInfo) -> Option<InFlight> {
         let mutating = match info.verb.as_str() {
             "watch" => return None,
             "get" | "list" | "head" | "options" => false,
             _ => true,
         };
         self.gauge(mutating).fetch_add(1, Ordering::Relaxed);
-        Some(UnderWay { metrics: self.clone(), mutating })
+        Some(InFlight { metrics: self.clone(), mutating })
     }
 
     /// Counts an answered request. The duration of a watch is not recorded.
-    pub(crate) fn answered(&self, labels: Labels, catalog: &Catalog, code: u16, took: Duration) {
+    pub(crate) fn answered(&self, labels: RequestLabels, catalog: &Catalog, code: u16, took: Duration) {
         if self.0.cleared.swap(catalog.generation, Ordering::Relaxed) != catalog.generation {
             self.forget_unserved(catalog);
         }
         let watch = labels.verb == "WATCH";
         let mut requests = self.0.requests.lock();
         let full = requests.len() >= MOST_SERIES && !requests.contains_key(&labels);
-        let labels = if full { Labels::nowhere(labels.verb) } else { labels };
+        let labels = if full { RequestLabels::without_resource(labels.verb) } else { labels };
         let entry = requests.entry(labels).or_default();
         *entry.codes.entry(code).or_default() += 1;
         if watch {
@@ -231,11 +231,11 @@ impl Metrics {
         self.0.watch_events.lock().retain(|kind, _| served(kind));
     }
 
-    pub(crate) fn watch(&self, labels: Labels, descriptor: &Descriptor) -> Watching {
+    pub(crate) fn watch(&self, labels: RequestLabels, descriptor: &Descriptor) -> OpenWatch {
         *self.0.watching.lock().entry(labels.clone()).or_default() += 1;
         let kind = [descriptor.group.clone(), descriptor.version.clone(), descriptor.kind.clone()];
         let events = self.0.watch_events.lock().entry(kind).or_default().clone();
-        Watching { metrics: self.clone(), labels, events }
+        OpenWatch { metrics: self.clone(), labels, events }
     }
 
     /// All metrics as text, including the number of objects in `store`.
@@ -319,13 +319,13 @@ fn head(out: &mut String, name: &str, kind: &str, help: &str) {
 mod tests {
     use super::*;
 
-    fn labels(resource: &str) -> Labels {
-        Labels {
+    fn labels(resource: &str) -> RequestLabels {
+        RequestLabels {
             group: "apps".into(),
             version: "v1".into(),
             resource: resource.into(),
             scope: "cluster",
-            ..Labels::nowhere("LIST")
+            ..RequestLabels::without_resource("LIST")
         }
     }
 
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(count(), 2, "looked for once per catalog");
         let mut next = (*catalog).clone();
         next.generation += 1;
-        metrics.answered(Labels::nowhere("GET"), &next, 404, Duration::ZERO);
+        metrics.answered(RequestLabels::without_resource("GET"), &next, 404, Duration::ZERO);
         assert!(!metrics.0.requests.lock().contains_key(&labels("gone")));
         assert_eq!(count(), 2);
         metrics.answered(labels("gone"), &next, 200, Duration::ZERO);
@@ -358,7 +358,9 @@ mod tests {
         }
         assert!(count() <= MOST_SERIES + 1, "{}", count());
         let requests = metrics.0.requests.lock();
-        let rest = requests.get(&Labels::nowhere("LIST")).expect("what is beyond is counted all the same");
+        let rest = requests
+            .get(&RequestLabels::without_resource("LIST"))
+            .expect("what is beyond is counted all the same");
         assert_eq!(rest.codes.get(&200), Some(&52));
     }
 }

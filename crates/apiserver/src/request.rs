@@ -100,7 +100,7 @@ impl WriteOptions {
             "Ignore" => FieldValidation::Ignore,
             "Strict" => FieldValidation::Strict,
             other => {
-                errors.push(error(
+                errors.push(option_error(
                     "fieldValidation",
                     "FieldValueNotSupported",
                     format!(
@@ -124,23 +124,23 @@ impl WriteOptions {
 fn check_apply(query: &Query, apply: bool, manager: &str, errors: &mut Vec<field::Error>) {
     if apply && manager.is_empty() {
         let body = "Required value: is required for apply patch";
-        errors.push(error("fieldManager", "FieldValueRequired", body.into()));
+        errors.push(option_error("fieldManager", "FieldValueRequired", body.into()));
     }
     if !apply && query.get("force").is_some() {
         let body = "Forbidden: may not be specified for non-apply patch";
-        errors.push(error("force", "FieldValueForbidden", body.into()));
+        errors.push(option_error("force", "FieldValueForbidden", body.into()));
     }
 }
 
 fn check_manager(manager: &str, errors: &mut Vec<field::Error>) {
     if manager.len() > 128 {
         let body = "Too long: may not be more than 128 bytes";
-        errors.push(error("fieldManager", "FieldValueTooLong", body.into()));
+        errors.push(option_error("fieldManager", "FieldValueTooLong", body.into()));
     }
     if let Some((at, c)) = manager.char_indices().find(|(_, c)| c.is_control()) {
         let body =
             format!("Invalid value: {manager:?}: invalid character {} (at position {at})", unicode_point(c));
-        errors.push(error("fieldManager", "FieldValueInvalid", body));
+        errors.push(option_error("fieldManager", "FieldValueInvalid", body));
     }
 }
 
@@ -165,7 +165,7 @@ fn agent_manager(user_agent: &str) -> String {
 pub fn dry_run(values: Vec<String>, errors: &mut Vec<field::Error>) -> bool {
     if values.iter().any(|v| v != "All") {
         let shown = serde_json::to_string(&values).unwrap_or_default();
-        errors.push(error(
+        errors.push(option_error(
             "dryRun",
             "FieldValueNotSupported",
             format!("Unsupported value: {shown}: supported values: \"All\""),
@@ -175,7 +175,7 @@ pub fn dry_run(values: Vec<String>, errors: &mut Vec<field::Error>) -> bool {
 }
 
 /// An error about a field of an options object.
-pub fn error(field: &str, reason: &'static str, body: String) -> field::Error {
+pub fn option_error(field: &str, reason: &'static str, body: String) -> field::Error {
     field::Error { field: field.to_owned(), body, reason }
 }
 
@@ -262,8 +262,9 @@ impl ListOptions {
     }
 
     fn check_watch(&self, matching: &str, errors: &mut Vec<field::Error>) {
-        let forbid =
-            |body: &str| error("resourceVersionMatch", "FieldValueForbidden", format!("Forbidden: {body}"));
+        let forbid = |body: &str| {
+            option_error("resourceVersionMatch", "FieldValueForbidden", format!("Forbidden: {body}"))
+        };
         match (self.send_initial_events, matching) {
             (None, "") | (Some(_), "NotOlderThan") => {}
             (None, _) => errors.push(forbid(
@@ -283,8 +284,9 @@ impl ListOptions {
     }
 
     fn check_list(&self, matching: &str, errors: &mut Vec<field::Error>) {
-        let forbid =
-            |field: &str, body: &str| error(field, "FieldValueForbidden", format!("Forbidden: {body}"));
+        let forbid = |field: &str, body: &str| {
+            option_error(field, "FieldValueForbidden", format!("Forbidden: {body}"))
+        };
         if !matching.is_empty() {
             if self.resource_version.is_empty() {
                 errors.push(forbid(
@@ -324,7 +326,7 @@ fn parse_revision(text: &str) -> Result<u64, ApiError> {
 }
 
 fn unsupported_match(value: &str, supported: &str) -> field::Error {
-    error(
+    option_error(
         "resourceVersionMatch",
         "FieldValueNotSupported",
         format!("Unsupported value: {value:?}: supported values: {supported}"),

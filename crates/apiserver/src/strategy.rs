@@ -66,7 +66,7 @@ pub trait Strategy: Send + Sync {
 
     /// Whether the server sets `metadata.generation` of this kind.
     fn generation(&self) -> Generation {
-        Generation::Unmanaged
+        Generation::FromClient
     }
 
     /// Whether `new` differs from `old` in a field that increments the generation. Called for [`Generation::Managed`]
@@ -220,7 +220,7 @@ pub enum Review {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generation {
     /// The client's value is stored unchanged.
-    Unmanaged,
+    FromClient,
     /// 1 on create; incremented by each change of the spec and by the first deletion mark.
     Managed,
 }

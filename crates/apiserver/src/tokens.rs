@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::authn::{Accepted, CREDENTIAL_ID};
+use crate::authn::{AcceptedToken, CREDENTIAL_ID};
 use crate::error::ApiError;
 use crate::identity::UserInfo;
 use crate::strategy::Lookup;
@@ -26,7 +26,7 @@ const MAX_SECONDS: i64 = 1 << 32;
 /// differ.
 const LEEWAY_SECONDS: i64 = 60;
 /// Most tokens whose verified claims are cached.
-const REMEMBERED: usize = 4096;
+const CACHE_SIZE: usize = 4096;
 const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 
 type KeySource = Box<dyn Fn() -> Result<String, TokenError> + Send + Sync>;
@@ -71,7 +71,7 @@ struct Reference {
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
-struct Private {
+struct KubernetesClaims {
     namespace: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     node: Option<Reference>,
@@ -94,7 +94,7 @@ struct Claims {
     #[serde(default)]
     jti: String,
     #[serde(rename = "kubernetes.io")]
-    private: Private,
+    private: KubernetesClaims,
     #[serde(default)]
     nbf: i64,
     sub: String,
@@ -246,7 +246,7 @@ impl Issuer {
         let audiences = if asked.is_empty() { self.audiences.clone() } else { asked };
         let bound = object.pointer("/spec/boundObjectRef").filter(|r| !r.is_null()).cloned();
         let uid = text(&account, "/metadata/uid");
-        let mut private = Private {
+        let mut private = KubernetesClaims {
             namespace: namespace.to_owned(),
             node: None,
             pod: None,
@@ -322,7 +322,7 @@ impl Issuer {
         token: &str,
         audiences: &[String],
         lookup: &dyn Lookup,
-    ) -> Result<Accepted, TokenError> {
+    ) -> Result<AcceptedToken, TokenError> {
         match peek_issuer(token).as_deref() {
             Some(LEGACY_ISSUER) => self.verify_legacy(token, audiences, lookup),
             Some(issuer) if issuer == self.url => self.verify_claims(token, audiences, lookup),
@@ -349,7 +349,7 @@ impl Issuer {
         }
         let claims: Arc<Claims> = Arc::new(self.decode(token)?);
         let mut checked = self.checked.lock();
-        if checked.len() >= REMEMBERED {
+        if checked.len() >= CACHE_SIZE {
             checked.clear();
         }
         checked.insert(hash, claims.clone());
@@ -361,7 +361,7 @@ impl Issuer {
         token: &str,
         audiences: &[String],
         lookup: &dyn Lookup,
-    ) -> Result<Accepted, TokenError> {
+    ) -> Result<AcceptedToken, TokenError> {
         let claims = self.signed_claims(token)?;
         let now = jiff::Timestamp::now().as_second();
         if claims.iss != self.url {
@@ -407,7 +407,7 @@ impl Issuer {
             }
         }
         user.extra.insert(CREDENTIAL_ID.into(), vec![format!("JTI={}", claims.jti)]);
-        Ok(Accepted { user, audiences: matching })
+        Ok(AcceptedToken { user, audiences: matching })
     }
 
     fn verify_legacy(
@@ -415,7 +415,7 @@ impl Issuer {
         token: &str,
         audiences: &[String],
         lookup: &dyn Lookup,
-    ) -> Result<Accepted, TokenError> {
+    ) -> Result<AcceptedToken, TokenError> {
         let claims: LegacyClaims = self.decode(token)?;
         let matching: Vec<String> = if audiences.is_empty() {
             self.audiences.clone()
@@ -435,7 +435,10 @@ impl Issuer {
         if text(&secret, "/data/token") != STANDARD.encode(token) {
             return Err(invalid("its secret has another token"));
         }
-        Ok(Accepted { user: service_account_user(namespace, &claims.name, &claims.uid), audiences: matching })
+        Ok(AcceptedToken {
+            user: service_account_user(namespace, &claims.name, &claims.uid),
+            audiences: matching,
+        })
     }
 
     /// Body of `/openid/v1/jwks` (`application/jwk-set+json`).
@@ -523,7 +526,7 @@ fn exists(
 }
 
 /// Binds the token to the object that `spec.boundObjectRef` names.
-fn bind(private: &mut Private, bound: &Value, lookup: &dyn Lookup) -> Result<(), ApiError> {
+fn bind(private: &mut KubernetesClaims, bound: &Value, lookup: &dyn Lookup) -> Result<(), ApiError> {
     let field = |key: &str| bound.get(key).and_then(Value::as_str).unwrap_or_default();
     let (kind, name, given_uid) = (field("kind"), field("name"), field("uid"));
     let (group, version) = field("apiVersion").split_once('/').unwrap_or(("", field("apiVersion")));

@@ -66,7 +66,7 @@ pub(crate) struct HeavyWork(Arc<Mutex<State>>);
 struct State {
     free: usize,
     /// Most slots of one user.
-    share: usize,
+    max_per_client: usize,
     clients: HashMap<Client, Queue>,
     /// Clients with waiting work, in the order of their turns.
     turns: VecDeque<Client>,
@@ -96,7 +96,7 @@ impl HeavyWork {
     /// `slots` slots, but at least two, so that one user never takes all.
     pub(crate) fn new(slots: usize) -> Self {
         let free = slots.max(2);
-        let state = State { free, share: free / 2, clients: HashMap::new(), turns: VecDeque::new() };
+        let state = State { free, max_per_client: free / 2, clients: HashMap::new(), turns: VecDeque::new() };
         Self(Arc::new(Mutex::new(state)))
     }
 
@@ -151,7 +151,7 @@ impl State {
     ) -> Result<Vec<(Client, oneshot::Sender<Slot>)>, WorkError> {
         let queue = self.clients.entry(client.clone()).or_default();
         queue.waiting.retain(|waiting| !waiting.is_closed());
-        let at_once = self.free > 0 && queue.running < most(self.share, client);
+        let at_once = self.free > 0 && queue.running < most(self.max_per_client, client);
         if queue.waiting.len() >= most_waiting && !(at_once && queue.waiting.is_empty()) {
             if queue.running == 0 && queue.waiting.is_empty() {
                 self.clients.remove(client);
@@ -194,7 +194,7 @@ impl State {
                     self.clients.remove(&client);
                 }
                 self.turns.remove(looked_at);
-            } else if queue.running >= most(self.share, &client) {
+            } else if queue.running >= most(self.max_per_client, &client) {
                 looked_at += 1;
             } else if let Some(sender) = queue.waiting.pop_front() {
                 queue.running += 1;
@@ -212,8 +212,8 @@ impl State {
     }
 }
 
-fn most(share: usize, client: &Client) -> usize {
-    if client.internal { usize::MAX } else { share }
+fn most(max_per_client: usize, client: &Client) -> usize {
+    if client.internal { usize::MAX } else { max_per_client }
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub(super) fn verify(token: &str, lookup: &dyn Lookup) -> Option<UserInfo> {
         let text = object.get("data")?.get(key)?.as_str()?;
         String::from_utf8(STANDARD.decode(text).ok()?).ok()
     };
-    if data("token-id")? != id || !same(&data("token-secret")?, secret) {
+    if data("token-id")? != id || !constant_time_eq(&data("token-secret")?, secret) {
         return None;
     }
     if data("usage-bootstrap-authentication")? != "true" {
@@ -48,7 +48,7 @@ pub(super) fn verify(token: &str, lookup: &dyn Lookup) -> Option<UserInfo> {
 }
 
 /// Whether two texts are equal, in constant time.
-fn same(a: &str, b: &str) -> bool {
+fn constant_time_eq(a: &str, b: &str) -> bool {
     a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
 }
 

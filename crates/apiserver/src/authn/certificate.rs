@@ -18,7 +18,7 @@ use super::credential::{AuthnError, CREDENTIAL_ID};
 use crate::identity::UserInfo;
 
 /// Most certificates in the cache of verified ones.
-const REMEMBERED: usize = 4096;
+const CACHE_SIZE: usize = 4096;
 
 struct Verified {
     user: UserInfo,
@@ -63,7 +63,7 @@ impl ClientCa {
         let user = user(leaf, &hash)?;
         let not_after = chain.iter().map(not_after).collect::<Option<Vec<_>>>()?.into_iter().min()?;
         let mut verified = self.verified.lock();
-        if verified.len() >= REMEMBERED {
+        if verified.len() >= CACHE_SIZE {
             verified.clear();
         }
         verified.insert(hash, Verified { user: user.clone(), not_after });

@@ -16,7 +16,7 @@ pub enum AuthnError {
 
 /// An accepted token, and the audiences for which it is accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Accepted {
+pub struct AcceptedToken {
     pub user: UserInfo,
     /// Empty for tokens without audiences (static ones).
     pub audiences: Vec<String>,

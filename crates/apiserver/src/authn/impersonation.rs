@@ -13,7 +13,7 @@ use crate::identity::UserInfo;
 
 const EXTRA: &str = "impersonate-extra-";
 
-struct Wanted {
+struct ImpersonatedIdentity {
     user: String,
     uid: String,
     groups: Vec<String>,
@@ -32,22 +32,22 @@ pub fn impersonate(
     attributes: &Attributes<'_>,
     authorizer: &Authorizer,
 ) -> Result<Option<UserInfo>, ApiError> {
-    let Some(wanted) = parse(headers)? else { return Ok(None) };
-    if !may(user, &wanted, "impersonate", "", authorizer) {
-        let mode = if service_account(&wanted.user).is_some() { "serviceaccount" } else { "user-info" };
+    let Some(identity) = parse(headers)? else { return Ok(None) };
+    if !may(user, &identity, "impersonate", "", authorizer) {
+        let mode = if service_account(&identity.user).is_some() { "serviceaccount" } else { "user-info" };
         let on = format!("impersonate-on:{mode}:{}", attributes.verb);
         let target = Attributes { verb: &on, ..*attributes };
         let verb = format!("impersonate:{mode}");
         if !authorizer.allows(user, &target)
-            || !may(user, &wanted, &verb, "authentication.k8s.io", authorizer)
+            || !may(user, &identity, &verb, "authentication.k8s.io", authorizer)
         {
             return Err(forbidden(user, &target, ""));
         }
     }
-    Ok(Some(result(wanted)))
+    Ok(Some(result(identity)))
 }
 
-fn parse(headers: &HeaderMap) -> Result<Option<Wanted>, ApiError> {
+fn parse(headers: &HeaderMap) -> Result<Option<ImpersonatedIdentity>, ApiError> {
     let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let one = |name: &str| headers.get(name).map(text).unwrap_or_default();
     let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -59,15 +59,16 @@ fn parse(headers: &HeaderMap) -> Result<Option<Wanted>, ApiError> {
         }
     }
     let groups: Vec<String> = headers.get_all("impersonate-group").iter().map(text).collect();
-    let wanted = Wanted { user: one("impersonate-user"), uid: one("impersonate-uid"), groups, extra };
-    if !wanted.user.is_empty() {
-        return Ok(Some(wanted));
+    let identity =
+        ImpersonatedIdentity { user: one("impersonate-user"), uid: one("impersonate-uid"), groups, extra };
+    if !identity.user.is_empty() {
+        return Ok(Some(identity));
     }
-    if wanted.groups.is_empty() && wanted.uid.is_empty() && wanted.extra.is_empty() {
+    if identity.groups.is_empty() && identity.uid.is_empty() && identity.extra.is_empty() {
         return Ok(None);
     }
-    let groups: Vec<String> = wanted.groups.iter().map(|g| quote(g)).collect();
-    let extra: Vec<String> = wanted
+    let groups: Vec<String> = identity.groups.iter().map(|g| quote(g)).collect();
+    let extra: Vec<String> = identity
         .extra
         .iter()
         .map(|(k, v)| {
@@ -81,7 +82,7 @@ fn parse(headers: &HeaderMap) -> Result<Option<Wanted>, ApiError> {
     };
     Err(ApiError::bad_request(format!(
         "requested &user.DefaultInfo{{Name:\"\", UID:{}, Groups:{}, Extra:{}}} without impersonating a user name",
-        quote(&wanted.uid),
+        quote(&identity.uid),
         list("[]string", groups, "{", "}"),
         list("map[string][]string", extra, "{", "}"),
     )))
@@ -94,18 +95,24 @@ fn service_account(user: &str) -> Option<(&str, &str)> {
 }
 
 /// Whether `user` has `verb` on every part of the identity. Users, groups and service accounts belong to `group`.
-fn may(user: &UserInfo, wanted: &Wanted, verb: &str, group: &str, authorizer: &Authorizer) -> bool {
+fn may(
+    user: &UserInfo,
+    identity: &ImpersonatedIdentity,
+    verb: &str,
+    group: &str,
+    authorizer: &Authorizer,
+) -> bool {
     let base = Attributes { verb, group, version: "v1", resource_request: true, ..Attributes::default() };
     let authentication = Attributes { group: "authentication.k8s.io", ..base };
-    let mut asked = vec![match service_account(&wanted.user) {
+    let mut asked = vec![match service_account(&identity.user) {
         Some((namespace, name)) => Attributes { resource: "serviceaccounts", namespace, name, ..base },
-        None => Attributes { resource: "users", name: &wanted.user, ..base },
+        None => Attributes { resource: "users", name: &identity.user, ..base },
     }];
-    asked.extend(wanted.groups.iter().map(|name| Attributes { resource: "groups", name, ..base }));
-    if !wanted.uid.is_empty() {
-        asked.push(Attributes { resource: "uids", name: &wanted.uid, ..authentication });
+    asked.extend(identity.groups.iter().map(|name| Attributes { resource: "groups", name, ..base }));
+    if !identity.uid.is_empty() {
+        asked.push(Attributes { resource: "uids", name: &identity.uid, ..authentication });
     }
-    for (key, values) in &wanted.extra {
+    for (key, values) in &identity.extra {
         asked.extend(values.iter().map(|name| Attributes {
             resource: "userextras",
             subresource: key,
@@ -116,22 +123,22 @@ fn may(user: &UserInfo, wanted: &Wanted, verb: &str, group: &str, authorizer: &A
     asked.iter().all(|a| authorizer.allows(user, a))
 }
 
-fn result(wanted: Wanted) -> UserInfo {
-    let mut groups = wanted.groups;
+fn result(identity: ImpersonatedIdentity) -> UserInfo {
+    let mut groups = identity.groups;
     if groups.is_empty()
-        && let Some((namespace, _)) = service_account(&wanted.user)
+        && let Some((namespace, _)) = service_account(&identity.user)
     {
         groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
     }
     let has = |group: &str| groups.iter().any(|g| g == group);
-    if wanted.user == "system:anonymous" {
+    if identity.user == "system:anonymous" {
         if !has(UNAUTHENTICATED) {
             groups.push(UNAUTHENTICATED.into());
         }
     } else if !has(AUTHENTICATED) && !has(UNAUTHENTICATED) {
         groups.push(AUTHENTICATED.into());
     }
-    UserInfo { name: wanted.user, uid: wanted.uid, groups, extra: wanted.extra }
+    UserInfo { name: identity.user, uid: identity.uid, groups, extra: identity.extra }
 }
 
 #[cfg(test)]

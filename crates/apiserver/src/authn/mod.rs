@@ -16,7 +16,7 @@ mod credential;
 mod impersonation;
 mod token_file;
 
-pub use credential::{Accepted, AuthnError, CREDENTIAL_ID};
+pub use credential::{AcceptedToken, AuthnError, CREDENTIAL_ID};
 pub use impersonation::impersonate;
 pub use token_file::parse_token_file;
 
@@ -114,18 +114,18 @@ impl Authenticator {
 
     /// The user of a bearer token; `None` if the token is not valid. `audiences`: the audiences that are accepted;
     /// `[]` means this server. Also answers TokenReviews.
-    pub fn token(&self, token: &str, audiences: &[String], lookup: &dyn Lookup) -> Option<Accepted> {
+    pub fn token(&self, token: &str, audiences: &[String], lookup: &dyn Lookup) -> Option<AcceptedToken> {
         // A lookup in a hash map does not take constant time, but its timing reveals a keyed hash only.
         if let Some(user) = self.tokens.get(token) {
-            return Some(Accepted { user: authenticated(user.clone()), audiences: audiences.to_vec() });
+            return Some(AcceptedToken { user: authenticated(user.clone()), audiences: audiences.to_vec() });
         }
         if let Some(issuer) = &self.service_accounts
             && let Ok(accepted) = issuer.verify(token, audiences, lookup)
         {
-            return Some(Accepted { user: authenticated(accepted.user), ..accepted });
+            return Some(AcceptedToken { user: authenticated(accepted.user), ..accepted });
         }
         let user = bootstrap_token::verify(token, lookup)?;
-        Some(Accepted { user: authenticated(user), audiences: audiences.to_vec() })
+        Some(AcceptedToken { user: authenticated(user), audiences: audiences.to_vec() })
     }
 }
 

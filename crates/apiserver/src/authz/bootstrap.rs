@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value, json};
 
-use super::rules::{Rule, missing};
+use super::rules::{Rule, missing_rights};
 use super::{RBAC_GROUP, aggregate};
 
 const DATA: &str = include_str!("../data/rbac-bootstrap.json");
@@ -134,7 +134,7 @@ fn append_rules(out: &mut Value, wanted: &Value) {
     };
     let wanted = parse(wanted);
     // If the rules cannot be compared, all are added.
-    let add = missing(&parse(out), &wanted).unwrap_or(wanted);
+    let add = missing_rights(&parse(out), &wanted).unwrap_or(wanted);
     if add.is_empty() {
         return;
     }

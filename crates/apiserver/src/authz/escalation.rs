@@ -3,7 +3,7 @@
 use machinery::field::quote;
 use serde_json::{Map, Value};
 
-use super::rules::{describe, missing, quoted_list};
+use super::rules::{describe, missing_rights, quoted_list};
 use super::{Attributes, Authorizer, RBAC_GROUP, Rule};
 use crate::error::ApiError;
 use crate::identity::UserInfo;
@@ -24,7 +24,7 @@ pub fn check_escalation(
     if authorizer.is_unlimited(user) || old.is_some_and(|old| same_but_for_deletion(new, old)) {
         return Ok(());
     }
-    let write = Write { authorizer, user, resource, new, old };
+    let write = RoleWrite { authorizer, user, resource, new, old };
     match resource {
         "roles" | "clusterroles" => write.check_role(),
         "rolebindings" | "clusterrolebindings" => write.check_binding(),
@@ -32,7 +32,7 @@ pub fn check_escalation(
     }
 }
 
-struct Write<'a> {
+struct RoleWrite<'a> {
     authorizer: &'a Authorizer,
     user: &'a UserInfo,
     resource: &'a str,
@@ -64,7 +64,7 @@ fn same_but_for_deletion(new: &Value, old: &Value) -> bool {
     rest(new) == rest(old)
 }
 
-impl Write<'_> {
+impl RoleWrite<'_> {
     fn check_role(&self) -> Result<(), ApiError> {
         let namespace = meta(self.new, "namespace");
         let name = meta(self.new, "name");
@@ -80,7 +80,7 @@ impl Write<'_> {
             self.old.is_some_and(|old| old.get("aggregationRule") == self.new.get("aggregationRule"));
         if !unchanged && (gathers(self.new) || self.old.is_some_and(gathers)) {
             let (held, _) = self.authorizer.rules_for(self.user, "");
-            if missing(&held, &Rule::everything()) != Ok(Vec::new()) {
+            if missing_rights(&held, &Rule::everything()) != Ok(Vec::new()) {
                 let why = "must have cluster-admin privileges to use the aggregationRule";
                 return Err(ApiError::forbidden(RBAC_GROUP, self.resource, name, why));
             }
@@ -122,7 +122,7 @@ impl Write<'_> {
 
     fn check_held(&self, namespace: &str, wanted: &[Rule]) -> Result<(), ApiError> {
         let (held, errors) = self.authorizer.rules_for(self.user, namespace);
-        let what = match missing(&held, wanted) {
+        let what = match missing_rights(&held, wanted) {
             Ok(missing) if missing.is_empty() => return Ok(()),
             Ok(missing) => describe(missing),
             Err(too_many) => too_many.to_string(),

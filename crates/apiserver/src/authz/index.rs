@@ -46,7 +46,7 @@ pub(crate) struct BySubject {
 }
 
 /// The users that a subject means.
-enum Holder {
+enum Principal {
     User(String),
     Group(String),
 }
@@ -61,32 +61,32 @@ impl BySubject {
         of_user.chain(groups.iter().filter_map(|g| self.groups.get(g))).flat_map(BTreeMap::values)
     }
 
-    fn add(&mut self, known: &Known) {
+    fn add(&mut self, known: &IndexedBinding) {
         for (index, subject) in known.subjects.iter().enumerate() {
-            let Some((holder, text)) = holder(&known.binding, subject) else { continue };
-            let (map, holder) = self.place(holder);
+            let Some((principal, text)) = principal(&known.binding, subject) else { continue };
+            let (map, principal) = self.place(principal);
             let grant = Grant { binding: known.binding.clone(), subject: text.into() };
-            map.entry(holder).or_default().insert((known.binding.name.clone(), index), grant);
+            map.entry(principal).or_default().insert((known.binding.name.clone(), index), grant);
         }
     }
 
-    fn remove(&mut self, known: &Known) {
+    fn remove(&mut self, known: &IndexedBinding) {
         for (index, subject) in known.subjects.iter().enumerate() {
-            let Some((holder, _)) = holder(&known.binding, subject) else { continue };
-            let (map, holder) = self.place(holder);
-            if let Some(grants) = map.get_mut(&holder) {
+            let Some((principal, _)) = principal(&known.binding, subject) else { continue };
+            let (map, principal) = self.place(principal);
+            if let Some(grants) = map.get_mut(&principal) {
                 grants.remove(&(known.binding.name.clone(), index));
                 if grants.is_empty() {
-                    map.remove(&holder);
+                    map.remove(&principal);
                 }
             }
         }
     }
 
-    fn place(&mut self, holder: Holder) -> (&mut HashMap<String, Grants>, String) {
-        match holder {
-            Holder::User(name) => (&mut self.users, name),
-            Holder::Group(name) => (&mut self.groups, name),
+    fn place(&mut self, principal: Principal) -> (&mut HashMap<String, Grants>, String) {
+        match principal {
+            Principal::User(name) => (&mut self.users, name),
+            Principal::Group(name) => (&mut self.groups, name),
         }
     }
 
@@ -96,7 +96,7 @@ impl BySubject {
 }
 
 /// The users that a subject of a binding means, and its text in reasons.
-fn holder(binding: &Binding, subject: &Subject) -> Option<(Holder, String)> {
+fn principal(binding: &Binding, subject: &Subject) -> Option<(Principal, String)> {
     let Subject { kind, name, namespace } = subject;
     match kind.as_str() {
         "ServiceAccount" => {
@@ -105,10 +105,10 @@ fn holder(binding: &Binding, subject: &Subject) -> Option<(Holder, String)> {
                 return None;
             }
             let text = format!("ServiceAccount {}", quote(&format!("{name}/{namespace}")));
-            Some((Holder::User(format!("system:serviceaccount:{namespace}:{name}")), text))
+            Some((Principal::User(format!("system:serviceaccount:{namespace}:{name}")), text))
         }
-        "User" => Some((Holder::User(name.clone()), format!("User {}", quote(name)))),
-        "Group" => Some((Holder::Group(name.clone()), format!("Group {}", quote(name)))),
+        "User" => Some((Principal::User(name.clone()), format!("User {}", quote(name)))),
+        "Group" => Some((Principal::Group(name.clone()), format!("Group {}", quote(name)))),
         _ => None,
     }
 }
@@ -139,7 +139,7 @@ struct Subject {
 
 /// A binding in the index.
 #[derive(Debug)]
-struct Known {
+struct IndexedBinding {
     binding: Arc<Binding>,
     subjects: Vec<Subject>,
 }
@@ -148,7 +148,7 @@ struct Known {
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     /// By namespace (empty for ClusterRoleBindings) and name.
-    known: HashMap<(Arc<str>, Arc<str>), Known>,
+    known: HashMap<(Arc<str>, Arc<str>), IndexedBinding>,
     cluster: BySubject,
     namespaced: HashMap<Arc<str>, BySubject>,
 }
@@ -209,7 +209,7 @@ fn id(entry: &Entry) -> (Arc<str>, Arc<str>) {
     (entry.key.namespace.clone(), entry.key.name.clone())
 }
 
-fn parse(entry: &Entry) -> Option<Known> {
+fn parse(entry: &Entry) -> Option<IndexedBinding> {
     // Stored objects are valid; an object that does not parse grants nothing.
     let object: BindingObject = serde_json::from_slice(&entry.value).ok()?;
     let role_kind = match object.role_ref.kind.as_str() {
@@ -223,5 +223,5 @@ fn parse(entry: &Entry) -> Option<Known> {
         role_kind,
         role: object.role_ref.name,
     };
-    Some(Known { binding: Arc::new(binding), subjects: object.subjects })
+    Some(IndexedBinding { binding: Arc::new(binding), subjects: object.subjects })
 }

@@ -19,7 +19,7 @@ use crate::identity::UserInfo;
 const SPARE_ROLES: usize = 64;
 
 /// The parsed rules of a role.
-struct Cached {
+struct CachedRole {
     revision: Revision,
     rules: Arc<[Rule]>,
 }
@@ -36,7 +36,7 @@ struct Collections {
 /// The index of bindings, and the collections that it was built from: ClusterRoleBindings, RoleBindings, ClusterRoles,
 /// Roles.
 #[derive(Default)]
-struct Indexed {
+struct IndexState {
     views: Option<[View; 4]>,
     bindings: Index,
 }
@@ -47,12 +47,12 @@ struct Indexed {
 pub(super) struct Rbac {
     store: SpaceStore,
     collections: Collections,
-    index: RwLock<Indexed>,
+    index: RwLock<IndexState>,
     /// Revision of the space at which `index` was last known to be current. Written with `index` locked.
     checked: AtomicU64,
     /// Counts observed changes of roles and bindings. Written with `index` locked.
     changes: AtomicU64,
-    roles: RwLock<HashMap<RoleId, Cached>>,
+    roles: RwLock<HashMap<RoleId, CachedRole>>,
 }
 
 #[derive(Deserialize)]
@@ -149,7 +149,7 @@ impl Rbac {
         if roles.len() >= self.stored_roles(snapshot) + SPARE_ROLES {
             roles.retain(|id, cached| self.is_stored(snapshot, id, cached));
         }
-        roles.insert(id, Cached { revision: entry.revision, rules: rules.clone() });
+        roles.insert(id, CachedRole { revision: entry.revision, rules: rules.clone() });
         Some(rules)
     }
 
@@ -160,7 +160,7 @@ impl Rbac {
             .sum()
     }
 
-    fn is_stored(&self, snapshot: &Snapshot, (kind, namespace, name): &RoleId, cached: &Cached) -> bool {
+    fn is_stored(&self, snapshot: &Snapshot, (kind, namespace, name): &RoleId, cached: &CachedRole) -> bool {
         let collection = match kind {
             RoleKind::Cluster => &self.collections.cluster_roles,
             RoleKind::Namespaced => &self.collections.roles,

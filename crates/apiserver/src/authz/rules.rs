@@ -192,8 +192,8 @@ pub(crate) struct TooMany;
 ///
 /// # Errors
 /// More than [`RIGHTS_MAX`] rights or comparisons.
-pub(crate) fn missing(held: &[Rule], wanted: &[Rule]) -> Result<Vec<Rule>, TooMany> {
-    let held = Held::of(held);
+pub(crate) fn missing_rights(held: &[Rule], wanted: &[Rule]) -> Result<Vec<Rule>, TooMany> {
+    let held = RuleIndex::of(held);
     let mut comparisons = 0;
     let mut rights = 0;
     let mut out = Vec::new();
@@ -216,14 +216,14 @@ pub(crate) fn missing(held: &[Rule], wanted: &[Rule]) -> Result<Vec<Rule>, TooMa
 }
 
 /// Held rules by resource, so that a right is compared only with rules that may cover it.
-struct Held<'r> {
+struct RuleIndex<'r> {
     by_resource: HashMap<&'r str, Vec<&'r Rule>>,
     of_urls: Vec<&'r Rule>,
     /// Rules about all resources of all groups, or about all URLs.
     unlimited: Vec<&'r Rule>,
 }
 
-impl<'r> Held<'r> {
+impl<'r> RuleIndex<'r> {
     fn of(rules: &'r [Rule]) -> Self {
         let mut out = Self { by_resource: HashMap::new(), of_urls: Vec::new(), unlimited: Vec::new() };
         for rule in rules {
@@ -343,17 +343,17 @@ mod tests {
         let held = [rule(&["get"], &[""], &["configmaps"], &[])];
         let wanted = [rule(&["get", "list"], &[""], &["configmaps", "secrets"], &[])];
         assert_eq!(
-            describe(missing(&held, &wanted).unwrap()),
+            describe(missing_rights(&held, &wanted).unwrap()),
             "{APIGroups:[\"\"], Resources:[\"configmaps\"], Verbs:[\"list\"]}\n\
              {APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\" \"list\"]}"
         );
         assert_eq!(
-            describe(missing(&held, &Rule::everything()).unwrap()),
+            describe(missing_rights(&held, &Rule::everything()).unwrap()),
             "{APIGroups:[\"*\"], Resources:[\"*\"], Verbs:[\"*\"]}\n{NonResourceURLs:[\"*\"], Verbs:[\"*\"]}"
         );
         let named = [rule(&["get"], &[""], &["configmaps"], &["a"])];
-        assert_eq!(missing(&held, &named), Ok(vec![]));
-        assert_eq!(missing(&named, &held).map(|rules| rules.len()), Ok(1));
+        assert_eq!(missing_rights(&held, &named), Ok(vec![]));
+        assert_eq!(missing_rights(&named, &held).map(|rules| rules.len()), Ok(1));
     }
 
     /// AS-064: a rule with too many rights to compare is refused without being expanded.
@@ -368,8 +368,8 @@ mod tests {
             non_resource_urls: vec![],
         }];
         let held = [rule(&["get"], &[""], &["configmaps"], &[])];
-        assert_eq!(missing(&held, &wanted), Err(TooMany));
-        assert_eq!(missing(&Rule::everything(), &wanted), Ok(vec![]));
+        assert_eq!(missing_rights(&held, &wanted), Err(TooMany));
+        assert_eq!(missing_rights(&Rule::everything(), &wanted), Ok(vec![]));
     }
 
     /// AS-064: rules about subresources of all resources, and about all resources, cover a right.
@@ -377,8 +377,11 @@ mod tests {
     fn as_064_rights_are_found_under_every_name_of_a_resource() {
         let wanted = [rule(&["get"], &[""], &["pods/log"], &[])];
         for held in ["pods/log", "*/log", "*"] {
-            assert_eq!(missing(&[rule(&["get"], &[""], &[held], &[])], &wanted), Ok(vec![]), "{held}");
+            assert_eq!(missing_rights(&[rule(&["get"], &[""], &[held], &[])], &wanted), Ok(vec![]), "{held}");
         }
-        assert_eq!(missing(&[rule(&["get"], &[""], &["*/x", "pods"], &[])], &wanted).map(|m| m.len()), Ok(1));
+        assert_eq!(
+            missing_rights(&[rule(&["get"], &[""], &["*/x", "pods"], &[])], &wanted).map(|m| m.len()),
+            Ok(1)
+        );
     }
 }

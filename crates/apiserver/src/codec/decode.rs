@@ -13,7 +13,7 @@ use super::protobuf::{self, Envelope};
 use crate::catalog::Catalog;
 use crate::descriptor::Descriptor;
 use crate::error::{ApiError, Reason};
-use crate::request::{FieldValidation, error};
+use crate::request::{FieldValidation, option_error};
 
 /// Text format of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -338,7 +338,12 @@ pub fn check_custom(d: &Descriptor, api_version: &str, kind: &str, value: &Value
     if kind != d.kind {
         let name = value.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         let body = format!("Invalid value: {kind:?}: must be {}", d.kind);
-        return Err(ApiError::invalid(&d.group, kind, name, &[error("kind", "FieldValueInvalid", body)]));
+        return Err(ApiError::invalid(
+            &d.group,
+            kind,
+            name,
+            &[option_error("kind", "FieldValueInvalid", body)],
+        ));
     }
     Ok(())
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use serde_json::Value;
 use store::{Action, Collection, Entry, Expect, Key, Scope, SpaceStore, StoreError, Write};
 
-use super::own::{API_VERSION, KIND, track};
+use super::server_writes::{API_VERSION, KIND, track};
 use super::{FINALIZER, status};
 use crate::encode;
 use crate::kinds::value::{has, int, list, set_at, text};
 
 /// How many instances are deleted concurrently.
-const SIDE_BY_SIDE: usize = 64;
+const CONCURRENT_DELETES: usize = 64;
 
 /// The collection of a definition's instances.
 pub(super) fn instances(crd: &Value) -> Collection {
@@ -51,7 +51,7 @@ fn owns(crd: &Value, snapshot: &store::Snapshot, key: &Key) -> bool {
 
 /// Deletes instances concurrently, so that their writes share commits of the store.
 async fn delete_all(store: &SpaceStore, entries: &[Arc<Entry>]) -> Result<(), StoreError> {
-    for some in entries.chunks(SIDE_BY_SIDE) {
+    for some in entries.chunks(CONCURRENT_DELETES) {
         futures::future::try_join_all(some.iter().map(|entry| delete(store, entry))).await?;
     }
     Ok(())
@@ -59,7 +59,7 @@ async fn delete_all(store: &SpaceStore, entries: &[Arc<Entry>]) -> Result<(), St
 
 /// Removes instances concurrently, whatever their finalizers are.
 pub(super) async fn remove_all(store: &SpaceStore, entries: &[Arc<Entry>]) -> Result<(), StoreError> {
-    for some in entries.chunks(SIDE_BY_SIDE) {
+    for some in entries.chunks(CONCURRENT_DELETES) {
         futures::future::try_join_all(some.iter().map(|entry| remove(store, entry))).await?;
     }
     Ok(())

@@ -8,7 +8,7 @@ use machinery::schema::Schema;
 use serde_json::{Value, json};
 use store::Collection;
 
-use super::strategy::Custom;
+use super::strategy::CustomStrategy;
 use super::versions;
 use crate::descriptor::{
     Column, CustomResource, Descriptor, ScalePaths, Subresource, SubresourceAction, api_version,
@@ -96,7 +96,7 @@ fn descriptor(
         collection: Collection::new(group, text(crd, "spec.names.plural")),
         storage_api_version: api_version(group, storage),
         columns: columns(crd, version),
-        strategy: Arc::new(Custom { resource: custom.clone(), conversion: None }),
+        strategy: Arc::new(CustomStrategy { resource: custom.clone(), conversion: None }),
         custom: Some(custom),
     })
 }

@@ -12,9 +12,9 @@ use store::{
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::own::{API_VERSION, KIND, track};
-use super::status::{self, Taken};
-use super::strategy::Custom;
+use super::server_writes::{API_VERSION, KIND, track};
+use super::status::{self, GrantedNames};
+use super::strategy::CustomStrategy;
 use super::{GROUP, PLURAL, cleanup, compile, versions};
 use crate::admission::Admission;
 use crate::catalog::{Catalog, Group};
@@ -26,7 +26,7 @@ use crate::kinds::value::{at, has, text};
 const RETRY: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// A definition and its compiled resources.
-struct Known {
+struct KnownDefinition {
     entry: Arc<Entry>,
     crd: Value,
     /// The parts of the definition that the descriptors were compiled from.
@@ -36,7 +36,7 @@ struct Known {
 
 #[derive(Default)]
 struct State {
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, KnownDefinition>,
     revision: Revision,
     /// Definitions whose conditions may need a write.
     dirty: BTreeSet<String>,
@@ -50,7 +50,7 @@ impl State {
         let name = entry.key.name.to_string();
         let before = self.known.remove(&name);
         if let Some(known) = learn(entry, before, self.conversion.as_ref()) {
-            self.contest(text(&known.crd, "spec.group"));
+            self.mark_group_dirty(text(&known.crd, "spec.group"));
             self.known.insert(name.clone(), known);
             self.dirty.insert(name);
         }
@@ -58,13 +58,13 @@ impl State {
 
     fn forget(&mut self, name: &str) {
         if let Some(known) = self.known.remove(name) {
-            self.contest(text(&known.crd, "spec.group"));
+            self.mark_group_dirty(text(&known.crd, "spec.group"));
         }
     }
 
     /// Marks all definitions of a group: a change may have freed names that others were refused.
-    fn contest(&mut self, group: &str) {
-        let refused = |known: &Known| {
+    fn mark_group_dirty(&mut self, group: &str) {
+        let refused = |known: &KnownDefinition| {
             text(&known.crd, "spec.group") == group && !status::is_true(&known.crd, "NamesAccepted")
         };
         self.dirty.extend(self.known.iter().filter(|(_, k)| refused(k)).map(|(name, _)| name.clone()));
@@ -93,7 +93,7 @@ impl Follower {
     pub async fn sync(&self) {
         let mut state = std::mem::take(&mut *self.state.lock());
         self.load(&mut state);
-        if let Err(error) = self.settle(&mut state).await {
+        if let Err(error) = self.write_conditions(&mut state).await {
             tracing::warn!(%error, "conditions of custom resource definitions could not be written");
         }
         *self.state.lock() = state;
@@ -102,7 +102,7 @@ impl Follower {
     /// Follows changes until `stop` is cancelled. Returns when its clean-up tasks have ended.
     pub async fn run(self, stop: CancellationToken) {
         let mut state = std::mem::take(&mut *self.state.lock());
-        let mut cleaning = Cleaning::default();
+        let mut cleaning = Cleanups::default();
         while !stop.is_cancelled() {
             match self.follow(&mut state, &mut cleaning, &stop).await {
                 Ok(()) | Err(StoreError::Closed) => break,
@@ -122,13 +122,13 @@ impl Follower {
     async fn follow(
         &self,
         state: &mut State,
-        cleaning: &mut Cleaning,
+        cleaning: &mut Cleanups,
         stop: &CancellationToken,
     ) -> Result<(), StoreError> {
         let scope = Scope::all(collection());
         let mut watch = self.store.watch(scope, state.revision)?;
         loop {
-            self.settle(state).await?;
+            self.write_conditions(state).await?;
             cleaning.start(&self.store, state);
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
@@ -164,12 +164,12 @@ impl Follower {
     }
 
     /// Decides and writes pending conditions. A definition is served before its condition says so.
-    async fn settle(&self, state: &mut State) -> Result<(), StoreError> {
+    async fn write_conditions(&self, state: &mut State) -> Result<(), StoreError> {
         while let Some(name) = state.dirty.pop_first() {
-            let Some((entry, new)) = due(state, &name) else { continue };
+            let Some((entry, new)) = pending_write(state, &name) else { continue };
             let first = state.known.get(&name).is_some_and(|known| !status::is_served(&known.crd));
             if first && status::is_served(&new) {
-                self.empty(&new).await?;
+                self.delete_leftovers(&new).await?;
             }
             let conversion = state.conversion.clone();
             if let Some(known) = state.known.get_mut(&name) {
@@ -190,7 +190,7 @@ impl Follower {
                     if let Some(known) = state.known.get_mut(&name) {
                         known.entry = stored;
                     }
-                    state.contest(text(&new, "spec.group"));
+                    state.mark_group_dirty(text(&new, "spec.group"));
                 }
                 Err(StoreError::Conflict { actual: Some(actual), .. }) => state.learn(&actual),
                 Err(StoreError::Conflict { actual: None, .. }) => {
@@ -207,7 +207,7 @@ impl Follower {
     }
 
     /// Deletes instances left over by a former definition of the same name, so that a new one starts empty (AS-049).
-    async fn empty(&self, crd: &Value) -> Result<(), StoreError> {
+    async fn delete_leftovers(&self, crd: &Value) -> Result<(), StoreError> {
         let left = cleanup::instances(crd);
         let entries: Vec<Arc<Entry>> = self.store.snapshot().view(&left).iter(None, None).cloned().collect();
         cleanup::remove_all(&self.store, &entries).await
@@ -244,9 +244,9 @@ fn apply(state: &mut State, event: &store::Event) {
 /// Reads a stored definition. Reuses the compiled descriptors if they are current.
 fn learn(
     entry: &Arc<Entry>,
-    before: Option<Known>,
+    before: Option<KnownDefinition>,
     conversion: Option<&Arc<dyn Admission>>,
-) -> Option<Known> {
+) -> Option<KnownDefinition> {
     let crd: Value = match serde_json::from_slice(&entry.value) {
         Ok(crd) => crd,
         Err(error) => {
@@ -255,13 +255,13 @@ fn learn(
         }
     };
     let (compiled_from, descriptors) = before.map(|b| (b.compiled_from, b.descriptors)).unwrap_or_default();
-    let mut known = Known { entry: entry.clone(), crd, compiled_from, descriptors };
+    let mut known = KnownDefinition { entry: entry.clone(), crd, compiled_from, descriptors };
     recompile(&mut known, conversion);
     Some(known)
 }
 
 /// The parts of a definition that its descriptors depend on.
-fn essence(crd: &Value) -> Value {
+fn compile_input(crd: &Value) -> Value {
     Value::Array(vec![
         at(crd, "spec").clone(),
         at(crd, "status.acceptedNames").clone(),
@@ -271,12 +271,12 @@ fn essence(crd: &Value) -> Value {
     ])
 }
 
-fn recompile(known: &mut Known, conversion: Option<&Arc<dyn Admission>>) {
-    let essence = essence(&known.crd);
-    if essence == known.compiled_from {
+fn recompile(known: &mut KnownDefinition, conversion: Option<&Arc<dyn Admission>>) {
+    let compile_input = compile_input(&known.crd);
+    if compile_input == known.compiled_from {
         return;
     }
-    known.compiled_from = essence;
+    known.compiled_from = compile_input;
     known.descriptors = if status::is_served(&known.crd) {
         match compile::compile(&known.crd, known.entry.revision.0) {
             Ok(descriptors) => descriptors.into_iter().map(|d| Arc::new(converting(d, conversion))).collect(),
@@ -295,13 +295,13 @@ fn recompile(known: &mut Known, conversion: Option<&Arc<dyn Admission>>) {
 fn converting(mut descriptor: Descriptor, conversion: Option<&Arc<dyn Admission>>) -> Descriptor {
     if let (Some(by), Some(resource)) = (conversion, &descriptor.custom) {
         let conversion = Some((by.clone(), descriptor.group.clone()));
-        descriptor.strategy = Arc::new(Custom { resource: resource.clone(), conversion });
+        descriptor.strategy = Arc::new(CustomStrategy { resource: resource.clone(), conversion });
     }
     descriptor
 }
 
 /// The definition with pending conditions; `None` if nothing is pending.
-fn due(state: &State, name: &str) -> Option<(Arc<Entry>, Value)> {
+fn pending_write(state: &State, name: &str) -> Option<(Arc<Entry>, Value)> {
     let known = state.known.get(name)?;
     let mut new = known.crd.clone();
     let now = machinery::time::now();
@@ -310,7 +310,7 @@ fn due(state: &State, name: &str) -> Option<(Arc<Entry>, Value)> {
             status::set(&mut new, &now, &status::IN_PROGRESS);
         }
     } else {
-        let mut taken = Taken::default();
+        let mut taken = GrantedNames::default();
         let group = text(&new, "spec.group");
         state
             .known
@@ -323,7 +323,7 @@ fn due(state: &State, name: &str) -> Option<(Arc<Entry>, Value)> {
 }
 
 /// The catalog of the built-in resources and those of the definitions.
-fn assemble<'a>(known: impl Iterator<Item = &'a Known>, generation: u64) -> Catalog {
+fn assemble<'a>(known: impl Iterator<Item = &'a KnownDefinition>, generation: u64) -> Catalog {
     let base = crate::builtin::catalog();
     let custom: Vec<Arc<Descriptor>> = known.flat_map(|k| k.descriptors.iter().cloned()).collect();
     let mut custom_groups: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -358,12 +358,12 @@ fn same_resources(a: &Catalog, b: &Catalog) -> bool {
 
 /// Clean-up tasks by the uid of their definition. A task ends when the definition is gone.
 #[derive(Default)]
-struct Cleaning {
+struct Cleanups {
     tasks: JoinSet<(String, Result<(), StoreError>)>,
     running: BTreeSet<String>,
 }
 
-impl Cleaning {
+impl Cleanups {
     fn start(&mut self, store: &SpaceStore, state: &State) {
         for known in state.known.values() {
             let uid = text(&known.crd, "metadata.uid").to_owned();

@@ -8,7 +8,7 @@ mod cleanup;
 mod compile;
 mod definition;
 mod follower;
-mod own;
+mod server_writes;
 mod status;
 mod strategy;
 mod supervise;
@@ -20,8 +20,8 @@ mod versions;
 pub use self::compile::descriptors;
 pub(crate) use self::definition::DEFINITION;
 pub use self::follower::Follower;
-pub use self::strategy::Custom;
-pub use self::supervise::{Following, supervise};
+pub use self::strategy::CustomStrategy;
+pub use self::supervise::{FollowerHealth, supervise};
 
 use store::Collection;
 

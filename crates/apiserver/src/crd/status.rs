@@ -77,12 +77,12 @@ fn set_with(crd: &mut Value, now: &str, kind: &str, status: &str, reason: &str, 
 
 /// Names that other definitions of the group have been granted.
 #[derive(Default)]
-pub(super) struct Taken {
+pub(super) struct GrantedNames {
     resources: BTreeSet<String>,
     kinds: BTreeSet<String>,
 }
 
-impl Taken {
+impl GrantedNames {
     /// Adds the names that `crd` has been granted.
     pub(super) fn add(&mut self, crd: &Value) {
         let names = at(crd, "status.acceptedNames");
@@ -103,7 +103,7 @@ impl Taken {
 
 /// Decides names and conditions of a definition that is not being deleted (AS-040). Granted names are kept; a name
 /// that another definition has is not granted.
-pub(super) fn decide(crd: &mut Value, taken: &Taken, now: &str) {
+pub(super) fn decide(crd: &mut Value, taken: &GrantedNames, now: &str) {
     let wanted = at(crd, "spec.names").clone();
     let mut granted = at(crd, "status.acceptedNames").clone();
     let mut conflict: Option<(&'static str, String)> = None;

@@ -14,13 +14,13 @@ use crate::strategy::{Generation, Strategy, WriteContext};
 
 /// The behaviour that all custom resources share (AS-043): separate writes of spec and status if the definition has a
 /// status subresource, a generation that counts all changes outside metadata, no update without resourceVersion.
-pub struct Custom {
+pub struct CustomStrategy {
     pub resource: Arc<CustomResource>,
     /// The converter and the group, if the versions differ in more than their name.
     pub conversion: Option<(Arc<dyn Admission>, String)>,
 }
 
-impl Strategy for Custom {
+impl Strategy for CustomStrategy {
     fn prepare_create(&self, _cx: &WriteContext<'_>, obj: &mut Value) -> Result<(), ApiError> {
         if self.resource.has_status {
             drop(remove(obj, "status"));
@@ -109,7 +109,7 @@ impl Strategy for Custom {
     }
 }
 
-impl Custom {
+impl CustomStrategy {
     /// Errors for negative replica counts. The path keeps the leading dot of the definition, as in Kubernetes.
     fn replicas(&self, obj: &Value) -> Vec<field::Error> {
         let Some(scale) = &self.resource.scale else { return Vec::new() };

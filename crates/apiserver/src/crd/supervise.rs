@@ -18,13 +18,13 @@ use crate::catalog::Catalog;
 
 /// Back-off before a restart: the first pause, and the longest. A follower that ran for the longest pause resets the
 /// back-off.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
 /// Whether changes of definitions reach the catalog. Clones share the state.
 #[derive(Clone, Debug, Default)]
-pub struct Following(Arc<AtomicBool>);
+pub struct FollowerHealth(Arc<AtomicBool>);
 
-impl Following {
+impl FollowerHealth {
     /// The state of a follower that is in sync and about to run.
     pub fn up() -> Self {
         Self(Arc::new(AtomicBool::new(true)))
@@ -46,11 +46,11 @@ pub async fn supervise(
     store: SpaceStore,
     catalog: Arc<ArcSwap<Catalog>>,
     conversion: Option<Arc<dyn Admission>>,
-    following: Following,
+    follower_health: FollowerHealth,
     stop: CancellationToken,
 ) {
     let mut first = Some(first);
-    let up = following.clone();
+    let up = follower_health.clone();
     let until = stop.clone();
     let follow = move || {
         let (first, up, stop) = (first.take(), up.clone(), until.clone());
@@ -68,21 +68,21 @@ pub async fn supervise(
             follower.run(stop).await;
         }
     };
-    keep(follow, &following, &stop).await;
+    restart_on_panic(follow, &follower_health, &stop).await;
 }
 
 /// Starts `follow` again whenever it panics. No state of the panicked follower is reused.
-pub(super) async fn keep<F: Future<Output = ()>>(
+pub(super) async fn restart_on_panic<F: Future<Output = ()>>(
     mut follow: impl FnMut() -> F,
-    following: &Following,
+    follower_health: &FollowerHealth,
     stop: &CancellationToken,
 ) {
-    let (shortest, longest) = PAUSES;
+    let (shortest, longest) = BACKOFF;
     let mut pause = shortest;
     loop {
         let started = Instant::now();
         let outcome = AssertUnwindSafe(async { follow().await }).catch_unwind().await;
-        following.set(false);
+        follower_health.set(false);
         let Err(panic) = outcome else {
             if !stop.is_cancelled() {
                 tracing::warn!("custom resource definitions are not followed any more: the store is closed");
@@ -119,13 +119,13 @@ mod tests {
     /// AS-040: a follower that panics is replaced; meanwhile health reports it.
     #[tokio::test(start_paused = true)]
     async fn as_040_a_follower_that_panics_is_replaced() {
-        let (following, stop) = (Following::default(), CancellationToken::new());
+        let (follower_health, stop) = (FollowerHealth::default(), CancellationToken::new());
         let starts = AtomicUsize::new(0);
         let seen = parking_lot::Mutex::new(Vec::new());
         let follow = || {
             let start = starts.fetch_add(1, Ordering::Relaxed);
-            seen.lock().push(following.is_up());
-            following.set(true);
+            seen.lock().push(follower_health.is_up());
+            follower_health.set(true);
             let stop = stop.clone();
             async move {
                 tokio::task::yield_now().await;
@@ -136,21 +136,21 @@ mod tests {
         let begun = Instant::now();
         let check = async {
             tokio::time::sleep(Duration::from_secs(2)).await;
-            assert!(following.is_up());
+            assert!(follower_health.is_up());
             stop.cancel();
         };
-        tokio::join!(keep(follow, &following, &stop), check);
+        tokio::join!(restart_on_panic(follow, &follower_health, &stop), check);
         assert_eq!(*seen.lock(), [false; 4], "down from the panic to the new start");
-        assert!(!following.is_up());
+        assert!(!follower_health.is_up());
         assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     }
 
     /// A panic does not delay the stop.
     #[tokio::test(start_paused = true)]
     async fn a_stop_ends_the_pause() {
-        let (following, stop) = (Following::default(), CancellationToken::new());
+        let (follower_health, stop) = (FollowerHealth::default(), CancellationToken::new());
         stop.cancel();
-        keep(|| async { panic!("always") }, &following, &stop).await;
-        assert!(!following.is_up());
+        restart_on_panic(|| async { panic!("always") }, &follower_health, &stop).await;
+        assert!(!follower_health.is_up());
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn spec(crd: &Value, old: Option<&Value>, errs: &mut Errs) {
     group(text(spec, "group"), &place.child("group"), errs);
     errs.required_enum(&place.child("scope"), text(spec, "scope"), &["Cluster", "Namespaced"]);
     let versions = list(spec, "versions");
-    let shared = Shared::of(versions);
+    let shared = SharedFields::of(versions);
     let mut schemas = Schemas::of(old);
     if versions.iter().all(|v| at(v, "schema.openAPIV3Schema").is_null()) {
         for i in 0..versions.len() {
@@ -89,14 +89,14 @@ impl<'o> Schemas<'o> {
 }
 
 /// Which fields all versions share.
-struct Shared {
+struct SharedFields {
     schema: bool,
     subresources: bool,
     columns: bool,
     fields: bool,
 }
 
-impl Shared {
+impl SharedFields {
     fn of(versions: &[Value]) -> Self {
         let same = |key: &str| {
             let first = versions.first().map(|v| at(v, key));
@@ -111,7 +111,7 @@ impl Shared {
     }
 }
 
-fn version(version: &Value, place: &Path, shared: &Shared, schemas: &mut Schemas<'_>, errs: &mut Errs) {
+fn version(version: &Value, place: &Path, shared: &SharedFields, schemas: &mut Schemas<'_>, errs: &mut Errs) {
     let name = text(version, "name");
     names_joined(&place.child("name"), name, names::dns1035_label(name), "", errs);
     deprecation(version, place, errs);
@@ -129,7 +129,13 @@ fn version(version: &Value, place: &Path, shared: &Shared, schemas: &mut Schemas
     }
 }
 
-fn shared_parts(version: &Value, place: &Path, shared: &Shared, schemas: &mut Schemas<'_>, errs: &mut Errs) {
+fn shared_parts(
+    version: &Value,
+    place: &Path,
+    shared: &SharedFields,
+    schemas: &mut Schemas<'_>,
+    errs: &mut Errs,
+) {
     if shared.columns {
         columns(version, &place.child("additionalPrinterColumns"), errs);
     }
@@ -167,15 +173,19 @@ fn version_list(versions: &[Value], place: &Path, errs: &mut Errs) {
     names.sort_unstable();
     names.dedup();
     if names.len() != versions.len() {
-        errs.invalid_text(&here, &shown(versions), "must contain unique version names");
+        errs.invalid_text(&here, &print_versions(versions), "must contain unique version names");
     }
     if versions.iter().filter(|v| flag(v, "storage")).count() != 1 {
-        errs.invalid_text(&here, &shown(versions), "must have exactly one version marked as storage version");
+        errs.invalid_text(
+            &here,
+            &print_versions(versions),
+            "must have exactly one version marked as storage version",
+        );
     }
 }
 
 /// The versions in the internal form of Kubernetes, without shared fields.
-fn shown(versions: &[Value]) -> String {
+fn print_versions(versions: &[Value]) -> String {
     if versions.is_empty() {
         return "null".into();
     }

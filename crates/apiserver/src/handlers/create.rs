@@ -12,7 +12,7 @@ use super::object::{meta_str, remove_meta};
 use super::read::to_storage;
 use super::store_access::{CommitError, LiveLookup, key, put};
 use super::{Presenter, RequestContext, output};
-use crate::admission::Attempt;
+use crate::admission::AdmissionRequest;
 use crate::codec::decode::{Decoder, body_format};
 use crate::descriptor::{Descriptor, Subresource};
 use crate::encode;
@@ -41,7 +41,7 @@ pub(crate) enum Tracking {
     /// By comparison with the stored object: the writer owns what it changed.
     Update,
     /// The object has its final managedFields already (apply).
-    Done,
+    Applied,
 }
 
 /// Prepares, checks and stores a decoded new object. Returns its text as served.
@@ -143,7 +143,7 @@ pub(crate) fn admit(
     old: Option<&Value>,
 ) -> Result<(), ApiError> {
     let Some(admission) = &cx.state.config.admission else { return Ok(()) };
-    let attempt = Attempt {
+    let request = AdmissionRequest {
         user: cx.user,
         group: &cx.descriptor.group,
         plural: &cx.descriptor.plural,
@@ -153,7 +153,7 @@ pub(crate) fn admit(
         lookup,
         authorizer: &cx.state.config.authorizer,
     };
-    admission.admit(&attempt, object, old)
+    admission.admit(&request, object, old)
 }
 
 /// Validates a custom resource by schema and rules; with `status` only its status. The cost of rules does not depend

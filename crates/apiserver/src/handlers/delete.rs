@@ -24,12 +24,12 @@ use crate::response::Body;
 use crate::strategy::WriteContext;
 
 /// How many objects of a collection are deleted concurrently.
-const SIDE_BY_SIDE: usize = 64;
+const CONCURRENT_DELETES: usize = 64;
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
 /// The result of a delete.
-pub(super) enum Outcome {
+pub(super) enum DeleteOutcome {
     Gone {
         last: Bytes,
         uid: String,
@@ -45,15 +45,15 @@ pub(crate) async fn delete(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<R
     let name = cx.info.path_name().to_owned();
     let d = cx.descriptor.clone();
     match delete_one(cx, &name, &options).await? {
-        Outcome::Pending(text) => {
+        DeleteOutcome::Pending(text) => {
             let accepted = options.orphan_dependents == Some(false);
             let status = if accepted { StatusCode::ACCEPTED } else { StatusCode::OK };
             output::object(cx, status, media, text)
         }
-        Outcome::Gone { last, .. } if d.strategy.returns_deleted_object() => {
+        DeleteOutcome::Gone { last, .. } if d.strategy.returns_deleted_object() => {
             output::object(cx, StatusCode::OK, media, last)
         }
-        Outcome::Gone { uid, .. } => {
+        DeleteOutcome::Gone { uid, .. } => {
             let mut details = json!({ "name": name, "kind": d.plural, "uid": uid });
             if let (false, Some(map)) = (d.group.is_empty(), details.as_object_mut()) {
                 map.insert("group".into(), d.group.clone().into());
@@ -71,7 +71,7 @@ pub(super) async fn delete_one(
     cx: &RequestContext<'_>,
     name: &str,
     options: &DeleteOptions,
-) -> Result<Outcome, ApiError> {
+) -> Result<DeleteOutcome, ApiError> {
     let d = cx.descriptor;
     if let Some(why) = d.strategy.refuse_deletion(name) {
         return Err(cx.forbidden(name, why));
@@ -91,18 +91,22 @@ async fn attempt(
     cx: &RequestContext<'_>,
     entry: &Arc<Entry>,
     options: &DeleteOptions,
-) -> Result<Outcome, CommitError> {
+) -> Result<DeleteOutcome, CommitError> {
     let presenter = Presenter::new(cx.descriptor);
     let live = presenter.value(entry).map_err(CommitError::Other)?;
     preconditions(cx, &live, options).map_err(CommitError::Other)?;
-    let (marked, stays) = mark(cx, &live, options).map_err(CommitError::Other)?;
+    let (marked, stays) = mark_deleted(cx, &live, options).map_err(CommitError::Other)?;
     if stays && marked == live {
-        return Ok(Outcome::Pending(presenter.present(entry)));
+        return Ok(DeleteOutcome::Pending(presenter.present(entry)));
     }
     let uid = meta_str(&live, "uid").to_owned();
     if options.dry_run {
         let text = encode::text(&marked, &cx.descriptor.api_version(), &cx.descriptor.kind);
-        return Ok(if stays { Outcome::Pending(text) } else { Outcome::Gone { last: text, uid } });
+        return Ok(if stays {
+            DeleteOutcome::Pending(text)
+        } else {
+            DeleteOutcome::Gone { last: text, uid }
+        });
     }
     let d = cx.descriptor;
     let store = cx.store;
@@ -112,10 +116,10 @@ async fn attempt(
     let expect = Expect::At(entry.revision);
     if stays {
         let stored = put(store, entry.key.clone(), expect, encoded).await?;
-        return Ok(Outcome::Pending(presenter.present(&stored)));
+        return Ok(DeleteOutcome::Pending(presenter.present(&stored)));
     }
     let last = remove(store, entry.key.clone(), expect, encoded).await?;
-    Ok(Outcome::Gone { last: presenter.present(&last), uid })
+    Ok(DeleteOutcome::Gone { last: presenter.present(&last), uid })
 }
 
 fn preconditions(cx: &RequestContext<'_>, live: &Value, options: &DeleteOptions) -> Result<(), ApiError> {
@@ -139,14 +143,18 @@ fn preconditions(cx: &RequestContext<'_>, live: &Value, options: &DeleteOptions)
 }
 
 /// The object after this delete, and whether it stays.
-fn mark(cx: &RequestContext<'_>, live: &Value, options: &DeleteOptions) -> Result<(Value, bool), ApiError> {
+fn mark_deleted(
+    cx: &RequestContext<'_>,
+    live: &Value,
+    options: &DeleteOptions,
+) -> Result<(Value, bool), ApiError> {
     let strategy = &cx.descriptor.strategy;
     let mut marked = live.clone();
     let first = !is_terminating(live);
     let asked = options.grace.map(|grace| if grace < 0 { 1 } else { grace });
     let grace = strategy.graceful_deletion(live, asked);
     if let (Some(grace), false) = (grace, first)
-        && !shorten(&mut marked, grace, asked.is_some())
+        && !shorten_grace_period(&mut marked, grace, asked.is_some())
     {
         return Ok((marked, true));
     }
@@ -182,7 +190,7 @@ fn mark(cx: &RequestContext<'_>, live: &Value, options: &DeleteOptions) -> Resul
 }
 
 /// Shortens the grace period on a second delete. Returns `false` if the delete changes nothing.
-fn shorten(marked: &mut Value, grace: i64, asked: bool) -> bool {
+fn shorten_grace_period(marked: &mut Value, grace: i64, asked: bool) -> bool {
     let Some(current) = meta(marked, "deletionGracePeriodSeconds").and_then(Value::as_i64) else {
         return true;
     };
@@ -247,7 +255,7 @@ pub(crate) async fn delete_collection(
     let presenter = Presenter::new(cx.descriptor);
     let mut page = list::page(cx, &list_options, &selection, &presenter).await?;
     let mut deleted = Vec::with_capacity(page.entries.len());
-    for some in page.entries.chunks(SIDE_BY_SIDE) {
+    for some in page.entries.chunks(CONCURRENT_DELETES) {
         let deletions = some.iter().map(|entry| delete_one(cx, &entry.key.name, &options));
         for (entry, outcome) in some.iter().zip(futures::future::join_all(deletions).await) {
             match outcome {

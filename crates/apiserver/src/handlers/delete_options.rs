@@ -69,13 +69,13 @@ impl DeleteOptions {
                 let body = format!(
                     "Invalid value: {policy:?}: orphanDependents and deletionPropagation cannot be both set"
                 );
-                errors.push(request::error("propagationPolicy", "FieldValueInvalid", body));
+                errors.push(request::option_error("propagationPolicy", "FieldValueInvalid", body));
             }
             if !matches!(policy.as_str(), "Foreground" | "Background" | "Orphan") {
                 let body = format!(
                     "Unsupported value: {policy:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
                 );
-                errors.push(request::error("propagationPolicy", "FieldValueNotSupported", body));
+                errors.push(request::option_error("propagationPolicy", "FieldValueNotSupported", body));
             }
         }
         invalid_options("DeleteOptions", &errors)?;

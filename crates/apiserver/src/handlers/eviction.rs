@@ -34,7 +34,7 @@ pub(crate) async fn evict(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<Re
     let mut errors = Vec::new();
     options.dry_run |= dry_run(cx.query.all("dryRun").map(str::to_owned).collect(), &mut errors);
     invalid_options("CreateOptions", &errors)?;
-    kinds::evicts(&name, &eviction.value)?;
+    kinds::check_eviction(&name, &eviction.value)?;
     spend_budget(cx, &name, options.dry_run).await?;
     delete_one(cx, &name, &options).await?;
     output::value(StatusCode::CREATED, media, &output::success(201))
@@ -52,10 +52,10 @@ async fn spend_budget(cx: &RequestContext<'_>, name: &str, dry_run: bool) -> Res
         let view = snapshot.view(&budgets);
         let entries: Vec<_> = view.iter(Some(cx.namespace()), None).cloned().collect();
         let found = entries.iter().map(|entry| presenter.value(entry)).collect::<Result<Vec<_>, _>>()?;
-        let Some(budget) = kinds::evictable(&pod, &found)? else { return Ok(()) };
+        let Some(budget) = kinds::covering_budget(&pod, &found)? else { return Ok(()) };
         let entry = entries.iter().find(|entry| *entry.key.name == *meta_str(budget, "name"));
         let (Some(entry), false) = (entry, dry_run) else { return Ok(()) };
-        let spent = kinds::disrupted(budget, name, &cx.now);
+        let spent = kinds::budget_after_eviction(budget, name, &cx.now);
         let encoded = encode::encode(&to_storage(kind, &spent), &kind.storage_api_version, &kind.kind);
         let expect = Expect::At(entry.revision);
         match put(cx.store, entry.key.clone(), expect, encoded).await {

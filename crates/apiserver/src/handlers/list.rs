@@ -74,20 +74,20 @@ impl Selection {
     }
 
     /// A condition that every selected object meets, so that the store skips the watch for other objects.
-    pub(crate) fn only_these(&self) -> Option<Only> {
+    pub(crate) fn store_filter(&self) -> Option<Only> {
         let label = || self.labels.exact().map(|(k, v)| Only::Label { key: k.into(), value: v.into() });
         self.name.as_deref().map(|name| Only::Name(name.into())).or_else(label)
     }
 
     /// Namespace and name of the only object that can match, if both are known.
-    fn place<'a>(&'a self, d: &Descriptor, namespace: Option<&'a str>) -> Option<(&'a str, &'a str)> {
+    fn single_object<'a>(&'a self, d: &Descriptor, namespace: Option<&'a str>) -> Option<(&'a str, &'a str)> {
         let home = if d.namespaced { namespace? } else { "" };
         Some((home, self.name.as_deref()?))
     }
 
     /// Objects that may match. Visits as few as possible.
     pub(crate) fn candidates(&self, view: &View, d: &Descriptor, namespace: Option<&str>) -> Vec<Arc<Entry>> {
-        match self.place(d, namespace) {
+        match self.single_object(d, namespace) {
             Some((namespace, name)) => view.get(namespace, name).into_iter().cloned().collect(),
             None => view.iter(namespace, None).cloned().collect(),
         }
@@ -148,7 +148,7 @@ pub(crate) struct Page {
 }
 
 #[derive(Deserialize)]
-struct Token {
+struct ContinueToken {
     #[serde(default)]
     v: String,
     #[serde(default)]
@@ -166,7 +166,7 @@ fn encode_token(revision: i64, namespaced_prefix: bool, last: &Entry) -> String 
     URL_SAFE_NO_PAD.encode(json!({ "v": TOKEN_VERSION, "rv": revision, "start": start }).to_string())
 }
 
-fn decode_token(text: &str) -> Result<Token, ApiError> {
+fn decode_token(text: &str) -> Result<ContinueToken, ApiError> {
     let bad = |why: String| {
         ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
     };
@@ -177,7 +177,7 @@ fn decode_token(text: &str) -> Result<Token, ApiError> {
         };
         bad(format!("illegal base64 data at input byte {at}"))
     })?;
-    let token: Token = serde_json::from_slice(&bytes).map_err(|_| {
+    let token: ContinueToken = serde_json::from_slice(&bytes).map_err(|_| {
         let first = bytes.first().map_or(' ', |b| char::from(*b));
         bad(format!("invalid character '{first}' looking for beginning of value"))
     })?;
@@ -251,7 +251,7 @@ fn continued(
 }
 
 /// 410 with a token that continues at the newest revision.
-fn expired_token(token: &Token) -> ApiError {
+fn expired_token(token: &ContinueToken) -> ApiError {
     let message = "The provided continue parameter is too old to display a consistent list result. You can start a \
                    new list without the continue parameter, or use the continue token in this response to retrieve \
                    the remainder of the results. Continuing with the provided token results in an inconsistent list \
@@ -278,7 +278,7 @@ pub(crate) async fn page(
     let mut entries: Vec<Arc<Entry>> = Vec::new();
     let all = selection.is_everything();
     let mut more = false;
-    if let (Some((home, name)), None) = (selection.place(cx.descriptor, namespace), after) {
+    if let (Some((home, name)), None) = (selection.single_object(cx.descriptor, namespace), after) {
         entries.extend(view.get(home, name).filter(|e| selection.matches(presenter, e)).cloned());
     } else {
         let mut iterator = view.iter(namespace, after);

@@ -22,14 +22,14 @@ const JSON_PATCH_MEMBERS: [&str; 4] = ["op", "path", "from", "value"];
 
 /// The patch formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Language {
+pub(crate) enum PatchFormat {
     Json,
     Merge,
     Strategic,
     Apply,
 }
 
-impl Language {
+impl PatchFormat {
     pub(crate) fn of(cx: &RequestContext<'_>) -> Result<Self, ApiError> {
         let custom = cx.descriptor.is_custom();
         match content_type(cx.headers).as_str() {
@@ -44,7 +44,7 @@ impl Language {
 }
 
 /// A parsed patch. It is parsed once and applied at each attempt.
-pub(crate) struct Parsed {
+pub(crate) struct ParsedPatch {
     pub value: Value,
     /// Warnings or errors about the patch itself (duplicate keys, unknown members).
     pub problems: Vec<String>,
@@ -57,8 +57,8 @@ pub(crate) async fn patch(
     subresource: Option<&str>,
 ) -> Result<Response<Body>, ApiError> {
     let media = cx.media_of(false)?;
-    let language = Language::of(cx)?;
-    let apply = language == Language::Apply;
+    let language = PatchFormat::of(cx)?;
+    let apply = language == PatchFormat::Apply;
     let options = WriteOptions::parse(cx.query, cx.user_agent, "PatchOptions", apply)?;
     let name = cx.info.path_name().to_owned();
     let (status, text) = if apply {
@@ -71,7 +71,7 @@ pub(crate) async fn patch(
             subresource,
             options: &options,
             mode: Mode::Apply,
-            tracking: Tracking::Done,
+            tracking: Tracking::Applied,
             produce: &produce,
         };
         run(cx, &update).await?
@@ -95,13 +95,13 @@ pub(crate) async fn patch(
 }
 
 /// Parses a JSON, merge or strategic merge patch.
-pub(crate) fn parse(body: &[u8], language: Language) -> Result<Parsed, ApiError> {
+pub(crate) fn parse(body: &[u8], language: PatchFormat) -> Result<ParsedPatch, ApiError> {
     let (value, duplicates) = json::parse_strict(body)
         .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
-    let fits = if language == Language::Json { value.is_array() } else { value.is_object() };
+    let fits = if language == PatchFormat::Json { value.is_array() } else { value.is_object() };
     if !fits {
         let wanted = match language {
-            Language::Json => "[]handlers.jsonPatchOp",
+            PatchFormat::Json => "[]handlers.jsonPatchOp",
             _ => "map[string]interface {}",
         };
         return Err(ApiError::bad_request(format!(
@@ -111,11 +111,11 @@ pub(crate) fn parse(body: &[u8], language: Language) -> Result<Parsed, ApiError>
     }
     let mut problems: Vec<String> =
         duplicates.into_iter().map(|path| format!("duplicate field \"{path}\"")).collect();
-    if language == Language::Json {
+    if language == PatchFormat::Json {
         problems = problems.into_iter().map(|text| format!("json patch {text}")).collect();
         problems.extend(unknown_members(&value));
     }
-    Ok(Parsed { value, problems })
+    Ok(ParsedPatch { value, problems })
 }
 
 fn unknown_members(operations: &Value) -> Vec<String> {
@@ -142,16 +142,16 @@ fn type_name(value: &Value) -> &'static str {
 }
 
 /// Applies a patch other than an apply patch, without type checks.
-pub(crate) fn transform(
+pub(crate) fn apply_patch(
     schema: &Schema,
     live: &Value,
-    parsed: &Parsed,
-    language: Language,
+    parsed: &ParsedPatch,
+    language: PatchFormat,
 ) -> Result<Value, ApiError> {
     match language {
-        Language::Json => patches::json(live, &parsed.value).map_err(refused),
-        Language::Strategic => patches::strategic(live, &parsed.value, schema).map_err(refused),
-        Language::Merge | Language::Apply => {
+        PatchFormat::Json => patches::json(live, &parsed.value).map_err(refused),
+        PatchFormat::Strategic => patches::strategic(live, &parsed.value, schema).map_err(refused),
+        PatchFormat::Merge | PatchFormat::Apply => {
             let mut doc = live.clone();
             patches::merge(&mut doc, &parsed.value);
             Ok(doc)
@@ -176,23 +176,23 @@ fn refused(error: PatchError) -> ApiError {
 fn patched(
     cx: &mut RequestContext<'_>,
     live: &Value,
-    parsed: &Parsed,
-    language: Language,
+    parsed: &ParsedPatch,
+    language: PatchFormat,
     options: &WriteOptions,
 ) -> Result<Value, ApiError> {
-    let mut doc = transform(&cx.descriptor.schema, live, parsed, language)?;
+    let mut doc = apply_patch(&cx.descriptor.schema, live, parsed, language)?;
     // Only errors show the patched object, so it is computed again for them.
     let shown = |cx: &RequestContext<'_>| {
-        let doc = transform(&cx.descriptor.schema, live, parsed, language).unwrap_or_default();
+        let doc = apply_patch(&cx.descriptor.schema, live, parsed, language).unwrap_or_default();
         String::from_utf8_lossy(&encode::value_bytes(&doc)).into_owned()
     };
     let decoder = Decoder { catalog: cx.catalog, descriptor: cx.descriptor, validation: options.validation };
-    let unknown = decoder.fit(&mut doc).map_err(|error| misfit(&shown(cx), &error))?;
+    let unknown = decoder.fit(&mut doc).map_err(|error| invalid_patch(&shown(cx), &error))?;
     let problems: Vec<String> = parsed.problems.iter().cloned().chain(unknown).collect();
     match options.validation {
         FieldValidation::Strict if !problems.is_empty() => {
             let error = format!("strict decoding error: {}", problems.join(", "));
-            return Err(misfit(&shown(cx), &error));
+            return Err(invalid_patch(&shown(cx), &error));
         }
         FieldValidation::Warn => cx.warnings.extend(problems),
         _ => {}
@@ -202,7 +202,7 @@ fn patched(
 }
 
 /// 422 for a patched object that does not fit its type.
-pub(crate) fn misfit(shown: &str, error: &str) -> ApiError {
+pub(crate) fn invalid_patch(shown: &str, error: &str) -> ApiError {
     let error = field::Error::invalid_str(&field::Path::field("patch"), shown, error);
     ApiError::invalid("", "", "", &[error])
 }

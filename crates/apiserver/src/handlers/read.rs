@@ -9,7 +9,7 @@ use http::{Response, StatusCode};
 use serde_json::Value;
 use store::{Entry, Revision, SpaceStore};
 
-use super::store_access::too_large;
+use super::store_access::revision_too_large;
 use super::{RequestContext, output};
 use crate::descriptor::Descriptor;
 use crate::encode;
@@ -116,7 +116,9 @@ pub(crate) async fn wait_for(store: &SpaceStore, revision: u64) -> Result<(), Ap
             step.tick().await;
         }
     };
-    tokio::time::timeout(FUTURE_WAIT, reached).await.map_err(|_| too_large(revision, store.revision().0))
+    tokio::time::timeout(FUTURE_WAIT, reached)
+        .await
+        .map_err(|_| revision_too_large(revision, store.revision().0))
 }
 
 /// GET of an object or of a subresource that shows the whole object (`status`).

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::create::{Tracking, subresource_descriptor, writer};
 use super::object::{copy_meta, meta, meta_str, remove_meta, set_meta};
-use super::patch::{self, Language};
+use super::patch::{self, PatchFormat};
 use super::update::{Mode, Update, run};
 use super::{Presenter, RequestContext, metadata, output};
 use crate::codec::decode::{Decoder, body_format};
@@ -247,7 +247,7 @@ pub(crate) fn get(cx: &mut RequestContext<'_>) -> Result<Response<Body>, ApiErro
 /// How a request changes a Scale.
 enum Change {
     Put(Value),
-    Patch(patch::Parsed, Language),
+    Patch(patch::ParsedPatch, PatchFormat),
     Apply(Value),
 }
 
@@ -265,8 +265,8 @@ pub(crate) async fn put(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<Resp
 
 /// PATCH `.../scale`, in any patch format.
 pub(crate) async fn patch(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
-    let language = Language::of(cx)?;
-    let apply = language == Language::Apply;
+    let language = PatchFormat::of(cx)?;
+    let apply = language == PatchFormat::Apply;
     let options = WriteOptions::parse(cx.query, cx.user_agent, "PatchOptions", apply)?;
     let d = scale_descriptor(cx)?;
     let change = if apply {
@@ -304,7 +304,7 @@ async fn write(
         subresource: None,
         options,
         mode: Mode::Patch,
-        tracking: Tracking::Done,
+        tracking: Tracking::Applied,
         produce: &produce,
     };
     let (status, text) = run(cx, &update).await?;
@@ -336,10 +336,10 @@ fn changed(
             scale
         }
         Change::Patch(parsed, language) => {
-            let mut scale = patch::transform(&d.schema, &current, parsed, *language)?;
+            let mut scale = patch::apply_patch(&d.schema, &current, parsed, *language)?;
             let decoder = Decoder { catalog: cx.catalog, descriptor: d, validation: FieldValidation::Ignore };
             let shown = String::from_utf8_lossy(&encode::value_bytes(&scale)).into_owned();
-            decoder.fit(&mut scale).map_err(|error| patch::misfit(&shown, &error))?;
+            decoder.fit(&mut scale).map_err(|error| patch::invalid_patch(&shown, &error))?;
             scale
         }
         Change::Apply(applied) => {

@@ -94,7 +94,7 @@ pub(crate) fn store_error(error: &StoreError) -> ApiError {
         StoreError::Compacted { .. } => {
             ApiError::new(410, Reason::Expired, "The resourceVersion for the provided list is too old.")
         }
-        StoreError::Future { asked, current } => too_large(asked.0, current.0),
+        StoreError::Future { asked, current } => revision_too_large(asked.0, current.0),
         StoreError::Closed | StoreError::Disk(_) | StoreError::ReadOnly(_) => {
             ApiError::new(503, Reason::ServiceUnavailable, error.to_string())
         }
@@ -103,7 +103,7 @@ pub(crate) fn store_error(error: &StoreError) -> ApiError {
 }
 
 /// 504: the requested revision does not exist yet.
-pub(crate) fn too_large(asked: u64, current: u64) -> ApiError {
+pub(crate) fn revision_too_large(asked: u64, current: u64) -> ApiError {
     let cause = Cause {
         reason: "ResourceVersionTooLarge".into(),
         message: "Too large resource version".into(),

@@ -72,7 +72,7 @@ pub(crate) async fn put(
 }
 
 /// The result of one attempt.
-enum Attempt {
+enum AttemptResult {
     Done(Bytes),
     /// Another write came first.
     Lost,
@@ -93,8 +93,8 @@ pub(crate) async fn run(
         };
         let _turn = if allocates { Some(cx.state.allocation.lock().await) } else { None };
         match attempt(cx, update, &entry).await? {
-            Attempt::Done(text) => return Ok((StatusCode::OK, text)),
-            Attempt::Lost => {}
+            AttemptResult::Done(text) => return Ok((StatusCode::OK, text)),
+            AttemptResult::Lost => {}
         }
     }
     Err(cx.modified(update.name))
@@ -124,7 +124,7 @@ async fn create_absent(cx: &mut RequestContext<'_>, update: &Update<'_>) -> Resu
         }
         return create::store_new(cx, without_revision(object), update.options, Tracking::Update).await;
     }
-    create::store_new(cx, object, update.options, Tracking::Done).await
+    create::store_new(cx, object, update.options, Tracking::Applied).await
 }
 
 fn without_revision(mut object: Value) -> Value {
@@ -136,7 +136,7 @@ async fn attempt(
     cx: &mut RequestContext<'_>,
     update: &Update<'_>,
     entry: &Arc<Entry>,
-) -> Result<Attempt, ApiError> {
+) -> Result<AttemptResult, ApiError> {
     let d = cx.descriptor.clone();
     let presenter = Presenter::new(&d);
     let live = presenter.value(entry)?;
@@ -150,7 +150,7 @@ async fn attempt(
     set_meta(&mut new, "resourceVersion", entry.revision.to_string().into());
     prepare(cx, update, &mut new, &live).await?;
     if new == live {
-        return Ok(Attempt::Done(presenter.present(entry)));
+        return Ok(AttemptResult::Done(presenter.present(entry)));
     }
     let outcome = if is_finished(cx, &new, &live) {
         remove_finished(cx, update, &new, entry).await
@@ -158,9 +158,9 @@ async fn attempt(
         store_changed(cx, update, &new, entry, &presenter).await
     };
     match outcome {
-        Ok(text) => Ok(Attempt::Done(text)),
+        Ok(text) => Ok(AttemptResult::Done(text)),
         Err(CommitError::Conflict(_)) if pinned => Err(cx.modified(update.name)),
-        Err(CommitError::Conflict(_)) => Ok(Attempt::Lost),
+        Err(CommitError::Conflict(_)) => Ok(AttemptResult::Lost),
         Err(CommitError::Other(error)) => Err(error),
     }
 }

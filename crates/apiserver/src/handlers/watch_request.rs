@@ -15,7 +15,7 @@ use crate::error::{ApiError, Reason};
 use crate::request::ListOptions;
 use crate::response::{self, Body};
 use crate::table::IncludeObject;
-use crate::watch::{Frames, Start, Stream};
+use crate::watch::{FrameFormat, WatchStart, WatchStream};
 
 /// Least seconds of a watch without `timeoutSeconds`. A random time of up to the same length is added.
 const MIN_DURATION: u64 = 1800;
@@ -40,15 +40,15 @@ pub(crate) async fn watch(
         selection = selection.only(name);
     }
     let frames = match media.shape {
-        Shape::Object | Shape::MetadataList { .. } => Frames::Objects,
-        Shape::Metadata { version } => Frames::Metadata { version },
-        Shape::Table { version } => Frames::Tables {
+        Shape::Object | Shape::MetadataList { .. } => FrameFormat::Objects,
+        Shape::Metadata { version } => FrameFormat::Metadata { version },
+        Shape::Table { version } => FrameFormat::Tables {
             version,
             include: IncludeObject::parse(cx.query.get("includeObject").unwrap_or_default())?,
         },
     };
     let start = start(cx, &options, &selection).await?;
-    let stream = Stream::new(
+    let stream = WatchStream::new(
         cx,
         start,
         selection,
@@ -76,13 +76,13 @@ async fn start(
     cx: &RequestContext<'_>,
     options: &ListOptions,
     selection: &Selection,
-) -> Result<Start, ApiError> {
+) -> Result<WatchStart, ApiError> {
     let store = cx.store;
     let namespace = Some(cx.namespace()).filter(|n| !n.is_empty());
     let scope = Scope {
         collection: cx.descriptor.collection.clone(),
         namespace: namespace.map(Into::into),
-        only: selection.only_these(),
+        only: selection.store_filter(),
     };
     let revision = options.revision()?.filter(|r| *r != 0);
     let initial = match options.send_initial_events {
@@ -97,7 +97,7 @@ async fn start(
         let watch = store.watch(scope, snapshot.revision()).map_err(|e| store_error(&e))?;
         let view = snapshot.view(&cx.descriptor.collection);
         let initial = selection.candidates(&view, cx.descriptor, namespace);
-        return Ok(Start {
+        return Ok(WatchStart {
             watch: Ok(watch),
             initial,
             revision: snapshot.revision(),
@@ -113,5 +113,5 @@ async fn start(
         }
         Err(other) => return Err(store_error(&other)),
     };
-    Ok(Start { watch, initial: Vec::new(), revision: after, announce_end: false })
+    Ok(WatchStart { watch, initial: Vec::new(), revision: after, announce_end: false })
 }

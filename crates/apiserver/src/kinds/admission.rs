@@ -7,10 +7,10 @@ use machinery::names;
 use serde_json::{Map, Value};
 
 use super::check::Errs;
-use super::spec::{BASE, Counted, Spec, StatusMeta, WITH_STATUS};
+use super::spec::{BASE, GenerationRule, Spec, StatusMeta, WITH_STATUS};
 use super::value::{at, fill, fill_at, has, int, list, list_mut, object_mut, text};
 
-const WEBHOOKS: Spec = Spec { generation: Counted::Content, unconditional_update: false, ..BASE };
+const WEBHOOKS: Spec = Spec { generation: GenerationRule::Content, unconditional_update: false, ..BASE };
 
 pub(super) const VALIDATING_WEBHOOKS: Spec = Spec {
     default: |obj| list_mut(obj, "webhooks").for_each(default_webhook),
@@ -52,7 +52,7 @@ pub(super) const MUTATING_POLICY: Spec = Spec {
 };
 
 pub(super) const POLICY_BINDING: Spec = Spec {
-    generation: Counted::Spec,
+    generation: GenerationRule::Spec,
     unconditional_update: false,
     default: |obj| {
         if has(obj, "spec.matchResources") {

@@ -4,7 +4,7 @@ use machinery::field::Path;
 use serde_json::{Map, Value, json};
 
 use super::check::Errs;
-use super::spec::{Counted, Spec, WITH_STATUS};
+use super::spec::{GenerationRule, Spec, WITH_STATUS};
 use super::value::{at, fill, fill_at, has, int, list, object_mut, put, remove_at, set_at, text};
 
 /// Annotation in which v1 keeps metrics that it has no fields for.
@@ -15,7 +15,7 @@ const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 
 pub(super) const HPA_V2: Spec = Spec {
     status: Some(|| json!({"currentMetrics": null, "desiredReplicas": 0})),
-    generation: Counted::Unmanaged,
+    generation: GenerationRule::FromClient,
     default: |obj| {
         fill_at(obj, "spec", "minReplicas", 1);
         if list(obj, "spec.metrics").is_empty() {

@@ -7,7 +7,7 @@ use machinery::names;
 use serde_json::{Map, Value, json};
 
 use super::check::{Errs, name};
-use super::spec::{BASE, Counted, Spec, WITH_STATUS};
+use super::spec::{BASE, GenerationRule, Spec, WITH_STATUS};
 use super::value::{
     at, entries, fill, fill_at, flag, has, list, list_mut, object_mut, path, put, remove, set_at, text,
 };
@@ -19,7 +19,7 @@ const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 pub(super) const NAMESPACE: Spec = Spec {
     status: Some(|| json!({"phase": "Active"})),
-    generation: Counted::Unmanaged,
+    generation: GenerationRule::FromClient,
     name: NameRule::Label,
     own_labels: true,
     fields: &[("status.phase", "status.phase", "")],
@@ -96,7 +96,7 @@ pub(super) const SECRET: Spec = Spec {
 pub(super) const SERVICE_ACCOUNT: Spec = Spec { returns_deleted: true, ..BASE };
 
 pub(super) const RESOURCE_QUOTA: Spec = Spec {
-    generation: Counted::Unmanaged,
+    generation: GenerationRule::FromClient,
     returns_deleted: true,
     default: |obj| {
         object_mut(obj, "spec");
@@ -153,7 +153,7 @@ pub(super) const ENDPOINTS: Spec = Spec {
 
 pub(super) const NODE: Spec = Spec {
     status: Some(|| json!({"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, "nodeInfo": node_info()})),
-    generation: Counted::Unmanaged,
+    generation: GenerationRule::FromClient,
     own_labels: true,
     fields: &[("spec.unschedulable", "spec.unschedulable", "false")],
     default: |obj| {

@@ -9,14 +9,14 @@ use machinery::names;
 use serde_json::{Map, Value, json};
 
 use super::check::Errs;
-use super::spec::{Counted, Spec, WITH_STATUS};
+use super::spec::{GenerationRule, Spec, WITH_STATUS};
 use super::value::{at, ensure, has, int, list, object_mut, path, put, text};
 use crate::authz::{MASTERS, check_signer};
 use crate::error::ApiError;
 use crate::strategy::{NameRule, WriteContext};
 
 pub(super) const CSR: Spec = Spec {
-    generation: Counted::Unmanaged,
+    generation: GenerationRule::FromClient,
     name: NameRule::PathSegment,
     own_labels: true,
     fields: &[("spec.signerName", "spec.signerName", "")],
@@ -32,7 +32,7 @@ pub(super) const CSR: Spec = Spec {
     validate_create: |_, obj, errs| request(obj, errs),
     validate_subresource: |_, _, obj, old, errs| {
         conditions(at(obj, "status"), errs);
-        kept(obj, old, errs);
+        verdicts_kept(obj, old, errs);
         certificate(obj, errs);
     },
     authorize_update: check_signer,
@@ -265,7 +265,7 @@ fn conditions(status: &Value, errs: &mut Errs) {
 }
 
 /// Checks that verdicts and failures are not removed, and that only `/approval` adds verdicts.
-fn kept(obj: &Value, old: &Value, errs: &mut Errs) {
+fn verdicts_kept(obj: &Value, old: &Value, errs: &mut Errs) {
     let count = |o: &Value, kind: &str| {
         list(o, "status.conditions").iter().filter(|c| text(c, "type") == kind).count()
     };

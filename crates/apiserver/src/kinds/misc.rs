@@ -5,7 +5,7 @@ use machinery::names;
 use serde_json::{Value, json};
 
 use super::check::{Errs, name};
-use super::spec::{BASE, Counted, Spec, WITH_STATUS};
+use super::spec::{BASE, GenerationRule, Spec, WITH_STATUS};
 use super::value::{at, ensure, fill, fill_at, flag, has, int, object_mut, path, text};
 
 pub(super) const LEASE: Spec = Spec {
@@ -111,7 +111,7 @@ pub(super) const PRIORITY_LEVEL: Spec = Spec {
 };
 
 pub(super) const API_SERVICE: Spec = Spec {
-    generation: Counted::Unmanaged,
+    generation: GenerationRule::FromClient,
     default: |obj| {
         if has(obj, "spec.service") {
             fill_at(obj, "spec.service", "port", 443);
@@ -122,7 +122,7 @@ pub(super) const API_SERVICE: Spec = Spec {
 };
 
 pub(super) const RESOURCE_CLAIM: Spec =
-    Spec { returns_deleted: true, generation: Counted::Unmanaged, ..WITH_STATUS };
+    Spec { returns_deleted: true, generation: GenerationRule::FromClient, ..WITH_STATUS };
 
 pub(super) const RESOURCE_OTHER: Spec = Spec { returns_deleted: true, ..BASE };
 

@@ -32,16 +32,16 @@ mod workloads;
 
 use std::sync::Arc;
 
-pub use self::subresources::{bind, disrupted, evictable, evicts};
+pub use self::subresources::{bind, budget_after_eviction, check_eviction, covering_budget};
 pub(crate) use self::{admission::client_config, check::Errs, spec::content_changed};
 
-use self::spec::{BASE, Kind, Spec};
+use self::spec::{BASE, KindStrategy, Spec};
 use crate::descriptor::SubresourceAction;
 use crate::strategy::{Review, Strategy};
 
 /// The strategy of a built-in resource.
 pub fn strategy(group: &str, version: &str, plural: &str) -> Arc<dyn Strategy> {
-    Arc::new(Kind::new(spec(group, version, plural)))
+    Arc::new(KindStrategy::new(spec(group, version, plural)))
 }
 
 /// What requests to a subresource of a built-in resource do.

@@ -7,7 +7,7 @@ use machinery::names;
 use serde_json::{Map, Value, json};
 
 use super::check::Errs;
-use super::spec::{BASE, Counted, Spec, StatusMeta, WITH_STATUS};
+use super::spec::{BASE, GenerationRule, Spec, StatusMeta, WITH_STATUS};
 use super::value::{at, ensure, fill, fill_at, has, int, list, list_mut, object_mut, text};
 
 pub(super) const INGRESS: Spec = Spec {
@@ -18,7 +18,7 @@ pub(super) const INGRESS: Spec = Spec {
 };
 
 pub(super) const INGRESS_CLASS: Spec = Spec {
-    generation: Counted::Spec,
+    generation: GenerationRule::Spec,
     default: |obj| {
         object_mut(obj, "spec");
         if has(obj, "spec.parameters") {
@@ -30,7 +30,7 @@ pub(super) const INGRESS_CLASS: Spec = Spec {
 };
 
 pub(super) const NETWORK_POLICY: Spec = Spec {
-    generation: Counted::Spec,
+    generation: GenerationRule::Spec,
     default: |obj| {
         object_mut(obj, "spec.podSelector");
         if list(obj, "spec.policyTypes").is_empty() {
@@ -53,7 +53,7 @@ pub(super) const NETWORK_POLICY: Spec = Spec {
 };
 
 pub(super) const ENDPOINT_SLICE: Spec = Spec {
-    generation: Counted::Content,
+    generation: GenerationRule::Content,
     default: |obj| {
         for endpoint in list_mut(obj, "endpoints").filter_map(Value::as_object_mut) {
             fill(endpoint, "conditions", Value::Object(Map::new()));
@@ -73,7 +73,7 @@ pub(super) const ENDPOINT_SLICE: Spec = Spec {
 
 pub(super) const SERVICE_CIDR: Spec = Spec {
     status_meta: StatusMeta::Nothing,
-    generation: Counted::Unmanaged,
+    generation: GenerationRule::FromClient,
     default: |obj| ensure(obj, "spec"),
     validate: |_, obj, errs| {
         if list(obj, "spec.cidrs").is_empty() {

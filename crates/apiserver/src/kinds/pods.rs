@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::check::{Errs, name};
 use super::pod;
 use super::pod_validation;
-use super::spec::{Counted, Spec, StatusMeta, WITH_STATUS};
+use super::spec::{GenerationRule, Spec, StatusMeta, WITH_STATUS};
 use super::value::{at, fill_at, has, int, list, list_mut, object_mut, put, set_at, text};
 use super::warnings;
 use crate::error::ApiError;
@@ -20,7 +20,7 @@ const TOKEN_MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 pub(super) const POD: Spec = Spec {
     status: Some(|| Value::Object(serde_json::Map::new())),
     status_meta: StatusMeta::Nothing,
-    generation: Counted::Spec,
+    generation: GenerationRule::Spec,
     returns_deleted: true,
     own_labels: true,
     fields: &[
@@ -64,7 +64,7 @@ fn grace(obj: &Value, requested: Option<i64>) -> i64 {
 fn admit(cx: &WriteContext<'_>, obj: &mut Value) -> Result<(), ApiError> {
     super::limits::pod(cx, obj)?;
     account(cx, obj)?;
-    tolerate(obj);
+    default_tolerations(obj);
     priority(cx, obj)?;
     let mut status = pod::initial_status();
     put(&mut status, "qosClass", &pod::qos_class(at(obj, "spec")).into());
@@ -159,7 +159,7 @@ pub(super) fn append(object: &mut Value, key: &str, item: Value) {
 }
 
 /// Adds the default tolerations: a pod stays on an unreachable node for five minutes.
-fn tolerate(obj: &mut Value) {
+fn default_tolerations(obj: &mut Value) {
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let tolerated = list(obj, "spec.tolerations").iter().any(|t| {
             (text(t, "key") == key || text(t, "key").is_empty())

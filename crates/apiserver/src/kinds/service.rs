@@ -22,7 +22,7 @@ const STATIC_BAND: u32 = 256;
 
 pub(super) const SERVICE: Spec = Spec {
     status: Some(|| json!({"loadBalancer": {}})),
-    generation: super::spec::Counted::Unmanaged,
+    generation: super::spec::GenerationRule::FromClient,
     create_on_update: true,
     name: NameRule::Label,
     returns_deleted: true,

@@ -20,9 +20,9 @@ pub(crate) enum StatusMeta {
 
 /// Which changes increment `metadata.generation`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Counted {
+pub(crate) enum GenerationRule {
     /// None: the generation is the client's value.
-    Unmanaged,
+    FromClient,
     Spec,
     SpecAndAnnotations,
     /// All fields except metadata and status.
@@ -43,7 +43,7 @@ pub(crate) struct Spec {
     /// The status of a created object is kept.
     pub status_on_create: bool,
     pub status_meta: StatusMeta,
-    pub generation: Counted,
+    pub generation: GenerationRule,
     pub create_on_update: bool,
     pub unconditional_update: bool,
     pub name: NameRule,
@@ -91,7 +91,7 @@ pub(crate) const BASE: Spec = Spec {
     status: None,
     status_on_create: false,
     status_meta: StatusMeta::All,
-    generation: Counted::Unmanaged,
+    generation: GenerationRule::FromClient,
     create_on_update: false,
     unconditional_update: true,
     name: NameRule::Subdomain,
@@ -125,10 +125,10 @@ pub(crate) const BASE: Spec = Spec {
 
 /// A kind with an empty initial status and a generation that counts changes of the spec.
 pub(crate) const WITH_STATUS: Spec =
-    Spec { status: Some(|| Value::Object(Map::new())), generation: Counted::Spec, ..BASE };
+    Spec { status: Some(|| Value::Object(Map::new())), generation: GenerationRule::Spec, ..BASE };
 
 /// A [`Spec`] as [`Strategy`], with its field labels.
-pub(crate) struct Kind(Spec, Vec<&'static str>);
+pub(crate) struct KindStrategy(Spec, Vec<&'static str>);
 
 /// Metadata that a status write cannot change if [`StatusMeta`] is `Nothing`.
 const STATUS_METADATA: &[&str] = &[
@@ -141,7 +141,7 @@ const STATUS_METADATA: &[&str] = &[
     "generation",
 ];
 
-impl Kind {
+impl KindStrategy {
     pub(crate) fn new(spec: Spec) -> Self {
         let labels = spec.fields.iter().map(|(label, ..)| *label).collect();
         Self(spec, labels)
@@ -188,7 +188,7 @@ pub(crate) fn fill_object(value: &mut Value, defaults: Value) {
     }
 }
 
-impl Strategy for Kind {
+impl Strategy for KindStrategy {
     fn default(&self, obj: &mut Value) {
         (self.0.default)(obj);
         if let (Some(initial), Some(map)) = (self.0.status, obj.as_object_mut()) {
@@ -236,18 +236,22 @@ impl Strategy for Kind {
     }
 
     fn generation(&self) -> Generation {
-        if self.0.generation == Counted::Unmanaged { Generation::Unmanaged } else { Generation::Managed }
+        if self.0.generation == GenerationRule::FromClient {
+            Generation::FromClient
+        } else {
+            Generation::Managed
+        }
     }
 
     fn spec_changed(&self, new: &Value, old: &Value) -> bool {
         match self.0.generation {
-            Counted::Unmanaged => false,
-            Counted::Spec => new.get("spec") != old.get("spec"),
-            Counted::SpecAndAnnotations => {
+            GenerationRule::FromClient => false,
+            GenerationRule::Spec => new.get("spec") != old.get("spec"),
+            GenerationRule::SpecAndAnnotations => {
                 new.get("spec") != old.get("spec")
                     || at(new, "metadata.annotations") != at(old, "metadata.annotations")
             }
-            Counted::Content => content_changed(new, old, &["metadata", "status"]),
+            GenerationRule::Content => content_changed(new, old, &["metadata", "status"]),
         }
     }
 

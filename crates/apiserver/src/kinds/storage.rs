@@ -4,7 +4,7 @@ use machinery::field::Path;
 use serde_json::{Map, Value, json};
 
 use super::check::{Errs, IMMUTABLE};
-use super::spec::{BASE, Counted, Spec, StatusMeta, WITH_STATUS};
+use super::spec::{BASE, GenerationRule, Spec, StatusMeta, WITH_STATUS};
 use super::value::{at, fill, fill_at, has, list, object_mut, path, put, text};
 use crate::strategy::WriteContext;
 
@@ -12,7 +12,7 @@ const MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "Read
 
 pub(super) const CLAIM: Spec = Spec {
     status: Some(|| json!({"phase": "Pending"})),
-    generation: Counted::Unmanaged,
+    generation: GenerationRule::FromClient,
     returns_deleted: true,
     default: |obj| {
         object_mut(obj, "spec.resources");
@@ -34,7 +34,7 @@ pub(super) const CLAIM: Spec = Spec {
 
 pub(super) const VOLUME: Spec = Spec {
     status: Some(|| json!({"phase": "Pending"})),
-    generation: Counted::Unmanaged,
+    generation: GenerationRule::FromClient,
     returns_deleted: true,
     default: |obj| {
         super::amounts::round(obj, "spec.capacity");
@@ -135,7 +135,7 @@ pub(super) const CSI_CAPACITY: Spec = Spec {
 pub(super) const ATTACHMENT: Spec = Spec {
     status: Some(|| json!({"attached": false})),
     status_meta: StatusMeta::Nothing,
-    generation: Counted::Unmanaged,
+    generation: GenerationRule::FromClient,
     unconditional_update: false,
     returns_deleted: true,
     validate: |_, obj, errs| {

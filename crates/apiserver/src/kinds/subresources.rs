@@ -69,7 +69,7 @@ fn invalid(binding: &Value, field: &str, body: &str) -> ApiError {
 ///
 /// # Errors
 /// 400 if it names another pod.
-pub fn evicts(name: &str, eviction: &Value) -> Result<(), ApiError> {
+pub fn check_eviction(name: &str, eviction: &Value) -> Result<(), ApiError> {
     let wanted = text(eviction, "metadata.name");
     if wanted.is_empty() || wanted == name {
         return Ok(());
@@ -82,7 +82,7 @@ pub fn evicts(name: &str, eviction: &Value) -> Result<(), ApiError> {
 ///
 /// # Errors
 /// 429 if the budget allows no disruption, 500 if several budgets cover the pod.
-pub fn evictable<'a>(pod: &Value, budgets: &'a [Value]) -> Result<Option<&'a Value>, ApiError> {
+pub fn covering_budget<'a>(pod: &Value, budgets: &'a [Value]) -> Result<Option<&'a Value>, ApiError> {
     // Pods that do not run, have terminated or are being deleted need no budget.
     let free = matches!(text(pod, "status.phase"), "Succeeded" | "Failed" | "Pending")
         || has(pod, "metadata.deletionTimestamp");
@@ -109,7 +109,7 @@ pub fn evictable<'a>(pod: &Value, budgets: &'a [Value]) -> Result<Option<&'a Val
 }
 
 /// The budget after an eviction of the pod: one disruption less is allowed.
-pub fn disrupted(budget: &Value, pod: &str, now: &str) -> Value {
+pub fn budget_after_eviction(budget: &Value, pod: &str, now: &str) -> Value {
     let mut spent = budget.clone();
     let left = int(budget, "status.disruptionsAllowed").unwrap_or_default() - 1;
     set_at(&mut spent, "status", "disruptionsAllowed", left);

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::check::{Errs, selects, selects_all};
 use super::pod::default_template;
 use super::pod_validation;
-use super::spec::{BASE, Counted, Spec, StatusMeta, WITH_STATUS};
+use super::spec::{BASE, GenerationRule, Spec, StatusMeta, WITH_STATUS};
 use super::value::{at, fill, fill_at, has, int, list, list_mut, object_mut, path, set_at, text};
 use crate::strategy::WriteContext;
 
@@ -15,7 +15,7 @@ const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 pub(super) const DEPLOYMENT: Spec = Spec {
     status_meta: StatusMeta::AllButLabels,
-    generation: Counted::SpecAndAnnotations,
+    generation: GenerationRule::SpecAndAnnotations,
     default: default_deployment,
     validate: validate_deployment,
     validate_update: selector_fixed,

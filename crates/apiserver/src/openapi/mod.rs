@@ -49,15 +49,15 @@ impl Document {
 type Documents = BTreeMap<String, Arc<Document>>;
 
 /// The documents of a group version with custom resources, and what they were made from.
-struct Custom {
+struct CustomGroupVersion {
     resources: Vec<Arc<Descriptor>>,
     document: Arc<Document>,
 }
 
 /// Documents of a space with custom resources, for one state of its catalog.
-struct Own {
+struct CustomDocuments {
     generation: u64,
-    custom: BTreeMap<String, Custom>,
+    custom: BTreeMap<String, CustomGroupVersion>,
     /// Documents of groups that only custom resources have.
     groups: Documents,
     v2: OnceLock<Arc<Document>>,
@@ -68,7 +68,7 @@ struct Own {
 /// Documents with custom resources are made on request, and again when the definition has changed (AS-007, AS-008).
 #[derive(Default)]
 pub struct Cache {
-    own: Mutex<Option<Arc<Own>>>,
+    own: Mutex<Option<Arc<CustomDocuments>>>,
 }
 
 /// Documents of the built-in groups.
@@ -105,7 +105,7 @@ fn shared_v2_protobuf() -> Arc<Document> {
     SHARED.get_or_init(encoded).clone()
 }
 
-impl Own {
+impl CustomDocuments {
     fn new(catalog: &Catalog, old: Option<&Self>) -> Self {
         let mut custom = BTreeMap::new();
         let mut groups = Documents::new();
@@ -121,7 +121,7 @@ impl Own {
                     Some(known) => known.document.clone(),
                     None => documents::group_version(&group.name, version, &resources),
                 };
-                custom.insert(path, Custom { resources, document });
+                custom.insert(path, CustomGroupVersion { resources, document });
             }
             let path = format!("apis/{}", group.name);
             if !group.name.is_empty() && !shared().contains_key(&path) {
@@ -173,7 +173,7 @@ impl Cache {
     }
 
     /// `None` for a space without custom resources.
-    fn own(&self, catalog: &Catalog) -> Option<Arc<Own>> {
+    fn own(&self, catalog: &Catalog) -> Option<Arc<CustomDocuments>> {
         if std::ptr::eq(catalog, &raw const *builtin::catalog()) {
             return None;
         }
@@ -181,7 +181,7 @@ impl Cache {
         match &*own {
             Some(current) if current.generation == catalog.generation => Some(current.clone()),
             old => {
-                let new = Arc::new(Own::new(catalog, old.as_deref()));
+                let new = Arc::new(CustomDocuments::new(catalog, old.as_deref()));
                 *own = Some(new.clone());
                 Some(new)
             }

@@ -63,7 +63,7 @@ fn describe(param: &str) -> &'static str {
 
 /// The body of an operation's requests.
 #[derive(Clone, Copy)]
-enum Takes<'a> {
+enum RequestBody<'a> {
     Nothing,
     Object(&'a str),
     /// Whether strategic merge patches are accepted.
@@ -75,13 +75,13 @@ struct Operation<'a> {
     method: &'static str,
     action: &'static str,
     params: Vec<Param>,
-    takes: Takes<'a>,
+    body: RequestBody<'a>,
     answers: &'a str,
     codes: &'static [u16],
 }
 
 /// The kind of an operation, and the schema of its answer.
-struct Subject {
+struct OperationKind {
     group: String,
     version: String,
     kind: String,
@@ -94,7 +94,7 @@ pub(super) fn add(d: &Descriptor, to: Version, paths: &mut BTreeMap<String, Valu
         "" => format!("/api/{}", d.version),
         group => format!("/apis/{group}/{}", d.version),
     };
-    let own = Subject {
+    let own = OperationKind {
         group: d.group.clone(),
         version: d.version.clone(),
         kind: d.kind.clone(),
@@ -127,25 +127,30 @@ pub(super) fn add(d: &Descriptor, to: Version, paths: &mut BTreeMap<String, Valu
 }
 
 /// The kind of a subresource; `None` for connections.
-fn subject(d: &Descriptor, sub: &Subresource) -> Option<Subject> {
+fn subject(d: &Descriptor, sub: &Subresource) -> Option<OperationKind> {
     let own = (&sub.group, &sub.version, &sub.kind) == (&d.group, &d.version, &d.kind);
     let schema =
         if own { schemas::name(d) } else { table().name(&sub.group, &sub.version, &sub.kind)?.to_owned() };
-    Some(Subject { group: sub.group.clone(), version: sub.version.clone(), kind: sub.kind.clone(), schema })
+    Some(OperationKind {
+        group: sub.group.clone(),
+        version: sub.version.clone(),
+        kind: sub.kind.clone(),
+        schema,
+    })
 }
 
 fn params(lists: &[&[Param]]) -> Vec<Param> {
     lists.iter().flat_map(|list| list.iter().copied()).collect()
 }
 
-fn collection_operations<'a>(d: &Descriptor, own: &'a Subject, list: &'a str) -> Vec<Operation<'a>> {
+fn collection_operations<'a>(d: &Descriptor, own: &'a OperationKind, list: &'a str) -> Vec<Operation<'a>> {
     let mut out = Vec::new();
     if d.has_verb("list") {
         out.push(Operation {
             method: "get",
             action: "list",
             params: params(&[SELECT, WATCH]),
-            takes: Takes::Nothing,
+            body: RequestBody::Nothing,
             answers: list,
             codes: &[200],
         });
@@ -155,7 +160,7 @@ fn collection_operations<'a>(d: &Descriptor, own: &'a Subject, list: &'a str) ->
             method: "post",
             action: "post",
             params: params(&[WRITE]),
-            takes: Takes::Object(&own.schema),
+            body: RequestBody::Object(&own.schema),
             answers: &own.schema,
             codes: &[200, 201, 202],
         });
@@ -165,7 +170,7 @@ fn collection_operations<'a>(d: &Descriptor, own: &'a Subject, list: &'a str) ->
             method: "delete",
             action: "deletecollection",
             params: params(&[SELECT, DELETE]),
-            takes: Takes::DeleteOptions,
+            body: RequestBody::DeleteOptions,
             answers: STATUS,
             codes: &[200],
         });
@@ -176,24 +181,24 @@ fn collection_operations<'a>(d: &Descriptor, own: &'a Subject, list: &'a str) ->
 fn item_operations<'a>(verbs: &[String], schema: &'a str, strategic: bool) -> Vec<Operation<'a>> {
     let has = |verb: &str| verbs.iter().any(|v| v == verb);
     let mut out = Vec::new();
-    let mut add = |method, action, params, takes, answers, codes| {
-        out.push(Operation { method, action, params, takes, answers, codes });
+    let mut add = |method, action, params, body, answers, codes| {
+        out.push(Operation { method, action, params, body, answers, codes });
     };
     if has("get") {
-        add("get", "get", Vec::new(), Takes::Nothing, schema, &[200][..]);
+        add("get", "get", Vec::new(), RequestBody::Nothing, schema, &[200][..]);
     }
     // Create on an item exists for subresources only.
     if has("create") && !has("list") && !has("delete") {
-        add("post", "post", params(&[WRITE]), Takes::Object(schema), schema, &[200, 201, 202]);
+        add("post", "post", params(&[WRITE]), RequestBody::Object(schema), schema, &[200, 201, 202]);
     }
     if has("update") {
-        add("put", "put", params(&[WRITE]), Takes::Object(schema), schema, &[200, 201]);
+        add("put", "put", params(&[WRITE]), RequestBody::Object(schema), schema, &[200, 201]);
     }
     if has("patch") {
-        add("patch", "patch", params(&[WRITE, APPLY]), Takes::Patch(strategic), schema, &[200, 201]);
+        add("patch", "patch", params(&[WRITE, APPLY]), RequestBody::Patch(strategic), schema, &[200, 201]);
     }
     if has("delete") {
-        add("delete", "delete", params(&[DELETE]), Takes::DeleteOptions, STATUS, &[200, 202]);
+        add("delete", "delete", params(&[DELETE]), RequestBody::DeleteOptions, STATUS, &[200, 202]);
     }
     out
 }
@@ -202,7 +207,7 @@ fn add_path(
     paths: &mut BTreeMap<String, Value>,
     path: &str,
     to: Version,
-    subject: &Subject,
+    subject: &OperationKind,
     label: &str,
     operations: Vec<Operation<'_>>,
 ) {
@@ -249,7 +254,7 @@ fn typed(param: &mut Value, r#type: &str, to: Version) {
     }
 }
 
-fn print(o: &Operation<'_>, to: Version, subject: &Subject, label: &str) -> Value {
+fn print(o: &Operation<'_>, to: Version, subject: &OperationKind, label: &str) -> Value {
     let tag = format!("{}_{}", subject.group.split('.').next().unwrap_or_default(), subject.version);
     let id: String = format!("{}_{tag}_{label}", o.action)
         .chars()
@@ -262,17 +267,17 @@ fn print(o: &Operation<'_>, to: Version, subject: &Subject, label: &str) -> Valu
         ("x-kubernetes-group-version-kind".to_owned(), gvk(&subject.group, &subject.version, &subject.kind)),
     ]);
     let mut patches = vec!["application/json-patch+json", "application/merge-patch+json"];
-    if matches!(o.takes, Takes::Patch(true)) {
+    if matches!(o.body, RequestBody::Patch(true)) {
         patches.push("application/strategic-merge-patch+json");
     }
     patches.push("application/apply-patch+yaml");
-    let (body, medias) = match o.takes {
-        Takes::Nothing => (None, vec![]),
-        Takes::Object(schema) => (Some(schema), vec!["*/*"]),
-        Takes::Patch(_) => (Some(PATCH), patches),
-        Takes::DeleteOptions => (Some(DELETE_OPTIONS), vec!["*/*"]),
+    let (body, medias) = match o.body {
+        RequestBody::Nothing => (None, vec![]),
+        RequestBody::Object(schema) => (Some(schema), vec!["*/*"]),
+        RequestBody::Patch(_) => (Some(PATCH), patches),
+        RequestBody::DeleteOptions => (Some(DELETE_OPTIONS), vec!["*/*"]),
     };
-    let required = !matches!(o.takes, Takes::DeleteOptions);
+    let required = !matches!(o.body, RequestBody::DeleteOptions);
     let answer = match to {
         Version::V2 => {
             if let Some(schema) = body {

@@ -20,7 +20,7 @@ use crate::{discovery, health, metrics, version};
 
 impl ApiServer {
     /// Answers a request for a path outside the resources.
-    pub(super) async fn other(
+    pub(super) async fn non_resource(
         self: &Arc<Self>,
         parts: &Parts,
         query: &Query,

@@ -31,12 +31,12 @@ pub use self::start::StartError;
 use crate::authn;
 use crate::catalog::Catalog;
 use crate::codec::negotiate;
-use crate::crd::Following;
+use crate::crd::FollowerHealth;
 use crate::error::{ApiError, Details, Reason};
 use crate::handlers::LiveLookup;
-use crate::health::{Check, Faults};
+use crate::health::{Check, FailingChecks};
 use crate::identity::UserInfo;
-use crate::metrics::Labels;
+use crate::metrics::RequestLabels;
 use crate::openapi;
 use crate::path::RequestInfo;
 use crate::request::Query;
@@ -52,8 +52,8 @@ pub struct ApiServer {
     in_flight_masters: tokio::sync::Semaphore,
     prepared: AtomicBool,
     draining: AtomicBool,
-    following: Following,
-    faults: Faults,
+    follower_health: FollowerHealth,
+    failing_checks: FailingChecks,
     follower: Mutex<Option<JoinHandle<()>>>,
     /// Tells the users of this server from those of other servers in the process, which share
     /// [`HeavyWork`](crate::work::HeavyWork).
@@ -73,9 +73,9 @@ impl ApiServer {
         let mut warnings = Vec::new();
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
         let begun = Instant::now();
-        let under_way = self.state.metrics.begin(&info);
+        let in_flight = self.state.metrics.begin(&info);
         let answer = self.serve(&parts, body, &query, &info, &mut warnings).await;
-        drop(under_way);
+        drop(in_flight);
         let mut response = answer.unwrap_or_else(|error| {
             if negotiate::protobuf_only(&parts.headers) {
                 return response::error_protobuf(&error);
@@ -86,7 +86,7 @@ impl ApiServer {
             response::error(&error, routing || negotiate::pretty(&parts.headers, &query))
         });
         let catalog = self.catalog.load();
-        let labels = Labels::of(&info, &catalog);
+        let labels = RequestLabels::of(&info, &catalog);
         self.state.metrics.answered(labels, &catalog, response.status().as_u16(), begun.elapsed());
         drop(catalog);
         response::add_warnings(&mut response, &warnings);
@@ -155,14 +155,14 @@ impl ApiServer {
         if let Some(other) = authn::impersonate(&parts.headers, &user, &attributes, &config.authorizer)? {
             user = other;
         }
-        let _permit = self.admit(&user, info)?;
+        let _permit = self.count_in_flight(&user, info)?;
         config.authorizer.authorize(&user, &attributes)?;
         let limit = timeout(query, config.limits.request_timeout)?;
         let answer = async {
             if info.is_resource {
                 self.resource(parts, body, query, info, &user, warnings).await
             } else {
-                self.other(parts, query, info, &user).await
+                self.non_resource(parts, query, info, &user).await
             }
         };
         tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| {
@@ -176,7 +176,7 @@ impl ApiServer {
     ///
     /// # Errors
     /// 429 if the limit is reached.
-    fn admit(
+    fn count_in_flight(
         &self,
         user: &UserInfo,
         info: &RequestInfo,
@@ -186,8 +186,8 @@ impl ApiServer {
             return Ok(None);
         }
         let masters = user.in_group("system:masters");
-        let places = if masters { &self.in_flight_masters } else { &self.in_flight };
-        places.try_acquire().map(Some).map_err(|_| ApiError::too_many_requests())
+        let slots = if masters { &self.in_flight_masters } else { &self.in_flight };
+        slots.try_acquire().map(Some).map_err(|_| ApiError::too_many_requests())
     }
 }
 

@@ -22,17 +22,17 @@ impl ApiServer {
     /// All checks, for `/readyz` and `/healthz`.
     fn checks(&self) -> Vec<Check> {
         let draining = self.draining.load(Ordering::Acquire) || self.state.stop.is_cancelled();
-        let following = self.following.is_up();
+        let follower_health = self.follower_health.is_up();
         let checks = vec![
             Check::new("ping", true),
             Check::new("log", true),
             Check::of("etcd", self.state.config.store.check().err().map(|error| one_line(&error))),
-            Check::new("informer-sync", following),
-            Check::new("poststarthook/start-apiextensions-controllers", following),
+            Check::new("informer-sync", follower_health),
+            Check::new("poststarthook/start-apiextensions-controllers", follower_health),
             Check::new("poststarthook/rbac/bootstrap-roles", self.prepared.load(Ordering::Acquire)),
             Check::new("shutdown", !draining),
         ];
-        self.faults.observe(&checks);
+        self.failing_checks.observe(&checks);
         checks
     }
 
@@ -42,7 +42,7 @@ impl ApiServer {
         let mut checks = self.checks();
         if path.starts_with("/livez") {
             checks.retain(|check| !matches!(check.name.as_str(), "informer-sync" | "shutdown"));
-            self.faults.forgive(&mut checks);
+            self.failing_checks.ignore_recent(&mut checks);
         }
         checks
     }

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::{ApiServer, ApiServerConfig};
-use crate::crd::{self, Follower, Following};
-use crate::health::Faults;
+use crate::crd::{self, Follower, FollowerHealth};
+use crate::health::FailingChecks;
 use crate::metrics::Metrics;
 use crate::state::ServerState;
 use crate::work::{self, HeavyWork};
@@ -41,13 +41,13 @@ impl ApiServer {
         let stop = CancellationToken::new();
         let follower = Follower::new(config.store.clone(), catalog.clone(), config.admission.clone());
         follower.sync().await;
-        let following = Following::up();
+        let follower_health = FollowerHealth::up();
         let supervised = crd::supervise(
             follower,
             config.store.clone(),
             catalog.clone(),
             config.admission.clone(),
-            following.clone(),
+            follower_health.clone(),
             stop.clone(),
         );
         let (rbac, namespaces) = (config.rbac_bootstrap, config.system_namespaces);
@@ -65,8 +65,8 @@ impl ApiServer {
             openapi: openapi::Cache::default(),
             prepared: AtomicBool::new(false),
             draining: AtomicBool::new(false),
-            following,
-            faults: Faults::default(),
+            follower_health,
+            failing_checks: FailingChecks::default(),
             follower: Mutex::new(Some(tokio::spawn(supervised))),
             number: work::server_number(),
         });

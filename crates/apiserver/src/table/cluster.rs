@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::look::{Look, NONE, UNKNOWN};
+use super::fields::{NONE, PrintedObject, UNKNOWN};
 
-pub(super) fn cells(group: &str, plural: &str, o: &Look<'_>) -> Option<Vec<Value>> {
+pub(super) fn cells(group: &str, plural: &str, o: &PrintedObject<'_>) -> Option<Vec<Value>> {
     Some(match (group, plural) {
         ("", "namespaces") => vec![o.text("/status/phase").into()],
         ("", "nodes") => node(o),
@@ -58,7 +58,7 @@ pub(super) fn cells(group: &str, plural: &str, o: &Look<'_>) -> Option<Vec<Value
     })
 }
 
-fn claim_state(o: &Look<'_>) -> String {
+fn claim_state(o: &PrintedObject<'_>) -> String {
     let mut states = Vec::new();
     if o.has("/metadata/deletionTimestamp") {
         states.push("deleted");
@@ -74,7 +74,7 @@ fn claim_state(o: &Look<'_>) -> String {
     states.join(",")
 }
 
-fn node(o: &Look<'_>) -> Vec<Value> {
+fn node(o: &PrintedObject<'_>) -> Vec<Value> {
     let mut status = vec![match o.condition("Ready") {
         Some("True") => "Ready",
         Some(_) => "NotReady",

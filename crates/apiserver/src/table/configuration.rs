@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::look::{Look, NONE, UNSET, human_seconds};
+use super::fields::{NONE, PrintedObject, UNSET, human_seconds};
 
-pub(super) fn cells(group: &str, plural: &str, o: &Look<'_>) -> Option<Vec<Value>> {
+pub(super) fn cells(group: &str, plural: &str, o: &PrintedObject<'_>) -> Option<Vec<Value>> {
     Some(match (group, plural) {
         ("", "configmaps") => vec![(o.count("/data") + o.count("/binaryData")).into()],
         ("", "secrets") => vec![o.text("/type").into(), o.count("/data").into()],
@@ -20,7 +20,7 @@ pub(super) fn cells(group: &str, plural: &str, o: &Look<'_>) -> Option<Vec<Value
     })
 }
 
-fn quota(o: &Look<'_>) -> Vec<Value> {
+fn quota(o: &PrintedObject<'_>) -> Vec<Value> {
     let (mut requests, mut limits) = (Vec::new(), Vec::new());
     let hard = o.get("/status/hard").and_then(Value::as_object).into_iter().flatten();
     for (resource, _) in hard {
@@ -33,7 +33,7 @@ fn quota(o: &Look<'_>) -> Vec<Value> {
 }
 
 /// Cells of an event. Two groups serve events, with different names for the same fields.
-fn event(o: &Look<'_>) -> Vec<Value> {
+fn event(o: &PrintedObject<'_>) -> Vec<Value> {
     let either = |old: &'static str, new: &'static str| if o.has(old) { old } else { new };
     let about = o.at(o.get(either("/involvedObject", "/regarding")).unwrap_or(&Value::Null));
     let (first, last) = (
@@ -74,7 +74,7 @@ fn event(o: &Look<'_>) -> Vec<Value> {
     ]
 }
 
-fn binding(o: &Look<'_>) -> Vec<Value> {
+fn binding(o: &PrintedObject<'_>) -> Vec<Value> {
     let (mut users, mut groups, mut accounts) = (Vec::new(), Vec::new(), Vec::new());
     for subject in o.each("/subjects") {
         let name = subject.text("/name").to_owned();
@@ -89,7 +89,7 @@ fn binding(o: &Look<'_>) -> Vec<Value> {
     vec![role.into(), users.join(", ").into(), groups.join(", ").into(), accounts.join(", ").into()]
 }
 
-fn request(o: &Look<'_>) -> Vec<Value> {
+fn request(o: &PrintedObject<'_>) -> Vec<Value> {
     let is = |condition: &str| o.condition(condition).is_some();
     let mut status = match () {
         () if is("Denied") => "Denied",
@@ -112,7 +112,7 @@ fn request(o: &Look<'_>) -> Vec<Value> {
     vec![signer.into(), o.text("/spec/username").into(), duration.into(), status.into()]
 }
 
-fn api_service(o: &Look<'_>) -> Vec<Value> {
+fn api_service(o: &PrintedObject<'_>) -> Vec<Value> {
     let service = if o.has("/spec/service") {
         format!("{}/{}", o.text("/spec/service/namespace"), o.text("/spec/service/name"))
     } else {
@@ -127,7 +127,7 @@ fn api_service(o: &Look<'_>) -> Vec<Value> {
     vec![service.into(), available.into()]
 }
 
-fn admission(plural: &str, o: &Look<'_>) -> Option<Vec<Value>> {
+fn admission(plural: &str, o: &PrintedObject<'_>) -> Option<Vec<Value>> {
     let kind = || {
         if o.has("/spec/paramKind") {
             format!("{}/{}", o.text("/spec/paramKind/apiVersion"), o.text("/spec/paramKind/kind"))

@@ -9,13 +9,13 @@ use crate::error::ApiError;
 
 mod cluster;
 mod configuration;
-mod look;
+mod fields;
 mod networking;
 mod pods;
 mod storage;
 mod workloads;
 
-use look::Look;
+use fields::PrintedObject;
 
 /// The content of `row.object`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -156,7 +156,7 @@ fn custom_cell(r#type: &str, value: &Value, now: Timestamp) -> Value {
             None => number.as_f64().map_or(Value::Null, |f| (f as i64).into()),
         },
         ("date", Value::String(time)) => match time.parse() {
-            Ok(time) => look::human(now, time).into(),
+            Ok(time) => fields::human_duration(now, time).into(),
             Err(_) => "<invalid>".into(),
         },
         _ => Value::Null,
@@ -164,12 +164,12 @@ fn custom_cell(r#type: &str, value: &Value, now: Timestamp) -> Value {
 }
 
 fn built_in_cells(d: &Descriptor, columns: &[Column], object: &Value, now: Timestamp) -> Vec<Value> {
-    let look = Look::new(object, now);
-    let of_kind = workloads::cells(&d.group, &d.plural, &look)
-        .or_else(|| configuration::cells(&d.group, &d.plural, &look))
-        .or_else(|| networking::cells(&d.group, &d.plural, &look))
-        .or_else(|| storage::cells(&d.group, &d.plural, &look))
-        .or_else(|| cluster::cells(&d.group, &d.plural, &look));
+    let printed = PrintedObject::new(object, now);
+    let of_kind = workloads::cells(&d.group, &d.plural, &printed)
+        .or_else(|| configuration::cells(&d.group, &d.plural, &printed))
+        .or_else(|| networking::cells(&d.group, &d.plural, &printed))
+        .or_else(|| storage::cells(&d.group, &d.plural, &printed))
+        .or_else(|| cluster::cells(&d.group, &d.plural, &printed));
     let mut of_kind = of_kind.unwrap_or_default().into_iter();
     // Name and age are the same for all kinds; the functions of a kind return the cells between them.
     columns
@@ -177,10 +177,10 @@ fn built_in_cells(d: &Descriptor, columns: &[Column], object: &Value, now: Times
         .enumerate()
         .map(|(i, column)| match column.name.as_str() {
             "Name" if i == 0 || column.format == "name" && d.plural == "events" && !d.is_custom() => {
-                look.name_cell(&d.group, &d.plural)
+                printed.name_cell(&d.group, &d.plural)
             }
-            "Age" => look.age().into(),
-            "Created At" => look.text("/metadata/creationTimestamp").into(),
+            "Age" => printed.age().into(),
+            "Created At" => printed.text("/metadata/creationTimestamp").into(),
             _ => of_kind.next().unwrap_or(Value::Null),
         })
         .collect()

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::look::{Look, NONE, UNSET, some_of};
+use super::fields::{NONE, PrintedObject, UNSET, first_of};
 
-pub(super) fn cells(group: &str, plural: &str, o: &Look<'_>) -> Option<Vec<Value>> {
+pub(super) fn cells(group: &str, plural: &str, o: &PrintedObject<'_>) -> Option<Vec<Value>> {
     Some(match (group, plural) {
         ("", "services") => service(o),
-        ("", "endpoints") => vec![some_of(&endpoints(o), 3, NONE).into()],
+        ("", "endpoints") => vec![first_of(&endpoints(o), 3, NONE).into()],
         ("discovery.k8s.io", "endpointslices") => endpoint_slice(o),
         ("networking.k8s.io", "ingresses") => ingress(o),
         ("networking.k8s.io", "ingressclasses") => {
@@ -39,7 +39,7 @@ pub(super) fn cells(group: &str, plural: &str, o: &Look<'_>) -> Option<Vec<Value
     })
 }
 
-fn service(o: &Look<'_>) -> Vec<Value> {
+fn service(o: &PrintedObject<'_>) -> Vec<Value> {
     let ip = o.list("/spec/clusterIPs").first().and_then(Value::as_str).unwrap_or(NONE);
     let ports: Vec<String> = o
         .each("/spec/ports")
@@ -58,7 +58,7 @@ fn service(o: &Look<'_>) -> Vec<Value> {
     ]
 }
 
-fn external_ip(o: &Look<'_>) -> String {
+fn external_ip(o: &PrintedObject<'_>) -> String {
     let given = o.texts("/spec/externalIPs", "").join(",");
     match o.text("/spec/type") {
         "ClusterIP" | "NodePort" if given.is_empty() => NONE.to_owned(),
@@ -74,7 +74,7 @@ fn external_ip(o: &Look<'_>) -> String {
 }
 
 /// The addresses of a load balancer, truncated to a column's width.
-fn load_balancer(o: &Look<'_>) -> String {
+fn load_balancer(o: &PrintedObject<'_>) -> String {
     let addresses: BTreeSet<&str> = o
         .each("/status/loadBalancer/ingress")
         .map(|i| i.text_or("/ip", i.text("/hostname")))
@@ -87,7 +87,7 @@ fn load_balancer(o: &Look<'_>) -> String {
     }
 }
 
-fn endpoints(o: &Look<'_>) -> Vec<String> {
+fn endpoints(o: &PrintedObject<'_>) -> Vec<String> {
     let mut out = Vec::new();
     for subset in o.each("/subsets") {
         let ports: Vec<i64> = subset.each("/ports").map(|p| p.int("/port")).collect();
@@ -103,19 +103,19 @@ fn endpoints(o: &Look<'_>) -> Vec<String> {
     out
 }
 
-fn endpoint_slice(o: &Look<'_>) -> Vec<Value> {
+fn endpoint_slice(o: &PrintedObject<'_>) -> Vec<Value> {
     let ports: Vec<String> =
         o.each("/ports").map(|p| p.int_or_text("/port").unwrap_or_else(|| "*".to_owned())).collect();
     let addresses: Vec<String> =
         o.each("/endpoints").flat_map(|e| e.texts("/addresses", "")).map(ToOwned::to_owned).collect();
     vec![
         o.text("/addressType").into(),
-        some_of(&ports, 3, UNSET).into(),
-        some_of(&addresses, 3, UNSET).into(),
+        first_of(&ports, 3, UNSET).into(),
+        first_of(&addresses, 3, UNSET).into(),
     ]
 }
 
-fn ingress(o: &Look<'_>) -> Vec<Value> {
+fn ingress(o: &PrintedObject<'_>) -> Vec<Value> {
     let hosts: Vec<String> = o
         .texts("/spec/rules", "/host")
         .into_iter()
@@ -125,7 +125,7 @@ fn ingress(o: &Look<'_>) -> Vec<Value> {
     let ports = if o.count("/spec/tls") > 0 { "80, 443" } else { "80" };
     vec![
         o.text_or("/spec/ingressClassName", NONE).into(),
-        some_of(&hosts, 3, "*").into(),
+        first_of(&hosts, 3, "*").into(),
         load_balancer(o).into(),
         ports.into(),
     ]

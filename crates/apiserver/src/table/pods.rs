@@ -5,29 +5,31 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::look::{Look, NONE, human};
+use super::fields::{NONE, PrintedObject, human_duration};
 
 /// The states of a pod's containers, counted.
 #[derive(Default)]
-struct Tally {
+struct ContainerCounts {
     ready: usize,
     restarts: i64,
     last_restart: Option<Timestamp>,
     reason: Option<String>,
 }
 
-impl Tally {
-    fn restarted(&mut self, container: &Look<'_>) {
+impl ContainerCounts {
+    fn restarted(&mut self, container: &PrintedObject<'_>) {
         self.restarts += container.int("/restartCount");
         self.last_restart = self.last_restart.max(container.time("/lastState/terminated/finishedAt"));
     }
 }
 
-pub(super) fn cells(o: &Look<'_>) -> Vec<Value> {
+pub(super) fn cells(o: &PrintedObject<'_>) -> Vec<Value> {
     let tally = tally(o);
     let total = o.count("/spec/containers") + o.each("/spec/initContainers").filter(is_sidecar).count();
     let restarts = match tally.last_restart {
-        Some(last) if tally.restarts != 0 => format!("{} ({} ago)", tally.restarts, human(o.now(), last)),
+        Some(last) if tally.restarts != 0 => {
+            format!("{} ({} ago)", tally.restarts, human_duration(o.now(), last))
+        }
         _ => tally.restarts.to_string(),
     };
     let ip = o.list("/status/podIPs").first().and_then(|ip| ip.get("ip")?.as_str());
@@ -42,11 +44,11 @@ pub(super) fn cells(o: &Look<'_>) -> Vec<Value> {
     ]
 }
 
-fn is_sidecar(container: &Look<'_>) -> bool {
+fn is_sidecar(container: &PrintedObject<'_>) -> bool {
     container.text("/restartPolicy") == "Always"
 }
 
-fn status(o: &Look<'_>, of_containers: Option<String>) -> String {
+fn status(o: &PrintedObject<'_>, of_containers: Option<String>) -> String {
     let phase = o.text("/status/phase");
     if o.has("/metadata/deletionTimestamp") {
         if o.text("/status/reason") == "NodeLost" {
@@ -64,10 +66,10 @@ fn status(o: &Look<'_>, of_containers: Option<String>) -> String {
     })
 }
 
-fn tally(o: &Look<'_>) -> Tally {
-    let (mut all, mut sidecars) = (Tally::default(), Tally::default());
+fn tally(o: &PrintedObject<'_>) -> ContainerCounts {
+    let (mut all, mut sidecars) = (ContainerCounts::default(), ContainerCounts::default());
     let mut initializing = false;
-    let specs: Vec<Look<'_>> = o.each("/spec/initContainers").collect();
+    let specs: Vec<PrintedObject<'_>> = o.each("/spec/initContainers").collect();
     let names: HashSet<&str> =
         specs.iter().filter(|spec| is_sidecar(spec)).map(|s| s.text("/name")).collect();
     for (i, c) in o.each("/status/initContainerStatuses").enumerate() {
@@ -105,9 +107,9 @@ fn tally(o: &Look<'_>) -> Tally {
     containers(o, sidecars)
 }
 
-fn containers(o: &Look<'_>, mut tally: Tally) -> Tally {
+fn containers(o: &PrintedObject<'_>, mut tally: ContainerCounts) -> ContainerCounts {
     let mut running = false;
-    let statuses: Vec<Look<'_>> = o.each("/status/containerStatuses").collect();
+    let statuses: Vec<PrintedObject<'_>> = o.each("/status/containerStatuses").collect();
     for c in statuses.iter().rev() {
         tally.restarted(c);
         let waiting = c.text("/state/waiting/reason");
@@ -128,7 +130,7 @@ fn containers(o: &Look<'_>, mut tally: Tally) -> Tally {
 }
 
 /// The reason that a container has terminated.
-fn end(c: &Look<'_>) -> String {
+fn end(c: &PrintedObject<'_>) -> String {
     let reason = c.text("/state/terminated/reason");
     match c.int("/state/terminated/signal") {
         _ if !reason.is_empty() => reason.to_owned(),
@@ -137,7 +139,7 @@ fn end(c: &Look<'_>) -> String {
     }
 }
 
-fn readiness_gates(o: &Look<'_>) -> String {
+fn readiness_gates(o: &PrintedObject<'_>) -> String {
     let gates = o.texts("/spec/readinessGates", "/conditionType");
     if gates.is_empty() {
         return NONE.to_owned();

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::look::{Look, UNSET};
+use super::fields::{PrintedObject, UNSET};
 
-pub(super) fn cells(group: &str, plural: &str, o: &Look<'_>) -> Option<Vec<Value>> {
+pub(super) fn cells(group: &str, plural: &str, o: &PrintedObject<'_>) -> Option<Vec<Value>> {
     Some(match (group, plural) {
         ("", "persistentvolumeclaims") => claim(o),
         ("", "persistentvolumes") => volume(o),
@@ -40,7 +40,7 @@ pub(super) fn cells(group: &str, plural: &str, o: &Look<'_>) -> Option<Vec<Value
     })
 }
 
-fn access_modes(o: &Look<'_>, pointer: &str) -> String {
+fn access_modes(o: &PrintedObject<'_>, pointer: &str) -> String {
     let given = o.texts(pointer, "");
     let short = [
         ("ReadWriteOnce", "RWO"),
@@ -53,16 +53,16 @@ fn access_modes(o: &Look<'_>, pointer: &str) -> String {
     modes.join(",")
 }
 
-fn phase<'a>(o: &Look<'a>) -> &'a str {
+fn phase<'a>(o: &PrintedObject<'a>) -> &'a str {
     if o.has("/metadata/deletionTimestamp") { "Terminating" } else { o.text("/status/phase") }
 }
 
-fn storage_class<'a>(o: &Look<'a>) -> &'a str {
+fn storage_class<'a>(o: &PrintedObject<'a>) -> &'a str {
     let annotation = "/metadata/annotations/volume.beta.kubernetes.io~1storage-class";
     o.text_or(annotation, o.text("/spec/storageClassName"))
 }
 
-fn claim(o: &Look<'_>) -> Vec<Value> {
+fn claim(o: &PrintedObject<'_>) -> Vec<Value> {
     let bound = !o.text("/spec/volumeName").is_empty();
     let if_bound = |text: String| if bound { text } else { String::new() };
     vec![
@@ -76,7 +76,7 @@ fn claim(o: &Look<'_>) -> Vec<Value> {
     ]
 }
 
-fn volume(o: &Look<'_>) -> Vec<Value> {
+fn volume(o: &PrintedObject<'_>) -> Vec<Value> {
     let claim = if o.has("/spec/claimRef") {
         format!("{}/{}", o.text("/spec/claimRef/namespace"), o.text("/spec/claimRef/name"))
     } else {

@@ -38,7 +38,7 @@ fn as_018_ages_are_short() {
         (760 * 86_400, "2y30d"),
         (10 * 365 * 86_400, "10y"),
     ] {
-        assert_eq!(look::human_seconds(seconds), wanted);
+        assert_eq!(fields::human_seconds(seconds), wanted);
     }
 }
 

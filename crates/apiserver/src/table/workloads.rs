@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::look::{Look, NONE, UNSET, human_seconds};
+use super::fields::{NONE, PrintedObject, UNSET, human_seconds};
 use super::pods;
 
-pub(super) fn cells(group: &str, plural: &str, o: &Look<'_>) -> Option<Vec<Value>> {
+pub(super) fn cells(group: &str, plural: &str, o: &PrintedObject<'_>) -> Option<Vec<Value>> {
     let template = |pointer: &str| -> [Value; 2] {
         let all = |field: &str| o.texts(&format!("{pointer}/spec/containers"), field).join(",");
         [all("/name").into(), all("/image").into()]
@@ -95,14 +95,14 @@ pub(super) fn cells(group: &str, plural: &str, o: &Look<'_>) -> Option<Vec<Value
 }
 
 /// `deployment.apps/x`
-fn owner(reference: &Look<'_>) -> String {
+fn owner(reference: &PrintedObject<'_>) -> String {
     let group = reference.text("/apiVersion").split_once('/').map_or("", |(group, _)| group);
     let kind = reference.text("/kind").to_lowercase();
     let dot = if group.is_empty() { "" } else { "." };
     format!("{kind}{dot}{group}/{}", reference.text("/name"))
 }
 
-fn job_status(o: &Look<'_>) -> &'static str {
+fn job_status(o: &PrintedObject<'_>) -> &'static str {
     let is = |condition: &str| o.condition(condition) == Some("True");
     match () {
         () if is("Complete") => "Complete",
@@ -115,7 +115,7 @@ fn job_status(o: &Look<'_>) -> &'static str {
     }
 }
 
-fn completions(o: &Look<'_>) -> String {
+fn completions(o: &PrintedObject<'_>) -> String {
     let succeeded = o.int("/status/succeeded");
     match (o.get("/spec/completions"), o.int("/spec/parallelism")) {
         (Some(wanted), _) => format!("{succeeded}/{wanted}"),
@@ -124,16 +124,16 @@ fn completions(o: &Look<'_>) -> String {
     }
 }
 
-fn job_duration(o: &Look<'_>) -> String {
+fn job_duration(o: &PrintedObject<'_>) -> String {
     let Some(start) = o.time("/status/startTime") else { return String::new() };
     let end = o.time("/status/completionTime").unwrap_or_else(|| o.now());
     human_seconds(end.duration_since(start).as_secs())
 }
 
 /// Current and target values of an autoscaler; of more than two, the first two.
-fn scaling_targets(o: &Look<'_>) -> String {
+fn scaling_targets(o: &PrintedObject<'_>) -> String {
     let metrics: Vec<String> = if o.has("/spec/metrics") {
-        let current: Vec<Look<'_>> = o.each("/status/currentMetrics").collect();
+        let current: Vec<PrintedObject<'_>> = o.each("/status/currentMetrics").collect();
         o.each("/spec/metrics").enumerate().map(|(i, m)| scaling_target(&m, current.get(i))).collect()
     } else if let Some(wanted) = o.get("/spec/targetCPUUtilizationPercentage") {
         let now = o.get("/status/currentCPUUtilizationPercentage").map(|c| format!("{c}%"));
@@ -148,7 +148,7 @@ fn scaling_targets(o: &Look<'_>) -> String {
     }
 }
 
-fn scaling_target(metric: &Look<'_>, current: Option<&Look<'_>>) -> String {
+fn scaling_target(metric: &PrintedObject<'_>, current: Option<&PrintedObject<'_>>) -> String {
     let (source, named) = match metric.text("/type") {
         "External" => ("external", false),
         "Pods" => ("pods", false),

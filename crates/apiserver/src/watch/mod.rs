@@ -24,7 +24,7 @@ use crate::handlers::list::Selection;
 use crate::handlers::store_access::key_of;
 use crate::handlers::{Presenter, RequestContext, output};
 use crate::identity::UserInfo;
-use crate::metrics::{Labels, Watching};
+use crate::metrics::{OpenWatch, RequestLabels};
 use crate::path::RequestInfo;
 use crate::request::ListOptions;
 use crate::table::{self, IncludeObject};
@@ -37,14 +37,14 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
 /// The form of the objects in a watch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Frames {
+pub(crate) enum FrameFormat {
     Objects,
     Metadata { version: &'static str },
     Tables { version: &'static str, include: IncludeObject },
 }
 
 /// The start of a watch.
-pub(crate) struct Start {
+pub(crate) struct WatchStart {
     pub watch: Result<Watch, ApiError>,
     pub initial: Vec<Arc<Entry>>,
     /// Revision of `initial`, or the revision after which events are sent.
@@ -54,7 +54,7 @@ pub(crate) struct Start {
 }
 
 /// A watch being served.
-pub(crate) struct Stream {
+pub(crate) struct WatchStream {
     watch: Option<Watch>,
     error: Option<ApiError>,
     initial: VecDeque<Arc<Entry>>,
@@ -62,7 +62,7 @@ pub(crate) struct Stream {
     revision: Revision,
     selection: Selection,
     presenter: Presenter,
-    frames: Frames,
+    frames: FrameFormat,
     /// Frames are binary, with a length prefix.
     protobuf: bool,
     bookmarks: Option<Interval>,
@@ -73,17 +73,17 @@ pub(crate) struct Stream {
     definition: Option<(String, Watch)>,
     columns_sent: bool,
     ended: bool,
-    counted: Watching,
-    access: Access,
+    counted: OpenWatch,
+    access: AccessCheck,
 }
 
-impl Stream {
+impl WatchStream {
     pub(crate) fn new(
         cx: &RequestContext<'_>,
-        start: Start,
+        start: WatchStart,
         selection: Selection,
         presenter: Presenter,
-        frames: Frames,
+        frames: FrameFormat,
         options: &ListOptions,
         lifetime: Duration,
     ) -> Self {
@@ -107,7 +107,7 @@ impl Stream {
             Some((custom.crd.clone(), store.watch(scope, store.revision()).ok()?))
         });
         // Checked after subscribing, so that a later removal is noticed.
-        let deadline = if is_served_still(cx) { deadline } else { now };
+        let deadline = if definition_exists(cx) { deadline } else { now };
         Self {
             watch,
             error,
@@ -125,8 +125,8 @@ impl Stream {
             definition,
             columns_sent: false,
             ended: false,
-            counted: cx.state.metrics.watch(Labels::of(cx.info, cx.catalog), cx.descriptor),
-            access: Access::of(cx),
+            counted: cx.state.metrics.watch(RequestLabels::of(cx.info, cx.catalog), cx.descriptor),
+            access: AccessCheck::of(cx),
         }
     }
 
@@ -164,7 +164,7 @@ impl Stream {
                 return None;
             }
             match wake {
-                Wake::Event(event) => {
+                Wakeup::Event(event) => {
                     let mut out = Vec::new();
                     self.write(&event, &mut out);
                     self.drain(&mut out);
@@ -172,16 +172,16 @@ impl Stream {
                         return Some(out.into());
                     }
                 }
-                Wake::Bookmark => {
+                Wakeup::Bookmark => {
                     if let Some(frame) = self.progress_frame() {
                         return Some(frame);
                     }
                 }
-                Wake::Expired => {
+                Wakeup::Expired => {
                     self.ended = true;
                     return None;
                 }
-                Wake::Stop => return None,
+                Wakeup::Stop => return None,
             }
         }
     }
@@ -206,25 +206,25 @@ impl Stream {
         (!out.is_empty()).then(|| out.into())
     }
 
-    async fn wait(&mut self) -> Wake {
+    async fn wait(&mut self) -> Wakeup {
         let Some(watch) = self.watch.as_mut() else {
-            return Wake::Stop;
+            return Wakeup::Stop;
         };
         tokio::select! {
             biased;
-            () = self.stop.cancelled() => Wake::Stop,
-            () = definition_changed(&mut self.definition) => Wake::Stop,
+            () = self.stop.cancelled() => Wakeup::Stop,
+            () = definition_changed(&mut self.definition) => Wakeup::Stop,
             event = watch.next() => match event {
-                Ok(event) => Wake::Event(event),
-                Err(StoreError::Compacted { .. }) => Wake::Expired,
-                Err(_) => Wake::Stop,
+                Ok(event) => Wakeup::Event(event),
+                Err(StoreError::Compacted { .. }) => Wakeup::Expired,
+                Err(_) => Wakeup::Stop,
             },
-            () = tokio::time::sleep_until(self.deadline) => Wake::Stop,
+            () = tokio::time::sleep_until(self.deadline) => Wakeup::Stop,
             () = at(self.last_bookmark) => {
                 self.last_bookmark = None;
-                Wake::Bookmark
+                Wakeup::Bookmark
             }
-            () = tick(self.bookmarks.as_mut()) => Wake::Bookmark,
+            () = tick(self.bookmarks.as_mut()) => Wakeup::Bookmark,
         }
     }
 
@@ -288,9 +288,9 @@ impl Stream {
         out.extend_from_slice(kind.as_bytes());
         out.extend_from_slice(b"\",\"object\":");
         match self.frames {
-            Frames::Objects => out.extend_from_slice(text),
-            Frames::Metadata { version } => output::write_partial(out, text, version),
-            Frames::Tables { version, include } => {
+            FrameFormat::Objects => out.extend_from_slice(text),
+            FrameFormat::Metadata { version } => output::write_partial(out, text, version),
+            FrameFormat::Tables { version, include } => {
                 let object = serde_json::from_slice(text).unwrap_or_default();
                 let table = self.table(object, version, include);
                 out.extend_from_slice(&encode::object_bytes(&table));
@@ -301,9 +301,9 @@ impl Stream {
 
     fn protobuf_frame(&self, out: &mut Vec<u8>, kind: &str, text: &Bytes) {
         let text = match self.frames {
-            Frames::Metadata { version } => &output::partial(text, version),
+            FrameFormat::Metadata { version } => &output::partial(text, version),
             // Tables have no protobuf form, so they are never negotiated with protobuf.
-            Frames::Objects | Frames::Tables { .. } => text,
+            FrameFormat::Objects | FrameFormat::Tables { .. } => text,
         };
         let object = serde_json::from_slice(text).unwrap_or_default();
         match protobuf::watch_frame(kind, &object) {
@@ -347,7 +347,7 @@ impl Stream {
     }
 }
 
-enum Wake {
+enum Wakeup {
     Event(Arc<Event>),
     Bookmark,
     /// The reader was too slow.
@@ -383,7 +383,7 @@ async fn tick(interval: Option<&mut Interval>) {
 
 /// Whether the definition of a custom resource still exists. The catalog may lag behind, and nothing would end a watch
 /// on a removed definition.
-fn is_served_still(cx: &RequestContext<'_>) -> bool {
+fn definition_exists(cx: &RequestContext<'_>) -> bool {
     let Some(custom) = &cx.descriptor.custom else { return true };
     let key = key_of(&crd::collection(), "", &custom.crd);
     let Some(entry) = cx.state.config.store.snapshot().get(&key) else { return false };
@@ -418,7 +418,7 @@ fn spec(entry: &Entry) -> Option<Value> {
 
 /// Checks the right to a watch again when roles or bindings have changed. Costs a comparison per chunk, and a decision
 /// per change of roles or bindings, however many watches there are.
-struct Access {
+struct AccessCheck {
     authorizer: Authorizer,
     user: UserInfo,
     info: RequestInfo,
@@ -426,7 +426,7 @@ struct Access {
     seen: Option<u64>,
 }
 
-impl Access {
+impl AccessCheck {
     fn of(cx: &RequestContext<'_>) -> Self {
         let authorizer = cx.state.config.authorizer.clone();
         Self { authorizer, user: cx.user.clone(), info: cx.info.clone(), seen: None }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use apis::constants::{ADDON_GROUP, CLUSTER_GROUP, WORK_GROUP};
-use apiserver::admission::{Admission, Attempt};
+use apiserver::admission::{Admission, AdmissionRequest};
 use apiserver::error::ApiError;
 use ocm_hub::admission::{Ask, Refusal, managed_cluster, set_binding};
 use ocm_hub::works::{self, manifest_work};
@@ -16,7 +16,7 @@ pub(super) fn of_role(role: &str) -> Option<Arc<dyn Admission>> {
 
 struct Inventory;
 
-struct Asked<'a>(&'a Attempt<'a>);
+struct Asked<'a>(&'a AdmissionRequest<'a>);
 
 impl Ask for Asked<'_> {
     fn may(&self, verb: &str, group: &str, resource: &str, subresource: &str, name: &str) -> bool {
@@ -36,7 +36,12 @@ impl works::Ask for Asked<'_> {
 }
 
 impl Admission for Inventory {
-    fn admit(&self, attempt: &Attempt<'_>, object: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {
+    fn admit(
+        &self,
+        attempt: &AdmissionRequest<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), ApiError> {
         if attempt.subresource.is_some() {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use machinery::json::{DEPTH_MAX, depth as nesting};
 use serde_json::{Map, Number, Value};
 
-use super::fault::Fault;
+use super::error::ProtobufError;
 use super::table::{Field, Id, Repeat, Table, Type};
 use super::wire::{Payload, Reader};
 
@@ -27,16 +27,16 @@ impl Decoder {
     }
 
     /// The fields of a whole message.
-    pub(super) fn object(&self, id: Id, bytes: &[u8]) -> Result<Object, Fault> {
+    pub(super) fn object(&self, id: Id, bytes: &[u8]) -> Result<Object, ProtobufError> {
         let mut object = Object::new();
         self.message(id, bytes, &mut object, 1)?;
         Ok(object)
     }
 
     /// Adds the fields of a message to an object. `depth` is the depth of the object in the document.
-    fn message(&self, id: Id, bytes: &[u8], object: &mut Object, depth: usize) -> Result<(), Fault> {
+    fn message(&self, id: Id, bytes: &[u8], object: &mut Object, depth: usize) -> Result<(), ProtobufError> {
         if depth > DEPTH_MAX {
-            return Err(Fault::Deep);
+            return Err(ProtobufError::Deep);
         }
         let mut reader = Reader::new(bytes);
         while let Some((number, payload)) = reader.next()? {
@@ -50,7 +50,13 @@ impl Decoder {
         Ok(())
     }
 
-    fn one(&self, field: &Field, payload: Payload, object: &mut Object, depth: usize) -> Result<(), Fault> {
+    fn one(
+        &self,
+        field: &Field,
+        payload: Payload,
+        object: &mut Object,
+        depth: usize,
+    ) -> Result<(), ProtobufError> {
         if let Type::Message(id) = field.r#type {
             let bytes = bytes(field, payload)?;
             if field.inline {
@@ -69,9 +75,15 @@ impl Decoder {
         Ok(())
     }
 
-    fn list(&self, field: &Field, payload: Payload, object: &mut Object, depth: usize) -> Result<(), Fault> {
+    fn list(
+        &self,
+        field: &Field,
+        payload: Payload,
+        object: &mut Object,
+        depth: usize,
+    ) -> Result<(), ProtobufError> {
         let Value::Array(items) = object.entry(field.name).or_insert_with(|| Value::Array(Vec::new())) else {
-            return Err(Fault::Wire { number: field.number, wire: payload.wire_type() });
+            return Err(ProtobufError::Wire { number: field.number, wire: payload.wire_type() });
         };
         let (Payload::Bytes(packed), Type::Bool | Type::Int32 | Type::Int64 | Type::Double) =
             (payload, field.r#type)
@@ -90,7 +102,13 @@ impl Decoder {
         Ok(())
     }
 
-    fn map(&self, field: &Field, payload: Payload, object: &mut Object, depth: usize) -> Result<(), Fault> {
+    fn map(
+        &self,
+        field: &Field,
+        payload: Payload,
+        object: &mut Object,
+        depth: usize,
+    ) -> Result<(), ProtobufError> {
         let mut key = String::new();
         let mut value = None;
         let mut reader = Reader::new(bytes(field, payload)?);
@@ -110,7 +128,7 @@ impl Decoder {
     }
 
     /// The value of a map entry that has only a key.
-    fn zero(&self, field: &Field, depth: usize) -> Result<Value, Fault> {
+    fn zero(&self, field: &Field, depth: usize) -> Result<Value, ProtobufError> {
         let payload = match field.r#type {
             Type::Bool | Type::Int32 | Type::Int64 => Payload::Varint(0),
             Type::Double => Payload::Fixed64(0),
@@ -120,19 +138,19 @@ impl Decoder {
     }
 
     /// One value. `depth` is the depth of its parent.
-    fn value(&self, field: &Field, payload: Payload, depth: usize) -> Result<Value, Fault> {
+    fn value(&self, field: &Field, payload: Payload, depth: usize) -> Result<Value, ProtobufError> {
         Ok(match (field.r#type, payload) {
             (Type::Bool, Payload::Varint(n)) => Value::Bool(n != 0),
             (Type::Int32, Payload::Varint(n)) => Value::from(n as i32),
             (Type::Int64, Payload::Varint(n)) => Value::from(n as i64),
             (Type::Double, Payload::Fixed64(bits)) => double(f64::from_bits(bits))?,
             (_, Payload::Bytes(bytes)) => self.framed(field, bytes, depth)?,
-            (_, other) => return Err(Fault::Wire { number: field.number, wire: other.wire_type() }),
+            (_, other) => return Err(ProtobufError::Wire { number: field.number, wire: other.wire_type() }),
         })
     }
 
     /// A value with a length prefix.
-    fn framed(&self, field: &Field, bytes: &[u8], depth: usize) -> Result<Value, Fault> {
+    fn framed(&self, field: &Field, bytes: &[u8], depth: usize) -> Result<Value, ProtobufError> {
         Ok(match field.r#type {
             Type::String => Value::String(text(bytes)),
             Type::Bytes => Value::String(STANDARD.encode(bytes)),
@@ -160,18 +178,18 @@ impl Decoder {
                 Value::Object(object)
             }
             Type::Bool | Type::Int32 | Type::Int64 | Type::Double => {
-                return Err(Fault::Wire { number: field.number, wire: 2 });
+                return Err(ProtobufError::Wire { number: field.number, wire: 2 });
             }
         })
     }
 
     /// The schema in a field of a message, or null.
-    fn schema(&self, id: Id, bytes: &[u8], number: u32, depth: usize) -> Result<Value, Fault> {
+    fn schema(&self, id: Id, bytes: &[u8], number: u32, depth: usize) -> Result<Value, ProtobufError> {
         let schema = self.messages(id, bytes, number, depth + 1)?.pop();
         Ok(schema.unwrap_or_default())
     }
 
-    fn messages(&self, id: Id, bytes: &[u8], number: u32, depth: usize) -> Result<Vec<Value>, Fault> {
+    fn messages(&self, id: Id, bytes: &[u8], number: u32, depth: usize) -> Result<Vec<Value>, ProtobufError> {
         let mut found = Vec::new();
         let mut reader = Reader::new(bytes);
         while let Some((at, payload)) = reader.next()? {
@@ -186,15 +204,15 @@ impl Decoder {
 }
 
 /// The object that the field has so far.
-fn slot<'o>(object: &'o mut Object, field: &Field) -> Result<&'o mut Object, Fault> {
+fn slot<'o>(object: &'o mut Object, field: &Field) -> Result<&'o mut Object, ProtobufError> {
     let value = object.entry(field.name).or_insert_with(|| Value::Object(Object::new()));
-    value.as_object_mut().ok_or(Fault::Wire { number: field.number, wire: 2 })
+    value.as_object_mut().ok_or(ProtobufError::Wire { number: field.number, wire: 2 })
 }
 
-fn bytes<'a>(field: &Field, payload: Payload<'a>) -> Result<&'a [u8], Fault> {
+fn bytes<'a>(field: &Field, payload: Payload<'a>) -> Result<&'a [u8], ProtobufError> {
     match payload {
         Payload::Bytes(bytes) => Ok(bytes),
-        other => Err(Fault::Wire { number: field.number, wire: other.wire_type() }),
+        other => Err(ProtobufError::Wire { number: field.number, wire: other.wire_type() }),
     }
 }
 
@@ -204,7 +222,7 @@ pub(super) fn text(bytes: &[u8]) -> String {
 }
 
 /// The last value of a bytes field.
-fn last(message: &[u8], number: u32) -> Result<Option<&[u8]>, Fault> {
+fn last(message: &[u8], number: u32) -> Result<Option<&[u8]>, ProtobufError> {
     let mut found = None;
     let mut reader = Reader::new(message);
     while let Some((at, payload)) = reader.next()? {
@@ -216,7 +234,7 @@ fn last(message: &[u8], number: u32) -> Result<Option<&[u8]>, Fault> {
 }
 
 /// The last value of a number field, or zero.
-fn varint(message: &[u8], number: u32) -> Result<u64, Fault> {
+fn varint(message: &[u8], number: u32) -> Result<u64, ProtobufError> {
     let mut found = 0;
     let mut reader = Reader::new(message);
     while let Some((at, payload)) = reader.next()? {
@@ -227,7 +245,7 @@ fn varint(message: &[u8], number: u32) -> Result<u64, Fault> {
     Ok(found)
 }
 
-fn strings(message: &[u8], number: u32) -> Result<Vec<Value>, Fault> {
+fn strings(message: &[u8], number: u32) -> Result<Vec<Value>, ProtobufError> {
     let mut found = Vec::new();
     let mut reader = Reader::new(message);
     while let Some((at, payload)) = reader.next()? {
@@ -239,16 +257,16 @@ fn strings(message: &[u8], number: u32) -> Result<Vec<Value>, Fault> {
 }
 
 /// Prints whole numbers without a fraction.
-fn double(float: f64) -> Result<Value, Fault> {
+fn double(float: f64) -> Result<Value, ProtobufError> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if float.fract() == 0.0 && float.abs() <= EXACT {
         return Ok(Value::from(float as i64));
     }
-    let number = Number::from_f64(float).ok_or(Fault::Number)?;
+    let number = Number::from_f64(float).ok_or(ProtobufError::Number)?;
     Ok(Value::Number(number))
 }
 
-fn time(message: &[u8], micro: bool) -> Result<Value, Fault> {
+fn time(message: &[u8], micro: bool) -> Result<Value, ProtobufError> {
     if message.is_empty() {
         return Ok(Value::Null);
     }
@@ -258,31 +276,31 @@ fn time(message: &[u8], micro: bool) -> Result<Value, Fault> {
         return Ok(Value::Null);
     }
     if !YEARS.contains(&seconds) {
-        return Err(Fault::Year);
+        return Err(ProtobufError::Year);
     }
     let time = Timestamp::from_second(seconds).and_then(|t| t.checked_add(SignedDuration::from_nanos(nanos)));
-    let time = time.map_err(|_| Fault::Year)?;
+    let time = time.map_err(|_| ProtobufError::Year)?;
     Ok(Value::String(if micro { machinery::time::format_micro(time) } else { machinery::time::format(time) }))
 }
 
-fn quantity(message: &[u8]) -> Result<Value, Fault> {
+fn quantity(message: &[u8]) -> Result<Value, ProtobufError> {
     Ok(last(message, 1)?.map_or_else(|| Value::from("0"), |bytes| Value::String(text(bytes))))
 }
 
-fn int_or_string(message: &[u8]) -> Result<Value, Fault> {
+fn int_or_string(message: &[u8]) -> Result<Value, ProtobufError> {
     match varint(message, 1)? {
         0 => Ok(Value::from(varint(message, 2)? as i32)),
         1 => Ok(Value::String(last(message, 3)?.map(text).unwrap_or_default())),
-        _ => Err(Fault::IntOrString),
+        _ => Err(ProtobufError::IntOrString),
     }
 }
 
-fn json(raw: &[u8], depth: usize) -> Result<Value, Fault> {
+fn json(raw: &[u8], depth: usize) -> Result<Value, ProtobufError> {
     if raw.is_empty() {
         return Ok(Value::Null);
     }
-    let value: Value = serde_json::from_slice(raw).map_err(|error| Fault::Json(error.to_string()))?;
-    if depth + nesting(&value) > DEPTH_MAX { Err(Fault::Deep) } else { Ok(value) }
+    let value: Value = serde_json::from_slice(raw).map_err(|error| ProtobufError::Json(error.to_string()))?;
+    if depth + nesting(&value) > DEPTH_MAX { Err(ProtobufError::Deep) } else { Ok(value) }
 }
 
 fn is_zero(value: &Value) -> bool {

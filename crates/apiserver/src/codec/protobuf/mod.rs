@@ -3,7 +3,7 @@
 
 mod decode;
 mod encode;
-mod fault;
+mod error;
 mod table;
 mod wire;
 
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 pub use super::media::{MEDIA_TYPE, WATCH_MEDIA_TYPE};
-pub use fault::Fault;
+pub use error::ProtobufError;
 
 use decode::Decoder;
 use encode::Encoder;
@@ -26,11 +26,13 @@ use crate::error::{ApiError, Reason};
 /// The first bytes of every enveloped object.
 const PREFIX: &[u8] = b"k8s\0";
 
-impl From<Fault> for ApiError {
+impl From<ProtobufError> for ApiError {
     /// Converts an encoding error into the answer to a client that wants protobuf.
-    fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::UnknownKind { .. } => Self::new(406, Reason::NotAcceptable, super::media::SERIALIZERS),
+    fn from(error: ProtobufError) -> Self {
+        match error {
+            ProtobufError::UnknownKind { .. } => {
+                Self::new(406, Reason::NotAcceptable, super::media::SERIALIZERS)
+            }
             other => Self::bad_request(other.to_string()),
         }
     }
@@ -46,13 +48,13 @@ pub struct Envelope<'a> {
 }
 
 impl<'a> Envelope<'a> {
-    pub fn open(body: &'a [u8]) -> Result<Self, Fault> {
+    pub fn open(body: &'a [u8]) -> Result<Self, ProtobufError> {
         if body.is_empty() {
-            return Err(Fault::Empty);
+            return Err(ProtobufError::Empty);
         }
-        let unknown = body.strip_prefix(PREFIX).ok_or(Fault::Prefix)?;
+        let unknown = body.strip_prefix(PREFIX).ok_or(ProtobufError::Prefix)?;
         if unknown.is_empty() {
-            return Err(Fault::EmptyBody);
+            return Err(ProtobufError::EmptyBody);
         }
         let mut envelope = Self { api_version: String::new(), kind: String::new(), message: &[] };
         let mut reader = Reader::new(unknown);
@@ -60,14 +62,14 @@ impl<'a> Envelope<'a> {
             match (number, payload) {
                 (1, Payload::Bytes(bytes)) => envelope.type_meta(bytes)?,
                 (2, Payload::Bytes(bytes)) => envelope.message = bytes,
-                (1 | 2, other) => return Err(Fault::Wire { number, wire: other.wire_type() }),
+                (1 | 2, other) => return Err(ProtobufError::Wire { number, wire: other.wire_type() }),
                 _ => {}
             }
         }
         Ok(envelope)
     }
 
-    fn type_meta(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+    fn type_meta(&mut self, bytes: &[u8]) -> Result<(), ProtobufError> {
         let mut reader = Reader::new(bytes);
         while let Some((number, payload)) = reader.next()? {
             match (number, payload) {
@@ -84,7 +86,7 @@ impl<'a> Envelope<'a> {
     ///
     /// # Errors
     /// The message is malformed.
-    pub fn decode(mut self, api_version: &str, kind: &str) -> Result<Value, Fault> {
+    pub fn decode(mut self, api_version: &str, kind: &str) -> Result<Value, ProtobufError> {
         if self.api_version.is_empty() {
             self.api_version = api_version.to_owned();
         }
@@ -105,7 +107,7 @@ impl<'a> Envelope<'a> {
 ///
 /// # Errors
 /// The kind has no message.
-pub fn encode(value: &Value) -> Result<Vec<u8>, Fault> {
+pub fn encode(value: &Value) -> Result<Vec<u8>, ProtobufError> {
     let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     let id = message(api_version, kind)?;
@@ -118,7 +120,7 @@ pub fn encode_list(
     kind: &str,
     metadata: &Value,
     items: &[Bytes],
-) -> Result<Vec<u8>, Fault> {
+) -> Result<Vec<u8>, ProtobufError> {
     let id = message(api_version, kind)?;
     let (table, encoder) = (Table::get(), Encoder::new());
     let mut list = Vec::with_capacity(64 + items.iter().map(Bytes::len).sum::<usize>() / 2);
@@ -127,7 +129,7 @@ pub fn encode_list(
     }
     if let Some(field) = table.named(id, "items") {
         for item in items {
-            let item: Value = serde_json::from_slice(item).map_err(|e| Fault::Json(e.to_string()))?;
+            let item: Value = serde_json::from_slice(item).map_err(|e| ProtobufError::Json(e.to_string()))?;
             list.extend_from_slice(&encoder.single(field, &item));
         }
     }
@@ -138,7 +140,7 @@ pub fn encode_list(
 ///
 /// # Errors
 /// The kind has no message.
-pub fn watch_frame(event: &str, object: &Value) -> Result<Vec<u8>, Fault> {
+pub fn watch_frame(event: &str, object: &Value) -> Result<Vec<u8>, ProtobufError> {
     let object = encode(object)?;
     let mut out = Writer::default();
     let mark = out.mark();
@@ -146,17 +148,18 @@ pub fn watch_frame(event: &str, object: &Value) -> Result<Vec<u8>, Fault> {
     out.close(mark, 2);
     out.bytes(1, event.as_bytes());
     let message = out.finish();
-    let length = u32::try_from(message.len()).map_err(|_| Fault::Overflow)?;
+    let length = u32::try_from(message.len()).map_err(|_| ProtobufError::Overflow)?;
     let mut frame = Vec::with_capacity(message.len() + 4);
     frame.extend_from_slice(&length.to_be_bytes());
     frame.extend_from_slice(&message);
     Ok(frame)
 }
 
-fn message(api_version: &str, kind: &str) -> Result<table::Id, Fault> {
-    Table::get()
-        .kind(api_version, kind)
-        .ok_or_else(|| Fault::UnknownKind { api_version: api_version.to_owned(), kind: kind.to_owned() })
+fn message(api_version: &str, kind: &str) -> Result<table::Id, ProtobufError> {
+    Table::get().kind(api_version, kind).ok_or_else(|| ProtobufError::UnknownKind {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+    })
 }
 
 fn envelope(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {

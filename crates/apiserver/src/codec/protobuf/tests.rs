@@ -45,7 +45,7 @@ fn fixture(text: &str) -> (Vec<u8>, Value) {
     (bytes, value["json"].take())
 }
 
-fn decode(bytes: &[u8]) -> Result<Value, Fault> {
+fn decode(bytes: &[u8]) -> Result<Value, ProtobufError> {
     Envelope::open(bytes)?.decode("", "")
 }
 
@@ -205,7 +205,7 @@ fn as_030_nesting_is_bounded() {
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]},
     });
-    assert_eq!(decode(&encode(&definition).expect("bytes")), Err(Fault::Deep));
+    assert_eq!(decode(&encode(&definition).expect("bytes")), Err(ProtobufError::Deep));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The wire format: tags, varints, lengths.
 
-use super::fault::Fault;
+use super::error::ProtobufError;
 
 /// Most nesting of unknown groups that is skipped. Kubernetes uses no groups.
 const MAX_GROUPS: usize = 32;
@@ -37,7 +37,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next field's number and value; `None` at the end of the message.
-    pub(super) fn next(&mut self) -> Result<Option<(u32, Payload<'a>)>, Fault> {
+    pub(super) fn next(&mut self) -> Result<Option<(u32, Payload<'a>)>, ProtobufError> {
         if self.rest.is_empty() {
             return Ok(None);
         }
@@ -49,64 +49,68 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    pub(super) fn varint(&mut self) -> Result<u64, Fault> {
+    pub(super) fn varint(&mut self) -> Result<u64, ProtobufError> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
-            let (byte, rest) = self.rest.split_first().ok_or(Fault::Eof)?;
+            let (byte, rest) = self.rest.split_first().ok_or(ProtobufError::Eof)?;
             self.rest = rest;
             value |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
                 return Ok(value);
             }
         }
-        Err(Fault::Overflow)
+        Err(ProtobufError::Overflow)
     }
 
-    pub(super) fn fixed64(&mut self) -> Result<u64, Fault> {
-        let (head, rest) = self.rest.split_first_chunk::<8>().ok_or(Fault::Eof)?;
+    pub(super) fn fixed64(&mut self) -> Result<u64, ProtobufError> {
+        let (head, rest) = self.rest.split_first_chunk::<8>().ok_or(ProtobufError::Eof)?;
         self.rest = rest;
         Ok(u64::from_le_bytes(*head))
     }
 
-    fn tag(&mut self) -> Result<(u32, u8), Fault> {
+    fn tag(&mut self) -> Result<(u32, u8), ProtobufError> {
         let tag = self.varint()?;
         let wire = (tag & 7) as u8;
-        let number = u32::try_from(tag >> 3).map_err(|_| Fault::Overflow)?;
+        let number = u32::try_from(tag >> 3).map_err(|_| ProtobufError::Overflow)?;
         if number == 0 {
-            return Err(Fault::Tag { number, wire });
+            return Err(ProtobufError::Tag { number, wire });
         }
         Ok((number, wire))
     }
 
-    fn payload(&mut self, number: u32, wire: u8, groups: usize) -> Result<Payload<'a>, Fault> {
+    fn payload(&mut self, number: u32, wire: u8, groups: usize) -> Result<Payload<'a>, ProtobufError> {
         match wire {
             0 => self.varint().map(Payload::Varint),
             1 => self.fixed64().map(Payload::Fixed64),
             2 => {
-                let length = usize::try_from(self.varint()?).map_err(|_| Fault::Overflow)?;
-                let (head, rest) = self.rest.split_at_checked(length).ok_or(Fault::Eof)?;
+                let length = usize::try_from(self.varint()?).map_err(|_| ProtobufError::Overflow)?;
+                let (head, rest) = self.rest.split_at_checked(length).ok_or(ProtobufError::Eof)?;
                 self.rest = rest;
                 Ok(Payload::Bytes(head))
             }
             3 => self.skip_group(number, groups),
             5 => {
-                let (_, rest) = self.rest.split_first_chunk::<4>().ok_or(Fault::Eof)?;
+                let (_, rest) = self.rest.split_first_chunk::<4>().ok_or(ProtobufError::Eof)?;
                 self.rest = rest;
                 Ok(Payload::Other)
             }
-            wire => Err(Fault::Tag { number, wire }),
+            wire => Err(ProtobufError::Tag { number, wire }),
         }
     }
 
-    fn skip_group(&mut self, group: u32, groups: usize) -> Result<Payload<'a>, Fault> {
+    fn skip_group(&mut self, group: u32, groups: usize) -> Result<Payload<'a>, ProtobufError> {
         const END: u8 = 4;
         if groups == MAX_GROUPS {
-            return Err(Fault::Deep);
+            return Err(ProtobufError::Deep);
         }
         loop {
             let (number, wire) = self.tag()?;
             if wire == END {
-                return if number == group { Ok(Payload::Other) } else { Err(Fault::Tag { number, wire }) };
+                return if number == group {
+                    Ok(Payload::Other)
+                } else {
+                    Err(ProtobufError::Tag { number, wire })
+                };
             }
             self.payload(number, wire, groups + 1)?;
         }

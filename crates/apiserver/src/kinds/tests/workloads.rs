@@ -242,15 +242,17 @@ fn as_012_evictions_mind_budgets() {
         vec![json!({"metadata": {"name": "budget"}, "spec": {"selector": {"matchLabels": {"a": "b"}}},
             "status": {"disruptionsAllowed": allowed, "desiredHealthy": 2, "currentHealthy": 2}})]
     };
-    assert!(crate::kinds::evictable(&pod, &budget(1)).expect("allowed").is_some());
-    let refused = crate::kinds::evictable(&pod, &budget(0)).expect_err("refused");
+    assert!(crate::kinds::covering_budget(&pod, &budget(1)).expect("allowed").is_some());
+    let refused = crate::kinds::covering_budget(&pod, &budget(0)).expect_err("refused");
     assert_eq!(
         (refused.code, refused.message.as_str()),
         (429, "Cannot evict pod as it would violate the pod's disruption budget.")
     );
-    assert!(crate::kinds::evictable(&pod, &[]).expect("allowed").is_none());
+    assert!(crate::kinds::covering_budget(&pod, &[]).expect("allowed").is_none());
     assert_eq!(
-        crate::kinds::evicts("p", &json!({"metadata": {"name": "other"}})).expect_err("refused").message,
+        crate::kinds::check_eviction("p", &json!({"metadata": {"name": "other"}}))
+            .expect_err("refused")
+            .message,
         "name in URL does not match name in Eviction object"
     );
 }

@@ -11,12 +11,12 @@ pub(super) const UNSET: &str = "<unset>";
 pub(super) const UNKNOWN: &str = "<unknown>";
 
 /// An object, and the time for computing ages.
-pub(super) struct Look<'a> {
+pub(super) struct PrintedObject<'a> {
     object: &'a Value,
     now: Timestamp,
 }
 
-impl<'a> Look<'a> {
+impl<'a> PrintedObject<'a> {
     pub(super) fn new(object: &'a Value, now: Timestamp) -> Self {
         Self { object, now }
     }
@@ -56,9 +56,9 @@ impl<'a> Look<'a> {
     }
 
     /// The elements of a list.
-    pub(super) fn each(&self, pointer: &str) -> impl Iterator<Item = Look<'a>> + use<'a> {
+    pub(super) fn each(&self, pointer: &str) -> impl Iterator<Item = PrintedObject<'a>> + use<'a> {
         let now = self.now;
-        self.list(pointer).iter().map(move |object| Look { object, now })
+        self.list(pointer).iter().map(move |object| PrintedObject { object, now })
     }
 
     /// Number of entries of a list or map.
@@ -113,7 +113,7 @@ impl<'a> Look<'a> {
     /// Time since the moment in a field.
     pub(super) fn since(&self, pointer: &str) -> String {
         match self.time(pointer) {
-            Some(time) => human(self.now, time),
+            Some(time) => human_duration(self.now, time),
             None => UNKNOWN.to_owned(),
         }
     }
@@ -176,7 +176,7 @@ fn selector_text(selector: &Value) -> String {
 }
 
 /// The first `max` elements, and how many more there are.
-pub(super) fn some_of(all: &[String], max: usize, empty: &str) -> String {
+pub(super) fn first_of(all: &[String], max: usize, empty: &str) -> String {
     if all.is_empty() {
         return empty.to_owned();
     }
@@ -188,7 +188,7 @@ pub(super) fn some_of(all: &[String], max: usize, empty: &str) -> String {
 }
 
 /// The time from `then` to `now`, as kubectl prints ages.
-pub(super) fn human(now: Timestamp, then: Timestamp) -> String {
+pub(super) fn human_duration(now: Timestamp, then: Timestamp) -> String {
     human_seconds(now.duration_since(then).as_secs())
 }
 

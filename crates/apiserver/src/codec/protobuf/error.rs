@@ -3,7 +3,7 @@
 /// Malformed bytes, or an object that has no protobuf form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum ProtobufError {
     #[error("empty data")]
     Empty,
     #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
