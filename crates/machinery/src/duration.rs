@@ -1,11 +1,12 @@
-//! Durations as Go writes and reads them (`time.ParseDuration`): flags, timeouts of requests and hooks, schemas.
+//! Durations in Go's format (`time.ParseDuration`): flags, timeouts of requests and hooks, schemas.
 
 use std::time::Duration;
 
 const UNITS: [(&str, f64); 8] =
     [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9)];
 
-/// Nanoseconds of a duration (`-1.5h`, `300ms`, `1h2m3s`, `0`). None of other texts, and beyond 292 years, as Go.
+/// Parses a duration (`-1.5h`, `300ms`, `1h2m3s`, `0`) into nanoseconds. `None` for other texts and, as in Go, beyond
+/// 292 years.
 pub fn nanos(text: &str) -> Option<i64> {
     let (sign, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (-1.0, rest),
@@ -29,7 +30,7 @@ pub fn nanos(text: &str) -> Option<i64> {
     (total < 9.2e18).then_some((sign * total) as i64)
 }
 
-/// A duration that is not negative.
+/// Parses a duration that is not negative.
 pub fn parse(text: &str) -> Option<Duration> {
     nanos(text).and_then(|nanos| u64::try_from(nanos).ok()).map(Duration::from_nanos)
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-/// Where in an object something is, printed like Kubernetes prints it: `spec.rules[0].verbs`, `data[tls.crt]`.
+/// The path of a field, printed as in Kubernetes: `spec.rules[0].verbs`, `data[tls.crt]`.
 ///
-/// A path shares its beginning with the paths around it: names come from clients, and to copy a long one for everything
-/// below it would cost the square of its size.
+/// A path shares its parents with other paths. Names come from clients, and copying a long name for everything below
+/// it would cost the square of its size.
 #[derive(Clone, Debug, Default)]
 pub struct Path(Option<Arc<Link>>);
 
@@ -22,12 +22,12 @@ struct Link {
 }
 
 impl Path {
-    /// The path of nothing: prints `<nil>`.
+    /// The empty path; prints `<nil>`.
     pub const fn root() -> Self {
         Self(None)
     }
 
-    /// A top-level field; the empty name prints `[]`, as in the original.
+    /// A top-level field. The empty name prints `[]`, as in Kubernetes.
     pub fn field(name: &str) -> Self {
         Self::root().child(name)
     }
@@ -93,7 +93,7 @@ impl Error {
         Self { field: path.to_string(), body, reason }
     }
 
-    /// A value is missing; the detail may be empty.
+    /// A required value is missing. `detail` may be empty.
     pub fn required(path: &Path, detail: &str) -> Self {
         Self::new(path, "FieldValueRequired", with_detail("Required value".to_owned(), detail))
     }
@@ -108,18 +108,18 @@ impl Error {
         Self::invalid_text(path, &quote(value), detail)
     }
 
-    /// A value is malformed, and the caller has printed it already (the original prints structures in
-    /// declaration order, which a JSON map does not keep).
+    /// A value is malformed. The caller has printed it, because Kubernetes prints structures in declaration order,
+    /// which a JSON map does not keep.
     pub fn invalid_text(path: &Path, printed: &str, detail: &str) -> Self {
         Self::new(path, "FieldValueInvalid", with_detail(format!("Invalid value: {printed}"), detail))
     }
 
-    /// A value is malformed by being absent: `Invalid value: null: …`.
+    /// A required value is absent: `Invalid value: null: …`.
     pub fn invalid_nil(path: &Path, detail: &str) -> Self {
         Self::invalid_text(path, "null", detail)
     }
 
-    /// Malformed, without saying what the value is: `Invalid value: {detail}`.
+    /// A value is malformed and is not printed: `Invalid value: {detail}`.
     pub fn invalid_omitted(path: &Path, detail: &str) -> Self {
         Self::new(path, "FieldValueInvalid", with_detail("Invalid value".to_owned(), detail))
     }
@@ -130,7 +130,7 @@ impl Error {
         Self::new(path, "FieldValueTypeInvalid", body)
     }
 
-    /// A value is none of those allowed.
+    /// A value is not one of the allowed ones.
     pub fn not_supported(path: &Path, value: &Value, supported: &[&str]) -> Self {
         let mut body = format!("Unsupported value: {}", print(value));
         for (i, one) in supported.iter().enumerate() {
@@ -140,22 +140,22 @@ impl Error {
         Self::new(path, "FieldValueNotSupported", body)
     }
 
-    /// A value that must be unique is there twice.
+    /// A value that must be unique occurs twice.
     pub fn duplicate(path: &Path, value: &Value) -> Self {
         Self::new(path, "FieldValueDuplicate", format!("Duplicate value: {}", print(value)))
     }
 
-    /// A valid value that may not be given here.
+    /// A valid value is not allowed here.
     pub fn forbidden(path: &Path, detail: &str) -> Self {
         Self::new(path, "FieldValueForbidden", with_detail("Forbidden".to_owned(), detail))
     }
 
-    /// A reference to something that is not there.
+    /// A reference to an object that does not exist.
     pub fn not_found(path: &Path, value: &Value) -> Self {
         Self::new(path, "FieldValueNotFound", format!("Not found: {}", print(value)))
     }
 
-    /// A value has more than `max` bytes; it is not echoed.
+    /// A value has more than `max` bytes. It is not printed.
     pub fn too_long(path: &Path, max: usize) -> Self {
         Self::new(path, "FieldValueTooLong", format!("Too long: may not be more than {max} bytes"))
     }
@@ -167,17 +167,17 @@ impl Error {
         Self::new(path, "FieldValueTooMany", body)
     }
 
-    /// Our own fault.
+    /// An internal error.
     pub fn internal(path: &Path, detail: &str) -> Self {
         Self::new(path, "InternalError", with_detail("Internal error".to_owned(), detail))
     }
 
-    /// The cause's `reason`.
+    /// `reason` of the cause.
     pub fn reason(&self) -> &'static str {
         self.reason
     }
 
-    /// The cause's `message`: the text without the field.
+    /// `message` of the cause: the text without the field.
     pub fn message(&self) -> &str {
         &self.body
     }
@@ -191,11 +191,11 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The most bytes of text that one answer says about what is wrong with an object. Long names and values come back in every
-/// error about what is below them: without a bound an object of a megabyte could ask for an answer of a hundred gigabytes.
+/// Most bytes of error texts about one object. Long names and values occur in every error below them; without this
+/// bound the errors of an object of a megabyte could have a hundred gigabytes.
 pub const TEXT_MAX: usize = 4 << 20;
 
-/// Errors in the order in which they were found, up to [`TEXT_MAX`] bytes; later ones are dropped.
+/// Errors in the order of discovery, up to [`TEXT_MAX`] bytes. Later errors are dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Errors {
     list: Vec<Error>,
@@ -203,7 +203,7 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// Whether further errors are dropped, so that nobody need look for them.
+    /// Whether further errors are dropped, so that callers can stop searching.
     pub fn is_full(&self) -> bool {
         self.bytes >= TEXT_MAX
     }
@@ -251,7 +251,7 @@ fn with_detail(mut text: String, detail: &str) -> String {
     text
 }
 
-/// A value the way errors show it: strings quoted, all else compact JSON.
+/// A value as errors print it: strings quoted, other values as compact JSON.
 pub fn print(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
@@ -259,7 +259,7 @@ pub fn print(value: &Value) -> String {
     }
 }
 
-/// A double-quoted string as Go's `%q` prints it: printable text as it is, the rest escaped.
+/// A double-quoted string, as Go's `%q` prints it: printable characters unchanged, others escaped.
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -285,7 +285,7 @@ pub fn quote(text: &str) -> String {
     out
 }
 
-/// What Go would escape: controls, blanks other than the space, invisible formatting, private use.
+/// Whether Go escapes the character: controls, blanks other than the space, invisible formatting, private use.
 fn unprintable(c: char) -> bool {
     c.is_control()
         || (c != ' ' && c.is_whitespace())
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(Path::root().index(2).to_string(), "[2]");
     }
 
-    /// AS-002: what is said of an object is bounded, whatever names and values it has.
+    /// AS-002: the error texts about an object are bounded, whatever its names and values are.
     #[test]
     fn as_002_texts_of_errors_are_bounded() {
         let long = Path::field("data").key(&"k".repeat(TEXT_MAX / 10));

@@ -1,4 +1,4 @@
-//! JSON reading that notices duplicate keys and fails with Go's texts.
+//! JSON parsing that reports duplicate keys, with Go's error texts.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -6,19 +6,19 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// How many objects and lists may be within each other in what is written, in whatever form it comes (JSON, YAML, protobuf,
-/// the result of a patch). Readers stop at 127 (serde_json), and what is stored comes to them with more around it: a list
-/// adds two, an event of a watch one, the list of its fields' managers five.
+/// Most nesting levels of objects and lists in a written object, in any format (JSON, YAML, protobuf, the result of a
+/// patch). Parsers stop at 127 (serde_json), and stored objects are nested deeper when they are read: a list adds two
+/// levels, a watch event one, managedFields five.
 pub const DEPTH_MAX: usize = 120;
-/// How much deeper an object is nested with the list of its fields' managers than without: so much more may that list be, or nobody
-/// could write back what was read.
+/// How many more levels managedFields have than the object. Written objects may have these levels in addition, or
+/// clients could not write back what they have read.
 const MANAGED_FIELDS: usize = 5;
-/// More duplicates than these are not told.
+/// Most duplicate keys that are reported.
 const MAX_DUPLICATES: usize = 100;
-/// Nor are they once their paths have this many bytes.
+/// Most bytes of reported paths of duplicate keys.
 const DUPLICATES_TEXT_MAX: usize = 1 << 20;
 
-/// How many objects and lists are within each other in a value; none in a scalar.
+/// The nesting depth of a value; 0 for a scalar.
 pub fn depth(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
@@ -27,19 +27,22 @@ pub fn depth(value: &Value) -> usize {
     }
 }
 
-/// Broken JSON; the text is Go's (`unexpected end of JSON input`).
+/// Malformed JSON. The text is Go's (`unexpected end of JSON input`).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Error(pub String);
 
 /// Parses one JSON value (AS-002, AS-037). Of duplicate keys the last wins; their full paths are returned in the order
-/// of the text. What is no valid Unicode becomes U+FFFD, as in Go.
+/// of the text. Invalid Unicode becomes U+FFFD, as in Go.
+///
+/// # Errors
+/// The text is not JSON, or is nested too deep.
 pub fn parse_strict(bytes: &[u8]) -> Result<(Value, Vec<String>), Error> {
     match parse(bytes) {
         Ok(done) => Ok(done),
-        Err(error) => match mended(bytes) {
-            Some(text) => parse(text.as_bytes()).map_err(|_| Error(fault(text.as_bytes(), &error))),
-            None => Err(Error(fault(bytes, &error))),
+        Err(error) => match with_valid_unicode(bytes) {
+            Some(text) => parse(text.as_bytes()).map_err(|_| Error(go_error_text(text.as_bytes(), &error))),
+            None => Err(Error(go_error_text(bytes, &error))),
         },
     }
 }
@@ -56,15 +59,15 @@ fn parse(bytes: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
 struct State {
     path: String,
     depth: usize,
-    /// In the object's metadata.
+    /// Inside the object's metadata.
     metadata: bool,
-    /// In the list of its fields' managers.
+    /// Inside managedFields.
     managers: bool,
     duplicates: Vec<String>,
 }
 
 impl State {
-    /// A value follows that belongs to `step`.
+    /// Called before a value that belongs to `step`.
     fn step(&mut self, step: &Step<'_>) {
         let is = |wanted: &str| matches!(step, Step::Key(key) if *key == wanted);
         match self.depth {
@@ -74,7 +77,7 @@ impl State {
         }
     }
 
-    /// An object or list begins, inside `depth` others.
+    /// Called at the beginning of an object or list.
     fn enter<E: serde::de::Error>(&mut self) -> Result<(), E> {
         if self.depth >= DEPTH_MAX + if self.managers { MANAGED_FIELDS } else { 0 } {
             return Err(E::custom(DEEP));
@@ -199,8 +202,8 @@ impl<'de> Visitor<'de> for Read<'_> {
     }
 }
 
-/// The text with broken UTF-8 and lone surrogate escapes replaced; `None` if that changes nothing.
-fn mended(bytes: &[u8]) -> Option<String> {
+/// The text with invalid UTF-8 and lone surrogate escapes replaced; `None` if there are none.
+fn with_valid_unicode(bytes: &[u8]) -> Option<String> {
     let lossy = String::from_utf8_lossy(bytes);
     let mut changed = matches!(lossy, std::borrow::Cow::Owned(_));
     let mut out = String::with_capacity(lossy.len());
@@ -224,7 +227,7 @@ fn mended(bytes: &[u8]) -> Option<String> {
                 changed = true;
                 6
             }
-            // An escape and what it escapes stay together.
+            // Keeps an escape and the escaped character together.
             _ => {
                 let length = 1 + from.chars().nth(1).map_or(0, char::len_utf8);
                 out.push_str(from.get(..length).unwrap_or_default());
@@ -237,8 +240,8 @@ fn mended(bytes: &[u8]) -> Option<String> {
     changed.then_some(out)
 }
 
-/// What Go's scanner would say.
-fn fault(bytes: &[u8], error: &serde_json::Error) -> String {
+/// The text of Go's scanner.
+fn go_error_text(bytes: &[u8], error: &serde_json::Error) -> String {
     let mut scanner = Scanner { bytes, at: 0 };
     let found = scanner.value(0).and_then(|()| {
         scanner.blanks();
@@ -249,7 +252,7 @@ fn fault(bytes: &[u8], error: &serde_json::Error) -> String {
     });
     match found {
         Err(text) => text,
-        // Go would have taken it; we do not (number range).
+        // Go accepts the text and we do not (number range).
         Ok(()) => error.to_string(),
     }
 }
@@ -287,7 +290,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// A value inside `depth` objects and lists.
+    /// Scans a value inside `depth` objects and lists.
     fn value(&mut self, depth: usize) -> Result<(), String> {
         self.blanks();
         match self.peek().ok_or(END)? {
@@ -480,7 +483,7 @@ mod tests {
         assert_eq!(error(&"[".repeat(100_000)), DEEP);
     }
 
-    /// AS-002: what is taken can be read back, also with what a list, a watch or a ManifestWork puts around it.
+    /// AS-002: accepted objects can be read back, also inside a list, a watch event or a ManifestWork.
     #[test]
     fn as_002_nesting_is_bounded_below_what_readers_take() {
         let lists = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));

@@ -1,8 +1,8 @@
-//! Checks of `metadata` that all kinds share (AS-019).
+//! Validation of `metadata` that all kinds share (AS-019).
 //!
-//! On create the server runs the kind's own checks and afterwards [`validate_create`] with the rule
+//! On create the server runs the kind's own validation and then [`validate_create`] with the rule
 //! [`names::path_segment`]. On update it runs [`validate_create`] with that rule and [`validate_update`], and then the
-//! kind's checks, which for built-in kinds run both once more: errors repeat in `causes`, as they do in the original.
+//! kind's validation, which for built-in kinds runs both again: errors repeat in `causes`, as in Kubernetes.
 
 use std::collections::HashSet;
 
@@ -13,13 +13,13 @@ use crate::{
     names,
 };
 
-/// All keys and values of the annotations together.
+/// Most bytes of all keys and values of the annotations.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 const IMMUTABLE: &str = "field is immutable";
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// A rule of names: the name, and what is wrong with it.
+/// A rule for names: from a name to its errors.
 pub type NameRule = fn(&str) -> Vec<String>;
 
 fn text<'a>(object: &'a Value, key: &str) -> &'a str {
@@ -38,7 +38,7 @@ fn strings(list: &Value) -> impl Iterator<Item = &str> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Keys and values of labels.
+/// Validates keys and values of labels.
 pub fn validate_labels(labels: &Value, path: &Path) -> Vec<Error> {
     let mut errors = Vec::new();
     for (key, value) in entries(labels) {
@@ -49,7 +49,7 @@ pub fn validate_labels(labels: &Value, path: &Path) -> Vec<Error> {
     errors
 }
 
-/// Keys of annotations, and the size of them all.
+/// Validates the keys of annotations, and their total size.
 pub fn validate_annotations(annotations: &Value, path: &Path) -> Vec<Error> {
     let mut errors = Vec::new();
     let mut size = 0;
@@ -63,7 +63,7 @@ pub fn validate_annotations(annotations: &Value, path: &Path) -> Vec<Error> {
     errors
 }
 
-/// Finalizers of any kind.
+/// Validates finalizers of any kind.
 pub fn validate_finalizers(finalizers: &Value, path: &Path) -> Vec<Error> {
     let mut errors: Vec<Error> =
         strings(finalizers).flat_map(|f| invalid(path, f, names::qualified_name(f))).collect();
@@ -75,7 +75,8 @@ pub fn validate_finalizers(finalizers: &Value, path: &Path) -> Vec<Error> {
     errors
 }
 
-/// What built-in kinds demand besides [`validate_finalizers`]: a domain, unless it is a standard one.
+/// Validates finalizers of built-in kinds, which need a domain unless they are standard ones. Called in addition to
+/// [`validate_finalizers`].
 pub fn validate_standard_finalizers(finalizers: &Value, path: &Path) -> Vec<Error> {
     let detail = "name is neither a standard finalizer name nor is it fully qualified";
     let mut errors = Vec::new();
@@ -89,7 +90,7 @@ pub fn validate_standard_finalizers(finalizers: &Value, path: &Path) -> Vec<Erro
     errors
 }
 
-/// Owner references: complete, none an Event, at most one controller.
+/// Validates owner references: complete, none to an Event, at most one controller.
 pub fn validate_owner_references(references: &Value, path: &Path) -> Vec<Error> {
     let mut errors = Vec::new();
     let mut controller: Option<String> = None;
@@ -134,7 +135,7 @@ fn owner_reference(reference: &Value, path: &Path, errors: &mut Vec<Error>) {
     }
 }
 
-/// The original prints the members in the order they are declared.
+/// Prints an owner reference with its members in declaration order, as Kubernetes does.
 fn print_owner(reference: &Value) -> String {
     let members: Vec<String> = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"]
         .into_iter()
@@ -148,7 +149,7 @@ fn print_owners(references: &Value) -> String {
     format!("[{}]", all.join(","))
 }
 
-/// Removes references to an owner that is there already, keeping the first; the uids that were there twice.
+/// Removes duplicate references to an owner and keeps the first. Returns the duplicate uids.
 pub fn dedup_owner_references(references: &mut Vec<Value>) -> Vec<String> {
     let (mut seen, mut told) = (HashSet::new(), HashSet::new());
     let mut duplicates: Vec<String> = Vec::new();
@@ -165,7 +166,7 @@ pub fn dedup_owner_references(references: &mut Vec<Value>) -> Vec<String> {
     duplicates
 }
 
-/// A whole `metadata`: name, namespace, labels, annotations, owners, finalizers.
+/// Validates a whole `metadata`: name, namespace, labels, annotations, owners, finalizers.
 pub fn validate_create(meta: &Value, name_rule: NameRule, namespaced: bool) -> Vec<Error> {
     let path = Path::field("metadata");
     let mut errors = Vec::new();
@@ -192,7 +193,7 @@ pub fn validate_create(meta: &Value, name_rule: NameRule, namespaced: bool) -> V
     errors
 }
 
-/// As [`validate_create`], with what only built-in kinds demand.
+/// [`validate_create`], with the additional rules of built-in kinds.
 pub fn validate_builtin(meta: &Value, name_rule: NameRule, namespaced: bool) -> Vec<Error> {
     let mut errors = validate_create(meta, name_rule, namespaced);
     let finalizers = meta.get("finalizers").unwrap_or(&Value::Null);
@@ -209,8 +210,8 @@ fn validate_namespace(namespace: &str, namespaced: bool, path: &Path, errors: &m
     }
 }
 
-/// What may not change in `metadata`, and what must be well-formed in the new one. That a resource version is given
-/// where the kind asks for one is the caller's to check.
+/// Validates that immutable metadata is unchanged and that the new metadata is well-formed. The caller checks whether
+/// a resourceVersion is required.
 pub fn validate_update(new: &Value, old: &Value) -> Vec<Error> {
     let path = Path::field("metadata");
     let part = |key: &str| new.get(key).unwrap_or(&Value::Null);
@@ -256,7 +257,7 @@ fn no_new_finalizers(new: &Value, old: &Value, path: &Path) -> Option<Error> {
     Some(Error::forbidden(path, &detail))
 }
 
-/// The `metadata` of an object; `null` when there is none.
+/// The `metadata` of an object; `null` if there is none.
 pub fn of(object: &Value) -> &Value {
     static EMPTY: Value = Value::Null;
     object.get("metadata").unwrap_or(&EMPTY)

@@ -1,4 +1,4 @@
-//! Syntax of names, labels and keys (AS-019). Each check returns the texts of what is wrong; empty: fine.
+//! Syntax of names, labels and keys (AS-019). Each check returns the error texts; none if the value is valid.
 
 const LABEL_FMT: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const SUBDOMAIN_FMT: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
@@ -7,11 +7,11 @@ const QUALIFIED_MSG: &str = "must consist of alphanumeric characters, '-', '_' o
                              alphanumeric character";
 const PORTS: std::ops::RangeInclusive<i64> = 1..=65_535;
 
-/// Longest DNS label, label value and name part.
+/// Most bytes of a DNS label, label value or name part.
 pub const LABEL_MAX: usize = 63;
-/// Longest DNS subdomain and label prefix.
+/// Most bytes of a DNS subdomain or label prefix.
 pub const SUBDOMAIN_MAX: usize = 253;
-/// Characters of generated names: no vowels and nothing that looks like another character.
+/// Characters of generated names: no vowels, and no characters that look like others.
 const SUFFIX_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LEN: usize = 5;
 
@@ -32,7 +32,7 @@ fn lower_alnum(b: u8) -> bool {
     b.is_ascii_lowercase() || b.is_ascii_digit()
 }
 
-/// Starts and ends with `edge`, and every byte is `edge` or one of `inner`.
+/// Whether a text starts and ends with `edge`, and every byte is `edge` or one of `inner`.
 fn bounded_by(text: &str, edge: fn(u8) -> bool, inner: &[u8]) -> bool {
     let bytes = text.as_bytes();
     bytes.first().is_some_and(|b| edge(*b))
@@ -78,7 +78,7 @@ pub fn dns1123_label(value: &str) -> Vec<String> {
     })
 }
 
-/// RFC 1123 subdomain: the name of most things.
+/// RFC 1123 subdomain: names of most objects.
 pub fn dns1123_subdomain(value: &str) -> Vec<String> {
     checked(value, SUBDOMAIN_MAX, is_subdomain(value), || {
         regex_error(
@@ -90,7 +90,7 @@ pub fn dns1123_subdomain(value: &str) -> Vec<String> {
     })
 }
 
-/// A subdomain behind `*.`.
+/// `*.` and a subdomain.
 pub fn dns1123_wildcard(value: &str) -> Vec<String> {
     let fits = value.strip_prefix("*.").is_some_and(is_subdomain);
     checked(value, SUBDOMAIN_MAX, fits, || {
@@ -160,7 +160,7 @@ pub fn label_value(value: &str) -> Vec<String> {
     })
 }
 
-/// What every name must satisfy to stand in a URL; all there is for RBAC objects.
+/// The rule for every name, because names occur in URLs. The only rule for RBAC objects.
 pub fn path_segment(value: &str) -> Vec<String> {
     if matches!(value, "." | "..") {
         return vec![format!("may not be '{value}'")];
@@ -308,10 +308,10 @@ pub fn fully_qualified_domain_name(value: &str) -> Vec<String> {
     bare.split('.').filter(|l| l.len() > LABEL_MAX).flat_map(dns1123_label).collect()
 }
 
-/// A prefix of a name, as `generateName` is: checked as if a character followed.
+/// The errors of a name prefix (`generateName`): checked as if a character followed.
 pub fn as_prefix(rule: fn(&str) -> Vec<String>, prefix: &str) -> Vec<String> {
     match prefix.strip_suffix('-') {
-        // Whatever stood before the dash is replaced too: it may be a dash, which could not end a name either.
+        // The character before the dash is replaced as well, because it may be a dash, and a name cannot end with one.
         Some(rest) if !rest.is_empty() => {
             let mut masked: String = rest.to_owned();
             masked.pop();
@@ -334,7 +334,7 @@ pub fn random_suffix(mut entropy: u64) -> String {
         .collect()
 }
 
-/// A name from `generateName` (AS-019): the prefix, cut so that all fits 63 bytes, and the suffix.
+/// A name from `generateName` (AS-019): the prefix, truncated to 63 bytes in total, and the suffix.
 pub fn generate_name(prefix: &str, suffix: &str) -> String {
     let cut = prefix.floor_char_boundary((LABEL_MAX - SUFFIX_LEN).min(prefix.len()));
     format!("{}{suffix}", prefix.get(..cut).unwrap_or_default())
@@ -465,7 +465,7 @@ mod tests {
             }
             let generated = generate_name(&text, "bcdfg");
             prop_assert!(generated.len() <= LABEL_MAX && generated.ends_with("bcdfg"));
-            // Each stricter rule implies the laxer one.
+            // A stricter rule implies the laxer one.
             prop_assert!(!dns1035_label(&text).is_empty() || dns1123_label(&text).is_empty());
             prop_assert!(!dns1123_label(&text).is_empty() || dns1123_subdomain(&text).is_empty());
             prop_assert!(!dns1123_label(&text).is_empty() || label_value(&text).is_empty());

@@ -1,7 +1,7 @@
-//! Numbers as texts, as Go writes and reads them.
+//! Numbers as text, like Go prints and parses them.
 
-/// The shortest decimal digits that give the same number; an exponent below 1e-4 and from 1e6 on, with a sign and at
-/// least two digits.
+/// The shortest decimal digits that parse to the same number. An exponent below 1e-4 and from 1e6 on, with a sign and
+/// at least two digits.
 pub fn text(value: f64) -> String {
     if value.is_nan() {
         return "NaN".into();
@@ -19,7 +19,10 @@ pub fn text(value: f64) -> String {
     format!("{digits}e{sign}{:02}", exponent.unsigned_abs())
 }
 
-/// Reads a number; an error is in the words of Go.
+/// Parses a number.
+///
+/// # Errors
+/// The text of Go's parser.
 pub fn parse(text: &str) -> Result<f64, String> {
     let refused = |why: &str| Err(format!("strconv.ParseFloat: parsing {text:?}: {why}"));
     match text.parse::<f64>() {

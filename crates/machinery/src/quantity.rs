@@ -2,16 +2,16 @@
 
 use std::{cmp::Ordering, fmt};
 
-/// An amount: `digits × 10^scale`, and the family of suffixes it was written with, which its canonical form keeps.
-/// Binary suffixes are multiplied out. Equality, order and hash look at the amount alone.
+/// An amount: `digits × 10^scale`, with the family of suffixes of its text, which the canonical form keeps. Binary
+/// suffixes are multiplied out. Equality, order and hash use the amount only.
 #[derive(Clone, Debug)]
 pub struct Quantity {
     /// Has no trailing decimal zeros.
     digits: i128,
     scale: i32,
     format: Format,
-    /// The text as given, where it is canonical but for its spelling (`+1`, `5.`, `1E3`): the original returns such
-    /// texts unchanged.
+    /// The text, if it is canonical except for its spelling (`+1`, `5.`, `1E3`). Kubernetes returns such texts
+    /// unchanged.
     spelling: Option<Box<str>>,
 }
 
@@ -26,7 +26,7 @@ pub enum Format {
     DecimalExponent,
 }
 
-/// Text that is no quantity.
+/// Text that is not a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
@@ -37,16 +37,16 @@ pub enum QuantityError {
     Suffix,
 }
 
-/// Smallest amount that is kept: 10^-9.
+/// Smallest amount: 10^-9.
 const NANO: i32 = -9;
 const MILLI: i32 = -3;
-/// Exponents beyond this are refused: nobody has so many of anything, and sums must stay computable.
+/// Largest exponent. Sums must stay computable, and no real amount is larger.
 const EXPONENT_MAX: i64 = 1_000;
 const DECIMAL: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
-/// The pieces of a quantity's text.
+/// The parts of a quantity's text.
 struct Parts<'a> {
     negative: bool,
     whole: &'a str,
@@ -58,7 +58,10 @@ impl Quantity {
     /// Nothing.
     pub const ZERO: Self = Self { digits: 0, scale: 0, format: Format::DecimalSI, spelling: None };
 
-    /// Reads a quantity. More than 38 significant digits are refused.
+    /// Parses a quantity.
+    ///
+    /// # Errors
+    /// The text is not a quantity, or has more than 38 significant digits.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         let parts = split(text)?;
         let (format, exponent) = suffix(parts.suffix)?;
@@ -79,7 +82,10 @@ impl Quantity {
         Ok(quantity)
     }
 
-    /// Reads the JSON number or string that stands for a quantity.
+    /// Parses the JSON number or string of a quantity.
+    ///
+    /// # Errors
+    /// As for [`Quantity::parse`].
     pub fn from_json(value: &serde_json::Value) -> Result<Self, QuantityError> {
         match value {
             serde_json::Value::String(text) => Self::parse(text.trim()),
@@ -104,7 +110,7 @@ impl Quantity {
         Self { digits, scale, format, spelling: None }
     }
 
-    /// Rounds away what is smaller than a nano and caps binary amounts.
+    /// Rounds amounts below a nano and caps binary amounts.
     fn bounded(self) -> Self {
         let mut out = self.round_up(NANO);
         if out.format == Format::BinarySI {
@@ -130,7 +136,7 @@ impl Quantity {
         amount < limit
     }
 
-    /// Away from zero to a multiple of `10^scale`.
+    /// Rounds away from zero to a multiple of `10^scale`.
     #[must_use]
     pub fn round_up(self, scale: i32) -> Self {
         if self.scale >= scale || self.digits == 0 {
@@ -148,7 +154,7 @@ impl Quantity {
         Self::new(rounded, scale, format)
     }
 
-    /// What lists of resources (`limits`, `hard`, `capacity`) keep: thousandths.
+    /// Rounds to thousandths, as in lists of resources (`limits`, `hard`, `capacity`).
     #[must_use]
     pub fn round_up_milli(self) -> Self {
         self.round_up(MILLI)
@@ -167,7 +173,7 @@ impl Quantity {
         self.digits < 0
     }
 
-    /// The amount rounded away from zero to a whole number, capped to the range.
+    /// The amount rounded away from zero to an integer, capped to the range.
     pub fn value(&self) -> i64 {
         self.scaled(0)
     }
@@ -185,7 +191,7 @@ impl Quantity {
         capped.clamp(i64::MIN.into(), i64::MAX.into()).try_into().unwrap_or(i64::MAX)
     }
 
-    /// The sum, in the format of `self` unless that is zero. `None` when it has too many digits.
+    /// The sum, in the format of `self` unless that is zero. `None` if it has too many digits.
     #[must_use]
     pub fn checked_add(&self, other: &Self) -> Option<Self> {
         if other.digits == 0 {
@@ -200,13 +206,13 @@ impl Quantity {
         Some(Self::new(aligned(self)?.checked_add(aligned(other)?)?, scale, format))
     }
 
-    /// The difference, as [`Quantity::checked_add`].
+    /// The difference; see [`Quantity::checked_add`].
     #[must_use]
     pub fn checked_sub(&self, other: &Self) -> Option<Self> {
         self.checked_add(&Self::new(other.digits.checked_neg()?, other.scale, other.format))
     }
 
-    /// The canonical form, whatever the spelling was.
+    /// The canonical form, whatever the text was.
     pub fn canonical(&self) -> String {
         if self.digits == 0 {
             return "0".to_owned();
@@ -226,8 +232,8 @@ impl Quantity {
         }
     }
 
-    /// Digits and the greatest multiple of three as exponent that leaves no fraction. An exponent above `cap` is
-    /// returned whole, and the caller pads.
+    /// Digits, and the greatest exponent that is a multiple of three and leaves no fraction. An exponent above `cap`
+    /// is returned as it is, and the caller pads.
     fn by_thousands(&self, cap: i32) -> (i128, i32) {
         let exponent = self.scale.div_euclid(3) * 3;
         let exponent = if exponent > cap { self.scale } else { exponent };
@@ -245,7 +251,7 @@ impl Quantity {
         format!("{number}{}", BINARY.get(power).copied().unwrap_or_default())
     }
 
-    /// Whether the canonical form has these digits before this exponent: then only the spelling can differ.
+    /// Whether the canonical form has these digits before this exponent, so that only the spelling can differ.
     fn is_spelt(&self, digits: i128, exponent: i32) -> bool {
         if self.digits == 0 {
             return false;
@@ -293,7 +299,7 @@ fn split(text: &str) -> Result<Parts<'_>, QuantityError> {
     Ok(Parts { negative, whole, fraction, suffix })
 }
 
-/// Format and exponent of a suffix, the exponent of 2 or of 10.
+/// Format and exponent of a suffix: an exponent of 2 or of 10.
 fn suffix(text: &str) -> Result<(Format, i32), QuantityError> {
     if let Some((_, exponent)) = DECIMAL.iter().find(|(s, _)| *s == text) {
         return Ok((Format::DecimalSI, *exponent));
@@ -357,7 +363,7 @@ impl Ord for Quantity {
             |q: &Self| pow10((q.scale - scale).unsigned_abs()).and_then(|f| f.checked_mul(q.digits));
         match (aligned(self), aligned(other)) {
             (Some(a), Some(b)) => a.cmp(&b),
-            // Only the one with the greater scale can overflow, and then its amount is the greater.
+            // Only the side with the greater scale can overflow, and then its amount is the greater one.
             (None, _) if self.digits > 0 => Ordering::Greater,
             (None, _) => Ordering::Less,
             (_, None) if self.digits > 0 => Ordering::Less,
@@ -382,7 +388,7 @@ mod tests {
         Quantity::parse(text).map_or_else(|e| e.to_string(), |q| q.to_string())
     }
 
-    /// Recorded answers of a real server (AS-016).
+    /// Answers recorded from a real server (AS-016).
     #[test]
     fn as_016_quantities_print_as_recorded() {
         let recorded = [
@@ -473,7 +479,7 @@ mod tests {
         fn canonical_form_is_stable(text in "[+-]?[0-9]{1,6}(\\.[0-9]{0,6})?(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|e-?[0-9]{1,2})?") {
             let quantity = Quantity::parse(&text).map_err(|e| TestCaseError::fail(e.to_string()))?;
             let again = Quantity::parse(&quantity.canonical()).map_err(|e| TestCaseError::fail(e.to_string()))?;
-            // A binary amount below 1024 is printed as a decimal one, a greater one as a whole number.
+            // A binary amount below 1024 prints as a decimal one, a greater one as a whole number.
             if quantity.format() != Format::BinarySI || quantity.scale >= 0 {
                 prop_assert_eq!(&again, &quantity);
             }

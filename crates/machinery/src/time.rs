@@ -1,4 +1,4 @@
-//! Timestamps as Kubernetes writes them: UTC with seconds (`Time`) or with six digits (`MicroTime`) (AS-016).
+//! Timestamps of Kubernetes: UTC with seconds (`Time`) or with six decimal places (`MicroTime`) (AS-016).
 
 use jiff::{
     Timestamp,
@@ -6,7 +6,7 @@ use jiff::{
     tz::Offset,
 };
 
-/// Text that is no timestamp; the text is Go's.
+/// Text that is not a timestamp. The text is Go's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TimeError {
     #[error(
@@ -22,12 +22,12 @@ pub enum TimeError {
 const SECONDS: &str = "2006-01-02T15:04:05Z07:00";
 const MICROS: &str = "2006-01-02T15:04:05.000000Z07:00";
 
-/// Now, as `Time`.
+/// The current time, as `Time`.
 pub fn now() -> String {
     format(Timestamp::now())
 }
 
-/// Now, as `MicroTime`.
+/// The current time, as `MicroTime`.
 pub fn now_micro() -> String {
     format_micro(Timestamp::now())
 }
@@ -42,22 +42,34 @@ pub fn format_micro(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// Reads a `Time`: RFC 3339, fractions of seconds allowed.
+/// Parses a `Time`: RFC 3339, with or without fractions of seconds.
+///
+/// # Errors
+/// The text of Go's parser.
 pub fn parse(text: &str) -> Result<Timestamp, TimeError> {
     Reader { text, rest: text, layout: SECONDS }.timestamp(false)
 }
 
-/// Reads a `MicroTime`: RFC 3339 with exactly six digits of fraction.
+/// Parses a `MicroTime`: RFC 3339 with exactly six decimal places.
+///
+/// # Errors
+/// The text of Go's parser.
 pub fn parse_micro(text: &str) -> Result<Timestamp, TimeError> {
     Reader { text, rest: text, layout: MICROS }.timestamp(true)
 }
 
-/// A `Time` in the form it is stored in.
+/// A `Time` in its stored form.
+///
+/// # Errors
+/// The text of Go's parser.
 pub fn canonical(text: &str) -> Result<String, TimeError> {
     parse(text).map(format)
 }
 
-/// A `MicroTime` in the form it is stored in.
+/// A `MicroTime` in its stored form.
+///
+/// # Errors
+/// The text of Go's parser.
 pub fn canonical_micro(text: &str) -> Result<String, TimeError> {
     parse_micro(text).map(format_micro)
 }
@@ -146,7 +158,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A fraction of any length; digits beyond nanoseconds are dropped.
+    /// Parses a fraction of any length. Drops digits beyond nanoseconds.
     fn fraction(&mut self) -> i32 {
         let Some(rest) = self.rest.strip_prefix(['.', ',']) else { return 0 };
         let count = rest.bytes().take_while(u8::is_ascii_digit).count();
@@ -182,7 +194,7 @@ impl Reader<'_> {
     }
 }
 
-/// Every field has passed its range check or has few digits, so this never fails.
+/// Never fails, because every field is range-checked or has few digits.
 fn narrow<T: TryFrom<i32>>(value: i32) -> Result<T, TimeError> {
     T::try_from(value).map_err(|_| TimeError::Range { text: value.to_string(), what: "day" })
 }

@@ -1,13 +1,13 @@
-//! YAML in and out, through JSON values (AS-029).
+//! YAML parsing and printing, through JSON values (AS-029).
 //!
-//! Plain scalars are read as in YAML 1.1 (`yes`, `off` and `y` are booleans), as the original does.
+//! Plain scalars are parsed as in YAML 1.1 (`yes`, `off` and `y` are booleans), as in Kubernetes.
 
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
 
 use crate::json::DEPTH_MAX;
 
-/// Text that is no YAML.
+/// Text that is not YAML.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct YamlError {
@@ -23,12 +23,18 @@ fn options(duplicate_keys: DuplicateKeyPolicy) -> serde_saphyr::Options {
     }
 }
 
-/// Reads the first document; empty text is `null`. Of duplicate keys the last one wins.
+/// Parses the first document; empty text is `null`. Of duplicate keys the last wins.
+///
+/// # Errors
+/// The text is not YAML.
 pub fn parse_one(text: &str) -> Result<Value, YamlError> {
     first(text, DuplicateKeyPolicy::LastWins)
 }
 
-/// As [`parse_one`], but duplicate keys are an error.
+/// [`parse_one`], but duplicate keys are an error.
+///
+/// # Errors
+/// The text is not YAML, or has duplicate keys.
 pub fn parse_one_strict(text: &str) -> Result<Value, YamlError> {
     first(text, DuplicateKeyPolicy::Error)
 }
@@ -39,7 +45,10 @@ fn first(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Value, YamlEr
     documents.next().transpose().map(Option::unwrap_or_default).map_err(|e| refused(&e, text))
 }
 
-/// Reads every document of a stream, skipping empty ones.
+/// Parses every document of a stream. Skips empty ones.
+///
+/// # Errors
+/// A document is not YAML.
 pub fn parse_all(text: &str) -> Result<Vec<Value>, YamlError> {
     let documents: Vec<Value> =
         serde_saphyr::from_multiple_with_options(text, options(DuplicateKeyPolicy::LastWins))
@@ -47,7 +56,10 @@ pub fn parse_all(text: &str) -> Result<Vec<Value>, YamlError> {
     Ok(documents.into_iter().filter(|d| !d.is_null()).collect())
 }
 
-/// Writes one document.
+/// Prints one document.
+///
+/// # Errors
+/// The value cannot be printed as YAML.
 pub fn to_string(value: &Value) -> Result<String, YamlError> {
     let options = serde_saphyr::ser_options! { yaml_12: false };
     serde_saphyr::to_string_with_options(value, options).map_err(|e| YamlError { message: e.to_string() })
@@ -57,7 +69,7 @@ fn refused(error: &serde_saphyr::Error, text: &str) -> YamlError {
     let error = error.without_snippet();
     let line = error.location().map_or(1, |l| l.line().max(1));
     let message = error.to_string();
-    // The one message that clients see often: text that ends inside `[` or `{`.
+    // The most frequent error that clients see: the text ends inside `[` or `{`.
     let open = text.trim_end().ends_with(['[', '{', ',']);
     let what = if open { "did not find expected node content" } else { message.as_str() };
     YamlError { message: format!("yaml: line {line}: {what}") }
@@ -93,7 +105,7 @@ mod tests {
         assert!(parse_one(&"[".repeat(10_000)).is_err());
     }
 
-    /// CVE-2019-11254: texts that are nested or long without end are read or refused.
+    /// CVE-2019-11254: deeply nested and very long texts are parsed or refused.
     #[test]
     fn cve_2019_11254_hostile_texts_are_read_or_refused() {
         let read_all = || {
@@ -110,7 +122,7 @@ mod tests {
                 let _ = (parse_one(&text), parse_all(&text));
             }
         };
-        // Without optimisation the reader needs some ten times the stack for the same depth.
+        // Without optimisation the parser needs some ten times the stack for the same depth.
         let thread = std::thread::Builder::new().stack_size(32 << 20).spawn(read_all).unwrap();
         thread.join().unwrap();
     }

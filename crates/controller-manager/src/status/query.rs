@@ -209,8 +209,8 @@ fn unevaluated(error: &EvalError) -> String {
 /// KubeStellar's error text for a text that is not an expression.
 fn uncompiled(error: &CompileError) -> String {
     let step = match error {
-        CompileError::Unread(_) => "parse",
-        CompileError::Unfit(_) => "check",
+        CompileError::Parse(_) => "parse",
+        CompileError::Check(_) => "check",
     };
     format!("failed to {step} expression: {error}")
 }

@@ -1,4 +1,4 @@
-//! Fields and elements of values, and what cel-go says where there are none (KS-176, KS-178).
+//! Field selection and indexing of values, with the errors of cel-go (KS-176, KS-178).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) fn register(context: &mut Context) {
     });
 }
 
-/// What a step of a path is asked of.
+/// The operand of a selection or an index expression.
 pub(super) fn operand(expr: &mut Expr) -> Option<&mut IdedExpr> {
     match expr {
         Expr::Select(select) => Some(&mut select.operand),
@@ -34,7 +34,7 @@ pub(super) fn operand(expr: &mut Expr) -> Option<&mut IdedExpr> {
     }
 }
 
-/// A path is followed in place: what is on the way is neither copied nor evaluated a second time.
+/// Follows a path in place. Intermediate values are neither copied nor evaluated twice.
 fn follow<'a>(path: &'a IdedExpr, context: &'a Context<'a>) -> Result<Cow<'a, dyn Val>, ExecutionError> {
     match &path.expr {
         Expr::Select(select) => {
@@ -113,7 +113,7 @@ fn optional<'a>(on: &dyn Val, index: &dyn Val) -> Cow<'a, dyn Val> {
     owned(found.map_or_else(CelOptional::none, |found| CelOptional::of(found.into_owned())))
 }
 
-/// The number if it is an integer.
+/// The number if it has no fraction.
 fn whole(number: f64) -> Option<i64> {
     (number.fract() == 0.0 && number.abs() < 9e18).then_some(number as i64)
 }

@@ -4,10 +4,10 @@ use kube_cel::cel::common::ast::{CallExpr, Expr, IdedExpr};
 
 /// A call of a global function.
 pub(super) fn call(function: &str, args: Vec<IdedExpr>) -> IdedExpr {
-    ided(Expr::Call(CallExpr { func_name: function.to_owned(), target: None, args }))
+    new_node(Expr::Call(CallExpr { func_name: function.to_owned(), target: None, args }))
 }
 
 /// A node without an id of its own.
-pub(super) fn ided(expr: Expr) -> IdedExpr {
+pub(super) fn new_node(expr: Expr) -> IdedExpr {
     IdedExpr { id: 0, expr }
 }

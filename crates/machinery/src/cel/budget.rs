@@ -1,12 +1,12 @@
-//! The budget of an evaluation, and what is spent of it. Both belong to the thread that evaluates.
+//! The budget of an evaluation. It belongs to the thread that evaluates.
 
 use std::cell::Cell;
 
 use kube_cel::cel::objects::Key;
 use kube_cel::cel::{ExecutionError, Value as Cel};
 
-/// Work that one evaluation may need, in values walked over (16 bytes of text are one): Kubernetes' limit for one
-/// expression.
+/// Cost limit of one evaluation: Kubernetes' limit for one expression. Unit: visited values; 16 bytes of text count as
+/// one value.
 pub(crate) const BUDGET: u64 = 1_000_000;
 
 thread_local! {
@@ -14,15 +14,15 @@ thread_local! {
     static EXHAUSTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What became of a run.
+/// The cost of a run.
 pub(crate) struct Spent {
-    /// Work that was done.
+    /// Cost in visited values.
     pub(crate) cost: u64,
-    /// It was stopped, or would have been: what it came to does not count.
+    /// The budget ran out, so the result is not valid.
     pub(crate) exhausted: bool,
 }
 
-/// Runs something on this thread with this budget.
+/// Runs something on this thread with a budget.
 pub(super) fn with_budget<T>(budget: u64, run: impl FnOnce() -> T) -> (T, Spent) {
     LEFT.set(budget);
     EXHAUSTED.set(false);
@@ -30,12 +30,12 @@ pub(super) fn with_budget<T>(budget: u64, run: impl FnOnce() -> T) -> (T, Spent)
     (done, Spent { cost: budget - LEFT.get(), exhausted: EXHAUSTED.get() })
 }
 
-/// Whether all has been spent: then nothing may go on, whatever errors are else good for.
+/// Whether the budget has run out. Then the error must not be absorbed.
 pub(super) fn is_exhausted() -> bool {
     EXHAUSTED.get()
 }
 
-/// Pays for what walks over a value or copies it.
+/// Pays for visiting or copying a value.
 pub(super) fn pay_for(value: &Cel) -> Result<(), ExecutionError> {
     pay(size(value))
 }
@@ -47,7 +47,7 @@ pub(super) fn pay(cost: u64) -> Result<(), ExecutionError> {
             Ok(())
         }
         None => {
-            // Nothing that goes on in spite of the error gets far.
+            // Keeps code that ignores the error from doing more work.
             LEFT.set(0);
             EXHAUSTED.set(true);
             Err(ExecutionError::function_error("", "operation cancelled: actual cost limit exceeded"))
@@ -55,7 +55,7 @@ pub(super) fn pay(cost: u64) -> Result<(), ExecutionError> {
     }
 }
 
-/// Number of values in a value.
+/// The number of values in a value.
 pub(super) fn size(value: &Cel) -> u64 {
     match value {
         Cel::List(items) => items.iter().fold(1, |sum: u64, one| sum.saturating_add(size(one))),

@@ -1,5 +1,5 @@
-//! What is wrong with an expression before it runs: names that nobody declared, and operands that no operator takes, as
-//! far as their types are known.
+//! Static checks of an expression: undeclared names, and operands that no operator accepts, as far as their types are
+//! known.
 
 use std::collections::BTreeSet;
 
@@ -10,51 +10,51 @@ use kube_cel::cel::common::ast::{
 use super::names::{is_function, is_qualified, type_name};
 use super::types::Type;
 
-/// A variable that expressions may use. All of them are maps.
+/// A variable that expressions may use. Its type is a map.
 #[derive(Clone, Copy, Debug)]
 pub struct Variable<'n> {
     /// Its name.
     pub name: &'n str,
-    /// Whether its values are texts; else nothing is known of them.
+    /// Whether the values of the map are strings; otherwise their type is unknown.
     pub texts: bool,
 }
 
 impl<'n> Variable<'n> {
-    /// A map to anything.
+    /// A map with values of any type.
     pub const fn map(name: &'n str) -> Self {
         Self { name, texts: false }
     }
 
-    /// A map to texts.
+    /// A map with string values.
     pub const fn texts(name: &'n str) -> Self {
         Self { name, texts: true }
     }
 }
 
-/// Expressions that are nested deeper are refused.
+/// Deeper nested expressions are refused.
 pub(super) const MAX_DEPTH: usize = 100;
 
-/// What is known of an expression.
+/// The result of the checks.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
-    /// The variables that it uses.
+pub(super) struct CheckResult {
+    /// The variables that the expression uses.
     pub(super) used: BTreeSet<String>,
-    /// How deep it is nested; more than [`MAX_DEPTH`] if the rest was not looked at.
+    /// Nesting depth. More than [`MAX_DEPTH`] if the check stopped there.
     pub(super) depth: usize,
-    /// What is wrong, with the ids of the parts that are.
+    /// Errors, with the ids of the nodes.
     pub(super) faults: Vec<(u64, String)>,
 }
 
-/// Looks at an expression whose variables must be among `known`.
-pub(super) fn check(root: &IdedExpr, known: &[Variable]) -> Facts {
-    let mut check = Check { known, facts: Facts::default(), bound: Vec::new() };
+/// Checks an expression with these declared variables.
+pub(super) fn check(root: &IdedExpr, known: &[Variable]) -> CheckResult {
+    let mut check = Check { known, facts: CheckResult::default(), bound: Vec::new() };
     check.expr(root, 0);
     check.facts
 }
 
 struct Check<'k> {
     known: &'k [Variable<'k>],
-    facts: Facts,
+    facts: CheckResult,
     bound: Vec<(String, Type)>,
 }
 
@@ -100,7 +100,7 @@ impl Check<'_> {
         }
     }
 
-    /// Notes a fault; of the type of what has one nothing is known.
+    /// Records an error. The type of a faulty node is unknown.
     fn fault(&mut self, id: u64, message: String) -> Type {
         self.facts.faults.push((id, message));
         Type::Dyn

@@ -1,4 +1,4 @@
-//! Values for expressions, from JSON and from text.
+//! Conversion of JSON and of texts into CEL values.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::functions::shared_functions;
 
-/// Converts JSON of unknown type.
+/// Converts JSON without a schema.
 pub(crate) fn from_json(value: &Value) -> Cel {
     match value {
         Value::Null => Cel::Null,

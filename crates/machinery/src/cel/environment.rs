@@ -1,4 +1,4 @@
-//! The functions that expressions may call: CEL's own, those of Kubernetes, and those that [`super::rewrite`] puts in.
+//! The functions that expressions may call: CEL's own, those of Kubernetes, and those that [`super::rewrite`] inserts.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,9 +9,9 @@ use super::budget::{pay, size};
 use super::functions::functions;
 use super::{access, logic, standard, times};
 
-/// What compiling a regular expression costs, for each byte.
+/// Cost of compiling a regular expression, per byte.
 const REGEX_BYTE: u64 = 200;
-/// What it costs at least when it can repeat things.
+/// Least cost of a regular expression with repetitions or Unicode classes.
 const REGEX_REPEAT: u64 = 50_000;
 
 fn paid(value: Cel, cost: u64) -> Result<Cel, ExecutionError> {
@@ -24,7 +24,7 @@ fn regex_cost(value: &Cel) -> u64 {
     pattern.len() as u64 * REGEX_BYTE + if repeats { REGEX_REPEAT } else { 0 }
 }
 
-/// A format asks for digits by number.
+/// The cost of a format string: its precisions ask for that many digits.
 fn format_cost(value: &Cel) -> u64 {
     let Cel::String(text) = value else { return 1 };
     let digits = text.split('.').skip(1).map(|rest| {
@@ -34,13 +34,13 @@ fn format_cost(value: &Cel) -> u64 {
     digits.fold(size(value), u64::saturating_add)
 }
 
-/// All functions of rules, and those that [`rewrite`] puts in.
+/// All functions of rules, and those that [`rewrite`](super::rewrite) inserts.
 pub(crate) fn environment() -> &'static Context<'static> {
     static ENVIRONMENT: OnceLock<Context<'static>> = OnceLock::new();
     ENVIRONMENT.get_or_init(own_environment)
 }
 
-/// The same, to be added to.
+/// A new context with these functions, to which functions can be added.
 pub(crate) fn own_environment() -> Context<'static> {
     let mut context = functions();
     context.add_function("@pay", |value: Cel| {
@@ -83,7 +83,7 @@ pub(crate) fn own_environment() -> Context<'static> {
     context
 }
 
-/// As Kubernetes' own, whose answer can be larger than all it is given together.
+/// Like the function of Kubernetes, but pays for the result, which can be larger than all arguments together.
 fn replace(This(this): This<Arc<String>>, Arguments(args): Arguments) -> Result<Cel, ExecutionError> {
     let (Some(Cel::String(from)), Some(Cel::String(to))) = (args.first(), args.get(1)) else {
         return Err(ExecutionError::NoSuchOverload);
@@ -98,7 +98,7 @@ fn replace(This(this): This<Arc<String>>, Arguments(args): Arguments) -> Result<
     Ok(Cel::String(Arc::new(this.replacen(from.as_str(), to, times))))
 }
 
-/// As Kubernetes' own, which takes lists of strings only.
+/// Like the function of Kubernetes, but pays for the result. Accepts lists of strings only.
 fn join(This(this): This<Arc<Vec<Cel>>>, Arguments(args): Arguments) -> Result<Cel, ExecutionError> {
     let empty = Arc::new(String::new());
     let separator = match args.first() {

@@ -1,4 +1,4 @@
-//! Expressions of users, and the variables that they see.
+//! Expressions of users, and the variables that they use.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,12 @@ use super::budget::BUDGET;
 use super::check::Variable;
 use super::convert::{from_json, timestamp};
 use super::environment::environment;
-use super::fault::error_text;
-use super::metered::Metered;
+use super::metered::MeteredExpression;
 use super::source::{self, CompileError};
+use super::source_error::error_text;
 use super::value::Value;
 
-/// Why an expression has no value.
+/// Why the evaluation of an expression failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct EvalError(String);
@@ -21,24 +21,30 @@ pub struct EvalError(String);
 /// A compiled expression.
 #[derive(Clone, Debug)]
 pub struct Expression {
-    metered: Metered,
+    metered: MeteredExpression,
     variables: BTreeSet<String>,
 }
 
 impl Expression {
-    /// Parses an expression and checks that it uses `variables` and known functions only, and that operators fit what
-    /// is known of the types of their operands.
+    /// Parses an expression and checks that it uses only `variables` and known functions, and that operators fit the
+    /// known types of their operands.
+    ///
+    /// # Errors
+    /// All errors of the expression, in one text.
     pub fn compile(source: &str, variables: &[Variable]) -> Result<Self, CompileError> {
         let (root, facts) = source::parse(source, variables)?;
-        Ok(Self { metered: Metered::new(root, facts.depth), variables: facts.used })
+        Ok(Self { metered: MeteredExpression::new(root, facts.depth), variables: facts.used })
     }
 
-    /// Whether the expression looks at a variable.
+    /// Whether the expression uses a variable.
     pub fn mentions(&self, variable: &str) -> bool {
         self.variables.contains(variable)
     }
 
-    /// The value, given the variables in `scope`.
+    /// Evaluates the expression with the variables in `scope`.
+    ///
+    /// # Errors
+    /// A run-time error, or the budget is spent.
     pub fn evaluate(&self, scope: &Scope) -> Result<Value, EvalError> {
         let broken = || EvalError("the expression can't be evaluated".to_owned());
         let (found, _) = self.metered.run(&scope.0, BUDGET).ok_or_else(broken)?;
@@ -51,24 +57,24 @@ impl Expression {
 pub struct Scope<'p>(Context<'p>);
 
 impl Scope<'static> {
-    /// No variables.
+    /// A scope without variables.
     pub fn root() -> Self {
         Self(environment().new_inner_scope())
     }
 }
 
 impl Scope<'_> {
-    /// A scope with these variables, and room for more.
+    /// A nested scope, to which more variables can be added.
     pub fn inner(&self) -> Scope<'_> {
         Scope(self.0.new_inner_scope())
     }
 
-    /// Gives a variable a value. Costs a copy.
+    /// Sets a variable. Copies the value.
     pub fn bind(&mut self, name: &str, value: &serde_json::Value) {
         self.0.add_variable_from_value(name, from_json(value));
     }
 
-    /// Gives a variable the value of a map with one time, written as RFC 3339 has it.
+    /// Sets a variable to a map with one entry, a time in RFC 3339.
     pub fn bind_time(&mut self, name: &str, key: &str, time: &str) {
         let time = timestamp(time).unwrap_or(Cel::Null);
         let map: std::collections::HashMap<String, Cel> = [(key.to_owned(), time)].into();

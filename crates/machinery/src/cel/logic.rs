@@ -1,4 +1,5 @@
-//! `&&`, `||`, `all` and `exists`: operands that decide outweigh the errors of others, wherever they stand (KS-176).
+//! `&&`, `||`, `all` and `exists`: an operand that decides the result absorbs errors of the others, in any order
+//! (KS-176).
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use kube_cel::cel::{Context, ExecutionError, FunctionContext, ResolveResult, Val
 use super::budget;
 use super::runtime_type::kind;
 
-/// What other macros loop over.
+/// Converts the range of a loop into the list of its elements.
 pub(super) const RANGE: &str = "@range";
 /// `a && b`
 pub(super) const AND: &str = "@and";
@@ -28,7 +29,7 @@ pub(super) fn register(context: &mut Context) {
     context.add_function(EXISTS, |ftx: &FunctionContext| -> ResolveResult { elements(ftx, true) });
 }
 
-/// Which function does the work of a macro, if one does, and what is evaluated for each element.
+/// The function that replaces a macro, and the expression that it evaluates for each element.
 pub(super) fn quantifier(inner: &mut ComprehensionExpr) -> Option<(&'static str, IdedExpr)> {
     let gathered = |expr: &IdedExpr| matches!(&expr.expr, Expr::Ident(name) if *name == inner.accu_var);
     let Expr::Call(CallExpr { func_name, target: None, args }) = &inner.loop_step.expr else { return None };
@@ -48,7 +49,7 @@ pub(super) fn quantifier(inner: &mut ComprehensionExpr) -> Option<(&'static str,
     step.args.into_iter().next_back().map(|body| (function, body))
 }
 
-/// What a loop sees of a value: the keys of maps are in order.
+/// The elements of a loop's range. Map keys are sorted.
 fn iterate(range: &Cel) -> Result<Vec<Cel>, ExecutionError> {
     match range {
         Cel::List(items) => Ok(items.to_vec()),
@@ -77,14 +78,15 @@ fn value_of(key: &Key) -> Cel {
     }
 }
 
-/// What is `decisive`, or the first error, or the other value.
-struct Verdict {
+/// The result of a logical operator: `decisive` if an operand has this value, else the first error, else the other
+/// value.
+struct LogicResult {
     decisive: bool,
     error: Option<ExecutionError>,
 }
 
-impl Verdict {
-    /// Takes one operand in; an end if it decides, or nothing that follows could be paid for.
+impl LogicResult {
+    /// Adds one operand. Returns the result if this operand decides, or if the budget is spent.
     fn take(&mut self, operand: ResolveResult) -> Option<ResolveResult> {
         match operand {
             Ok(Cel::Bool(found)) if found == self.decisive => return Some(Ok(Cel::Bool(found))),
@@ -106,13 +108,13 @@ impl Verdict {
 }
 
 fn operands(ftx: &FunctionContext, decisive: bool) -> ResolveResult {
-    let mut verdict = Verdict { decisive, error: None };
+    let mut result = LogicResult { decisive, error: None };
     for operand in ftx.args {
-        if let Some(end) = verdict.take(Cel::resolve(operand, ftx.ptx)) {
+        if let Some(end) = result.take(Cel::resolve(operand, ftx.ptx)) {
             return end;
         }
     }
-    verdict.end()
+    result.end()
 }
 
 fn elements(ftx: &FunctionContext, decisive: bool) -> ResolveResult {
@@ -121,16 +123,16 @@ fn elements(ftx: &FunctionContext, decisive: bool) -> ResolveResult {
         return Err(ExecutionError::NoSuchOverload);
     };
     let range = Cel::resolve(range, ftx.ptx)?;
-    // For the copies of all elements that have been made by now.
+    // Pays for copying all elements.
     budget::pay_for(&range)?;
-    let mut verdict = Verdict { decisive, error: None };
+    let mut result = LogicResult { decisive, error: None };
     for element in iterate(&range)? {
         budget::pay(weight.unsigned_abs() + 1)?;
         let mut scope = ftx.ptx.new_inner_scope();
         scope.add_variable_from_value(variable.as_str(), element);
-        if let Some(end) = verdict.take(Cel::resolve(body, &scope)) {
+        if let Some(end) = result.take(Cel::resolve(body, &scope)) {
             return end;
         }
     }
-    verdict.end()
+    result.end()
 }

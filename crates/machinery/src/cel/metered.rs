@@ -8,30 +8,30 @@ use kube_cel::cel::{Context, ExecutionError, Value as Cel};
 use super::budget::{Spent, with_budget};
 use super::rewrite::rewrite;
 
-/// An expression that pays for what it does.
+/// An expression that pays for its work.
 #[derive(Clone, Debug)]
-pub(crate) struct Metered {
+pub(crate) struct MeteredExpression {
     root: IdedExpr,
     depth: usize,
 }
 
-/// What a run of a [`Metered`] expression came to; nothing if it could not be run.
-pub(crate) type Outcome = Option<(Result<Cel, ExecutionError>, Spent)>;
+/// The result of a run of a [`MeteredExpression`] expression, and its cost; `None` if the run panicked.
+pub(crate) type RunResult = Option<(Result<Cel, ExecutionError>, Spent)>;
 
-impl Metered {
-    /// Of a parsed expression that is nested this deep.
+impl MeteredExpression {
+    /// Rewrites a parsed expression of this nesting depth.
     pub(crate) fn new(mut root: IdedExpr, depth: usize) -> Self {
         rewrite(&mut root);
         Self { root, depth }
     }
 
-    /// How deep it is nested.
+    /// Nesting depth.
     pub(crate) fn depth(&self) -> usize {
         self.depth
     }
 
-    /// Runs it in a scope below [`environment`], for at most `budget`.
-    pub(crate) fn run(&self, context: &Context, budget: u64) -> Outcome {
+    /// Runs the expression in a scope below [`environment`](super::environment::environment), for at most `budget`.
+    pub(crate) fn run(&self, context: &Context, budget: u64) -> RunResult {
         let run = || with_budget(budget, || Cel::resolve(&self.root, context));
         if self.depth <= DEEP {
             return std::panic::catch_unwind(AssertUnwindSafe(run)).ok();
@@ -44,8 +44,8 @@ impl Metered {
     }
 }
 
-/// What is nested deeper is run on a thread of its own, as the evaluator takes some 10 KiB of stack for each level, several
-/// times that without optimisation. Only what is used of a stack is memory.
+/// Expressions nested deeper than this run on a thread of their own: the evaluator needs some 10 KiB of stack per
+/// level, and several times that without optimisation. Only the used part of a stack occupies memory.
 const DEEP: usize = 16;
 const DEEP_STACK: usize = 64 << 20;
 const LEVEL_STACK: usize = 128 << 10;

@@ -1,19 +1,19 @@
-//! Names that expressions may use without declaring them.
+//! Names that expressions may use without declaration.
 
 use kube_cel::cel::common::ast::Expr;
 
-/// Whether it is an operator, a function or a method.
+/// Whether this is an operator, a function or a method.
 pub(super) fn is_function(name: &str) -> bool {
-    // Operators are no words.
+    // Names of operators begin with another character.
     !name.starts_with(|c: char| c.is_ascii_alphabetic()) || FUNCTIONS.contains(&name)
 }
 
-/// Whether it is a function whose name has a dot.
+/// Whether this is a function whose name has a dot.
 pub(super) fn is_qualified(name: &str) -> bool {
     QUALIFIED.contains(&name)
 }
 
-/// The type that an expression names, if it does.
+/// The type that an expression names.
 pub(super) fn type_name(expr: &Expr) -> Option<&'static str> {
     let (full, last) = match expr {
         Expr::Ident(name) => (false, name),
@@ -38,7 +38,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     FUNCTIONS.into_iter().chain(QUALIFIED)
 }
 
-/// Types that are values.
+/// Types that can be used as values.
 pub(super) const TYPES: [&str; 12] = [
     "bool",
     "bytes",
@@ -198,7 +198,7 @@ const QUALIFIED: [&str; 44] = [
     "strings.quote",
 ];
 
-/// Names that functions and types have before the dot.
+/// The part before the dot of qualified functions and types.
 pub(crate) const NAMESPACES: [&str; 24] = [
     "optional",
     "math",

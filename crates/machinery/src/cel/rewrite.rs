@@ -10,11 +10,11 @@ use kube_cel::cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators,
 };
 
-use super::ast::{call, ided};
+use super::ast::{call, new_node};
 use super::names::NAMESPACES;
 use super::{access, logic, names};
 
-/// Puts the payments in, and our own functions in the place of what the evaluator does otherwise than the language.
+/// Inserts payments, and replaces operations that deviate from the specification.
 pub(super) fn rewrite(expr: &mut IdedExpr) {
     if let Some(name) = names::type_name(&expr.expr) {
         expr.expr = Expr::Ident(name.to_owned());
@@ -44,7 +44,7 @@ pub(super) fn rewrite(expr: &mut IdedExpr) {
     }
 }
 
-/// What a path begins with, and the indexes on its way.
+/// Rewrites the operand and the indexes of a path.
 fn rewrite_path(path: &mut IdedExpr) {
     if access::operand(&mut path.expr).is_none() {
         return rewrite(path);
@@ -57,12 +57,13 @@ fn rewrite_path(path: &mut IdedExpr) {
     }
 }
 
-/// A loop, or what does its work instead.
+/// Rewrites a loop. Returns the call that replaces it, if one does.
 fn rewrite_loop(inner: &mut ComprehensionExpr) -> Option<IdedExpr> {
-    let weight =
-        ided(Expr::Literal(LiteralValue::Int((nodes(&inner.loop_step) + nodes(&inner.loop_cond)).into())));
+    let weight = new_node(Expr::Literal(LiteralValue::Int(
+        (nodes(&inner.loop_step) + nodes(&inner.loop_cond)).into(),
+    )));
     rewrite(&mut inner.iter_range);
-    let item = ided(Expr::Ident(inner.iter_var.clone()));
+    let item = new_node(Expr::Ident(inner.iter_var.clone()));
     if let Some((function, mut body)) = logic::quantifier(inner) {
         rewrite(&mut body);
         return Some(call(function, vec![std::mem::take(&mut inner.iter_range), item, body, weight]));
@@ -120,7 +121,7 @@ fn wrap(function: &str, expr: &mut IdedExpr) {
     *expr = call(function, vec![inner]);
 }
 
-/// Number of nodes, those of inner loops left out: these pay for themselves.
+/// The number of nodes, without those of inner loops, which pay for themselves.
 fn nodes(expr: &IdedExpr) -> i64 {
     1 + match &expr.expr {
         Expr::Call(inner) => {

@@ -1,11 +1,11 @@
-//! The types of values at run time.
+//! Types at run time.
 
 use std::sync::Arc;
 
 use kube_cel::cel::objects::Opaque;
 use kube_cel::cel::{ExecutionError, Value as Cel};
 
-/// A type as a value.
+/// A type used as a value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TypeName(pub(super) String);
 
@@ -15,7 +15,7 @@ impl Opaque for TypeName {
     }
 }
 
-/// A type as a value.
+/// The value for a type.
 pub(super) fn type_of(name: String) -> Cel {
     Cel::Opaque(Arc::new(TypeName(name)))
 }

@@ -1,11 +1,11 @@
-//! Standard functions as cel-go has them, where the evaluator's own differ or are missing (KS-176).
+//! Standard functions that behave like cel-go's, where the evaluator's differ or are missing (KS-176).
 
 use std::sync::Arc;
 
 use kube_cel::cel::extractors::This;
 use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
 
-use super::ast::{call, ided};
+use super::ast::{call, new_node};
 use super::convert;
 use super::functions::shared_functions;
 use super::names::TYPES;
@@ -19,31 +19,31 @@ pub(super) fn register(context: &mut Context) {
     context.add_function("type", |value: Cel| -> ResolveResult { Ok(type_of(kind(&value))) });
     context.add_function("dyn", |value: Cel| -> ResolveResult { Ok(value) });
     context.add_function("size", size);
-    context.add_function("bool", |value: Cel| converted(&value, "bool", bool));
-    context.add_function("int", |This(value): This<Cel>| converted(&value, "int", int));
-    context.add_function("uint", |This(value): This<Cel>| converted(&value, "uint", uint));
-    context.add_function("double", |This(value): This<Cel>| converted(&value, "double", double));
-    context.add_function("bytes", |value: Cel| converted(&value, "bytes", bytes));
-    context.add_function("string", |This(value): This<Cel>| converted(&value, "string", string));
-    context.add_function("timestamp", |value: Cel| converted(&value, "timestamp", timestamp));
-    context.add_function("duration", |value: Cel| converted(&value, "duration", duration));
+    context.add_function("bool", |value: Cel| convert(&value, "bool", bool));
+    context.add_function("int", |This(value): This<Cel>| convert(&value, "int", int));
+    context.add_function("uint", |This(value): This<Cel>| convert(&value, "uint", uint));
+    context.add_function("double", |This(value): This<Cel>| convert(&value, "double", double));
+    context.add_function("bytes", |value: Cel| convert(&value, "bytes", bytes));
+    context.add_function("string", |This(value): This<Cel>| convert(&value, "string", string));
+    context.add_function("timestamp", |value: Cel| convert(&value, "timestamp", timestamp));
+    context.add_function("duration", |value: Cel| convert(&value, "duration", duration));
     context.add_function("contains", contains);
 }
 
-/// Why a conversion has no result.
-enum Refused {
-    /// Nothing of this type is converted.
+/// Why a conversion failed.
+enum ConversionError {
+    /// Values of this type cannot be converted.
     Type,
-    /// The value is none of the wanted type.
+    /// The value does not represent the target type.
     Value,
-    /// Other reasons.
+    /// Another reason.
     Because(&'static str),
 }
 
-fn converted(value: &Cel, function: &str, convert: fn(&Cel) -> Result<Cel, Refused>) -> ResolveResult {
+fn convert(value: &Cel, function: &str, convert: fn(&Cel) -> Result<Cel, ConversionError>) -> ResolveResult {
     convert(value).map_err(|why| match why {
-        Refused::Type => no_overload(function, value),
-        Refused::Value => {
+        ConversionError::Type => no_overload(function, value),
+        ConversionError::Value => {
             let to = match function {
                 "timestamp" => "google.protobuf.Timestamp",
                 "duration" => "google.protobuf.Duration",
@@ -52,7 +52,7 @@ fn converted(value: &Cel, function: &str, convert: fn(&Cel) -> Result<Cel, Refus
             let why = format!("type conversion error from '{}' to '{to}'", kind(value));
             ExecutionError::function_error(function, why)
         }
-        Refused::Because(why) => ExecutionError::function_error(function, why),
+        ConversionError::Because(why) => ExecutionError::function_error(function, why),
     })
 }
 
@@ -67,115 +67,115 @@ fn size(This(value): This<Cel>) -> Result<i64, ExecutionError> {
     Ok(i64::try_from(size).unwrap_or(i64::MAX))
 }
 
-fn bool(value: &Cel) -> Result<Cel, Refused> {
+fn bool(value: &Cel) -> Result<Cel, ConversionError> {
     match value {
         Cel::Bool(_) => Ok(value.clone()),
         Cel::String(text) => match text.as_str() {
             "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Cel::Bool(true)),
             "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Cel::Bool(false)),
-            _ => Err(Refused::Value),
+            _ => Err(ConversionError::Value),
         },
-        _ => Err(Refused::Type),
+        _ => Err(ConversionError::Type),
     }
 }
 
-const INT_OVERFLOW: Refused = Refused::Because("integer overflow");
-const UINT_OVERFLOW: Refused = Refused::Because("unsigned integer overflow");
+const INT_OVERFLOW: ConversionError = ConversionError::Because("integer overflow");
+const UINT_OVERFLOW: ConversionError = ConversionError::Because("unsigned integer overflow");
 
-fn int(value: &Cel) -> Result<Cel, Refused> {
+fn int(value: &Cel) -> Result<Cel, ConversionError> {
     let int = match value {
         Cel::Int(value) => *value,
         Cel::UInt(value) => i64::try_from(*value).map_err(|_| INT_OVERFLOW)?,
-        // The bounds themselves are 2^63, which is one too many for one of them and refused for both.
+        // The bounds are excluded: 2^63 does not fit, and cel-go refuses -2^63 as well.
         Cel::Float(value) if value.abs() < 9_223_372_036_854_775_808.0 => *value as i64,
         Cel::Float(_) => return Err(INT_OVERFLOW),
-        Cel::String(text) => text.parse().map_err(|_| Refused::Value)?,
+        Cel::String(text) => text.parse().map_err(|_| ConversionError::Value)?,
         Cel::Timestamp(time) => time.timestamp(),
         Cel::Duration(duration) => duration.num_nanoseconds().ok_or(INT_OVERFLOW)?,
-        _ => return Err(Refused::Type),
+        _ => return Err(ConversionError::Type),
     };
     Ok(Cel::Int(int))
 }
 
-fn uint(value: &Cel) -> Result<Cel, Refused> {
+fn uint(value: &Cel) -> Result<Cel, ConversionError> {
     let uint = match value {
         Cel::UInt(value) => *value,
         Cel::Int(value) => u64::try_from(*value).map_err(|_| UINT_OVERFLOW)?,
         Cel::Float(value) if (0.0..18_446_744_073_709_551_616.0).contains(value) => *value as u64,
         Cel::Float(_) => return Err(UINT_OVERFLOW),
-        // A sign makes it no text of such a number.
-        Cel::String(text) if text.starts_with('+') => return Err(Refused::Value),
-        Cel::String(text) => text.parse().map_err(|_| Refused::Value)?,
-        _ => return Err(Refused::Type),
+        // A sign is not allowed in the text of a uint.
+        Cel::String(text) if text.starts_with('+') => return Err(ConversionError::Value),
+        Cel::String(text) => text.parse().map_err(|_| ConversionError::Value)?,
+        _ => return Err(ConversionError::Type),
     };
     Ok(Cel::UInt(uint))
 }
 
-fn double(value: &Cel) -> Result<Cel, Refused> {
+fn double(value: &Cel) -> Result<Cel, ConversionError> {
     let double = match value {
         Cel::Float(value) => *value,
         Cel::Int(value) => *value as f64,
         Cel::UInt(value) => *value as f64,
-        Cel::String(text) => crate::number::parse(text).map_err(|_| Refused::Value)?,
-        _ => return Err(Refused::Type),
+        Cel::String(text) => crate::number::parse(text).map_err(|_| ConversionError::Value)?,
+        _ => return Err(ConversionError::Type),
     };
     Ok(Cel::Float(double))
 }
 
-fn bytes(value: &Cel) -> Result<Cel, Refused> {
+fn bytes(value: &Cel) -> Result<Cel, ConversionError> {
     match value {
         Cel::Bytes(_) => Ok(value.clone()),
         Cel::String(text) => Ok(Cel::Bytes(Arc::new(text.as_bytes().to_vec()))),
-        _ => Err(Refused::Type),
+        _ => Err(ConversionError::Type),
     }
 }
 
-fn string(value: &Cel) -> Result<Cel, Refused> {
+fn string(value: &Cel) -> Result<Cel, ConversionError> {
     if let Some(text) = text(value) {
         return Ok(Cel::String(Arc::new(text)));
     }
     match value {
-        Cel::Bytes(_) => Err(Refused::Because("invalid UTF-8 in bytes, cannot convert to string")),
-        // Addresses and the like.
-        Cel::Opaque(_) => original("string", value).ok_or(Refused::Type),
-        _ => Err(Refused::Type),
+        Cel::Bytes(_) => Err(ConversionError::Because("invalid UTF-8 in bytes, cannot convert to string")),
+        // IP addresses and similar types.
+        Cel::Opaque(_) => evaluator_function("string", value).ok_or(ConversionError::Type),
+        _ => Err(ConversionError::Type),
     }
 }
 
-fn timestamp(value: &Cel) -> Result<Cel, Refused> {
+fn timestamp(value: &Cel) -> Result<Cel, ConversionError> {
     match value {
         Cel::Timestamp(_) => Ok(value.clone()),
-        Cel::String(text) => convert::timestamp(text).ok_or(Refused::Value),
+        Cel::String(text) => convert::timestamp(text).ok_or(ConversionError::Value),
         Cel::Int(seconds) => {
-            let time =
-                jiff::Timestamp::from_second(*seconds).map_err(|_| Refused::Because("timestamp overflow"))?;
-            convert::timestamp(&time.to_string()).ok_or(Refused::Because("timestamp overflow"))
+            let time = jiff::Timestamp::from_second(*seconds)
+                .map_err(|_| ConversionError::Because("timestamp overflow"))?;
+            convert::timestamp(&time.to_string()).ok_or(ConversionError::Because("timestamp overflow"))
         }
-        _ => Err(Refused::Type),
+        _ => Err(ConversionError::Type),
     }
 }
 
-fn duration(value: &Cel) -> Result<Cel, Refused> {
+fn duration(value: &Cel) -> Result<Cel, ConversionError> {
     match value {
         Cel::Duration(_) => Ok(value.clone()),
-        Cel::String(_) => original("duration", value).ok_or(Refused::Value),
+        Cel::String(_) => evaluator_function("duration", value).ok_or(ConversionError::Value),
         Cel::Int(nanos) => {
             let text = Cel::String(Arc::new(format!("{nanos}ns")));
-            original("duration", &text).ok_or(Refused::Value)
+            evaluator_function("duration", &text).ok_or(ConversionError::Value)
         }
-        _ => Err(Refused::Type),
+        _ => Err(ConversionError::Type),
     }
 }
 
-/// What the evaluator's own function makes of a value.
-fn original(function: &str, value: &Cel) -> Option<Cel> {
+/// The result of the evaluator's own function.
+fn evaluator_function(function: &str, value: &Cel) -> Option<Cel> {
     let mut context = shared_functions().new_inner_scope();
     context.add_variable_from_value("x", value.clone());
-    let x = ided(kube_cel::cel::common::ast::Expr::Ident("x".to_owned()));
+    let x = new_node(kube_cel::cel::common::ast::Expr::Ident("x".to_owned()));
     Cel::resolve(&call(function, vec![x]), &context).ok()
 }
 
-/// The evaluator's own says no to what is no text, where there is nothing to be said.
+/// The evaluator's own function fails on receivers that are not strings without an error.
 fn contains(This(text): This<Arc<String>>, part: Arc<String>) -> bool {
     text.contains(part.as_str())
 }

@@ -45,18 +45,18 @@ fn ks_176_expressions_see_json_with_standard_macros_and_functions() {
     assert_eq!(run("obj.spec + 1", &vars).unwrap_err(), "no such overload");
 }
 
-/// What is wrong with an expression, as it is shown.
+/// The errors of an expression, as text.
 fn fault(source: &str) -> String {
     let known = [OBJ, Variable::texts("inventory")];
     Expression::compile(source, &known).map_or_else(|error| error.to_string(), |_| "nothing".to_owned())
 }
 
-/// A fault in the only line of `source`, behind `column` characters.
+/// The text of an error in a one-line `source`, at `column`.
 fn shown(source: &str, column: usize, fault: &str) -> String {
     format!("ERROR: <input>:1:{}: {fault}\n | {source}\n | {}^", column + 1, ".".repeat(column))
 }
 
-/// KS-170: what is no expression is known before it runs, and told as cel-go tells it, all of it.
+/// KS-170: all errors of an expression are known before it runs, and printed as by cel-go.
 #[test]
 fn ks_170_expressions_that_are_none() {
     let operand = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, \
@@ -91,7 +91,7 @@ fn ks_170_expressions_that_are_none() {
     assert!(mentions.mentions("obj") && !mentions.mentions("returned"), "bound by the loop");
 }
 
-/// KS-170: types are checked as far as they are known.
+/// KS-170: operand types are checked as far as they are known.
 #[test]
 fn ks_170_operands_that_no_operator_takes() {
     let overload = |function: &str, types: &str| {
@@ -156,7 +156,7 @@ fn report() -> Json {
         "conditions": [{"type": "A"}, {"type": "B", "reason": "X"}]}})
 }
 
-/// KS-176: what decides outweighs errors, wherever it stands; of several errors the first is told.
+/// KS-176: a deciding operand absorbs errors in any order; of several errors the first is reported.
 #[test]
 fn ks_176_macros_and_operators_absorb_errors() {
     let vars = report();
@@ -186,7 +186,7 @@ fn ks_176_macros_and_operators_absorb_errors() {
     assert_eq!(keys(), Ok(Value::List(json!(["a", "b", "c"]))), "in order, whatever the map");
 }
 
-/// KS-176, KS-178: what has no fields has none, rather than false ones.
+/// KS-176, KS-178: selecting a field of a value that is not a map is an error, not false.
 #[test]
 fn ks_178_fields_of_what_is_no_map() {
     let vars = report();
@@ -221,7 +221,7 @@ fn ks_178_fields_of_what_is_no_map() {
     }
 }
 
-/// KS-176: the standard functions, as cel-go has them.
+/// KS-176: the standard functions return what cel-go's return.
 #[test]
 fn ks_176_standard_functions() {
     let vars = report();
@@ -271,7 +271,7 @@ fn ks_176_standard_functions() {
     assert_eq!(run("type(s.n)", &vars), Ok(Value::String("int".into())));
 }
 
-/// KS-199: neither time nor memory nor stack runs out.
+/// KS-199: expressions cannot exhaust time, memory or stack.
 #[test]
 fn ks_199_runaway_expressions_end_with_an_error() {
     let long: Vec<u32> = (0..2_000).collect();
@@ -296,7 +296,7 @@ fn ks_199_runaway_expressions_end_with_an_error() {
     yes("obj.l.all(a, a >= 0) && obj.l.exists(a, a == 1999) && obj.s.size() == 10000", &vars);
 }
 
-/// KS-199: deep expressions are refused, and the deepest that are not run within the stack of any thread.
+/// KS-199: too deep expressions are refused, and the deepest allowed ones run within the stack of any thread.
 #[test]
 fn ks_199_the_stack_is_enough() {
     for deep in [
@@ -374,7 +374,7 @@ fn ks_182_values_and_their_types() {
     assert!(run("optional.of(1)", &vars).is_err());
 }
 
-/// Every function that may be named is there, and none is there that may not be named.
+/// The names of functions are exactly those of the environment.
 #[test]
 fn names_of_functions_are_those_of_the_environment() {
     for name in names::names() {

@@ -2,7 +2,7 @@
 
 use kube_cel::cel::Value as Cel;
 
-/// A value as text, where the language has one; bytes that are no text have none.
+/// The CEL text form of a value; `None` if the type has none, or for bytes that are not UTF-8.
 pub(super) fn text(value: &Cel) -> Option<String> {
     Some(match value {
         Cel::String(text) => text.to_string(),
@@ -21,12 +21,12 @@ pub(super) fn text(value: &Cel) -> Option<String> {
     })
 }
 
-/// Nanoseconds with a point before them, and without what zeros end them.
+/// Nanoseconds as a decimal fraction without trailing zeros.
 fn fraction(nanos: u32) -> String {
     format!(".{nanos:09}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A duration as text.
+/// A duration as text, in seconds.
 pub(super) fn seconds(whole: i64, nanos: i32) -> String {
     if nanos == 0 {
         return format!("{whole}s");

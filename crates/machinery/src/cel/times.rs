@@ -1,4 +1,4 @@
-//! Parts of times and durations (KS-176).
+//! Components of timestamps and durations (KS-176).
 
 use jiff::civil::Weekday;
 use jiff::tz::{Offset, TimeZone};
@@ -8,11 +8,11 @@ use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
 
 use super::runtime_type::no_overload;
 
-/// A part of a time, and of a duration, which is told as a whole in that unit.
+/// A method that returns a component of a timestamp. Of a duration it returns the whole duration in that unit.
 struct Part {
     name: &'static str,
     of_time: fn(&Zoned) -> i64,
-    /// Milliseconds in the unit, if durations are told in it.
+    /// Milliseconds per unit, if durations have the method.
     unit: Option<i64>,
 }
 
@@ -66,7 +66,7 @@ impl Part {
     }
 }
 
-/// A zone by its name, where this machine knows such names, or by its distance from UTC (`-02:30`).
+/// A time zone by its name, if the machine knows it, or by its offset from UTC (`-02:30`).
 fn time_zone(name: &str) -> Option<TimeZone> {
     let Some((hours, minutes)) = name.split_once(':') else {
         return if matches!(name, "" | "UTC") { Some(TimeZone::UTC) } else { TimeZone::get(name).ok() };

@@ -1,13 +1,13 @@
-//! Types of values, as far as they are known without running anything, and what operators make of them.
+//! Static types, as far as they are known, and the result types of operators.
 
 use std::fmt;
 
 use kube_cel::cel::common::ast::operators;
 
-/// What is known of the type of a value; where nothing is, anything goes until it is evaluated.
+/// The static type of an expression. Unknown types fit every operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Type {
-    /// Nothing is known.
+    /// Unknown.
     Dyn,
     Bool,
     Int,
@@ -20,9 +20,9 @@ pub(super) enum Type {
     Duration,
     /// A type, by its name.
     Kind(String),
-    /// A list of such elements.
+    /// A list with elements of a type.
     List(Box<Type>),
-    /// A map from such keys to such values.
+    /// A map with keys and values of types.
     Map(Box<Type>, Box<Type>),
 }
 
@@ -47,14 +47,14 @@ impl fmt::Display for Type {
 }
 
 impl Type {
-    /// The type of all of these; nothing is known if they differ.
+    /// The common type of all; unknown if they differ.
     pub(super) fn of_all(types: Vec<Self>) -> Self {
         let mut types = types.into_iter();
         let Some(first) = types.next() else { return Self::Dyn };
         if types.all(|one| one == first) { first } else { Self::Dyn }
     }
 
-    /// Whether values of both types may be of one. Null fits everything, and so do maps each other.
+    /// Whether values of both types may have the same type. Null fits every type, and maps fit each other.
     pub(super) fn fits(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Dyn | Self::Null, _) | (_, Self::Dyn | Self::Null) => true,
@@ -64,7 +64,7 @@ impl Type {
         }
     }
 
-    /// The type of a field; none if there are no fields.
+    /// The type of a field; `None` if the type has no fields.
     pub(super) fn field(&self) -> Option<Self> {
         match self {
             Self::Dyn => Some(Self::Dyn),
@@ -73,7 +73,7 @@ impl Type {
         }
     }
 
-    /// The type of what a loop sees; none if nothing can be looped over.
+    /// The type of a loop's elements; `None` if the type cannot be iterated.
     pub(super) fn element(&self) -> Option<Self> {
         match self {
             Self::Dyn => Some(Self::Dyn),
@@ -88,7 +88,7 @@ impl Type {
     }
 }
 
-/// The type of what operators and the common functions give; none if none of them takes such values.
+/// The result type of operators and common functions; `None` if no overload accepts the arguments.
 pub(super) fn result_of(function: &str, args: &[&Type]) -> Option<Type> {
     use Type::{Bool, Bytes, Double, Dyn, Int, List, Map, Null, Text, Uint};
     if let Some((takes, gives)) = conversion(function) {
@@ -134,7 +134,7 @@ pub(super) fn result_of(function: &str, args: &[&Type]) -> Option<Type> {
     }
 }
 
-/// What a conversion takes and gives.
+/// The argument types and the result type of a conversion.
 fn conversion(function: &str) -> Option<(&'static [Type], Type)> {
     use Type::{Bool, Bytes, Double, Duration, Int, Text, Timestamp, Uint};
     Some(match function {

@@ -1,13 +1,13 @@
-//! A detour around the CEL reader, for which `!!x` is `!x` and `--x` is `-x`.
+//! A workaround for the CEL parser, which reads `!!x` as `!x` and `--x` as `-x`.
 
 use std::borrow::Cow;
 
-/// The text without pairs of equal unary operators, which cancel each other out. Spaces stand in their place, so that
-/// positions in messages stay right.
+/// The text without pairs of equal unary operators, which cancel each other out. Spaces replace them, so that
+/// positions in messages stay correct.
 pub(super) fn without_pairs(source: &str) -> Cow<'_, str> {
     let text = source.as_bytes();
     let mut blanks = Vec::new();
-    // Whether what comes next begins an operand, so that a minus there has one side only.
+    // Whether an operand begins next, so that a minus is unary.
     let mut opens = true;
     let mut at = 0;
     while let Some(&byte) = text.get(at) {
@@ -59,7 +59,7 @@ fn line_end(text: &[u8], from: usize) -> usize {
     from + text.iter().skip(from).take_while(|byte| **byte != b'\n').count()
 }
 
-/// Behind the string literal that begins at `from`.
+/// The position after the string literal that begins at `from`.
 fn string_end(text: &[u8], from: usize) -> usize {
     let quote = text.get(from).copied().unwrap_or_default();
     let raw = from > 0 && matches!(text.get(from - 1), Some(b'r' | b'R'));

@@ -1,4 +1,4 @@
-//! What an expression comes to.
+//! Results of expressions.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -30,7 +30,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// None for what has no JSON, such as optional values. Types are their names.
+    /// `None` for types without JSON form, such as optional values. A type becomes its name.
     pub(super) fn of(cel: Cel) -> Option<Self> {
         Some(match cel {
             Cel::Null => Self::Null,
@@ -61,7 +61,7 @@ impl Value {
         })
     }
 
-    /// As JSON has it; numbers that JSON doesn't have are null.
+    /// The JSON form. Numbers that JSON cannot express become null.
     pub fn into_json(self) -> Json {
         match self {
             Self::Null => Json::Null,
@@ -76,7 +76,7 @@ impl Value {
         }
     }
 
-    /// The language's name for its type.
+    /// The CEL name of the value's type.
     pub fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "null_type",

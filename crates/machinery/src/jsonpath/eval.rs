@@ -1,4 +1,4 @@
-//! Steps over values.
+//! Evaluation of steps on values.
 
 use std::{cmp::Ordering, rc::Rc};
 
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::{Filter, Operand, Step, Test};
 
-/// How many values one search may look at.
+/// Most values that one search visits.
 const VISITS_MAX: usize = 100_000;
 
-/// A value and the way to it.
+/// A value and its path.
 #[derive(Clone)]
 pub(super) struct Node<'a> {
     pub(super) value: &'a Value,
@@ -17,56 +17,56 @@ pub(super) struct Node<'a> {
 }
 
 struct Link<'a> {
-    place: PlaceRef<'a>,
+    place: StepRef<'a>,
     before: Option<Rc<Link<'a>>>,
 }
 
 #[derive(Clone, Copy)]
-enum PlaceRef<'a> {
+enum StepRef<'a> {
     Member(&'a str),
     Element(usize),
 }
 
-/// A step of a way, on its own.
+/// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum PathStep {
     Member(String),
     Element(usize),
 }
 
 impl<'a> Node<'a> {
-    fn below(&self, place: PlaceRef<'a>, value: &'a Value) -> Self {
+    fn below(&self, place: StepRef<'a>, value: &'a Value) -> Self {
         Self { value, way: Some(Rc::new(Link { place, before: self.way.clone() })) }
     }
 
     fn member(&self, name: &str) -> Option<Self> {
         let (key, value) = self.value.as_object()?.get_key_value(name)?;
-        Some(self.below(PlaceRef::Member(key), value))
+        Some(self.below(StepRef::Member(key), value))
     }
 
     fn element(&self, index: usize) -> Option<Self> {
         let value = self.value.as_array()?.get(index)?;
-        Some(self.below(PlaceRef::Element(index), value))
+        Some(self.below(StepRef::Element(index), value))
     }
 
     fn children(&self) -> Vec<Self> {
         match self.value {
-            Value::Object(map) => map.iter().map(|(k, v)| self.below(PlaceRef::Member(k), v)).collect(),
+            Value::Object(map) => map.iter().map(|(k, v)| self.below(StepRef::Member(k), v)).collect(),
             Value::Array(list) => {
-                list.iter().enumerate().map(|(i, v)| self.below(PlaceRef::Element(i), v)).collect()
+                list.iter().enumerate().map(|(i, v)| self.below(StepRef::Element(i), v)).collect()
             }
             _ => Vec::new(),
         }
     }
 
-    /// The way from the root.
-    pub(super) fn places(&self) -> Vec<Place> {
+    /// The path from the root.
+    pub(super) fn paths(&self) -> Vec<PathStep> {
         let mut out = Vec::new();
         let mut link = self.way.as_deref();
         while let Some(Link { place, before }) = link {
             out.push(match place {
-                PlaceRef::Member(name) => Place::Member((*name).to_owned()),
-                PlaceRef::Element(index) => Place::Element(*index),
+                StepRef::Member(name) => PathStep::Member((*name).to_owned()),
+                StepRef::Element(index) => PathStep::Element(*index),
             });
             link = before.as_deref();
         }
@@ -80,21 +80,21 @@ pub(super) fn find<'a>(root: &'a Value, steps: &[Step]) -> Vec<Node<'a>> {
     walk(vec![Node { value: root, way: None }], steps, &mut budget)
 }
 
-/// Deletes what is at a place; whether there was something.
-pub(super) fn delete(root: &mut Value, place: &[Place]) -> bool {
+/// Deletes the value at a path. Returns whether there was one.
+pub(super) fn delete(root: &mut Value, place: &[PathStep]) -> bool {
     let Some((last, way)) = place.split_last() else { return false };
     let mut at = root;
     for step in way {
         let next = match step {
-            Place::Member(name) => at.get_mut(name),
-            Place::Element(index) => at.get_mut(index),
+            PathStep::Member(name) => at.get_mut(name),
+            PathStep::Element(index) => at.get_mut(index),
         };
         let Some(next) = next else { return false };
         at = next;
     }
     match (last, at) {
-        (Place::Member(name), Value::Object(map)) => map.remove(name).is_some(),
-        (Place::Element(index), Value::Array(list)) if *index < list.len() => {
+        (PathStep::Member(name), Value::Object(map)) => map.remove(name).is_some(),
+        (PathStep::Element(index), Value::Array(list)) if *index < list.len() => {
             list.remove(*index);
             true
         }
@@ -172,7 +172,7 @@ fn slice<'a>(
     }
 }
 
-/// The node and all below it, parents first.
+/// The node and all nodes below it, parents first.
 fn descend<'a>(node: &Node<'a>, budget: &mut usize, out: &mut Vec<Node<'a>>) {
     let mut stack = vec![node.clone()];
     while let Some(node) = stack.pop() {
@@ -213,7 +213,7 @@ fn operand<'a>(node: &Node<'a>, operand: &'a Operand, budget: &mut usize) -> Opt
     }
 }
 
-/// Numbers and strings have an order; of other values only equals compare.
+/// The order of numbers and of strings. Other values compare only if they are equal.
 fn compare(left: &Value, right: &Value) -> Option<Ordering> {
     match (left, right) {
         (Value::String(a), Value::String(b)) => Some(a.cmp(b)),

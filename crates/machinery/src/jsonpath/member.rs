@@ -1,10 +1,10 @@
-//! The subset of JSONPath that CustomTransforms use (KS-105): members of members of the object, no lists.
+//! The subset of JSONPath that CustomTransforms use (KS-105): members of objects, no lists.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// Why a path was refused (KS-106); positions count bytes.
+/// Why a path was refused (KS-106). Positions count bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("syntax error at {position}: {what}")]
 pub struct MemberPathError {
@@ -12,14 +12,17 @@ pub struct MemberPathError {
     pub what: String,
 }
 
-/// Names of members, from the outside in. None: the whole object.
+/// Names of members, outermost first. Empty: the whole object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberPath {
     segments: Vec<String>,
 }
 
 impl MemberPath {
-    /// Reads `$.spec["a.b/c"].suspend`.
+    /// Parses `$.spec["a.b/c"].suspend`.
+    ///
+    /// # Errors
+    /// The first character that does not fit.
     pub fn parse(text: &str) -> Result<Self, MemberPathError> {
         let Some(rest) = text.strip_prefix('$') else {
             return Err(MemberPathError {
@@ -46,7 +49,7 @@ impl MemberPath {
         Ok(Self { segments })
     }
 
-    /// `$` alone, which no removal may mean.
+    /// Whether the path is `$` alone, which cannot be removed.
     pub fn is_whole_object(&self) -> bool {
         self.segments.is_empty()
     }
@@ -55,7 +58,7 @@ impl MemberPath {
         &self.segments
     }
 
-    /// Deletes the member if it is there; whether it was.
+    /// Deletes the member. Returns whether it existed.
     pub fn remove(&self, root: &mut Value) -> bool {
         let Some((last, way)) = self.segments.split_last() else { return false };
         let mut at = root;
@@ -104,7 +107,7 @@ impl Reader<'_> {
         self.rest = self.rest.get(bytes..).unwrap_or_default();
     }
 
-    /// An error about the next character; nothing is named at the end of the text.
+    /// An error about the next character. At the end of the text it names no character.
     fn expected(&self, what: &str) -> MemberPathError {
         let got: String = self.rest.chars().take(1).collect();
         self.error(&format!("{what}, got '{got}'"))
@@ -120,7 +123,7 @@ impl Reader<'_> {
         Ok(name)
     }
 
-    /// A JSON string and the closing bracket.
+    /// Parses a JSON string and the closing bracket.
     fn quoted(&mut self) -> Result<String, MemberPathError> {
         if !self.rest.starts_with('"') {
             return Err(self.expected("expected open quote"));

@@ -16,7 +16,7 @@ pub use member::{MemberPath, MemberPathError};
 #[error("{0}")]
 pub struct JsonPathError(pub String);
 
-/// A compiled path. Finding visits a bounded number of values (see [`JsonPath::find`]).
+/// A compiled path. A search visits a bounded number of values (see [`JsonPath::find`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPath {
     steps: Vec<Step>,
@@ -26,7 +26,7 @@ pub struct JsonPath {
 enum Step {
     Field(String),
     Wildcard,
-    /// `..`: the values so far and everything below them.
+    /// `..`: the current values and everything below them.
     Descend,
     Index(i64),
     Slice {
@@ -58,13 +58,16 @@ enum Test {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Operand {
-    /// From the element that is being filtered.
+    /// A path from the element that is being filtered.
     Path(Vec<Step>),
     Literal(Value),
 }
 
 impl JsonPath {
-    /// Reads one expression: `{.a.b}`, `.a.b` or `$.a.b`.
+    /// Parses one expression: `{.a.b}`, `.a.b` or `$.a.b`.
+    ///
+    /// # Errors
+    /// The text is not a path, is too long, or is nested too deep.
     pub fn parse(text: &str) -> Result<Self, JsonPathError> {
         let inner = match text.strip_prefix('{') {
             None => text,
@@ -75,7 +78,10 @@ impl JsonPath {
         Ok(Self { steps: parser::parse(inner)? })
     }
 
-    /// Reads what users type where only a path can stand: also `a.b` and `{a.b}`.
+    /// Parses a path as users type it; also accepts `a.b` and `{a.b}`.
+    ///
+    /// # Errors
+    /// As for [`JsonPath::parse`].
     pub fn relaxed(text: &str) -> Result<Self, JsonPathError> {
         let inner = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text);
         let path = inner.strip_prefix('$').unwrap_or(inner);
@@ -89,7 +95,7 @@ impl JsonPath {
         Ok(Self { steps: parser::parse(&dotted)? })
     }
 
-    /// The names of the members, if the path is nothing but `.a.b.c`.
+    /// The names of the members, if the path has the form `.a.b.c`.
     pub fn simple(&self) -> Option<Vec<&str>> {
         self.steps
             .iter()
@@ -100,25 +106,25 @@ impl JsonPath {
             .collect()
     }
 
-    /// All values the path leads to; what is missing leads nowhere. Stops after a hundred thousand values have been
-    /// looked at, so that no path costs more than reading a large object does.
+    /// All values at the path; none if members are missing. Stops after a hundred thousand visited values, so that no
+    /// path costs more than reading a large object.
     pub fn find<'a>(&self, root: &'a Value) -> Vec<&'a Value> {
         eval::find(root, &self.steps).into_iter().map(|node| node.value).collect()
     }
 
-    /// The first value the path leads to.
+    /// The first value at the path.
     pub fn first<'a>(&self, root: &'a Value) -> Option<&'a Value> {
         self.find(root).into_iter().next()
     }
 
-    /// Deletes what the path leads to; how many values went. The root itself is never deleted.
+    /// Deletes the values at the path. Returns their number. Never deletes the root.
     pub fn remove(&self, root: &mut Value) -> usize {
-        let mut places: Vec<Vec<eval::Place>> =
-            eval::find(root, &self.steps).iter().map(eval::Node::places).filter(|p| !p.is_empty()).collect();
-        // From the back, so that places in lists stay true.
-        places.sort();
-        places.dedup();
-        places.iter().rev().filter(|place| eval::delete(root, place)).count()
+        let mut paths: Vec<Vec<eval::PathStep>> =
+            eval::find(root, &self.steps).iter().map(eval::Node::paths).filter(|p| !p.is_empty()).collect();
+        // In reverse order, so that list indexes stay valid.
+        paths.sort();
+        paths.dedup();
+        paths.iter().rev().filter(|place| eval::delete(root, place)).count()
     }
 }
 

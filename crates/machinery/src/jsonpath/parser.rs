@@ -1,12 +1,12 @@
-//! Text to steps.
+//! Parsing of paths.
 
 use serde_json::Value;
 
 use super::{Filter, JsonPathError, Operand, Step, Test};
 
-/// Longest path.
+/// Most bytes of a path.
 const LENGTH_MAX: usize = 8 * 1024;
-/// Deepest nesting of filters and unions.
+/// Most nesting levels of filters and unions.
 const DEPTH_MAX: usize = 8;
 
 type Result<T> = std::result::Result<T, JsonPathError>;
@@ -32,10 +32,10 @@ fn steps(mut rest: &str, depth: usize) -> Result<Vec<Step>> {
             if after.is_empty() || after.starts_with('.') {
                 return Err(error("unexpected end of recursive descent"));
             }
-            // What follows is a name, a wildcard or brackets.
+            // A name, a wildcard or brackets follow.
             rest = if after.starts_with('[') { after } else { name(after, &mut out)? };
         } else if let Some(after) = rest.strip_prefix('.') {
-            // A lone dot is the root, and `.[0]` is `[0]`.
+            // A single dot is the root, and `.[0]` is `[0]`.
             rest = if after.is_empty() || after.starts_with('[') { after } else { name(after, &mut out)? };
         } else if let Some(after) = rest.strip_prefix('[') {
             let (inside, after) = brackets(after)?;
@@ -54,7 +54,7 @@ fn first(text: &str) -> char {
     text.chars().next().unwrap_or('\0')
 }
 
-/// A name up to the next dot or bracket; a backslash takes the next character as it is.
+/// Parses a name up to the next dot or bracket. A backslash escapes the next character.
 fn name<'a>(text: &'a str, out: &mut Vec<Step>) -> Result<&'a str> {
     let mut name = String::new();
     let mut escaped = false;
@@ -87,14 +87,15 @@ fn name<'a>(text: &'a str, out: &mut Vec<Step>) -> Result<&'a str> {
     Ok(text.get(end..).unwrap_or_default())
 }
 
-/// The text up to the bracket that closes, and what follows.
+/// The text up to the closing bracket, and the rest.
 fn brackets(text: &str) -> Result<(&str, &str)> {
     let end = scan(text, |c, open| c == ']' && open == 0).ok_or_else(|| error("unterminated array"))?;
     let (inside, after) = text.split_at_checked(end).unwrap_or((text, ""));
     Ok((inside, after.get(1..).unwrap_or_default()))
 }
 
-/// Where outside of quotes a character (seen with the number of open brackets) is what is looked for.
+/// The position of the first character outside of quotes that satisfies `found`, which gets the number of open
+/// brackets.
 fn scan(text: &str, mut found: impl FnMut(char, usize) -> bool) -> Option<usize> {
     let mut quote: Option<char> = None;
     let mut open = 0_usize;
@@ -147,7 +148,7 @@ fn bracket(text: &str, depth: usize) -> Result<Step> {
     }
 }
 
-/// Cuts at commas outside of quotes and brackets.
+/// Splits at commas outside of quotes and brackets.
 fn split(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = text;
@@ -160,7 +161,7 @@ fn split(text: &str) -> Vec<&str> {
     parts
 }
 
-/// A member of `[a,b]`: a quoted name, an index or slice, or a path.
+/// Parses a member of `[a,b]`: a quoted name, an index or slice, or a path.
 fn union_member(text: &str, depth: usize) -> Result<Vec<Step>> {
     let numeric = text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | ':'));
     if numeric || text == "*" || text.starts_with(['\'', '"', '?']) {
@@ -172,7 +173,7 @@ fn union_member(text: &str, depth: usize) -> Result<Vec<Step>> {
     steps(text, depth)
 }
 
-/// The text inside quotes; `None` when it is not quoted.
+/// The text inside quotes; `None` if it is not quoted.
 fn unquote(text: &str) -> Option<Result<String>> {
     let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
     let unterminated = || error("unterminated quoted string");

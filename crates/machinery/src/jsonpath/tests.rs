@@ -110,7 +110,7 @@ fn searches_are_bounded() {
     assert!(path.find(&wide).len() <= 100_000);
 }
 
-/// The vectors of KS-105 and the texts of KS-106.
+/// The test vectors of KS-105 and the error texts of KS-106.
 #[test]
 fn ks_105_ks_106_member_paths() {
     let segments =

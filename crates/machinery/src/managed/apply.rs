@@ -4,24 +4,27 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::entries::{Entry, Managers, blank, stripped};
+use super::entries::{Entry, Managers, empty_object, never_owned};
 use super::set::PathSet;
 use super::typed::Types;
 use super::{ApplyError, Conflict, Operation, Writer, check, compare, take_managed_fields, update};
 use crate::field::TEXT_MAX;
 use crate::schema::Schema;
 
-/// Who owns what nobody claimed before the first apply.
+/// The manager of fields that nobody owned before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
-/// The manager that continues client-side apply.
+/// The field manager of kubectl, which takes over from client-side apply.
 const KUBECTL: &str = "kubectl";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Merges an applied configuration (AS-035; spec 5.6). `live` is `None` when the object does not exist. The result has
-/// the new managedFields; built-ins are decoded again but neither normalised nor defaulted: after doing so, see
-/// [`super::keep_times`], then compare with the live object to find out that nothing is to be written.
+/// Merges an applied configuration (AS-035; spec 5.6). `live` is `None` if the object does not exist. The result has
+/// the new managedFields. Built-in objects are decoded again but neither normalised nor defaulted; after doing that,
+/// call [`super::keep_times`] and compare with the live object to see whether anything must be written.
 ///
-/// Checked before by the caller: apiVersion and kind of the body, its name, and that it has no managedFields.
+/// The caller has checked apiVersion, kind and name of the body, and that it has no managedFields.
+///
+/// # Errors
+/// [`ApplyError::Conflict`] without `force`; [`ApplyError::Type`] if the body does not fit the schema.
 pub fn apply(
     schema: &Schema,
     live: Option<&Value>,
@@ -33,12 +36,12 @@ pub fn apply(
     check::check(types, Some(schema.id()), applied).map_err(|fault| {
         ApplyError::Type(format!("failed to create typed patch object ({}): {fault}", describe(applied)))
     })?;
-    let mut object = live.cloned().unwrap_or_else(|| blank(schema, applied));
+    let mut object = live.cloned().unwrap_or_else(|| empty_object(schema, applied));
     let mut managers = take_managed_fields(&mut object).and_then(|f| Managers::parse(&f)).unwrap_or_default();
     if managers.0.is_empty() && live.is_some() {
         let before =
             Writer { manager: BEFORE_FIRST_APPLY.to_owned(), operation: Operation::Update, ..writer.clone() };
-        let comparison = compare(schema, &blank(schema, &object), &object, &writer.ignored());
+        let comparison = compare(schema, &empty_object(schema, &object), &object, &writer.ignored());
         update(&mut managers, comparison, &before);
     }
     let step = Step { schema, types, live: &object, applied, writer };
@@ -107,13 +110,13 @@ impl Step<'_> {
         if merged != *self.live {
             own.time = self.writer.time();
         }
-        own.set.subtract(stripped());
+        own.set.subtract(never_owned());
         managers.0.push(own);
         managers.drop_empty();
         Ok((merged, managers))
     }
 
-    /// Takes out what the manager applied the last time, not now, and nobody else owns.
+    /// Removes the fields that the manager applied the last time, does not apply now, and nobody else owns.
     fn prune(&self, merged: Value, last: &PathSet, own: &PathSet, others: &Managers) -> Value {
         let root = Some(self.schema.id());
         let graph = self.types.0;
@@ -126,20 +129,21 @@ impl Step<'_> {
             owned.extend(&entry.set);
         }
         let there = named(&self.types.field_set(root, &merged));
-        // First comes back what is owned by anyone …
+        // First restore what anyone owns …
         let mut keep = named(&self.types.field_set(root, &pruned));
         keep.extend(&named(&owned));
         let mut gone = there.clone();
         gone.subtract(&keep);
         let pruned = self.types.remove(root, &merged, &gone).unwrap_or_else(empty);
-        // … then what the manager did not apply itself.
+        // … then what the manager has not applied.
         let mut gone = there;
         gone.subtract(&named(&self.types.field_set(root, &pruned)));
         let gone = gone.intersection(&last);
         self.types.remove(root, &merged, &gone).unwrap_or_else(empty)
     }
 
-    /// kubectl may take what it owned through client-side apply: the fields of its annotation that still hold.
+    /// Lets kubectl take over what it owned through client-side apply: the fields of its annotation that still have
+    /// the same values.
     fn run_as_kubectl(
         &self,
         managers: Managers,
@@ -182,7 +186,7 @@ fn last_applied(object: &Value) -> Option<&str> {
     annotations.get(LAST_APPLIED)?.as_str().filter(|text| !text.is_empty())
 }
 
-/// Keeps the annotation of client-side apply true, where there is one.
+/// Updates the annotation of client-side apply, if the object has it.
 fn refresh_last_applied(merged: &mut Value, applied: &Value) {
     if last_applied(merged).is_none() {
         return;
@@ -198,7 +202,7 @@ fn refresh_last_applied(merged: &mut Value, applied: &Value) {
     }
 }
 
-/// `namespace/name; group/version, Kind=Kind`, as far as the body says it.
+/// `namespace/name; group/version, Kind=Kind`, as far as the body has them.
 fn describe(object: &Value) -> String {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let version = text("/apiVersion");

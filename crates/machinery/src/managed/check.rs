@@ -1,20 +1,20 @@
-//! Whether an applied configuration fits its type.
+//! Type checks of applied configurations.
 
 use serde_json::{Map, Value};
 
 use super::set::Elem;
-use super::typed::{Form, Place, Types};
+use super::typed::{Form, TypeRef, Types};
 use crate::field::TEXT_MAX;
 use crate::schema::graph::Type;
 
-/// Texts about an applied value, up to [`TEXT_MAX`] bytes.
+/// Error texts, up to [`TEXT_MAX`] bytes.
 #[derive(Default)]
-struct Faults {
+struct ErrorTexts {
     texts: Vec<String>,
     bytes: usize,
 }
 
-impl Faults {
+impl ErrorTexts {
     fn is_full(&self) -> bool {
         self.bytes >= TEXT_MAX
     }
@@ -27,9 +27,12 @@ impl Faults {
     }
 }
 
-/// The first faults of an applied value, as the original prints them.
-pub(super) fn check(types: Types, place: Place, value: &Value) -> Result<(), String> {
-    let mut faults = Faults::default();
+/// Checks an applied value.
+///
+/// # Errors
+/// The first errors, as Kubernetes prints them.
+pub(super) fn check(types: Types, place: TypeRef, value: &Value) -> Result<(), String> {
+    let mut faults = ErrorTexts::default();
     walk(types, place, value, &mut String::new(), &mut faults);
     match faults.texts.as_slice() {
         [] => Ok(()),
@@ -41,10 +44,10 @@ pub(super) fn check(types: Types, place: Place, value: &Value) -> Result<(), Str
     }
 }
 
-fn walk(types: Types, place: Place, value: &Value, path: &mut String, faults: &mut Faults) {
+fn walk(types: Types, place: TypeRef, value: &Value, path: &mut String, faults: &mut ErrorTexts) {
     let Some(id) = place.filter(|_| !faults.is_full()) else { return };
     let kind = types.0.resolve(id).1.kind;
-    let fault = |text: String, path: &str, faults: &mut Faults| {
+    let fault = |text: String, path: &str, faults: &mut ErrorTexts| {
         faults.push(if path.is_empty() { text } else { format!("{path}: {text}") });
     };
     match (kind, value) {
@@ -52,29 +55,35 @@ fn walk(types: Types, place: Place, value: &Value, path: &mut String, faults: &m
         (Type::Object, Value::Object(map)) => fields(types, place, map, path, faults),
         (Type::Any, Value::Object(map)) => fields(types, place, map, path, faults),
         (Type::Array, Value::Array(items)) => list(types, place, value, items, path, faults),
-        (Type::Object, other) => fault(format!("expected map, got {}", shown(other)), path, faults),
-        (Type::Array, other) => fault(format!("expected list, got {}", shown(other)), path, faults),
+        (Type::Object, other) => fault(format!("expected map, got {}", print_internal(other)), path, faults),
+        (Type::Array, other) => fault(format!("expected list, got {}", print_internal(other)), path, faults),
         (Type::Int32 | Type::Int64 | Type::Integer | Type::Number, other) if !other.is_number() => {
             let got = match other {
                 Value::String(_) => "string".to_owned(),
-                other => shown(other),
+                other => print_internal(other),
             };
             fault(format!("expected numeric (int or float), got {got}"), path, faults);
         }
         (Type::String | Type::Bytes | Type::Time | Type::MicroTime, other) if !other.is_string() => {
-            fault(format!("expected string, got {}", shown(other)), path, faults);
+            fault(format!("expected string, got {}", print_internal(other)), path, faults);
         }
         (Type::Boolean, other) if !other.is_boolean() => {
-            fault(format!("expected boolean, got {}", shown(other)), path, faults);
+            fault(format!("expected boolean, got {}", print_internal(other)), path, faults);
         }
         (Type::Quantity | Type::IntOrString, Value::Object(_) | Value::Array(_)) => {
-            fault(format!("expected scalar, got {}", shown(value)), path, faults);
+            fault(format!("expected scalar, got {}", print_internal(value)), path, faults);
         }
         _ => {}
     }
 }
 
-fn fields(types: Types, place: Place, map: &Map<String, Value>, path: &mut String, faults: &mut Faults) {
+fn fields(
+    types: Types,
+    place: TypeRef,
+    map: &Map<String, Value>,
+    path: &mut String,
+    faults: &mut ErrorTexts,
+) {
     let open = types.allows_unknown(place);
     for (key, one) in map {
         let length = path.len();
@@ -92,7 +101,14 @@ fn fields(types: Types, place: Place, map: &Map<String, Value>, path: &mut Strin
     }
 }
 
-fn list(types: Types, place: Place, value: &Value, items: &[Value], path: &mut String, faults: &mut Faults) {
+fn list(
+    types: Types,
+    place: TypeRef,
+    value: &Value,
+    items: &[Value],
+    path: &mut String,
+    faults: &mut ErrorTexts,
+) {
     let element = types.items(place);
     let Form::List(list) = types.form(place, value) else {
         for (index, item) in items.iter().enumerate() {
@@ -114,15 +130,22 @@ fn list(types: Types, place: Place, value: &Value, items: &[Value], path: &mut S
     }
 }
 
-fn step(types: Types, element: Place, item: &Value, elem: &Elem, path: &mut String, faults: &mut Faults) {
+fn step(
+    types: Types,
+    element: TypeRef,
+    item: &Value,
+    elem: &Elem,
+    path: &mut String,
+    faults: &mut ErrorTexts,
+) {
     let length = path.len();
     path.push_str(&elem.to_string());
     walk(types, element, item, path, faults);
     path.truncate(length);
 }
 
-/// Go prints the inner form of the value.
-fn shown(value: &Value) -> String {
+/// The value as Go prints its internal form.
+fn print_internal(value: &Value) -> String {
     let inner = match value {
         Value::String(text) => format!("{text:?}"),
         other => other.to_string(),

@@ -10,17 +10,17 @@ use crate::schema::Schema;
 
 /// Most Update entries that an object keeps.
 pub(super) const MAX_UPDATERS: usize = 10;
-/// Who takes over the fields of the oldest Update entries.
+/// The manager that takes over the fields of the oldest Update entries.
 const ANCIENT: &str = "ancient-changes";
 
-/// What entries are sorted by, as in the original: operation (appliers first), time, manager, version, subresource.
+/// Sort key of entries, as in Kubernetes: operation (Apply first), time, manager, version, subresource.
 pub(super) type Order<'a> = (bool, &'a str, &'a str, &'a str, &'a str);
 
-/// What makes two entries those of one manager: manager, whether it applies, subresource, and version, through whatever of
-/// which appliers are the same.
+/// The identity of an entry's manager: manager, whether it applies, subresource, and the version. The version does not
+/// count for Apply.
 type Owner = (String, bool, String, Option<String>);
 
-/// One entry: who owns what.
+/// One entry: the fields of one manager.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Entry {
     pub(super) manager: String,
@@ -43,7 +43,7 @@ impl Entry {
         }
     }
 
-    /// Whether both are the same manager. Appliers are the same through whatever version they apply.
+    /// Whether both entries belong to the same manager. The version does not count for Apply.
     pub(super) fn same_owner(&self, other: &Self) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
@@ -51,7 +51,7 @@ impl Entry {
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
     }
 
-    /// Equal for entries that are [`same_owner`](Self::same_owner)s.
+    /// Equal for entries of the [same owner](Self::same_owner).
     fn owner(&self) -> Owner {
         let applies = self.operation == Operation::Apply;
         let version = (!applies).then(|| self.api_version.clone());
@@ -105,7 +105,7 @@ impl Entry {
         (updates, time, &self.manager, &self.api_version, &self.subresource)
     }
 
-    /// How conflicts name the manager.
+    /// The manager as conflicts print it.
     pub(super) fn print(&self) -> String {
         let mut out = crate::field::quote(&self.manager);
         if !self.subresource.is_empty() {
@@ -119,19 +119,19 @@ impl Entry {
         out
     }
 
-    /// By what conflicts are ordered: the identity as the original writes it.
+    /// The sort key of conflicts: the identity as Kubernetes prints it.
     pub(super) fn identity(&self) -> String {
         let version = if self.operation == Operation::Update { self.api_version.as_str() } else { "" };
         format!("{:?}{}{version}{}", self.manager, self.operation.as_str(), self.subresource)
     }
 }
 
-/// Who owns what of an object.
+/// All entries of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Managers(pub(super) Vec<Entry>);
 
 impl Managers {
-    /// `None` when an entry does not decode.
+    /// Parses the entries; `None` if one does not decode.
     pub(super) fn parse(fields: &Value) -> Option<Self> {
         match fields {
             Value::Null => Some(Self::default()),
@@ -140,7 +140,7 @@ impl Managers {
                 let mut owners: HashMap<Owner, usize> = HashMap::with_capacity(entries.len());
                 for one in entries {
                     let entry = Entry::parse(one)?;
-                    // Of two entries of one owner the later counts.
+                    // Of two entries of one owner the later one counts.
                     let place = *owners.entry(entry.owner()).or_insert(out.len());
                     match out.get_mut(place) {
                         Some(earlier) => *earlier = entry,
@@ -165,7 +165,7 @@ impl Managers {
         self.0.retain(|one| !one.set.is_empty());
     }
 
-    /// Folds the oldest Update entries into one for each version, until few enough are left.
+    /// Merges the oldest Update entries by version until at most [`MAX_UPDATERS`] are left.
     pub(super) fn cap(&mut self) {
         let count = self.0.iter().filter(|e| e.operation == Operation::Update).count();
         if count <= MAX_UPDATERS {
@@ -173,7 +173,7 @@ impl Managers {
         }
         let mut excess = count - MAX_UPDATERS;
         self.sort();
-        // By version: the first entry that was kept, and the one that takes over the fields of further ones.
+        // By version: the first entry, and the entry that takes over the fields of further ones.
         let mut firsts: HashMap<String, usize> = HashMap::new();
         let mut places: HashMap<String, usize> = HashMap::new();
         let mut buckets: Vec<Entry> = Vec::new();
@@ -190,7 +190,7 @@ impl Managers {
             } else if let Some(mut bucket) =
                 firsts.get(&entry.api_version).and_then(|first| kept.get_mut(*first)).and_then(Option::take)
             {
-                // The second of its version: both become the bucket, one entry fewer.
+                // The second entry of a version: both become one.
                 bucket.set.extend(&entry.set);
                 bucket.manager = ANCIENT.to_owned();
                 bucket.subresource = String::new();
@@ -217,12 +217,12 @@ impl Managers {
         self.0 = kept;
     }
 
-    /// By [`Order`].
+    /// Sorts by [`Order`].
     fn sort(&mut self) {
         self.0.sort_by(|a, b| a.order().cmp(&b.order()));
     }
 
-    /// Writes the entries into an object; without entries the field goes away.
+    /// Writes the entries into an object. Without entries, removes the field.
     pub(super) fn write(mut self, object: &mut Value) {
         self.sort();
         let Some(object) = object.as_object_mut() else { return };
@@ -241,7 +241,7 @@ impl Managers {
 }
 
 /// Fields that nobody owns.
-pub(super) fn stripped() -> &'static PathSet {
+pub(super) fn never_owned() -> &'static PathSet {
     static STRIPPED: std::sync::OnceLock<PathSet> = std::sync::OnceLock::new();
     STRIPPED.get_or_init(|| {
         PathSet::of_fields([
@@ -262,15 +262,15 @@ pub(super) fn stripped() -> &'static PathSet {
     })
 }
 
-/// An object with nothing set but what it is.
-pub(super) fn blank(schema: &Schema, like: &Value) -> Value {
-    let mut blank = schema.zero();
-    if let (Some(blank), Some(like)) = (blank.as_object_mut(), like.as_object()) {
+/// An object of the kind of `like` with nothing set.
+pub(super) fn empty_object(schema: &Schema, like: &Value) -> Value {
+    let mut empty_object = schema.zero();
+    if let (Some(empty_object), Some(like)) = (empty_object.as_object_mut(), like.as_object()) {
         for key in ["apiVersion", "kind"] {
             if let Some(value) = like.get(key) {
-                blank.insert(key.to_owned(), value.clone());
+                empty_object.insert(key.to_owned(), value.clone());
             }
         }
     }
-    blank
+    empty_object
 }

@@ -16,9 +16,9 @@ pub use apply::apply;
 pub use writer::{Operation, Writer};
 
 use crate::schema::Schema;
-use entries::{Entry, Managers, blank, stripped};
+use entries::{Entry, Managers, empty_object, never_owned};
 use set::PathSet;
-use stored::Stored;
+use stored::StoredEntries;
 use typed::{Comparison, Types};
 
 /// One conflicting field.
@@ -42,22 +42,22 @@ pub enum ApplyError {
 }
 
 /// Records a plain write in `new.metadata.managedFields` (AS-034; spec 5.5). `live` is the stored object, `None` on
-/// create. Both are decoded, defaulted and normalised; what strategies and admission add comes later, and is owned by
-/// nobody (allocated addresses, protecting finalizers, generated labels). `new` has the managedFields that the client sent, an explicit
-/// `[]` included, which clears them. A write that changes nothing leaves the entries and their times alone.
+/// create. Both are decoded, defaulted and normalised. Strategies and admission run later, so nobody owns the fields
+/// that they set (allocated addresses, protecting finalizers, generated labels). `new` has the managedFields that the
+/// client sent; an explicit `[]` clears them. A write without changes keeps the entries and their times.
 ///
-/// Cost: a comparison of the two objects, and what changed; a client that sends entries other than the stored ones makes
-/// it a reading and writing of all of them.
+/// Costs a comparison of the two objects plus the size of the change. If the client sends other entries than the
+/// stored ones, all entries are parsed and encoded.
 pub fn track_update(schema: &Schema, live: Option<&Value>, new: &mut Value, writer: &Writer) {
     let sent = take_managed_fields(new);
     let stored = live.and_then(|live| Some((live, live.pointer("/metadata/managedFields")?)));
     if let Some((live, fields)) = stored
-        && Stored::is_open_to(fields, writer)
+        && StoredEntries::is_open_to(fields, writer)
     {
         let same = sent.as_ref().is_some_and(|sent| sent == fields);
         if same || sent.is_none() || !writer.subresource.is_empty() {
             let comparison = compare(schema, live, new, &writer.ignored());
-            let mut stored = Stored::new(sent.filter(|_| same).unwrap_or_else(|| fields.clone()));
+            let mut stored = StoredEntries::new(sent.filter(|_| same).unwrap_or_else(|| fields.clone()));
             stored.update(comparison, writer);
             stored.write(new);
             return;
@@ -66,7 +66,7 @@ pub fn track_update(schema: &Schema, live: Option<&Value>, new: &mut Value, writ
     track_by_sets(schema, live, new, sent, writer);
 }
 
-/// [`track_update`] with entries from wherever.
+/// [`track_update`] with any entries.
 fn track_by_sets(
     schema: &Schema,
     live: Option<&Value>,
@@ -88,7 +88,7 @@ fn track_by_sets(
         }
         _ => stored(),
     };
-    // Objects without owners do not get one by being changed.
+    // Changing an object without owners does not add one.
     if managers.0.is_empty() && live.is_some() {
         return;
     }
@@ -96,7 +96,7 @@ fn track_by_sets(
     let old = if let Some(live) = live {
         live
     } else {
-        from = blank(schema, new);
+        from = empty_object(schema, new);
         &from
     };
     let comparison = compare(schema, old, new, &writer.ignored());
@@ -105,7 +105,7 @@ fn track_by_sets(
     managers.write(new);
 }
 
-/// Takes back a change of times that is the only change of a write, so that it becomes none (AS-034).
+/// Restores the times of entries if they are the only change of a write, so that nothing has to be written (AS-034).
 pub fn keep_times(live: &Value, new: &mut Value) {
     let same = |a: &Value, b: &Value| {
         let without = |v: &Value| {
@@ -137,7 +137,7 @@ pub fn keep_times(live: &Value, new: &mut Value) {
     }
 }
 
-/// The difference of two objects without their managedFields and without what the endpoint does not own.
+/// The difference of two objects, without managedFields and without the fields that the endpoint does not own.
 fn compare(schema: &Schema, old: &Value, new: &Value, ignored: &PathSet) -> Comparison {
     let mut comparison = Types(schema.graph()).compare(Some(schema.id()), old, new);
     for set in [&mut comparison.removed, &mut comparison.modified, &mut comparison.added] {
@@ -152,7 +152,7 @@ fn managed_fields_path() -> &'static PathSet {
     PATH.get_or_init(|| PathSet::of_fields(["metadata.managedFields"]))
 }
 
-/// Moves what changed to the writer, and takes what went from everyone.
+/// Moves changed fields to the writer, and removes removed fields from all entries.
 fn update(managers: &mut Managers, comparison: Comparison, writer: &Writer) {
     let Comparison { removed, modified, added } = comparison;
     let mut taken = modified;
@@ -161,7 +161,7 @@ fn update(managers: &mut Managers, comparison: Comparison, writer: &Writer) {
         entry.set.subtract(&taken);
         entry.set.subtract(&removed);
     }
-    taken.subtract(stripped());
+    taken.subtract(never_owned());
     if !taken.is_empty() {
         let own = Entry::new(writer, taken);
         match managers.position(&own) {
@@ -181,7 +181,7 @@ fn take_managed_fields(object: &mut Value) -> Option<Value> {
     object.get_mut("metadata")?.as_object_mut()?.remove("managedFields").filter(|v| !v.is_null())
 }
 
-/// `[]` and `[{}]` mean: forget who owns what.
+/// Whether the client clears all entries: `[]` or `[{}]`.
 fn is_reset(fields: &Value) -> bool {
     match fields.as_array().map(Vec::as_slice) {
         Some([]) => true,

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::schema::MapType;
 use crate::schema::graph::{Graph, Id};
 
-/// FieldsV1 deeper than this is refused: nothing real is, and hostile input may not exhaust the stack.
+/// Most levels of FieldsV1. Real objects are not nested this deep, and hostile input must not exhaust the stack.
 const MAX_DEPTH: usize = 100;
 
 /// One step of a path.
@@ -25,7 +25,7 @@ pub(crate) enum Elem {
     Index(i64),
 }
 
-/// A value of a key or set, with an order.
+/// A value of a key or of a set element, with a total order.
 #[derive(Clone, Debug)]
 pub(crate) struct Scalar(pub(crate) Value);
 
@@ -40,7 +40,7 @@ fn rank(value: &Value) -> u8 {
     }
 }
 
-/// The order of values of keys and sets.
+/// The order of keys and of set elements.
 pub(super) fn compare_scalars(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::String(a), Value::String(b)) => a.cmp(b),
@@ -80,10 +80,10 @@ pub(crate) struct PathSet {
     pub(crate) nodes: BTreeMap<Elem, Node>,
 }
 
-/// What is below one step.
+/// The children of one step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Node {
-    /// The path up to here belongs to the set.
+    /// Whether the path up to here belongs to the set.
     pub(crate) member: bool,
     pub(crate) below: PathSet,
 }
@@ -99,7 +99,7 @@ impl PathSet {
         self.nodes.is_empty()
     }
 
-    /// Adds what is known of one child, unless that is nothing.
+    /// Adds one child, unless it is empty.
     pub(crate) fn attach(&mut self, elem: Elem, member: bool, below: PathSet) {
         if member || !below.is_empty() {
             let node = self.nodes.entry(elem).or_default();
@@ -120,7 +120,7 @@ impl PathSet {
         self.nodes.get(elem).map(|n| &n.below).filter(|b| !b.is_empty())
     }
 
-    /// Union, in place.
+    /// Adds all members of `other`.
     pub(crate) fn extend(&mut self, other: &Self) {
         for (elem, theirs) in &other.nodes {
             if let Some(ours) = self.nodes.get_mut(elem) {
@@ -146,7 +146,7 @@ impl PathSet {
         out
     }
 
-    /// Takes the members of the other set away, in place.
+    /// Removes all members of `other`.
     pub(crate) fn subtract(&mut self, other: &Self) {
         if other.is_empty() {
             return;
@@ -160,7 +160,7 @@ impl PathSet {
         });
     }
 
-    /// Takes the members of the other set away with all below them, in place.
+    /// Removes all members of `other`, with everything below them.
     pub(crate) fn subtract_deep(&mut self, other: &Self) {
         if other.is_empty() {
             return;
@@ -190,7 +190,7 @@ impl PathSet {
         out
     }
 
-    /// Makes declared fields members where anything below them is one, so that they go when their content goes.
+    /// Adds declared fields that have a member below them, so that a field is removed with its content.
     pub(crate) fn with_named_fields(&self, graph: &Graph, id: Option<Id>) -> Self {
         let resolved = id.map(|id| graph.resolve(id).1);
         let mut out = Self::default();
@@ -210,7 +210,7 @@ impl PathSet {
         out
     }
 
-    /// Reads the FieldsV1 form.
+    /// Parses the FieldsV1 form; `None` if it is malformed.
     pub(crate) fn parse(fields: &Value) -> Option<Self> {
         let mut out = Self::default();
         out.read(fields.as_object()?, 0)?;
@@ -251,7 +251,8 @@ impl PathSet {
         Value::Object(out)
     }
 
-    /// The member paths, printed `.spec.containers[name="a"].image`, as far as `room` bytes last; it is reduced.
+    /// The member paths, printed as `.spec.containers[name="a"].image`, up to `room` bytes. Subtracts their length
+    /// from `room`.
     pub(crate) fn paths(&self, room: &mut usize) -> Vec<String> {
         let mut out = Vec::new();
         self.collect(&mut String::new(), &mut out, room);
@@ -322,7 +323,7 @@ impl fmt::Display for Elem {
     }
 }
 
-/// Whether this map is owned as a whole.
+/// Whether a map is owned as a whole.
 pub(crate) fn atomic_map(graph: &Graph, id: Id) -> bool {
     graph.map_type(id) == MapType::Atomic
 }

@@ -1,22 +1,22 @@
-//! Entries changed in the form they are stored in.
+//! Changes of entries in their stored form.
 //!
-//! A write to an object with ten thousand list elements moves the ownership of a few of them; to read all entries into
-//! sets and to write them out again would cost more than all the rest of it. Here a change costs what it changes.
+//! A write to an object with ten thousand list elements moves the ownership of a few of them. Parsing all entries into
+//! sets and encoding them again would dominate the cost of the write. Here the cost is proportional to the change.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::entries::{Entry, MAX_UPDATERS, Order, stripped};
+use super::entries::{Entry, MAX_UPDATERS, Order, never_owned};
 use super::set::{Node, PathSet};
 use super::typed::Comparison;
 use super::writer::{Operation, Writer};
 
-/// Entries as [`Managers::write`](super::entries::Managers::write) leaves them.
-pub(super) struct Stored(Vec<Value>);
+/// Entries in the form that [`Managers::write`](super::entries::Managers::write) writes.
+pub(super) struct StoredEntries(Vec<Value>);
 
-impl Stored {
-    /// Whether the entries can be changed in place by this writer: they are as expected, and there is room for one more.
+impl StoredEntries {
+    /// Whether this writer can change the entries in place: they are well-formed, and there is room for one more.
     pub(super) fn is_open_to(fields: &Value, writer: &Writer) -> bool {
         let Some(entries) = fields.as_array() else { return false };
         let well_formed = |entry: &Value| {
@@ -38,18 +38,18 @@ impl Stored {
         }
     }
 
-    /// Moves what changed to the writer, and takes what went from everyone.
+    /// Moves changed fields to the writer, and removes removed fields from all entries.
     pub(super) fn update(&mut self, comparison: Comparison, writer: &Writer) {
         let Comparison { removed, modified, added } = comparison;
         let mut taken = modified;
         taken.extend(&added);
         let mut lost = removed;
         lost.extend(&taken);
-        let lost = Lost::of(&lost);
+        let lost = RemovedPaths::of(&lost);
         for fields in self.0.iter_mut().filter_map(fields_mut) {
             subtract(fields, &lost);
         }
-        taken.subtract(stripped());
+        taken.subtract(never_owned());
         if !taken.is_empty() {
             self.give(taken, writer);
         }
@@ -72,7 +72,7 @@ impl Stored {
         }
     }
 
-    /// Puts the entries into an object; without entries the field is not there.
+    /// Writes the entries into an object. Without entries, leaves the field out.
     pub(super) fn write(self, object: &mut Value) {
         if self.0.is_empty() {
             return;
@@ -98,7 +98,7 @@ fn fields_mut(entry: &mut Value) -> Option<&mut Map<String, Value>> {
     entry.get_mut("fieldsV1").and_then(Value::as_object_mut)
 }
 
-/// [`Entry::same_owner`].
+/// Like [`Entry::same_owner`].
 fn is_of(entry: &Value, writer: &Writer) -> bool {
     text(entry, "manager") == writer.manager
         && text(entry, "operation") == writer.operation.as_str()
@@ -106,7 +106,7 @@ fn is_of(entry: &Value, writer: &Writer) -> bool {
         && (writer.operation == Operation::Apply || text(entry, "apiVersion") == writer.api_version)
 }
 
-/// Takes the mark of a member from what is below one step; `{}` alone is one, too.
+/// Removes the membership mark of a node; an empty node is a member as well.
 fn take_mark(inner: &mut Map<String, Value>) -> bool {
     inner.is_empty() || inner.remove(".").is_some()
 }
@@ -133,24 +133,25 @@ fn extend(fields: &mut Map<String, Value>, set: &PathSet) {
     }
 }
 
-/// A set of paths in the form of the entries that it is taken from: encoded once, however many entries there are.
+/// The removed paths, encoded once for all entries.
 #[derive(Default)]
-struct Lost(BTreeMap<String, LostNode>);
+struct RemovedPaths(BTreeMap<String, RemovedNode>);
 
-struct LostNode {
+struct RemovedNode {
     member: bool,
-    below: Lost,
+    below: RemovedPaths,
 }
 
-impl Lost {
+impl RemovedPaths {
     fn of(set: &PathSet) -> Self {
-        let node = |node: &Node| LostNode { member: node.member, below: Self::of(&node.below) };
+        let node = |node: &Node| RemovedNode { member: node.member, below: Self::of(&node.below) };
         Self(set.nodes.iter().map(|(elem, below)| (elem.encode(), node(below))).collect())
     }
 }
 
-/// Looks each key of the smaller of the two up in the other: many small entries do not each cost as much as is taken.
-fn subtract(fields: &mut Map<String, Value>, lost: &Lost) {
+/// Subtracts paths. Iterates over the smaller side, so that many small entries do not cost the size of the change
+/// each.
+fn subtract(fields: &mut Map<String, Value>, lost: &RemovedPaths) {
     if fields.len() < lost.0.len() {
         let both: Vec<String> = fields.keys().filter(|key| lost.0.contains_key(*key)).cloned().collect();
         for key in &both {
@@ -163,7 +164,7 @@ fn subtract(fields: &mut Map<String, Value>, lost: &Lost) {
     }
 }
 
-fn subtract_one(fields: &mut Map<String, Value>, key: &str, lost: Option<&LostNode>) {
+fn subtract_one(fields: &mut Map<String, Value>, key: &str, lost: Option<&RemovedNode>) {
     let (Some(lost), Some(inner)) = (lost, fields.get_mut(key).and_then(Value::as_object_mut)) else {
         return;
     };

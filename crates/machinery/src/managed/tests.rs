@@ -115,13 +115,13 @@ fn as_034_an_update_takes_what_it_changes() {
         owners(&new),
         json!([["changer", "Update", {"f:data": {"f:x": {}}}, true], ["maker", "Update", {"f:data": {}}, true]])
     );
-    // A write without a change leaves everything as it is.
+    // A write without a change keeps everything.
     let mut same = new.clone();
     let later =
         Writer { now: "2027-01-01T00:00:00Z".to_owned(), ..writer("changer", Operation::Update, "v1") };
     track_update(&schema, Some(&new), &mut same, &later);
     assert_eq!(same, new);
-    // Clearing the list forgets all owners, and a later update finds none again.
+    // Clearing the list removes all owners, and a later update adds none.
     let mut cleared = new.clone();
     cleared["metadata"]["managedFields"] = json!([{}]);
     track_update(&schema, Some(&new), &mut cleared, &later);
@@ -175,7 +175,7 @@ fn as_035_create_apply_conflict_force_share() {
     let forced = apply_as(&schema, Some(&live), &two, "two", true).unwrap();
     assert_eq!(forced["data"], json!({"x": "2"}));
     assert_eq!(owners(&forced), json!([["two", "Apply", {"f:data": {"f:x": {}}}, true]]));
-    // Who applies what is there already owns it, too; as nothing changed, without a time.
+    // An apply of the present values adds a co-owner; because nothing changed, without a time.
     let shared = apply_as(&schema, Some(&forced), &two, "three", false).unwrap();
     assert_eq!(
         owners(&shared),
@@ -469,7 +469,7 @@ proptest! {
         let schema = widget();
         let live = apply_as(&schema, None, &widget_with(first), "one", false).unwrap();
         let next = apply_as(&schema, Some(&live), &widget_with(second.clone()), "one", false).unwrap();
-        // What is in the result was applied the second time; empty lists aside, all of it is there.
+        // The result has exactly what was applied the second time, except for empty lists.
         let fresh = apply_as(&schema, None, &widget_with(second), "one", false).unwrap();
         let clean = |object: &Value| {
             let mut spec = object["spec"].as_object().cloned().unwrap_or_default();
@@ -491,7 +491,8 @@ proptest! {
     }
 }
 
-/// Deployments by a few choices: containers in some order (a name twice at times), their images and ports, labels.
+/// Deployments with a few variations: containers in some order (sometimes with a duplicate name), their images and
+/// ports, labels.
 fn any_deployment() -> impl Strategy<Value = Value> {
     let port = (1_u8..4, prop::bool::ANY).prop_map(|(number, udp)| {
         let mut port = json!({"containerPort": number});
@@ -520,7 +521,8 @@ fn any_deployment() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Entries changed where they are, are what sets make of them; lists without their common ends differ as they do.
+    /// Changing entries in place gives the same result as changing sets; comparing lists without their common ends
+    /// gives the same difference.
     #[test]
     fn as_034_entries_in_place_are_those_of_sets(
         writes in prop::collection::vec((any_deployment(), 0_u8..14, 0_u8..3, prop::bool::ANY), 1..24)
@@ -554,7 +556,7 @@ proptest! {
         let list = |object: &Value| {
             object.pointer("/spec/template/spec/containers").and_then(Value::as_array).cloned().unwrap_or_default()
         };
-        // As they are, and with one changed in the middle of many.
+        // Unchanged, and with one changed element in the middle of many.
         let mut olds = list(&old);
         let mut mixed = olds.clone();
         mixed.splice(cut.min(olds.len())..(cut + 1).min(olds.len()), list(&new).into_iter().take(2));
@@ -562,7 +564,7 @@ proptest! {
             let (a, b) = (deployment_with(a.to_vec().into()), deployment_with(b.to_vec().into()));
             compare(&schema, &a, &b, &PathSet::default())
         };
-        // More than a few strangers on both sides keep the ends from being left out.
+        // With more than a few unknown elements on both sides, the ends are not skipped.
         let narrow = whole(&olds, &mixed);
         for n in 0..20 {
             let stranger = json!({"name": format!("s{n}"), "image": "same"});

@@ -1,4 +1,4 @@
-//! Values seen by type: their field sets, differences, merges and removals.
+//! Operations on values by type: field sets, differences, merges and removals.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use super::set::{Elem, PathSet, Scalar, atomic_map, compare_scalars};
 use crate::schema::ListType;
 use crate::schema::graph::{Graph, Id, Node, Type};
 
-/// Most elements that are compared with each one of a list rather than looked up.
-const FEW: usize = 16;
+/// Up to this many elements of a list are compared one by one instead of by an index.
+const LINEAR_SEARCH_MAX: usize = 16;
 
-/// A position in the graph of types; `None` is a value whose type is deduced from its form.
-pub(crate) type Place = Option<Id>;
+/// A node of the type graph; `None` for a value whose type is deduced from its form.
+pub(crate) type TypeRef = Option<Id>;
 
-/// A graph of types with the questions that ownership asks.
+/// A type graph, with the operations that field ownership needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Types<'g>(pub(crate) &'g Graph);
 
-/// What a value is to ownership.
+/// How a value is owned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Owned as a whole.
@@ -54,11 +54,11 @@ struct Difference {
 }
 
 impl<'g> Types<'g> {
-    fn node(self, place: Place) -> Option<&'g Node> {
+    fn node(self, place: TypeRef) -> Option<&'g Node> {
         place.map(|id| self.0.resolve(id).1)
     }
 
-    pub(crate) fn form(self, place: Place, value: &Value) -> Form {
+    pub(crate) fn form(self, place: TypeRef, value: &Value) -> Form {
         match value {
             Value::Object(_) => match place {
                 Some(id) if atomic_map(self.0, id) => Form::Leaf,
@@ -76,7 +76,7 @@ impl<'g> Types<'g> {
     }
 
     /// The type of a field, and whether it is declared by name.
-    pub(crate) fn field(self, place: Place, name: &str) -> (Place, bool) {
+    pub(crate) fn field(self, place: TypeRef, name: &str) -> (TypeRef, bool) {
         match self.node(place) {
             Some(node) => match node.field(name) {
                 Some(field) => (Some(field.node), true),
@@ -86,12 +86,12 @@ impl<'g> Types<'g> {
         }
     }
 
-    pub(crate) fn items(self, place: Place) -> Place {
+    pub(crate) fn items(self, place: TypeRef) -> TypeRef {
         self.node(place).and_then(|n| n.items)
     }
 
     /// Whether fields that are not declared are allowed here.
-    pub(crate) fn allows_unknown(self, place: Place) -> bool {
+    pub(crate) fn allows_unknown(self, place: TypeRef) -> bool {
         self.node(place).is_none_or(|node| {
             node.kind == Type::Any
                 || node.preserve
@@ -101,8 +101,11 @@ impl<'g> Types<'g> {
         })
     }
 
-    /// How an element of a list is named. `Err` says why it cannot be.
-    pub(crate) fn elem(self, place: Place, list: ListType, item: &Value) -> Result<Elem, String> {
+    /// The path step of a list element.
+    ///
+    /// # Errors
+    /// The element lacks a key, or is not a scalar.
+    pub(crate) fn elem(self, place: TypeRef, list: ListType, item: &Value) -> Result<Elem, String> {
         if list == ListType::Set {
             return match item {
                 Value::Object(_) => {
@@ -139,20 +142,20 @@ impl<'g> Types<'g> {
     }
 
     /// The key fields of a keyed list.
-    fn keys(self, place: Place) -> Option<&'g [String]> {
+    fn keys(self, place: TypeRef) -> Option<&'g [String]> {
         match place.map(|id| self.0.node(id)) {
             Some(node) if !node.list_keys.is_empty() => Some(&node.list_keys),
             _ => self.node(place).map(|node| node.list_keys.as_slice()),
         }
     }
 
-    fn default_of(self, element: Place, key: &str) -> Option<&'g Value> {
+    fn default_of(self, element: TypeRef, key: &str) -> Option<&'g Value> {
         let field = self.node(element)?.field(key)?;
         self.0.node(field.node).default.as_ref()
     }
 
-    /// Whether two elements of a list have the same name, as [`Types::elem`] would give it.
-    fn same_name(self, place: Place, list: ListType, a: &Value, b: &Value) -> bool {
+    /// Whether two elements of a list have the same path step.
+    fn same_name(self, place: TypeRef, list: ListType, a: &Value, b: &Value) -> bool {
         if list == ListType::Set {
             return compare_scalars(a, b).is_eq();
         }
@@ -165,8 +168,9 @@ impl<'g> Types<'g> {
         })
     }
 
-    /// The elements of a list by name, in order; of duplicates the first counts, unnameable ones are left out.
-    fn index(self, place: Place, list: ListType, items: &[Value]) -> Vec<(Elem, usize)> {
+    /// The elements of a list by path step, in order. Of duplicates the first counts; elements without a step are left
+    /// out.
+    fn index(self, place: TypeRef, list: ListType, items: &[Value]) -> Vec<(Elem, usize)> {
         items
             .iter()
             .enumerate()
@@ -175,7 +179,7 @@ impl<'g> Types<'g> {
     }
 
     /// The fields that an applied value sets.
-    pub(crate) fn field_set(self, place: Place, value: &Value) -> PathSet {
+    pub(crate) fn field_set(self, place: TypeRef, value: &Value) -> PathSet {
         let mut out = PathSet::default();
         match (self.form(place, value), value) {
             (Form::Map, Value::Object(map)) => {
@@ -200,19 +204,19 @@ impl<'g> Types<'g> {
         out
     }
 
-    fn is_leaf(self, place: Place, value: &Value) -> bool {
+    fn is_leaf(self, place: TypeRef, value: &Value) -> bool {
         value.is_null() || self.form(place, value) == Form::Leaf
     }
 
-    /// What changed from one object to another.
-    pub(crate) fn compare(self, place: Place, old: &Value, new: &Value) -> Comparison {
+    /// The difference between two objects.
+    pub(crate) fn compare(self, place: TypeRef, old: &Value, new: &Value) -> Comparison {
         self.differ(place, Some(old), Some(new)).below
     }
 
-    fn differ(self, place: Place, old: Option<&Value>, new: Option<&Value>) -> Difference {
+    fn differ(self, place: TypeRef, old: Option<&Value>, new: Option<&Value>) -> Difference {
         let mut out = Difference::default();
         let (Some(shown), other) = (new.or(old), if new.is_some() { old } else { None }) else { return out };
-        // Null takes the form of the other side.
+        // A null has the type of the other side.
         let shown = if shown.is_null() { other.unwrap_or(shown) } else { shown };
         let form = self.form(place, shown);
         let same_form = other.is_none_or(|o| o.is_null() || self.form(place, o) == form);
@@ -228,7 +232,7 @@ impl<'g> Types<'g> {
             }
         }
         if !same_form {
-            // The form changed: all of the one goes and all of the other comes.
+            // The form has changed: all old fields are removed and all new ones added.
             let gone = self.differ(place, old, None);
             let come = self.differ(place, None, new);
             out.below.removed = gone.below.removed;
@@ -240,13 +244,13 @@ impl<'g> Types<'g> {
             Form::List(list) => self.differ_lists(place, list, old, new, &mut out.below),
             Form::Leaf => {}
         }
-        // A node that comes or goes does so itself, too.
+        // An added or removed node is a member itself.
         out.added |= old.is_none();
         out.removed |= new.is_none();
         out
     }
 
-    fn differ_maps(self, place: Place, old: Option<&Value>, new: Option<&Value>, out: &mut Comparison) {
+    fn differ_maps(self, place: TypeRef, old: Option<&Value>, new: Option<&Value>, out: &mut Comparison) {
         let (old, new) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
         for (key, was) in old.into_iter().flatten() {
             let is = new.and_then(|n| n.get(key));
@@ -266,7 +270,7 @@ impl<'g> Types<'g> {
 
     fn differ_lists(
         self,
-        place: Place,
+        place: TypeRef,
         list: ListType,
         old: Option<&Value>,
         new: Option<&Value>,
@@ -277,7 +281,7 @@ impl<'g> Types<'g> {
         let new = new.and_then(Value::as_array).map_or(none, Vec::as_slice);
         let element = self.items(place);
         let (old, new) = self.without_common_ends(place, list, old, new);
-        // Duplicates, which live objects may have, are compared together.
+        // Live objects may have duplicates; they are compared together.
         let mut sides: BTreeMap<Elem, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
         for (elem, at) in self.index(place, list, old) {
             sides.entry(elem).or_default().0.extend(old.get(at));
@@ -302,11 +306,11 @@ impl<'g> Types<'g> {
         }
     }
 
-    /// The parts of two lists that differ, if these are small, and the lists when that would lose something: of
-    /// elements with the same name, which live objects may have, none may be left out alone.
+    /// The differing middle parts of two lists if they are small; else the whole lists. Elements with the same name,
+    /// which live objects may have, are never separated.
     fn without_common_ends<'v>(
         self,
-        place: Place,
+        place: TypeRef,
         list: ListType,
         old: &'v [Value],
         new: &'v [Value],
@@ -319,11 +323,20 @@ impl<'g> Types<'g> {
         let mut common = old.iter().take(head).chain(old.iter().rev().take(tail));
         let named_so =
             |one: &Value| olds.iter().chain(news).any(|other| self.same_name(place, list, one, other));
-        if olds.len() + news.len() > FEW || common.any(named_so) { (old, new) } else { (olds, news) }
+        if olds.len() + news.len() > LINEAR_SEARCH_MAX || common.any(named_so) {
+            (old, new)
+        } else {
+            (olds, news)
+        }
     }
 
     /// Merges an applied value over a live one.
-    pub(crate) fn merge(self, place: Place, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
+    pub(crate) fn merge(
+        self,
+        place: TypeRef,
+        live: Option<&Value>,
+        applied: Option<&Value>,
+    ) -> Option<Value> {
         let Some(applied) = applied else { return live.cloned() };
         let Some(live) = live else { return Some(applied.clone()) };
         let form = self.form(place, if applied.is_null() { live } else { applied });
@@ -338,7 +351,7 @@ impl<'g> Types<'g> {
         }
     }
 
-    fn merge_maps(self, place: Place, live: &Value, applied: &Value) -> Value {
+    fn merge_maps(self, place: TypeRef, live: &Value, applied: &Value) -> Value {
         let mut out = Map::new();
         let applied = applied.as_object();
         for (key, one) in live.as_object().into_iter().flatten() {
@@ -355,8 +368,8 @@ impl<'g> Types<'g> {
         Value::Object(out)
     }
 
-    /// Applied elements keep the order they were applied in; those only live stay where they were among them.
-    fn merge_lists(self, place: Place, list: ListType, live: &Value, applied: &Value) -> Vec<Value> {
+    /// Applied elements keep their applied order. Elements that are only live keep their positions between them.
+    fn merge_lists(self, place: TypeRef, list: ListType, live: &Value, applied: &Value) -> Vec<Value> {
         let none: &[Value] = &[];
         let left = live.as_array().map_or(none, Vec::as_slice);
         let right = applied.as_array().map_or(none, Vec::as_slice);
@@ -383,7 +396,7 @@ impl<'g> Types<'g> {
                     continue;
                 }
                 if in_right.contains_key(elem) && next.is_some_and(|n| n != elem) {
-                    // Shared, but not the one whose turn it is.
+                    // Shared, but not the next applied one.
                     l += 1;
                     continue;
                 }
@@ -395,7 +408,7 @@ impl<'g> Types<'g> {
                     continue;
                 }
                 if there.is_none() {
-                    // Merged already, with its applied element.
+                    // Already merged with its applied element.
                     l += 1;
                     continue;
                 }
@@ -410,8 +423,8 @@ impl<'g> Types<'g> {
         out
     }
 
-    /// The value without what the set names; `None` when nothing is left of it.
-    pub(crate) fn remove(self, place: Place, value: &Value, set: &PathSet) -> Option<Value> {
+    /// Removes the members of the set; `None` if nothing is left.
+    pub(crate) fn remove(self, place: TypeRef, value: &Value, set: &PathSet) -> Option<Value> {
         if set.is_empty() {
             return Some(value.clone());
         }
@@ -423,7 +436,7 @@ impl<'g> Types<'g> {
                     if set.has(&elem) {
                         continue;
                     }
-                    // What is emptied stays as null: the field itself was not removed, and may be owned.
+                    // An emptied field stays as null: the field itself was not removed, and may be owned.
                     let kept = match set.below(&elem) {
                         Some(below) => {
                             self.remove(self.field(place, key).0, one, below).unwrap_or(Value::Null)
@@ -452,14 +465,14 @@ impl<'g> Types<'g> {
                 }
                 (!out.is_empty()).then_some(Value::Array(out))
             }
-            // Of what is owned as a whole nothing remains.
+            // A value that is owned as a whole is removed as a whole.
             (Form::Leaf, Value::Object(_) | Value::Array(_)) => None,
             _ => Some(value.clone()),
         }
     }
 }
 
-/// Nothing, null, or a container without content.
+/// Whether a value is absent, null or an empty container.
 fn empty(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => true,

@@ -2,7 +2,7 @@
 
 use super::set::PathSet;
 
-/// The kind of a write.
+/// The kind of write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Apply,
@@ -18,7 +18,7 @@ impl Operation {
     }
 }
 
-/// Who writes, how, and when.
+/// The author of a write, its kind and its time.
 #[derive(Clone, Debug)]
 pub struct Writer {
     pub manager: String,
@@ -27,10 +27,10 @@ pub struct Writer {
     pub api_version: String,
     /// `status`, `scale` or empty.
     pub subresource: String,
-    /// RFC 3339, seconds, UTC (`2026-01-01T00:00:00Z`); empty: entries without a time (scale).
+    /// RFC 3339, seconds, UTC (`2026-01-01T00:00:00Z`). If empty, entries get no time (scale).
     pub now: String,
-    /// Fields that this endpoint never owns, with all below them: `status` for the main resource of a kind with a
-    /// status subresource; `spec`, `metadata.labels`, … for `/status`. Top-level names or dotted paths.
+    /// Fields that this endpoint never owns, with everything below them: `status` for the main resource of a kind with
+    /// a status subresource; `spec`, `metadata.labels`, … for `/status`. Top-level names or dotted paths.
     pub reset: Vec<String>,
 }
 

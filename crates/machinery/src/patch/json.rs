@@ -1,4 +1,4 @@
-//! JSON patch (RFC 6902), within limits: the result stays parseable and copies do not multiply.
+//! JSON patch (RFC 6902) with limits: the result stays parseable, and copies cannot multiply.
 
 use json_patch::{PatchOperation, jsonptr::PointerBuf};
 use serde_json::Value;
@@ -6,31 +6,34 @@ use serde_json::Value;
 use super::PatchError;
 use crate::json::{DEPTH_MAX, depth};
 
-/// The most operations one patch may have.
+/// Most operations of one patch.
 pub const JSON_OPERATIONS_MAX: usize = 10_000;
-/// The most bytes that the copies of one patch may add.
+/// Most bytes that the copies of one patch may add.
 const COPIED_MAX: usize = 3 * 1024 * 1024;
-/// The most values that may be looked through for moves deeper into the document, as each may make it too deep. What is moved
-/// comes from the document, so that small patches could ask for much.
+/// Most values that are visited for moves deeper into the document, because each may make it too deep. Moved values
+/// come from the document, so a small patch can move many.
 const MOVED_MAX: usize = 10_000_000;
 
-/// What the operations of a patch have taken so far.
+/// The cost of the operations so far.
 #[derive(Default)]
-struct Taken {
-    /// Bytes.
+struct Cost {
+    /// Copied bytes.
     copied: usize,
-    /// Values.
+    /// Visited values.
     moved: usize,
 }
 
-/// Applies a JSON patch. The document is not changed when an operation fails.
+/// Applies a JSON patch. If an operation fails, the document is unchanged.
+///
+/// # Errors
+/// The patch is malformed, does not fit the document, or exceeds a limit.
 pub fn json(doc: &Value, ops: &Value) -> Result<Value, PatchError> {
     let mut out = doc.clone();
-    let mut taken = Taken::default();
+    let mut cost = Cost::default();
     for raw in operations(ops)? {
         let operation = resolve(read(raw)?, &out);
-        check(&operation, &out, &mut taken)?;
-        // Operations are applied to our own copy, so nothing need be undone when one fails.
+        check(&operation, &out, &mut cost)?;
+        // Operations change a copy, so a failure needs no undo.
         json_patch::patch_unsafe(&mut out, std::slice::from_ref(&operation))
             .map_err(|e| PatchError::Failed(describe(&operation, &e)))?;
     }
@@ -83,7 +86,7 @@ fn read(raw: &Value) -> Result<PatchOperation, PatchError> {
     })
 }
 
-/// Replaces negative indices, which count from the end of a list, by what they mean in this document.
+/// Replaces negative indexes, which count from the end of a list, by positive ones.
 fn resolve(mut operation: PatchOperation, doc: &Value) -> PatchOperation {
     match &mut operation {
         PatchOperation::Add(op) => op.path = resolved(&op.path, doc, true),
@@ -126,33 +129,33 @@ fn resolved(path: &PointerBuf, doc: &Value, inserting: bool) -> PointerBuf {
     out
 }
 
-/// Refuses what would make the document too large or too deep.
-fn check(operation: &PatchOperation, doc: &Value, taken: &mut Taken) -> Result<(), PatchError> {
+/// Refuses an operation that makes the document too large or too deep.
+fn check(operation: &PatchOperation, doc: &Value, cost: &mut Cost) -> Result<(), PatchError> {
     let (path, value) = match operation {
         PatchOperation::Add(op) => (&op.path, Some(&op.value)),
         PatchOperation::Replace(op) => (&op.path, Some(&op.value)),
-        // To where nothing is deeper than it was.
+        // A move to the same or a lower depth.
         PatchOperation::Move(op) if op.path.count() <= op.from.count() => return Ok(()),
         PatchOperation::Move(op) => {
             let value = op.from.resolve(doc).ok();
-            taken.moved += value.map_or(0, size);
-            if taken.moved > MOVED_MAX {
+            cost.moved += value.map_or(0, size);
+            if cost.moved > MOVED_MAX {
                 return Err(PatchError::TooLarge(format!(
                     "Unable to complete the move, the accumulated number of moved values is {}, exceeding the limit \
                      {MOVED_MAX}",
-                    taken.moved
+                    cost.moved
                 )));
             }
             (&op.path, value)
         }
         PatchOperation::Copy(op) => {
             let source = op.from.resolve(doc).ok();
-            taken.copied += source.map_or(0, |value| value.to_string().len());
-            if taken.copied > COPIED_MAX {
+            cost.copied += source.map_or(0, |value| value.to_string().len());
+            if cost.copied > COPIED_MAX {
                 return Err(PatchError::TooLarge(format!(
                     "Unable to complete the copy, the accumulated size increase of copy is {}, exceeding the limit \
                      {COPIED_MAX}",
-                    taken.copied
+                    cost.copied
                 )));
             }
             (&op.path, source)
@@ -165,7 +168,7 @@ fn check(operation: &PatchOperation, doc: &Value, taken: &mut Taken) -> Result<(
     Ok(())
 }
 
-/// How many values are in a value, itself counted.
+/// The number of values in a value, including itself.
 fn size(value: &Value) -> usize {
     1 + match value {
         Value::Array(items) => items.iter().map(size).sum(),

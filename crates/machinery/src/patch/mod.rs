@@ -14,24 +14,24 @@ pub use strategic::{PatchSchema, strategic, strategic_with};
 /// Why a patch was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
-    /// The patch itself is malformed: 400 with this text.
+    /// 400: the patch is malformed.
     #[error("{0}")]
     Malformed(String),
-    /// The patch does not fit the document: 422. The original hides the text behind `the server rejected our request
-    /// due to an error in our request`.
+    /// 422: the patch does not fit the document. Kubernetes hides the text behind `the server rejected our request due
+    /// to an error in our request`.
     #[error("{0}")]
     Failed(String),
-    /// Too many operations or too much copied: 413 with this text.
+    /// 413: too many operations, or too much copied.
     #[error("{0}")]
     TooLarge(String),
 }
 
-/// Applies a merge patch (RFC 7386): `null` deletes, maps merge, all else is replaced.
+/// Applies a merge patch (RFC 7386): `null` deletes, maps merge, other values are replaced.
 pub fn merge(doc: &mut Value, patch: &Value) {
     json_patch::merge(doc, patch);
 }
 
-/// The merge patch that turns `from` into `to`. A `null` inside `to` cannot be expressed: it is left out.
+/// The merge patch that turns `from` into `to`. A merge patch cannot express a `null` inside `to`, which is left out.
 pub fn diff(from: &Value, to: &Value) -> Value {
     let (Some(before), Some(after)) = (from.as_object(), to.as_object()) else { return to.clone() };
     let mut patch = serde_json::Map::new();
@@ -81,7 +81,7 @@ mod tests {
         }
     }
 
-    /// Values; without nulls, which a merge patch cannot write.
+    /// Values without nulls, which a merge patch cannot write.
     pub(super) fn values() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             any::<bool>().prop_map(Value::from),

@@ -1,4 +1,4 @@
-//! Values the way Go's `%v` prints them, for error texts that carry one.
+//! Values as Go's `%v` prints them, for error texts.
 
 use std::fmt;
 

@@ -1,10 +1,10 @@
-//! Strategic merge patch (AS-033): a merge patch that knows which lists merge by which key.
+//! Strategic merge patch (AS-033): a merge patch that merges some lists by a key.
 //!
-//! Where a list merges without a given order, what the patch names comes before what it does not name, except that
-//! an element the server has in front of one named by the patch stays in front of it.
+//! In a list that merges without a given order, elements of the patch come before other elements, except that an
+//! element that the server has before an element of the patch stays before it.
 //!
-//! Cost: n log n in the sizes of object and patch. Elements are looked up by hash, never searched for: both lists come from
-//! clients.
+//! Cost: n log n in the sizes of object and patch. Elements are looked up by hash, because clients control the size of
+//! both lists.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,7 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList";
 const SET_ORDER: &str = "$setElementOrder";
 
-/// What strategic merge needs to know of a type.
+/// The properties of a type that strategic merge needs.
 pub trait PatchSchema: Sized {
     /// The type of a member: of a declared field, or of the values of a map.
     fn member(&self, name: &str) -> Option<Self>;
@@ -26,7 +26,7 @@ pub trait PatchSchema: Sized {
     fn items(&self) -> Option<Self>;
     /// `merge`, `replace`, `retainKeys` or several with commas.
     fn patch_strategy(&self) -> Option<&str>;
-    /// The member that tells elements of a merging list apart.
+    /// The member that identifies elements of a merging list.
     fn patch_merge_key(&self) -> Option<&str>;
 }
 
@@ -49,11 +49,17 @@ impl PatchSchema for Schema {
 }
 
 /// Applies a strategic merge patch to an object of a built-in kind.
+///
+/// # Errors
+/// The patch is malformed or does not fit the object.
 pub fn strategic(doc: &Value, patch: &Value, schema: &Schema) -> Result<Value, PatchError> {
     strategic_with(doc, patch, schema)
 }
 
-/// The same over any description of types.
+/// [`strategic`] with any description of types.
+///
+/// # Errors
+/// As for [`strategic`].
 pub fn strategic_with<S: PatchSchema>(doc: &Value, patch: &Value, schema: &S) -> Result<Value, PatchError> {
     let Value::Object(patch) = patch else {
         return Err(PatchError::Malformed("invalid JSON document".to_owned()));
@@ -65,7 +71,7 @@ pub fn strategic_with<S: PatchSchema>(doc: &Value, patch: &Value, schema: &S) ->
     Ok(Value::Object(out))
 }
 
-/// What becomes of a map that a patch was merged into.
+/// What happens to a map after a patch has been merged into it.
 #[derive(PartialEq, Eq)]
 enum After {
     Kept,
@@ -140,7 +146,7 @@ fn merge_member<S: PatchSchema>(
             let merged = merge_list(old, new, strategy.key, schema.as_ref())?;
             *old = merged;
         }
-        _ => match cleaned(patch) {
+        _ => match without_directives(patch) {
             Some(value) => {
                 original.insert(key.to_owned(), value);
             }
@@ -152,7 +158,7 @@ fn merge_member<S: PatchSchema>(
     Ok(())
 }
 
-/// `$retainKeys`: drops all members it does not name; the patch may only have members that it names.
+/// Applies `$retainKeys`: drops all members that it does not name. The patch may only have members that it names.
 fn retain_keys(original: &mut Map<String, Value>, patch: &Map<String, Value>) -> Result<(), PatchError> {
     let Some(retained) = patch.get(RETAIN_KEYS) else { return Ok(()) };
     let bad = || PatchError::Malformed("invalid patch format of retainKeys".to_owned());
@@ -172,7 +178,7 @@ fn retain_keys(original: &mut Map<String, Value>, patch: &Map<String, Value>) ->
     Ok(())
 }
 
-/// Lists for which the patch gives an order; returns their names, since they are done then.
+/// Merges lists for which the patch gives an order. Returns their names, because they need no further merge.
 fn merge_ordered_lists<'p, S: PatchSchema>(
     original: &mut Map<String, Value>,
     patch: &'p Map<String, Value>,
@@ -188,7 +194,7 @@ fn merge_ordered_lists<'p, S: PatchSchema>(
         let new = match patch.get(name) {
             None => None,
             Some(Value::Array(list)) => Some(list.as_slice()),
-            // An explicit null deletes the list, order or not.
+            // An explicit null deletes the list, with or without an order.
             Some(Value::Null) => continue,
             Some(_) => return Err(bad()),
         };
@@ -208,7 +214,7 @@ fn merge_ordered_lists<'p, S: PatchSchema>(
     Ok(done)
 }
 
-/// What the patch adds must stand in the order list, in that order.
+/// Checks that the elements of the patch are in the order list, in that order.
 fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<(), PatchError> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());
@@ -245,7 +251,7 @@ fn merge_list<S: PatchSchema>(
     };
     let items = schema.and_then(PatchSchema::items);
     let (left, changes) = list_directives(original, patch, key)?;
-    // An element that goes leaves its place empty, so that those behind it keep theirs.
+    // A deleted element leaves an empty slot, so that indexes stay valid.
     let mut merged: Vec<Option<Value>> = left.into_iter().map(Some).collect();
     let mut places: HashMap<Value, usize> = HashMap::with_capacity(merged.len());
     for (at, item) in merged.iter().enumerate() {
@@ -277,7 +283,7 @@ fn merge_list<S: PatchSchema>(
 /// Elements of a patch list that are merged or added.
 type Changes<'p> = Vec<&'p Map<String, Value>>;
 
-/// Carries out the elements of a list that only hold a directive: the list that is left, and the other elements.
+/// Applies the elements of a patch list that are directives. Returns the remaining list, and the other elements.
 fn list_directives<'p>(
     original: &[Value],
     patch: &'p [Value],
@@ -319,14 +325,14 @@ fn delete_from_list(original: &mut Map<String, Value>, list: &str, values: &Valu
     Ok(())
 }
 
-/// Puts the elements that `order` names in that order, and the others where the server had them relative to those.
+/// Sorts the elements that `order` names in that order. Other elements keep their positions relative to them.
 pub(super) fn in_order(
     merged: Vec<Value>,
     order: &[Value],
     server: &[Value],
     key: Option<&str>,
 ) -> Vec<Value> {
-    let (ordered, served) = (Places::of(order, key), Places::of(server, key));
+    let (ordered, served) = (IndexByIdentity::of(order, key), IndexByIdentity::of(server, key));
     let mut named = Vec::new();
     let mut others = Vec::new();
     for item in merged {
@@ -352,7 +358,7 @@ pub(super) fn in_order(
     out
 }
 
-/// What tells an element of a list apart: its merge key, or without one itself.
+/// The identity of a list element: its merge key, or the element itself if there is none.
 fn identity<'v>(item: &'v Value, key: Option<&str>) -> Option<&'v Value> {
     key.map_or(Some(item), |key| item.get(key))
 }
@@ -361,13 +367,13 @@ fn same(a: &Value, b: &Value, key: Option<&str>) -> bool {
     identity(a, key).is_some_and(|id| identity(b, key) == Some(id))
 }
 
-/// The positions of the elements of a list by their identity; of equal ones the first counts.
-struct Places<'v> {
+/// The indexes of list elements by identity. Of equal elements the first counts.
+struct IndexByIdentity<'v> {
     by_id: HashMap<&'v Value, usize>,
     key: Option<&'v str>,
 }
 
-impl<'v> Places<'v> {
+impl<'v> IndexByIdentity<'v> {
     fn of(list: &'v [Value], key: Option<&'v str>) -> Self {
         let mut by_id = HashMap::with_capacity(list.len());
         for (at, item) in list.iter().enumerate() {
@@ -387,9 +393,9 @@ fn suffix<'a>(key: &'a str, directive: &str) -> Option<&'a str> {
     key.strip_prefix(directive)?.strip_prefix('/')
 }
 
-/// A part of a patch as it is stored where there was nothing to merge with: without nulls and directives. `None` when
-/// a directive says that there is to be nothing.
-fn cleaned(value: &Value) -> Option<Value> {
+/// A part of a patch as it is stored where nothing exists to merge with: without nulls and directives. `None` if a
+/// directive deletes it.
+fn without_directives(value: &Value) -> Option<Value> {
     match value {
         Value::Object(map) => match map.get(MARKER) {
             None => Some(Value::Object(cleaned_members(map))),
@@ -409,7 +415,7 @@ fn cleaned_members(map: &Map<String, Value>) -> Map<String, Value> {
                 || suffix(key, SET_ORDER).is_some();
             !directive && !value.is_null()
         })
-        .filter_map(|(key, value)| cleaned(value).map(|v| (key.clone(), v)))
+        .filter_map(|(key, value)| without_directives(value).map(|v| (key.clone(), v)))
         .collect()
 }
 
@@ -417,7 +423,7 @@ fn cleaned_items(items: &[Value]) -> Vec<Value> {
     let is_directive = |item: &Value| item.get(MARKER).is_some_and(|d| d != "merge");
     let item = |item: &Value| match item {
         Value::Object(map) => Some(Value::Object(cleaned_members(map))),
-        other => cleaned(other),
+        other => without_directives(other),
     };
     items.iter().filter(|i| !is_directive(i)).filter_map(item).collect()
 }

@@ -1,4 +1,4 @@
-//! Strategic merge over a toy description of the types that matter.
+//! Strategic merge with a small description of the relevant types.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use super::strategic::in_order;
 use super::{PatchError, PatchSchema, strategic_with};
 
-/// A type known by the name of the field that has it: names are unique enough here.
+/// A type with the name of its field. Names are unique in these tests.
 #[derive(Clone, Debug)]
-struct Toy(&'static str);
+struct TestType(&'static str);
 
-impl PatchSchema for Toy {
+impl PatchSchema for TestType {
     fn member(&self, name: &str) -> Option<Self> {
         let known = [
             "metadata",
@@ -31,11 +31,11 @@ impl PatchSchema for Toy {
             "data",
             "volumeMounts",
         ];
-        known.into_iter().find(|k| *k == name).map(Toy).or(Some(Toy("")))
+        known.into_iter().find(|k| *k == name).map(TestType).or(Some(TestType("")))
     }
 
     fn items(&self) -> Option<Self> {
-        Some(Toy(""))
+        Some(TestType(""))
     }
 
     fn patch_strategy(&self) -> Option<&str> {
@@ -62,7 +62,7 @@ impl PatchSchema for Toy {
 }
 
 fn apply(doc: Value, patch: Value) -> Result<Value, PatchError> {
-    strategic_with(&doc, &patch, &Toy(""))
+    strategic_with(&doc, &patch, &TestType(""))
 }
 
 fn check(table: Vec<(&str, Value, Value, Value)>) {
@@ -340,7 +340,7 @@ fn without_directives(value: &Value) -> bool {
     }
 }
 
-/// The order of lists as it is defined, by searching.
+/// The order of lists by its definition, with linear searches.
 fn in_order_by_search(
     merged: Vec<Value>,
     order: &[Value],
@@ -378,7 +378,7 @@ fn elements() -> impl Strategy<Value = Vec<Value>> {
 }
 
 proptest! {
-    /// AS-033: looking elements up gives the order that searching for them gives, duplicates and strangers included.
+    /// AS-033: hash lookups give the same order as linear searches, also with duplicates and unknown elements.
     #[test]
     fn as_033_order_is_that_of_a_search(
         merged in elements(), order in elements(), server in elements(), keyed in any::<bool>()

@@ -4,21 +4,22 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::compiled::{Compiled, CompiledRule};
+use super::compiled::{CompiledRule, CompiledRules};
 use super::program::Expression;
-use crate::schema::former::Former;
 use crate::schema::graph::{Graph, Id};
+use crate::schema::old_elements::OldElements;
 
 /// The rules of a type. The first call compiles them.
-pub(crate) fn compiled(graph: &Graph) -> Arc<Compiled> {
+pub(crate) fn compiled(graph: &Graph) -> Arc<CompiledRules> {
     graph.rules.get_or_init(|| Arc::new(build(graph))).clone()
 }
 
-fn build(graph: &Graph) -> Compiled {
-    let mut out = Compiled { reaches: vec![false; graph.nodes.len()], ..Compiled::default() };
+fn build(graph: &Graph) -> CompiledRules {
+    let mut out =
+        CompiledRules { has_rules_below: vec![false; graph.nodes.len()], ..CompiledRules::default() };
     for (at, node) in graph.nodes.iter().enumerate() {
         let Some(checks) = node.checks.as_ref().filter(|c| !c.rules.is_empty()) else { continue };
-        let compile = |source: &crate::schema::checks::Rule| CompiledRule {
+        let compile = |source: &crate::schema::validations::Rule| CompiledRule {
             rule: Expression::compile(&source.expression),
             message: Expression::compile(&source.message_expression)
                 .ok()
@@ -26,7 +27,7 @@ fn build(graph: &Graph) -> Compiled {
             source: source.clone(),
         };
         out.rules.insert(at as Id, checks.rules.iter().map(compile).collect());
-        if let Some(slot) = out.reaches.get_mut(at) {
+        if let Some(slot) = out.has_rules_below.get_mut(at) {
             *slot = true;
         }
     }
@@ -34,13 +35,13 @@ fn build(graph: &Graph) -> Compiled {
     while changed {
         changed = false;
         for (at, node) in graph.nodes.iter().enumerate() {
-            let reached = |id: &Id| out.reaches.get(*id as usize).copied().unwrap_or_default();
+            let reached = |id: &Id| out.has_rules_below.get(*id as usize).copied().unwrap_or_default();
             let below = node.fields.iter().any(|f| reached(&f.node))
                 || node.items.as_ref().is_some_and(reached)
                 || node.additional.as_ref().is_some_and(reached)
                 || node.target.as_ref().is_some_and(reached);
             if below && !reached(&(at as Id)) {
-                out.reaches[at] = true;
+                out.has_rules_below[at] = true;
                 changed = true;
             }
         }
@@ -48,11 +49,11 @@ fn build(graph: &Graph) -> Compiled {
     out
 }
 
-impl Compiled {
+impl CompiledRules {
     /// Whether any rule at or below a node applies to the value.
     pub(super) fn applies(&self, graph: &Graph, id: Id, value: &Value, old: Option<&Value>) -> bool {
         let (id, node) = graph.resolve(id);
-        if value.is_null() || self.reaches.get(id as usize) != Some(&true) {
+        if value.is_null() || self.has_rules_below.get(id as usize) != Some(&true) {
             return false;
         }
         if let Some(rules) = self.rules.get(&id) {
@@ -67,10 +68,11 @@ impl Compiled {
                 below.is_some_and(|id| self.applies(graph, id, one, old.and_then(|old| old.get(key))))
             }),
             Value::Array(items) => {
-                let former = Former::new(graph, id, old);
+                let old_elements = OldElements::new(graph, id, old);
                 items.iter().enumerate().any(|(index, item)| {
-                    node.items
-                        .is_some_and(|element| self.applies(graph, element, item, former.of(index, item)))
+                    node.items.is_some_and(|element| {
+                        self.applies(graph, element, item, old_elements.of(index, item))
+                    })
                 })
             }
             _ => false,

@@ -1,20 +1,20 @@
-//! Whether the rules of a schema are rules, for the creation of a definition.
+//! Checks of the rules of a schema, when a definition is written.
 
 use serde_json::{Map, Value};
 
 use super::fields::undefined_field;
 use super::program::Expression;
 use super::steps;
-use crate::cel::{Fault, show};
+use crate::cel::{SourceError, print_errors};
 use crate::field::{Error, Path};
 use crate::schema::Schema;
-use crate::schema::checks::rules;
+use crate::schema::validations::rules;
 
-/// Deeper schemas are refused elsewhere.
+/// Deeper schemas are refused by other checks.
 const MAX_DEPTH: usize = 64;
 
-/// Faults of the rules of an `openAPIV3Schema` (AS-044; spec 6.4); `path` is the place of the schema. Costs are not
-/// estimated here: they are bounded when rules run.
+/// Errors of the rules of an `openAPIV3Schema` (AS-044; spec 6.4). `path` is the path of the schema. Costs are not
+/// estimated; they are limited when rules run.
 pub fn compile(openapi: &Value, path: &Path) -> Vec<Error> {
     let mut errors = Vec::new();
     if let Some(props) = openapi.as_object() {
@@ -23,7 +23,7 @@ pub fn compile(openapi: &Value, path: &Path) -> Vec<Error> {
     errors
 }
 
-/// `loose` is the place below which elements cannot be told apart across versions.
+/// `loose` is the path below which elements cannot be correlated between versions.
 fn walk(
     props: &Map<String, Value>,
     path: &Path,
@@ -65,7 +65,7 @@ fn walk(
 }
 
 fn one(
-    rule: &crate::schema::checks::Rule,
+    rule: &crate::schema::validations::Rule,
     schema: Option<&Schema>,
     at: &Path,
     loose: Option<&Path>,
@@ -116,8 +116,8 @@ fn one(
             {
                 let source = rule.expression.as_str();
                 let place = source.find(&format!(".{name}")).unwrap_or_default();
-                let fault = Fault::at(source, place, format!("undefined field '{name}'"));
-                let why = format!("compilation failed: {}", show(source, vec![fault]));
+                let fault = SourceError::at(source, place, format!("undefined field '{name}'"));
+                let why = format!("compilation failed: {}", print_errors(source, vec![fault]));
                 errors.push(Error::invalid_str(&at.child("rule"), &rule.expression, &why));
             }
         }

@@ -1,19 +1,19 @@
-//! Compiled rules of a type. The type keeps them, so this file knows nothing of types but their node ids.
+//! Compiled rules of a type. The type stores them, so this file uses only the node ids of types.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use super::program::Expression;
-use crate::schema::checks::Rule;
 use crate::schema::types::Id;
+use crate::schema::validations::Rule;
 
-/// The rules of a type, compiled.
+/// The compiled rules of a type.
 #[derive(Debug, Default)]
-pub(crate) struct Compiled {
+pub(crate) struct CompiledRules {
     pub(super) rules: BTreeMap<Id, Vec<CompiledRule>>,
     /// Nodes with rules at or below them.
-    pub(super) reaches: Vec<bool>,
+    pub(super) has_rules_below: Vec<bool>,
 }
 
 #[derive(Debug)]
@@ -24,8 +24,8 @@ pub(crate) struct CompiledRule {
 }
 
 impl CompiledRule {
-    /// Whether it has something to look at in a value that was `old` before: a rule about changes what was there, any
-    /// other what is not as before. One that could not be compiled is told each time.
+    /// Whether the rule must run. `old` is the value before the update. A transition rule runs if there is an old
+    /// value, other rules if the value has changed. A rule that does not compile always reports its error.
     pub(super) fn applies(&self, old: Option<&Value>, unchanged: bool) -> bool {
         match &self.rule {
             Ok(expression) if expression.uses_old() => old.is_some() || self.source.optional_old_self,

@@ -1,4 +1,4 @@
-//! Which fields of an object an expression asks for.
+//! The fields that an expression selects.
 
 use kube_cel::cel::common::ast::Expr;
 
@@ -6,14 +6,14 @@ use super::identifier::unescape;
 use super::program::{Expression, VARIABLES};
 use crate::schema::graph::{Graph, Id, Type};
 
-/// The first field that a rule asks of `self` and that no object of this type can have.
+/// The first field that a rule selects below `self` and that objects of this type cannot have.
 pub(super) fn undefined_field(expression: &Expression, graph: &Graph, id: Id) -> Option<String> {
     let mut missing = None;
     fields(&expression.program.expression().expr, graph, id, &mut missing);
     missing
 }
 
-/// Walks chains of selections that start at `self`; gives the type at their end, where it is known.
+/// Follows chains of selections that start at `self`. Returns the type at their end, if it is known.
 fn fields(expr: &Expr, graph: &Graph, id: Id, missing: &mut Option<String>) -> Option<Id> {
     let mut visit = |one: &Expr| drop_place(fields(one, graph, id, missing));
     match expr {
@@ -44,7 +44,7 @@ fn fields(expr: &Expr, graph: &Graph, id: Id, missing: &mut Option<String>) -> O
             None
         }
         Expr::Comprehension(inner) => {
-            // A loop over `self` may bind its own `self`; then nothing is known.
+            // A loop over `self` may shadow `self`; then the type is unknown.
             if VARIABLES.contains(&inner.iter_var.as_str()) {
                 return None;
             }

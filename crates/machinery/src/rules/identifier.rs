@@ -1,6 +1,6 @@
-//! CEL identifiers of fields: characters and reserved words that CEL does not allow are escaped.
+//! CEL identifiers of fields. Characters and reserved words that CEL does not allow are escaped.
 
-/// Words of the language, which fields have with underscores around them.
+/// Reserved words. Fields with these names get underscores around them.
 const RESERVED: [&str; 21] = [
     "true",
     "false",
@@ -25,7 +25,7 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// The field that an identifier stands for: [`escape`] undone.
+/// The field name of an identifier; the inverse of [`escape`].
 pub(super) fn unescape(identifier: &str) -> String {
     const SIGNS: [(&str, &str); 5] = [
         ("__underscores__", "__"),
@@ -52,7 +52,7 @@ pub(super) fn unescape(identifier: &str) -> String {
     out
 }
 
-/// The identifier of a field; `None` when it cannot have one.
+/// The identifier of a field; `None` if it cannot have one.
 pub(super) fn escape(name: &str) -> Option<String> {
     if RESERVED.contains(&name) {
         return Some(format!("__{name}__"));
@@ -72,7 +72,7 @@ pub(super) fn escape(name: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// AS-044: each field is found by its identifier.
+    /// AS-044: unescape is the inverse of escape.
     #[test]
     fn as_044_identifiers_lead_back_to_fields() {
         let names = [

@@ -25,17 +25,17 @@ use crate::cel::environment::environment;
 use crate::cel::error_text;
 use crate::field::{self, Path};
 use crate::schema::Schema;
-use crate::schema::checks::Rule;
-use crate::schema::former::Former;
 use crate::schema::graph::{Graph, Id, Type};
+use crate::schema::old_elements::OldElements;
+use crate::schema::validations::Rule;
 use build::compiled;
-use compiled::{Compiled, CompiledRule};
+use compiled::{CompiledRule, CompiledRules};
 
-/// Work that one run of a rule may need: the limit of one call in Kubernetes (`PerCallLimit`).
+/// Cost limit of one run of a rule (`PerCallLimit` in Kubernetes).
 const RULE_BUDGET: u64 = BUDGET;
-/// Work that all rules of one object may need (`RuntimeCELCostBudget`).
+/// Cost limit of all rules of one object (`RuntimeCELCostBudget` in Kubernetes).
 const OBJECT_BUDGET: u64 = 10_000_000;
-/// Longest message of a `messageExpression`.
+/// Longest message of a `messageExpression`, in bytes.
 const MAX_MESSAGE: usize = 5 * 1024;
 
 /// Whether the type has any rules.
@@ -43,23 +43,23 @@ pub fn has_rules(schema: &Schema) -> bool {
     !compiled(schema.graph()).rules.is_empty()
 }
 
-/// Whether any rule has something to look at: what it is about is there and, on updates, differs, or the rule is about
-/// changes. A walk over what can have rules, far cheaper than a run of one.
+/// Whether any rule must run: the value that it is about exists and, on updates, has changed, or it is a transition
+/// rule. Walks over the values that can have rules, which is far cheaper than running one.
 pub fn any_applies(schema: &Schema, new: &Value, old: Option<&Value>) -> bool {
     let compiled = compiled(schema.graph());
     !compiled.rules.is_empty() && compiled.applies(schema.graph(), schema.id(), new, old)
 }
 
-/// Evaluates the rules of a custom resource, or of a part of one. `old` on updates only: rules about changes run, and
-/// faults of unchanged values are dropped.
+/// Evaluates the rules of a custom resource or of a part of one. `old` is given on updates only: transition rules run,
+/// and errors of unchanged values are dropped.
 pub fn validate(schema: &Schema, new: &Value, old: Option<&Value>) -> Vec<field::Error> {
     validate_at(schema, new, old, &Path::root())
 }
 
-/// The same for a part of an object (`status`), whose place is given.
+/// Like [`validate`] for a part of an object (`status`) at `path`.
 pub fn validate_at(schema: &Schema, new: &Value, old: Option<&Value>, path: &Path) -> Vec<field::Error> {
     let compiled = compiled(schema.graph());
-    let mut run = Run {
+    let mut run = Evaluation {
         graph: schema.graph(),
         compiled: &compiled,
         budget: OBJECT_BUDGET,
@@ -70,8 +70,8 @@ pub fn validate_at(schema: &Schema, new: &Value, old: Option<&Value>, path: &Pat
     run.errors
 }
 
-/// Everything that a custom resource has to hold: value validation, unique list elements, and rules, which do not run
-/// on objects that are malformed. `prefix` is the name of a part (`status`).
+/// The whole validation of a custom resource: schema, unique list elements, and rules. Rules do not run on malformed
+/// objects. `prefix` is the name of a part (`status`).
 pub fn validate_object(
     schema: &Schema,
     new: &Value,
@@ -105,18 +105,18 @@ pub fn validate_object(
     errors
 }
 
-struct Run<'g> {
+struct Evaluation<'g> {
     graph: &'g Graph,
-    compiled: &'g Compiled,
+    compiled: &'g CompiledRules,
     budget: u64,
     errors: Vec<field::Error>,
     stopped: bool,
 }
 
-impl Run<'_> {
+impl Evaluation<'_> {
     fn node(&mut self, id: Id, value: &Value, old: Option<&Value>, path: &Path) {
         let (id, node) = self.graph.resolve(id);
-        if self.stopped || value.is_null() || self.compiled.reaches.get(id as usize) != Some(&true) {
+        if self.stopped || value.is_null() || self.compiled.has_rules_below.get(id as usize) != Some(&true) {
             return;
         }
         self.rules(id, value, old, path);
@@ -133,9 +133,9 @@ impl Run<'_> {
             }
             Value::Array(items) => {
                 let Some(element) = node.items else { return };
-                let former = Former::new(self.graph, id, old);
+                let old_elements = OldElements::new(self.graph, id, old);
                 for (index, item) in items.iter().enumerate() {
-                    self.node(element, item, former.of(index, item), &path.index(index));
+                    self.node(element, item, old_elements.of(index, item), &path.index(index));
                 }
             }
             _ => {}
@@ -185,7 +185,8 @@ impl Run<'_> {
                 Ok(Cel::Bool(true)) => {}
                 Ok(_) => {
                     let Some(detail) = self.message(rule, context, id, path) else { return };
-                    let error = reasoned(&rule.source, &below(path, &rule.source.field_path), value, &detail);
+                    let error =
+                        rule_error(&rule.source, &error_path(path, &rule.source.field_path), value, &detail);
                     self.errors.push(error);
                 }
                 Err(error) => {
@@ -197,15 +198,16 @@ impl Run<'_> {
                         ),
                         text => format!("{text} evaluating rule: {}", name(&rule.source)),
                     };
-                    let at = below(path, &rule.source.field_path);
+                    let at = error_path(path, &rule.source.field_path);
                     let shown = Value::from(self.type_name(id));
-                    self.errors.push(reasoned(&rule.source, &at, &shown, &detail));
+                    self.errors.push(rule_error(&rule.source, &at, &shown, &detail));
                 }
             }
         }
     }
 
-    /// Takes the work that was done off the budget. False, and the end of all rules, if it was too much.
+    /// Subtracts the cost of a run from the budget. If it is exceeded, adds an error, stops all rules and returns
+    /// false.
     fn pay(&mut self, spent: &Spent, rule: &CompiledRule, id: Id, path: &Path) -> bool {
         let short = self.budget < RULE_BUDGET;
         self.budget = self.budget.saturating_sub(spent.cost);
@@ -231,7 +233,7 @@ impl Run<'_> {
         self.errors.push(field::Error::invalid_str(path, self.type_name(id), detail));
     }
 
-    /// What a rule that does not hold says; none, and the end of all rules, if finding that out took all that was left.
+    /// The message of a failed rule. `None` if the budget ran out, which stops all rules.
     fn message(&mut self, rule: &CompiledRule, context: &Context, id: Id, path: &Path) -> Option<String> {
         let limit = self.budget.min(RULE_BUDGET);
         let run = rule.message.as_ref().and_then(|expression| expression.run(context, limit));
@@ -270,24 +272,24 @@ impl Run<'_> {
     }
 }
 
-/// How faults call a rule: by its message, or itself.
+/// How errors name a rule: by its message or its expression.
 fn name(rule: &Rule) -> &str {
     if rule.message.is_empty() { rule.expression.trim() } else { rule.message.trim() }
 }
 
-fn reasoned(rule: &Rule, path: &Path, value: &Value, detail: &str) -> field::Error {
+fn rule_error(rule: &Rule, path: &Path, value: &Value, detail: &str) -> field::Error {
     match rule.reason.as_str() {
         "FieldValueForbidden" => field::Error::forbidden(path, detail),
         "FieldValueRequired" => field::Error::required(path, detail),
         "FieldValueDuplicate" => field::Error::duplicate(path, value),
-        // Objects and lists are not echoed.
+        // Errors do not print objects and lists.
         _ if value.is_object() || value.is_array() => field::Error::invalid_omitted(path, detail),
         _ => field::Error::invalid(path, value, detail),
     }
 }
 
-/// The path of a fault that names a field below the node (`.spec['x-y'].z`).
-fn below(path: &Path, field: &str) -> Path {
+/// The path of an error with a `fieldPath` (`.spec['x-y'].z`).
+fn error_path(path: &Path, field: &str) -> Path {
     let mut out = path.clone();
     for step in steps(field).unwrap_or_default() {
         out = out.child(&step);
@@ -295,7 +297,7 @@ fn below(path: &Path, field: &str) -> Path {
     out
 }
 
-/// The steps of a `fieldPath`; `None` when it is none.
+/// The steps of a `fieldPath`; `None` if it is malformed.
 fn steps(field: &str) -> Option<Vec<String>> {
     let mut out = Vec::new();
     let mut rest = field;

@@ -1,74 +1,78 @@
-//! Compiled rules, and what is known of them without running them.
+//! Compiled rules, and their static properties.
 
 use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr};
 use kube_cel::cel::{Context, Program};
 
-use crate::cel::metered::{Metered, Outcome};
+use crate::cel::metered::{MeteredExpression, RunResult};
 use crate::cel::names::NAMESPACES;
-use crate::cel::read::guarded;
-use crate::cel::{Fault, show, unread};
+use crate::cel::parse_guarded::parse_guarded;
+use crate::cel::{SourceError, parse_errors, print_errors};
 
-/// Rules without a known variable are not rules.
+/// The variables of rules.
 pub(super) const VARIABLES: [&str; 2] = ["self", "oldSelf"];
 
 /// One compiled expression.
 #[derive(Debug)]
 pub(super) struct Expression {
     pub(super) program: Program,
-    metered: Metered,
-    facts: Facts,
+    metered: MeteredExpression,
+    properties: Properties,
 }
 
-/// What an expression does, as far as it can be seen.
+/// Static properties of an expression.
 #[derive(Debug, Default)]
-struct Facts {
+struct Properties {
     uses_old: bool,
 }
 
 impl Expression {
-    /// A rule over `self` and `oldSelf`.
+    /// Compiles a rule over `self` and `oldSelf`.
     pub(super) fn compile(source: &str) -> Result<Self, String> {
         Self::compile_over(source, &VARIABLES)
     }
 
-    /// An expression over these variables.
+    /// Compiles an expression over these variables.
     pub(super) fn compile_over(source: &str, variables: &[&str]) -> Result<Self, String> {
-        // All that goes through it calls itself as deep as it is nested.
+        // All of this recurses as deep as the expression is nested.
         let read = |source: &str| {
-            let program = Program::compile(source).map_err(|e| unread(source, e))?;
-            let mut facts = Facts::default();
+            let program = Program::compile(source).map_err(|e| parse_errors(source, e))?;
+            let mut properties = Properties::default();
             let mut scope = variables.iter().map(|name| (*name).to_owned()).collect();
-            let unknown = facts.scan(&program.expression().expr, &mut scope);
+            let unknown = properties.scan(&program.expression().expr, &mut scope);
             let depth = depth(&program.expression().expr);
-            let metered = Metered::new(program.expression().clone(), depth);
-            Ok((Self { program, metered, facts }, unknown))
+            let metered = MeteredExpression::new(program.expression().clone(), depth);
+            Ok((Self { program, metered, properties }, unknown))
         };
-        let (this, unknown) = guarded(source, read).map_err(|e| format!("compilation failed: {e}"))?;
+        let (this, unknown) = parse_guarded(source, read).map_err(|e| format!("compilation failed: {e}"))?;
         if let Some(name) = unknown {
             let why = format!("undeclared reference to '{name}' (in container '')");
-            return Err(format!("compilation failed: {}", show(source, vec![Fault::new(1, 1, why)])));
+            return Err(format!(
+                "compilation failed: {}",
+                print_errors(source, vec![SourceError::new(1, 1, why)])
+            ));
         }
         Ok(this)
     }
 
-    /// Runs it in a scope below [`crate::cel::environment`], for at most `budget`.
-    pub(super) fn run(&self, context: &Context, budget: u64) -> Outcome {
+    /// Runs the expression in a scope below [`environment`](crate::cel::environment::environment), for at most
+    /// `budget`.
+    pub(super) fn run(&self, context: &Context, budget: u64) -> RunResult {
         self.metered.run(context, budget)
     }
 
-    /// How deep it is nested; operators in a row are, too.
+    /// Nesting depth. Operators in a row count as nested.
     pub(super) fn depth(&self) -> usize {
         self.metered.depth()
     }
 
-    /// It asks for the former value.
+    /// Whether the expression uses `oldSelf`.
     pub(super) fn uses_old(&self) -> bool {
-        self.facts.uses_old
+        self.properties.uses_old
     }
 }
 
-impl Facts {
-    /// Looks at all, and finds the first variable that nobody declared.
+impl Properties {
+    /// Scans the expression. Returns the first undeclared variable.
     fn scan(&mut self, expr: &Expr, scope: &mut Vec<String>) -> Option<String> {
         let all = |this: &mut Self, list: &[IdedExpr], scope: &mut Vec<String>| {
             list.iter().find_map(|one| this.scan(&one.expr, scope))
@@ -85,7 +89,7 @@ impl Facts {
             Expr::Select(select) => self.scan(&select.operand.expr, scope),
             Expr::Call(call) => {
                 let target = call.target.as_ref();
-                // `optional.of`, `math.abs`: the target is a name, not a variable.
+                // In `optional.of` and `math.abs` the target is a namespace, not a variable.
                 let namespace = target
                     .is_some_and(|t| matches!(&t.expr, Expr::Ident(n) if NAMESPACES.contains(&n.as_str())));
                 let found = if namespace { None } else { target.and_then(|t| self.scan(&t.expr, scope)) };
@@ -99,7 +103,7 @@ impl Facts {
                 }
                 EntryExpr::StructField(field) => self.scan(&field.value.expr, scope),
             }),
-            // There are no types to make values of, and the evaluator can't.
+            // There are no message types, and the evaluator cannot construct messages.
             Expr::Struct(one) => Some(one.type_name.clone()),
             Expr::Comprehension(inner) => {
                 let range = self.scan(&inner.iter_range.expr, scope);
@@ -117,7 +121,7 @@ impl Facts {
     }
 }
 
-/// How deep an expression is nested.
+/// Nesting depth of an expression.
 fn depth(expr: &Expr) -> usize {
     let of = |one: &IdedExpr| depth(&one.expr);
     1 + match expr {

@@ -1,4 +1,4 @@
-//! CEL expressions over whole objects whose types are not known: conditions of ManifestWorks (OCM-091).
+//! CEL expressions over objects of unknown type: conditions of ManifestWorks (OCM-091).
 
 use std::sync::OnceLock;
 
@@ -15,37 +15,39 @@ use crate::cel::error_text;
 #[derive(Debug)]
 pub struct Query(Expression);
 
-/// Expressions that are nested deeper are refused, as by the library that Kubernetes reads them with: the stack of whoever
-/// evaluates them is finite.
+/// Most nesting levels, as in the library that Kubernetes uses, because the stack of the evaluating thread is limited.
 const MAX_DEPTH: usize = 250;
 
-/// What an expression comes to.
+/// The result of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A truth value.
     Bool(bool),
     /// A text.
     Text(String),
-    /// A value of another type, which has this name.
+    /// A value of another type, with the name of the type.
     Other(&'static str),
 }
 
 /// Why an expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
-    /// It is not CEL, or names what is not there.
+    /// The expression does not parse, or uses undeclared names.
     #[error("{0}")]
     Compile(String),
-    /// It failed.
+    /// The evaluation failed.
     #[error("{0}")]
     Evaluate(String),
-    /// It may need more work than it is granted.
+    /// The budget is spent.
     #[error("operation cancelled: actual cost limit exceeded")]
     Budget,
 }
 
 impl Query {
-    /// Compiles it; `variables` are all that it may name.
+    /// Compiles an expression that may use `variables` only.
+    ///
+    /// # Errors
+    /// [`QueryError::Compile`].
     pub fn compile(source: &str, variables: &[&str]) -> Result<Self, QueryError> {
         let expression = Expression::compile_over(source, variables).map_err(QueryError::Compile)?;
         if expression.depth() > MAX_DEPTH {
@@ -55,12 +57,15 @@ impl Query {
         Ok(Self(expression))
     }
 
-    /// Evaluates it. `budget` is the work it may do, counted while it is done; what it did is taken off. Blocks for as long
-    /// as that takes, some second for a million.
+    /// Evaluates the expression. `budget` is the work that it may do, and is reduced by the work that it did. Blocks
+    /// the thread, for about a second per million.
+    ///
+    /// # Errors
+    /// [`QueryError::Evaluate`] or [`QueryError::Budget`].
     pub fn evaluate(&self, variables: &[(&str, &Value)], budget: &mut u64) -> Result<Answer, QueryError> {
         let mut context = functions().new_inner_scope();
         for (name, one) in variables {
-            // They are copied, which is far quicker than anything an expression does with them.
+            // Variables are copied, which is far cheaper than evaluating expressions on them.
             *budget = budget.checked_sub(parts(one) / 8).ok_or(QueryError::Budget)?;
             context.add_variable_from_value(*name, from_json(one));
         }
@@ -85,7 +90,7 @@ impl Query {
     }
 }
 
-/// Number of values in a value.
+/// The number of values in a value.
 fn parts(value: &Value) -> u64 {
     1 + match value {
         Value::Array(items) => items.iter().map(parts).sum::<u64>(),
@@ -95,7 +100,7 @@ fn parts(value: &Value) -> u64 {
     }
 }
 
-/// All functions of rules, and `hasConditions(status)`: there is a list of conditions that is not empty.
+/// All functions of rules, and `hasConditions(status)`: whether `status` has a list of conditions that is not empty.
 fn functions() -> &'static Context<'static> {
     static FUNCTIONS: OnceLock<Context<'static>> = OnceLock::new();
     FUNCTIONS.get_or_init(|| {
@@ -146,7 +151,7 @@ mod tests {
         assert_eq!(ask("object.spec.x == 1", &object), Err(QueryError::Evaluate("no such key: x".into())));
         let wide = json!({"l": vec![0; 1000]});
         assert_eq!(ask("object.l.all(a, object.l.all(b, a == b))", &wide), Err(QueryError::Budget));
-        // However long, it ends with an answer: what is too deep is refused.
+        // An expression of any length gets an answer: too deep ones are refused.
         let sum = |terms: usize| ask(&format!("1{} == {terms}", " + 1".repeat(terms - 1)), &object);
         assert_eq!(sum(200), Ok(Answer::Bool(true)));
         assert!(matches!(sum(400), Err(QueryError::Compile(_))));

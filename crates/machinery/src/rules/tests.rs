@@ -57,7 +57,7 @@ fn as_044_rules() {
     );
 }
 
-/// AS-044, AS-045: `oldSelf`, also where it is optional.
+/// AS-044, AS-045: `oldSelf`, also if it is optional.
 #[test]
 fn as_044_rules_about_changes() {
     let schema = widget(json!({"type": "object", "properties": {
@@ -138,8 +138,8 @@ fn as_044_costs_are_bounded() {
     assert!(text.contains("actual cost limit exceeded"), "{text}");
 }
 
-/// AS-044: what counts is the work that is done, not what a rule could need: a loop that ends at its first element costs
-/// one step. What is used up is used up for all rules of the object, and then the rest of them does not run.
+/// AS-044: the actual work counts, not the worst case: a loop that ends at its first element costs one step. All rules
+/// of an object share its budget; when it is spent, the remaining rules do not run.
 #[test]
 fn as_044_costs_are_those_of_the_run() {
     let numbers = |rules: Value| {
@@ -168,7 +168,7 @@ fn as_044_costs_are_those_of_the_run() {
     );
 }
 
-/// AS-044: a message pays too; one that is too dear is replaced.
+/// AS-044: messages cost as well; a message that is too expensive is replaced.
 #[test]
 fn as_044_messages_pay() {
     let schema = widget(
@@ -181,7 +181,7 @@ fn as_044_messages_pay() {
     assert_eq!(run(&schema, json!({"l": long}), None), "spec: Invalid value: too many");
 }
 
-/// AS-044: deep expressions do not take down the thread that runs them.
+/// AS-044: deep expressions do not overflow the stack.
 #[test]
 fn as_044_deep_rules_run() {
     let nested = format!("{}self.n{} > 0", "(1 + ".repeat(40), ")".repeat(40));
@@ -240,7 +240,7 @@ fn as_044_rules_that_are_none() {
     );
 }
 
-/// AS-045: whether a rule has anything to look at is known before any runs, and agrees with what running them would do.
+/// AS-045: the prediction whether any rule must run agrees with running the rules.
 #[test]
 fn as_045_rules_that_have_nothing_to_look_at() {
     let schema = widget(json!({"type": "object", "properties": {
@@ -261,7 +261,7 @@ fn as_045_rules_that_have_nothing_to_look_at() {
     assert!(!any_applies(&plain, &object(json!({"ruled": [1]})), None));
 }
 
-/// AS-045: a rule of thousands of operators in a row is a rule like any other; it takes no more stack than there is.
+/// AS-045: a rule with thousands of operators in a row runs without overflowing the stack.
 #[test]
 fn as_045_long_rules_run() {
     let rule = format!("self.a{} == 3001", " + 1".repeat(3_000));

@@ -1,4 +1,4 @@
-//! JSON values as CEL sees them, by their types.
+//! Conversion of JSON values into CEL values by schema.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::identifier::escape;
 use crate::cel::convert::{self, from_json};
 use crate::schema::graph::{Graph, Id, Node, Type};
 
-/// The part of an object that rules at its root see of its metadata.
+/// The metadata fields that rules at the root can use.
 const METADATA: [&str; 2] = ["name", "generateName"];
 
-/// Converts a value; `resource` says that it is a whole object.
+/// Converts a value. `resource`: the value is a whole object.
 pub(super) fn convert(graph: &Graph, id: Id, value: &Value, resource: bool) -> Cel {
     let node = graph.resolve(id).1;
     match value {
@@ -52,7 +52,7 @@ fn object(graph: &Graph, node: &Node, map: &serde_json::Map<String, Value>, reso
         } else if node.fields.is_empty() {
             (key.clone(), from_json(one))
         } else {
-            // What is not declared is not seen.
+            // Undeclared fields are hidden.
             continue;
         };
         out.insert(Key::String(Arc::new(name)), value);
@@ -66,7 +66,7 @@ fn metadata(meta: &serde_json::Map<String, Value>) -> Cel {
     Cel::Map(Map { map: Arc::new(out) })
 }
 
-/// Strings of some formats are more than strings.
+/// Strings of some formats become other CEL types.
 fn string(node: &Node, text: &str) -> Cel {
     let as_string = || Cel::String(Arc::new(text.to_owned()));
     let format = node.checks.as_ref().and_then(|c| c.format.as_deref());

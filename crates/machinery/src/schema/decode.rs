@@ -1,14 +1,14 @@
-//! Decoding of built-in objects the way Go decodes JSON into their structs (AS-002).
+//! Decoding of built-in objects, like Go decodes JSON into its structs (AS-002).
 
 use base64::Engine as _;
 use serde_json::{Map, Number, Value};
 
-use super::graph::{At, Graph, Id, Node, Type};
+use super::graph::{Graph, Id, Node, StackPath, Type};
 use super::unknown::Unknown;
 use crate::quantity::Quantity;
 use crate::time::{self, TimeError};
 
-/// A value that does not fit its type; the text is Go's.
+/// A value that does not fit its type. The text is Go's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct DecodeError(pub String);
@@ -19,7 +19,7 @@ pub(super) struct Decoder<'g> {
     pub(super) unknown: Unknown,
 }
 
-/// The struct that a value is a field of; Go names it in its errors.
+/// The struct of a field, which Go names in errors.
 type Owner<'a> = &'a str;
 
 impl<'g> Decoder<'g> {
@@ -31,7 +31,7 @@ impl<'g> Decoder<'g> {
         &mut self,
         id: Id,
         value: &mut Value,
-        at: &At,
+        at: &StackPath,
         owner: Owner,
     ) -> Result<(), DecodeError> {
         let (id, node) = self.graph.resolve(id);
@@ -64,8 +64,15 @@ impl<'g> Decoder<'g> {
         }
     }
 
-    /// Values that are (or may be) strings of a certain form.
-    fn text(&self, id: Id, node: &Node, value: &mut Value, at: &At, owner: Owner) -> Result<(), DecodeError> {
+    /// Decodes a value that is (or may be) a string of some format.
+    fn text(
+        &self,
+        id: Id,
+        node: &Node,
+        value: &mut Value,
+        at: &StackPath,
+        owner: Owner,
+    ) -> Result<(), DecodeError> {
         match (node.kind, &*value) {
             (Type::Bytes, Value::String(text)) => {
                 if let Some(canonical) = base64_canonical(text)? {
@@ -93,14 +100,19 @@ impl<'g> Decoder<'g> {
         }
     }
 
-    fn object(&mut self, node: &'g Node, map: &mut Map<String, Value>, at: &At) -> Result<(), DecodeError> {
+    fn object(
+        &mut self,
+        node: &'g Node,
+        map: &mut Map<String, Value>,
+        at: &StackPath,
+    ) -> Result<(), DecodeError> {
         if node.fields.is_empty() {
             let Some(element) = node.additional else { return Ok(()) };
             for (key, value) in map.iter_mut() {
                 if value.is_null() {
                     *value = self.zero(element);
                 } else {
-                    // Go's path of a map entry is that of the map.
+                    // Go prints the path of the map for its entries.
                     self.value(element, value, &at.field(key), "")?;
                 }
             }
@@ -126,7 +138,13 @@ impl<'g> Decoder<'g> {
         fault.map_or(Ok(()), Err)
     }
 
-    fn list(&mut self, node: &Node, items: &mut [Value], at: &At, owner: Owner) -> Result<(), DecodeError> {
+    fn list(
+        &mut self,
+        node: &Node,
+        items: &mut [Value],
+        at: &StackPath,
+        owner: Owner,
+    ) -> Result<(), DecodeError> {
         let Some(element) = node.items else { return Ok(()) };
         for (index, item) in items.iter_mut().enumerate() {
             if item.is_null() {
@@ -142,7 +160,7 @@ impl<'g> Decoder<'g> {
         &mut self,
         node: &Node,
         value: &mut Value,
-        at: &At,
+        at: &StackPath,
         owner: Owner,
     ) -> Result<(), DecodeError> {
         let Some(schema) = node.items else { return Ok(()) };
@@ -162,7 +180,7 @@ impl<'g> Decoder<'g> {
         }
     }
 
-    /// What Go has for a null in a list or map.
+    /// Go's value for a null in a list or map.
     fn zero(&self, id: Id) -> Value {
         match self.graph.resolve(id).1.kind {
             Type::String => Value::String(String::new()),
@@ -174,7 +192,7 @@ impl<'g> Decoder<'g> {
         }
     }
 
-    fn mismatch(&self, value: &Value, id: Id, at: &At, owner: Owner) -> DecodeError {
+    fn mismatch(&self, value: &Value, id: Id, at: &StackPath, owner: Owner) -> DecodeError {
         let got = match value {
             Value::Null => "null".to_owned(),
             Value::Bool(_) => "bool".to_owned(),
@@ -186,7 +204,7 @@ impl<'g> Decoder<'g> {
         };
         let mut place = at;
         let mut owner = owner;
-        // Inside a map the field is the map, and the struct is the one that has it.
+        // Go names the struct that contains the map.
         while owner.is_empty() {
             let Some(parent) = place.parent else { break };
             place = parent;
@@ -204,8 +222,8 @@ impl<'g> Decoder<'g> {
         ))
     }
 
-    /// The name of the struct whose field this place is: walked from the root, as errors are rare.
-    fn owner_of(&self, place: &At) -> &'g str {
+    /// The name of the struct of a field. Walks from the root, because errors are rare.
+    fn owner_of(&self, place: &StackPath) -> &'g str {
         let mut steps = Vec::new();
         let mut here = Some(place);
         while let Some(at) = here {
@@ -263,7 +281,7 @@ fn numeric(kind: Type) -> bool {
     matches!(kind, Type::Int32 | Type::Int64 | Type::Integer | Type::Number | Type::IntOrString)
 }
 
-/// The integer of a JSON number, if Go would take it: no fraction, no exponent, in range; `-0` is zero.
+/// The integer of a JSON number if Go accepts it: no fraction, no exponent, in range. `-0` is zero.
 fn integer(value: &Value, kind: Type) -> Option<i64> {
     let number = match value {
         Value::Number(number) => number.as_i64().or_else(|| (number.as_f64() == Some(0.0)).then_some(0)),
@@ -272,7 +290,7 @@ fn integer(value: &Value, kind: Type) -> Option<i64> {
     (kind != Type::Int32 || i32::try_from(number).is_ok()).then_some(number)
 }
 
-/// A float without a fraction prints as an integer.
+/// Prints a float without a fraction as an integer.
 pub(super) fn whole(value: &mut Value) {
     let Value::Number(number) = &*value else { return };
     if number.is_i64() {
@@ -280,7 +298,7 @@ pub(super) fn whole(value: &mut Value) {
     }
     let Some(float) = number.as_f64() else { return };
     if float.fract() == 0.0 && float.abs() < 1e21 {
-        // `{}` prints the shortest digits and pads with zeros, as Go does.
+        // `{}` prints the shortest representation and pads with zeros, as Go does.
         let text = format!("{float}");
         if let Ok(int) = text.parse::<i64>() {
             *value = Value::Number(Number::from(int));
@@ -300,7 +318,7 @@ fn quantity(value: &mut Value) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// Go's decoder skips line breaks; what it took is printed without them. `None`: already canonical.
+/// Canonical base64: Go's decoder skips line breaks, and its encoder prints none. `None` if the text is canonical.
 fn base64_canonical(text: &str) -> Result<Option<String>, DecodeError> {
     let engine = &base64::engine::general_purpose::STANDARD;
     let cleaned: Option<String> =
@@ -315,7 +333,7 @@ fn base64_canonical(text: &str) -> Result<Option<String>, DecodeError> {
                 InvalidLength(length) => length / 4 * 4,
                 InvalidPadding => checked.len() / 4 * 4,
             };
-            // Non-zero trailing bits are fine with Go.
+            // Go accepts non-zero trailing bits.
             if matches!(error, InvalidLastSymbol(..)) {
                 return relaxed_base64(checked).map(Some);
             }

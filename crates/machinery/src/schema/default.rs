@@ -1,19 +1,19 @@
-//! Defaulting from the schema.
+//! Defaults of the schema.
 //!
-//! Costs what is there and what is added, not a look at each field that a type has: objects may have a million elements of a type
-//! of ten thousand fields. `room` is how many bytes may still be added.
+//! The cost depends on the object and the added defaults, not on the number of fields of the type: objects may have a
+//! million elements of a type with ten thousand fields. `room` is how many bytes may still be added.
 
 use serde_json::{Map, Value};
 
 use super::graph::{Graph, Id, Node};
 
-/// More was to be filled in than [`DEFAULTS_MAX`] bytes.
+/// The defaults are larger than [`DEFAULTS_MAX`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the defaults of its schema would add more than {DEFAULTS_MAX} bytes to the object")]
 pub struct DefaultsError;
 
-/// The most bytes of defaults that the schema of a custom resource may add to one object: a small object may have a million
-/// elements, each of which lacks a large default.
+/// Most bytes of defaults that the schema of a custom resource may add to one object. Without a limit, a small object
+/// with a million elements could get a large default in each.
 pub const DEFAULTS_MAX: usize = 16 << 20;
 
 pub(super) fn value(graph: &Graph, id: Id, value: &mut Value, room: &mut usize) {
@@ -69,13 +69,13 @@ fn object(graph: &Graph, node: &Node, map: &mut Map<String, Value>, room: &mut u
     }
 }
 
-/// A default that is put in, taken off the room there is.
+/// A default value. Subtracts its size from `room`.
 fn added(default: &Value, name: usize, room: &mut usize) -> Value {
     *room = room.saturating_sub(name + bytes(default));
     default.clone()
 }
 
-/// Roughly the length of a value's text.
+/// The approximate length of a value's text.
 fn bytes(value: &Value) -> usize {
     4 + match value {
         Value::String(text) => text.len(),
@@ -85,7 +85,7 @@ fn bytes(value: &Value) -> usize {
     }
 }
 
-/// Null is absence, unless it is allowed: it goes away, and a default may take its place.
+/// Removes nulls that are not allowed, so that defaults can replace them.
 fn drop_nulls(graph: &Graph, node: &Node, map: &mut Map<String, Value>) {
     map.retain(|key, value| {
         if !value.is_null() {
@@ -96,7 +96,7 @@ fn drop_nulls(graph: &Graph, node: &Node, map: &mut Map<String, Value>) {
                 let declared = graph.resolve(field.node).1;
                 declared.nullable || (declared.kind == super::graph::Type::Any && declared.preserve)
             }
-            // An entry of a map with a default is filled in later.
+            // A default of map entries is filled in later.
             (None, Some(element)) => {
                 let declared = graph.resolve(element).1;
                 declared.nullable || declared.default.is_some()
@@ -106,7 +106,7 @@ fn drop_nulls(graph: &Graph, node: &Node, map: &mut Map<String, Value>) {
     });
 }
 
-/// The default of a field. Go's zero values in the built-in tables are no defaults (they are only printed).
+/// The default of a field. Zero values of Go in the built-in table are printed, but are not defaults.
 fn fill(graph: &Graph, id: Id) -> Option<&Value> {
     let default = graph.node(id).default.as_ref().or_else(|| graph.resolve(id).1.default.as_ref())?;
     let zero = match default {

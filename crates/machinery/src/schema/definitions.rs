@@ -1,4 +1,4 @@
-//! Built-in types from the table of definitions (`definitions` of builtin-types.json).
+//! Built-in types, from the table of definitions (`definitions` of builtin-types.json).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -16,7 +16,7 @@ pub struct Definitions {
     names: Arc<BTreeMap<String, Id>>,
 }
 
-/// A table of definitions that cannot be read.
+/// A table of definitions that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("definition {name}: {fault}")]
 pub struct DefinitionError {
@@ -24,15 +24,15 @@ pub struct DefinitionError {
     pub fault: String,
 }
 
-/// Where Go's print of a field differs from what its OpenAPI says: definition → code → fields.
-/// Codes: `p` pointer, `o` left out when empty, `a` always printed, `n` printed as null when nil, `z` left out when zero.
+/// Where Go prints a field differently from its OpenAPI form: definition → code → fields. Codes: `p` pointer, `o`
+/// omitted if empty, `a` always printed, `n` printed as null if nil, `z` omitted if zero.
 const PRESENCE: &str = include_str!("presence.json");
 type PresenceTable = BTreeMap<String, BTreeMap<String, Vec<String>>>;
 
-/// The metadata types, which custom resources need without a table of built-ins.
+/// The metadata types, for custom resources without a table of built-in types.
 const META: &str = include_str!("meta.json");
 
-/// Deeper nesting than any real definition has; protects against a hostile table.
+/// Most nesting levels of a definition; protects against a hostile table.
 const MAX_DEPTH: usize = 32;
 
 impl Schema {
@@ -43,7 +43,10 @@ impl Schema {
 }
 
 impl Definitions {
-    /// Reads the `definitions` table of the built-in types.
+    /// Parses the `definitions` table of the built-in types.
+    ///
+    /// # Errors
+    /// The definition that is malformed.
     pub fn parse(definitions: &Value) -> Result<Self, DefinitionError> {
         let fault =
             |name: &str, fault: &str| DefinitionError { name: name.to_owned(), fault: fault.to_owned() };
@@ -59,13 +62,13 @@ impl Definitions {
             let Some(definition) = definition.as_object() else { return Err(fault(name, "not an object")) };
             let mut node = builder.node(definition, 0).map_err(|e| fault(name, &e))?;
             node.name = name.as_str().into();
-            special(name, &mut node, &builder.names);
+            correct_json_forms(name, &mut node, &builder.names);
             presence_of(&mut node, definition, presence.get(name));
             if let Some(id) = builder.names.get(name) {
                 builder.graph.nodes[*id as usize] = node;
             }
         }
-        mark_below(&mut builder.graph);
+        mark_descendants(&mut builder.graph);
         Ok(Self { graph: Arc::new(builder.graph), names: Arc::new(builder.names) })
     }
 
@@ -74,7 +77,7 @@ impl Definitions {
         self.names.get(name).map(|id| Schema::new(self.graph.clone(), *id))
     }
 
-    /// `ObjectMeta` and what it needs, for custom resources.
+    /// `ObjectMeta` and the types that it refers to, for custom resources.
     pub(crate) fn meta() -> &'static Self {
         static META_TYPES: OnceLock<Definitions> = OnceLock::new();
         META_TYPES.get_or_init(|| {
@@ -102,7 +105,7 @@ impl Builder {
             return Err("nested too deep".to_owned());
         }
         let mut node = Node { kind: kind(definition), ..Node::default() };
-        marks(definition, &mut node);
+        read_merge_keywords(definition, &mut node);
         if let Some(target) = definition.get("ref").and_then(Value::as_str) {
             node.target = Some(*self.names.get(target).ok_or_else(|| format!("unknown ref {target}"))?);
         }
@@ -122,7 +125,7 @@ impl Builder {
 
     fn child(&mut self, property: &Value, depth: usize) -> Result<Id, String> {
         let property = property.as_object().ok_or("a property is not an object")?;
-        // A bare reference needs no node of its own.
+        // A field that is only a reference needs no node.
         if property.len() == 1
             && let Some(target) = property.get("ref").and_then(Value::as_str)
         {
@@ -133,7 +136,7 @@ impl Builder {
     }
 }
 
-/// How Go prints each field: guessed from the OpenAPI form, then corrected by the table.
+/// How Go prints each field: derived from the OpenAPI form, then corrected by the table.
 fn presence_of(
     node: &mut Node,
     definition: &Map<String, Value>,
@@ -186,8 +189,8 @@ fn kind(definition: &Map<String, Value>) -> Type {
     }
 }
 
-/// The `x-kubernetes-*` marks that say how values merge.
-pub(super) fn marks(definition: &Map<String, Value>, node: &mut Node) {
+/// Reads the `x-kubernetes-*` keywords about merging.
+pub(super) fn read_merge_keywords(definition: &Map<String, Value>, node: &mut Node) {
     let text = |key: &str| definition.get(key).and_then(Value::as_str);
     node.patch_strategy = text("x-kubernetes-patch-strategy").map(Into::into);
     node.patch_merge_key = text("x-kubernetes-patch-merge-key").map(Into::into);
@@ -199,7 +202,7 @@ pub(super) fn marks(definition: &Map<String, Value>, node: &mut Node) {
         Some(_) => Some(ListType::Atomic),
         None => None,
     };
-    // Types older than list types say it with their patch strategy.
+    // Types without a list type have a patch strategy instead.
     if node.list_type.is_none() && node.kind == Type::Array {
         let merges = node.patch_strategy.as_deref().is_some_and(|s| s.split(',').any(|one| one == "merge"));
         match &node.patch_merge_key {
@@ -222,8 +225,8 @@ pub(super) fn marks(definition: &Map<String, Value>, node: &mut Node) {
         definition.get("x-kubernetes-embedded-resource").and_then(Value::as_bool).unwrap_or_default();
 }
 
-/// Types whose JSON form is not what their OpenAPI says.
-fn special(name: &str, node: &mut Node, names: &BTreeMap<String, Id>) {
+/// Corrects types whose JSON form differs from their OpenAPI form.
+fn correct_json_forms(name: &str, node: &mut Node, names: &BTreeMap<String, Id>) {
     let schema =
         || names.get("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps").copied();
     match node.short_name() {
@@ -239,8 +242,9 @@ fn special(name: &str, node: &mut Node, names: &BTreeMap<String, Id>) {
     }
 }
 
-/// Notes which nodes have defaults, or lists that are printed as null when empty, below them; the rest is skipped.
-pub(super) fn mark_below(graph: &mut Graph) {
+/// Marks nodes with defaults, or with lists that are printed as null if empty, at or below them. Other nodes are
+/// skipped later.
+pub(super) fn mark_descendants(graph: &mut Graph) {
     for at in 0..graph.nodes.len() {
         let has_default = |field: &Field| {
             graph.node(field.node).default.is_some() || graph.resolve(field.node).1.default.is_some()

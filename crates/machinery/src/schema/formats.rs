@@ -1,4 +1,4 @@
-//! String formats that are enforced (spec 6.3); unknown ones are not.
+//! String formats that are validated (spec 6.3). Unknown formats are not.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::OnceLock;
@@ -64,7 +64,7 @@ fn pattern(format: &str) -> Option<&'static Regex> {
 }
 
 fn date_time(text: &str) -> bool {
-    // RFC 3339 and its common variants: `T` or `t`, an offset or `Z`; the fraction is free.
+    // RFC 3339 and its common variants: `T` or `t`, an offset or `Z`, any fraction.
     static SHAPE: OnceLock<Option<Regex>> = OnceLock::new();
     let shape = SHAPE.get_or_init(|| {
         Regex::new(r"^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}([.]\d+)?([Zz]|[+-]\d{2}:?\d{2})$").ok()
@@ -72,7 +72,7 @@ fn date_time(text: &str) -> bool {
     shape.as_ref().is_some_and(|s| s.is_match(text)) && text.to_uppercase().parse::<jiff::Timestamp>().is_ok()
 }
 
-/// Go's durations (`1h30m`) and plain words (`3 days`).
+/// Whether this is a Go duration (`1h30m`) or a duration in words (`3 days`).
 pub(crate) fn duration(text: &str) -> bool {
     if crate::duration::nanos(text).is_some() {
         return true;
@@ -89,7 +89,7 @@ fn cidr(text: &str) -> bool {
         || (address.parse::<Ipv6Addr>().is_ok() && bits <= 128)
 }
 
-/// An absolute reference, as `url.ParseRequestURI` takes it.
+/// Whether this is an absolute reference that `url.ParseRequestURI` accepts.
 fn uri(text: &str) -> bool {
     let scheme = text.split_once(':').is_some_and(|(scheme, rest)| {
         !rest.is_empty()

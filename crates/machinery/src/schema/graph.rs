@@ -1,37 +1,37 @@
-//! The nodes that types are made of: an arena, so that recursive types and cheap clones come for free.
+//! The nodes of types, in an arena, so that types can be recursive and clones are cheap.
 
 use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-use super::checks::Checks;
 pub(crate) use super::types::{Id, Type};
 use super::types::{ListType, MapType};
-use crate::rules::compiled::Compiled;
+use super::validations::Validations;
+use crate::rules::compiled::CompiledRules;
 
-/// All nodes of one set of types.
+/// All nodes of a set of types.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     pub(crate) nodes: Vec<Node>,
-    /// Compiled CEL rules; filled by the first validation.
-    pub(crate) rules: OnceLock<Arc<Compiled>>,
+    /// Compiled CEL rules. The first validation compiles them.
+    pub(crate) rules: OnceLock<Arc<CompiledRules>>,
     /// Whether this is the type of a custom resource.
     pub(crate) custom: bool,
     /// Set once all patterns and rules are compiled.
     pub(crate) prepared: OnceLock<()>,
 }
 
-/// How Go prints a field that has no value (the `omitempty` and pointer marks of its struct).
+/// How Go prints a field without a value (`omitempty` and pointers of its struct).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// A pointer, left out when nil: whatever is sent is kept.
+    /// A pointer, omitted if nil. Every sent value is kept.
     #[default]
     Pointer,
-    /// Left out when it is the zero value.
+    /// Omitted if it is the zero value.
     OmitEmpty,
     /// Always printed.
     Always,
-    /// A pointer that is always printed, nil as `null`.
+    /// A pointer that is always printed; nil prints `null`.
     AlwaysNull,
 }
 
@@ -43,19 +43,19 @@ pub(crate) struct Field {
     pub(crate) presence: Presence,
 }
 
-/// One type.
+/// One node: the type of a value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Node {
     pub(crate) kind: Type,
     /// Full definition name, or kind; empty for anonymous nodes.
     pub(crate) name: Box<str>,
-    /// The definition that this node refers to; marks of the node itself come first.
+    /// The definition that this node refers to. Keywords of the node itself take precedence.
     pub(crate) target: Option<Id>,
     /// Sorted by name.
     pub(crate) fields: Vec<Field>,
     pub(crate) items: Option<Id>,
     pub(crate) additional: Option<Id>,
-    /// Unknown fields are of any form (`additionalProperties: true`).
+    /// Unknown fields may have any form (`additionalProperties: true`).
     pub(crate) open: bool,
     pub(crate) list_type: Option<ListType>,
     pub(crate) list_keys: Vec<String>,
@@ -67,23 +67,23 @@ pub(crate) struct Node {
     pub(crate) nullable: bool,
     pub(crate) default: Option<Value>,
     /// Value validation of custom resources.
-    pub(crate) checks: Option<Box<Checks>>,
-    /// Positions in `fields` of those with a default.
+    pub(crate) checks: Option<Box<Validations>>,
+    /// Indexes in `fields` of the fields with a default.
     pub(crate) defaulted: Vec<u32>,
-    /// Some node at or below this one has a default (or may have: recursive types).
+    /// A node at or below this one has a default (or may have one, in recursive types).
     pub(crate) defaults_below: bool,
-    /// Some node at or below this one has a list or map that is printed as null when it is empty.
+    /// A node at or below this one has a list or map that prints null if it is empty.
     pub(crate) empties_below: bool,
 }
 
 impl Graph {
-    /// The node itself, without following its reference.
+    /// The node, without following its reference.
     pub(crate) fn node(&self, id: Id) -> &Node {
-        // Ids are made by the builders of this module only, and always point into the arena.
+        // Only the builders of this module make ids, and all ids are in the arena.
         &self.nodes[id as usize]
     }
 
-    /// The node that has the structure: the referred definition, if there is one.
+    /// The node with the structure: the referenced definition, if there is one.
     pub(crate) fn resolve(&self, id: Id) -> (Id, &Node) {
         let node = self.node(id);
         match node.target {
@@ -114,16 +114,16 @@ impl Node {
         self.fields.get(at)
     }
 
-    /// `v1.PodSpec` style name for error texts; `DeploymentSpec` is the part after the last dot.
+    /// The part of the definition name after the last dot (`DeploymentSpec`), for error texts.
     pub(crate) fn short_name(&self) -> &str {
         self.name.rsplit('.').next().unwrap_or_default()
     }
 }
 
-/// A step of a path that is kept on the stack, so that nothing is allocated unless something is wrong.
+/// A path on the stack. Nothing is allocated unless an error prints it.
 #[derive(Clone, Copy)]
-pub(crate) struct At<'a> {
-    pub(crate) parent: Option<&'a At<'a>>,
+pub(crate) struct StackPath<'a> {
+    pub(crate) parent: Option<&'a StackPath<'a>>,
     pub(crate) step: Step<'a>,
 }
 
@@ -134,18 +134,18 @@ pub(crate) enum Step<'a> {
     Index(usize),
 }
 
-impl<'a> At<'a> {
-    pub(crate) const ROOT: At<'static> = At { parent: None, step: Step::Root };
+impl<'a> StackPath<'a> {
+    pub(crate) const ROOT: StackPath<'static> = StackPath { parent: None, step: Step::Root };
 
-    pub(crate) fn field(&'a self, name: &'a str) -> At<'a> {
-        At { parent: Some(self), step: Step::Field(name) }
+    pub(crate) fn field(&'a self, name: &'a str) -> StackPath<'a> {
+        StackPath { parent: Some(self), step: Step::Field(name) }
     }
 
-    pub(crate) fn index(&'a self, index: usize) -> At<'a> {
-        At { parent: Some(self), step: Step::Index(index) }
+    pub(crate) fn index(&'a self, index: usize) -> StackPath<'a> {
+        StackPath { parent: Some(self), step: Step::Index(index) }
     }
 
-    /// `spec.containers[0].name`; without indexes (`spec.containers.name`) when `plain`.
+    /// `spec.containers[0].name`; without indexes (`spec.containers.name`) if `plain`.
     pub(crate) fn render(&self, plain: bool) -> String {
         let mut steps = Vec::new();
         let mut here = Some(self);

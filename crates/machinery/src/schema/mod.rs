@@ -1,19 +1,19 @@
-//! Types of objects: one graph for built-in kinds and custom resources, and what is done with values by type.
+//! Types of objects: one graph for built-in kinds and custom resources, and the operations on values by type.
 
-pub(crate) mod checks;
 mod decode;
 mod default;
 mod definitions;
 mod formats;
-pub(crate) mod former;
 pub(crate) mod graph;
 mod normalise;
+pub(crate) mod old_elements;
 mod prune;
 mod structural;
 mod structural_errors;
 pub(crate) mod types;
 mod unknown;
 mod validate;
+pub(crate) mod validations;
 
 #[cfg(test)]
 mod tests;
@@ -30,10 +30,10 @@ pub use types::{ListType, MapType};
 pub use unknown::UnknownField;
 
 use crate::field;
-use graph::{At, Field, Graph, Id, Node, Type};
+use graph::{Field, Graph, Id, Node, StackPath, Type};
 use unknown::Unknown;
 
-/// A type. Cheap to clone; recursive types are fine.
+/// A type. Cheap to clone. Types may be recursive.
 #[derive(Clone, Debug)]
 pub struct Schema {
     graph: Arc<Graph>,
@@ -115,7 +115,7 @@ impl Schema {
         &self.node().name
     }
 
-    /// OpenAPI type: `object`, `array`, `string`, …; empty when any.
+    /// OpenAPI type: `object`, `array`, `string`, …; empty for any type.
     pub fn json_type(&self) -> &'static str {
         match self.node().kind {
             Type::Object => "object",
@@ -141,62 +141,64 @@ impl Schema {
         self.graph.custom
     }
 
-    /// Decodes a built-in object in place like Go does (AS-002): checks types, drops nulls and unknown fields and
-    /// brings quantities, times and base64 into canonical form. After an error the object is half decoded.
+    /// Decodes a built-in object in place, like Go does (AS-002): checks types, drops nulls and unknown fields, and
+    /// brings quantities, times and base64 into canonical form. Returns the unknown fields.
+    ///
+    /// # Errors
+    /// The first value that does not fit. The object is partly decoded then.
     pub fn decode(&self, value: &mut Value) -> Result<Vec<UnknownField>, DecodeError> {
         let mut decoder = decode::Decoder::new(&self.graph, self.id);
-        decoder.value(self.id, value, &At::ROOT, "")?;
+        decoder.value(self.id, value, &StackPath::ROOT, "")?;
         Ok(decoder.unknown.found)
     }
 
-    /// Gives a decoded built-in object the form that Go prints: empty optional values vanish, and what is always
-    /// printed appears (`status: {}`). Call it after defaulting; custom resources stay as they are.
+    /// Gives a decoded built-in object the form that Go prints: drops empty optional values and adds fields that are
+    /// always printed (`status: {}`). Must be called after defaulting. Does nothing for custom resources.
     pub fn normalise(&self, value: &mut Value) {
         if !self.graph.custom {
             normalise::value(&self.graph, self.id, value);
         }
     }
 
-    /// The last touch before a built-in object is stored: lists and maps that are always printed become null when they
-    /// are empty (`rules: []` of a Role is owned by who sent it, but reads `rules: null`). To be called after ownership
-    /// was tracked, on what [`Self::normalise`] has seen.
+    /// The form in which a built-in object is stored: lists and maps that are always printed become null if they are
+    /// empty. (The sender of `rules: []` in a Role owns the field, but it reads `rules: null`.) Must be called after
+    /// [`Self::normalise`] and after ownership was tracked.
     pub fn store_form(&self, value: &mut Value) {
         if !self.graph.custom {
             normalise::store_form(&self.graph, self.id, value);
         }
     }
 
-    /// An object of this type with nothing set, as it is printed; `{}` for custom resources.
+    /// An object of this type with nothing set, as Go prints it; `{}` for custom resources.
     pub fn zero(&self) -> Value {
         if self.graph.custom { Value::Object(Map::new()) } else { normalise::zero(&self.graph, self.id, 0) }
     }
 
-    /// Drops what the schema of a custom resource does not specify (AS-041), and prints whole numbers without a fraction.
-    /// `metadata` is cut to what ObjectMeta has.
+    /// Drops fields that the schema of a custom resource does not specify (AS-041), and prints whole numbers without a
+    /// fraction. `metadata` keeps the fields of ObjectMeta. Returns the dropped fields.
     pub fn prune(&self, value: &mut Value) -> Vec<UnknownField> {
         let mut unknown = Unknown::default();
-        prune::value(&self.graph, self.id, value, &At::ROOT, &mut unknown);
+        prune::value(&self.graph, self.id, value, &StackPath::ROOT, &mut unknown);
         unknown.found
     }
 
     /// Fills in the defaults of the schema. In custom resources also drops nulls that are not nullable.
     ///
     /// # Errors
-    ///
-    /// When the defaults add more than [`DEFAULTS_MAX`] bytes; those beyond are not filled in.
+    /// The defaults are larger than [`DEFAULTS_MAX`] bytes; the rest is not filled in.
     pub fn default(&self, value: &mut Value) -> Result<(), DefaultsError> {
         let mut room = DEFAULTS_MAX;
         default::value(&self.graph, self.id, value, &mut room);
         if room > 0 { Ok(()) } else { Err(DefaultsError) }
     }
 
-    /// Whether [`Self::prepare`] has been called, or there is nothing to prepare.
+    /// Whether [`Self::prepare`] has been called, or has nothing to do.
     pub fn is_prepared(&self) -> bool {
         self.graph.prepared.get().is_some() || !self.graph.custom
     }
 
-    /// Compiles the patterns and rules of the type, once for all its clones, so that what is validated later does not
-    /// wait for it. Without it they are compiled where they are first needed. Costs up to milliseconds for each of them.
+    /// Compiles the patterns and rules of the type, once for all clones. Otherwise the first validation that needs
+    /// them compiles them. Costs up to milliseconds for each of them.
     pub fn prepare(&self) {
         self.graph.prepared.get_or_init(|| {
             self.graph
@@ -208,24 +210,24 @@ impl Schema {
         });
     }
 
-    /// OpenAPI value validation of a custom resource (AS-042; spec 6.3), without CEL (see [`crate::rules`]).
+    /// Validates a custom resource by its OpenAPI schema (AS-042; spec 6.3), without CEL rules (see [`crate::rules`]).
     pub fn validate(&self, value: &Value) -> Vec<field::Error> {
         validate::validate(&self.graph, self.id, value, None, None)
     }
 
-    /// The same with ratcheting: faults of parts that `old` has equally are dropped.
+    /// [`Self::validate`] with ratcheting: drops errors of parts that are unchanged since `old`.
     pub fn validate_update(&self, value: &Value, old: &Value) -> Vec<field::Error> {
         validate::validate(&self.graph, self.id, value, Some(old), None)
     }
 
-    /// Validates a part of an object, such as `status` on its own endpoint: fields are printed below `prefix`, the
-    /// texts name them relative to the part (as the original does).
+    /// Validates a part of an object, such as `status` on its own endpoint. Paths begin with `prefix`; the texts name
+    /// fields relative to the part (as in Kubernetes).
     pub fn validate_part(&self, value: &Value, old: Option<&Value>, prefix: &str) -> Vec<field::Error> {
         validate::validate(&self.graph, self.id, value, old, Some(prefix))
     }
 }
 
-/// Full paths of the duplicate keys of a JSON text (`metadata.name`, `data.x`); empty for broken JSON.
+/// Full paths of the duplicate keys of a JSON text (`metadata.name`, `data.x`); empty for malformed JSON.
 pub fn duplicates(bytes: &[u8]) -> Vec<String> {
     crate::json::parse_strict(bytes).map(|(_, paths)| paths).unwrap_or_default()
 }

@@ -1,10 +1,10 @@
-//! The form in which Go prints built-in objects: what is left out when empty and what is printed always.
+//! The form in which Go prints built-in objects: which empty fields it omits, and which it always prints.
 
 use serde_json::{Map, Value};
 
 use super::graph::{Graph, Id, Node, Presence, Type};
 
-/// Deeper nesting comes only from recursive types, and those are pointers in Go.
+/// Deeper nesting occurs in recursive types only, and those are pointers in Go.
 const MAX_ZERO_DEPTH: usize = 16;
 
 pub(super) fn value(graph: &Graph, id: Id, value: &mut Value) {
@@ -48,7 +48,7 @@ fn object(graph: &Graph, node: &Node, map: &mut Map<String, Value>) {
         self::value(graph, field.node, one);
         match field.presence {
             Presence::Pointer => !one.is_null(),
-            // An empty list here is a request to forget all ownership; `managed` takes it away.
+            // An empty list here clears all ownership; `managed` removes it.
             Presence::OmitEmpty => !is_zero(one) || (&**key == "managedFields" && one.is_array()),
             Presence::Always | Presence::AlwaysNull => true,
         }
@@ -66,7 +66,7 @@ fn object(graph: &Graph, node: &Node, map: &mut Map<String, Value>) {
     }
 }
 
-/// Lists and maps that are always printed lose the difference between empty and absent when they are stored.
+/// Replaces empty lists and maps that are always printed by null, as they are stored.
 pub(super) fn store_form(graph: &Graph, id: Id, value: &mut Value) {
     let node = graph.resolve(id).1;
     if !node.empties_below {

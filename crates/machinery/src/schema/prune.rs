@@ -1,12 +1,12 @@
-//! Pruning of custom resources: what their schema does not specify is dropped (AS-041).
+//! Pruning of custom resources: drops fields that their schema does not specify (AS-041).
 
 use serde_json::Value;
 
 use super::decode::whole;
-use super::graph::{At, Graph, Id, Node};
+use super::graph::{Graph, Id, Node, StackPath};
 use super::unknown::Unknown;
 
-pub(super) fn value(graph: &Graph, id: Id, value: &mut Value, at: &At, unknown: &mut Unknown) {
+pub(super) fn value(graph: &Graph, id: Id, value: &mut Value, at: &StackPath, unknown: &mut Unknown) {
     let node = graph.resolve(id).1;
     match value {
         Value::Object(map) => object(graph, node, map, at, unknown),
@@ -16,7 +16,7 @@ pub(super) fn value(graph: &Graph, id: Id, value: &mut Value, at: &At, unknown: 
                     self::value(graph, element, item, &at.index(index), unknown);
                 }
             }
-            // A list where none is declared: nothing in it is specified.
+            // A list without declared type: nothing in it is specified.
             None => {
                 for (index, item) in items.iter_mut().enumerate() {
                     undeclared(graph, node, item, &at.index(index), unknown);
@@ -32,7 +32,7 @@ fn object(
     graph: &Graph,
     node: &Node,
     map: &mut serde_json::Map<String, Value>,
-    at: &At,
+    at: &StackPath,
     unknown: &mut Unknown,
 ) {
     map.retain(|key, one| {
@@ -51,8 +51,8 @@ fn object(
         unknown.push(&at.field(key));
         false
     });
-    // Metadata of an object inside an object makes the same round trip through ObjectMeta as the outer one's: empty
-    // maps and lists do not survive it. The root's metadata is the server's own business.
+    // The metadata of an embedded object passes through ObjectMeta, which drops empty maps and lists. The handler
+    // maintains the root's metadata.
     if node.embedded
         && at.parent.is_some()
         && let (Some(field), Some(metadata)) = (node.field("metadata"), map.get_mut("metadata"))
@@ -61,7 +61,7 @@ fn object(
     }
 }
 
-fn undeclared(graph: &Graph, node: &Node, value: &mut Value, at: &At, unknown: &mut Unknown) {
+fn undeclared(graph: &Graph, node: &Node, value: &mut Value, at: &StackPath, unknown: &mut Unknown) {
     if node.preserve || node.open {
         return numbers(value);
     }
@@ -70,7 +70,7 @@ fn undeclared(graph: &Graph, node: &Node, value: &mut Value, at: &At, unknown: &
     }
 }
 
-/// Whole numbers print without a fraction, also where anything is allowed.
+/// Prints whole numbers without a fraction, also where any type is allowed.
 fn numbers(value: &mut Value) {
     match value {
         Value::Number(_) => whole(value),

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::Schema;
-use super::checks::Checks;
-use super::definitions::{Definitions, mark_below, marks};
+use super::definitions::{Definitions, mark_descendants, read_merge_keywords};
 use super::graph::{Field, Graph, Id, Node, Presence, Type};
 use super::types::MAX_DEPTH;
+use super::validations::Validations;
 use crate::field::{self, Path};
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
@@ -43,16 +43,16 @@ fn build(openapi: &Value, version: &str, kind: &str) -> Result<Schema, Vec<field
     root.embedded = true;
     builder.embed(&mut root);
     let id = builder.graph.push(root);
-    mark_below(&mut builder.graph);
+    mark_descendants(&mut builder.graph);
     Ok(Schema::new(Arc::new(builder.graph), id))
 }
 
-/// The type of a part of a schema, which is no resource by itself.
+/// The type of a part of a schema. The part is not a resource by itself.
 fn build_part(definition: &Map<String, Value>) -> Result<Schema, String> {
     let mut builder = Builder { graph: Graph { custom: true, ..Graph::default() }, meta: None };
     let node = builder.node(definition, 0)?;
     let id = builder.graph.push(node);
-    mark_below(&mut builder.graph);
+    mark_descendants(&mut builder.graph);
     Ok(Schema::new(Arc::new(builder.graph), id))
 }
 
@@ -67,9 +67,9 @@ impl Builder {
             return Err("nested too deep".to_owned());
         }
         let mut node = Node { kind: Type::of(definition), ..Node::default() };
-        marks(definition, &mut node);
+        read_merge_keywords(definition, &mut node);
         node.nullable = definition.get("nullable").and_then(Value::as_bool).unwrap_or_default();
-        node.checks = Checks::parse(definition)?.map(Box::new);
+        node.checks = Validations::parse(definition)?.map(Box::new);
         for (name, property) in definition.get("properties").and_then(Value::as_object).into_iter().flatten()
         {
             let id = self.child(property, depth)?;
@@ -97,7 +97,7 @@ impl Builder {
         Ok(self.graph.push(node))
     }
 
-    /// Adds apiVersion, kind and metadata, whatever the schema says of them.
+    /// Adds apiVersion, kind and metadata, whatever the schema declares for them.
     fn embed(&mut self, node: &mut Node) {
         let meta = self.object_meta();
         for name in ["apiVersion", "kind", "metadata"] {
@@ -125,7 +125,7 @@ impl Builder {
         }
     }
 
-    /// ObjectMeta with the value checks that the schema puts on name and generateName.
+    /// ObjectMeta with the value validations of the schema for name and generateName.
     fn restricted_meta(&mut self, meta: Id, declared: Option<Id>) -> Id {
         let Some(declared) = declared else { return meta };
         let declared = self.graph.node(declared).clone();
@@ -141,7 +141,7 @@ impl Builder {
         self.graph.push(node)
     }
 
-    /// Copies ObjectMeta and what it needs into this graph, once.
+    /// Copies ObjectMeta and the types that it refers to into this graph, once.
     fn object_meta(&mut self) -> Id {
         if let Some(id) = self.meta {
             return id;
@@ -161,7 +161,7 @@ impl Builder {
         let here = self.graph.push(Node::default());
         copied.insert(id, here);
         let mut node = source.node(id).clone();
-        // Defaults of metadata are those of Go's zero values, and nothing to fill in.
+        // The defaults of metadata are Go's zero values and are not filled in.
         node.default = None;
         (node.defaults_below, node.empties_below) = (false, false);
         for field in &mut node.fields {

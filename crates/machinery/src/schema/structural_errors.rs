@@ -1,4 +1,4 @@
-//! Faults of the schema that a CustomResourceDefinition brings (AS-039; spec 6.1).
+//! Errors of the schema of a CustomResourceDefinition (AS-039; spec 6.1).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -7,22 +7,22 @@ use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::types::MAX_DEPTH;
-use super::{Schema, checks};
+use super::{Schema, validations};
 use crate::field::{Error, Errors, Path};
 
 type Props = Map<String, Value>;
 
-/// The most regular expressions that the schemas of one definition may have; each takes up to some ten milliseconds to
-/// compile. Equal ones count once.
+/// Most regular expressions in the schemas of one definition; each takes up to some ten milliseconds to compile. Equal
+/// ones count once.
 pub const PATTERNS_MAX: usize = 1000;
 
-/// The regular expressions of the schemas of one definition, compiled, or why they are none. As long as they are here,
-/// nobody compiles them again.
+/// The compiled regular expressions of one definition, or their errors. While this exists, they are not compiled
+/// again.
 #[derive(Debug, Default)]
 pub struct Patterns(HashMap<String, Result<Arc<Regex>, String>>);
 
 impl Patterns {
-    /// What is wrong with a pattern.
+    /// The error of a pattern.
     fn fault(&mut self, pattern: &str) -> Option<String> {
         if let Some(known) = self.0.get(pattern) {
             return known.as_ref().err().cloned();
@@ -30,7 +30,7 @@ impl Patterns {
         if self.0.len() >= PATTERNS_MAX {
             return Some(format!("the definition has more than {PATTERNS_MAX} different patterns"));
         }
-        let compiled = checks::compile(pattern)
+        let compiled = validations::compile(pattern)
             .map_err(|fault| format!("must be a valid regular expression, but isn't: {fault}"));
         let fault = compiled.as_ref().err().cloned();
         self.0.insert(pattern.to_owned(), compiled);
@@ -38,15 +38,15 @@ impl Patterns {
     }
 }
 
-/// Faults of an `openAPIV3Schema`; `path` is its place in the definition. CEL rules have their own check
-/// ([`crate::rules::compile`]). `patterns` goes from one schema of a definition to the next.
+/// Errors of an `openAPIV3Schema` at `path`. CEL rules have their own check ([`crate::rules::compile`]). Pass the same
+/// `patterns` for all schemas of a definition.
 pub fn structural_errors(openapi: &Value, path: &Path, patterns: &mut Patterns) -> Vec<Error> {
     let Some(root) = openapi.as_object() else { return vec![Error::required(path, "")] };
     let mut errors = Errors::default();
     if flag(root, "nullable") {
         errors.push(Error::forbidden(&path.child("nullable"), "nullable cannot be true at the root"));
     }
-    let mut generic = Generic { errors: &mut errors, unstructured: false, patterns };
+    let mut generic = KeywordChecks { errors: &mut errors, unstructured: false, patterns };
     generic.schema(root, path, 0);
     if generic.unstructured {
         return errors.into_vec();
@@ -80,7 +80,7 @@ fn object<'p>(props: &'p Props, key: &str) -> Option<&'p Props> {
     props.get(key).and_then(Value::as_object)
 }
 
-/// The schemas inside the junctors, with their places.
+/// The schemas inside `allOf`, `anyOf`, `oneOf` and `not`, with their paths.
 fn junctors<'p>(props: &'p Props, path: &Path) -> Vec<(Path, &'p Props)> {
     let mut out = Vec::new();
     for key in ["allOf", "anyOf", "oneOf"] {
@@ -92,15 +92,15 @@ fn junctors<'p>(props: &'p Props, path: &Path) -> Vec<(Path, &'p Props)> {
     out
 }
 
-/// Checks that hold for any schema, inside junctors too.
-struct Generic<'e> {
+/// Checks of every schema, also inside junctors.
+struct KeywordChecks<'e> {
     errors: &'e mut Errors,
     patterns: &'e mut Patterns,
-    /// Something that has no structural form at all.
+    /// A keyword occurs that structural schemas cannot have.
     unstructured: bool,
 }
 
-impl Generic<'_> {
+impl KeywordChecks<'_> {
     fn schema(&mut self, props: &Props, path: &Path, depth: usize) {
         if depth > MAX_DEPTH {
             self.errors.push(Error::forbidden(path, "nested too deep"));
@@ -316,7 +316,7 @@ enum Level {
     Item,
 }
 
-/// What makes a schema structural.
+/// Checks that a schema is structural.
 fn structure(props: &Props, path: &Path, level: Level, errors: &mut Errors, depth: usize) {
     if depth > MAX_DEPTH {
         return;
@@ -348,7 +348,7 @@ fn structure(props: &Props, path: &Path, level: Level, errors: &mut Errors, dept
         complete(one, props, &at, path, errors, depth + 1);
     }
     for (name, one) in properties(props) {
-        // Metadata is known; what may be said of it was checked above.
+        // The type of metadata is fixed; its schema was checked above.
         if level == Level::Root && name == "metadata" {
             continue;
         }
@@ -390,7 +390,7 @@ fn kind(props: &Props, path: &Path, level: Level, errors: &mut Errors) {
     }
 }
 
-/// Of apiVersion, kind and metadata little may be said.
+/// Checks the few things that a schema may say about metadata.
 fn metadata(props: &Props, path: &Path, errors: &mut Errors) {
     for (name, one) in properties(props) {
         let at = path.child("properties").key(name);
@@ -415,7 +415,7 @@ fn metadata(props: &Props, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// Inside junctors there are only demands on values, no structure.
+/// Checks that schemas inside junctors have value validations only.
 fn value_only(props: &Props, path: &Path, int_or_string: bool, errors: &mut Errors, depth: usize) {
     const FORBIDDEN: [(&str, &str); 12] = [
         ("type", "must be empty to be structural"),
@@ -440,7 +440,7 @@ fn value_only(props: &Props, path: &Path, int_or_string: bool, errors: &mut Erro
             Some(Value::String(text)) => !text.is_empty() || key == "default",
             Some(_) => true,
         };
-        // Integers or strings are spelt out in one way.
+        // `x-kubernetes-int-or-string` has one allowed form in `anyOf`.
         let allowed = key == "type" && int_or_string && matches!(text(props, "type"), "integer" | "string");
         if given && !allowed {
             errors.push(Error::forbidden(&path.child(key), why));
@@ -457,7 +457,7 @@ fn value_only(props: &Props, path: &Path, int_or_string: bool, errors: &mut Erro
     }
 }
 
-/// What a junctor mentions is declared outside of it, too.
+/// Checks that fields inside junctors are declared outside.
 fn complete(
     inner: &Props,
     outer: &Props,
@@ -494,7 +494,7 @@ fn undeclared(at: &Path, mentioned: &Path) -> Error {
     Error::required(at, &format!("because it is defined in {mentioned}"))
 }
 
-/// Defaults fit their own schema.
+/// Checks that defaults fit their schema.
 fn defaults(props: &Props, path: &Path, errors: &mut Errors, depth: usize) {
     if depth > MAX_DEPTH {
         return;

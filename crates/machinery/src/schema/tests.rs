@@ -300,7 +300,7 @@ fn as_042_value_checks() {
     assert_eq!(one(json!({"p": "x", "color": "red", "d": "2020-01-01T00:00:00Z"})), "");
 }
 
-/// AS-042, AS-045: the status alone; unchanged faults are forgiven.
+/// AS-042, AS-045: the status alone; errors of unchanged values are dropped.
 #[test]
 fn as_045_parts_and_ratcheting() {
     let status =
@@ -433,7 +433,7 @@ fn as_016_empty_lists_that_are_always_printed_are_stored_as_null() {
     );
 }
 
-/// AS-041: the metadata of an embedded object makes the round trip through ObjectMeta; the outer one's is not touched.
+/// AS-041: the metadata of an embedded object passes through ObjectMeta; that of the outer object does not.
 #[test]
 fn as_041_embedded_metadata_is_normalised() {
     let schema = Schema::structural(
@@ -453,8 +453,8 @@ fn as_041_embedded_metadata_is_normalised() {
     assert_eq!(object["metadata"]["labels"], json!({}));
 }
 
-/// AS-045: an element of a keyed list is compared with its old self wherever that stood, so that old faults elsewhere
-/// in the list are tolerated while elements come, go and move.
+/// AS-045: an element of a keyed list is compared with the old element of the same keys at any index, so that old
+/// errors are tolerated while other elements are added, removed and moved.
 #[test]
 fn as_045_moved_elements_keep_their_old_selves() {
     let schema = widget(json!({"type": "object", "properties": {"list": {
@@ -469,7 +469,7 @@ fn as_045_moved_elements_keep_their_old_selves() {
     assert_eq!(schema.validate_update(&worse, &old).len(), 1);
 }
 
-/// AS-042: a small object with many elements is not made a large one by defaults.
+/// AS-042: defaults do not turn a small object with many elements into a large one.
 #[test]
 fn as_042_defaults_are_bounded() {
     let item =
@@ -497,7 +497,7 @@ fn as_042_steps_of_a_validation_are_bounded() {
     assert_eq!(errors[0].reason(), "FieldValueForbidden");
 }
 
-/// AS-039: a definition has a bounded number of patterns; equal ones count once.
+/// AS-039: the number of patterns of a definition is bounded; equal ones count once.
 #[test]
 fn as_039_patterns_of_a_definition_are_bounded() {
     let schema = |count: usize, distinct: usize| {
@@ -509,11 +509,11 @@ fn as_039_patterns_of_a_definition_are_bounded() {
     let mut faults =
         |openapi: Value| structural_errors(&openapi, &field::Path::field("s"), &mut patterns).len();
     assert_eq!(faults(schema(PATTERNS_MAX + 10, PATTERNS_MAX)), 0);
-    // The next version counts on.
+    // The next version continues the count.
     assert_eq!(faults(schema(PATTERNS_MAX + 10, PATTERNS_MAX + 3)), 3);
 }
 
-/// AS-042: enums know numbers however they are written.
+/// AS-042: enums compare numbers by value.
 #[test]
 fn as_042_enums_compare_numbers_by_value() {
     let openapi = json!({"type": "object", "properties": {"n": {"enum": [1, 2.0, 0.5, "x", null, [1]]}}});
@@ -534,7 +534,7 @@ fn as_042_enums_compare_numbers_by_value() {
     }
 }
 
-/// AS-042: of a keyed list each element is compared with the one that had its keys, wherever it stood.
+/// AS-042: an element of a keyed list is compared with the old element of the same keys, at any index.
 #[test]
 fn as_042_elements_are_compared_with_those_of_their_keys() {
     let item = json!({"type": "object", "required": ["k"], "properties": {
@@ -547,7 +547,7 @@ fn as_042_elements_are_compared_with_those_of_their_keys() {
         json!({"l": items})
     };
     let old = list(&[("a", 9), ("b", 8), ("c", 1)]);
-    // What was wrong may stay, in any order; what is new must be right.
+    // Old errors may stay, in any order; new values must be valid.
     assert_eq!(schema.validate_update(&list(&[("c", 1), ("b", 8), ("a", 9)]), &old), vec![]);
     let mut explicit = list(&[("x", 1), ("a", 9)]);
     explicit["l"][1]["p"] = "TCP".into();

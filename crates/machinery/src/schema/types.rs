@@ -1,8 +1,8 @@
-//! What nodes of a type graph are made of.
+//! Elements of type nodes.
 
 use serde_json::{Map, Value};
 
-/// No real schema nests deeper; keeps hostile ones from exhausting the stack.
+/// Most nesting levels of a schema; keeps hostile ones from exhausting the stack.
 pub(super) const MAX_DEPTH: usize = 64;
 
 /// Position of a node in its graph.
@@ -11,7 +11,7 @@ pub(crate) type Id = u32;
 /// What kind of value a node describes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Type {
-    /// Nothing is said.
+    /// Any type.
     #[default]
     Any,
     Object,

@@ -1,9 +1,9 @@
 //! Fields that a type does not have.
 
-use super::graph::At;
+use super::graph::StackPath;
 use crate::field;
 
-/// A field that the type does not have, by its full path (AS-037); prints `unknown field "spec.foo"`.
+/// A field that the type does not have, by its full path (AS-037). Prints `unknown field "spec.foo"`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownField {
     pub path: String,
@@ -15,7 +15,7 @@ impl std::fmt::Display for UnknownField {
     }
 }
 
-/// Unknown fields in the order in which they were found, up to [`TEXT_MAX`](field::TEXT_MAX) bytes of paths.
+/// Unknown fields in the order of discovery, up to [`TEXT_MAX`](field::TEXT_MAX) bytes of paths.
 #[derive(Debug, Default)]
 pub(super) struct Unknown {
     pub(super) found: Vec<UnknownField>,
@@ -23,7 +23,7 @@ pub(super) struct Unknown {
 }
 
 impl Unknown {
-    pub(super) fn push(&mut self, at: &At) {
+    pub(super) fn push(&mut self, at: &StackPath) {
         if self.bytes < field::TEXT_MAX {
             let path = at.render(false);
             self.bytes += path.len();

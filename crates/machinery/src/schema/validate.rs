@@ -5,19 +5,19 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::checks::{Checks, Range, Sub};
 use super::formats;
-use super::former::Former;
-use super::graph::{At, Graph, Id, Node, Step, Type};
+use super::graph::{Graph, Id, Node, StackPath, Step, Type};
+use super::old_elements::OldElements;
 use super::types::ListType;
+use super::validations::{NestedSchema, Range, Validations};
 use crate::field::{self, Errors, Path};
 
-/// Beyond this many faults nobody reads on.
+/// Most errors of one validation.
 const MAX_ERRORS: usize = 200;
-/// The most steps that the validation of one object may take: values looked at, once for each schema that applies to them.
-/// The product of schemas inside junctors and of elements is in the hands of clients.
+/// Most steps of the validation of one object: visited values, once for each schema that applies to them. Clients
+/// control the product of schemas inside junctors and of elements.
 const STEPS_MAX: u64 = 50_000_000;
-/// How many bytes of a text are matched with a pattern in a step.
+/// Bytes of text that a pattern matches in one step.
 const BYTES_OF_A_STEP: u64 = 32;
 
 pub(super) fn validate(
@@ -28,8 +28,8 @@ pub(super) fn validate(
     prefix: Option<&str>,
 ) -> Vec<field::Error> {
     let mut run = Run { graph, prefix, errors: Errors::default(), steps: Cell::new(0) };
-    run.node(id, value, old, &At::ROOT);
-    run.lists(id, value, old, &At::ROOT);
+    run.node(id, value, old, &StackPath::ROOT);
+    run.lists(id, value, old, &StackPath::ROOT);
     if run.is_exhausted() {
         let why = format!("the object can't be validated in {STEPS_MAX} steps");
         run.errors.push(field::Error::forbidden(&run.base(), &why));
@@ -44,7 +44,7 @@ struct Run<'g> {
     steps: Cell<u64>,
 }
 
-/// Faults of one value, and how much of it fitted (to choose the most telling alternative).
+/// Errors of one value. Their number helps to choose the alternative that fits best.
 type Faults = Errors;
 
 impl Run<'_> {
@@ -60,14 +60,14 @@ impl Run<'_> {
         self.prefix.map_or_else(Path::root, Path::field)
     }
 
-    fn path(&self, at: &At) -> (Path, String) {
+    fn path(&self, at: &StackPath) -> (Path, String) {
         let name = at.render(false);
         let base = self.base();
         (if name.is_empty() { base } else { base.child(&name) }, name)
     }
 
-    fn node(&mut self, id: Id, value: &Value, old: Option<&Value>, at: &At) {
-        // An unchanged part keeps the right to be wrong.
+    fn node(&mut self, id: Id, value: &Value, old: Option<&Value>, at: &StackPath) {
+        // Unchanged parts may stay invalid.
         self.step(1);
         if old == Some(value) || self.errors.len() > MAX_ERRORS || self.is_exhausted() {
             return;
@@ -91,16 +91,16 @@ impl Run<'_> {
             }
             Value::Array(items) => {
                 let Some(element) = node.items else { return };
-                let former = Former::new(graph, id, old);
+                let old_elements = OldElements::new(graph, id, old);
                 for (index, item) in items.iter().enumerate() {
-                    self.node(element, item, former.of(index, item), &at.index(index));
+                    self.node(element, item, old_elements.of(index, item), &at.index(index));
                 }
             }
             _ => {}
         }
     }
 
-    fn kind(&self, kind: Type, nullable: bool, value: &Value, at: &At, faults: &mut Faults) {
+    fn kind(&self, kind: Type, nullable: bool, value: &Value, at: &StackPath, faults: &mut Faults) {
         let wants = match kind {
             Type::Object => "object",
             Type::Array => "array",
@@ -125,7 +125,7 @@ impl Run<'_> {
         }
     }
 
-    fn checks(&self, checks: &Checks, kind: Type, value: &Value, at: &At, faults: &mut Faults) {
+    fn checks(&self, checks: &Validations, kind: Type, value: &Value, at: &StackPath, faults: &mut Faults) {
         if !value.is_null() {
             self.junctors(checks, value, at, faults);
             match value {
@@ -151,7 +151,7 @@ impl Run<'_> {
         }
     }
 
-    fn string(&self, checks: &Checks, text: &str, at: &At, faults: &mut Faults) {
+    fn string(&self, checks: &Validations, text: &str, at: &StackPath, faults: &mut Faults) {
         let invalid = |detail: String| {
             let (path, name) = self.path(at);
             field::Error::invalid_str(&path, text, &format!("{name} in body {detail}"))
@@ -185,8 +185,8 @@ impl Run<'_> {
         }
     }
 
-    /// Integers with fractions, or outside the range of their format.
-    fn range(&self, kind: Type, format: Option<&str>, value: &Value, at: &At, faults: &mut Faults) {
+    /// Checks for fractions of integers and for the range of the format.
+    fn range(&self, kind: Type, format: Option<&str>, value: &Value, at: &StackPath, faults: &mut Faults) {
         let Value::Number(number) = value else { return };
         if kind != Type::Integer {
             return;
@@ -210,7 +210,7 @@ impl Run<'_> {
         }
     }
 
-    fn number(&self, checks: &Checks, kind: Type, value: &Value, at: &At, faults: &mut Faults) {
+    fn number(&self, checks: &Validations, kind: Type, value: &Value, at: &StackPath, faults: &mut Faults) {
         self.range(kind, checks.format.as_deref(), value, at, faults);
         let invalid = |detail: String| {
             let (path, name) = self.path(at);
@@ -224,21 +224,21 @@ impl Run<'_> {
         }
         if let Some((limit, exclusive)) = &checks.maximum {
             let bound = Value::Number(limit.clone());
-            if below(&bound, value) || (*exclusive && same(&bound, value)) {
+            if below(&bound, value) || (*exclusive && equal(&bound, value)) {
                 let or = if *exclusive { "" } else { " or equal to" };
-                faults.push(invalid(format!("less than{or} {}", plain(&bound))));
+                faults.push(invalid(format!("less than{or} {}", print_number(&bound))));
             }
         }
         if let Some((limit, exclusive)) = &checks.minimum {
             let bound = Value::Number(limit.clone());
-            if below(value, &bound) || (*exclusive && same(&bound, value)) {
+            if below(value, &bound) || (*exclusive && equal(&bound, value)) {
                 let or = if *exclusive { "" } else { " or equal to" };
-                faults.push(invalid(format!("greater than{or} {}", plain(&bound))));
+                faults.push(invalid(format!("greater than{or} {}", print_number(&bound))));
             }
         }
     }
 
-    fn array(&self, checks: &Checks, items: &[Value], at: &At, faults: &mut Faults) {
+    fn array(&self, checks: &Validations, items: &[Value], at: &StackPath, faults: &mut Faults) {
         let length = items.len() as u64;
         if let Some(min) = checks.items.min.filter(|min| length < *min) {
             let (path, name) = self.path(at);
@@ -259,7 +259,7 @@ impl Run<'_> {
         }
     }
 
-    fn object(&self, checks: &Checks, map: &Map<String, Value>, at: &At, faults: &mut Faults) {
+    fn object(&self, checks: &Validations, map: &Map<String, Value>, at: &StackPath, faults: &mut Faults) {
         let size = map.len() as u64;
         if let Some(min) = checks.properties.min.filter(|min| size < *min) {
             let (path, name) = self.path(at);
@@ -280,7 +280,7 @@ impl Run<'_> {
         }
     }
 
-    fn junctors(&self, checks: &Checks, value: &Value, at: &At, faults: &mut Faults) {
+    fn junctors(&self, checks: &Validations, value: &Value, at: &StackPath, faults: &mut Faults) {
         let tell = |text: String, faults: &mut Faults| {
             faults.push(field::Error::invalid_str(&self.base(), "", &text));
         };
@@ -328,8 +328,8 @@ impl Run<'_> {
         }
     }
 
-    /// How many alternatives fit, and the faults of the first that fits best.
-    fn alternatives(&self, subs: &[Sub], value: &Value, at: &At) -> (usize, Faults) {
+    /// The number of matching alternatives, and the errors of the one that fits best.
+    fn alternatives(&self, subs: &[NestedSchema], value: &Value, at: &StackPath) -> (usize, Faults) {
         let mut valid = 0;
         let mut best: Option<Faults> = None;
         for sub in subs {
@@ -344,7 +344,7 @@ impl Run<'_> {
         (valid, best.unwrap_or_default())
     }
 
-    fn sub(&self, sub: &Sub, value: &Value, at: &At, faults: &mut Faults) {
+    fn sub(&self, sub: &NestedSchema, value: &Value, at: &StackPath, faults: &mut Faults) {
         self.step(1);
         if faults.len() > MAX_ERRORS || self.is_exhausted() {
             return;
@@ -379,8 +379,8 @@ impl Run<'_> {
         }
     }
 
-    /// Elements of sets and keys of keyed lists are unique.
-    fn lists(&mut self, id: Id, value: &Value, old: Option<&Value>, at: &At) {
+    /// Checks that elements of sets and keys of keyed lists are unique.
+    fn lists(&mut self, id: Id, value: &Value, old: Option<&Value>, at: &StackPath) {
         if old == Some(value) {
             return;
         }
@@ -396,16 +396,16 @@ impl Run<'_> {
             Value::Array(items) => {
                 self.duplicates(graph.list_type(id), node, items, at);
                 let Some(element) = node.items else { return };
-                let former = Former::new(graph, id, old);
+                let old_elements = OldElements::new(graph, id, old);
                 for (index, item) in items.iter().enumerate() {
-                    self.lists(element, item, former.of(index, item), &at.index(index));
+                    self.lists(element, item, old_elements.of(index, item), &at.index(index));
                 }
             }
             _ => {}
         }
     }
 
-    fn duplicates(&mut self, list: ListType, node: &Node, items: &[Value], at: &At) {
+    fn duplicates(&mut self, list: ListType, node: &Node, items: &[Value], at: &StackPath) {
         let key_of = |item: &Value| match list {
             ListType::Map => item.as_object().map(|map| Value::Object(keys_of(self.graph, node, map))),
             ListType::Set => Some(item.clone()),
@@ -420,8 +420,8 @@ impl Run<'_> {
         }
     }
 
-    /// Here map keys are printed in brackets.
-    fn list_path(&self, at: &At) -> Path {
+    /// The path of a list. Map keys are printed in brackets.
+    fn list_path(&self, at: &StackPath) -> Path {
         let mut steps = Vec::new();
         let mut here = Some(at);
         while let Some(one) = here {
@@ -436,7 +436,7 @@ impl Run<'_> {
     }
 }
 
-/// The keys of an element of a keyed list, with their defaults.
+/// The keys of an element of a keyed list, with defaults.
 fn keys_of(graph: &Graph, node: &Node, item: &Map<String, Value>) -> Map<String, Value> {
     let element = node.items.map(|id| graph.resolve(id).1);
     let mut keys = Map::new();
@@ -473,8 +473,8 @@ fn compare(a: &Value, b: &Value) -> Option<std::cmp::Ordering> {
     }
 }
 
-/// JSON equality: `1` and `1.0` are the same.
-fn same(a: &Value, b: &Value) -> bool {
+/// JSON equality. `1` and `1.0` are equal.
+fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(_), Value::Number(_)) => compare(a, b) == Some(std::cmp::Ordering::Equal),
         _ => a == b,
@@ -494,8 +494,8 @@ fn multiple(value: &Value, factor: f64) -> bool {
     (quotient - quotient.round()).abs() < 1e-9
 }
 
-/// Go prints whole floats without a fraction.
-fn plain(value: &Value) -> String {
+/// A value as Go prints it: whole floats without a fraction.
+fn print_number(value: &Value) -> String {
     match value.as_f64() {
         Some(float) if float.fract() == 0.0 && float.abs() < 1e21 && value.as_i64().is_none() => {
             format!("{float}")

@@ -19,7 +19,7 @@ pub struct FieldRequirement {
     pub value: String,
 }
 
-/// A conjunction of comparisons; the empty one matches everything.
+/// A conjunction of comparisons. The empty one matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FieldSelector {
     requirements: Vec<FieldRequirement>,
@@ -30,7 +30,10 @@ impl FieldSelector {
         Self::default()
     }
 
-    /// Reads a selector; whether the fields exist is the caller's to check.
+    /// Parses a selector. The caller checks whether the fields exist.
+    ///
+    /// # Errors
+    /// The text is not a field selector.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut requirements = Vec::new();
         for term in split_terms(text).into_iter().filter(|t| !t.is_empty()) {
@@ -50,12 +53,12 @@ impl FieldSelector {
         self.requirements.is_empty()
     }
 
-    /// The value that a field must have exactly, if the selector says so.
+    /// The value that the selector requires of a field, if it requires equality.
     pub fn exact(&self, field: &str) -> Option<&str> {
         self.requirements.iter().find(|r| r.field == field && r.op == FieldOp::Eq).map(|r| r.value.as_str())
     }
 
-    /// Whether an object with these fields is selected; a missing field is empty.
+    /// Whether an object with these fields is selected. A missing field is empty.
     pub fn matches<V: AsRef<str>>(&self, field: impl Fn(&str) -> Option<V>) -> bool {
         self.requirements.iter().all(|r| {
             let actual = field(&r.field);
@@ -84,7 +87,7 @@ impl fmt::Display for FieldSelector {
     }
 }
 
-/// Cuts at commas that no backslash precedes.
+/// Splits at commas without a preceding backslash.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut terms = Vec::new();
     let mut start = 0;
@@ -106,7 +109,7 @@ fn split_terms(text: &str) -> Vec<&str> {
 
 fn split_term(term: &str) -> Option<(&str, FieldOp, &str)> {
     let at = term.find(['!', '=']).and_then(|first| {
-        // A `!` that no `=` follows belongs to the field.
+        // A `!` without a following `=` belongs to the field.
         (first..term.len()).find(|i| {
             let rest = term.as_bytes().get(*i..).unwrap_or_default();
             rest.starts_with(b"!=") || rest.starts_with(b"=")

@@ -1,4 +1,4 @@
-//! Label selectors: what they are, and reading them from objects.
+//! Label selectors, and parsing them from objects.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::{
     metadata, names,
 };
 
-/// A conjunction of tests. The empty one matches everything.
+/// A conjunction of requirements. The empty one matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LabelSelector {
     requirements: Vec<LabelRequirement>,
@@ -23,28 +23,37 @@ impl LabelSelector {
         Self::default()
     }
 
-    /// Matches no object.
+    /// A selector that matches no object.
     pub fn nothing() -> Self {
         Self { requirements: Vec::new(), nothing: true }
     }
 
-    /// From requirements, in canonical order.
+    /// Makes a selector from requirements, which it sorts.
     pub fn from_requirements(mut requirements: Vec<LabelRequirement>) -> Self {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Self { requirements, nothing: false }
     }
 
-    /// Reads the textual form, as of the query `labelSelector`.
+    /// Parses the text form, as in the query parameter `labelSelector`.
+    ///
+    /// # Errors
+    /// The text is not a label selector.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         parser::parse(text).map(Self::from_requirements)
     }
 
-    /// Reads a `LabelSelector` object. As in Kubernetes, `{}` matches everything and `null` nothing.
+    /// Parses a `LabelSelector` object. As in Kubernetes, `{}` matches everything and `null` nothing.
+    ///
+    /// # Errors
+    /// All errors of the object.
     pub fn from_object(object: &Value) -> Result<Self, Vec<Error>> {
         Self::from_object_at(object, &Path::root())
     }
 
-    /// The same with errors below `path`.
+    /// [`Self::from_object`] with errors below `path`.
+    ///
+    /// # Errors
+    /// All errors of the object.
     pub fn from_object_at(object: &Value, path: &Path) -> Result<Self, Vec<Error>> {
         if object.is_null() {
             return Ok(Self::nothing());
@@ -74,7 +83,7 @@ impl LabelSelector {
         Ok(Self::from_requirements(requirements))
     }
 
-    /// The tests, sorted by key.
+    /// The requirements, sorted by key.
     pub fn requirements(&self) -> &[LabelRequirement] {
         &self.requirements
     }
@@ -87,7 +96,7 @@ impl LabelSelector {
         self.nothing
     }
 
-    /// A label, key and value, that each selected object has, if the selector asks for one.
+    /// A label (key, value) that every selected object has, if the selector requires one.
     pub fn exact(&self) -> Option<(&str, &str)> {
         self.requirements.iter().find_map(|r| match (r.op, r.values.len()) {
             (LabelOp::Equals | LabelOp::DoubleEquals | LabelOp::In, 1) => {
@@ -128,7 +137,7 @@ fn values(expression: &Value) -> impl Iterator<Item = &str> {
     expression.get("values").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// What is wrong with a `LabelSelector` object.
+/// The errors of a `LabelSelector` object.
 pub fn validate_label_selector(object: &Value, path: &Path) -> Vec<Error> {
     let labels = object.get("matchLabels").unwrap_or(&Value::Null);
     let mut errors = metadata::validate_labels(labels, &path.child("matchLabels"));

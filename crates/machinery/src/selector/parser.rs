@@ -1,5 +1,5 @@
-//! The textual form of label selectors. The grammar accepts some oddities (`x in (,a)`, a key called `in`) that
-//! clients have come to rely on, and its errors are compared by tests of other programs, so both are kept.
+//! The text form of label selectors. The grammar accepts some oddities (`x in (,a)`, a key called `in`) that clients
+//! rely on, and tests of other programs compare its errors, so both are preserved.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token {
     Word,
-    /// `in` or `notin`: words where a key or value is expected.
+    /// `in` or `notin`, which are words where a key or value is expected.
     Set(LabelOp),
     Compare(LabelOp),
     Not,
@@ -81,7 +81,7 @@ struct Parser<'a> {
 type Result<T> = std::result::Result<T, String>;
 
 impl<'a> Parser<'a> {
-    /// The next token; set operators are words here.
+    /// The next token. Set operators count as words.
     fn peek(&self) -> (Token, &'a str) {
         let lexed = self.tokens.get(self.at).unwrap_or(&END);
         let token = if matches!(lexed.token, Token::Set(_)) { Token::Word } else { lexed.token };
@@ -178,7 +178,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Values up to the closing parenthesis; a missing one between commas is the empty value.
+    /// Parses values up to the closing parenthesis. A missing value between commas is the empty value.
     fn list(&mut self) -> Result<BTreeSet<String>> {
         let mut values = BTreeSet::new();
         loop {

@@ -2,18 +2,18 @@
 
 use std::{collections::BTreeSet, fmt};
 
-/// How a label is tested.
+/// The operator of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LabelOp {
     /// `k=v`
     Equals,
-    /// `k==v`, the same
+    /// `k==v`, the same as `k=v`
     DoubleEquals,
-    /// `k!=v`, also without the label
+    /// `k!=v`; also matches without the label
     NotEquals,
     /// `k in (a,b)`
     In,
-    /// `k notin (a,b)`, also without the label
+    /// `k notin (a,b)`; also matches without the label
     NotIn,
     /// `k`
     Exists,
@@ -25,7 +25,7 @@ pub enum LabelOp {
     LessThan,
 }
 
-/// One test of one label.
+/// One requirement about one label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LabelRequirement {
     pub key: String,
@@ -34,7 +34,7 @@ pub struct LabelRequirement {
 }
 
 impl LabelRequirement {
-    /// Whether a label with this value, or its absence, passes.
+    /// Whether a label with this value, or without value, meets the requirement.
     pub fn matches(&self, value: Option<&str>) -> bool {
         match self.op {
             LabelOp::In | LabelOp::Equals | LabelOp::DoubleEquals => {

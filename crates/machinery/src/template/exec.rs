@@ -1,9 +1,9 @@
-//! Trees to text, within limits.
+//! Execution of parsed templates, within limits.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Fault, Limits, Stage,
+    Limits, Stage, TemplateError,
     format::{Printer, plain},
     functions::{self, Function},
     parse::Parsed,
@@ -11,22 +11,22 @@ use super::{
     value::Value,
 };
 
-/// Why walking a list ends early.
+/// Why a list of nodes ends early.
 pub(super) enum Flow {
-    Fault(Box<Fault>),
+    TemplateError(Box<TemplateError>),
     Break,
     Continue,
 }
 
-type Walked = Result<(), Flow>;
+type Executed = Result<(), Flow>;
 
-/// Executes the body of `parsed`; tells how many steps it took.
+/// Executes the body of `parsed`. Returns the number of steps.
 pub(super) fn execute(
     parsed: &Parsed,
     name: &str,
     data: Arc<BTreeMap<String, String>>,
     limits: &Limits,
-) -> (Result<String, Fault>, usize) {
+) -> (Result<String, TemplateError>, usize) {
     let root = Value::Map(data);
     let mut executor = Executor {
         parsed,
@@ -43,19 +43,19 @@ pub(super) fn execute(
     let walked = executor.walk(&root, &parsed.body);
     let steps = limits.steps - executor.steps;
     match walked {
-        Err(Flow::Fault(fault)) => (Err(*fault), steps),
+        Err(Flow::TemplateError(fault)) => (Err(*fault), steps),
         _ => (Ok(executor.out), steps),
     }
 }
 
-/// Blocks, parentheses and templates within each other: bounds the stack.
+/// Most nesting levels of blocks, parentheses and templates; bounds the stack.
 const MAX_NESTING: usize = 250;
 
 struct Executor<'a> {
     parsed: &'a Parsed,
     name: &'a str,
     limits: &'a Limits,
-    /// The template that is being executed; none for the body.
+    /// The template that is being executed; `None` for the body.
     current: Option<&'a str>,
     variables: Vec<(Arc<str>, Value)>,
     templates: usize,
@@ -66,7 +66,7 @@ struct Executor<'a> {
     out: String,
 }
 
-/// What Go calls the place of faults that are found after evaluating something.
+/// The position that Go reports for errors found after an evaluation.
 #[derive(Clone, Copy)]
 enum Last<'a> {
     Expr(&'a Expr),
@@ -74,7 +74,7 @@ enum Last<'a> {
 }
 
 impl<'a> Executor<'a> {
-    /// A fault of what was evaluated last.
+    /// An error at what was evaluated last.
     fn fault_of_last(&self, message: impl Into<String>) -> Flow {
         match self.last {
             Some(Last::Expr(expr)) => self.fault(expr.at, &expr.to_string(), message),
@@ -84,7 +84,7 @@ impl<'a> Executor<'a> {
     }
 
     fn fault(&self, at: usize, context: &str, message: impl Into<String>) -> Flow {
-        Flow::Fault(Box::new(Fault {
+        Flow::TemplateError(Box::new(TemplateError {
             at,
             action: None,
             stage: self.current.map_or(Stage::Body, |name| Stage::Defined(name.to_owned())),
@@ -93,8 +93,8 @@ impl<'a> Executor<'a> {
         }))
     }
 
-    /// Every node, command and loop costs, and so does every byte that is made.
-    fn spend(&mut self, at: usize, context: &str, bytes: usize) -> Walked {
+    /// Pays for a node, command or loop, and for `bytes` of output.
+    fn spend(&mut self, at: usize, context: &str, bytes: usize) -> Executed {
         let cost = 1 + bytes / 64;
         match self.steps.checked_sub(cost) {
             Some(left) => {
@@ -108,7 +108,7 @@ impl<'a> Executor<'a> {
         }
     }
 
-    fn deeper(&mut self, at: usize, context: &str) -> Walked {
+    fn deeper(&mut self, at: usize, context: &str) -> Executed {
         self.nesting += 1;
         if self.nesting > MAX_NESTING {
             return Err(self.fault(at, context, format!("exceeded maximum nesting ({MAX_NESTING})")));
@@ -116,7 +116,7 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
-    fn write(&mut self, at: usize, context: &str, text: &str) -> Walked {
+    fn write(&mut self, at: usize, context: &str, text: &str) -> Executed {
         self.spend(at, context, text.len())?;
         if self.out.len() + text.len() > self.limits.output {
             let most = self.limits.output;
@@ -126,7 +126,7 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
-    fn walk(&mut self, dot: &Value, list: &'a List) -> Walked {
+    fn walk(&mut self, dot: &Value, list: &'a List) -> Executed {
         for node in list {
             match node {
                 Node::Text(text) => self.write(0, "", text)?,
@@ -144,7 +144,7 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
-    fn action(&mut self, dot: &Value, pipe: &'a Pipe) -> Walked {
+    fn action(&mut self, dot: &Value, pipe: &'a Pipe) -> Executed {
         let value = self.pipeline(dot, pipe)?;
         if !pipe.variables.is_empty() {
             return Ok(());
@@ -155,7 +155,7 @@ impl<'a> Executor<'a> {
         }
     }
 
-    fn conditional(&mut self, dot: &Value, branch: &'a Branch, with: bool) -> Walked {
+    fn conditional(&mut self, dot: &Value, branch: &'a Branch, with: bool) -> Executed {
         self.deeper(branch.pipe.at, "")?;
         let mark = self.variables.len();
         let value = self.pipeline(dot, &branch.pipe)?;
@@ -169,7 +169,7 @@ impl<'a> Executor<'a> {
         walked
     }
 
-    fn range(&mut self, dot: &Value, branch: &'a Branch) -> Walked {
+    fn range(&mut self, dot: &Value, branch: &'a Branch) -> Executed {
         let (at, pipe) = (branch.pipe.at, &branch.pipe);
         self.deeper(at, "")?;
         let (outer, nesting) = (self.variables.len(), self.nesting);
@@ -213,7 +213,7 @@ impl<'a> Executor<'a> {
         walked
     }
 
-    /// One turn of a range; false after a break.
+    /// Executes one iteration of a range; false after a break.
     fn iteration(
         &mut self,
         branch: &'a Branch,
@@ -233,7 +233,7 @@ impl<'a> Executor<'a> {
             _ => {}
         }
         let walked = self.walk(&element, &branch.body);
-        // Leaving by break or continue skips the clean-up of the blocks in between.
+        // Break and continue skip the clean-up of the blocks between.
         self.variables.truncate(mark);
         match walked {
             Ok(()) => Ok(true),
@@ -245,11 +245,11 @@ impl<'a> Executor<'a> {
                 self.nesting = nesting;
                 Ok(false)
             }
-            fault @ Err(Flow::Fault(_)) => fault.map(|()| false),
+            fault @ Err(Flow::TemplateError(_)) => fault.map(|()| false),
         }
     }
 
-    fn template(&mut self, dot: &Value, at: usize, name: &'a str, argument: Option<&'a Pipe>) -> Walked {
+    fn template(&mut self, dot: &Value, at: usize, name: &'a str, argument: Option<&'a Pipe>) -> Executed {
         let shown = argument.map_or_else(String::new, |pipe| format!(" {pipe}"));
         let context = format!("{{{{template {name:?}{shown}}}}}");
         self.spend(at, &context, 0)?;
@@ -274,7 +274,7 @@ impl<'a> Executor<'a> {
         walked
     }
 
-    fn assign(&mut self, pipe: &Pipe, name: &Arc<str>, value: Value) -> Walked {
+    fn assign(&mut self, pipe: &Pipe, name: &Arc<str>, value: Value) -> Executed {
         if !pipe.assigns {
             self.variables.push((name.clone(), value));
             return Ok(());
@@ -300,7 +300,7 @@ impl<'a> Executor<'a> {
         Ok(value)
     }
 
-    /// `last` is what the command before in the pipeline gave.
+    /// Evaluates a command. `last` is the value of the previous command of the pipeline.
     fn command(&mut self, dot: &Value, command: &'a Command, last: Option<Value>) -> Result<Value, Flow> {
         let Some((first, args)) = command.args.split_first() else { return Ok(Value::Nil) };
         self.spend(command.at, "", 0)?;
@@ -310,7 +310,7 @@ impl<'a> Executor<'a> {
             Term::Field(names) | Term::Variable(_, names) | Term::Chain(_, names)
                 if given && !names.is_empty() =>
             {
-                // Evaluate it first: a missing key is the more useful news.
+                // Evaluated first, because a missing key is the more useful error.
                 self.expression(dot, first)?;
                 let name = names.last().map(String::as_str).unwrap_or_default();
                 Err(self.fault(
@@ -412,7 +412,7 @@ impl<'a> Executor<'a> {
             return Err(self.fault(at, name, problem));
         }
         if let Some(stop_at) = function.short_circuit() {
-            // `and` and `or` look at no more arguments than they have to.
+            // `and` and `or` evaluate only as many arguments as they need.
             let mut value = Value::Nil;
             for arg in args {
                 value = self.expression(dot, arg)?;
@@ -455,8 +455,8 @@ impl<'a> Executor<'a> {
         Ok(value)
     }
 
-    /// Formats are texts; of constants Go says so in other words.
-    fn check_format(&self, format: &Value, arg: Option<&Expr>) -> Walked {
+    /// Checks that a format is text. For constants Go has another error.
+    fn check_format(&self, format: &Value, arg: Option<&Expr>) -> Executed {
         let constant = arg.filter(|arg| matches!(arg.term, Term::Bool(_) | Term::Number(..) | Term::Nil));
         Err(self.fault_of_last(match (format, constant) {
             (Value::Text(_), _) => return Ok(()),

@@ -1,11 +1,11 @@
-//! Values as text, as Go's `fmt` writes them.
+//! Values as text, like Go's `fmt` prints them.
 
 use super::value::Value;
 
-/// Widths and precisions that go on above this are refused, as Go does.
+/// Larger widths and precisions are refused, as in Go.
 const MAX_FIELD: i64 = 1_000_000;
 
-/// As an action shows it.
+/// The text that an action prints.
 pub(super) fn plain(value: &Value) -> String {
     match value {
         Value::Nil => "<no value>".into(),
@@ -22,7 +22,7 @@ pub(super) fn too_large(limit: usize) -> String {
     format!("the result exceeds {limit} bytes")
 }
 
-/// Go's `unicode.IsPrint`, near enough: the standard library shows just these unescaped.
+/// Approximates Go's `unicode.IsPrint`: the characters that the standard library does not escape.
 pub(super) fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return c == ' ' || c.is_ascii_graphic();
@@ -66,7 +66,7 @@ impl Printer {
         if self.out.len() > self.limit { Err(too_large(self.limit)) } else { Ok(()) }
     }
 
-    /// A space goes between two operands of which none is a string.
+    /// Like `fmt.Sprint`: puts a space between two operands if neither is a string.
     pub(super) fn print(&mut self, args: &[Value]) -> Result<Value, String> {
         let mut after_text = true;
         for (index, arg) in args.iter().enumerate() {
@@ -124,7 +124,7 @@ impl Printer {
         self.finish()
     }
 
-    /// One verb, from after its percent sign.
+    /// Formats one verb, from after its percent sign.
     fn verb(&mut self, scan: &mut Scan<'_>) {
         let mut flags = Flags::default();
         while let Some(c) = scan.peek() {
@@ -340,9 +340,9 @@ impl Printer {
     }
 }
 
-/// A non-negative number in the form of a verb.
+/// A non-negative number formatted by a verb.
 fn float_digits(value: f64, verb: char, mut flags: Flags) -> String {
-    // No float has more digits than this that are not zero.
+    // No float has more non-zero digits.
     flags.precision = flags.precision.map(|precision| precision.min(1_100));
     match verb.to_ascii_lowercase() {
         'e' => exponential(&format!("{value:.*e}", flags.precision.unwrap_or(6))),
@@ -374,7 +374,7 @@ fn general(value: f64, flags: Flags) -> String {
         Some(precision) => {
             let precision = precision.max(1);
             let whole = usize::try_from(exponent + 1).unwrap_or_default();
-            // Digits beyond the decimal point that are none need no exponent.
+            // Trailing zeros beyond the decimal point need no exponent.
             if precision > count && count >= whole { count } else { precision }
         }
     };
@@ -396,7 +396,7 @@ fn general(value: f64, flags: Flags) -> String {
     }
 }
 
-/// `1.5e3` as Go writes it: sign and two digits at least.
+/// `1.5e3` as Go prints it: with a sign and at least two digits.
 fn exponential(text: &str) -> String {
     let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
     let exponent: i32 = exponent.parse().unwrap_or_default();
@@ -423,7 +423,7 @@ fn hex(bytes: &[u8], upper: bool, flags: Flags) -> String {
     out
 }
 
-/// Quoted as `%q` does.
+/// Quotes as `%q` does.
 fn go_quoted(text: &str, flags: Flags) -> String {
     let raw_possible = !text.chars().any(|c| c == '`' || c == '\u{feff}' || (c != '\t' && c.is_control()));
     if flags.sharp && raw_possible {
@@ -498,14 +498,14 @@ impl Scan<'_> {
         number.and_then(|number| usize::try_from(number).ok())
     }
 
-    /// A width or precision that is an argument.
+    /// A width or precision given as an argument.
     fn star(&mut self) -> Option<i64> {
         let value = self.args.get(self.next)?;
         self.next += 1;
         value.integer().filter(|number| number.unsigned_abs() <= MAX_FIELD.unsigned_abs())
     }
 
-    /// An explicit argument number, as in `%[2]d`; false if it is a bad one.
+    /// An explicit argument number, as in `%[2]d`; false if it is invalid.
     fn index(&mut self) -> bool {
         self.just_indexed = false;
         if self.peek() != Some('[') {

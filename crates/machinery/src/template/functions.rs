@@ -1,4 +1,4 @@
-//! The predefined functions; there are no others.
+//! The predefined functions. There are no others.
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -45,7 +45,7 @@ const ALL: [Function; 19] = [
     variadic("urlquery", 0),
 ];
 
-/// The name as a constant, if there is such a function.
+/// The name as a constant, if it is a function.
 pub(super) fn function(name: &str) -> Option<&'static str> {
     Function::named(name).map(|function| function.name)
 }
@@ -55,7 +55,7 @@ impl Function {
         ALL.iter().find(|function| function.name == name).copied()
     }
 
-    /// What is wrong with this number of arguments.
+    /// The error for this number of arguments.
     pub(super) fn wrong_number(&self, given: usize) -> Option<String> {
         let Self { name, least, most } = self;
         match most {
@@ -69,7 +69,7 @@ impl Function {
         }
     }
 
-    /// For `and` and `or`: the truth that ends looking.
+    /// For `and` and `or`: the truth value that ends the evaluation.
     pub(super) fn short_circuit(&self) -> Option<bool> {
         match self.name {
             "and" => Some(false),
@@ -79,8 +79,8 @@ impl Function {
     }
 }
 
-/// What `call` says of what it is to call, which is never a function. `shown` is what it was written as, unless it came
-/// out of a pipeline.
+/// The error of `call`, whose first argument is never a function. `shown` is its source text, unless it came from a
+/// pipeline.
 pub(super) fn not_callable(callee: &Value, shown: Option<String>) -> String {
     let name = shown.unwrap_or_else(|| match callee {
         Value::Text(text) => text.to_string(),
@@ -92,7 +92,10 @@ pub(super) fn not_callable(callee: &Value, shown: Option<String>) -> String {
     }
 }
 
-/// Applies a function to as many arguments as it takes.
+/// Applies a function to its arguments.
+///
+/// # Errors
+/// Go's text for arguments that do not fit.
 pub(super) fn apply(function: Function, args: &[Value], printer: &mut Printer) -> Result<Value, String> {
     let (first, rest) = match args.split_first() {
         Some((first, rest)) => (first, rest),
@@ -149,7 +152,7 @@ fn element(item: &Value, index: &Value) -> Result<Value, String> {
                 .ok_or_else(|| format!("index out of range: {at}"))
         }
         Value::Map(map) => match index {
-            // A key that is missing gives the zero value, whatever `missingkey` says.
+            // A missing key gives the zero value, whatever `missingkey` says.
             Value::Text(key) => Ok(Value::text(map.get(&**key).map(String::as_str).unwrap_or_default())),
             Value::Nil => Err("value is nil; should be of type string".into()),
             other => Err(format!("value has type {}; should be string", other.type_name())),
@@ -235,7 +238,7 @@ fn compare(left: &Value, right: &Value) -> Result<Option<Ordering>, String> {
     }
 }
 
-/// The arguments as one text, as `print` would make it.
+/// The arguments as one text, as `print` joins them.
 fn joined(args: &[Value], printer: &mut Printer) -> Result<Arc<str>, String> {
     if let [Value::Text(text)] = args {
         return Ok(text.clone());

@@ -1,8 +1,8 @@
-//! Source text to tokens.
+//! From source text to tokens.
 
 use super::format::is_printable;
 
-/// What a token is.
+/// The kind of token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -27,7 +27,7 @@ pub(super) enum Kind {
     Raw,
     Other,
     End,
-    /// The text is the message.
+    /// The text is the error message.
     Error,
 }
 
@@ -45,7 +45,7 @@ const RIGHT: &str = "}}";
 const KEYWORDS: [&str; 10] =
     ["block", "break", "continue", "define", "else", "end", "if", "range", "template", "with"];
 
-/// All tokens; the last is [`Kind::End`] or [`Kind::Error`].
+/// All tokens. The last is [`Kind::End`] or [`Kind::Error`].
 pub(super) fn tokens(source: &str) -> Vec<Token> {
     let mut lexer = Lexer { source, at: 0, parens: 0, tokens: Vec::new() };
     if let Err((at, message)) = lexer.run() {
@@ -139,7 +139,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// Skips a comment; tells whether text after it is trimmed.
+    /// Skips a comment. Returns whether it trims the text after it.
     fn comment(&mut self, body: usize) -> Outcome<bool> {
         self.at = body;
         let Some(length) = self.rest().find("*/") else { return fail(body, "unclosed comment") };
@@ -166,7 +166,7 @@ impl Lexer<'_> {
         rest.starts_with(RIGHT).then_some(false)
     }
 
-    /// Tokens up to and with the closing delimiter; tells whether text after it is trimmed.
+    /// Tokens up to and including the closing delimiter. Returns whether it trims the text after it.
     fn action(&mut self) -> Outcome<bool> {
         loop {
             let start = self.at;

@@ -1,4 +1,4 @@
-//! Go's literals.
+//! Literals of Go.
 
 use super::tree::Number;
 
@@ -17,7 +17,7 @@ pub(super) fn text(literal: &str) -> Option<String> {
         }
         rest = after;
     }
-    // Go strings may hold any bytes; what goes into an object is text in any case.
+    // Go strings may hold any bytes; objects hold text.
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -111,7 +111,7 @@ pub(super) fn number(literal: &str) -> Option<Number> {
     }
 }
 
-/// Underscores stand between digits, or after a base prefix.
+/// Removes underscores, which may stand between digits or after a base prefix.
 fn without_underscores(digits: &str, based: bool) -> Option<String> {
     if !digits.contains('_') {
         return Some(digits.to_owned());

@@ -1,15 +1,15 @@
-//! Go's `text/template`, over a map of texts (KS-121 … KS-123).
+//! Go's `text/template`, over a map of strings (KS-121 … KS-123).
 //!
-//! The whole language: actions, pipelines, variables, `if`, `with`, `range`, `define`, `template`, `block`, `break`,
-//! `continue`, comments, trimming and the predefined functions. Beside it, nothing: no functions of a user's own, no
-//! types but booleans, numbers, texts and the one map. A key that the map lacks is an error (`missingkey=error`).
+//! Supports the whole language: actions, pipelines, variables, `if`, `with`, `range`, `define`, `template`, `block`,
+//! `break`, `continue`, comments, trimming and the predefined functions. There are no custom functions, and no types
+//! other than booleans, numbers, strings and the one map. A key that the map lacks is an error (`missingkey=error`).
 //!
-//! Templates come from outside, so everything is bounded ([`Limits`]): the source, what it may nest, the steps it takes,
-//! the length of its output and of every text on the way. Own code, since the libraries for it bound neither steps nor
-//! texts on the way.
+//! Templates come from outside, so [`Limits`] bound everything: the source, its nesting, the steps, and the length of
+//! the output and of intermediate texts. This is our own implementation because existing libraries bound neither steps
+//! nor intermediate texts.
 //!
-//! Where it differs from Go: complex numbers are refused, texts are UTF-8 (cutting a character in half leaves `�`), and
-//! errors read alike but not the same.
+//! Differences from Go: complex numbers are refused, texts are UTF-8 (half a character becomes `�`), and error texts
+//! are similar but not equal.
 
 mod exec;
 mod format;
@@ -22,16 +22,16 @@ mod value;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-/// What one expansion may cost (KS-123).
+/// Limits of one expansion (KS-123).
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of source.
+    /// Most bytes of source.
     pub source: usize,
-    /// Bytes of output, and of any text on the way to it.
+    /// Most bytes of output, and of any intermediate text.
     pub output: usize,
-    /// Nodes and commands executed; 64 bytes of text count as one more.
+    /// Most executed nodes and commands. 64 bytes of text count as one more.
     pub steps: usize,
-    /// Templates that invoke each other.
+    /// Most nested invocations of templates.
     pub depth: usize,
 }
 
@@ -41,12 +41,12 @@ impl Default for Limits {
     }
 }
 
-/// What is wrong with a template, or with its expansion over some data.
+/// An error of a template, or of its expansion.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// Offset in the source.
+pub struct TemplateError {
+    /// Byte offset in the source.
     at: usize,
-    /// Offset of the action that it ends before its time, if there is one.
+    /// Offset of the action that the error cuts short, if there is one.
     action: Option<usize>,
     stage: Stage,
     context: String,
@@ -57,29 +57,29 @@ pub struct Fault {
 enum Stage {
     Parsing,
     Body,
-    /// Executing a template that the source defines.
+    /// The error is in a template that the source defines.
     Defined(String),
 }
 
-impl Fault {
+impl TemplateError {
     fn parse(at: usize, message: impl Into<String>) -> Self {
         Self { at, action: None, stage: Stage::Parsing, context: String::new(), message: message.into() }
     }
 }
 
-/// A [`Fault`] with the name of its template, for a user.
+/// A [`TemplateError`] with the name of its template, for users.
 #[derive(Debug, thiserror::Error)]
 pub struct Error {
     name: String,
     line: usize,
     column: usize,
-    /// Line of the action that the fault is in, if that is another.
+    /// Line of the action with the error, if it is another line.
     action: Option<usize>,
-    fault: Box<Fault>,
+    fault: Box<TemplateError>,
 }
 
 impl fmt::Display for Error {
-    /// One line, whatever the template holds.
+    /// Prints one line, whatever the template contains.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, line, column, action, fault } = self;
         let of = match &fault.stage {
@@ -113,10 +113,10 @@ fn shortened(text: &str) -> String {
     text.chars().take(MOST).chain("...".chars()).collect()
 }
 
-/// A parsed template, to be expanded any number of times.
+/// A parsed template. It can be expanded any number of times.
 pub struct Template {
     source: Arc<str>,
-    parsed: Result<parse::Parsed, Fault>,
+    parsed: Result<parse::Parsed, TemplateError>,
 }
 
 impl fmt::Debug for Template {
@@ -126,19 +126,22 @@ impl fmt::Debug for Template {
 }
 
 impl Template {
-    /// Parses `source`. What is wrong with it is told by [`Template::expand`], which knows a name for it.
+    /// Parses `source`. [`Template::expand`] reports parse errors, because it knows a name for the template.
     pub fn new(source: &str, limits: &Limits) -> Self {
         let parsed = if source.len() > limits.source {
             let problem =
                 format!("the template has {} bytes; at most {} are allowed", source.len(), limits.source);
-            Err(Fault::parse(0, problem))
+            Err(TemplateError::parse(0, problem))
         } else {
             parse::parse(source)
         };
         Self { source: source.into(), parsed }
     }
 
-    /// Executes the template with `data` as its dot. `name` stands for it in errors.
+    /// Executes the template with `data` as its dot. Errors call it `name`.
+    ///
+    /// # Errors
+    /// The template does not parse, its execution fails, or it exceeds a limit.
     pub fn expand(
         &self,
         name: &str,
@@ -148,7 +151,10 @@ impl Template {
         self.expand_counting(name, data, limits).0
     }
 
-    /// The same, and how many steps it took: for limits over several templates.
+    /// [`Self::expand`], with the number of steps, for limits over several templates.
+    ///
+    /// # Errors
+    /// As for [`Self::expand`].
     pub fn expand_counting(
         &self,
         name: &str,
@@ -162,7 +168,7 @@ impl Template {
         (expanded.map_err(|fault| self.error(name, fault)), steps)
     }
 
-    fn error(&self, name: &str, fault: Fault) -> Error {
+    fn error(&self, name: &str, fault: TemplateError) -> Error {
         let before = self.source.get(..fault.at).unwrap_or_default();
         let line_of = |text: &str| 1 + text.matches('\n').count();
         let line = line_of(before);

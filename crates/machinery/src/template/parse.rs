@@ -1,26 +1,26 @@
-//! Tokens to trees.
+//! From tokens to trees.
 
 use std::{cell::Cell, collections::BTreeMap, sync::Arc};
 
 use super::{
-    Fault,
+    TemplateError,
     functions::function,
     lex::{Kind, Token, tokens},
     literal,
     tree::{Branch, Command, Expr, List, Node, Number, Pipe, Term},
 };
 
-/// Blocks and parentheses within each other.
+/// Most nesting levels of blocks and parentheses.
 const MAX_NESTING: usize = 100;
 
-/// What a source defines: its own body, and templates by name.
+/// The templates of a source: its own body, and templates by name.
 pub(super) struct Parsed {
     pub(super) body: List,
     pub(super) defined: BTreeMap<String, List>,
 }
 
 /// Parses a whole source.
-pub(super) fn parse(source: &str) -> Result<Parsed, Fault> {
+pub(super) fn parse(source: &str) -> Result<Parsed, TemplateError> {
     let mut parser = Parser {
         tokens: tokens(source),
         next: 0,
@@ -40,9 +40,9 @@ pub(super) fn parse(source: &str) -> Result<Parsed, Fault> {
 struct Parser {
     tokens: Vec<Token>,
     next: usize,
-    /// The last token that was looked at: Go says that a fault is there.
+    /// Offset of the last token that was read; Go reports errors there.
     seen: Cell<usize>,
-    /// Where the action begins that is being read.
+    /// Offset of the action that is being parsed.
     action: Option<usize>,
     variables: Vec<Arc<str>>,
     ranges: usize,
@@ -82,7 +82,7 @@ impl Control {
 }
 
 impl Parser {
-    fn source(&mut self) -> Result<List, Fault> {
+    fn source(&mut self) -> Result<List, TemplateError> {
         let mut body = List::new();
         loop {
             if self.peek().kind == Kind::End {
@@ -100,22 +100,24 @@ impl Parser {
             }
             match self.item()? {
                 Item::Node(node) => body.push(node),
-                Item::End(at) => return Err(Fault::parse(at, "unexpected {{end}}")),
-                Item::Else(at) => return Err(Fault::parse(at, "unexpected {{else}}")),
+                Item::End(at) => return Err(TemplateError::parse(at, "unexpected {{end}}")),
+                Item::Else(at) => return Err(TemplateError::parse(at, "unexpected {{else}}")),
             }
         }
     }
 
-    /// The fault where Go says that it is.
-    fn placed(&self, fault: Fault) -> Fault {
+    /// The error at the position that Go reports.
+    fn placed(&self, fault: TemplateError) -> TemplateError {
         match self.tokens.get(self.seen.get()).or(self.tokens.last()) {
-            Some(last) if last.kind == Kind::Error => Fault { at: last.at, action: self.action, ..fault },
-            Some(last) => Fault { at: last.at, ..fault },
+            Some(last) if last.kind == Kind::Error => {
+                TemplateError { at: last.at, action: self.action, ..fault }
+            }
+            Some(last) => TemplateError { at: last.at, ..fault },
             None => fault,
         }
     }
 
-    /// The next token; past the last one, the last one again.
+    /// The next token. At the end, the last token again.
     fn peek(&self) -> Token {
         self.seen.set(self.seen.get().max(self.next));
         self.tokens.get(self.next).or(self.tokens.last()).cloned().unwrap_or(Token {
@@ -131,7 +133,7 @@ impl Parser {
         token
     }
 
-    /// The next token that is not a space.
+    /// Takes the next token that is not a space.
     fn take_solid(&mut self) -> Token {
         loop {
             let token = self.take();
@@ -147,20 +149,20 @@ impl Parser {
         token
     }
 
-    fn expect(&mut self, kinds: &[Kind], context: &str) -> Result<Token, Fault> {
+    fn expect(&mut self, kinds: &[Kind], context: &str) -> Result<Token, TemplateError> {
         let token = self.take_solid();
         if kinds.contains(&token.kind) { Ok(token) } else { Err(unexpected(&token, context)) }
     }
 
-    fn enter(&mut self, at: usize) -> Result<(), Fault> {
+    fn enter(&mut self, at: usize) -> Result<(), TemplateError> {
         self.nesting += 1;
         if self.nesting > MAX_NESTING {
-            return Err(Fault::parse(at, format!("more than {MAX_NESTING} levels of nesting")));
+            return Err(TemplateError::parse(at, format!("more than {MAX_NESTING} levels of nesting")));
         }
         Ok(())
     }
 
-    fn item(&mut self) -> Result<Item, Fault> {
+    fn item(&mut self) -> Result<Item, TemplateError> {
         let token = self.take();
         match token.kind {
             Kind::Text => Ok(Item::Node(Node::Text(token.text))),
@@ -174,7 +176,7 @@ impl Parser {
         }
     }
 
-    fn action(&mut self) -> Result<Item, Fault> {
+    fn action(&mut self) -> Result<Item, TemplateError> {
         let token = self.take_solid();
         if token.kind == Kind::Keyword {
             let node = match token.text.as_str() {
@@ -183,7 +185,7 @@ impl Parser {
                     return Ok(Item::End(token.at));
                 }
                 "else" => {
-                    // `else if` and `else with` are read by whoever they belong to.
+                    // The enclosing `if` or `with` parses `else if` and `else with`.
                     let next = self.peek_solid();
                     if !(next.kind == Kind::Keyword && matches!(next.text.as_str(), "if" | "with")) {
                         self.expect(&[Kind::Right], "else")?;
@@ -206,22 +208,22 @@ impl Parser {
         Ok(Item::Node(Node::Action(pipe)))
     }
 
-    fn leave_range(&mut self, token: &Token, node: Node) -> Result<Node, Fault> {
+    fn leave_range(&mut self, token: &Token, node: Node) -> Result<Node, TemplateError> {
         let context = format!("{{{{{}}}}}", token.text);
         self.expect(&[Kind::Right], &context)?;
         if self.ranges == 0 {
-            return Err(Fault::parse(token.at, format!("{context} outside {{{{range}}}}")));
+            return Err(TemplateError::parse(token.at, format!("{context} outside {{{{range}}}}")));
         }
         Ok(node)
     }
 
-    /// Items up to `end` or `else`.
-    fn items(&mut self) -> Result<(List, Item), Fault> {
+    /// Parses items up to `end` or `else`.
+    fn items(&mut self) -> Result<(List, Item), TemplateError> {
         let mut list = List::new();
         loop {
             let token = self.peek();
             if token.kind == Kind::End {
-                return Err(Fault::parse(token.at, "unexpected EOF"));
+                return Err(TemplateError::parse(token.at, "unexpected EOF"));
             }
             match self.item()? {
                 Item::Node(node) => list.push(node),
@@ -230,7 +232,7 @@ impl Parser {
         }
     }
 
-    fn control(&mut self, control: Control, at: usize) -> Result<Node, Fault> {
+    fn control(&mut self, control: Control, at: usize) -> Result<Node, TemplateError> {
         self.enter(at)?;
         let scope = self.variables.len();
         let pipe = self.pipeline(control.context(), &Kind::Right)?;
@@ -252,7 +254,7 @@ impl Parser {
                 } else {
                     let (list, end) = self.items()?;
                     if let Item::Else(at) = end {
-                        return Err(Fault::parse(at, "expected end; found {{else}}"));
+                        return Err(TemplateError::parse(at, "expected end; found {{else}}"));
                     }
                     Some(list)
                 }
@@ -264,14 +266,15 @@ impl Parser {
         Ok(control.node(Branch { pipe, body, otherwise }))
     }
 
-    /// A name, and where it is.
-    fn name(&mut self, context: &str) -> Result<(usize, String), Fault> {
+    /// A name and its position.
+    fn name(&mut self, context: &str) -> Result<(usize, String), TemplateError> {
         let token = self.expect(&[Kind::Quoted, Kind::Raw], context)?;
-        let name = literal::text(&token.text).ok_or_else(|| Fault::parse(token.at, "invalid syntax"))?;
+        let name =
+            literal::text(&token.text).ok_or_else(|| TemplateError::parse(token.at, "invalid syntax"))?;
         Ok((token.at, name))
     }
 
-    fn template(&mut self) -> Result<Node, Fault> {
+    fn template(&mut self) -> Result<Node, TemplateError> {
         let (at, name) = self.name("template clause")?;
         let mut argument = None;
         if self.peek_solid().kind == Kind::Right {
@@ -282,34 +285,34 @@ impl Parser {
         Ok(Node::Template { at, name, argument })
     }
 
-    fn block(&mut self) -> Result<Node, Fault> {
+    fn block(&mut self) -> Result<Node, TemplateError> {
         let (at, name) = self.name("block clause")?;
         let argument = self.pipeline("block clause", &Kind::Right)?;
         self.body_of(&name, at, "block clause")?;
         Ok(Node::Template { at, name, argument: Some(argument) })
     }
 
-    fn definition(&mut self) -> Result<(), Fault> {
+    fn definition(&mut self) -> Result<(), TemplateError> {
         let (at, name) = self.name("define clause")?;
         self.expect(&[Kind::Right], "define clause")?;
         self.body_of(&name, at, "define clause")
     }
 
-    /// The body of a template of its own, which sees no variables of its surroundings.
-    fn body_of(&mut self, name: &str, at: usize, context: &str) -> Result<(), Fault> {
+    /// Parses the body of a named template, which does not see surrounding variables.
+    fn body_of(&mut self, name: &str, at: usize, context: &str) -> Result<(), TemplateError> {
         self.enter(at)?;
         let variables = std::mem::replace(&mut self.variables, vec!["$".into()]);
         let ranges = std::mem::take(&mut self.ranges);
         let (list, end) = self.items()?;
         if let Item::Else(at) = end {
-            return Err(Fault::parse(at, format!("unexpected {{{{else}}}} in {context}")));
+            return Err(TemplateError::parse(at, format!("unexpected {{{{else}}}} in {context}")));
         }
         (self.variables, self.ranges) = (variables, ranges);
         self.nesting -= 1;
         match self.defined.get(name) {
             Some(old) if !is_blank(old) => {
                 if !is_blank(&list) {
-                    return Err(Fault::parse(
+                    return Err(TemplateError::parse(
                         at,
                         format!("template: multiple definition of template {name:?}"),
                     ));
@@ -322,7 +325,7 @@ impl Parser {
         Ok(())
     }
 
-    fn pipeline(&mut self, context: &str, end: &Kind) -> Result<Pipe, Fault> {
+    fn pipeline(&mut self, context: &str, end: &Kind) -> Result<Pipe, TemplateError> {
         let mut pipe = Pipe { at: self.peek_solid().at, ..Pipe::default() };
         while self.peek_solid().kind == Kind::Variable {
             let mark = self.next;
@@ -341,10 +344,10 @@ impl Parser {
                 break;
             }
             if context != "range" || pipe.variables.len() > 1 {
-                return Err(Fault::parse(sign.at, format!("too many declarations in {context}")));
+                return Err(TemplateError::parse(sign.at, format!("too many declarations in {context}")));
             }
             if !matches!(self.peek_solid().kind, Kind::Variable | Kind::Right | Kind::RightParen) {
-                return Err(Fault::parse(sign.at, "range can only initialize variables"));
+                return Err(TemplateError::parse(sign.at, "range can only initialize variables"));
             }
         }
         loop {
@@ -362,7 +365,7 @@ impl Parser {
         }
     }
 
-    fn command(&mut self) -> Result<Command, Fault> {
+    fn command(&mut self) -> Result<Command, TemplateError> {
         let at = self.peek_solid().at;
         let mut args = Vec::new();
         loop {
@@ -385,12 +388,12 @@ impl Parser {
             }
         }
         if args.is_empty() {
-            return Err(Fault::parse(at, "empty command"));
+            return Err(TemplateError::parse(at, "empty command"));
         }
         Ok(Command { at, args })
     }
 
-    fn operand(&mut self) -> Result<Option<Expr>, Fault> {
+    fn operand(&mut self) -> Result<Option<Expr>, TemplateError> {
         let Some(mut expr) = self.term()? else { return Ok(None) };
         let mut names = Vec::new();
         let at = self.peek().at;
@@ -409,19 +412,27 @@ impl Parser {
                 let start = expr.at;
                 return Ok(Some(Expr { at: start, term: Term::Chain(Box::new(expr), names) }));
             }
-            _ => return Err(Fault::parse(at, format!("unexpected . after term {:?}", expr.to_string()))),
+            _ => {
+                return Err(TemplateError::parse(
+                    at,
+                    format!("unexpected . after term {:?}", expr.to_string()),
+                ));
+            }
         }
         Ok(Some(expr))
     }
 
-    fn term(&mut self) -> Result<Option<Expr>, Fault> {
+    fn term(&mut self) -> Result<Option<Expr>, TemplateError> {
         let token = self.take_solid();
-        let invalid = || Fault::parse(token.at, format!("illegal number syntax: {:?}", token.text));
+        let invalid = || TemplateError::parse(token.at, format!("illegal number syntax: {:?}", token.text));
         let term = match token.kind {
             Kind::Identifier => match function(&token.text) {
                 Some(name) => Term::Function(name),
                 None => {
-                    return Err(Fault::parse(token.at, format!("function {:?} not defined", token.text)));
+                    return Err(TemplateError::parse(
+                        token.at,
+                        format!("function {:?} not defined", token.text),
+                    ));
                 }
             },
             Kind::Dot => Term::Dot,
@@ -429,24 +440,27 @@ impl Parser {
             Kind::Bool => Term::Bool(token.text == "true"),
             Kind::Variable => {
                 if !self.variables.iter().any(|known| **known == *token.text) {
-                    return Err(Fault::parse(token.at, format!("undefined variable {:?}", token.text)));
+                    return Err(TemplateError::parse(
+                        token.at,
+                        format!("undefined variable {:?}", token.text),
+                    ));
                 }
                 Term::Variable(token.text.as_str().into(), Vec::new())
             }
             Kind::Field => Term::Field(vec![field_name(&token)]),
             Kind::Char => {
                 let c = literal::character(&token.text).ok_or_else(|| {
-                    Fault::parse(token.at, format!("malformed character constant: {}", token.text))
+                    TemplateError::parse(token.at, format!("malformed character constant: {}", token.text))
                 })?;
                 Term::Number(Number::Int(i64::from(u32::from(c))), token.text)
             }
             Kind::Number if token.text.contains('i') => {
-                return Err(Fault::parse(token.at, "complex numbers are not supported"));
+                return Err(TemplateError::parse(token.at, "complex numbers are not supported"));
             }
             Kind::Number => Term::Number(literal::number(&token.text).ok_or_else(invalid)?, token.text),
             Kind::Quoted | Kind::Raw => {
-                let text =
-                    literal::text(&token.text).ok_or_else(|| Fault::parse(token.at, "invalid syntax"))?;
+                let text = literal::text(&token.text)
+                    .ok_or_else(|| TemplateError::parse(token.at, "invalid syntax"))?;
                 Term::Text(text.into(), token.text)
             }
             Kind::LeftParen => {
@@ -464,9 +478,9 @@ impl Parser {
     }
 }
 
-fn check_pipeline(pipe: &Pipe, context: &str, at: usize) -> Result<(), Fault> {
+fn check_pipeline(pipe: &Pipe, context: &str, at: usize) -> Result<(), TemplateError> {
     if pipe.commands.is_empty() {
-        return Err(Fault::parse(at, format!("missing value for {context}")));
+        return Err(TemplateError::parse(at, format!("missing value for {context}")));
     }
     for (index, command) in pipe.commands.iter().enumerate().skip(1) {
         let constant = command.args.first().is_some_and(|first| {
@@ -474,7 +488,7 @@ fn check_pipeline(pipe: &Pipe, context: &str, at: usize) -> Result<(), Fault> {
         });
         if constant {
             let stage = index + 1;
-            return Err(Fault::parse(
+            return Err(TemplateError::parse(
                 command.at,
                 format!("non executable command in pipeline stage {stage}"),
             ));
@@ -504,18 +518,18 @@ fn field_name(token: &Token) -> String {
     token.text.trim_start_matches('.').to_owned()
 }
 
-fn unexpected(token: &Token, context: &str) -> Fault {
+fn unexpected(token: &Token, context: &str) -> TemplateError {
     let shown = match token.kind {
-        Kind::Error => return Fault::parse(token.at, token.text.clone()),
-        Kind::End => return Fault::parse(token.at, "unexpected EOF"),
+        Kind::Error => return TemplateError::parse(token.at, token.text.clone()),
+        Kind::End => return TemplateError::parse(token.at, "unexpected EOF"),
         Kind::Keyword | Kind::Dot | Kind::Nil => format!("<{}>", token.text),
         _ if token.text.len() > 10 => format!("{:?}...", token.text.chars().take(10).collect::<String>()),
         _ => format!("{:?}", token.text),
     };
-    Fault::parse(token.at, format!("unexpected {shown} in {context}"))
+    TemplateError::parse(token.at, format!("unexpected {shown} in {context}"))
 }
 
-/// Defining a template again is fine as long as one of both is only white space.
+/// A template may be defined again if one of both definitions is only white space.
 fn is_blank(list: &List) -> bool {
     list.iter().all(|node| matches!(node, Node::Text(text) if text.trim().is_empty()))
 }

@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use serde::Deserialize;
 
-/// What Go's `text/template` made of a template over [`data`].
+/// The result of Go's `text/template` for a template over [`data`].
 #[derive(Deserialize)]
 struct Case {
     template: String,
@@ -21,7 +21,7 @@ fn expand(source: &str) -> Result<String, String> {
     Template::new(source, &limits).expand("T", &data(), &limits).map_err(|error| error.to_string())
 }
 
-/// KS-121, KS-122: output as Go's, and an error wherever Go has one. The table was made by Go.
+/// KS-121, KS-122: the same output as Go, and an error wherever Go has one. Go generated the table.
 #[test]
 fn ks_122_expands_as_go_does() {
     let cases: Vec<Case> = serde_json::from_str(include_str!("cases.json")).expect("a table");
@@ -38,7 +38,7 @@ fn ks_122_expands_as_go_does() {
     assert!(alike > 125, "most errors read as Go's do, not only {alike}");
 }
 
-/// KS-126: name, place, template and cause in one line, in Go's words.
+/// KS-126: name, position, template and cause in one line, in Go's words.
 #[test]
 fn ks_126_errors_name_place_and_cause() {
     let cases = [
@@ -98,7 +98,7 @@ fn ks_126_errors_name_place_and_cause() {
     assert!(!expand("{{ len `\n` 1 }}").expect_err("too many arguments").contains('\n'));
 }
 
-/// KS-123: whatever a template tries, it ends with an error, soon and with little memory.
+/// KS-123: whatever a template does, it ends with an error soon, and with little memory.
 #[test]
 fn ks_123_every_limit_holds() {
     let doubling = format!("{{{{ $x := `ab` }}}}{}", "{{ $x = print $x $x }}".repeat(60));
@@ -156,7 +156,7 @@ fn ks_123_every_limit_holds() {
     }
 }
 
-/// KS-123: what is within the limits is fine.
+/// KS-123: templates within the limits expand.
 #[test]
 fn ks_123_limits_leave_room() {
     let nested = format!("{}x{}", "{{ if true }}".repeat(95), "{{ end }}".repeat(95));
@@ -168,7 +168,7 @@ fn ks_123_limits_leave_room() {
 }
 
 proptest! {
-    /// KS-123: nothing that anyone writes into an action makes it panic.
+    /// KS-123: no content of an action panics.
     #[test]
     fn ks_123_no_input_panics(parts in proptest::collection::vec(
         prop_oneof![
@@ -183,7 +183,7 @@ proptest! {
         let _ = expand(&parts.concat());
     }
 
-    /// KS-123: nor does any format.
+    /// KS-123: no format panics.
     #[test]
     fn ks_123_no_format_panics(format in "(%[#0+ -]{0,3}(\\[[0-9x]{0,2}\\])?[0-9*]{0,7}(\\.[0-9*]{0,7})?[a-zA-Z%]){1,3}") {
         for args in ["", "1 -5", "1.5 2", "\"é\\n\" 3", ". nil", "(index \"a\" 0) true"] {

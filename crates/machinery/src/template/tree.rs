@@ -1,4 +1,4 @@
-//! Parsed templates. Every node knows where it is, for errors.
+//! Parsed templates. Every node has its position, for errors.
 
 use std::{fmt, sync::Arc};
 
@@ -27,9 +27,9 @@ pub(super) struct Branch {
 #[derive(Debug, Default)]
 pub(super) struct Pipe {
     pub(super) at: usize,
-    /// Variables that it sets, with their dollar signs.
+    /// Variables that the pipeline sets, with their dollar signs.
     pub(super) variables: Vec<Arc<str>>,
-    /// It assigns instead of declaring.
+    /// Assigns instead of declaring.
     pub(super) assigns: bool,
     pub(super) commands: Vec<Command>,
 }
@@ -63,12 +63,12 @@ pub(super) enum Term {
     Chain(Box<Expr>, Vec<String>),
 }
 
-/// A constant as it will be typed.
+/// A constant, with the type that it gets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Number {
     Int(i64),
     Float(f64),
-    /// Does not fit into an int; known only when it is used.
+    /// Does not fit into an int. An error only if it is used.
     TooLarge,
 }
 

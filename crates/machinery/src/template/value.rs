@@ -1,4 +1,4 @@
-//! What templates compute with.
+//! Values of templates.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -34,7 +34,7 @@ impl Value {
         }
     }
 
-    /// What `if` makes of it.
+    /// The truth value in `if`.
     pub(super) fn truth(&self) -> bool {
         match self {
             Self::Nil => false,
@@ -47,7 +47,7 @@ impl Value {
         }
     }
 
-    /// As a whole number, if it is one.
+    /// The value as an integer, if it is one.
     pub(super) fn integer(&self) -> Option<i64> {
         match self {
             Self::Int(n) => Some(*n),

@@ -1,4 +1,4 @@
-//! Which element of a former list an element of the new one was.
+//! Correlation of the elements of a keyed list with those of the old list.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -8,29 +8,29 @@ use serde_json::{Map, Value};
 use super::graph::{Graph, Id, Node};
 use super::types::ListType;
 
-/// The former elements of a list whose elements have keys.
+/// The old elements of a keyed list.
 ///
-/// An element is looked for at its own index first, so that a list of which little changed needs no index; else by a
-/// hash of its keys, made once.
-pub(crate) struct Former<'a> {
+/// An element is looked up at its own index first, so that lists with few changes need no hash index; otherwise by the
+/// hash of its keys. The hash index is built once.
+pub(crate) struct OldElements<'a> {
     graph: &'a Graph,
     node: &'a Node,
     old: &'a [Value],
     by_keys: OnceCell<HashMap<Keys<'a>, Vec<usize>>>,
 }
 
-/// The values of the keys of an element, defaults counted in, in the order in which the type names the keys.
+/// The values of an element's keys, with defaults, in the order of the type.
 type Keys<'a> = Vec<Option<&'a Value>>;
 
-impl<'a> Former<'a> {
-    /// `list` is the type of the list; `old` what was there before, if anything.
+impl<'a> OldElements<'a> {
+    /// `list` is the type of the list, `old` the old list.
     pub(crate) fn new(graph: &'a Graph, list: Id, old: Option<&'a Value>) -> Self {
         let keyed = graph.list_type(list) == ListType::Map;
         let old = old.filter(|_| keyed).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         Self { graph, node: graph.resolve(list).1, old, by_keys: OnceCell::new() }
     }
 
-    /// The former element with the keys of this one; of several the one that is nearest to the index of this one.
+    /// The old element with the same keys. Of several, the one nearest to `index`.
     pub(crate) fn of(&self, index: usize, item: &Value) -> Option<&'a Value> {
         let item = item.as_object().filter(|_| !self.old.is_empty())?;
         let here = self.old.get(index);
@@ -41,7 +41,7 @@ impl<'a> Former<'a> {
         let places = by_keys.get(&self.keys(item))?;
         let after = places.partition_point(|place| *place < index);
         let (next, last) = (places.get(after), after.checked_sub(1).and_then(|before| places.get(before)));
-        // Equally far away, the later one counts: distances are those from the gap in front of `index`.
+        // Of two equally near elements the later one wins: distances are measured from the gap before `index`.
         let nearest = match (next, last) {
             (Some(next), Some(last)) if index - last <= next - index => last,
             (Some(next), _) => next,
@@ -68,7 +68,7 @@ impl<'a> Former<'a> {
     }
 
     fn same_keys(&self, a: &Map<String, Value>, b: &Map<String, Value>) -> bool {
-        // The last key tells most elements apart: names come after namespaces and groups.
+        // The last key differs most often: names come after namespaces and groups.
         self.node.list_keys.iter().rev().all(|key| self.key(a, key) == self.key(b, key))
     }
 

@@ -1,34 +1,34 @@
-//! What is wrong with the text of an expression, as cel-go shows it: with the place, and the line that it is in.
+//! Errors in the text of an expression, printed as cel-go prints them, with position and line.
 
 use kube_cel::cel::{ExecutionError, ParseError, ParseErrors, Value as Cel};
 
-/// Faults that are shown; the rest of them is not.
+/// Most errors that are printed.
 const SHOWN: usize = 100;
 
-/// One fault of an expression.
+/// One error of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
-    /// Number of the line, from 1.
+pub(crate) struct SourceError {
+    /// Line number, from 1.
     line: usize,
-    /// Characters before it in the line.
+    /// Characters before the error in its line.
     column: usize,
     message: String,
 }
 
-impl Fault {
-    /// A fault whose line and column are known; both count from 1.
+impl SourceError {
+    /// An error at a line and a column. Both count from 1.
     pub(crate) fn new(line: usize, column: usize, message: String) -> Self {
         Self { line, column: column.saturating_sub(1), message }
     }
 
-    /// A fault of what begins behind that many bytes of `source`.
+    /// An error at a byte offset of `source`.
     pub(crate) fn at(source: &str, offset: usize, message: String) -> Self {
         let before = source.get(..offset).unwrap_or_default();
         let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count());
         Self { line: 1 + before.matches('\n').count(), column, message }
     }
 
-    fn show(&self, source: &str) -> String {
+    fn print_errors(&self, source: &str) -> String {
         if source.is_empty() {
             return format!("ERROR: <input>:1:0: {}", self.message);
         }
@@ -43,21 +43,21 @@ impl Fault {
     }
 }
 
-/// What keeps `source` from being read.
-pub(crate) fn unread(source: &str, errors: ParseErrors) -> String {
+/// Prints parse errors of `source`.
+pub(crate) fn parse_errors(source: &str, errors: ParseErrors) -> String {
     let at = |number: isize| usize::try_from(number).unwrap_or_default();
-    let fault = |error: ParseError| Fault::new(at(error.pos.0), at(error.pos.1), error.msg);
-    show(source, errors.errors.into_iter().map(fault).collect())
+    let fault = |error: ParseError| SourceError::new(at(error.pos.0), at(error.pos.1), error.msg);
+    print_errors(source, errors.errors.into_iter().map(fault).collect())
 }
 
-/// All faults of `source`, in their order there.
-pub(crate) fn show(source: &str, mut faults: Vec<Fault>) -> String {
+/// Prints all errors of `source`, sorted by position.
+pub(crate) fn print_errors(source: &str, mut faults: Vec<SourceError>) -> String {
     faults.sort_by_key(|fault| (fault.line, fault.column));
-    let shown: Vec<String> = faults.iter().take(SHOWN).map(|fault| fault.show(source)).collect();
+    let shown: Vec<String> = faults.iter().take(SHOWN).map(|fault| fault.print_errors(source)).collect();
     shown.join("\n")
 }
 
-/// The text of a run-time error, as cel-go has it.
+/// The text of a run-time error, as cel-go prints it.
 pub(crate) fn error_text(error: &ExecutionError) -> String {
     match error {
         ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
@@ -85,22 +85,25 @@ pub(crate) fn error_text(error: &ExecutionError) -> String {
 mod tests {
     use super::*;
 
-    /// KS-170: as cel-go shows them, wide characters and tabs among them.
+    /// KS-170: errors are printed as by cel-go, also after wide characters and tabs.
     #[test]
     fn ks_170_faults_have_places_and_lines() {
         let source = "a\tb ==\n 'é' + c";
-        let last = Fault::at(source, source.len() - 1, "two".into());
-        let first = Fault::new(1, 3, "one".into());
+        let last = SourceError::at(source, source.len() - 1, "two".into());
+        let first = SourceError::new(1, 3, "one".into());
         assert_eq!(
-            show(source, vec![last, first]),
+            print_errors(source, vec![last, first]),
             "ERROR: <input>:1:3: one\n | a b ==\n | ..^\nERROR: <input>:2:8: two\n |  'é' + c\n | ..．....^"
         );
-        assert_eq!(show("é", vec![Fault::at("é", 0, "x".into())]), "ERROR: <input>:1:1: x\n | é\n | ＾");
         assert_eq!(
-            show("(", vec![Fault::new(1, 2, "x".into())]),
+            print_errors("é", vec![SourceError::at("é", 0, "x".into())]),
+            "ERROR: <input>:1:1: x\n | é\n | ＾"
+        );
+        assert_eq!(
+            print_errors("(", vec![SourceError::new(1, 2, "x".into())]),
             "ERROR: <input>:1:2: x\n | (\n | .^",
             "behind the end"
         );
-        assert_eq!(show("", vec![Fault::new(1, 1, "x".into())]), "ERROR: <input>:1:0: x");
+        assert_eq!(print_errors("", vec![SourceError::new(1, 1, "x".into())]), "ERROR: <input>:1:0: x");
     }
 }

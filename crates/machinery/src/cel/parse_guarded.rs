@@ -1,17 +1,20 @@
-//! Parsing of expressions, with limits on their length and on the stack that the parser uses.
+//! Parsing of expressions, with limits on their length and on the parser's stack.
 
 use super::unary::without_pairs;
 
-/// Longer rules are refused.
+/// Most bytes of an expression.
 const MAX_SOURCE: usize = 16 * 1024;
-/// What reads an expression calls itself once or more for each of these, nested or in a row.
+/// Most operators of an expression. The parser recurses for each of them.
 const MAX_LINKS: usize = 4_000;
-/// Enough to read any expression that is not too long.
+/// Enough stack to parse any expression of at most [`MAX_SOURCE`] bytes.
 const READER_STACK: usize = 256 << 20;
 
-/// Reads an expression by `read`, which may go deep: on a thread of its own unless the text is simple. `read` gets the
-/// text as the reader understands it right.
-pub(crate) fn guarded<T: Send>(
+/// Calls `read` to parse an expression, on a thread with a large stack unless the text is simple. `read` gets the text
+/// with workarounds for the parser applied.
+///
+/// # Errors
+/// The expression is too long, or `read` fails.
+pub(crate) fn parse_guarded<T: Send>(
     source: &str,
     read: impl FnOnce(&str) -> Result<T, String> + Send,
 ) -> Result<T, String> {

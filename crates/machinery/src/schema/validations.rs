@@ -1,4 +1,4 @@
-//! What a schema of a custom resource demands of values, read once.
+//! Value validations of a schema, parsed once.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -8,14 +8,14 @@ use serde_json::{Map, Number, Value};
 
 use super::types::{MAX_DEPTH, Type};
 
-/// Bound on the compiled size of one pattern.
+/// Bound on the compiled size of one pattern, in bytes.
 const REGEX_SIZE: usize = 1 << 20;
 
-/// Demands on one value.
+/// The validations of one value.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Checks {
+pub(crate) struct Validations {
     pub(crate) format: Option<String>,
-    pub(crate) allowed: Option<Allowed>,
+    pub(crate) allowed: Option<EnumValues>,
     pub(crate) pattern: Option<Pattern>,
     pub(crate) minimum: Option<(Number, bool)>,
     pub(crate) maximum: Option<(Number, bool)>,
@@ -25,14 +25,15 @@ pub(crate) struct Checks {
     pub(crate) properties: Range,
     pub(crate) unique: bool,
     pub(crate) required: Vec<String>,
-    pub(crate) all_of: Vec<Sub>,
-    pub(crate) any_of: Vec<Sub>,
-    pub(crate) one_of: Vec<Sub>,
-    pub(crate) not: Option<Box<Sub>>,
+    pub(crate) all_of: Vec<NestedSchema>,
+    pub(crate) any_of: Vec<NestedSchema>,
+    pub(crate) one_of: Vec<NestedSchema>,
+    pub(crate) not: Option<Box<NestedSchema>>,
     pub(crate) rules: Vec<Rule>,
 }
 
-/// A regular expression, compiled when it is first needed: definitions may have hundreds, each for milliseconds.
+/// A regular expression. It is compiled on first use, because definitions may have hundreds and each takes
+/// milliseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     pub(crate) source: String,
@@ -44,7 +45,7 @@ impl Pattern {
         Self { source: source.to_owned(), compiled: OnceLock::new() }
     }
 
-    /// Whether a text fits. To one that does not compile, which no definition may have, nothing fits.
+    /// Whether a text matches. Nothing matches a pattern that does not compile; definitions cannot have one.
     pub(crate) fn fits(&self, text: &str) -> bool {
         self.compiled().is_some_and(|pattern| pattern.is_match(text))
     }
@@ -56,19 +57,19 @@ impl Pattern {
 
 /// The values of an `enum`.
 #[derive(Clone, Debug)]
-pub(crate) struct Allowed {
+pub(crate) struct EnumValues {
     pub(crate) values: Vec<Value>,
     texts: HashSet<String>,
-    /// Whole numbers; as a number with a fraction each may be another one.
+    /// Whole numbers.
     whole: HashSet<i64>,
-    /// The bits of numbers as [`f64`]: of whole ones, and of others.
+    /// The bits of numbers as [`f64`]: of whole numbers, and of others.
     whole_bits: HashSet<u64>,
     other_bits: HashSet<u64>,
     /// Lists, objects, booleans and null.
     rest: HashSet<Value>,
 }
 
-impl Allowed {
+impl EnumValues {
     fn new(values: Vec<Value>) -> Self {
         let mut out = Self {
             texts: HashSet::new(),
@@ -94,7 +95,7 @@ impl Allowed {
         Self { values, ..out }
     }
 
-    /// Whether the value is one of them; `1` and `1.0` are the same.
+    /// Whether the value is in the enum. `1` and `1.0` are equal.
     pub(crate) fn has(&self, value: &Value) -> bool {
         match value {
             Value::String(text) => self.texts.contains(text),
@@ -112,11 +113,11 @@ impl Allowed {
 
 fn bits(number: &Number) -> u64 {
     let float = number.as_f64().unwrap_or_default();
-    // Zero has two forms.
+    // Zero has two representations.
     if float == 0.0 { 0 } else { float.to_bits() }
 }
 
-/// Allowed sizes.
+/// Bounds of a size.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Range {
     pub(crate) min: Option<u64>,
@@ -125,13 +126,13 @@ pub(crate) struct Range {
 
 /// A schema inside `allOf`, `anyOf`, `oneOf` or `not`.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sub {
+pub(crate) struct NestedSchema {
     pub(crate) kind: Type,
-    pub(crate) checks: Checks,
+    pub(crate) checks: Validations,
     /// Sorted by name.
-    pub(crate) fields: Vec<(String, Sub)>,
-    pub(crate) elements: Option<Box<Sub>>,
-    pub(crate) additional: Option<Box<Sub>>,
+    pub(crate) fields: Vec<(String, NestedSchema)>,
+    pub(crate) elements: Option<Box<NestedSchema>>,
+    pub(crate) additional: Option<Box<NestedSchema>>,
     pub(crate) nullable: bool,
 }
 
@@ -146,8 +147,8 @@ pub(crate) struct Rule {
     pub(crate) optional_old_self: bool,
 }
 
-impl Checks {
-    /// `None` when the definition demands nothing.
+impl Validations {
+    /// Parses the validations; `None` if the schema has none.
     pub(crate) fn parse(definition: &Map<String, Value>) -> Result<Option<Self>, String> {
         let checks = Self::read(definition, 0)?;
         let asks =
@@ -166,9 +167,9 @@ impl Checks {
         let count = |key: &str| definition.get(key).and_then(Value::as_u64);
         let flag = |key: &str| definition.get(key).and_then(Value::as_bool).unwrap_or_default();
         let text = |key: &str| definition.get(key).and_then(Value::as_str).filter(|s| !s.is_empty());
-        let subs = |key: &str| -> Result<Vec<Sub>, String> {
+        let subs = |key: &str| -> Result<Vec<NestedSchema>, String> {
             let list = definition.get(key).and_then(Value::as_array);
-            list.into_iter().flatten().map(|one| Sub::read(one, depth + 1)).collect()
+            list.into_iter().flatten().map(|one| NestedSchema::read(one, depth + 1)).collect()
         };
         Ok(Self {
             format: text("format").map(str::to_owned),
@@ -176,7 +177,7 @@ impl Checks {
                 .get("enum")
                 .and_then(Value::as_array)
                 .filter(|list| !list.is_empty())
-                .map(|list| Allowed::new(list.clone())),
+                .map(|list| EnumValues::new(list.clone())),
             pattern: text("pattern").map(Pattern::new),
             minimum: number("minimum").map(|n| (n, flag("exclusiveMinimum"))),
             maximum: number("maximum").map(|n| (n, flag("exclusiveMaximum"))),
@@ -189,13 +190,17 @@ impl Checks {
             all_of: subs("allOf")?,
             any_of: subs("anyOf")?,
             one_of: subs("oneOf")?,
-            not: definition.get("not").map(|one| Sub::read(one, depth + 1)).transpose()?.map(Box::new),
+            not: definition
+                .get("not")
+                .map(|one| NestedSchema::read(one, depth + 1))
+                .transpose()?
+                .map(Box::new),
             rules: rules(definition.get("x-kubernetes-validations")),
         })
     }
 }
 
-impl Checks {
+impl Validations {
     /// Compiles all patterns.
     pub(super) fn prepare(&self) {
         if let Some(pattern) = &self.pattern {
@@ -207,7 +212,7 @@ impl Checks {
     }
 }
 
-impl Sub {
+impl NestedSchema {
     fn prepare(&self) {
         self.checks.prepare();
         let inner = self.fields.iter().map(|(_, sub)| sub);
@@ -234,7 +239,7 @@ impl Sub {
         };
         Ok(Self {
             kind: Type::of(definition),
-            checks: Checks::read(definition, depth)?,
+            checks: Validations::read(definition, depth)?,
             fields,
             elements: nested("items")?,
             additional: nested("additionalProperties")?,
@@ -268,8 +273,8 @@ pub(crate) fn rules(value: Option<&Value>) -> Vec<Rule> {
     value.and_then(Value::as_array).into_iter().flatten().map(read).collect()
 }
 
-/// The pattern compiled: the one that is in use somewhere already, if there is one. The same pattern stands in several
-/// versions of a definition, and in the parts of it that are looked at one by one.
+/// Compiles a pattern, or returns the compiled one if it is in use elsewhere. Versions of a definition often share
+/// patterns, and the parts of a schema are checked one by one.
 pub(super) fn compile(pattern: &str) -> Result<Arc<Regex>, String> {
     static IN_USE: OnceLock<Mutex<HashMap<String, Weak<Regex>>>> = OnceLock::new();
     let in_use = || IN_USE.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
@@ -278,7 +283,7 @@ pub(super) fn compile(pattern: &str) -> Result<Arc<Regex>, String> {
     }
     let compiled = Arc::new(read(pattern)?);
     let mut all = in_use();
-    // What nobody uses any more goes whenever there would be no room without growing.
+    // Drops unused patterns whenever the map would have to grow.
     if all.len() == all.capacity() {
         all.retain(|_, known| known.strong_count() > 0);
     }
@@ -286,7 +291,7 @@ pub(super) fn compile(pattern: &str) -> Result<Arc<Regex>, String> {
     Ok(compiled)
 }
 
-/// Compiles a pattern; the fault is told in Go's words where they are known.
+/// Compiles a pattern. Known errors are printed as in Go.
 fn read(pattern: &str) -> Result<Regex, String> {
     regex::RegexBuilder::new(pattern).size_limit(REGEX_SIZE).build().map_err(|error| {
         let text = error.to_string();
