@@ -1,5 +1,5 @@
-//! The loop below the controllers of a space: one watch over all its collections feeds a pure state, which
-//! says what to look at; workers look and act.
+//! The event loop of the controllers of a space: one watch over all collections feeds a pure state, which returns
+//! keys; workers visit the keys.
 //!
 //! One event costs the state's `observe`; nothing polls. An idle space costs a parked task per worker.
 
@@ -14,20 +14,21 @@ use store::{Event, Snapshot, SpaceStore, StoreError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// What is known from events, and which keys an event makes worth looking at.
+/// The state that is built from events, and the keys that an event adds to the queue.
 pub(crate) trait State: Send + 'static {
     type Key: Clone + Eq + Hash + Debug + Send + Sync + 'static;
 
-    /// Begins from (again from, after falling behind) everything there is.
-    fn start(&mut self, all: &Snapshot, look: &mut dyn FnMut(Self::Key));
+    /// Builds the state from a snapshot: at the start, and again after falling behind.
+    fn start(&mut self, all: &Snapshot, enqueue: &mut dyn FnMut(Self::Key));
 
-    fn observe(&mut self, event: &Event, look: &mut dyn FnMut(Self::Key));
+    fn observe(&mut self, event: &Event, enqueue: &mut dyn FnMut(Self::Key));
 }
 
-/// Events taken before the queue is touched again.
+/// Most events that are taken before the queue is served again.
 const BURST: usize = 256;
 
-/// Follows `store` until `stop`. `act` is called for each key, a few at a time, never twice at once for the same.
+/// Follows `store` until `stop` is cancelled. Calls `act` for each key, for a few keys concurrently, but never twice
+/// at once for the same key.
 #[expect(clippy::too_many_arguments, reason = "called twice, each argument of its own type")]
 pub(crate) async fn follow<S, A, Fut, E>(
     name: &str,
@@ -92,7 +93,7 @@ async fn watch_all<S: State>(
                 break;
             }
         }
-        // Slower than the history is long: begin again, with a moment to breathe.
+        // The watch fell behind the store's history. Pause, then begin again.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

@@ -1,5 +1,5 @@
-//! Which resource a kind is, and where its objects are: the built-in ones, and those of the space's
-//! CustomResourceDefinitions as they come and go.
+//! The resources of kinds, and the collections of their objects: the built-in ones, and those of the space's
+//! CustomResourceDefinitions.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -38,13 +38,13 @@ impl Resource {
     }
 
     pub(crate) fn object_path(&self, key: &Key) -> String {
-        // Names of some kinds (RBAC) hold characters that a path must escape.
+        // Names of some kinds (RBAC) have characters that a path must escape.
         let name = escape(&key.name);
         format!("{}/{name}", self.path(&key.namespace))
     }
 }
 
-/// Percent-encodes what may not stand in a path segment.
+/// Percent-encodes a path segment.
 pub(crate) fn escape(segment: &str) -> String {
     let mut out = String::with_capacity(segment.len());
     for byte in segment.bytes() {
@@ -72,7 +72,7 @@ impl Table {
     }
 }
 
-/// One table of built-ins for all spaces of the process.
+/// The built-in kinds, shared by all spaces of the process.
 fn builtin() -> &'static Table {
     static TABLE: OnceLock<Table> = OnceLock::new();
     TABLE.get_or_init(|| {
@@ -96,7 +96,7 @@ fn builtin() -> &'static Table {
     })
 }
 
-/// The part of a CustomResourceDefinition that matters here.
+/// The relevant parts of a CustomResourceDefinition.
 #[derive(Deserialize)]
 struct Definition {
     spec: DefinitionSpec,
@@ -143,7 +143,7 @@ impl Kinds {
         }
     }
 
-    /// Looks at an event; true when kinds may have changed.
+    /// Records an event. Returns true if the kinds may have changed.
     pub(crate) fn observe(&mut self, event: &Event) -> bool {
         if event.entry.key.collection != Self::definitions() {
             return false;

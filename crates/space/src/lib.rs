@@ -1,13 +1,13 @@
-//! A space as a whole: API server, certificates, the generic controllers of a Kubernetes control plane, and,
-//! for simulated clusters, workload controllers.
+//! A space as a whole: API server, certificates, the generic controllers of a Kubernetes control plane, and, for
+//! simulated clusters, workload controllers.
 //!
-//! * [`Space`]: store, keys and API server of one space, and clients of it without sockets ([`Space::client`]).
-//! * [`listener`]: one TLS listener for all spaces of a process. [`pki`]: its certificates, and each space's.
-//! * [`controllers`]: what every control plane has. [`workloads`]: what stands for the nodes of a simulated cluster.
+//! * [`Space`]: store, keys and API server of one space, and in-process clients ([`Space::client`]).
+//! * [`listener`]: one TLS listener for all spaces of a process. [`pki`]: its certificates, and those of each space.
+//! * [`controllers`]: the controllers of every control plane. [`workloads`]: the simulation of a cluster's nodes.
 //!
-//! [`controllers`] and [`workloads`] read the store of their space, where a snapshot shows every earlier write, and write
-//! through its API under the same rules as any client. One watch of the store serves each of the two (`follow`).
-//! Nothing here knows of policies or of delivery.
+//! [`controllers`] and [`workloads`] read the store of their space, where a snapshot shows every earlier write, and
+//! write through its API under the same rules as any client. Each uses one watch of the store (`follow`). Nothing here
+//! knows about policies or delivery.
 
 pub mod controllers;
 mod follow;

@@ -33,18 +33,18 @@ use tower::Service as _;
 
 use crate::pki::Serving;
 
-/// Connections served at once; more wait in the accept queue.
+/// Most connections that are served at once. More wait in the accept queue.
 const MAX_CONNECTIONS: usize = 16_384;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long connections may take to end once all spaces have stopped.
+/// How long connections may take to end after all spaces have stopped.
 const DRAIN: Duration = Duration::from_secs(4);
 
-/// Which space serves which path.
+/// Routes paths to spaces.
 #[derive(Default)]
 pub struct Router {
     spaces: RwLock<BTreeMap<String, ApiService>>,
-    /// Serves everything outside `/spaces/`; a bare API server has only this.
+    /// Serves all paths outside `/spaces/`. Only a bare API server has it.
     root: RwLock<Option<ApiService>>,
 }
 
@@ -61,7 +61,7 @@ impl Router {
         *self.root.write() = Some(service);
     }
 
-    /// The service for a path, and how many of its leading bytes name the space.
+    /// The service for a path, and how many leading bytes of the path name the space.
     fn find(&self, path: &str) -> Option<(ApiService, usize)> {
         if let Some(rest) = path.strip_prefix("/spaces/") {
             let name = rest.split('/').next().unwrap_or_default();
@@ -71,8 +71,8 @@ impl Router {
         self.root.read().clone().map(|service| (service, 0))
     }
 
-    /// What the health of the process consists of. A space that is not ready makes the process unready but no
-    /// less alive: `/livez` and `/healthz` only say that requests are answered (SP-139).
+    /// The health checks of the process. A space that is not ready makes the process unready but not dead: `/livez`
+    /// and `/healthz` report only that requests are answered (SP-139).
     fn checks(&self, path: &str) -> Vec<Check> {
         let mut checks = vec![Check::new("ping", true)];
         if path.starts_with("/readyz") {
@@ -83,15 +83,17 @@ impl Router {
     }
 }
 
-/// A bound socket; accepts nothing until [`Listener::serve`].
+/// A bound socket. It accepts no connections before [`Listener::serve`].
 pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
 }
 
 impl Listener {
+    /// Binds the socket.
+    ///
     /// # Errors
-    /// `AddrInUse` when something else has the port.
+    /// `AddrInUse` if the port is in use.
     pub async fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
         let address = socket.local_addr()?;
@@ -102,9 +104,9 @@ impl Listener {
         self.address
     }
 
-    /// Serves until `stop`, then lets requests under way end: from `drain` on for a few seconds, before it without
-    /// limit. Watches end when their space stops, so cancel `drain` after the spaces have been stopped: a
-    /// connection that is cut off earlier looks like a failure to the client of a watch.
+    /// Serves until `stop` is cancelled. Then requests in flight may end: without limit until `drain` is cancelled,
+    /// and for a few seconds afterwards. Watches end when their space stops, so cancel `drain` after stopping the
+    /// spaces: a connection that is cut earlier looks like a failure to the client of a watch.
     pub fn serve(
         self,
         certificate: Arc<Certificate>,
@@ -160,7 +162,7 @@ async fn accept(
     match socket.accept().await {
         Ok((stream, _)) => Some((stream, permit)),
         Err(error) => {
-            // Out of file descriptors, most likely: give connections a moment to end instead of spinning.
+            // Probably out of file descriptors: wait for connections to end instead of spinning.
             tracing::warn!(%error, "accepting a connection");
             tokio::time::sleep(Duration::from_millis(50)).await;
             None
@@ -211,12 +213,12 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Arc<Router
 
 async fn route(router: &Router, caller: Caller, mut request: Request<Incoming>) -> Response<Body> {
     let Some((mut service, prefix)) = router.find(request.uri().path()) else {
-        return outside(router, &request);
+        return answer_outside_spaces(router, &request);
     };
     if prefix > 0 {
         match strip(request.uri(), prefix) {
             Some(uri) => *request.uri_mut() = uri,
-            None => return no_space_there(&request),
+            None => return space_not_found(&request),
         }
     }
     request.extensions_mut().insert(caller);
@@ -226,20 +228,20 @@ async fn route(router: &Router, caller: Caller, mut request: Request<Incoming>) 
     }
 }
 
-/// What answers outside all spaces: health of the process, nothing else. `kubectl get --raw /readyz` comes here whatever
-/// space its context names, since it replaces the whole path.
-fn outside<B>(router: &Router, request: &Request<B>) -> Response<Body> {
+/// Answers paths outside all spaces: the health of the process only. `kubectl get --raw /readyz` arrives here for
+/// every context, because it replaces the whole path.
+fn answer_outside_spaces<B>(router: &Router, request: &Request<B>) -> Response<Body> {
     let uri = request.uri();
     let checks = router.checks(uri.path());
     match health::answer(uri.path(), uri.query().unwrap_or_default(), &checks) {
         Some(answer) => answer.map(Body::from),
-        None => no_space_there(request),
+        None => space_not_found(request),
     }
 }
 
-/// Whoever comes here has lost the path of a space's URL, or has misspelt the name of the space. Which spaces there are is not told: who
-/// asks has not said who they are.
-fn no_space_there<B>(request: &Request<B>) -> Response<Body> {
+/// The answer to a URL without the path of a space, or with an unknown space. It does not list the spaces, because the
+/// caller is not authenticated.
+fn space_not_found<B>(request: &Request<B>) -> Response<Body> {
     let authority = request.uri().authority().map(http::uri::Authority::as_str);
     let host = request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok());
     let plain = |host: &&str| host.bytes().all(|b| b.is_ascii_alphanumeric() || b".:-[]".contains(&b));
@@ -255,7 +257,7 @@ fn no_space_there<B>(request: &Request<B>) -> Response<Body> {
     response::new(StatusCode::NOT_FOUND, "application/json", format!("{status}\n"))
 }
 
-/// The URI without its first `prefix` bytes of path.
+/// The URI without the first `prefix` bytes of its path.
 fn strip(uri: &Uri, prefix: usize) -> Option<Uri> {
     let path = uri.path().get(prefix..)?;
     let path = if path.is_empty() { "/" } else { path };
@@ -268,19 +270,23 @@ fn strip(uri: &Uri, prefix: usize) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// The serving certificate; connections made after a replacement see the new one.
+/// The serving certificate. New connections use a replacement at once.
 #[derive(Debug)]
 pub struct Certificate(ArcSwap<CertifiedKey>);
 
 impl Certificate {
+    /// Loads a certificate and its key.
+    ///
     /// # Errors
-    /// The key is of no kind that can be used, or is not the certificate's.
+    /// The key has an unusable type, or does not belong to the certificate.
     pub fn new(serving: &Serving) -> Result<Self, rustls::Error> {
         Ok(Self(ArcSwap::from_pointee(certified(serving)?)))
     }
 
+    /// Replaces the certificate.
+    ///
     /// # Errors
-    /// As of [`Certificate::new`]; then the old one stays.
+    /// As for [`Certificate::new`]. The old certificate stays then.
     pub fn replace(&self, serving: &Serving) -> Result<(), rustls::Error> {
         self.0.store(Arc::new(certified(serving)?));
         Ok(())
@@ -300,7 +306,7 @@ fn certified(serving: &Serving) -> Result<CertifiedKey, rustls::Error> {
 
 fn tls(certificate: Arc<Certificate>) -> Result<ServerConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let verifier = Arc::new(Possession(provider.clone()));
+    let verifier = Arc::new(AnyClientCertificate(provider.clone()));
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
@@ -309,12 +315,12 @@ fn tls(certificate: Arc<Certificate>) -> Result<ServerConfig, rustls::Error> {
     Ok(config)
 }
 
-/// Takes any client certificate whose key the client holds. Which CA it must come from is a matter of the
-/// space, known only once the path is read: authentication checks the chain there.
+/// Accepts any client certificate whose key the client possesses. The required CA depends on the space, which is known
+/// only after the path is read; authentication verifies the chain there.
 #[derive(Debug)]
-struct Possession(Arc<rustls::crypto::CryptoProvider>);
+struct AnyClientCertificate(Arc<rustls::crypto::CryptoProvider>);
 
-impl ClientCertVerifier for Possession {
+impl ClientCertVerifier for AnyClientCertificate {
     fn client_auth_mandatory(&self) -> bool {
         false
     }
@@ -369,7 +375,7 @@ mod tests {
     use super::*;
     use crate::{Space, SpaceConfig, pki};
 
-    /// The certificate that a client with the CA is shown.
+    /// The certificate that the listener shows to a client with the CA.
     async fn shown(address: SocketAddr, ca: &str) -> CertificateDer<'static> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
@@ -386,7 +392,7 @@ mod tests {
         tls.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
     }
 
-    /// SP-062: a renewed certificate is shown without a restart, under the CA that clients have.
+    /// SP-062: a renewed certificate is used without a restart, under the same CA.
     #[tokio::test]
     async fn sp_062_a_renewed_certificate_is_shown_at_once() {
         let dir = tempfile::tempdir().unwrap();
@@ -398,7 +404,7 @@ mod tests {
             listener.serve(certificate.clone(), Arc::default(), stop.clone(), CancellationToken::new());
         let serving = tokio::spawn(serve);
         assert_eq!(shown(address, &first.ca_pem).await, first.chain[0]);
-        // A year in the life of a leaf, without waiting for it: what counts is that it is another one.
+        // Replaces the certificate instead of waiting for its renewal.
         std::fs::remove_file(dir.path().join("pki/serving.crt")).unwrap();
         let second = pki::serving(dir.path(), &[], SystemTime::now()).unwrap();
         certificate.replace(&second).unwrap();
@@ -408,7 +414,7 @@ mod tests {
         serving.await.unwrap().unwrap();
     }
 
-    /// SP-055: the space's own paths begin after its name.
+    /// SP-055: the paths of a space begin after its name.
     #[test]
     fn sp_055_prefix_is_stripped() {
         let cases = [
@@ -424,13 +430,14 @@ mod tests {
 
     async fn ask(router: &Router, uri: &'static str) -> (u16, String) {
         let request = Request::get(uri).header("host", "hub:9443").body(()).expect("a request");
-        let answer = outside(router, &request);
+        let answer = answer_outside_spaces(router, &request);
         let status = answer.status().as_u16();
         let body = answer.into_body().collect().await.expect("a body").to_bytes();
         (status, String::from_utf8_lossy(&body).into_owned())
     }
 
-    /// SP-139: the process is ready when its spaces are, and says which is not; a space that ends makes it no less alive.
+    /// SP-139: the process is ready when its spaces are, and names those that are not; stopping a space does not
+    /// affect liveness.
     #[tokio::test]
     async fn sp_139_the_process_is_ready_when_its_spaces_are() {
         let data = tempfile::tempdir().expect("a directory");
@@ -453,7 +460,7 @@ mod tests {
         assert_eq!(ask(&router, "/healthz").await, (200, "ok".into()));
     }
 
-    /// SP-055: a request that lost the path of its space is told how to write it, and nothing about the spaces there are.
+    /// SP-055: a request without the path of a space is told the right form, and nothing about existing spaces.
     #[tokio::test]
     async fn sp_055_a_path_without_a_space_is_explained() {
         let router = Router::default();
@@ -462,7 +469,7 @@ mod tests {
             ("/spaces/no", "\"<b>", "https://HOST:PORT/spaces"),
         ] {
             let request = Request::get(path).header("host", host).body(()).expect("a request");
-            let answer = outside(&router, &request);
+            let answer = answer_outside_spaces(&router, &request);
             assert_eq!(answer.status().as_u16(), 404);
             let body = answer.into_body().collect().await.expect("a body").to_bytes();
             let status: serde_json::Value = serde_json::from_slice(&body).expect("JSON");

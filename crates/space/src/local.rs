@@ -1,16 +1,16 @@
-//! Requests of a space's own controllers, as plain JSON over the in-process client.
+//! Requests of a space's own controllers: plain JSON over the in-process client.
 
 use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{Method, Request};
 use serde_json::Value;
 
-/// Content types of patches.
+/// Content type of merge patches.
 pub(crate) const MERGE: &str = "application/merge-patch+json";
 const JSON: &str = "application/json";
 
-/// A caller; `agent` is what managedFields will call the manager.
+/// An in-process client. `agent` becomes the field manager.
 #[derive(Clone)]
-pub(crate) struct Local {
+pub(crate) struct InProcessApi {
     client: kube::Client,
     agent: &'static str,
 }
@@ -18,13 +18,13 @@ pub(crate) struct Local {
 /// An answer that is not a success.
 #[derive(Debug, thiserror::Error)]
 #[error("{method} {path}: {source}")]
-pub(crate) struct Refused {
+pub(crate) struct ErrorResponse {
     method: Method,
     path: String,
     source: kube::Error,
 }
 
-impl Refused {
+impl ErrorResponse {
     fn code(&self) -> u16 {
         match &self.source {
             kube::Error::Api(status) => status.code,
@@ -40,38 +40,38 @@ impl Refused {
         self.code() == 403
     }
 
-    /// The object is gone, or another one than was meant, or changed meanwhile: an event about that is under way.
+    /// Whether the object is gone, was replaced or has changed. An event about that will come.
     pub(crate) fn is_overtaken(&self) -> bool {
         matches!(self.code(), 404 | 409)
     }
 }
 
-/// A success, or a refusal that needs no answer because the object has moved on.
-pub(crate) fn unless_overtaken(result: Result<Value, Refused>) -> Result<(), Refused> {
+/// Ignores an error of an object that [was overtaken](Refused::is_overtaken).
+pub(crate) fn unless_overtaken(result: Result<Value, ErrorResponse>) -> Result<(), ErrorResponse> {
     match result {
         Err(refused) if !refused.is_overtaken() => Err(refused),
         _ => Ok(()),
     }
 }
 
-impl Local {
+impl InProcessApi {
     pub(crate) fn new(client: kube::Client, agent: &'static str) -> Self {
         Self { client, agent }
     }
 
-    pub(crate) async fn post(&self, path: &str, object: &Value) -> Result<Value, Refused> {
+    pub(crate) async fn post(&self, path: &str, object: &Value) -> Result<Value, ErrorResponse> {
         self.send(Method::POST, path, JSON, Some(object)).await
     }
 
-    pub(crate) async fn put(&self, path: &str, object: &Value) -> Result<Value, Refused> {
+    pub(crate) async fn put(&self, path: &str, object: &Value) -> Result<Value, ErrorResponse> {
         self.send(Method::PUT, path, JSON, Some(object)).await
     }
 
-    pub(crate) async fn patch(&self, path: &str, kind: &str, patch: &Value) -> Result<Value, Refused> {
+    pub(crate) async fn patch(&self, path: &str, kind: &str, patch: &Value) -> Result<Value, ErrorResponse> {
         self.send(Method::PATCH, path, kind, Some(patch)).await
     }
 
-    pub(crate) async fn delete(&self, path: &str, options: &Value) -> Result<Value, Refused> {
+    pub(crate) async fn delete(&self, path: &str, options: &Value) -> Result<Value, ErrorResponse> {
         self.send(Method::DELETE, path, JSON, Some(options)).await
     }
 
@@ -81,8 +81,8 @@ impl Local {
         path: &str,
         content: &str,
         body: Option<&Value>,
-    ) -> Result<Value, Refused> {
-        let refused = |source| Refused { method: method.clone(), path: path.to_owned(), source };
+    ) -> Result<Value, ErrorResponse> {
+        let refused = |source| ErrorResponse { method: method.clone(), path: path.to_owned(), source };
         let bytes = match body {
             Some(value) => {
                 serde_json::to_vec(value).map_err(|error| refused(kube::Error::SerdeError(error)))?

@@ -1,7 +1,7 @@
 //! Keys and certificates (SP-058, SP-060 to SP-062, SP-066).
 //!
-//! One serving CA per installation; per space a client CA of its own, so that a credential of one space is
-//! nothing in another. Private keys are files 0600 in directories 0700.
+//! One serving CA per installation, and one client CA per space, so that a credential of one space is not valid in
+//! another. Private keys are files with mode 0600 in directories with mode 0700.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::Write;
@@ -20,7 +20,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const CA_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 const LEAF_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
-/// A certificate is renewed once this much of its life is over.
+/// A certificate is renewed after this part of its life.
 const RENEW_AT: f64 = 0.8;
 
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,8 @@ pub enum PkiError {
     Issue(#[from] rcgen::Error),
 }
 
-/// What the listener needs: a chain of one certificate and its key, and the CA clients verify it with.
+/// Credentials of the listener: a chain of one certificate, its key, and the CA with which clients verify it. PEM
+/// texts.
 pub struct Serving {
     pub chain: Vec<CertificateDer<'static>>,
     pub key: PrivateKeyDer<'static>,
@@ -54,30 +55,33 @@ pub struct SpaceKeys {
     pub term: Term,
 }
 
-/// The time in which certificates need no renewal.
+/// The period in which certificates need no renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// Before, one of them is not valid yet: it was made by a clock that was ahead.
+    /// Before this time, a certificate is not valid yet: it was made while the clock was ahead.
     pub from: SystemTime,
-    /// From then on, one of them is near its end.
+    /// From this time on, a certificate is near its end.
     pub until: SystemTime,
 }
 
 impl Term {
-    /// Whether something is to be made anew at this time.
+    /// Whether a certificate must be renewed at this time.
     pub fn is_over(&self, now: SystemTime) -> bool {
         now < self.from || self.until <= now
     }
 
-    /// The time in which neither needs a renewal.
+    /// The period in which neither needs a renewal.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { from: self.from.max(other.from), until: self.until.min(other.until) }
     }
 }
 
-/// Loads or makes the serving CA and certificate under `<data>/pki`. `hosts` are added to the names every
-/// certificate has.
+/// Loads or creates the serving CA and certificate under `<data>/pki`. `hosts` are added to the names of the
+/// certificate.
+///
+/// # Errors
+/// The files cannot be read or written, or the CA is damaged.
 pub fn serving(data: &Path, hosts: &[String], now: SystemTime) -> Result<Serving, PkiError> {
     let dir = data.join("pki");
     private_dir(&dir)?;
@@ -103,7 +107,10 @@ pub fn serving(data: &Path, hosts: &[String], now: SystemTime) -> Result<Serving
     })
 }
 
-/// Loads or makes the credentials of one space under `<data>/spaces/<name>`.
+/// Loads or creates the credentials of one space under `<data>/spaces/<name>`.
+///
+/// # Errors
+/// As for [`serving`].
 pub fn space(data: &Path, space: &str, now: SystemTime) -> Result<SpaceKeys, PkiError> {
     let dir = space_dir(data, space)?;
     let ca = authority(&dir, "client-ca", &format!("{space} client CA"), now)?;
@@ -122,8 +129,11 @@ pub fn space(data: &Path, space: &str, now: SystemTime) -> Result<SpaceKeys, Pki
     })
 }
 
-/// Loads or makes the PKCS#8 key that signs the service-account tokens of one space. Apart from [`space`], since few
-/// spaces ever sign one and an RSA key takes long to make.
+/// Loads or creates the PKCS#8 key that signs the service-account tokens of one space. Separate from [`space`],
+/// because few spaces ever sign tokens, and making an RSA key takes long.
+///
+/// # Errors
+/// As for [`serving`], or `make` fails.
 pub fn service_account_key(
     data: &Path,
     space: &str,
@@ -153,17 +163,18 @@ struct Pair {
 
 impl Pair {
     fn new(cert: String, key: String, now: SystemTime) -> Self {
-        let term = Life::of(&cert).map_or(Term { from: now, until: now }, |life| life.term());
+        let term = ValidityPeriod::of(&cert).map_or(Term { from: now, until: now }, |life| life.term());
         Self { cert, key, term }
     }
 }
 
-/// A self-signed CA in `<dir>/<name>.crt` and `.key`. One that is not valid yet, near its end, or past it is signed again with the
-/// key and the name it has: what it has signed stays good, also for those who know only the older certificate. (Go programs also
-/// check the dates of the CA that they know; they need the new one.)
+/// A self-signed CA in `<dir>/<name>.crt` and `.key`. A CA that is not valid yet, near its end, or expired is signed
+/// again with the same key and name: certificates that it has signed stay valid, also for clients that only have the
+/// older CA certificate. (Go programs also check the dates of their CA certificate; they need the new one.)
 ///
 /// # Errors
-/// A CA that can't be read is not replaced: all that was ever handed out would be void. That is for somebody to decide.
+/// A CA that cannot be read is not replaced, because that would invalidate all issued credentials. The user must
+/// decide.
 fn authority(dir: &Path, file: &str, common_name: &str, now: SystemTime) -> Result<Pair, PkiError> {
     let (cert_path, key_path) = (dir.join(format!("{file}.crt")), dir.join(format!("{file}.key")));
     let known = match (read(&cert_path)?, read(&key_path)?) {
@@ -181,7 +192,7 @@ fn authority(dir: &Path, file: &str, common_name: &str, now: SystemTime) -> Resu
         None => KeyPair::generate()?,
         Some((cert, key)) => {
             let pair = KeyPair::from_pem(&key).map_err(|error| unusable(&key_path, &error))?;
-            let life = Life::of(&cert).ok_or_else(|| unusable(&cert_path, &"not a certificate"))?;
+            let life = ValidityPeriod::of(&cert).ok_or_else(|| unusable(&cert_path, &"not a certificate"))?;
             if !life.term().is_over(now) {
                 return Ok(Pair { cert, key, term: life.term() });
             }
@@ -203,13 +214,13 @@ fn authority(dir: &Path, file: &str, common_name: &str, now: SystemTime) -> Resu
     validity(&mut params, now, CA_LIFE);
     let key_pem = key.serialize_pem();
     let ca = CertifiedIssuer::self_signed(params, key)?;
-    // The key first: a certificate without its key would be useless after a crash between the two.
+    // The key first: after a crash between both writes, a certificate without key would be useless.
     write(&key_path, &key_pem)?;
     write(&cert_path, &ca.pem())?;
     Ok(Pair::new(ca.pem(), key_pem, now))
 }
 
-/// A leaf signed by `ca`, made anew when absent, not valid yet, near its end, or of another CA.
+/// A leaf signed by `ca`. Created again if it is absent, not valid yet, near its end, or signed by another CA.
 fn leaf(
     dir: &Path,
     file: &str,
@@ -219,7 +230,7 @@ fn leaf(
 ) -> Result<Pair, PkiError> {
     let (cert_path, key_path) = (dir.join(format!("{file}.crt")), dir.join(format!("{file}.key")));
     if let (Some(cert), Some(key)) = (read(&cert_path)?, read(&key_path)?)
-        && let Some(life) = Life::of(&cert)
+        && let Some(life) = ValidityPeriod::of(&cert)
         && is_signed_by(&cert, &ca.cert)
     {
         if !life.term().is_over(now) {
@@ -242,14 +253,14 @@ fn leaf(
     Ok(Pair::new(cert, key, now))
 }
 
-/// From when to when a certificate is good.
-struct Life {
+/// The period of validity of a certificate.
+struct ValidityPeriod {
     from: SystemTime,
     to: SystemTime,
 }
 
-impl Life {
-    /// `None` for what is not a certificate.
+impl ValidityPeriod {
+    /// `None` if the text is not a certificate.
     fn of(pem: &str) -> Option<Self> {
         let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
         let (_, cert) = x509_parser::parse_x509_certificate(&der).ok()?;
@@ -276,7 +287,7 @@ fn is_signed_by(leaf: &str, ca: &str) -> bool {
 }
 
 fn validity(params: &mut CertificateParams, now: SystemTime, life: Duration) {
-    // A day of slack for clocks that lag.
+    // A day of tolerance for clocks that lag.
     params.not_before = (now - DAY).into();
     params.not_after = (now + life).into();
 }
@@ -313,7 +324,7 @@ fn subject_alt_names(hosts: &[String]) -> Result<Vec<SanType>, PkiError> {
     Ok(names)
 }
 
-/// A directory 0700; a looser mode is mended (SP-066).
+/// Creates a directory with mode 0700, or corrects the mode (SP-066).
 fn private_dir(dir: &Path) -> Result<(), PkiError> {
     let failed = |source| PkiError::File { path: dir.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
@@ -340,7 +351,7 @@ fn tighten(path: &Path, mode: u32) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whole or not at all: temporary file, fsync, rename.
+/// Writes a file atomically: temporary file, fsync, rename.
 fn write(path: &Path, text: &str) -> Result<(), PkiError> {
     let temporary = path.with_extension("tmp");
     let written = (|| {
@@ -361,7 +372,7 @@ mod tests {
         KeyPair::generate().map(|k| k.serialize_pem()).map_err(|e| e.to_string())
     }
 
-    /// SP-042, SP-066: keys are 0600 and the same on the next start.
+    /// SP-042, SP-066: keys have mode 0600 and survive a restart.
     #[test]
     fn sp_066_keys_are_private_and_stay() {
         let dir = tempfile::tempdir().unwrap();
@@ -390,7 +401,7 @@ mod tests {
         assert_ne!(later.admin_cert, a.admin_cert);
     }
 
-    /// SP-062: what is told about the next renewal is when it happens.
+    /// SP-062: the reported time of the next renewal is when it happens.
     #[test]
     fn sp_062_the_next_renewal_is_known() {
         let dir = tempfile::tempdir().unwrap();
@@ -406,7 +417,7 @@ mod tests {
         assert_ne!(serving(dir.path(), &[], first.term.until + DAY).unwrap().chain, first.chain);
     }
 
-    /// SP-062: a CA near its end, or past it, keeps its key, so that nothing it signed becomes void.
+    /// SP-062: a CA that is near its end or expired keeps its key, so that certificates that it signed stay valid.
     #[test]
     fn sp_062_an_old_ca_is_signed_again() {
         let dir = tempfile::tempdir().unwrap();
@@ -421,8 +432,8 @@ mod tests {
         }
     }
 
-    /// SP-062: one start with a clock that is ahead, or behind, does no lasting harm: what is not valid at this time is made anew, CAs
-    /// with the key they have.
+    /// SP-062: a start with a wrong clock does no lasting harm: certificates that are not valid now are created again,
+    /// CAs with the same key.
     #[test]
     fn sp_062_certificates_of_another_time_are_replaced() {
         let now = SystemTime::now();
@@ -435,7 +446,7 @@ mod tests {
             let after = (serving(dir.path(), &[], now).unwrap(), space(dir.path(), "a", now).unwrap());
             assert!(!after.0.term.is_over(now) && !after.1.term.is_over(now));
             for pem in [&after.0.ca_pem, &after.1.client_ca, &after.1.admin_cert] {
-                let life = Life::of(pem).unwrap();
+                let life = ValidityPeriod::of(pem).unwrap();
                 assert!(life.from <= now && now < life.to);
             }
             assert_ne!(after.0.chain, then.0.chain);
@@ -444,8 +455,8 @@ mod tests {
         }
     }
 
-    /// SP-062: a CA that can't be read is an error that says what to do, not silently another CA; a leaf of a CA that
-    /// is gone is made anew.
+    /// SP-062: a CA that cannot be read is an error that says what to do, and is not replaced silently; a leaf of a
+    /// missing CA is created again.
     #[test]
     fn sp_062_a_broken_ca_is_said_to_be_one() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! One space: its API server with credentials, and the controllers that belong to every control plane.
+//! One space: its API server and its credentials.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -36,18 +36,18 @@ pub enum SpaceError {
     Certificate(String),
 }
 
-/// How a space is made.
+/// Configuration of a space.
 pub struct SpaceConfig<'a> {
     pub name: &'a str,
-    /// Directory of the installation; keys are kept under it.
+    /// Data directory of the installation. The keys are stored under it.
     pub data: &'a Path,
-    /// URL clients use, `https://HOST:PORT/spaces/<name>`; issuer of its tokens.
+    /// URL for clients, `https://HOST:PORT/spaces/<name>`; also the issuer of its tokens.
     pub url: String,
     /// `HOST:PORT`.
     pub advertise: String,
 }
 
-/// A served space. [`Space::stop`] ends it.
+/// A served space. [`Space::stop`] stops it.
 pub struct Space {
     name: String,
     url: String,
@@ -55,14 +55,14 @@ pub struct Space {
     keys: ArcSwap<SpaceKeys>,
 }
 
-/// As whom an in-process client acts.
+/// The user of an in-process client.
 #[derive(Clone, Debug)]
 pub struct Identity {
     user: Arc<UserInfo>,
 }
 
 impl Identity {
-    /// A component with its user name and groups; authorization applies to it as to anyone.
+    /// A component with this user name and groups. Authorization applies to it as to any user.
     pub fn component(name: &str, groups: &[&str]) -> Self {
         Self { user: Arc::new(UserInfo::internal(name, groups)) }
     }
@@ -74,12 +74,18 @@ impl Identity {
 }
 
 impl Space {
-    /// Opens the space, making what is missing; what exists is used as it is (SP-042).
+    /// Opens the space, and creates what is missing. Existing credentials are used unchanged (SP-042).
+    ///
+    /// # Errors
+    /// The store, a key or the API server cannot be opened.
     pub async fn start(engine: &Engine, config: SpaceConfig<'_>) -> Result<Self, SpaceError> {
         Self::start_with(engine, config, None).await
     }
 
-    /// As [`Space::start`], with further demands on writes.
+    /// [`Space::start`] with an admission of its own.
+    ///
+    /// # Errors
+    /// As for [`Space::start`].
     pub fn start_with<'a>(
         engine: &'a Engine,
         config: SpaceConfig<'a>,
@@ -126,13 +132,16 @@ impl Space {
         &self.url
     }
 
-    /// The credentials as they are now.
+    /// The current credentials.
     pub fn keys(&self) -> Arc<SpaceKeys> {
         self.keys.load_full()
     }
 
-    /// Makes those credentials anew that are near their end; `true` when there were any. What was signed before stays
-    /// good: the CA keeps its key.
+    /// Renews credentials near their end. Returns `true` if there were any. Certificates that were signed before stay
+    /// valid, because the CA keeps its key.
+    ///
+    /// # Errors
+    /// A key or certificate cannot be read or written.
     pub fn renew(&self, data: &Path, now: SystemTime) -> Result<bool, SpaceError> {
         let keys = pki::space(data, &self.name, now)?;
         let renewed = keys != *self.keys.load_full();
@@ -144,19 +153,23 @@ impl Space {
         &self.server
     }
 
-    /// A client inside the process: the same requests and the same authorization, without socket and TLS.
+    /// An in-process client: the same requests and the same authorization, without socket and TLS.
     pub fn client(&self, identity: &Identity) -> Client {
         self.in_process(Caller::Internal(identity.user.clone()), false)
     }
 
-    /// [`Space::client`] for a component that writes to spaces of the same engine and nowhere else: it need not wait
-    /// for the disk, neither with what it reads nor with what it writes (see [`store::SpaceStore::ahead`]).
+    /// [`Space::client`] for a component that writes only to spaces of the same engine. Its reads and writes do not
+    /// wait for the disk (see [`store::SpaceStore::ahead`]).
     pub fn client_ahead(&self, identity: &Identity) -> Client {
         self.in_process(Caller::Internal(identity.user.clone()), true)
     }
 
-    /// [`Space::client_ahead`], by a client certificate (PEM chain, leaf first) that is shown with each request: chain,
-    /// dates and subject are checked as for one that comes by TLS. Whoever asks for it vouches that it holds the key.
+    /// [`Space::client_ahead`] with a client certificate (PEM chain, leaf first) that is sent with each request.
+    /// Chain, dates and subject are verified as for a TLS connection. The caller must have made sure that the
+    /// component holds the key.
+    ///
+    /// # Errors
+    /// The PEM cannot be parsed.
     pub fn client_ahead_by_certificate(&self, pem: &str) -> Result<Client, SpaceError> {
         use rustls_pki_types::{CertificateDer, pem::PemObject as _};
         let chain = CertificateDer::pem_slice_iter(pem.as_bytes())
@@ -175,7 +188,7 @@ impl Space {
     }
 }
 
-/// The issuer of a space's service-account tokens. Its key is made with the first token.
+/// The issuer of a space's service-account tokens. The key is created with the first token.
 pub fn token_issuer(data: &Path, space: &str, url: &str) -> Issuer {
     let (data, space) = (data.to_owned(), space.to_owned());
     let make_key = || Issuer::generate_key().map_err(|error| error.to_string());
@@ -185,7 +198,7 @@ pub fn token_issuer(data: &Path, space: &str, url: &str) -> Issuer {
     Issuer::lazy(key, url, &[])
 }
 
-/// Puts the caller into each request.
+/// Adds the caller to each request.
 #[derive(Clone)]
 struct InProcess {
     service: Service,

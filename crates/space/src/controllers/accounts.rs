@@ -1,4 +1,4 @@
-//! What every namespace has: ServiceAccount `default` and ConfigMap `kube-root-ca.crt` (AS-052).
+//! The standard objects of a namespace: ServiceAccount `default` and ConfigMap `kube-root-ca.crt` (AS-052).
 
 use serde_json::{Value, json};
 
@@ -8,24 +8,29 @@ const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the k
 
 /// A write that a namespace needs.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Need {
+pub(crate) enum NamespaceWrite {
     CreateAccount(Value),
     CreateRootCa(Value),
-    /// A merge patch.
-    MendRootCa(Value),
+    /// A merge patch for the ConfigMap.
+    PatchRootCa(Value),
 }
 
-/// What an active namespace lacks.
-pub(crate) fn needs(namespace: &str, has_account: bool, root_ca: Option<&Value>, bundle: &str) -> Vec<Need> {
+/// The writes that an active namespace needs.
+pub(crate) fn needs(
+    namespace: &str,
+    has_account: bool,
+    root_ca: Option<&Value>,
+    bundle: &str,
+) -> Vec<NamespaceWrite> {
     let mut needs = Vec::new();
     if !has_account {
-        needs.push(Need::CreateAccount(json!({
+        needs.push(NamespaceWrite::CreateAccount(json!({
             "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": namespace},
         })));
     }
     let annotations = json!({"kubernetes.io/description": DESCRIPTION});
     match root_ca {
-        None => needs.push(Need::CreateRootCa(json!({
+        None => needs.push(NamespaceWrite::CreateRootCa(json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": ROOT_CA, "namespace": namespace, "annotations": annotations},
             "data": {"ca.crt": bundle},
@@ -38,7 +43,9 @@ pub(crate) fn needs(namespace: &str, has_account: bool, root_ca: Option<&Value>,
                 let mut data: serde_json::Map<String, Value> =
                     data.into_iter().flatten().map(|(key, _)| (key.clone(), Value::Null)).collect();
                 data.insert("ca.crt".into(), bundle.into());
-                needs.push(Need::MendRootCa(json!({"metadata": {"annotations": annotations}, "data": data})));
+                needs.push(NamespaceWrite::PatchRootCa(
+                    json!({"metadata": {"annotations": annotations}, "data": data}),
+                ));
             }
         }
     }
@@ -55,10 +62,10 @@ mod tests {
         assert_eq!(needs_of(true, Some(json!({"data": {"ca.crt": "PEM"}}))), []);
         let new = needs_of(false, None);
         assert!(
-            matches!(&new[..], [Need::CreateAccount(_), Need::CreateRootCa(ca)] if ca["data"]["ca.crt"] == "PEM")
+            matches!(&new[..], [NamespaceWrite::CreateAccount(_), NamespaceWrite::CreateRootCa(ca)] if ca["data"]["ca.crt"] == "PEM")
         );
         let changed = needs_of(true, Some(json!({"data": {"ca.crt": "old", "more": "x"}})));
-        let Need::MendRootCa(patch) = &changed[0] else { panic!("{changed:?}") };
+        let NamespaceWrite::PatchRootCa(patch) = &changed[0] else { panic!("{changed:?}") };
         assert_eq!(patch["data"], json!({"ca.crt": "PEM", "more": null}));
     }
 }

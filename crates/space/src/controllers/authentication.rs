@@ -1,16 +1,16 @@
-//! ConfigMap `kube-system/extension-apiserver-authentication`: how extensions of the control plane find out who asks them.
-//! A Kubernetes API server publishes it; programs built on its libraries look for it when they serve anything.
+//! ConfigMap `kube-system/extension-apiserver-authentication`: how extensions of the control plane authenticate their
+//! callers. A Kubernetes API server publishes it, and programs built on its libraries read it before they serve.
 
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair};
 use serde_json::{Map, Value, json};
 
-/// Where it is.
+/// Namespace of the ConfigMap.
 pub(crate) const NAMESPACE: &str = "kube-system";
-/// What it is called.
+/// Name of the ConfigMap.
 pub(crate) const NAME: &str = "extension-apiserver-authentication";
 const CLIENT_CA: &str = "client-ca-file";
 const PROXY_CA: &str = "requestheader-client-ca-file";
-/// What front proxies of a cluster are called, and the headers by which they say for whom they ask; each a JSON list.
+/// The names of front proxies, and the headers in which they name the user of a request. Each is a JSON list.
 const PROXIES: [(&str, &str); 4] = [
     ("requestheader-allowed-names", r#"["front-proxy-client"]"#),
     ("requestheader-extra-headers-prefix", r#"["X-Remote-Extra-"]"#),
@@ -18,11 +18,11 @@ const PROXIES: [(&str, &str); 4] = [
     ("requestheader-username-headers", r#"["X-Remote-User"]"#),
 ];
 
-/// What it lacks, as a merge patch of its data; none if nothing. `client_ca` is PEM.
+/// A merge patch of the ConfigMap's data with everything that it lacks; `None` if it is complete. `client_ca` is PEM.
 ///
-/// There is no front proxy here. Its CA is made and its key thrown away: programs find all they look for, and nobody can
-/// speak to them for others.
-pub(crate) fn lacking(found: Option<&Value>, client_ca: &str) -> Option<Value> {
+/// There is no front proxy here. Its CA is generated and the key is discarded: programs find a CA, and nobody can act
+/// as a front proxy.
+pub(crate) fn missing_data(found: Option<&Value>, client_ca: &str) -> Option<Value> {
     let data = found.and_then(|found| found.get("data")).and_then(Value::as_object);
     let text = |key: &str| data.and_then(|data| data.get(key)).and_then(Value::as_str).unwrap_or_default();
     let mut lacks = Map::new();
@@ -32,19 +32,19 @@ pub(crate) fn lacking(found: Option<&Value>, client_ca: &str) -> Option<Value> {
         }
     }
     if text(PROXY_CA).is_empty() {
-        lacks.insert(PROXY_CA.into(), nobodys_ca().into());
+        lacks.insert(PROXY_CA.into(), ca_without_key().into());
     }
     (!lacks.is_empty()).then_some(Value::Object(lacks))
 }
 
-/// The whole object with this data.
+/// The whole ConfigMap with this data.
 pub(crate) fn object(data: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": NAME, "namespace": NAMESPACE}, "data": data})
 }
 
-/// A CA that nobody has the key of, PEM. Empty if none can be made, which is what it was before.
-fn nobodys_ca() -> String {
+/// A CA whose key nobody has, as PEM. Empty if it cannot be generated.
+fn ca_without_key() -> String {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let mut name = DistinguishedName::new();
@@ -58,10 +58,11 @@ fn nobodys_ca() -> String {
 mod tests {
     use super::*;
 
-    /// Everything at first; then what somebody changed, but never another CA for front proxies.
+    /// First everything is published; later changes of others are reverted, but the CA of front proxies is never
+    /// replaced.
     #[test]
     fn what_is_published_for_extensions() {
-        let all = lacking(None, "CA").unwrap();
+        let all = missing_data(None, "CA").unwrap();
         assert_eq!(all.as_object().unwrap().len(), 6);
         assert_eq!(all["client-ca-file"], "CA");
         assert_eq!(all["requestheader-username-headers"], "[\"X-Remote-User\"]");
@@ -69,13 +70,13 @@ mod tests {
         assert!(ca.starts_with("-----BEGIN CERTIFICATE-----"), "{ca}");
         assert!(!ca.contains("PRIVATE"));
         let mut there = object(&all);
-        assert_eq!(lacking(Some(&there), "CA"), None);
-        assert_eq!(lacking(Some(&there), "another"), Some(json!({"client-ca-file": "another"})));
+        assert_eq!(missing_data(Some(&there), "CA"), None);
+        assert_eq!(missing_data(Some(&there), "another"), Some(json!({"client-ca-file": "another"})));
         there["data"]["requestheader-client-ca-file"] = "theirs".into();
         there["data"]["more"] = "x".into();
-        assert_eq!(lacking(Some(&there), "CA"), None, "what others put there is theirs");
+        assert_eq!(missing_data(Some(&there), "CA"), None, "what others put there is theirs");
         there["data"]["requestheader-allowed-names"] = "[]".into();
-        let mended = lacking(Some(&there), "CA");
+        let mended = missing_data(Some(&there), "CA");
         assert_eq!(mended, Some(json!({"requestheader-allowed-names": "[\"front-proxy-client\"]"})));
     }
 }

@@ -1,4 +1,4 @@
-//! Events live for an hour after they were last written (AS-058).
+//! Expiry of Events, an hour after their last update (AS-058).
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use store::{Collection, Entry};
 /// How long events are kept.
 pub(crate) const TTL: Duration = Duration::from_secs(60 * 60);
 
-/// Core events and those of `events.k8s.io` are the same objects.
+/// The collection of Events, which core and `events.k8s.io` share.
 pub(crate) fn collection() -> Collection {
     Collection::new("", "events")
 }
@@ -31,15 +31,15 @@ struct Metadata {
     creation_timestamp: Option<String>,
 }
 
-/// When a stored event was last seen, as far as it says.
+/// When the last occurrence of an Event was recorded.
 pub(crate) fn last_seen(entry: &Entry) -> Option<Timestamp> {
     let event: Seen = serde_json::from_slice(&entry.value).ok()?;
     let times = [event.last_timestamp, event.at, event.metadata.creation_timestamp];
     times.into_iter().flatten().filter_map(|time| time.parse().ok()).max()
 }
 
-/// What is left of an event's life. One that was seen later than it could live was written while the clock was ahead: nothing is left,
-/// else it would stay until that time.
+/// The remaining life of an Event. Zero if it lies further in the future than its life time: it was written while the
+/// clock was ahead, and would stay too long.
 pub(crate) fn remaining(last_seen: Timestamp, now: Timestamp) -> Duration {
     if last_seen.duration_since(now).unsigned_abs() > TTL && last_seen > now {
         return Duration::ZERO;

@@ -1,8 +1,8 @@
-//! The garbage collector: what becomes of objects whose owners go (AS-051).
+//! The garbage collector (AS-051).
 //!
-//! The graph holds only objects that name owners or wait for their dependents; owners themselves are looked up
-//! in the store. One event costs one look at the object's metadata, plus one at each dependent when an owner
-//! goes: nothing in proportion to the number of objects.
+//! The graph holds only objects that have owners or wait for their dependents; owners are looked up in the store. One
+//! event costs a visit of the object's metadata, plus one of each dependent when an owner is deleted. No cost is
+//! proportional to the number of objects.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) type Uid = Arc<str>;
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
-/// An owner as a dependent names it.
+/// An owner reference.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Owner {
@@ -62,7 +62,7 @@ struct Node {
 }
 
 impl Node {
-    /// `None` for objects that do not concern us.
+    /// `None` for objects that garbage collection does not concern.
     fn of(entry: &Entry) -> Option<Self> {
         let Object { metadata } = serde_json::from_slice(&entry.value).ok()?;
         let deleting = metadata.deletion_timestamp.is_some();
@@ -87,7 +87,7 @@ impl Node {
     }
 }
 
-/// What is known of an owner when a dependent is looked at.
+/// The state of an owner when a dependent is visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnerState {
     Solid,
@@ -96,11 +96,11 @@ pub(crate) enum OwnerState {
     Waiting,
     /// Its kind is not served (yet).
     Unknown,
-    /// A cluster-scoped object cannot have an owner in a namespace.
+    /// The dependent is cluster-scoped and the owner is in a namespace, which is not allowed.
     Impossible,
 }
 
-/// What to do about one object.
+/// The next action for one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Delete {
@@ -109,41 +109,41 @@ pub(crate) enum Action {
         revision: Revision,
         policy: &'static str,
     },
-    /// Drop the references to these owners.
+    /// Remove the references to these owners.
     Prune {
         key: Key,
         uid: Uid,
         owners: Vec<Uid>,
     },
-    /// No longer block the deletion of owners: it waits for dependents that wait for it.
+    /// Unset `blockOwnerDeletion`: the object waits for dependents that wait for it.
     Unblock {
         key: Key,
         uid: Uid,
         then: Box<Action>,
     },
-    /// Nothing keeps the owner any more.
+    /// Remove the finalizer: nothing blocks the owner any more.
     Finish {
         key: Key,
         uid: Uid,
         finalizer: &'static str,
     },
-    /// Drop the reference to `owner` from each of these, then its finalizer.
+    /// Remove the reference to `owner` from each of these dependents, then the finalizer.
     Orphan {
         owner: Key,
         uid: Uid,
         dependents: Vec<(Key, Uid)>,
     },
-    /// Tell the user that the owner can't be one.
+    /// Warn the user that the owner reference is invalid.
     Warn {
         key: Key,
         uid: Uid,
         owner: String,
     },
-    /// An owner's kind is not known: look again.
+    /// The kind of an owner is not known: visit the object again later.
     Later,
 }
 
-/// Who depends on whom.
+/// The graph of owners and dependents.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     nodes: HashMap<Uid, Node>,
@@ -155,18 +155,18 @@ impl Graph {
         *self = Self::default();
     }
 
-    /// Takes in the current state of an object.
-    pub(crate) fn put(&mut self, entry: &Entry, look: &mut dyn FnMut(Uid)) {
+    /// Records the current state of an object.
+    pub(crate) fn put(&mut self, entry: &Entry, enqueue: &mut dyn FnMut(Uid)) {
         let uid: Uid = entry.meta.uid.as_ref().into();
         let Some(node) = Node::of(entry) else {
-            self.forget(&uid, look);
+            self.forget(&uid, enqueue);
             return;
         };
         let before = self.nodes.get(&uid).cloned();
         for owner in before.iter().flat_map(|before| &before.owners) {
             if !node.owners.contains(owner) {
                 self.unlink(&uid, &owner.uid);
-                self.look_if_waiting(&owner.uid, look);
+                self.look_if_waiting(&owner.uid, enqueue);
             }
         }
         for owner in &node.owners {
@@ -177,26 +177,26 @@ impl Graph {
         self.nodes.insert(uid.clone(), node);
         if waits {
             for dependent in self.dependents_of(&uid) {
-                look(dependent);
+                enqueue(dependent);
             }
         }
-        look(uid);
+        enqueue(uid);
     }
 
-    /// The object is gone.
-    pub(crate) fn remove(&mut self, uid: &str, look: &mut dyn FnMut(Uid)) {
+    /// Records the deletion of an object.
+    pub(crate) fn remove(&mut self, uid: &str, enqueue: &mut dyn FnMut(Uid)) {
         let uid: Uid = uid.into();
-        self.forget(&uid, look);
+        self.forget(&uid, enqueue);
         for dependent in self.dependents_of(&uid) {
-            look(dependent);
+            enqueue(dependent);
         }
     }
 
-    fn forget(&mut self, uid: &Uid, look: &mut dyn FnMut(Uid)) {
+    fn forget(&mut self, uid: &Uid, enqueue: &mut dyn FnMut(Uid)) {
         let Some(node) = self.nodes.remove(uid) else { return };
         for owner in &node.owners {
             self.unlink(uid, &owner.uid);
-            self.look_if_waiting(&owner.uid, look);
+            self.look_if_waiting(&owner.uid, enqueue);
         }
     }
 
@@ -209,9 +209,9 @@ impl Graph {
         }
     }
 
-    fn look_if_waiting(&self, owner: &Uid, look: &mut dyn FnMut(Uid)) {
+    fn look_if_waiting(&self, owner: &Uid, enqueue: &mut dyn FnMut(Uid)) {
         if self.nodes.get(owner).is_some_and(Node::waits_for_dependents) {
-            look(owner.clone());
+            enqueue(owner.clone());
         }
     }
 
@@ -219,7 +219,7 @@ impl Graph {
         self.dependents.get(owner).into_iter().flatten().cloned().collect()
     }
 
-    /// Those whose deletion an owner deleted in the foreground waits for.
+    /// The dependents that block a foreground deletion.
     fn blocking(&self, owner: &Uid) -> impl Iterator<Item = &Node> {
         self.dependents.get(owner).into_iter().flatten().filter_map(|uid| self.nodes.get(uid)).filter(
             move |node| {
@@ -247,8 +247,8 @@ impl Graph {
         }
     }
 
-    /// What the object needs now, if anything.
-    pub(crate) fn judge(&self, uid: &Uid, kinds: &Kinds, all: &Snapshot) -> Option<Action> {
+    /// The next action for the object, if it needs one.
+    pub(crate) fn next_action(&self, uid: &Uid, kinds: &Kinds, all: &Snapshot) -> Option<Action> {
         let node = self.nodes.get(uid)?;
         if node.orphans_dependents() {
             let dependents = self.dependents_of(uid);
@@ -301,7 +301,7 @@ impl Graph {
             |policy| Action::Delete { key: key(), uid: uid.clone(), revision: node.revision, policy };
         let dependents = self.dependents_of(uid);
         if waiting && !dependents.is_empty() {
-            // A circle of objects that wait for each other would never end.
+            // A cycle of objects that wait for each other would never end.
             let circle =
                 dependents.iter().any(|uid| self.nodes.get(uid).is_some_and(Node::waits_for_dependents));
             let delete = delete("Foreground");
@@ -319,7 +319,7 @@ impl Graph {
     }
 }
 
-/// A merge patch that leaves `metadata.<list>` as `kept`, if the object is still the one that was meant.
+/// A merge patch that sets `metadata.<list>` to `kept`, with uid and revision as preconditions.
 pub(crate) fn list_patch(uid: &str, revision: Revision, list: &str, kept: Vec<Value>) -> Value {
     json!({"metadata": {"uid": uid, "resourceVersion": revision.to_string(), list: kept}})
 }
@@ -330,7 +330,7 @@ pub(crate) fn kept_owners(entry: &Entry, keep: impl Fn(&str) -> bool) -> Vec<Val
     list(entry, "ownerReferences").into_iter().filter(|owner| keep(&uid(owner))).collect()
 }
 
-/// A list below `metadata`.
+/// A list in `metadata`.
 pub(crate) fn list(entry: &Entry, field: &str) -> Vec<Value> {
     let object: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
     object.get("metadata").and_then(|m| m.get(field)).and_then(Value::as_array).cloned().unwrap_or_default()

@@ -4,7 +4,7 @@ use store::{Action as Act, Encoded, Engine, Expect, Meta, SpaceStore, Write};
 
 use super::*;
 
-/// A space of ConfigMaps and Namespaces with the graph that its events make.
+/// A space of ConfigMaps and Namespaces, with the graph that its events make.
 struct World {
     store: SpaceStore,
     graph: Graph,
@@ -38,7 +38,7 @@ impl World {
         let text = json!({"metadata": metadata}).to_string();
         let meta = Meta { uid: name.into(), ..Meta::default() };
         let encoded = Encoded { head: text.into(), tail: " ".into(), meta };
-        // The revision goes where JSON does not mind it: numbers after the text would not parse.
+        // The store inserts the revision between head and tail, so the text gets a field for it.
         let encoded = Encoded {
             head: [&encoded.head[..encoded.head.len() - 1], b",\"rv\":"].concat().into(),
             tail: "}".into(),
@@ -65,9 +65,9 @@ impl World {
         std::mem::take(&mut self.looked).into_iter().collect()
     }
 
-    /// In one line.
-    fn judge(&self, uid: &str) -> String {
-        match self.graph.judge(&uid.into(), &self.kinds, &self.store.snapshot()) {
+    /// The action, as one line.
+    fn next_action(&self, uid: &str) -> String {
+        match self.graph.next_action(&uid.into(), &self.kinds, &self.store.snapshot()) {
             None => "keep".into(),
             Some(Action::Delete { key, policy, .. }) => format!("delete {} {policy}", key.name),
             Some(Action::Prune { key, owners, .. }) => format!("prune {} of {}", key.name, owners.join(",")),
@@ -93,12 +93,15 @@ async fn as_051_dependents_go_when_their_owners_are_gone() {
     w.put("n", "owner", none(), none(), false).await;
     w.put("n", "child", json!([owner("ConfigMap", "owner", "owner", false)]), none(), false).await;
     assert_eq!(w.looked(), ["child"]);
-    assert_eq!(w.judge("child"), "keep");
+    assert_eq!(w.next_action("child"), "keep");
     w.remove("n", "owner").await;
     assert_eq!(w.looked(), ["child"]);
-    assert_eq!(w.judge("child"), "delete child Background");
+    assert_eq!(w.next_action("child"), "delete child Background");
     w.remove("n", "child").await;
-    assert_eq!((w.judge("child").as_str(), w.graph.dependents.len(), w.graph.nodes.len()), ("keep", 0, 0));
+    assert_eq!(
+        (w.next_action("child").as_str(), w.graph.dependents.len(), w.graph.nodes.len()),
+        ("keep", 0, 0)
+    );
 }
 
 #[tokio::test]
@@ -106,7 +109,7 @@ async fn as_051_an_owner_of_that_name_with_another_uid_is_absent() {
     let mut w = World::new();
     w.put("n", "owner", none(), none(), false).await;
     w.put("n", "child", json!([owner("ConfigMap", "owner", "other-uid", false)]), none(), false).await;
-    assert_eq!(w.judge("child"), "delete child Background");
+    assert_eq!(w.next_action("child"), "delete child Background");
 }
 
 #[tokio::test]
@@ -115,7 +118,7 @@ async fn as_051_one_living_owner_keeps_the_object_and_lost_ones_are_pruned() {
     w.put("n", "a", none(), none(), false).await;
     let owners = json!([owner("ConfigMap", "a", "a", false), owner("ConfigMap", "b", "b", false)]);
     w.put("n", "child", owners, none(), false).await;
-    assert_eq!(w.judge("child"), "prune child of b");
+    assert_eq!(w.next_action("child"), "prune child of b");
 }
 
 #[tokio::test]
@@ -127,12 +130,12 @@ async fn as_051_foreground_waits_for_blocking_dependents_only() {
     w.looked();
     w.put("n", "owner", none(), json!(["foregroundDeletion"]), true).await;
     assert_eq!(w.looked(), ["blocking", "other", "owner"]);
-    assert_eq!(w.judge("owner"), "keep");
-    assert_eq!(w.judge("blocking"), "delete blocking Background");
-    assert_eq!(w.judge("other"), "delete other Background");
+    assert_eq!(w.next_action("owner"), "keep");
+    assert_eq!(w.next_action("blocking"), "delete blocking Background");
+    assert_eq!(w.next_action("other"), "delete other Background");
     w.remove("n", "blocking").await;
     assert_eq!(w.looked(), ["owner"]);
-    assert_eq!(w.judge("owner"), "finish owner foregroundDeletion");
+    assert_eq!(w.next_action("owner"), "finish owner foregroundDeletion");
 }
 
 #[tokio::test]
@@ -141,7 +144,7 @@ async fn as_051_a_circle_in_the_foreground_is_broken() {
     w.put("n", "a", json!([owner("ConfigMap", "b", "b", true)]), none(), false).await;
     w.put("n", "b", json!([owner("ConfigMap", "a", "a", true)]), none(), false).await;
     w.put("n", "a", json!([owner("ConfigMap", "b", "b", true)]), json!(["foregroundDeletion"]), true).await;
-    assert_eq!((w.judge("a").as_str(), w.judge("b").as_str()), ("keep", "unblock b"));
+    assert_eq!((w.next_action("a").as_str(), w.next_action("b").as_str()), ("keep", "unblock b"));
 }
 
 #[tokio::test]
@@ -150,11 +153,11 @@ async fn as_051_orphans_lose_the_reference_and_live() {
     w.put("n", "owner", none(), none(), false).await;
     w.put("n", "child", json!([owner("ConfigMap", "owner", "owner", false)]), none(), false).await;
     w.put("n", "owner", none(), json!(["orphan"]), true).await;
-    assert_eq!(w.judge("owner"), "orphan child from owner");
+    assert_eq!(w.next_action("owner"), "orphan child from owner");
     w.put("n", "child", none(), none(), false).await;
-    assert_eq!(w.judge("owner"), "orphan  from owner");
+    assert_eq!(w.next_action("owner"), "orphan  from owner");
     w.remove("n", "owner").await;
-    assert_eq!(w.judge("child"), "keep");
+    assert_eq!(w.next_action("child"), "keep");
 }
 
 #[tokio::test]
@@ -162,18 +165,18 @@ async fn as_051_owners_in_other_scopes() {
     let mut w = World::new();
     w.put("n", "owner", none(), none(), false).await;
     w.put("", "cluster", json!([owner("ConfigMap", "owner", "owner", false)]), none(), false).await;
-    assert_eq!(w.judge("cluster"), "warn cluster");
+    assert_eq!(w.next_action("cluster"), "warn cluster");
     w.put("m", "elsewhere", json!([owner("ConfigMap", "owner", "owner", false)]), none(), false).await;
-    assert_eq!(w.judge("elsewhere"), "delete elsewhere Background");
+    assert_eq!(w.next_action("elsewhere"), "delete elsewhere Background");
     w.put("m", "of-cluster", json!([owner("Namespace", "cluster", "cluster", false)]), none(), false).await;
-    assert_eq!(w.judge("of-cluster"), "keep");
+    assert_eq!(w.next_action("of-cluster"), "keep");
 }
 
 #[tokio::test]
 async fn as_051_an_unknown_kind_of_owner_deletes_nothing() {
     let mut w = World::new();
     w.put("n", "child", json!([owner("Unheard", "of", "u", false)]), none(), false).await;
-    assert_eq!(w.judge("child"), "later");
+    assert_eq!(w.next_action("child"), "later");
 }
 
 #[tokio::test]

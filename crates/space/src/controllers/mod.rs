@@ -1,8 +1,8 @@
-//! The generic controllers of a space: what makes stored objects behave as in a Kubernetes control plane.
+//! The generic controllers of a Kubernetes control plane.
 //!
-//! All share one watch over the space. Decisions are pure functions over a snapshot of the store ([`gc`],
-//! [`namespaces`], [`accounts`], [`certificates`], [`expiry`], [`protection`]); [`work`] carries them out through the API, under
-//! the same rules as any client.
+//! They share one watch of the space. Decisions are pure functions over a snapshot of the store ([`gc`],
+//! [`namespaces`], [`accounts`], [`certificates`], [`expiry`], [`protection`]); [`work`] carries them out through the
+//! API, under the same rules as any client.
 
 mod accounts;
 mod authentication;
@@ -31,14 +31,14 @@ use gc::{Graph, Uid};
 
 use crate::follow::{self, State};
 use crate::kinds::Kinds;
-use crate::local::Local;
+use crate::local::InProcessApi;
 
-/// What the controllers need to know.
+/// Configuration of the controllers.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// PEM of the CA that signed the serving certificate; published in each namespace as `kube-root-ca.crt`.
+    /// PEM of the CA that signed the serving certificate. Published in each namespace as `kube-root-ca.crt`.
     pub ca_bundle_pem: String,
-    /// Signs client certificates; without it requests stay unsigned.
+    /// Signs client certificates. `None`: requests are not signed.
     pub csr_signer: Option<CsrSigner>,
 }
 
@@ -50,11 +50,11 @@ pub enum Error {
     Store(#[from] StoreError),
 }
 
-/// Requests under way at once, per space.
+/// Most concurrent requests per space.
 const WORKERS: usize = 4;
 
-/// Runs them until `stop`. `ready` becomes true once all existing objects were seen. `client` must be allowed
-/// everything.
+/// Runs the controllers until `stop` is cancelled. `ready` becomes true once all existing objects have been visited.
+/// `client` must be allowed everything.
 pub fn run(
     client: kube::Client,
     store: SpaceStore,
@@ -73,9 +73,9 @@ async fn drive(
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let queue = Queue::new(Duration::from_millis(20), Duration::from_secs(60));
-    let state = Arc::new(Mutex::new(Knowledge::new(queue.clone())));
+    let state = Arc::new(Mutex::new(ControllerState::new(queue.clone())));
     let shell = Arc::new(work::Shell {
-        local: Local::new(client, "kube-controller-manager"),
+        local: InProcessApi::new(client, "kube-controller-manager"),
         store: store.clone(),
         state: state.clone(),
         config,
@@ -87,44 +87,44 @@ async fn drive(
     Ok(follow::follow("controllers", store, state, queue, WORKERS, act, ready, stop).await?)
 }
 
-/// Something to look at.
+/// A key of the work queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Task {
-    /// An object with owners or dependents.
+    /// Garbage collection of an object with owners or dependents.
     Collect(Uid),
-    /// A namespace that is being deleted.
-    Empty(Arc<str>),
-    /// A standard namespace that is missing.
-    Restore(&'static str),
-    /// A namespace that may lack its standard objects.
-    Provision(Arc<str>),
-    /// All aggregated ClusterRoles.
+    /// Deletion of the content of a namespace that is being deleted.
+    EmptyNamespace(Arc<str>),
+    /// Creation of a standard namespace that is missing.
+    RestoreNamespace(&'static str),
+    /// Creation of the standard objects of a namespace.
+    ProvisionNamespace(Arc<str>),
+    /// Aggregation of all aggregated ClusterRoles.
     Aggregate,
     Certify(Arc<str>),
-    /// A signing request that may be too old.
-    Clear(Arc<str>),
-    /// A core event that may be too old.
-    Expire(Arc<str>, Arc<str>),
-    /// A claim or volume on its way out that may be in use.
-    Release(Key),
+    /// Deletion of a CertificateSigningRequest that may be too old.
+    DeleteRequest(Arc<str>),
+    /// Deletion of an Event that may be too old.
+    ExpireEvent(Arc<str>, Arc<str>),
+    /// Removal of the finalizer of a claim or volume that may be unused.
+    ReleaseProtection(Key),
 }
 
-/// What the controllers know beyond the store.
-pub(crate) struct Knowledge {
+/// What the controllers know from events.
+pub(crate) struct ControllerState {
     pub(crate) graph: Graph,
     pub(crate) kinds: Kinds,
-    /// Objects whose owners have a kind that is not served, so that it is not known whether the owners exist.
+    /// Objects with owners of a kind that is not served, so that it is unknown whether the owners exist.
     pub(crate) unresolved: Vec<Uid>,
     /// Namespaces being deleted.
     terminating: std::collections::HashSet<Arc<str>>,
-    /// Claims being deleted that pods may use.
+    /// Claims that are being deleted and that pods may use.
     claims: std::collections::HashSet<Key>,
     queue: Queue<Task>,
-    places: Places,
+    places: WatchedCollections,
 }
 
-/// Collections that mean something here.
-struct Places {
+/// The collections that controllers watch.
+struct WatchedCollections {
     namespaces: Collection,
     accounts: Collection,
     configmaps: Collection,
@@ -144,7 +144,7 @@ pub(crate) fn requests() -> Collection {
     Collection::new("certificates.k8s.io", "certificatesigningrequests")
 }
 
-impl Knowledge {
+impl ControllerState {
     fn new(queue: Queue<Task>) -> Self {
         Self {
             graph: Graph::default(),
@@ -153,7 +153,7 @@ impl Knowledge {
             terminating: std::collections::HashSet::new(),
             claims: std::collections::HashSet::new(),
             queue,
-            places: Places {
+            places: WatchedCollections {
                 namespaces: namespaces::collection(),
                 accounts: Collection::new("", "serviceaccounts"),
                 configmaps: Collection::new("", "configmaps"),
@@ -167,73 +167,73 @@ impl Knowledge {
         }
     }
 
-    /// A change of a collection that one of the small controllers minds.
-    fn notice(&mut self, kind: EventKind, entry: &store::Entry, look: &mut dyn FnMut(Task)) {
+    /// Queues the work that a change of a collection causes.
+    fn notice(&mut self, kind: EventKind, entry: &store::Entry, enqueue: &mut dyn FnMut(Task)) {
         let Key { collection, namespace, name } = &entry.key;
         let gone = kind == EventKind::Deleted;
         if *collection == self.places.events {
             if !gone {
                 let seen = expiry::last_seen(entry).unwrap_or_else(Timestamp::now);
                 let pause = expiry::remaining(seen, Timestamp::now());
-                self.queue.add_after(Task::Expire(namespace.clone(), name.clone()), pause);
+                self.queue.add_after(Task::ExpireEvent(namespace.clone(), name.clone()), pause);
             }
         } else if *collection == self.places.namespaces {
-            self.notice_namespace(gone, entry, look);
+            self.notice_namespace(gone, entry, enqueue);
         } else if *collection == self.places.accounts {
             if gone && &**name == accounts::ACCOUNT {
-                look(Task::Provision(namespace.clone()));
+                enqueue(Task::ProvisionNamespace(namespace.clone()));
             }
         } else if *collection == self.places.configmaps {
             let published = &**namespace == authentication::NAMESPACE && &**name == authentication::NAME;
             if &**name == accounts::ROOT_CA || published {
-                look(Task::Provision(namespace.clone()));
+                enqueue(Task::ProvisionNamespace(namespace.clone()));
             }
         } else if *collection == self.places.roles {
-            look(Task::Aggregate);
+            enqueue(Task::Aggregate);
         } else if *collection == self.places.requests && !gone {
-            look(Task::Certify(name.clone()));
+            enqueue(Task::Certify(name.clone()));
             let request = serde_json::from_slice(&entry.value).unwrap_or_default();
-            if let Some(due) = certificates::clean::due(&request) {
+            if let Some(due) = certificates::clean::deletion_time(&request) {
                 let pause = certificates::clean::remaining(due, Timestamp::now());
-                self.queue.add_after(Task::Clear(name.clone()), pause);
+                self.queue.add_after(Task::DeleteRequest(name.clone()), pause);
             }
         } else if *collection == self.places.claims || *collection == self.places.volumes {
             let waits = !gone && protection::is_waiting(entry);
             if !waits {
                 self.claims.remove(&entry.key);
             } else if *collection == self.places.volumes || self.claims.insert(entry.key.clone()) {
-                look(Task::Release(entry.key.clone()));
+                enqueue(Task::ReleaseProtection(entry.key.clone()));
             }
         } else if *collection == self.places.pods {
             for claim in self.claims.iter().filter(|claim| claim.namespace == *namespace) {
-                look(Task::Release(claim.clone()));
+                enqueue(Task::ReleaseProtection(claim.clone()));
             }
         }
         if gone && self.terminating.contains(namespace) {
-            look(Task::Empty(namespace.clone()));
+            enqueue(Task::EmptyNamespace(namespace.clone()));
         }
     }
 
-    fn notice_namespace(&mut self, gone: bool, entry: &store::Entry, look: &mut dyn FnMut(Task)) {
+    fn notice_namespace(&mut self, gone: bool, entry: &store::Entry, enqueue: &mut dyn FnMut(Task)) {
         let name = &entry.key.name;
         if gone {
             self.terminating.remove(name);
             if let Some(standard) = namespaces::STANDARD.into_iter().find(|standard| **standard == **name) {
-                look(Task::Restore(standard));
+                enqueue(Task::RestoreNamespace(standard));
             }
         } else if namespaces::is_terminating(&namespaces::parse(entry)) {
             self.terminating.insert(name.clone());
-            look(Task::Empty(name.clone()));
+            enqueue(Task::EmptyNamespace(name.clone()));
         } else {
-            look(Task::Provision(name.clone()));
+            enqueue(Task::ProvisionNamespace(name.clone()));
         }
     }
 }
 
-impl State for Knowledge {
+impl State for ControllerState {
     type Key = Task;
 
-    fn start(&mut self, all: &Snapshot, look: &mut dyn FnMut(Task)) {
+    fn start(&mut self, all: &Snapshot, enqueue: &mut dyn FnMut(Task)) {
         self.graph.clear();
         self.unresolved.clear();
         self.terminating.clear();
@@ -242,30 +242,30 @@ impl State for Knowledge {
         let collections: Vec<Collection> = all.collections().cloned().collect();
         for collection in collections {
             for entry in all.view(&collection).iter(None, None) {
-                self.graph.put(entry, &mut |uid| look(Task::Collect(uid)));
-                self.notice(EventKind::Created, entry, look);
+                self.graph.put(entry, &mut |uid| enqueue(Task::Collect(uid)));
+                self.notice(EventKind::Created, entry, enqueue);
             }
         }
         let namespaces = all.view(&self.places.namespaces);
         for name in namespaces::STANDARD {
             if namespaces.get("", name).is_none() {
-                look(Task::Restore(name));
+                enqueue(Task::RestoreNamespace(name));
             }
         }
     }
 
-    fn observe(&mut self, event: &Event, look: &mut dyn FnMut(Task)) {
+    fn observe(&mut self, event: &Event, enqueue: &mut dyn FnMut(Task)) {
         if self.kinds.observe(event) {
             for uid in self.unresolved.drain(..) {
-                look(Task::Collect(uid));
+                enqueue(Task::Collect(uid));
             }
         }
-        let mut collect = |uid| look(Task::Collect(uid));
+        let mut collect = |uid| enqueue(Task::Collect(uid));
         if event.kind == EventKind::Deleted {
             self.graph.remove(&event.entry.meta.uid, &mut collect);
         } else {
             self.graph.put(&event.entry, &mut collect);
         }
-        self.notice(event.kind, &event.entry, look);
+        self.notice(event.kind, &event.entry, enqueue);
     }
 }

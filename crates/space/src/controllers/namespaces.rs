@@ -1,4 +1,4 @@
-//! The life of namespaces: the standard ones exist, and a deleted one goes with its content (AS-050).
+//! Life cycle of namespaces: the standard ones exist, and a deleted one is emptied (AS-050).
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use store::{Collection, Entry, Snapshot};
 
 use crate::kinds::{Kinds, Resource};
 
-/// Namespaces that are made again when missing.
+/// Namespaces that are created again if they are missing.
 pub(crate) const STANDARD: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 pub(crate) fn collection() -> Collection {
     Collection::new("", "namespaces")
 }
 
-/// What is left in a namespace.
+/// The remaining content of a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Content {
     /// Number of objects by `resource.group`.
@@ -23,7 +23,7 @@ pub(crate) struct Content {
     pub(crate) finalizers: BTreeMap<String, usize>,
 }
 
-/// Being deleted, and waiting for us.
+/// Whether the namespace is being deleted and waits for this controller.
 pub(crate) fn is_terminating(namespace: &Value) -> bool {
     namespace.pointer("/metadata/deletionTimestamp").is_some()
         && finalizers(namespace).iter().any(|f| f == "kubernetes")
@@ -33,7 +33,7 @@ fn finalizers(namespace: &Value) -> Vec<Value> {
     namespace.pointer("/spec/finalizers").and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
-/// The body of the `finalize` request that ends our part.
+/// The body of the `finalize` request that removes our finalizer.
 pub(crate) fn finalized(mut namespace: Value) -> Value {
     let kept: Vec<Value> = finalizers(&namespace).into_iter().filter(|f| f != "kubernetes").collect();
     if let Some(spec) = namespace.get_mut("spec") {
@@ -42,7 +42,7 @@ pub(crate) fn finalized(mut namespace: Value) -> Value {
     namespace
 }
 
-/// Resources that have objects in the namespace. Costs one range search per collection of the space.
+/// The resources with objects in the namespace. Costs one range search per collection of the space.
 pub(crate) fn resources(all: &Snapshot, kinds: &Kinds, namespace: &str) -> Vec<std::sync::Arc<Resource>> {
     let filled = all.collections().filter(|collection| all.view(collection).len(Some(namespace)) > 0);
     filled
@@ -51,7 +51,7 @@ pub(crate) fn resources(all: &Snapshot, kinds: &Kinds, namespace: &str) -> Vec<s
         .collect()
 }
 
-/// Counts what is left; reads each object that is.
+/// Counts the remaining objects. Reads each of them.
 pub(crate) fn content(all: &Snapshot, kinds: &Kinds, namespace: &str) -> Content {
     let mut content = Content::default();
     for resource in resources(all, kinds, namespace) {
@@ -67,8 +67,8 @@ pub(crate) fn content(all: &Snapshot, kinds: &Kinds, namespace: &str) -> Content
     content
 }
 
-/// The conditions that say how far the deletion is, in the order Kubernetes writes them. Times of conditions whose
-/// status stays are kept.
+/// The conditions that describe the progress of the deletion, in the order of Kubernetes. Conditions with an unchanged
+/// status keep their times.
 pub(crate) fn conditions(content: &Content, failures: &[String], before: &[Value], now: &str) -> Vec<Value> {
     let failed = !failures.is_empty();
     let counted = |counts: &BTreeMap<String, usize>, what: fn(&str, usize) -> String| {

@@ -1,24 +1,24 @@
-//! Volumes and claims that are on their way out stay as long as something uses them, and go then. Pure.
+//! Protection of volumes and claims in use: a deleted one stays until nothing uses it. Pure.
 
 use serde_json::Value;
 use store::{Collection, Entry, Key, Snapshot};
 
-/// Finalizer of claims, which the API server adds.
+/// The finalizer of claims. The API server adds it.
 const CLAIM: &str = "kubernetes.io/pvc-protection";
-/// Finalizer of volumes, which the API server adds.
+/// The finalizer of volumes. The API server adds it.
 const VOLUME: &str = "kubernetes.io/pv-protection";
 
-/// Claims for storage.
+/// Collection of PersistentVolumeClaims.
 pub(super) fn claims() -> Collection {
     Collection::new("", "persistentvolumeclaims")
 }
 
-/// Storage.
+/// Collection of PersistentVolumes.
 pub(super) fn volumes() -> Collection {
     Collection::new("", "persistentvolumes")
 }
 
-/// What uses claims.
+/// Collection of Pods.
 pub(super) fn pods() -> Collection {
     Collection::new("", "pods")
 }
@@ -27,7 +27,7 @@ fn parse(entry: &Entry) -> Value {
     serde_json::from_slice(&entry.value).unwrap_or_default()
 }
 
-/// Whether deletion has begun and our finalizer is what may keep it.
+/// Whether the object is being deleted and has our finalizer.
 pub(super) fn is_waiting(entry: &Entry) -> bool {
     let object = parse(entry);
     let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
@@ -35,8 +35,8 @@ pub(super) fn is_waiting(entry: &Entry) -> bool {
     held && object.pointer("/metadata/deletionTimestamp").is_some()
 }
 
-/// The finalizer to take away, if nothing uses the object any more: a claim no pod that has not ended, a volume no
-/// claim. For a claim, costs a look at the pods of its namespace.
+/// The finalizer to remove if nothing uses the object: no running pod uses the claim, no claim uses the volume. For a
+/// claim, costs a visit of the pods of its namespace.
 pub(super) fn release(key: &Key, all: &Snapshot) -> Option<(Box<str>, &'static str)> {
     let entry = all.get(key).filter(|entry| is_waiting(entry))?;
     if key.collection == volumes() {

@@ -1,4 +1,4 @@
-//! Carrying out what the controllers decide.
+//! Executes the decisions of the controllers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,23 +9,24 @@ use runtime::Next;
 use serde_json::{Value, json};
 use store::{Collection, Entry, Key, Snapshot, SpaceStore};
 
-use super::accounts::{self, Need};
+use super::accounts::{self, NamespaceWrite};
 use super::gc::{self, Action, Uid};
 use super::{
-    Config, Knowledge, Task, authentication, certificates, expiry, namespaces, protection, requests, roles,
+    Config, ControllerState, Task, authentication, certificates, expiry, namespaces, protection, requests,
+    roles,
 };
 use crate::kinds::{Resource, escape};
-use crate::local::{Local, MERGE, Refused, unless_overtaken};
+use crate::local::{ErrorResponse, InProcessApi, MERGE, unless_overtaken};
 
-/// How often a namespace is looked at that something keeps.
+/// How often a namespace with remaining content is visited.
 const NAMESPACE_RETRY: Duration = Duration::from_secs(5);
-/// How often an object is looked at whose owner's kind is not served.
+/// How often an object with owners of an unknown kind is visited.
 const UNRESOLVED_RETRY: Duration = Duration::from_secs(30);
 
 pub(super) struct Shell {
-    pub(super) local: Local,
+    pub(super) local: InProcessApi,
     pub(super) store: SpaceStore,
-    pub(super) state: Arc<Mutex<Knowledge>>,
+    pub(super) state: Arc<Mutex<ControllerState>>,
     pub(super) config: Config,
 }
 
@@ -46,20 +47,20 @@ fn value(entry: &Entry) -> Value {
 }
 
 impl Shell {
-    pub(super) async fn act(&self, task: Task) -> Result<Next, Refused> {
+    pub(super) async fn act(&self, task: Task) -> Result<Next, ErrorResponse> {
         match task {
             Task::Collect(uid) => self.collect(&uid).await,
-            Task::Empty(namespace) => self.empty(&namespace).await,
-            Task::Restore(name) => {
+            Task::EmptyNamespace(namespace) => self.empty(&namespace).await,
+            Task::RestoreNamespace(name) => {
                 unless_overtaken(self.local.post("/api/v1/namespaces", &namespaces::standard(name)).await)?;
                 Ok(Next::OnChange)
             }
-            Task::Provision(namespace) => self.provision(&namespace).await,
+            Task::ProvisionNamespace(namespace) => self.provision(&namespace).await,
             Task::Aggregate => self.aggregate().await,
             Task::Certify(name) => self.certify(&name).await,
-            Task::Clear(name) => self.clear(&name).await,
-            Task::Expire(namespace, name) => self.expire(&namespace, &name).await,
-            Task::Release(key) => {
+            Task::DeleteRequest(name) => self.clear(&name).await,
+            Task::ExpireEvent(namespace, name) => self.expire(&namespace, &name).await,
+            Task::ReleaseProtection(key) => {
                 let released = protection::release(&key, &self.store.snapshot());
                 if let Some((uid, finalizer)) = released {
                     self.drop_finalizer(&key, &uid, finalizer).await?;
@@ -69,11 +70,11 @@ impl Shell {
         }
     }
 
-    async fn collect(&self, uid: &Uid) -> Result<Next, Refused> {
-        // The snapshot after the graph: what the graph names as gone is gone in it too.
+    async fn collect(&self, uid: &Uid) -> Result<Next, ErrorResponse> {
+        // The snapshot is taken after the graph, so that it lacks the objects that the graph has as deleted.
         let action = {
             let mut state = self.state.lock();
-            let action = state.graph.judge(uid, &state.kinds, &self.store.snapshot());
+            let action = state.graph.next_action(uid, &state.kinds, &self.store.snapshot());
             if action == Some(Action::Later) {
                 state.unresolved.push(uid.clone());
             }
@@ -90,7 +91,7 @@ impl Shell {
         gc::path(&self.state.lock().kinds, key)
     }
 
-    async fn carry_out(&self, action: Action) -> Result<Next, Refused> {
+    async fn carry_out(&self, action: Action) -> Result<Next, ErrorResponse> {
         match action {
             Action::Later => {}
             Action::Delete { key, uid, revision, policy } => {
@@ -117,7 +118,13 @@ impl Shell {
         Ok(Next::OnChange)
     }
 
-    async fn delete(&self, key: &Key, uid: &str, revision: Option<u64>, policy: &str) -> Result<(), Refused> {
+    async fn delete(
+        &self,
+        key: &Key,
+        uid: &str,
+        revision: Option<u64>,
+        policy: &str,
+    ) -> Result<(), ErrorResponse> {
         let Some(path) = self.path(key) else { return Ok(()) };
         let mut preconditions = json!({"uid": uid});
         if let (Some(revision), Some(preconditions)) = (revision, preconditions.as_object_mut()) {
@@ -130,14 +137,14 @@ impl Shell {
         unless_overtaken(self.local.delete(&path, &options).await)
     }
 
-    /// Rewrites a list in an object's metadata; tried again when the object changes meanwhile.
+    /// Changes a list in an object's metadata. Retries if the object changes meanwhile.
     async fn rewrite(
         &self,
         key: &Key,
         uid: &str,
         list: &str,
         kept: impl Fn(&Entry) -> Vec<Value>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ErrorResponse> {
         const TRIES: usize = 8;
         let Some(path) = self.path(key) else { return Ok(()) };
         for _ in 0..TRIES {
@@ -159,18 +166,23 @@ impl Shell {
         Ok(())
     }
 
-    async fn keep_owners(&self, key: &Key, uid: &str, keep: impl Fn(&str) -> bool) -> Result<(), Refused> {
+    async fn keep_owners(
+        &self,
+        key: &Key,
+        uid: &str,
+        keep: impl Fn(&str) -> bool,
+    ) -> Result<(), ErrorResponse> {
         self.rewrite(key, uid, "ownerReferences", |entry| gc::kept_owners(entry, &keep)).await
     }
 
-    async fn drop_finalizer(&self, key: &Key, uid: &str, finalizer: &str) -> Result<(), Refused> {
+    async fn drop_finalizer(&self, key: &Key, uid: &str, finalizer: &str) -> Result<(), ErrorResponse> {
         self.rewrite(key, uid, "finalizers", |entry| {
             gc::list(entry, "finalizers").into_iter().filter(|one| one != finalizer).collect()
         })
         .await
     }
 
-    async fn unblock(&self, key: &Key, uid: &str) -> Result<(), Refused> {
+    async fn unblock(&self, key: &Key, uid: &str) -> Result<(), ErrorResponse> {
         self.rewrite(key, uid, "ownerReferences", |entry| {
             let mut owners = gc::list(entry, "ownerReferences");
             for owner in owners.iter_mut().filter_map(Value::as_object_mut) {
@@ -181,13 +193,13 @@ impl Shell {
         .await
     }
 
-    async fn warn(&self, key: &Key, uid: &str, owner: &str) -> Result<(), Refused> {
+    async fn warn(&self, key: &Key, uid: &str, owner: &str) -> Result<(), ErrorResponse> {
         let Some(entry) = self.store.snapshot().get(key) else { return Ok(()) };
         let object = value(&entry);
         let at = now();
         let event = json!({
             "apiVersion": "v1", "kind": "Event",
-            // The name makes it one event per object, however often it is looked at.
+            // The name makes it one Event per object, however often the object is visited.
             "metadata": {"name": format!("{}.owner-invalid-{uid}", key.name).to_lowercase().replace(':', "-"), "namespace": "default"},
             "involvedObject": {"apiVersion": object.get("apiVersion"), "kind": object.get("kind"), "name": &*key.name, "uid": uid},
             "reason": "OwnerRefInvalidNamespace", "type": "Warning", "count": 1,
@@ -198,7 +210,7 @@ impl Shell {
         unless_overtaken(self.local.post("/api/v1/namespaces/default/events", &event).await)
     }
 
-    async fn empty(&self, name: &str) -> Result<Next, Refused> {
+    async fn empty(&self, name: &str) -> Result<Next, ErrorResponse> {
         let place = key(namespaces::collection(), "", name);
         let terminating =
             |all: &Snapshot| all.get(&place).map(|entry| value(&entry)).filter(namespaces::is_terminating);
@@ -207,7 +219,7 @@ impl Shell {
             return Ok(Next::OnChange);
         }
         let mut resources = namespaces::resources(&before, &self.state.lock().kinds, name);
-        // Pods first: what they use should outlive them.
+        // Pods first, because the objects that they use should exist longer.
         resources.sort_by_key(|resource| (!is_pods(resource), resource.full_name()));
         let mut failures = Vec::new();
         for resource in resources {
@@ -244,7 +256,7 @@ impl Shell {
         mut namespace: Value,
         content: &namespaces::Content,
         failures: &[String],
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ErrorResponse> {
         let before =
             namespace.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
         let conditions = namespaces::conditions(content, failures, &before, &now());
@@ -257,7 +269,7 @@ impl Shell {
         unless_overtaken(self.local.put(&format!("{path}/status"), &namespace).await)
     }
 
-    async fn provision(&self, namespace: &str) -> Result<Next, Refused> {
+    async fn provision(&self, namespace: &str) -> Result<Next, ErrorResponse> {
         let all = self.store.snapshot();
         let Some(found) = all.get(&key(namespaces::collection(), "", namespace)) else {
             return Ok(Next::OnChange);
@@ -276,16 +288,18 @@ impl Shell {
             accounts::needs(namespace, account.is_some(), root_ca.as_ref(), &self.config.ca_bundle_pem)
         {
             let done = match need {
-                Need::CreateAccount(object) => {
+                NamespaceWrite::CreateAccount(object) => {
                     self.local.post(&format!("{path}/serviceaccounts"), &object).await
                 }
-                Need::CreateRootCa(object) => self.local.post(&format!("{path}/configmaps"), &object).await,
-                Need::MendRootCa(patch) => {
+                NamespaceWrite::CreateRootCa(object) => {
+                    self.local.post(&format!("{path}/configmaps"), &object).await
+                }
+                NamespaceWrite::PatchRootCa(patch) => {
                     self.local.patch(&format!("{path}/configmaps/{}", accounts::ROOT_CA), MERGE, &patch).await
                 }
             };
             match done {
-                // The namespace began to go.
+                // The namespace is being deleted.
                 Err(refused) if refused.is_forbidden() => return Ok(Next::OnChange),
                 other => unless_overtaken(other)?,
             }
@@ -293,13 +307,15 @@ impl Shell {
         Ok(Next::OnChange)
     }
 
-    /// What extensions of the control plane look for.
-    async fn publish(&self, all: &Snapshot) -> Result<(), Refused> {
+    /// Publishes the ConfigMap for extensions of the control plane.
+    async fn publish(&self, all: &Snapshot) -> Result<(), ErrorResponse> {
         let Some(signer) = &self.config.csr_signer else { return Ok(()) };
         let (namespace, name) = (authentication::NAMESPACE, authentication::NAME);
         let found = all.get(&key(Collection::new("", "configmaps"), namespace, name));
         let found = found.map(|entry| value(&entry));
-        let Some(data) = authentication::lacking(found.as_ref(), &signer.ca_pem()) else { return Ok(()) };
+        let Some(data) = authentication::missing_data(found.as_ref(), &signer.ca_pem()) else {
+            return Ok(());
+        };
         let path = format!("/api/v1/namespaces/{namespace}/configmaps");
         let done = match found {
             None => self.local.post(&path, &authentication::object(&data)).await,
@@ -308,7 +324,7 @@ impl Shell {
         unless_overtaken(done)
     }
 
-    async fn aggregate(&self) -> Result<Next, Refused> {
+    async fn aggregate(&self) -> Result<Next, ErrorResponse> {
         let view = self.store.snapshot().view(&roles());
         let all: Vec<(u64, Value)> =
             view.iter(None, None).map(|entry| (entry.revision.0, value(entry))).collect();
@@ -326,15 +342,15 @@ impl Shell {
         Ok(Next::OnChange)
     }
 
-    async fn certify(&self, name: &str) -> Result<Next, Refused> {
+    async fn certify(&self, name: &str) -> Result<Next, ErrorResponse> {
         let Some(signer) = &self.config.csr_signer else { return Ok(Next::OnChange) };
         let Some(entry) = self.store.snapshot().get(&key(requests(), "", name)) else {
             return Ok(Next::OnChange);
         };
         let mut request = value(&entry);
-        let ways = certificates::approve::ways(&request);
-        if !ways.is_empty() {
-            return self.approve(name, request, ways).await;
+        let applicable_rules = certificates::approve::applicable_rules(&request);
+        if !applicable_rules.is_empty() {
+            return self.approve(name, request, applicable_rules).await;
         }
         let Some(status) = certificates::decide::status(&request, signer, &now()) else {
             return Ok(Next::OnChange);
@@ -347,15 +363,15 @@ impl Shell {
         Ok(Next::OnChange)
     }
 
-    /// Approves a node's request if one of these rights is there. If none is, one may be given later.
+    /// Approves a node's request if the requester has one of these rights. A right may also be granted later.
     async fn approve(
         &self,
         name: &str,
         request: Value,
-        ways: Vec<certificates::approve::Way>,
-    ) -> Result<Next, Refused> {
-        for way in ways {
-            let review = certificates::approve::review(&request, way);
+        applicable_rules: Vec<certificates::approve::ApprovalRule>,
+    ) -> Result<Next, ErrorResponse> {
+        for rule in applicable_rules {
+            let review = certificates::approve::review(&request, rule);
             let answer =
                 self.local.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await?;
             if answer.pointer("/status/allowed").and_then(Value::as_bool) == Some(true) {
@@ -363,7 +379,7 @@ impl Shell {
                     "/apis/certificates.k8s.io/v1/certificatesigningrequests/{}/approval",
                     escape(name)
                 );
-                let approved = certificates::approve::approved(request, way, &now());
+                let approved = certificates::approve::approved(request, rule, &now());
                 unless_overtaken(self.local.put(&path, &approved).await)?;
                 return Ok(Next::OnChange);
             }
@@ -371,10 +387,10 @@ impl Shell {
         Ok(Next::Retry)
     }
 
-    async fn clear(&self, name: &str) -> Result<Next, Refused> {
+    async fn clear(&self, name: &str) -> Result<Next, ErrorResponse> {
         let place = key(requests(), "", name);
         let Some(entry) = self.store.snapshot().get(&place) else { return Ok(Next::OnChange) };
-        let Some(due) = certificates::clean::due(&value(&entry)) else { return Ok(Next::OnChange) };
+        let Some(due) = certificates::clean::deletion_time(&value(&entry)) else { return Ok(Next::OnChange) };
         let left = certificates::clean::remaining(due, Timestamp::now());
         if !left.is_zero() {
             return Ok(Next::After(left));
@@ -383,7 +399,7 @@ impl Shell {
         Ok(Next::OnChange)
     }
 
-    async fn expire(&self, namespace: &str, name: &str) -> Result<Next, Refused> {
+    async fn expire(&self, namespace: &str, name: &str) -> Result<Next, ErrorResponse> {
         let place = key(expiry::collection(), namespace, name);
         let Some(entry) = self.store.snapshot().get(&place) else { return Ok(Next::OnChange) };
         let left = expiry::last_seen(&entry)

@@ -11,7 +11,7 @@ use super::revision::{self, Revisions, hash_of};
 const REVISION: &str = "controller-revision-hash";
 const GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// What to write next. `pods` and `revisions` are those that the set controls, `node` is the node as it is stored.
+/// The next writes. `pods` and `revisions` are those that the set controls; `node` is the stored node.
 pub(super) fn decide(set: &Value, pods: &[Pod], revisions: &[Value], node: &Value) -> Vec<Write> {
     let Revisions { update, mut writes } = revision::sync(set, Kind::DaemonSet, revisions);
     let hash = hash_of(&update, set);
@@ -33,7 +33,7 @@ pub(super) fn decide(set: &Value, pods: &[Pod], revisions: &[Value], node: &Valu
     writes
 }
 
-/// The node has the labels that the template asks for.
+/// Whether the node has the labels that the template requires.
 fn is_wanted(set: &Value, node: &Value) -> bool {
     let labels = node.pointer("/metadata/labels").unwrap_or(&Value::Null);
     let asked = set.pointer("/spec/template/spec/nodeSelector").and_then(Value::as_object);

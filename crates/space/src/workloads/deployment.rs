@@ -1,5 +1,5 @@
-//! Deployments: a ReplicaSet per template, and which of them is the present one. How many pods each may have is
-//! decided in [`rollout`](super::rollout), what is told about it in [`progress`](super::progress).
+//! Deployments: a ReplicaSet per template, and which of them is current. [`rollout`](super::rollout) decides how many
+//! pods each may have, [`progress`](super::progress) computes the status.
 
 use serde_json::{Map, Value, json};
 
@@ -7,14 +7,14 @@ use super::object::{
     Kind, Write, annotation, is_deleting, map_at, name, namespace, number, owner_reference, replicas, set,
     uid,
 };
-use super::progress::{self, Note};
+use super::progress::{self, ProgressEvent};
 use super::revision::HASH;
 use super::rollout;
 use super::sets::{DESIRED, MAXIMUM, Sets, is_paused, template_hash};
 
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
 const HISTORY: &str = "deployment.kubernetes.io/revision-history";
-/// Annotations of a Deployment that are not copied to its ReplicaSets.
+/// Annotations of a Deployment that its ReplicaSets do not inherit.
 const OWN: [&str; 6] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     REVISION,
@@ -28,9 +28,9 @@ pub(super) fn revision(set: &Value) -> u64 {
     annotation(set, REVISION).parse().unwrap_or_default()
 }
 
-/// What to write next. `sets` are the ReplicaSets that the Deployment controls, `taken` tells of names that other
-/// ReplicaSets have. All decisions are about a state in which every ReplicaSet has done what it was told: until
-/// then nothing is moved, so that the limits of a rolling update hold for pods and not only for numbers in specs.
+/// The next writes. `sets` are the ReplicaSets that the Deployment controls; `taken` says whether another ReplicaSet
+/// has a name. Nothing is changed until every ReplicaSet has reached its wanted size, so that the limits of a rolling
+/// update hold for pods and not only for numbers in specs.
 pub(super) fn decide(
     deployment: &Value,
     sets: &[Value],
@@ -39,12 +39,12 @@ pub(super) fn decide(
 ) -> Vec<Write> {
     let mut sets = Sets::of(deployment, sets);
     if is_deleting(deployment) {
-        return progress::write(deployment, &sets, Note::Nothing, now).into_iter().collect();
+        return progress::write(deployment, &sets, ProgressEvent::Nothing, now).into_iter().collect();
     }
     let before: Vec<Value> = sets.all().cloned().collect();
     let mut target = deployment.clone();
     let mut writes = Vec::new();
-    let mut note = Note::Nothing;
+    let mut note = ProgressEvent::Nothing;
     let latest = sets.old.iter().map(revision).max().unwrap_or_default();
     let scaling = rollout::is_scaling(deployment, &sets);
     if let Some(new) = &mut sets.new {
@@ -53,19 +53,19 @@ pub(super) fn decide(
     } else if !is_paused(deployment) && !scaling && rollout::may_create(deployment, &sets) {
         let new = make(deployment, &sets, latest + 1);
         if taken(name(&new)) {
-            // Another template (or someone else's ReplicaSet) has the name: count, and hash again.
+            // A ReplicaSet of another template or owner has the name: increment the count and hash again.
             let count = number(deployment, "/status/collisionCount") + 1;
             set(&mut target, &["status"], "collisionCount", count);
             return vec![Write::Status(Kind::Deployment, target)];
         }
         set(&mut target, &["metadata", "annotations"], REVISION, (latest + 1).to_string());
-        note = Note::Created(name(&new).to_owned());
+        note = ProgressEvent::Created(name(&new).to_owned());
         writes.push(Write::Create(Kind::ReplicaSet, new));
     }
     if is_paused(deployment) || scaling {
         rollout::scale(deployment, &mut sets);
         if scaling && !is_paused(deployment) {
-            note = Note::Scaled;
+            note = ProgressEvent::Scaled;
         }
     } else if writes.is_empty() && sets.all().all(rollout::is_settled) {
         rollout::roll(deployment, &mut sets);
@@ -79,21 +79,21 @@ pub(super) fn decide(
     let metadata_changed = target != *deployment;
     match progress::write(&target, &told, note, now) {
         Some(write) => writes.push(write),
-        // The revision is written along with the status: that doesn't count as a change of the Deployment.
+        // The revision is written with the status, because that does not count as a change of the Deployment.
         None if metadata_changed => writes.push(Write::Status(Kind::Deployment, target)),
         None => {}
     }
     writes
 }
 
-/// Annotations that a ReplicaSet has from its Deployment.
+/// Annotations that a ReplicaSet inherits from its Deployment.
 fn inherited(deployment: &Value) -> Map<String, Value> {
     let own = deployment.pointer("/metadata/annotations").and_then(Value::as_object);
     let own = own.into_iter().flatten().filter(|(key, _)| !OWN.contains(&key.as_str()));
     own.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// Tells the present ReplicaSet what it is: annotations, revision, when a pod counts as available.
+/// Sets annotations, revision and `minReadySeconds` of the current ReplicaSet.
 fn describe(deployment: &Value, set_: &mut Value, next: u64) {
     let known = revision(set_);
     if let Some(annotations) = map_at(set_, &["metadata", "annotations"]) {
@@ -142,11 +142,11 @@ fn make(deployment: &Value, sets: &Sets, revision: u64) -> Value {
         set(&mut new, place, HASH, hash.as_str());
     }
     set(&mut new, &["metadata", "annotations"], REVISION, revision.to_string());
-    rollout::announce(deployment, &mut new);
+    rollout::record_size(deployment, &mut new);
     new
 }
 
-/// Empty ReplicaSets beyond the history that is to be kept.
+/// Deletes empty ReplicaSets beyond the history limit.
 fn surplus(deployment: &Value, sets: &Sets) -> Vec<Write> {
     let limit = deployment.pointer("/spec/revisionHistoryLimit").and_then(Value::as_i64).unwrap_or(10);
     let mut old: Vec<&Value> = sets.old.iter().filter(|set| !is_deleting(set)).collect();

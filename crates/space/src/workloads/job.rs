@@ -1,4 +1,4 @@
-//! Jobs: pods that do their work at once.
+//! Jobs: their pods succeed at once.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,7 +20,7 @@ struct Job<'a> {
     now: &'a str,
 }
 
-/// What to write next, and when the job is to be cleaned away. `pods` are those that the job controls.
+/// The next writes, and when the Job is to be deleted. `pods` are those that the Job controls.
 pub(super) fn decide(object: &Value, pods: &[Pod], node: &str, now: &str) -> Plan {
     let job = Job { object, pods, node, now };
     if is_deleting(object) {
@@ -51,7 +51,7 @@ impl Job<'_> {
         text(self.object, "/spec/completionMode") == "Indexed"
     }
 
-    /// Without it the first success ends the work.
+    /// The number of required successes. Without it the first success ends the Job.
     fn completions(&self) -> Option<i64> {
         self.object.pointer("/spec/completions").and_then(Value::as_i64)
     }
@@ -68,7 +68,7 @@ impl Job<'_> {
         self.pods.iter().filter(|pod| pod.status.phase == phase).count() as i64
     }
 
-    /// Indexes that are done, also by pods that are gone.
+    /// Completed indexes, including those of deleted pods.
     fn done(&self) -> BTreeSet<i64> {
         let mut done = parse_ranges(text(self.object, "/status/completedIndexes"));
         let succeeded = self.pods.iter().filter(|pod| pod.status.phase == "Succeeded");
@@ -80,7 +80,7 @@ impl Job<'_> {
         if self.is_indexed() {
             return self.done().len() as i64;
         }
-        // What was counted stays counted when the pod is deleted.
+        // Successes stay counted when their pods are deleted.
         self.count("Succeeded").max(number(self.object, "/status/succeeded"))
     }
 
@@ -198,7 +198,7 @@ impl Job<'_> {
         }));
     }
 
-    /// A finished job that is not to be kept goes when its time is up.
+    /// Deletes a finished Job after its `ttlSecondsAfterFinished`.
     fn expire(&self) -> Plan {
         let all = conditions(self.object);
         let end = condition(&all, "Complete").or_else(|| condition(&all, "Failed"));

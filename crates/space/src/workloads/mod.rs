@@ -1,17 +1,19 @@
-//! Workload controllers, scheduler and kubelet of a simulated cluster: no containers run, but Deployments,
-//! ReplicaSets, StatefulSets, DaemonSets, Jobs and Pods get to the status they would have in a healthy cluster.
-//! Pods and the one node carry the annotation `kubestellar.io/simulated: "true"`.
+//! Workload controllers, scheduler and kubelet of a simulated cluster. No containers run, but Deployments,
+//! ReplicaSets, StatefulSets, DaemonSets, Jobs and Pods get the status that they would have in a healthy cluster. Pods
+//! and the one node have the annotation `kubestellar.io/simulated: "true"`.
 //!
-//! What to do is decided by pure functions from an object and what belongs to it to the next writes; [`shell`]
-//! reads the one from the store and does the other through the API. One event costs a look at the object it is
-//! about and at the one that controls it; to find what belongs to a controller, the labels of the pods (or ReplicaSets) of
-//! its namespace are gone through. An idle space costs one watch of the store.
+//! Pure functions decide the next writes from an object and its dependents; [`shell`] reads the store and writes
+//! through the API. One event costs a visit of its object and of the object that controls it; the dependents of a
+//! controller are found by scanning the labels of the pods (or ReplicaSets) of its namespace. An idle space costs one
+//! watch of the store.
 //!
-//! What is simpler than in a real cluster:
-//! * `minReadySeconds` counts as elapsed and `progressDeadlineSeconds` never does, as nothing takes time or stalls.
-//! * Any pod finds room on the one node, whatever it asks for; only DaemonSets mind its labels.
-//! * Volumes are not provided: claims of StatefulSets are made, and stay unbound.
-//! * CronJobs, ReplicationControllers, and deadlines of Jobs (`activeDeadlineSeconds`) are not played.
+//! Simplifications:
+//!
+//! * `minReadySeconds` counts as elapsed and `progressDeadlineSeconds` never elapses, because nothing takes time or
+//!   stalls.
+//! * Every pod fits on the one node, whatever it requests; only DaemonSets respect the node's labels.
+//! * Volumes are not provisioned: claims of StatefulSets are created, and stay unbound.
+//! * CronJobs, ReplicationControllers, and deadlines of Jobs (`activeDeadlineSeconds`) are not simulated.
 
 mod daemonset;
 mod deployment;
@@ -41,7 +43,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::follow;
 
-/// How workloads are played.
+/// Configuration of the simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Name of the one simulated node.
@@ -56,11 +58,11 @@ pub enum Error {
     Store(#[from] StoreError),
 }
 
-/// Objects looked at at once, per space.
+/// Most objects that are visited concurrently, per space.
 const WORKERS: usize = 4;
 
-/// Plays until `stop`. `ready` becomes true once all existing objects were seen. `client` must be allowed everything.
-/// Children of deleted objects are left to the garbage collector of [`crate::controllers`].
+/// Simulates until `stop` is cancelled. `ready` becomes true once all existing objects have been visited. `client`
+/// must be allowed everything. The garbage collector of [`crate::controllers`] deletes dependents of deleted objects.
 pub fn run(
     client: kube::Client,
     store: SpaceStore,
@@ -79,7 +81,7 @@ async fn drive(
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let queue = Queue::new(Duration::from_millis(10), Duration::from_secs(60));
-    let state = Arc::new(Mutex::new(shell::Waiting::default()));
+    let state = Arc::new(Mutex::new(shell::WaitingForAccount::default()));
     let shell =
         Arc::new(shell::Shell::new(client, store.clone(), config.node_name, state.clone(), queue.clone()));
     let act = move |task: shell::Task| {

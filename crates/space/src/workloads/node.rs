@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::object::SIMULATED;
 use super::pods::NODE_ADDRESS;
 
-/// The node, with what a healthy one reports. Its heartbeat stays at its birth: nothing here beats.
+/// The node, with the status of a healthy one. Its heartbeat is never renewed.
 pub(super) fn node(name: &str, now: &str) -> Value {
     let condition = |kind: &str, status: &str, reason: &str, message: &str| {
         json!({

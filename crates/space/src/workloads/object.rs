@@ -1,4 +1,4 @@
-//! What controllers read and write: objects as JSON, pods by the few facts that count, and the writes they ask for.
+//! Objects that controllers read and write: JSON, the relevant properties of pods, and writes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// Marks objects that stand for something that does not run.
+/// Annotation of simulated objects.
 pub(super) const SIMULATED: &str = "kubestellar.io/simulated";
 
-/// Kinds that are played here, or made on the way.
+/// Kinds that are simulated, or created on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Kind {
     Deployment,
@@ -35,7 +35,7 @@ impl Kind {
         Self::Node,
         Self::PersistentVolumeClaim,
     ];
-    /// Those that control pods.
+    /// Kinds that control pods.
     pub(super) const OF_PODS: [Self; 4] = [Self::ReplicaSet, Self::StatefulSet, Self::DaemonSet, Self::Job];
 
     pub(super) fn name(self) -> &'static str {
@@ -95,7 +95,7 @@ impl Kind {
             .find(|kind| kind.name() == owner.kind && kind.api_version() == owner.api_version)
     }
 
-    /// Path of a collection; of an object in it when `name` is not empty.
+    /// Path of a collection, or of an object in it if `name` is not empty.
     pub(super) fn path(self, namespace: &str, name: &str) -> String {
         let mut path = if self.group().is_empty() {
             "/api/v1".to_owned()
@@ -116,15 +116,15 @@ impl Kind {
     }
 }
 
-/// One write. A conflict means that something newer is to be looked at.
+/// One write. After a conflict, a newer state will be visited.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Write {
     Create(Kind, Value),
-    /// The whole object, based on the version it carries.
+    /// Replaces the object, at the version that it carries.
     Update(Kind, Value),
-    /// The same for its status.
+    /// Replaces its status, at the version that the object carries.
     Status(Kind, Value),
-    /// Merge patch; its `metadata.uid` names who is meant.
+    /// A merge patch. Its `metadata.uid` is a precondition.
     Patch {
         kind: Kind,
         namespace: String,
@@ -136,10 +136,10 @@ pub(super) enum Write {
         namespace: String,
         name: String,
         uid: String,
-        /// As a kubelet that has nothing left to wait for.
+        /// Without grace period, like a kubelet whose containers have terminated.
         at_once: bool,
     },
-    /// Puts a pod on the node.
+    /// Assigns a pod to the node.
     Bind {
         namespace: String,
         name: String,
@@ -148,7 +148,7 @@ pub(super) enum Write {
     },
 }
 
-/// Writes to do now, and when to look again without being told.
+/// Writes to do now, and when to visit the object again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
     pub(super) writes: Vec<Write>,
@@ -201,14 +201,14 @@ impl Meta {
     }
 }
 
-/// An object of which only the metadata matter.
+/// An object of which only the metadata is needed.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(super) struct Header {
     pub(super) metadata: Meta,
 }
 
-/// A pod as its controllers see it.
+/// The properties of a pod that its controllers use.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(super) struct Pod {
@@ -240,7 +240,7 @@ pub(super) struct PodCondition {
 }
 
 impl Pod {
-    /// Neither finished nor going.
+    /// Whether it is neither finished nor being deleted.
     pub(super) fn active(&self) -> bool {
         !self.metadata.deleting() && !self.finished()
     }
@@ -253,7 +253,7 @@ impl Pod {
         self.status.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
     }
 
-    /// Nothing runs in it, so nothing needs time to end.
+    /// Deletes without grace period, because nothing runs in the pod.
     pub(super) fn delete(&self) -> Write {
         Write::Delete {
             kind: Kind::Pod,
@@ -269,7 +269,7 @@ pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A number; 0 when absent, as Kubernetes leaves zeros out.
+/// A number; 0 if absent, because Kubernetes omits zeros.
 pub(super) fn number(object: &Value, pointer: &str) -> i64 {
     object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
 }
@@ -294,7 +294,7 @@ pub(super) fn generation(object: &Value) -> i64 {
     number(object, "/metadata/generation")
 }
 
-/// The controllers of pods have 1 where nothing is said.
+/// `spec.replicas`; 1 if absent.
 pub(super) fn replicas(object: &Value) -> i64 {
     object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1)
 }
@@ -315,7 +315,7 @@ pub(super) fn field<'a>(map: &'a Value, key: &str) -> &'a str {
     map.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The object at a pointer, made on the way where there is none.
+/// The object at a path, created if it is absent.
 pub(super) fn map_at<'a>(object: &'a mut Value, keys: &[&str]) -> Option<&'a mut Map<String, Value>> {
     let mut here = object;
     for key in keys {
@@ -334,12 +334,12 @@ pub(super) fn set(object: &mut Value, keys: &[&str], key: &str, value: impl Into
     }
 }
 
-/// Order of creation, oldest first; names decide within a second.
+/// Sort key: order of creation, then name.
 pub(super) fn age(object: &Value) -> (&str, &str) {
     (text(object, "/metadata/creationTimestamp"), name(object))
 }
 
-/// `object` with `status` in place, unless it has it already.
+/// A write of `status`, unless `object` has it already.
 pub(super) fn status_write(kind: Kind, object: &Value, status: Value) -> Option<Write> {
     if object.get("status") == Some(&status) {
         return None;
@@ -349,7 +349,7 @@ pub(super) fn status_write(kind: Kind, object: &Value, status: Value) -> Option<
     Some(Write::Status(kind, object))
 }
 
-/// Drops fields that Kubernetes leaves out when they are zero.
+/// Drops fields that Kubernetes omits if they are zero.
 pub(super) fn without_zeros(mut status: Value, optional: &[&str]) -> Value {
     if let Some(fields) = status.as_object_mut() {
         fields.retain(|field, value| !(optional.contains(&field.as_str()) && *value == 0));
@@ -357,7 +357,7 @@ pub(super) fn without_zeros(mut status: Value, optional: &[&str]) -> Value {
     status
 }
 
-/// A status of the old object that this one is to be continued from: conditions as they are.
+/// The conditions of the object.
 pub(super) fn conditions(object: &Value) -> Vec<Value> {
     object.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default()
 }
@@ -373,7 +373,7 @@ pub(super) fn owner_reference(owner: &Value, kind: Kind) -> Value {
     })
 }
 
-/// A pod of `owner` made from `template`. `pod_name` ends with `-` when the server is to complete it.
+/// A pod of `owner` made from `template`. If `pod_name` ends with `-`, the server completes it.
 pub(super) fn pod_from(
     owner: &Value,
     kind: Kind,
@@ -385,7 +385,7 @@ pub(super) fn pod_from(
     let part =
         |name: &str| template.pointer(&format!("/metadata/{name}")).cloned().unwrap_or_else(|| json!({}));
     let mut spec = template.get("spec").cloned().unwrap_or_else(|| json!({}));
-    // The one node is the only choice: scheduling it at once saves a write per pod.
+    // Setting the only node here saves a write per pod.
     set(&mut spec, &[], "nodeName", node);
     let field = if pod_name.ends_with('-') { "generateName" } else { "name" };
     let mut pod = json!({

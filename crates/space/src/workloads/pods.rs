@@ -1,4 +1,4 @@
-//! The scheduler and the kubelet of a node that runs nothing: every pod is at once as healthy as it can be.
+//! Scheduler and kubelet of a node that runs nothing: every pod is healthy at once.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -11,7 +11,7 @@ use super::object::{
 /// Address of the one node.
 pub(super) const NODE_ADDRESS: &str = "10.127.0.1";
 
-/// Whether an event of a pod gives the kubelet something to do.
+/// Whether the kubelet must act on a pod.
 pub(super) fn needs_attention(pod: &Pod) -> bool {
     if pod.metadata.deleting() {
         return pod.metadata.finalizers.is_empty();
@@ -20,12 +20,12 @@ pub(super) fn needs_attention(pod: &Pod) -> bool {
     !pod.finished() && (pod.spec.node_name.is_empty() || pod.status.phase != "Running" || stale)
 }
 
-/// What a pod needs next: its mark, a node, its status, or to be gone.
+/// The next write for a pod: its annotation, its node, its status, or its deletion.
 pub(super) fn decide(pod: &Value, node: &str, now: &str) -> Option<Write> {
     let place = || (namespace(pod).to_owned(), name(pod).to_owned(), uid(pod).to_owned());
     if is_deleting(pod) {
         let finalizers = pod.pointer("/metadata/finalizers").and_then(Value::as_array);
-        // Nothing runs in it, so nothing needs time to end.
+        // Nothing runs in the pod, so it needs no grace period.
         let free = finalizers.is_none_or(Vec::is_empty);
         let (namespace, name, uid) = place();
         return free.then_some(Write::Delete { kind: Kind::Pod, namespace, name, uid, at_once: true });
@@ -71,7 +71,7 @@ fn gated(pod: &Value) -> Option<Write> {
     status_write(Kind::Pod, pod, status)
 }
 
-/// Pods of Jobs do their work at once; all others run for ever.
+/// Pods of Jobs succeed at once; other pods run for ever.
 fn completes(pod: &Value) -> bool {
     let owners = pod.pointer("/metadata/ownerReferences").and_then(Value::as_array);
     let mut owners = owners.into_iter().flatten();
@@ -134,7 +134,7 @@ fn containers(pod: &Value, pointer: &str, ended: impl Fn(&Value) -> bool, now: &
         .iter()
         .map(|container| {
             let ended = ended(container);
-            // What an init container was to do is done, also when the pod is; a sidecar ends with its pod.
+            // Init containers have completed; a sidecar ends with its pod.
             let ready = !ended || is_init && text(container, "/restartPolicy") != "Always";
             container_status(pod, container, ended, ready, now)
         })
@@ -186,7 +186,7 @@ fn mount_status(mount: &Value) -> Value {
     status
 }
 
-/// An image's name with registry and tag, as container runtimes report it.
+/// An image name with registry and tag, as container runtimes report it.
 fn full_image(image: &str) -> String {
     let (first, rest) = image.split_once('/').unwrap_or(("", image));
     let has_registry = first.contains(['.', ':']) || first == "localhost";
@@ -208,7 +208,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// An address that stays for the life of the pod: the node's, or one of 10.128.0.0/9 by its uid.
+/// The address of the pod, constant for its life: the node's, or one of 10.128.0.0/9 derived from the uid.
 fn address(pod: &Value) -> String {
     if flag(pod, "/spec/hostNetwork") {
         return NODE_ADDRESS.into();

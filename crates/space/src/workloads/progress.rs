@@ -1,4 +1,4 @@
-//! The status of a Deployment: numbers of its ReplicaSets, and conditions as a real controller words them.
+//! The status of a Deployment: counts of its ReplicaSets, and conditions with the texts of Kubernetes.
 
 use serde_json::{Value, json};
 
@@ -9,13 +9,13 @@ use super::object::{
 use super::rollout::margins;
 use super::sets::{Sets, is_paused};
 
-/// What happened in this pass that the numbers don't show.
+/// What happened in this pass, for the Progressing condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Note {
+pub(super) enum ProgressEvent {
     Nothing,
-    /// A ReplicaSet of this name was made.
+    /// A ReplicaSet with this name was created.
     Created(String),
-    /// It was only scaled: says nothing of progress.
+    /// The Deployment was only scaled, which does not affect the condition.
     Scaled,
 }
 
@@ -27,7 +27,7 @@ fn updated(sets: &Sets) -> i64 {
     sets.new.as_ref().map_or(0, |new| number(new, "/status/replicas"))
 }
 
-/// Every pod there should be is there, of the present template, and works.
+/// Whether all wanted pods exist, have the current template, and are available.
 pub(super) fn is_complete(deployment: &Value, sets: &Sets) -> bool {
     let wanted = replicas(deployment);
     sets.new.is_some()
@@ -37,8 +37,8 @@ pub(super) fn is_complete(deployment: &Value, sets: &Sets) -> bool {
         && sum(sets, "availableReplicas") == wanted
 }
 
-/// The status write that is needed, if any.
-pub(super) fn write(deployment: &Value, sets: &Sets, note: Note, now: &str) -> Option<Write> {
+/// The write of the status, if it has changed.
+pub(super) fn write(deployment: &Value, sets: &Sets, note: ProgressEvent, now: &str) -> Option<Write> {
     let (total, available) = (sum(sets, "replicas"), sum(sets, "availableReplicas"));
     let mut status = json!({
         "observedGeneration": generation(deployment), "replicas": total, "updatedReplicas": updated(sets),
@@ -62,15 +62,15 @@ pub(super) fn write(deployment: &Value, sets: &Sets, note: Note, now: &str) -> O
     status_write(Kind::Deployment, deployment, without_zeros(status, &optional))
 }
 
-/// As many as the ReplicaSets are to have.
+/// The sum of the ReplicaSets' wanted pods.
 fn wanted_pods(sets: &Sets) -> i64 {
     sets.all().map(replicas).sum()
 }
 
-fn told(deployment: &Value, sets: &Sets, note: &Note, now: &str) -> Vec<Value> {
+fn told(deployment: &Value, sets: &Sets, note: &ProgressEvent, now: &str) -> Vec<Value> {
     let mut all = conditions(deployment);
     let limited = has_deadline(deployment);
-    if let (Note::Created(name), true) = (note, limited) {
+    if let (ProgressEvent::Created(name), true) = (note, limited) {
         put(
             &mut all,
             "Progressing",
@@ -102,13 +102,13 @@ fn told(deployment: &Value, sets: &Sets, note: &Note, now: &str) -> Vec<Value> {
     all
 }
 
-/// Without a deadline there is no talk of progress.
+/// Without a deadline there is no Progressing condition.
 fn has_deadline(deployment: &Value) -> bool {
     let seconds = deployment.pointer("/spec/progressDeadlineSeconds").and_then(Value::as_i64);
     seconds.is_some_and(|seconds| seconds != i64::from(i32::MAX))
 }
 
-fn progressing(deployment: &Value, sets: &Sets, note: &Note, all: &mut Vec<Value>, now: &str) {
+fn progressing(deployment: &Value, sets: &Sets, note: &ProgressEvent, all: &mut Vec<Value>, now: &str) {
     let reason = condition(all, "Progressing").map(|one| field(one, "reason").to_owned()).unwrap_or_default();
     if is_paused(deployment) {
         put(all, "Progressing", "Unknown", "DeploymentPaused", "Deployment is paused", now);
@@ -118,7 +118,7 @@ fn progressing(deployment: &Value, sets: &Sets, note: &Note, all: &mut Vec<Value
         put(all, "Progressing", "Unknown", "DeploymentResumed", "Deployment is resumed", now);
     }
     let settled_before = reason == "NewReplicaSetAvailable" && sum(sets, "replicas") == updated(sets);
-    if *note == Note::Scaled || settled_before {
+    if *note == ProgressEvent::Scaled || settled_before {
         return;
     }
     let subject = sets.new.as_ref().map_or_else(
@@ -128,8 +128,8 @@ fn progressing(deployment: &Value, sets: &Sets, note: &Note, all: &mut Vec<Value
     if is_complete(deployment, sets) {
         let message = format!("{subject} has successfully progressed.");
         put(all, "Progressing", "True", "NewReplicaSetAvailable", &message, now);
-    } else if moved(deployment, sets) {
-        // Said anew each time: the deadline counts from here.
+    } else if made_progress(deployment, sets) {
+        // Written each time, because the deadline counts from the last progress.
         let message = format!("{subject} is progressing.");
         let kept = condition(all, "Progressing").filter(|one| field(one, "status") == "True").cloned();
         all.retain(|one| field(one, "type") != "Progressing");
@@ -146,8 +146,8 @@ fn progressing(deployment: &Value, sets: &Sets, note: &Note, all: &mut Vec<Value
     }
 }
 
-/// More new pods, fewer old ones, or more that work than when it was last told.
-fn moved(deployment: &Value, sets: &Sets) -> bool {
+/// Whether there are more new pods, fewer old ones, or more available ones than in the last status.
+fn made_progress(deployment: &Value, sets: &Sets) -> bool {
     let before = |field: &str| number(deployment, &format!("/status/{field}"));
     let old = sum(sets, "replicas") - updated(sets);
     updated(sets) > before("updatedReplicas")
@@ -156,7 +156,7 @@ fn moved(deployment: &Value, sets: &Sets) -> bool {
         || sum(sets, "availableReplicas") > before("availableReplicas")
 }
 
-/// Puts a condition at the end, unless it is there with the same status and reason.
+/// Appends a condition, unless it exists with the same status and reason.
 fn put(all: &mut Vec<Value>, kind: &str, status: &str, reason: &str, message: &str, now: &str) {
     let old = condition(all, kind);
     if old.is_some_and(|old| field(old, "status") == status && field(old, "reason") == reason) {

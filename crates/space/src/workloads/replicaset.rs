@@ -9,18 +9,18 @@ use super::object::{
     without_zeros,
 };
 
-/// Pods made or deleted in one pass; the rest follow in the next.
+/// Most pods that are created or deleted in one pass. The rest follow in the next pass.
 const BURST: usize = 500;
 
-/// What to write next. `pods` are those that the set controls. A ready pod counts as available at once:
+/// The next writes. `pods` are those that the set controls. A ready pod counts as available at once, because
 /// `minReadySeconds` is taken as elapsed.
 pub(super) fn decide(set: &Value, pods: &[Pod], node: &str) -> Vec<Write> {
     let mut active: Vec<&Pod> = pods.iter().filter(|pod| pod.active()).collect();
     if !is_deleting(set) {
         let wanted = usize::try_from(replicas(set)).unwrap_or_default();
         let writes = adjust(set, &mut active, wanted, node);
-        // Their events bring us back: one status at the end, not one per pod. So a status that has observed the
-        // latest generation also says that there are as many pods as wanted.
+        // The events of these writes cause another visit, so there is one status write at the end and not one per pod.
+        // A status that has observed the latest generation therefore also says that the number of pods is right.
         if !writes.is_empty() {
             return writes;
         }
@@ -37,7 +37,7 @@ fn adjust(set: &Value, active: &mut [&Pod], wanted: usize, node: &str) -> Vec<Wr
         };
         return std::iter::repeat_with(make).take((wanted - active.len()).min(BURST)).collect();
     }
-    // Those that do the least go first: not ready, cheap to delete, young.
+    // Order of deletion: not ready first, then low deletion cost, then young.
     active.sort_by_cached_key(|pod| {
         let cost = pod.metadata.annotations.get("controller.kubernetes.io/pod-deletion-cost");
         let cost: i64 = cost.and_then(|cost| cost.parse().ok()).unwrap_or_default();
@@ -59,7 +59,7 @@ fn status(set: &Value, pods: &[Pod], active: &[&Pod]) -> Value {
         "replicas": active.len(), "fullyLabeledReplicas": labeled.count(), "readyReplicas": ready,
         "availableReplicas": ready, "terminatingReplicas": going, "observedGeneration": generation(set),
     });
-    // Written by someone else.
+    // Conditions are written by other controllers.
     let conditions = conditions(set);
     if let (Some(status), false) = (status.as_object_mut(), conditions.is_empty()) {
         status.insert("conditions".into(), conditions.into());

@@ -1,15 +1,15 @@
-//! Names for templates: hashes, and the ControllerRevisions that keep the templates of stateful and daemon sets.
+//! Revisions of templates: hashes, and the ControllerRevisions of StatefulSets and DaemonSets.
 
 use serde_json::{Value, json};
 
 use super::object::{Kind, Write, generation, label, name, namespace, number, owner_reference, set, text};
 
-/// Label of a ReplicaSet and its pods: which template they have.
+/// Label with the hash of the template, on a ReplicaSet and its pods.
 pub(super) const HASH: &str = "pod-template-hash";
 
-/// Short text that differs for different templates. The same in every run, as names are made of it.
+/// A short hash of a template. It must be stable across runs and versions, because names contain it.
 pub(super) fn hash(template: &Value, collisions: i64) -> String {
-    // FNV-1a, 32 bits, and the letters that Kubernetes uses: no vowels, so no words.
+    // FNV-1a, 32 bits, in the alphabet of Kubernetes, which has no vowels.
     const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut sum: u32 = 0x811c_9dc5;
     let mut feed = |bytes: &[u8]| {
@@ -17,7 +17,7 @@ pub(super) fn hash(template: &Value, collisions: i64) -> String {
             sum = (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
         }
     };
-    feed(plain(template).to_string().as_bytes());
+    feed(normalised(template).to_string().as_bytes());
     if collisions > 0 {
         feed(&collisions.to_le_bytes());
     }
@@ -25,8 +25,8 @@ pub(super) fn hash(template: &Value, collisions: i64) -> String {
     sum.to_string().bytes().map(letter).collect()
 }
 
-/// A template without what makes no difference.
-pub(super) fn plain(template: &Value) -> Value {
+/// A template without fields that have no effect.
+pub(super) fn normalised(template: &Value) -> Value {
     let mut template = template.clone();
     if let Some(metadata) = template.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("creationTimestamp");
@@ -38,15 +38,15 @@ pub(super) fn plain(template: &Value) -> Value {
     template
 }
 
-/// The revisions of a stateful or daemon set.
+/// The revisions of a StatefulSet or DaemonSet.
 pub(super) struct Revisions {
-    /// Name of the revision of the present template.
+    /// Name of the revision of the current template.
     pub(super) update: String,
-    /// What to write so that it exists and is the newest.
+    /// Writes that create this revision, or make it the newest.
     pub(super) writes: Vec<Write>,
 }
 
-/// Label of a ControllerRevision that holds its hash.
+/// The label of a ControllerRevision with its hash.
 fn hash_label(kind: Kind) -> &'static str {
     if kind == Kind::StatefulSet { "controller.kubernetes.io/hash" } else { "controller-revision-hash" }
 }
@@ -57,19 +57,19 @@ pub(super) fn hash_of<'a>(revision: &'a str, owner: &Value) -> &'a str {
 }
 
 fn data(template: &Value) -> Value {
-    let mut template = plain(template);
+    let mut template = normalised(template);
     set(&mut template, &[], "$patch", "replace");
     json!({"spec": {"template": template}})
 }
 
-/// The template that a revision keeps.
+/// The template of a revision.
 pub(super) fn template(revision: &Value) -> Option<Value> {
     let mut template = revision.pointer("/data/spec/template")?.clone();
     template.as_object_mut()?.remove("$patch");
     Some(template)
 }
 
-/// Finds or makes the revision of the present template. `known` are the revisions that the set controls.
+/// Finds or creates the revision of the current template. `known` are the revisions that the set controls.
 pub(super) fn sync(owner: &Value, kind: Kind, known: &[Value]) -> Revisions {
     let current = owner.pointer("/spec/template").cloned().unwrap_or_default();
     let wanted = data(&current);
@@ -77,7 +77,7 @@ pub(super) fn sync(owner: &Value, kind: Kind, known: &[Value]) -> Revisions {
     let equal = known.iter().filter(|one| one.get("data") == Some(&wanted));
     if let Some(found) = equal.max_by_key(|one| number(one, "/revision")) {
         let mut writes = Vec::new();
-        // Back to an old template: it is the newest again.
+        // A rollback makes an old revision the newest.
         if number(found, "/revision") < newest {
             let mut renewed = found.clone();
             set(&mut renewed, &[], "revision", newest + 1);
@@ -109,7 +109,7 @@ pub(super) fn sync(owner: &Value, kind: Kind, known: &[Value]) -> Revisions {
     Revisions { update, writes: vec![Write::Create(Kind::ControllerRevision, revision)] }
 }
 
-/// Revisions that nothing uses, beyond the history that is to be kept.
+/// Unused revisions beyond the history limit.
 pub(super) fn surplus(owner: &Value, known: &[Value], in_use: impl Fn(&Value) -> bool) -> Vec<Write> {
     let limit = owner.pointer("/spec/revisionHistoryLimit").and_then(Value::as_i64).unwrap_or(10);
     let mut idle: Vec<&Value> = known.iter().filter(|one| !in_use(one)).collect();
@@ -128,7 +128,7 @@ fn delete(revision: &Value) -> Write {
     }
 }
 
-/// Whether a pod with this revision label was made from the revision.
+/// Whether a pod with this revision label was created from the revision.
 pub(super) fn made_from(pod_label: &str, revision: &Value) -> bool {
     !pod_label.is_empty()
         && (pod_label == name(revision) || pod_label == label(revision, "controller-revision-hash"))
@@ -168,6 +168,6 @@ mod tests {
         let back = sync(&set("a"), Kind::StatefulSet, &[first.clone(), second]);
         assert_eq!(back.update, name(&first));
         assert!(matches!(&back.writes[..], [Write::Update(_, one)] if one["revision"] == 3));
-        assert_eq!(template(&first), Some(plain(&set("a")["spec"]["template"])));
+        assert_eq!(template(&first), Some(normalised(&set("a")["spec"]["template"])));
     }
 }

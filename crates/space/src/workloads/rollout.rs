@@ -1,19 +1,19 @@
-//! How many pods each ReplicaSet of a Deployment may have: the way from one template to the next, and scaling.
+//! Rolling updates and scaling of Deployments: how many pods each ReplicaSet may have.
 
 use serde_json::Value;
 
 use super::object::{age, annotation, generation, number, replicas, set};
 use super::sets::{DESIRED, MAXIMUM, Sets, is_recreate};
 
-/// How many pods more, and how many fewer than wanted, there may be.
+/// `maxSurge` and `maxUnavailable` as numbers of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Margins {
+pub(super) struct RolloutLimits {
     pub(super) surge: i64,
     pub(super) unavailable: i64,
 }
 
-/// An absolute number or a percentage of `of`.
-fn share(value: Option<&Value>, of: i64, round_up: bool) -> i64 {
+/// An absolute number, or a percentage of `of`.
+fn absolute_or_percent(value: Option<&Value>, of: i64, round_up: bool) -> i64 {
     match value {
         Some(Value::Number(number)) => number.as_i64().unwrap_or_default(),
         Some(Value::String(text)) => {
@@ -25,20 +25,20 @@ fn share(value: Option<&Value>, of: i64, round_up: bool) -> i64 {
     }
 }
 
-pub(super) fn margins(deployment: &Value) -> Margins {
+pub(super) fn margins(deployment: &Value) -> RolloutLimits {
     let of = replicas(deployment);
     if is_recreate(deployment) {
-        return Margins { surge: 0, unavailable: 0 };
+        return RolloutLimits { surge: 0, unavailable: 0 };
     }
     let field = |field: &str| deployment.pointer(&format!("/spec/strategy/rollingUpdate/{field}"));
-    let surge = share(field("maxSurge"), of, true);
-    let unavailable = share(field("maxUnavailable"), of, false);
-    // With neither the roll could not begin.
+    let surge = absolute_or_percent(field("maxSurge"), of, true);
+    let unavailable = absolute_or_percent(field("maxUnavailable"), of, false);
+    // If both are zero, an update could not begin.
     let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
-    Margins { surge, unavailable: unavailable.min(of) }
+    RolloutLimits { surge, unavailable: unavailable.min(of) }
 }
 
-/// It has seen its latest spec and has as many pods as that says.
+/// Whether the ReplicaSet has observed its latest spec and reached that number of pods.
 pub(super) fn is_settled(set: &Value) -> bool {
     number(set, "/status/observedGeneration") >= generation(set)
 }
@@ -51,8 +51,8 @@ fn total(sets: &Sets) -> i64 {
     sets.all().map(replicas).sum()
 }
 
-/// Notes on a ReplicaSet how large its Deployment is: how a later scaling is noticed, and shared out.
-pub(super) fn announce(deployment: &Value, set_: &mut Value) {
+/// Records the Deployment's size in annotations of a ReplicaSet, so that a later scaling is noticed and distributed.
+pub(super) fn record_size(deployment: &Value, set_: &mut Value) {
     let (wanted, margins) = (replicas(deployment), margins(deployment));
     for (key, number) in [(DESIRED, wanted), (MAXIMUM, wanted + margins.surge)] {
         set(set_, &["metadata", "annotations"], key, number.to_string());
@@ -63,17 +63,17 @@ fn resize(deployment: &Value, set_: &mut Value, size: i64) {
     if replicas(set_) != size {
         set(set_, &["spec"], "replicas", size);
     }
-    announce(deployment, set_);
+    record_size(deployment, set_);
 }
 
-/// The Deployment's size differs from when its ReplicaSets were last told.
+/// Whether the Deployment's size differs from the size recorded in its ReplicaSets.
 pub(super) fn is_scaling(deployment: &Value, sets: &Sets) -> bool {
     sets.all().filter(|set| replicas(set) > 0).any(|set| {
         annotation(set, DESIRED).parse::<i64>().is_ok_and(|desired| desired != replicas(deployment))
     })
 }
 
-/// With `Recreate`, old pods go before new ones come.
+/// With the strategy `Recreate`, whether the old pods are gone.
 pub(super) fn may_create(deployment: &Value, sets: &Sets) -> bool {
     !is_recreate(deployment) || old_are_gone(sets)
 }
@@ -82,24 +82,23 @@ fn old_are_gone(sets: &Sets) -> bool {
     sets.old.iter().all(|set| replicas(set) == 0 && number(set, "/status/replicas") == 0 && is_settled(set))
 }
 
-/// Size of a ReplicaSet that is about to be made. While others still have pods that they are to give up, there is
-/// no telling how much room there is.
+/// The size of a new ReplicaSet. While others still have surplus pods, the available room is not known.
 pub(super) fn first_size(deployment: &Value, sets: &Sets) -> i64 {
     match (is_recreate(deployment), sets.all().all(is_settled)) {
         (true, _) => replicas(deployment),
-        (false, true) => grown(deployment, sets, 0),
+        (false, true) => with_surge(deployment, sets, 0),
         (false, false) => 0,
     }
 }
 
-/// `size` and what the surge leaves room for.
-fn grown(deployment: &Value, sets: &Sets, size: i64) -> i64 {
+/// `size` plus the pods that the surge allows.
+fn with_surge(deployment: &Value, sets: &Sets, size: i64) -> i64 {
     let wanted = replicas(deployment);
     let room = (wanted + margins(deployment).surge - total(sets)).max(0);
     size + room.min(wanted - size).max(0)
 }
 
-/// The next step towards the present template.
+/// Computes the next step of a rolling update.
 pub(super) fn roll(deployment: &Value, sets: &mut Sets) {
     if is_recreate(deployment) {
         recreate(deployment, sets);
@@ -107,7 +106,7 @@ pub(super) fn roll(deployment: &Value, sets: &mut Sets) {
     }
     let Some(size) = sets.new.as_ref().map(replicas) else { return };
     let wanted = replicas(deployment);
-    let next = if size > wanted { wanted } else { grown(deployment, sets, size) };
+    let next = if size > wanted { wanted } else { with_surge(deployment, sets, size) };
     if next != size {
         if let Some(new) = &mut sets.new {
             resize(deployment, new, next);
@@ -127,7 +126,7 @@ fn recreate(deployment: &Value, sets: &mut Sets) {
     }
 }
 
-/// Takes from old ReplicaSets what is not needed for the minimum: first pods that don't work, then others.
+/// Scales down old ReplicaSets as far as the minimum of available pods allows: first unavailable pods, then others.
 fn shrink_old(deployment: &Value, sets: &mut Sets) {
     let minimum = replicas(deployment) - margins(deployment).unavailable;
     let starting: i64 = sets.new.iter().map(|new| replicas(new) - available(new)).sum();
@@ -152,7 +151,7 @@ fn shrink_old(deployment: &Value, sets: &mut Sets) {
     }
 }
 
-/// Scales without rolling: the one ReplicaSet that counts, or several in proportion.
+/// Scales without an update: the only active ReplicaSet, or several in proportion.
 pub(super) fn scale(deployment: &Value, sets: &mut Sets) {
     let wanted = replicas(deployment);
     let active = sets.all().filter(|set| replicas(set) > 0).count();
@@ -164,7 +163,7 @@ pub(super) fn scale(deployment: &Value, sets: &mut Sets) {
             let chosen =
                 if has_active { replicas(set) > 0 } else { latest_old.is_none_or(|last| last == index) };
             if chosen {
-                // Without an active one the last of all is the present one, if there is that.
+                // Without an active ReplicaSet, the last or current one counts.
                 only = Some(set);
             }
         }
@@ -184,20 +183,20 @@ pub(super) fn scale(deployment: &Value, sets: &mut Sets) {
         }
     } else if is_recreate(deployment) {
         for set in sets.all_mut().filter(|set| replicas(set) > 0) {
-            announce(deployment, set);
+            record_size(deployment, set);
         }
     } else {
         share_out(deployment, sets);
     }
 }
 
-/// Shares what is to be added or taken among the active ReplicaSets by their size.
+/// Distributes a change of size over the active ReplicaSets in proportion to their sizes.
 fn share_out(deployment: &Value, sets: &mut Sets) {
     let wanted = replicas(deployment);
     let maximum = if wanted > 0 { wanted + margins(deployment).surge } else { 0 };
     let mut active: Vec<&mut Value> = sets.all_mut().filter(|set| replicas(set) > 0).collect();
     let add = maximum - active.iter().map(|set| replicas(set)).sum::<i64>();
-    // The largest first; of the same size the newest grows first and the oldest shrinks first.
+    // The largest first. Of equal ones the newest grows first and the oldest shrinks first.
     active.sort_by(|a, b| {
         let by_age = if add > 0 { age(b).cmp(&age(a)) } else { age(a).cmp(&age(b)) };
         replicas(b).cmp(&replicas(a)).then(by_age)
@@ -205,10 +204,11 @@ fn share_out(deployment: &Value, sets: &mut Sets) {
     let mut added = 0;
     let mut sizes: Vec<i64> = Vec::with_capacity(active.len());
     for set in &active {
-        let share = if add == added { 0 } else { proportion(deployment, set, wanted, maximum) };
-        let share = if add > 0 { share.min(add - added) } else { share.max(add - added) };
-        added += share;
-        sizes.push(replicas(set) + share);
+        let absolute_or_percent = if add == added { 0 } else { proportion(deployment, set, wanted, maximum) };
+        let absolute_or_percent =
+            if add > 0 { absolute_or_percent.min(add - added) } else { absolute_or_percent.max(add - added) };
+        added += absolute_or_percent;
+        sizes.push(replicas(set) + absolute_or_percent);
     }
     if let Some(first) = sizes.first_mut() {
         *first = (*first + add - added).max(0);
@@ -228,7 +228,7 @@ fn proportion(deployment: &Value, set: &Value, wanted: i64, maximum: i64) -> i64
         return 0;
     }
     let scaled = replicas(set).saturating_mul(maximum);
-    // Rounded to the nearest.
+    // Rounded to the nearest integer.
     (2 * scaled + before) / (2 * before) - replicas(set)
 }
 
@@ -271,7 +271,7 @@ mod tests {
             (8, 8, 3, 0, (8, 5)),
             (8, 8, 5, 0, (8, 5)),
             (8, 8, 5, 5, (3, 5)),
-            // What doesn't work goes first, and costs nothing.
+            // Unavailable pods are removed first, and do not reduce availability.
             (10, 4, 3, 3, (5, 3)),
         ] {
             let deployment = deployment(10, json!(3), json!(2));

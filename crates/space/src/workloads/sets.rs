@@ -1,18 +1,18 @@
-//! The ReplicaSets of a Deployment, and what its spec says of rolling them.
+//! The ReplicaSets of a Deployment, and the parameters of its rolling update.
 
 use serde_json::Value;
 
 use super::object::{age, flag, label, number, text};
-use super::revision::{HASH, hash, plain};
+use super::revision::{HASH, hash, normalised};
 
 pub(super) const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
 pub(super) const MAXIMUM: &str = "deployment.kubernetes.io/max-replicas";
 
 /// The ReplicaSets of a Deployment.
 pub(super) struct Sets {
-    /// Of the present template.
+    /// The ReplicaSet of the current template.
     pub(super) new: Option<Value>,
-    /// The others, oldest first.
+    /// Other ReplicaSets, oldest first.
     pub(super) old: Vec<Value>,
 }
 
@@ -28,9 +28,9 @@ impl Sets {
     pub(super) fn of(deployment: &Value, sets: &[Value]) -> Self {
         let mut sets = sets.to_vec();
         sets.sort_by(|a, b| age(a).cmp(&age(b)));
-        let wanted = deployment.pointer("/spec/template").map(plain);
+        let wanted = deployment.pointer("/spec/template").map(normalised);
         let template_hash = template_hash(deployment);
-        let same = |set: &Value| set.pointer("/spec/template").map(plain) == wanted;
+        let same = |set: &Value| set.pointer("/spec/template").map(normalised) == wanted;
         let at = sets
             .iter()
             .position(same)

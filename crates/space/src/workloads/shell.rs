@@ -1,4 +1,4 @@
-//! What connects the decisions to the space: events in, reads from the store, writes through the API.
+//! Connects the decisions to the space: takes events, reads the store, writes through the API.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use super::object::{
 use super::{daemonset, deployment, job, node, pods, replicaset, statefulset};
 use crate::controllers::now;
 use crate::follow::State;
-use crate::local::{Local, MERGE, Refused, unless_overtaken};
+use crate::local::{ErrorResponse, InProcessApi, MERGE, unless_overtaken};
 
-/// Writes of one look under way at once: they share commits of the store.
+/// Most concurrent writes of one visit. Concurrent writes share commits of the store.
 const AT_ONCE: usize = 16;
 
-/// An object to look at.
+/// An object to visit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Task {
     kind: Kind,
@@ -30,9 +30,9 @@ pub(super) struct Task {
     name: Arc<str>,
 }
 
-/// Controllers whose pods need a service account that is not there yet, by namespace.
+/// Controllers whose pods wait for a missing service account, by namespace.
 #[derive(Default)]
-pub(super) struct Waiting(HashMap<Arc<str>, HashSet<Task>>);
+pub(super) struct WaitingForAccount(HashMap<Arc<str>, HashSet<Task>>);
 
 fn decode<T: DeserializeOwned + Default>(entry: &Entry) -> T {
     serde_json::from_slice(&entry.value).unwrap_or_else(|error| {
@@ -45,20 +45,20 @@ fn collection(kind: Kind) -> Collection {
     Collection::new(kind.group(), kind.plural())
 }
 
-fn look_at_owner(owner: Option<&Owner>, namespace: &Arc<str>, look: &mut dyn FnMut(Task)) {
+fn look_at_owner(owner: Option<&Owner>, namespace: &Arc<str>, enqueue: &mut dyn FnMut(Task)) {
     if let Some(owner) = owner
         && let Some(kind) = Kind::of_owner(owner)
     {
-        look(Task { kind, namespace: namespace.clone(), name: owner.name.as_str().into() });
+        enqueue(Task { kind, namespace: namespace.clone(), name: owner.name.as_str().into() });
     }
 }
 
-impl Waiting {
-    fn notice(&mut self, entry: &Entry, gone: bool, relabeled: bool, look: &mut dyn FnMut(Task)) {
+impl WaitingForAccount {
+    fn notice(&mut self, entry: &Entry, gone: bool, relabeled: bool, enqueue: &mut dyn FnMut(Task)) {
         let Key { collection, namespace, name } = &entry.key;
         if collection.as_str() == "/serviceaccounts" {
             if !gone {
-                self.0.remove(namespace).into_iter().flatten().for_each(look);
+                self.0.remove(namespace).into_iter().flatten().for_each(enqueue);
             }
             return;
         }
@@ -68,73 +68,73 @@ impl Waiting {
             Kind::Pod => {
                 let pod: Pod = decode(entry);
                 let owner = pod.metadata.controller();
-                look_at_owner(owner, namespace, look);
+                look_at_owner(owner, namespace, enqueue);
                 let adoptable = owner.is_none() && !entry.meta.labels.is_empty() && pod.active();
                 if !gone && (pods::needs_attention(&pod) || adoptable || relabeled) {
-                    look(this);
+                    enqueue(this);
                 }
             }
             Kind::ReplicaSet | Kind::ControllerRevision => {
                 let Header { metadata } = decode(entry);
-                look_at_owner(metadata.controller(), namespace, look);
+                look_at_owner(metadata.controller(), namespace, enqueue);
                 if kind == Kind::ReplicaSet && !gone {
-                    look(this);
+                    enqueue(this);
                 }
             }
-            Kind::Node => look(this),
+            Kind::Node => enqueue(this),
             Kind::PersistentVolumeClaim => {}
             _ if gone => {}
-            _ => look(this),
+            _ => enqueue(this),
         }
     }
 }
 
-impl State for Waiting {
+impl State for WaitingForAccount {
     type Key = Task;
 
-    fn start(&mut self, all: &Snapshot, look: &mut dyn FnMut(Task)) {
+    fn start(&mut self, all: &Snapshot, enqueue: &mut dyn FnMut(Task)) {
         self.0.clear();
-        // The node, even if there is none.
-        look(Task { kind: Kind::Node, namespace: "".into(), name: "".into() });
+        // Visits the node, even if it does not exist.
+        enqueue(Task { kind: Kind::Node, namespace: "".into(), name: "".into() });
         for kind in Kind::ALL {
             for entry in all.view(&collection(kind)).iter(None, None) {
-                self.notice(entry, false, true, look);
+                self.notice(entry, false, true, enqueue);
             }
         }
     }
 
-    fn observe(&mut self, event: &Event, look: &mut dyn FnMut(Task)) {
+    fn observe(&mut self, event: &Event, enqueue: &mut dyn FnMut(Task)) {
         let relabeled =
             event.previous.as_ref().is_some_and(|previous| previous.meta.labels != event.entry.meta.labels);
-        self.notice(&event.entry, event.kind == EventKind::Deleted, relabeled, look);
+        self.notice(&event.entry, event.kind == EventKind::Deleted, relabeled, enqueue);
     }
 }
 
 pub(super) struct Shell {
-    local: Local,
+    local: InProcessApi,
     store: SpaceStore,
     node: String,
-    waiting: Arc<Mutex<Waiting>>,
+    waiting: Arc<Mutex<WaitingForAccount>>,
     queue: Queue<Task>,
 }
 
-/// Whose an object is that an owner selects.
-enum Claim {
+/// The relation of an object to an owner that selects it.
+enum Relation {
     Foreign,
     Mine,
-    /// It had no controller; this makes it the owner's.
+    /// The object had no controller; this write adopts it.
     Adopted(Write),
 }
 
-/// An owner and how it finds what belongs to it.
-struct Claimant<'a> {
+/// An owner, and how it selects its dependents.
+struct SelectingOwner<'a> {
     object: &'a Value,
     kind: Kind,
     selector: LabelSelector,
 }
 
-impl<'a> Claimant<'a> {
-    /// `None` when the selector is unusable: an empty one would take everything.
+impl<'a> SelectingOwner<'a> {
+    /// `None` if the selector is invalid; an empty one would select everything.
     fn of(object: &'a Value, kind: Kind) -> Option<Self> {
         let selector = LabelSelector::from_object(object.pointer("/spec/selector")?).ok()?;
         (!selector.is_everything()).then_some(Self { object, kind, selector })
@@ -144,22 +144,22 @@ impl<'a> Claimant<'a> {
         self.selector.matches(|key| entry.meta.labels.get(key).map(|value| &**value))
     }
 
-    fn claim(&self, entry: &Entry, kind: Kind, meta: &Meta) -> Claim {
+    fn claim(&self, entry: &Entry, kind: Kind, meta: &Meta) -> Relation {
         match meta.controller() {
-            Some(owner) if owner.uid == uid(self.object) => Claim::Mine,
-            Some(_) => Claim::Foreign,
-            // Revisions of a set that is gone are not of use to the next.
-            None if kind == Kind::ControllerRevision => Claim::Foreign,
-            None if is_deleting(self.object) || meta.deleting() => Claim::Foreign,
+            Some(owner) if owner.uid == uid(self.object) => Relation::Mine,
+            Some(_) => Relation::Foreign,
+            // Revisions of a deleted set are of no use to a new one.
+            None if kind == Kind::ControllerRevision => Relation::Foreign,
+            None if is_deleting(self.object) || meta.deleting() => Relation::Foreign,
             None => {
                 let reference = owner_reference(self.object, self.kind);
-                Claim::Adopted(with_owners(entry, kind, |owners| owners.push(reference)))
+                Relation::Adopted(with_owners(entry, kind, |owners| owners.push(reference)))
             }
         }
     }
 }
 
-/// A patch of the owner references of an object as it is.
+/// A patch of the owner references of an object at its current version.
 fn with_owners(entry: &Entry, kind: Kind, change: impl FnOnce(&mut Vec<Value>)) -> Write {
     let object: Value = decode(entry);
     let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
@@ -177,27 +177,27 @@ impl Shell {
         client: kube::Client,
         store: SpaceStore,
         node: String,
-        waiting: Arc<Mutex<Waiting>>,
+        waiting: Arc<Mutex<WaitingForAccount>>,
         queue: Queue<Task>,
     ) -> Self {
-        Self { local: Local::new(client, "kubestellar-simulator"), store, node, waiting, queue }
+        Self { local: InProcessApi::new(client, "kubestellar-simulator"), store, node, waiting, queue }
     }
 
-    pub(super) async fn act(&self, task: Task) -> Result<Next, Refused> {
-        // A snapshot has every write of earlier looks: nothing is made twice.
+    pub(super) async fn act(&self, task: Task) -> Result<Next, ErrorResponse> {
+        // A snapshot has every write of earlier visits, so nothing is created twice.
         let Plan { writes, again } = self.plan(&task, &self.store.snapshot());
-        if writes.iter().any(|write| self.must_wait(write, &task)) {
+        if writes.iter().any(|write| self.waits_for_account(write, &task)) {
             return Ok(Next::OnChange);
         }
-        let outcomes: Vec<Result<(), Refused>> =
+        let outcomes: Vec<Result<(), ErrorResponse>> =
             stream::iter(writes).map(|write| self.write(write)).buffer_unordered(AT_ONCE).collect().await;
-        outcomes.into_iter().collect::<Result<(), Refused>>()?;
+        outcomes.into_iter().collect::<Result<(), ErrorResponse>>()?;
         Ok(again.map_or(Next::OnChange, Next::After))
     }
 
     fn plan(&self, task: &Task, all: &Snapshot) -> Plan {
         if task.kind == Kind::Node {
-            return self.stand_up(task, all).into();
+            return self.ensure_node(task, all).into();
         }
         let key = Key {
             collection: collection(task.kind),
@@ -207,9 +207,9 @@ impl Shell {
         let Some(entry) = all.get(&key) else { return Plan::default() };
         let object: Value = decode(&entry);
         if task.kind == Kind::Pod {
-            return self.tend(all, &entry, &object).into();
+            return self.visit_pod(all, &entry, &object).into();
         }
-        let Some(claimant) = Claimant::of(&object, task.kind) else { return Plan::default() };
+        let Some(claimant) = SelectingOwner::of(&object, task.kind) else { return Plan::default() };
         let (node, now) = (self.node.as_str(), now());
         if task.kind == Kind::Deployment {
             let (sets, mut writes) = claimed::<Value>(all, &claimant, Kind::ReplicaSet);
@@ -237,8 +237,8 @@ impl Shell {
         Plan { writes, again: plan.again }
     }
 
-    /// Makes the node if it is not there. DaemonSets mind how it is.
-    fn stand_up(&self, task: &Task, all: &Snapshot) -> Vec<Write> {
+    /// Creates the node if it is missing, and visits DaemonSets, which depend on it.
+    fn ensure_node(&self, task: &Task, all: &Snapshot) -> Vec<Write> {
         if !task.name.is_empty() && *task.name != *self.node {
             return Vec::new();
         }
@@ -257,8 +257,8 @@ impl Shell {
         vec![Write::Status(Kind::Node, found)]
     }
 
-    /// Scheduler and kubelet, and the search for a controller that the pod could belong to.
-    fn tend(&self, all: &Snapshot, entry: &Entry, object: &Value) -> Vec<Write> {
+    /// Scheduler and kubelet, and the search for a controller that selects the pod.
+    fn visit_pod(&self, all: &Snapshot, entry: &Entry, object: &Value) -> Vec<Write> {
         let Header { metadata } = decode(entry);
         if let Some(release) = release(all, entry, &metadata) {
             return vec![release];
@@ -267,7 +267,7 @@ impl Shell {
         pods::decide(object, &self.node, &now()).into_iter().collect()
     }
 
-    /// Wakes the controllers that select an object without one.
+    /// Queues the controllers that select an object without controller.
     fn find_owner(&self, all: &Snapshot, entry: &Entry, kinds: &[Kind]) {
         let Header { metadata } = decode(entry);
         if metadata.controller().is_some() || metadata.deleting() || entry.meta.labels.is_empty() {
@@ -276,7 +276,7 @@ impl Shell {
         for kind in kinds {
             for candidate in all.view(&collection(*kind)).iter(Some(&entry.key.namespace), None) {
                 let object: Value = decode(candidate);
-                if Claimant::of(&object, *kind).is_some_and(|claimant| claimant.selects(entry)) {
+                if SelectingOwner::of(&object, *kind).is_some_and(|claimant| claimant.selects(entry)) {
                     let Key { namespace, name, .. } = &candidate.key;
                     self.queue.add(Task { kind: *kind, namespace: namespace.clone(), name: name.clone() });
                 }
@@ -284,8 +284,8 @@ impl Shell {
         }
     }
 
-    /// A pod that needs an account that isn't there: its controller is looked at again when the account comes.
-    fn must_wait(&self, write: &Write, task: &Task) -> bool {
+    /// Whether a pod's service account is missing. The controller is visited again when the account is created.
+    fn waits_for_account(&self, write: &Write, task: &Task) -> bool {
         let Write::Create(Kind::Pod, pod) = write else { return false };
         let account = match text(pod, "/spec/serviceAccountName") {
             "" => "default",
@@ -297,16 +297,17 @@ impl Shell {
             return false;
         }
         self.waiting.lock().0.entry(task.namespace.clone()).or_default().insert(task.clone());
-        // It may have come between the look and the note; after the note its event finds us.
+        // The account may have been created before the controller was recorded; afterwards its event queues the
+        // controller.
         is_missing()
     }
 
-    async fn write(&self, write: Write) -> Result<(), Refused> {
+    async fn write(&self, write: Write) -> Result<(), ErrorResponse> {
         let path = |kind: Kind, object: &Value| kind.path(namespace(object), name(object));
         let done = match &write {
             Write::Create(kind, object) => {
                 match self.local.post(&kind.path(namespace(object), ""), object).await {
-                    Err(refused) if refused.is_forbidden() && self.is_going(namespace(object)) => {
+                    Err(refused) if refused.is_forbidden() && self.is_terminating(namespace(object)) => {
                         return Ok(());
                     }
                     other => other,
@@ -341,8 +342,8 @@ impl Shell {
         unless_overtaken(done)
     }
 
-    /// Nothing is made in a namespace that is being deleted.
-    fn is_going(&self, namespace: &str) -> bool {
+    /// Whether the namespace is being deleted, so that nothing can be created in it.
+    fn is_terminating(&self, namespace: &str) -> bool {
         let namespaces = Collection::new("", "namespaces");
         let found =
             self.store.snapshot().view(&namespaces).get("", namespace).map(|entry| decode::<Header>(entry));
@@ -350,10 +351,10 @@ impl Shell {
     }
 }
 
-/// What belongs to an owner, and the writes that adopt what has no controller yet.
+/// The dependents of an owner, and the writes that adopt objects without controller.
 fn claimed<T: DeserializeOwned + Default>(
     all: &Snapshot,
-    owner: &Claimant<'_>,
+    owner: &SelectingOwner<'_>,
     kind: Kind,
 ) -> (Vec<T>, Vec<Write>) {
     let (mut mine, mut writes) = (Vec::new(), Vec::new());
@@ -361,16 +362,16 @@ fn claimed<T: DeserializeOwned + Default>(
     for entry in view.iter(Some(namespace(owner.object)), None).filter(|entry| owner.selects(entry)) {
         let Header { metadata } = decode(entry);
         match owner.claim(entry, kind, &metadata) {
-            Claim::Foreign => continue,
-            Claim::Mine => {}
-            Claim::Adopted(write) => writes.push(write),
+            Relation::Foreign => continue,
+            Relation::Mine => {}
+            Relation::Adopted(write) => writes.push(write),
         }
         mine.push(decode(entry));
     }
     (mine, writes)
 }
 
-/// A pod that was relabelled so that its controller no longer selects it is let go.
+/// Releases a pod whose labels its controller no longer selects.
 fn release(all: &Snapshot, entry: &Entry, meta: &Meta) -> Option<Write> {
     let owner = meta.controller()?;
     let kind = Kind::of_owner(owner)?;
@@ -380,7 +381,7 @@ fn release(all: &Snapshot, entry: &Entry, meta: &Meta) -> Option<Write> {
         return None;
     }
     let object: Value = decode(owner_entry);
-    let selects = Claimant::of(&object, kind)?.selects(entry);
+    let selects = SelectingOwner::of(&object, kind)?.selects(entry);
     (!selects && !meta.deleting())
         .then(|| with_owners(entry, Kind::Pod, |owners| owners.retain(|one| text(one, "/uid") != owner.uid)))
 }

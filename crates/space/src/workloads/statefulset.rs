@@ -19,7 +19,7 @@ struct Set<'a> {
     current: &'a str,
 }
 
-/// What to write next; `pods` and `revisions` are those that the set controls.
+/// The next writes. `pods` and `revisions` are those that the set controls.
 pub(super) fn decide(object: &Value, pods: &[Pod], revisions: &[Value], node: &str) -> Vec<Write> {
     let Revisions { update, mut writes } = revision::sync(object, Kind::StatefulSet, revisions);
     let known = text(object, "/status/currentRevision");
@@ -76,7 +76,7 @@ impl Set<'_> {
         }
     }
 
-    /// Makes, replaces or deletes pods: in order one at a time, or in parallel all at once.
+    /// Creates, replaces or deletes pods: one at a time in order, or in parallel.
     fn next(&self) -> Vec<Write> {
         let mut writes = Vec::new();
         for ordinal in self.first()..self.end() {
@@ -84,12 +84,12 @@ impl Set<'_> {
                 None => {
                     let pod = self.make(ordinal);
                     let claims = claims(self.object, &pod).into_iter();
-                    // Those that are there already are refused, and stay.
+                    // Existing claims are refused, and stay.
                     writes.extend(claims.map(|claim| Write::Create(Kind::PersistentVolumeClaim, claim)));
                     writes.push(Write::Create(Kind::Pod, pod));
                 }
                 Some(pod) if pod.active() && pod.ready() => continue,
-                // A finished pod is replaced; one that starts or goes holds up those behind it.
+                // A finished pod is replaced; a pod that starts or is being deleted blocks those after it.
                 Some(pod) if pod.finished() && !pod.metadata.deleting() => writes.push(pod.delete()),
                 Some(_) => {}
             }
@@ -113,7 +113,7 @@ impl Set<'_> {
         writes
     }
 
-    /// The next pod to be replaced by one of the update revision, from the last to the first.
+    /// The next pod to replace by one of the update revision, from the last to the first.
     fn replace(&self) -> Option<Write> {
         for ordinal in (self.partition()..self.end()).rev() {
             let pod = self.pod(ordinal)?;
@@ -152,7 +152,7 @@ impl Set<'_> {
         pod
     }
 
-    /// Volumes of the claims that are the pod's own.
+    /// Adds the volumes of the pod's own claims.
     fn claim_volumes(&self, pod: &mut Value, pod_name: &str) {
         let claims = self.object.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
         let names: Vec<&str> = claims.into_iter().flatten().map(name).collect();
@@ -179,7 +179,7 @@ impl Set<'_> {
             there.iter().filter(|pod| pod.active() && pod.metadata.label(REVISION) == revision).count()
         };
         let (updated, wanted) = (of(self.update), usize::try_from(replicas(self.object)).unwrap_or_default());
-        // The roll is over when all pods are of the update revision and work.
+        // The update is complete when all pods have the update revision and are ready.
         let over = self.rolls() && updated == wanted && there.len() == wanted && ready == wanted;
         let current = if over { self.update } else { self.current };
         let mut status = json!({
@@ -197,7 +197,7 @@ impl Set<'_> {
     }
 }
 
-/// The claims a new pod of the set needs, by the set's templates.
+/// The claims of a new pod, from the set's claim templates.
 fn claims(object: &Value, pod: &Value) -> Vec<Value> {
     let templates = object.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
     let labels = object.pointer("/spec/selector/matchLabels").cloned().unwrap_or_else(|| json!({}));

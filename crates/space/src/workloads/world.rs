@@ -1,5 +1,5 @@
-//! A cluster in a map, for tests: the controllers decide, in any order and about what may be stale by the time of
-//! the write; limits are checked after every write, and in the end everything must come to rest.
+//! A cluster in a map, for tests. Controllers decide in any order, about states that may be stale when the write
+//! arrives; limits are checked after every write, and in the end no controller may want a write.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use super::{daemonset, deployment, job, node, pods, replicaset, statefulset};
 const NODE: &str = "node";
 type Id = (Kind, String);
 
-/// Numbers that look random, the same in every run.
-struct Dice(u64);
+/// A random generator with a fixed seed.
+struct SeededRandom(u64);
 
-impl Dice {
+impl SeededRandom {
     fn roll(&mut self, sides: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -104,7 +104,7 @@ impl World {
         (same("/metadata/resourceVersion") && same("/metadata/uid")).then(|| stored.clone())
     }
 
-    /// As a server would: names, versions and generations are its business, stale writes are refused.
+    /// Applies a write as a server does: sets names, versions and generations, and refuses stale writes.
     fn apply(&mut self, write: Write) {
         let version = self.tick().to_string();
         match write {
@@ -155,8 +155,8 @@ impl World {
         }
     }
 
-    /// One controller decides about one object, or one of the writes under way gets through.
-    fn step(&mut self, dice: &mut Dice) {
+    /// One controller decides about one object, or one of the pending writes is applied.
+    fn step(&mut self, dice: &mut SeededRandom) {
         if !self.pending.is_empty() && dice.roll(3) > 0 {
             let at = dice.roll(self.pending.len());
             let write = self.pending[at].1.pop();
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// Until nobody wants to write anything.
+    /// Runs until no controller wants a write.
     fn settle(&mut self) {
         for (_, writes) in std::mem::take(&mut self.pending) {
             for write in writes {
@@ -278,9 +278,9 @@ fn a_deployment_comes_to_the_status_of_a_healthy_cluster() {
 #[test]
 fn rolling_updates_stay_within_their_limits_whatever_the_order() {
     for seed in 0..60 {
-        let mut dice = Dice(seed);
+        let mut dice = SeededRandom(seed);
         let replicas = 1 + dice.roll(8) as i64;
-        let margin = |dice: &mut Dice| match dice.roll(3) {
+        let margin = |dice: &mut SeededRandom| match dice.roll(3) {
             0 => json!(format!("{}%", 10 * dice.roll(11))),
             _ => json!(dice.roll(4)),
         };
@@ -318,7 +318,7 @@ fn rolling_updates_stay_within_their_limits_whatever_the_order() {
 #[test]
 fn recreate_never_mixes_versions() {
     for seed in 0..25 {
-        let mut dice = Dice(seed);
+        let mut dice = SeededRandom(seed);
         let mut world = World::with(web(3, json!({"type": "Recreate"})));
         world.settle();
         use_image(&mut world, Kind::Deployment, "web", "two");
@@ -335,7 +335,7 @@ fn recreate_never_mixes_versions() {
 #[test]
 fn whatever_is_done_to_it_a_deployment_comes_to_rest() {
     for seed in 0..40 {
-        let mut dice = Dice(seed);
+        let mut dice = SeededRandom(seed);
         let mut world = World::with(web(3, rolling(json!(1), json!(1))));
         for _ in 0..8 {
             match dice.roll(5) {
@@ -459,7 +459,7 @@ fn db(replicas: i64) -> Value {
 #[test]
 fn a_stateful_set_starts_in_order_and_rolls_backwards() {
     for seed in 0..25 {
-        let mut dice = Dice(seed);
+        let mut dice = SeededRandom(seed);
         let mut world = World::with(db(3));
         for _ in 0..200 {
             world.step(&mut dice);
@@ -566,7 +566,7 @@ fn a_daemon_set_has_one_pod_and_replaces_it_when_its_template_changes() {
 #[test]
 fn jobs_complete_whatever_the_order() {
     for seed in 0..25 {
-        let mut dice = Dice(seed);
+        let mut dice = SeededRandom(seed);
         let completions = 1 + dice.roll(5);
         let mode = if dice.roll(2) == 0 { "Indexed" } else { "NonIndexed" };
         let parallelism = 1 + dice.roll(3);

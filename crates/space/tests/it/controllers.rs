@@ -1,4 +1,4 @@
-//! The controllers against a whole space in memory: what a client sees.
+//! The controllers in a whole space in memory, as clients see them.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -77,7 +77,7 @@ impl Running {
         }
     }
 
-    /// Waits until `done` gives something; looks again at every change of the space.
+    /// Waits until `done` returns a value. Tries again at every change of the space.
     async fn until<T>(&self, what: &str, mut done: impl AsyncFnMut() -> Option<T>) -> T {
         let store = self.space.server().store().clone();
         let waiting = async {
@@ -99,7 +99,7 @@ impl Running {
         self.until(path, async || self.get(path).await.is_none().then_some(())).await;
     }
 
-    /// Waits until the object at `path` is as wanted.
+    /// Waits until the object at `path` satisfies `wanted`.
     async fn until_is(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         self.until(path, async || self.get(path).await.filter(|found| wanted(found))).await
     }
@@ -126,7 +126,7 @@ fn owned_by(owner: &Value, block: bool) -> Value {
     }]})
 }
 
-/// A request of `O=group-a, O=group-b, CN=agent` (PEM in base64, as the API has it).
+/// A request of `O=group-a, O=group-b, CN=agent` (PEM in base64, as in the API).
 const CSR_BASE64: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIdk1JR1dBZ0VBTURReEVEQU9CZ05WQkFvTUIyZHliM1Z3TFdFeEVEQU9CZ05WQkFvTUIyZHliM1Z3TFdJeApEakFNQmdOVkJBTU1CV0ZuWlc1ME1Ga3dFd1lIS29aSXpqMENBUVlJS29aSXpqMERBUWNEUWdBRTNXQ3BlS05GCm5mdExxcHZWaDM3VllsUmxHUC9GNkFJa1ZNNW0rK2JsUDFyZHZ4c05BR3kzcUtoVGl4YXR3UjhLYVVmcEptVVkKMjZyVXphRHdkRjl0NDZBQU1Bb0dDQ3FHU000OUJBTUNBMGdBTUVVQ0lRQ3RzYUZHWFlLWjFCd2YvaFdTZmpJTgo5aXhHdndBSXdUVDhNZ1J4WWhCY2lBSWdVL0tjZEppb1B4OENVNCtBUVNicVhuaXdrUHdYeGZGNXFTbll6R0VLCmFkcz0KLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0tLS0tCg==";
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -223,8 +223,8 @@ async fn as_054_an_approved_request_is_signed_and_opens_the_space() {
     s.stop().await;
 }
 
-/// AS-054, OCM-040: what was decided more than an hour ago goes, what was decided now stays; a request that gets old
-/// while the controllers run, and one that they find so, are the same.
+/// AS-054, OCM-040: requests that were decided more than an hour ago are deleted, newer ones stay, whether they become
+/// old before or after the start of the controllers.
 #[tokio::test]
 async fn as_054_old_requests_are_cleared_away() {
     let s = Running::start().await;
@@ -251,7 +251,7 @@ async fn as_054_old_requests_are_cleared_away() {
     s.stop().await;
 }
 
-/// AS-055: a kubelet's first certificate takes no human where its user may ask for nodes, once it may.
+/// AS-055: a kubelet's first certificate is approved automatically once its user has the right.
 #[tokio::test]
 async fn as_055_a_kubelet_is_let_in_by_right() {
     use base64::Engine as _;
@@ -282,7 +282,7 @@ async fn as_055_a_kubelet_is_let_in_by_right() {
     let asked = http::Request::post(requests).header("content-type", "application/json").body(body).unwrap();
     let made: Value = boot.request(asked).await.unwrap();
     assert_eq!(made["spec"]["username"], "boot");
-    // Nobody has approved it; the right comes, and with it the certificate.
+    // Nobody approves it; granting the right leads to the certificate.
     let role = "system:certificates.k8s.io:certificatesigningrequests:nodeclient";
     s.post(&format!("{rbac}/clusterrolebindings"), bind("nodes", role)).await;
     let issued = |found: &Value| found["status"]["certificate"].as_str().is_some_and(|text| !text.is_empty());
@@ -361,7 +361,7 @@ async fn as_050_a_standard_namespace_comes_back_and_custom_content_goes_too() {
     s.stop().await;
 }
 
-/// A deleted claim goes, but not while a pod uses it; so does a volume.
+/// A deleted claim stays while a pod uses it; likewise a volume.
 #[tokio::test]
 async fn claims_and_volumes_go_once_nothing_uses_them() {
     let s = Running::start().await;
@@ -392,8 +392,8 @@ async fn claims_and_volumes_go_once_nothing_uses_them() {
     s.stop().await;
 }
 
-/// Programs built on Kubernetes' libraries look for `extension-apiserver-authentication`: it is there, with the CA of client
-/// certificates, it comes back, and those who review for others may read it.
+/// ConfigMap `extension-apiserver-authentication` has the CA of client certificates, is restored, and can be read by
+/// extension API servers.
 #[tokio::test]
 async fn how_clients_are_known_is_published() {
     let s = Running::start().await;
@@ -429,8 +429,8 @@ async fn how_clients_are_known_is_published() {
     s.stop().await;
 }
 
-/// Clients that wait for the disk and clients that do not write to the same space at once: each sees what it wrote, no
-/// update is lost, and no address is given twice.
+/// Clients that wait for the disk and clients that do not write to the same space concurrently: each reads its writes,
+/// no update is lost, and no address is allocated twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn as_071_clients_ahead_and_others_write_together() {
     let s = Running::start().await;

@@ -1,4 +1,4 @@
-//! Simulated workloads in a whole space in memory: what a client sees of them.
+//! Simulated workloads in a whole space in memory, as clients see them.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -48,7 +48,7 @@ impl Cluster {
         cluster
     }
 
-    /// Starts the simulation, again if it ran.
+    /// Starts or restarts the simulation.
     async fn simulate(&mut self) {
         self.simulation.cancel();
         self.simulation = self.stop.child_token();
@@ -91,7 +91,7 @@ impl Cluster {
         self.get(path).await.unwrap()["items"].as_array().cloned().unwrap_or_default()
     }
 
-    /// Looks at `path` at every change of the space until it is as wanted.
+    /// Reads `path` at every change of the space until it satisfies `wanted`.
     async fn look(&self, path: &str, wanted: impl Fn(Option<&Value>) -> bool) -> Option<Value> {
         let store = self.space.server().store().clone();
         let waiting = async {
@@ -118,7 +118,7 @@ impl Cluster {
         self.look(path, |found| found.is_none()).await;
     }
 
-    /// What `kubectl rollout status deployment` waits for.
+    /// Waits for the condition that `kubectl rollout status deployment` waits for.
     async fn until_rolled_out(&self, path: &str) -> Value {
         self.until(path, |one| {
             let status = |field: &str| one["status"][field].as_i64().unwrap_or_default();
@@ -158,7 +158,7 @@ fn image(image: &str) -> Value {
     json!({"spec": {"template": {"spec": {"containers": [{"name": "main", "image": image}]}}}})
 }
 
-/// Names of fields, whatever their order.
+/// Names of the top-level fields.
 fn fields(object: &Value) -> Vec<&str> {
     object.as_object().unwrap().keys().map(String::as_str).collect()
 }
@@ -289,12 +289,12 @@ async fn a_daemon_set_runs_on_the_one_node() {
         json!({"currentNumberScheduled": 1, "desiredNumberScheduled": 1, "numberAvailable": 1, "numberMisscheduled": 0,
             "numberReady": 1, "observedGeneration": 1, "updatedNumberScheduled": 1})
     );
-    // The template asks for what the node lacks, until the node gets it.
+    // The template requires a label that the node gets later.
     s.patch(&path, json!({"spec": {"template": {"spec": {"nodeSelector": {"gpu": "yes"}}}}})).await;
     s.until(&path, |one| one["status"]["desiredNumberScheduled"] == 0).await;
     s.patch("/api/v1/nodes/wec-node", json!({"metadata": {"labels": {"gpu": "yes"}}})).await;
     s.until(&path, |one| one["status"]["numberAvailable"] == 1).await;
-    // The node is part of the cluster: it comes back.
+    // The node is restored if it is deleted.
     s.delete("/api/v1/nodes/wec-node").await;
     s.until("/api/v1/nodes/wec-node", |node| node["metadata"]["uid"] != Value::Null).await;
     s.stop().await;
@@ -330,7 +330,7 @@ async fn a_job_completes_and_keeps_its_pods() {
     assert_eq!(pods.len(), 3);
     assert!(pods.iter().all(|pod| pod["status"]["phase"] == "Succeeded"));
 
-    // Suspended it waits; resumed it does its work; and then it is cleaned away.
+    // A suspended Job waits, a resumed one completes, and a finished one is deleted after its TTL.
     job["metadata"]["name"] = json!("later");
     job["spec"]["suspend"] = json!(true);
     job["spec"]["ttlSecondsAfterFinished"] = json!(0);
@@ -373,12 +373,12 @@ async fn bare_pods_run_are_adopted_released_and_end_at_once() {
         s.until(&format!("{APPS}/replicasets/web"), |set| set["status"]["availableReplicas"] == 2).await;
     s.until(&path, |pod| pod["metadata"]["ownerReferences"][0]["uid"] == set["metadata"]["uid"]).await;
 
-    // Relabelled it is let go, and replaced.
+    // A pod with other labels is released and replaced.
     s.patch(&path, json!({"metadata": {"labels": {"app": "debug"}}})).await;
     s.until(&path, |pod| pod["metadata"].get("ownerReferences").is_none()).await;
     s.until(&pods, |list| list["items"].as_array().is_some_and(|all| all.len() == 3)).await;
 
-    // No grace period: nothing runs. A finalizer is waited for.
+    // Deletion needs no grace period, but waits for finalizers.
     s.patch(&path, json!({"metadata": {"finalizers": ["example.com/wait"]}})).await;
     s.delete(&path).await;
     s.until(&path, |pod| pod["metadata"].get("deletionTimestamp").is_some()).await;
@@ -402,7 +402,7 @@ async fn a_restart_finds_nothing_to_write() {
     let mut rest = revision();
     for n in 0.. {
         mark(&s, &format!("before-{n}")).await;
-        // Made, marked, bound, told to run: all that was written is about the last pod.
+        // Created, annotated, bound, running: all writes were about the last pod.
         if std::mem::replace(&mut rest, revision()) + 4 == rest {
             break;
         }
@@ -413,7 +413,7 @@ async fn a_restart_finds_nothing_to_write() {
     s.stop().await;
 }
 
-/// Makes a pod and waits until it runs: it comes after all that was in line before.
+/// Creates a pod and waits until it runs, so that everything queued before has been done.
 async fn mark(s: &Cluster, name: &str) {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
         "spec": {"containers": [{"name": "c", "image": "registry.example/app:1"}]}});

@@ -1,7 +1,7 @@
-//! Which requests of nodes are approved without a human (AS-055). Pure.
+//! Automatic approval of CertificateSigningRequests of nodes (AS-055). Pure.
 //!
-//! A kubelet asks for its first certificate as a bootstrap identity and for later ones as itself; either takes a right
-//! that the roles `system:certificates.k8s.io:certificatesigningrequests:nodeclient` and `…:selfnodeclient` give.
+//! A kubelet requests its first certificate as a bootstrap identity and later ones as itself. Each needs a right,
+//! which the roles `system:certificates.k8s.io:certificatesigningrequests:nodeclient` and `…:selfnodeclient` grant.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,26 +10,26 @@ use serde_json::{Value, json};
 use super::SignRequest;
 use super::decide::{KUBELET, check_kubelet, usages};
 
-/// A right that would let a request through.
+/// A right by which a request is approved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Way {
-    /// Subresource of `certificatesigningrequests` that the requester must be able to create.
+pub(crate) struct ApprovalRule {
+    /// Subresource of `certificatesigningrequests` that the requester must be allowed to create.
     pub(crate) subresource: &'static str,
-    /// What the approval says.
+    /// Message of the approval.
     message: &'static str,
 }
 
-const OWN: Way = Way {
+const OWN: ApprovalRule = ApprovalRule {
     subresource: "selfnodeclient",
     message: "Auto approving self kubelet client certificate after SubjectAccessReview.",
 };
-const ANY: Way = Way {
+const ANY: ApprovalRule = ApprovalRule {
     subresource: "nodeclient",
     message: "Auto approving kubelet client certificate after SubjectAccessReview.",
 };
 
-/// The rights to ask about, in order; none for a request that is decided, or not that of a node.
-pub(crate) fn ways(request: &Value) -> Vec<Way> {
+/// The rights to check, in order. Empty for a decided request, and for one that is not a node's.
+pub(crate) fn applicable_rules(request: &Value) -> Vec<ApprovalRule> {
     let text = |pointer: &str| request.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let conditions = request.pointer("/status/conditions").and_then(Value::as_array);
     let decided = |condition: &Value| {
@@ -47,18 +47,18 @@ pub(crate) fn ways(request: &Value) -> Vec<Way> {
     if text("/spec/username") == asked.common_name { vec![OWN, ANY] } else { vec![ANY] }
 }
 
-/// The question whether the requester has the right.
-pub(crate) fn review(request: &Value, way: Way) -> Value {
+/// The SubjectAccessReview that asks whether the requester has the right.
+pub(crate) fn review(request: &Value, rule: ApprovalRule) -> Value {
     let part = |key: &str| request.pointer(&format!("/spec/{key}")).cloned().unwrap_or_default();
     json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
         "user": part("username"), "uid": part("uid"), "groups": part("groups"), "extra": part("extra"),
         "resourceAttributes": {"group": "certificates.k8s.io", "resource": "certificatesigningrequests",
-            "verb": "create", "subresource": way.subresource, "version": "*"}}})
+            "verb": "create", "subresource": rule.subresource, "version": "*"}}})
 }
 
-/// The request, approved.
-pub(crate) fn approved(mut request: Value, way: Way, now: &str) -> Value {
-    let verdict = json!({"type": "Approved", "status": "True", "reason": "AutoApproved", "message": way.message,
+/// The request with the approval.
+pub(crate) fn approved(mut request: Value, rule: ApprovalRule, now: &str) -> Value {
+    let verdict = json!({"type": "Approved", "status": "True", "reason": "AutoApproved", "message": rule.message,
         "lastUpdateTime": now, "lastTransitionTime": now});
     match request.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
         Some(conditions) => conditions.push(verdict),
@@ -77,13 +77,15 @@ mod tests {
             "request": STANDARD.encode(pem(name, &[organization], names))}})
     }
 
-    /// AS-055: only what a kubelet asks for, in full; its own certificate by the one right, any node's by the other.
+    /// AS-055: recognises exactly what a kubelet requests; its own certificate by one right, that of any node by the
+    /// other.
     #[test]
     fn as_055_requests_of_nodes_are_recognised() {
         let usages = ["client auth", "digital signature"];
         let node = "system:node:n1";
-        let subresources =
-            |request: &Value| -> Vec<&str> { ways(request).into_iter().map(|way| way.subresource).collect() };
+        let subresources = |request: &Value| -> Vec<&str> {
+            applicable_rules(request).into_iter().map(|rule| rule.subresource).collect()
+        };
         let good = request("system:nodes", node, &[], "boot", &usages);
         assert_eq!(subresources(&good), ["nodeclient"]);
         let own = request("system:nodes", node, &[], node, &usages);
@@ -100,9 +102,9 @@ mod tests {
         }
         let mut other = good.clone();
         other["spec"]["signerName"] = "kubernetes.io/kube-apiserver-client".into();
-        assert!(ways(&other).is_empty(), "never by itself for other clients");
+        assert!(applicable_rules(&other).is_empty(), "never by itself for other clients");
         let decided = approved(good, ANY, "now");
-        assert!(ways(&decided).is_empty());
+        assert!(applicable_rules(&decided).is_empty());
         assert_eq!(decided["status"]["conditions"][0]["reason"], "AutoApproved");
     }
 

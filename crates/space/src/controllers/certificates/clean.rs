@@ -1,6 +1,6 @@
-//! When a CertificateSigningRequest is cleared away, as kube-controller-manager does it (AS-054, OCM-040). Pure.
+//! Deletion of old CertificateSigningRequests, as in kube-controller-manager (AS-054, OCM-040). Pure.
 //!
-//! Agents count on it: a request that came to nothing vanishes, and they ask anew.
+//! Agents rely on it: an unsuccessful request disappears, and they create a new one.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// How long a decided request stays after its verdict or failure.
+/// How long a decided request stays after its approval, denial or failure.
 const DECIDED: Duration = Duration::from_secs(60 * 60);
-/// How long a request is left for somebody to decide about.
+/// How long a request waits for a decision.
 const PENDING: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// From when on the request is to be deleted; none while nothing says so.
-pub(crate) fn due(request: &Value) -> Option<Timestamp> {
+/// When the request is to be deleted; `None` if no rule applies.
+pub(crate) fn deletion_time(request: &Value) -> Option<Timestamp> {
     let created = time(request.pointer("/metadata/creationTimestamp"));
     let conditions = request.pointer("/status/conditions").and_then(Value::as_array);
     let conditions = conditions.map(Vec::as_slice).unwrap_or_default();
@@ -24,15 +24,15 @@ pub(crate) fn due(request: &Value) -> Option<Timestamp> {
     }
     let verdicts = conditions.iter().filter(|condition| is_final(condition));
     let decided = verdicts.filter_map(|verdict| {
-        // The server fills it in; one without counts from the beginning.
+        // The server sets the time; a condition without one counts from the creation.
         after(time(verdict.get("lastUpdateTime")).or(created)?, DECIDED)
     });
     decided.chain(expiry(request)).min()
 }
 
-/// What is left of its life.
-pub(crate) fn remaining(due: Timestamp, now: Timestamp) -> Duration {
-    let left = due.as_millisecond().saturating_sub(now.as_millisecond());
+/// Time until `deletion_time`.
+pub(crate) fn remaining(deletion_time: Timestamp, now: Timestamp) -> Duration {
+    let left = deletion_time.as_millisecond().saturating_sub(now.as_millisecond());
     Duration::from_millis(u64::try_from(left).unwrap_or_default())
 }
 
@@ -48,7 +48,7 @@ fn after(moment: Timestamp, pause: Duration) -> Option<Timestamp> {
     moment.checked_add(pause).ok()
 }
 
-/// The end of the certificate that was issued: nobody fetches one that is no good.
+/// When the issued certificate expires. A request with an expired certificate is of no use.
 fn expiry(request: &Value) -> Option<Timestamp> {
     let encoded = request.pointer("/status/certificate").and_then(Value::as_str)?;
     let pem = STANDARD.decode(encoded).ok()?;
@@ -79,10 +79,10 @@ mod tests {
         STANDARD.encode(params.self_signed(&key).unwrap().pem())
     }
 
-    /// AS-054, OCM-040: approved, denied and failed ones an hour after that, undecided ones after a day.
+    /// AS-054, OCM-040: approved, denied and failed requests are deleted after an hour, undecided ones after a day.
     #[test]
     fn ocm_040_requests_are_cleared_away_in_time() {
-        // Conditions with their times, and when the request is due.
+        // Conditions with their times, and when the request is to be deleted.
         type Case<'a> = (&'a [(&'static str, &'static str)], Option<&'static str>);
         let cases: &[Case<'_>] = &[
             (&[], Some("2026-01-02T10:00:00Z")),
@@ -98,19 +98,19 @@ mod tests {
         ];
         for (conditions, wanted) in cases {
             let wanted = wanted.map(|text| text.parse::<Timestamp>().unwrap());
-            assert_eq!(due(&request(conditions)), wanted, "{conditions:?}");
+            assert_eq!(deletion_time(&request(conditions)), wanted, "{conditions:?}");
         }
     }
 
-    /// AS-054: with its certificate expired, at once.
+    /// AS-054: a request whose certificate has expired is deleted at once.
     #[test]
     fn as_054_expired_certificates_are_cleared_away() {
         let mut issued = request(&[("Approved", "2026-01-01T12:00:00Z")]);
         let end = "2026-01-01T12:10:00Z".parse::<Timestamp>().unwrap();
         issued["status"]["certificate"] = certificate(end.as_second()).into();
-        assert_eq!(due(&issued), Some(end));
+        assert_eq!(deletion_time(&issued), Some(end));
         issued["status"]["certificate"] = "bm9uc2Vuc2U=".into();
-        assert_eq!(due(&issued), Some("2026-01-01T13:00:00Z".parse().unwrap()));
+        assert_eq!(deletion_time(&issued), Some("2026-01-01T13:00:00Z".parse().unwrap()));
         let now = "2026-01-01T12:59:00Z".parse().unwrap();
         assert_eq!(remaining("2026-01-01T13:00:00Z".parse().unwrap(), now), Duration::from_secs(60));
         assert_eq!(remaining(end, now), Duration::ZERO);

@@ -1,4 +1,4 @@
-//! What becomes of a CertificateSigningRequest. Pure.
+//! Signing of approved CertificateSigningRequests. Pure.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use super::{CsrSigner, SignError, SignRequest};
 
-/// Signers we sign for.
+/// The signers that this controller serves.
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 pub(super) const KUBELET: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const SERVING: &str = "kubernetes.io/kubelet-serving";
 
-/// The new status, for PUT of the subresource; `None` when nothing is to be done.
+/// The new status, for PUT of the subresource; `None` if nothing is to be done.
 pub(crate) fn status(request: &Value, signer: &CsrSigner, now: &str) -> Option<Value> {
     let spec = request.get("spec")?;
     let name = spec.get("signerName")?.as_str()?;
@@ -53,7 +53,7 @@ fn is_issued(request: &Value) -> bool {
     issued.is_some_and(|certificate| !certificate.is_empty())
 }
 
-/// Why a request breaks its signer's rules, in the original's words.
+/// Why a request breaks the rules of its signer. The texts are those of Kubernetes.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Invalid {
     #[error("{0}")]
@@ -78,7 +78,7 @@ fn issue(signer_name: &str, spec: &Value, signer: &CsrSigner) -> Result<String, 
     Ok(signer.sign(&request, &usages, seconds)?)
 }
 
-/// What the certificate is to be good for.
+/// The usages of the requested certificate.
 pub(super) fn usages(spec: &Value) -> Vec<String> {
     let all = spec.get("usages").and_then(Value::as_array);
     all.into_iter().flatten().filter_map(|usage| usage.as_str().map(str::to_owned)).collect()
@@ -100,8 +100,8 @@ fn check_client(request: &SignRequest, usages: &[String]) -> Result<(), Invalid>
     Ok(())
 }
 
-/// Whether the usages are these, without regard to order; what only RSA keys need may be left out.
-fn are(usages: &[String], one: &str) -> bool {
+/// Whether the usages are these, in any order. Usages that only RSA keys need are optional.
+fn same_usages(usages: &[String], one: &str) -> bool {
     let required = |usage: &str| usages.iter().any(|have| have == usage);
     let allowed = [one, "digital signature", "key encipherment"];
     required(one)
@@ -125,7 +125,7 @@ fn check_node(request: &SignRequest) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// A kubelet as a client.
+/// Checks a client certificate of a kubelet.
 pub(super) fn check_kubelet(request: &SignRequest, usages: &[String]) -> Result<(), Invalid> {
     check_node(request)?;
     if request.kinds.dns {
@@ -134,19 +134,19 @@ pub(super) fn check_kubelet(request: &SignRequest, usages: &[String]) -> Result<
     if request.kinds.ip {
         return Err(Invalid::Text("IP subjectAltNames are not allowed"));
     }
-    if !are(usages, "client auth") {
+    if !same_usages(usages, "client auth") {
         return Err(Invalid::Text("usages did not match [client auth digital signature key encipherment]"));
     }
     Ok(())
 }
 
-/// A kubelet's own endpoint.
+/// Checks a serving certificate of a kubelet.
 fn check_serving(request: &SignRequest, usages: &[String]) -> Result<(), Invalid> {
     check_node(request)?;
     if !request.kinds.dns && !request.kinds.ip {
         return Err(Invalid::Text("DNS or IP subjectAltName is required"));
     }
-    if !are(usages, "server auth") {
+    if !same_usages(usages, "server auth") {
         return Err(Invalid::Text("usages did not match [digital signature key encipherment server auth]"));
     }
     Ok(())
@@ -173,14 +173,14 @@ pub(super) mod tests {
         let mut params = CertificateParams::new(vec!["agent.example".to_owned()]).unwrap();
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::OrganizationName, organization);
-        // A second organisation, which rcgen takes only under another name of its type.
+        // rcgen accepts a second organisation only as a custom attribute type.
         params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 10]), "second");
         params.distinguished_name.push(DnType::CommonName, common_name);
         params.custom_extensions = Vec::<CustomExtension>::new();
         params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap()
     }
 
-    /// A request of these organisations, with these alternative names.
+    /// A request with these organisations and alternative names.
     pub(crate) fn pem(common_name: &str, organizations: &[&str], names: &[&str]) -> String {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         let mut params = CertificateParams::new(names).unwrap();
@@ -192,7 +192,7 @@ pub(super) mod tests {
         params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap()
     }
 
-    /// AS-055: certificates of kubelets, as clients and as servers, each with what it must and must not have.
+    /// AS-055: client and serving certificates of kubelets, each with what it must have and must not have.
     #[test]
     fn as_055_certificates_of_kubelets() {
         let signer = signer();
@@ -287,7 +287,7 @@ pub(super) mod tests {
         let ca = signer.authority_der();
         let (_, ca) = parse_x509_certificate(&ca).unwrap();
         certificate.verify_signature(Some(ca.public_key())).unwrap();
-        // Done once.
+        // A signed request is not signed again.
         let mut again = object(&pem, &usages, true);
         again["status"] = signed;
         assert_eq!(status(&again, &signer, "now"), None);

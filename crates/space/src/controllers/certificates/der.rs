@@ -1,5 +1,5 @@
-//! The little DER that a certificate made from a request takes. The subject, the public key and the alternative
-//! names are copied byte for byte: a subject may hold several organisations, which is how groups are named.
+//! The DER encoding that certificates need. Subject, public key and alternative names are copied from the request byte
+//! for byte, because a subject may have several organisations, which name the groups.
 
 /// Tag, length, content.
 pub(super) fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
@@ -39,7 +39,7 @@ pub(super) fn bits(content: &[u8]) -> Vec<u8> {
     element(0x03, &[&[0], content])
 }
 
-/// A time as RFC 5280 wants it: UTCTime up to 2049, GeneralizedTime from 2050.
+/// A time as RFC 5280 requires it: UTCTime up to 2049, GeneralizedTime from 2050.
 pub(super) fn time(seconds: i64) -> Vec<u8> {
     let moment = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX);
     let year = moment.to_zoned(jiff::tz::TimeZone::UTC).year();
@@ -50,7 +50,7 @@ pub(super) fn time(seconds: i64) -> Vec<u8> {
     }
 }
 
-/// `id-ce` number, critical or not, content.
+/// Extension `id-ce` with this number.
 pub(super) fn extension(number: u8, critical: bool, content: &[u8]) -> Vec<u8> {
     let id = element(0x06, &[&[0x55, 0x1d, number]]);
     let content = octets(content);

@@ -1,4 +1,4 @@
-//! CertificateSigningRequests: those of nodes may be approved, approved ones get signed, old ones are cleared away (AS-054, AS-055).
+//! CertificateSigningRequests: approves those of nodes, signs approved ones, and deletes old ones (AS-054, AS-055).
 
 pub(crate) mod approve;
 pub(crate) mod clean;
@@ -9,28 +9,31 @@ mod sign;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sign::{Authority, Terms};
+use sign::{Authority, Validity};
 pub use sign::{SignError, SignRequest};
 
 /// Signs client certificates with the space's client CA. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct CsrSigner {
     authority: Arc<Authority>,
-    terms: Terms,
+    terms: Validity,
 }
 
 impl CsrSigner {
-    /// Of the CA's certificate and PKCS#8 EC P-256 key, both PEM.
+    /// A signer with the CA's certificate and PKCS#8 EC P-256 key, both PEM.
+    ///
+    /// # Errors
+    /// Certificate or key cannot be parsed.
     pub fn new(ca_certificate: &str, ca_key: &str) -> Result<Self, SignError> {
         let authority = Arc::new(Authority::new(ca_certificate, ca_key)?);
-        Ok(Self { authority, terms: Terms::default() })
+        Ok(Self { authority, terms: Validity::default() })
     }
 
-    /// Certificates are good for at most so long from now (a year unless said here), and from so long ago (five
-    /// minutes), because clocks differ. What Kubernetes' `--cluster-signing-duration` sets is the former.
+    /// Sets the longest life of certificates from now on (default: a year) and how far they are backdated because
+    /// clocks differ (default: five minutes). The former is `--cluster-signing-duration` of Kubernetes.
     #[must_use]
     pub fn lasting(mut self, most: Duration, backdate: Duration) -> Self {
-        self.terms = Terms { most, backdate };
+        self.terms = Validity { most, backdate };
         self
     }
 
@@ -39,8 +42,12 @@ impl CsrSigner {
         sign::armour(&self.authority.certificate)
     }
 
-    /// Signs a request: subject and names from it, usages as given (in the words of Kubernetes), good for the seconds
-    /// asked for, within [`CsrSigner::lasting`] and not beyond the CA's end. PEM.
+    /// Signs a request. Subject and alternative names come from the request; `usages` are named as in Kubernetes. The
+    /// certificate is valid for the requested seconds, at most as long as [`CsrSigner::lasting`] allows, and not
+    /// beyond the CA's end. Returns PEM.
+    ///
+    /// # Errors
+    /// A usage is unknown, or the CA has expired.
     pub fn sign(
         &self,
         request: &SignRequest,

@@ -10,16 +10,16 @@ use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificat
 
 use super::der::{bits, element, extension, integer, octets, sequence, time};
 
-/// From when and for how long certificates are good.
+/// Life time and backdating of certificates.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct Validity {
     /// Longest life from now on.
     pub(super) most: Duration,
-    /// Clocks differ: they are good from a little before they are made.
+    /// Certificates are valid from this long before now, because clocks differ.
     pub(super) backdate: Duration,
 }
 
-impl Default for Terms {
+impl Default for Validity {
     fn default() -> Self {
         Self { most: Duration::from_secs(365 * 24 * 60 * 60), backdate: Duration::from_secs(5 * 60) }
     }
@@ -44,11 +44,11 @@ pub enum SignError {
 pub struct SignRequest {
     pub common_name: String,
     pub organizations: Vec<String>,
-    /// Distinguished name as in the request.
+    /// The distinguished name, DER as in the request.
     subject: Vec<u8>,
     public_key: Vec<u8>,
     alternative_names: Option<Vec<u8>>,
-    /// Which kinds of alternative names there are.
+    /// The kinds of alternative names that the request has.
     pub(super) kinds: NameKinds,
 }
 
@@ -66,7 +66,10 @@ const SIGNATURE_ALGORITHM: [u8; 12] =
     [0x30, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
 
 impl SignRequest {
-    /// Reads a PEM `CERTIFICATE REQUEST` and checks its signature.
+    /// Parses a PEM `CERTIFICATE REQUEST` and verifies its signature.
+    ///
+    /// # Errors
+    /// The request is malformed, or the signature does not match.
     pub fn parse(pem: &[u8]) -> Result<Self, SignError> {
         let der = rustls_pki_types::CertificateSigningRequestDer::from_pem_slice(pem)
             .map_err(|error| SignError::Parse(error.to_string()))?;
@@ -107,7 +110,7 @@ fn raw_alternative_names(info: &[u8]) -> Option<Vec<u8>> {
     const ID: [u8; 5] = [0x06, 0x03, 0x55, 0x1d, 0x11];
     let at = info.windows(ID.len()).position(|window| window == ID)?;
     let mut rest = info.get(at + ID.len()..)?;
-    // An explicit `critical` may stand between.
+    // An explicit `critical` flag may come between.
     if let Some(after) = rest.strip_prefix(&[0x01, 0x01, 0xff]) {
         rest = after;
     }
@@ -141,7 +144,7 @@ impl Authority {
         request: &SignRequest,
         usages: &[String],
         seconds: Option<u64>,
-        terms: Terms,
+        terms: Validity,
     ) -> Result<String, SignError> {
         let (_, ca) = x509_parser::parse_x509_certificate(&self.certificate)
             .map_err(|error| SignError::Sign(error.to_string()))?;
@@ -225,7 +228,7 @@ fn usage_bytes(usages: &[String]) -> Result<(Option<Vec<u8>>, Vec<u8>), SignErro
     Ok((key_usage, extended))
 }
 
-/// `id-kp` number.
+/// `id-kp` with this number.
 fn purpose(number: u8) -> Vec<u8> {
     element(0x06, &[&[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, number]])
 }
