@@ -208,6 +208,10 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
+    /// Parses and checks the options; `watch` as for a watch.
+    ///
+    /// # Errors
+    /// 400 for a malformed number, 422 for options that do not go together.
     pub fn parse(query: &Query, watch: bool) -> Result<Self, ApiError> {
         let text = |key: &str| query.get(key).unwrap_or_default().to_owned();
         let limit = query.integer("limit")?.unwrap_or(0);

@@ -107,6 +107,9 @@ impl Listener {
     /// Serves until `stop` is cancelled. Then requests in flight may end: without limit until `drain` is cancelled,
     /// and for a few seconds afterwards. Watches end when their space stops, so cancel `drain` after stopping the
     /// spaces: a connection that is cut earlier looks like a failure to the client of a watch.
+    ///
+    /// # Errors
+    /// The TLS configuration is not usable.
     pub fn serve(
         self,
         certificate: Arc<Certificate>,

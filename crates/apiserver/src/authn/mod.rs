@@ -65,6 +65,8 @@ pub struct Authenticator {
 }
 
 impl Authenticator {
+    /// # Errors
+    /// The client CA cannot be parsed.
     pub fn new(config: AuthnConfig) -> Result<Self, AuthnError> {
         let client_ca = config.client_ca.as_deref().map(ClientCa::new).transpose()?;
         let tokens = config.tokens.into_iter().map(|t| (t.token, t.user)).collect();

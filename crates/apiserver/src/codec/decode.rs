@@ -90,6 +90,20 @@ pub fn parse(body: &[u8], format: BodyFormat) -> Result<Parsed, String> {
     }
 }
 
+/// Parses a body that is not an object of the endpoint's resource: options, or the input of a subresource.
+///
+/// # Errors
+/// 415 for a wrong format, 400 if the body does not parse as `kind`.
+pub(crate) fn parse_as(headers: &HeaderMap, body: &[u8], kind: &str) -> Result<Value, ApiError> {
+    let format = body_format(headers, false)?;
+    let parsed = parse(body, format).map_err(|error| {
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): {error}"
+        ))
+    })?;
+    Ok(parsed.value)
+}
+
 /// Duplicate keys of block mappings, as the YAML reader of Kubernetes reports them. The YAML parser does not report
 /// them, so this looks at lines and indentation, which is enough for manifests.
 fn yaml_duplicates(text: &str) -> Vec<String> {

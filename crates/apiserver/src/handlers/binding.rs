@@ -6,7 +6,7 @@ use store::Expect;
 use super::read::to_storage;
 use super::store_access::{CommitError, WRITE_ATTEMPTS, put};
 use super::{Presenter, RequestContext, output};
-use crate::codec::decode::{body_format, parse};
+use crate::codec::decode::parse_as;
 use crate::codec::negotiate::Endpoint;
 use crate::encode;
 use crate::error::ApiError;
@@ -17,12 +17,7 @@ use crate::response::Body;
 /// Assigns the pod to the node that the `Binding` names.
 pub(crate) async fn bind(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
     let media = cx.media(Endpoint::Plain)?;
-    let format = body_format(cx.headers, false)?;
-    let binding = parse(body, format).map_err(|error| {
-        ApiError::bad_request(format!(
-            "the object provided is unrecognized (must be of type Binding): {error}"
-        ))
-    })?;
+    let binding = parse_as(cx.headers, body, "Binding")?;
     let options = WriteOptions::parse(cx.query, cx.user_agent, "CreateOptions", false)?;
     let d = cx.descriptor.clone();
     let name = cx.info.path_name().to_owned();
@@ -30,7 +25,7 @@ pub(crate) async fn bind(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<Res
         let store = cx.store;
         let entry = cx.stored(&name)?;
         let mut pod = Presenter::new(&d).value(&entry)?;
-        kinds::bind(&mut pod, &binding.value, &cx.now)?;
+        kinds::bind(&mut pod, &binding, &cx.now)?;
         if options.dry_run {
             return output::value(StatusCode::CREATED, media, &output::success(201));
         }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::RequestContext;
-use crate::codec::decode::{body_format, parse};
+use crate::codec::decode::parse_as;
 use crate::error::ApiError;
 use crate::request::{self, Query, dry_run, invalid_options};
 
@@ -20,17 +20,14 @@ pub(crate) struct DeleteOptions {
 
 impl DeleteOptions {
     /// Reads the options from the body, or from the query if the body is empty.
+    ///
+    /// # Errors
+    /// 400, 415 or 422 for a body or options that are not valid.
     pub(super) fn parse(cx: &RequestContext<'_>, body: &[u8]) -> Result<Self, ApiError> {
         if body.is_empty() {
             return Self::from_query(cx.query);
         }
-        let format = body_format(cx.headers, false)?;
-        let value = parse(body, format).map_err(|error| {
-            ApiError::bad_request(format!(
-                "the object provided is unrecognized (must be of type DeleteOptions): {error}"
-            ))
-        })?;
-        Self::from_value(&value.value)
+        Self::from_value(&parse_as(cx.headers, body, "DeleteOptions")?)
     }
 
     fn from_query(query: &Query) -> Result<Self, ApiError> {

@@ -9,7 +9,7 @@ use super::object::meta_str;
 use super::read::to_storage;
 use super::store_access::{CommitError, WRITE_ATTEMPTS, put};
 use super::{Presenter, RequestContext, output};
-use crate::codec::decode::{body_format, parse};
+use crate::codec::decode::parse_as;
 use crate::codec::negotiate::Endpoint;
 use crate::encode;
 use crate::error::ApiError;
@@ -20,21 +20,16 @@ use crate::response::Body;
 /// Deletes the pod if the disruption budget that covers it allows one more disruption.
 pub(crate) async fn evict(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
     let media = cx.media(Endpoint::Plain)?;
-    let format = body_format(cx.headers, false)?;
-    let eviction = parse(body, format).map_err(|error| {
-        ApiError::bad_request(format!(
-            "the object provided is unrecognized (must be of type Eviction): {error}"
-        ))
-    })?;
+    let eviction = parse_as(cx.headers, body, "Eviction")?;
     let name = cx.info.path_name().to_owned();
-    let mut options = match eviction.value.get("deleteOptions") {
+    let mut options = match eviction.get("deleteOptions") {
         Some(value) => DeleteOptions::from_value(value)?,
         None => DeleteOptions::default(),
     };
     let mut errors = Vec::new();
     options.dry_run |= dry_run(cx.query.all("dryRun").map(str::to_owned).collect(), &mut errors);
     invalid_options("CreateOptions", &errors)?;
-    kinds::check_eviction(&name, &eviction.value)?;
+    kinds::check_eviction(&name, &eviction)?;
     spend_budget(cx, &name, options.dry_run).await?;
     delete_one(cx, &name, &options).await?;
     output::value(StatusCode::CREATED, media, &output::success(201))

@@ -52,18 +52,7 @@ pub(super) fn cells(group: &str, plural: &str, o: &PrintedObject<'_>) -> Option<
             cells.push(o.selector("/spec/selector").into());
         }
         ("batch", "cronjobs") => {
-            let suspend = match o.get("/spec/suspend").and_then(Value::as_bool) {
-                Some(true) => "True",
-                Some(false) => "False",
-                None => UNSET,
-            };
-            let last = if o.has("/status/lastScheduleTime") {
-                o.since("/status/lastScheduleTime")
-            } else {
-                NONE.to_owned()
-            };
-            cells.extend([o.text("/spec/schedule").into(), o.text_or("/spec/timeZone", NONE).into()]);
-            cells.extend([suspend.into(), o.count("/status/active").into(), last.into()]);
+            cells.extend(cron_job(o));
             cells.extend(template("/spec/jobTemplate/spec/template"));
             let selector = o.selector("/spec/jobTemplate/spec/selector");
             cells.push(if selector.is_empty() { NONE.into() } else { selector.into() });
@@ -92,6 +81,24 @@ pub(super) fn cells(group: &str, plural: &str, o: &PrintedObject<'_>) -> Option<
         _ => return None,
     }
     Some(cells)
+}
+
+/// Schedule, time zone, suspension, active jobs and last schedule of a CronJob.
+fn cron_job(o: &PrintedObject<'_>) -> [Value; 5] {
+    let suspend = match o.get("/spec/suspend").and_then(Value::as_bool) {
+        Some(true) => "True",
+        Some(false) => "False",
+        None => UNSET,
+    };
+    let last =
+        if o.has("/status/lastScheduleTime") { o.since("/status/lastScheduleTime") } else { NONE.to_owned() };
+    [
+        o.text("/spec/schedule").into(),
+        o.text_or("/spec/timeZone", NONE).into(),
+        suspend.into(),
+        o.count("/status/active").into(),
+        last.into(),
+    ]
 }
 
 /// `deployment.apps/x`

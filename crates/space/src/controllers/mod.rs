@@ -55,6 +55,9 @@ const WORKERS: usize = 4;
 
 /// Runs the controllers until `stop` is cancelled. `ready` becomes true once all existing objects have been visited.
 /// `client` must be allowed everything.
+///
+/// # Errors
+/// The store of the space has ended.
 pub fn run(
     client: kube::Client,
     store: SpaceStore,

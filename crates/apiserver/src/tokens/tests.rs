@@ -1,4 +1,5 @@
 use super::*;
+use crate::error::ApiError;
 
 /// Objects by "plural/namespace/name".
 #[derive(Clone)]
