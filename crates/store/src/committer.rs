@@ -1,8 +1,9 @@
-//! Deciding: checks and numbers writes, and publishes them to readers that do not wait for the disk.
+//! Commit decisions: checks preconditions, assigns revisions, and publishes writes to readers that do not wait for the
+//! disk.
 //!
-//! Flat combining: the first thread to submit a request becomes the committer and also processes every request submitted
-//! while it works. Later submitters only wait for their answer. So a write that need not wait for the disk wakes no other
-//! thread before its watchers. The [`Journal`] makes durable what was decided.
+//! Flat combining: the first thread to submit a request becomes the committer and also processes every request
+//! submitted while it works. Later submitters only wait for their answer. So a write that need not wait for the disk
+//! wakes no other thread before its watchers. The [`Journal`] makes decided writes durable.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -21,48 +22,48 @@ use crate::{Action, Encoded, Entry, Event, EventKind, Expect, Key, ReadLevel, Re
 
 /// Most writes of one batch.
 const BATCH: usize = 1024;
-/// Most bytes of one batch (the last write may go beyond).
+/// Most bytes of one batch. The last write may exceed it.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// What is submitted to the committer.
+/// A request to the committer.
 pub(crate) enum Request {
-    Write(Waiting),
+    Write(PendingWrite),
     Order(Order),
 }
 
-/// What is done in its turn, between writes.
+/// A request other than a write. It is processed in order with the writes.
 pub(crate) enum Order {
-    /// Answer when everything before is durable.
+    /// Answers when everything decided before is durable.
     Settle {
         answer: Answer<()>,
-        room: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
     },
     Remove {
         space: Arc<Shared>,
         answer: Answer<()>,
     },
-    /// Take back what was decided and is not durable: the disk refused it.
+    /// Takes back decided writes that are not durable, because the disk refused them.
     RollBack,
-    /// Nothing after it is done.
+    /// Ends the committer. Later requests are dropped.
     Stop {
         answer: Answer<()>,
     },
 }
 
-/// A write that is to be decided.
-pub(crate) struct Waiting {
+/// A write that waits for its decision.
+pub(crate) struct PendingWrite {
     pub(crate) space: Arc<Shared>,
     pub(crate) level: ReadLevel,
     pub(crate) write: Write,
-    /// [`Shared::rollbacks`] that the writer knows of, if its write may rest on what it read ahead of the disk.
+    /// The value of [`Shared::rollbacks`] that the writer knows, if the write may depend on reads ahead of the disk.
     pub(crate) rollbacks: Option<u64>,
     pub(crate) answer: Answer<Arc<Entry>>,
-    /// Its part of the backlog, given back when it is durable.
-    pub(crate) room: OwnedSemaphorePermit,
+    /// The write's part of the backlog, released when the write is durable.
+    pub(crate) permit: OwnedSemaphorePermit,
 }
 
-/// A space's part of a batch that is being decided.
-struct Working {
+/// One space's part of the batch that is being decided.
+struct PendingPart {
     space: Arc<Shared>,
     state: State,
     events: Vec<Arc<Event>>,
@@ -70,22 +71,22 @@ struct Working {
 }
 
 pub(crate) struct Committer {
-    /// Bounded by the rooms of the backlog.
+    /// Bounded by the permits of the backlog.
     waiting: Mutex<VecDeque<Request>>,
-    /// Locked by the thread that decides. `None` before the start, once the store has ended, or after a panic.
+    /// Locked by the deciding thread. `None` before the start, after the store has ended, and after a panic.
     deciding: Mutex<Option<Deciding>>,
     failure: Arc<Mutex<Option<StoreError>>>,
 }
 
-/// What the deciding thread works with.
+/// State of the deciding thread.
 struct Deciding {
     journal: Journal,
-    /// Spaces with decisions that may not be durable yet.
+    /// Spaces with decided writes that may not be durable yet.
     touched: BTreeMap<u32, Weak<Shared>>,
 }
 
 impl Committer {
-    /// Refuses everything until [`Committer::start`].
+    /// A committer that drops all requests until [`Committer::start`].
     pub(crate) fn new(failure: Arc<Mutex<Option<StoreError>>>) -> Arc<Self> {
         Arc::new(Self { waiting: Mutex::default(), deciding: Mutex::default(), failure })
     }
@@ -94,18 +95,18 @@ impl Committer {
         *self.deciding.lock() = Some(Deciding { journal, touched: BTreeMap::new() });
     }
 
-    /// Has the request processed, by this thread or by the one that is deciding. Waits neither for the disk nor for
-    /// another thread. A request that cannot be processed any more is dropped with its answer.
+    /// Submits a request, which this thread or the deciding thread processes. Waits neither for the disk nor for
+    /// another thread. A request that cannot be processed is dropped, which drops its answer channel.
     pub(crate) fn submit(&self, request: Request) {
         self.waiting.lock().push_back(request);
         loop {
             let _turn = Turn { committer: self };
-            // The thread that holds the lock looks at the queue once more after it has released the lock.
+            // The deciding thread checks the queue again after it has released the lock.
             let Some(mut deciding) = self.deciding.try_lock() else { return };
-            // Empty while a decision is on its way, so that none follows one that panicked half way.
+            // `None` during a decision, so that no decision follows one that panicked half way.
             *deciding = deciding.take().and_then(|deciding| self.decide_all(deciding));
             if deciding.is_none() {
-                self.give_up();
+                self.drop_requests();
             }
             drop(deciding);
             if self.waiting.lock().is_empty() {
@@ -114,13 +115,13 @@ impl Committer {
         }
     }
 
-    /// Whether nothing is decided any more.
+    /// Whether the committer has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.deciding.try_lock().is_some_and(|deciding| deciding.is_none())
     }
 
-    /// Drops all requests; their submitters notice by the loss of the answer.
-    fn give_up(&self) {
+    /// Drops all requests. The submitters notice because their answer channels are dropped.
+    fn drop_requests(&self) {
         let waiting = std::mem::take(&mut *self.waiting.lock());
         drop(waiting);
     }
@@ -135,20 +136,20 @@ impl Committer {
             self.decide(&mut deciding, writes);
             match order {
                 None => {}
-                Some(Order::Settle { answer, room }) => {
-                    let settled = Batch { settled: vec![answer], rooms: vec![room], ..Batch::default() };
-                    self.hand_on(&deciding.journal, settled);
+                Some(Order::Settle { answer, permit }) => {
+                    let settled = Batch { settled: vec![answer], permits: vec![permit], ..Batch::default() };
+                    self.send_to_journal(&deciding.journal, settled);
                 }
                 Some(Order::Remove { space, answer }) => self.remove(&mut deciding, space, answer),
                 Some(Order::RollBack) => {
                     for space in std::mem::take(&mut deciding.touched).into_values() {
-                        // One that is gone was removed.
+                        // A space whose handle is gone was removed.
                         if let Some(space) = space.upgrade() {
                             space.roll_back();
                         }
                     }
                     if !deciding.journal.rolled_back() {
-                        self.lost();
+                        self.journal_died();
                     }
                 }
                 Some(Order::Stop { answer }) => {
@@ -166,19 +167,19 @@ impl Committer {
         }
         space.removed.store(true, Ordering::Release);
         if !deciding.journal.remove(space, answer) {
-            self.lost();
+            self.journal_died();
         }
     }
 
-    /// Why the disk takes no writes at present. Has the journal try it again.
+    /// Why the disk accepts no writes at present. Also asks the journal to reopen the log.
     fn refused(&self, journal: &Journal) -> Option<StoreError> {
         let failure = self.failure.lock().clone()?;
-        journal.try_again();
+        journal.reopen_soon();
         Some(failure)
     }
 
-    /// The writes of one batch, and the order that follows them.
-    fn gather(&self) -> (Vec<Waiting>, Option<Order>) {
+    /// The writes of one batch, and the other request that ends the batch.
+    fn gather(&self) -> (Vec<PendingWrite>, Option<Order>) {
         let mut waiting = self.waiting.lock();
         let mut batch = Vec::new();
         let mut bytes = 0;
@@ -195,7 +196,7 @@ impl Committer {
         (batch, None)
     }
 
-    fn decide(&self, deciding: &mut Deciding, batch: Vec<Waiting>) {
+    fn decide(&self, deciding: &mut Deciding, batch: Vec<PendingWrite>) {
         if batch.is_empty() {
             return;
         }
@@ -208,8 +209,8 @@ impl Committer {
         let mut parts = BTreeMap::new();
         let mut decided = Batch::default();
         let mut early = Vec::new();
-        for Waiting { space, level, write, rollbacks, answer, room } in batch {
-            decided.rooms.push(room);
+        for PendingWrite { space, level, write, rollbacks, answer, permit } in batch {
+            decided.permits.push(permit);
             let taken_back = rollbacks.is_some_and(|known| known != space.rollbacks.load(Ordering::SeqCst));
             let result = if space.removed.load(Ordering::Acquire) {
                 Err(StoreError::Closed)
@@ -219,7 +220,7 @@ impl Committer {
                 );
                 Err(StoreError::Disk(Arc::new(why)))
             } else {
-                parts.entry(space.id).or_insert_with(|| Working::new(space)).apply(write)
+                parts.entry(space.id).or_insert_with(|| PendingPart::new(space)).apply(write)
             };
             match level {
                 ReadLevel::Ahead => early.push(Outcome { answer, result }),
@@ -227,33 +228,33 @@ impl Committer {
             }
         }
         let changed = parts.into_values().filter(|part| !part.events.is_empty());
-        decided.parts = changed.map(Working::decided).collect();
+        decided.parts = changed.map(PendingPart::decided).collect();
         for part in &decided.parts {
             deciding.touched.entry(part.space.id).or_insert_with(|| Arc::downgrade(&part.space));
         }
         let publish =
             |part: &Part| part.space.ahead.publish(part.state.clone(), part.events.iter().cloned(), 0);
         let wakers: Vec<_> = decided.parts.iter().map(publish).collect();
-        // The journal begins before the woken readers take the processors.
-        self.hand_on(&deciding.journal, decided);
+        // Sent before the readers are woken, so that the journal starts first.
+        self.send_to_journal(&deciding.journal, decided);
         early.into_iter().for_each(Outcome::send);
         wakers.into_iter().for_each(Wakers::wake);
     }
 
-    fn hand_on(&self, journal: &Journal, batch: Batch) {
+    fn send_to_journal(&self, journal: &Journal, batch: Batch) {
         if !journal.batch(batch) {
-            self.lost();
+            self.journal_died();
         }
     }
 
-    /// The journal's thread has ended, which only a defect can bring about: nothing is accepted from now on.
-    fn lost(&self) {
+    /// The journal's thread has ended, which only a bug can cause. From now on nothing is accepted.
+    fn journal_died(&self) {
         self.failure.lock().get_or_insert(StoreError::Closed);
     }
 }
 
-/// The time in which a thread may be deciding. Dropped after the lock, so that a submitter that found the lock taken
-/// learns of a panic.
+/// Covers the time in which this thread may be deciding. Dropped after the lock, so that a submitter that found the
+/// lock taken learns about a panic.
 struct Turn<'a> {
     committer: &'a Committer,
 }
@@ -261,13 +262,13 @@ struct Turn<'a> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.committer.lost();
-            self.committer.give_up();
+            self.committer.journal_died();
+            self.committer.drop_requests();
         }
     }
 }
 
-impl Working {
+impl PendingPart {
     fn new(space: Arc<Shared>) -> Self {
         let state = State::clone(&space.ahead.state.load());
         Self { space, state, events: Vec::new(), bytes: 0 }

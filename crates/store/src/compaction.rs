@@ -1,4 +1,4 @@
-//! When the log is compacted, and the thread that writes the snapshot.
+//! When the log is compacted, and the thread that writes snapshots.
 
 use std::io;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use crate::published::Shared;
 use crate::ring::Ring;
 use crate::state::State;
 
-/// A snapshot is written when the files have more than `2.5 × what is needed + 32 MiB`: then each byte that is written to
-/// the log costs less than another 0.7 for snapshots. Without writes for a while: `2 × what is needed + 1 MiB`.
+/// A snapshot is written when the files have more than `2.5 × needed + 32 MiB`, so that each byte written to the log
+/// costs less than another 0.7 bytes for snapshots. After a while without writes: `2 × needed + 1 MiB`.
 const BUSY_BYTES: u64 = if cfg!(test) { 256 << 10 } else { 32 << 20 };
 const IDLE_BYTES: u64 = if cfg!(test) { 64 << 10 } else { 1 << 20 };
-/// Most segments beside those that are full: each start after a crash begins another.
+/// Most segments that are not full. Each start after a crash begins one.
 const SEGMENTS: u64 = 32;
 /// Pause after a snapshot that could not be written.
-const AGAIN: Duration = Duration::from_secs(10);
-/// What a version takes on the disk beside its text, roughly.
+const RETRY_PAUSE: Duration = Duration::from_secs(10);
+/// Approximate overhead of a version on the disk, in bytes.
 const RECORD_BYTES: u64 = 200;
 
 pub(crate) struct Compaction {
-    /// Bytes that the present state takes on the disk, roughly.
+    /// Approximate size of the current state on the disk, in bytes.
     live: u64,
     running: Option<Running>,
-    /// Not before then.
+    /// No snapshot before this time.
     after: Option<Instant>,
 }
 
@@ -54,7 +54,7 @@ impl Compaction {
         Self { live, running: None, after: None }
     }
 
-    /// Takes note of events that were written.
+    /// Counts events that were written.
     pub(crate) fn count(&mut self, events: &[Arc<Event>]) {
         for event in events {
             let gone = event.previous.as_ref().map_or(0, |previous| weight(previous.value.len()));
@@ -65,7 +65,7 @@ impl Compaction {
         }
     }
 
-    /// Takes note of a space that was removed.
+    /// Subtracts a removed space.
     pub(crate) fn forget(&mut self, space: &Shared) {
         self.live = self.live.saturating_sub(size(&space.durable.state.load()));
     }
@@ -85,7 +85,7 @@ impl Compaction {
         if self.running.is_some() || resting || !self.is_due(log, history as u64, idle) {
             return Ok(());
         }
-        self.after = Some(Instant::now() + AGAIN);
+        self.after = Some(Instant::now() + RETRY_PAUSE);
         let plan = log.begin_snapshot(spaces.map(|space| image(space)).collect())?;
         let cancel = Arc::new(AtomicBool::new(false));
         let (medium, cancelled) = (log.medium().clone(), cancel.clone());
@@ -96,15 +96,15 @@ impl Compaction {
     }
 
     fn is_due(&self, log: &Log, history: u64, idle: bool) -> bool {
-        // An event needs its object's version before it, too, which may be in no other event.
+        // An event also needs the previous version of its object, which may be in no other event.
         let needed = self.live + 2 * history;
         let bytes = log.bytes();
         let most = if idle { 2 * needed + IDLE_BYTES } else { needed * 5 / 2 + BUSY_BYTES };
         bytes > most || segments_beyond(log) > SEGMENTS
     }
 
-    /// After many starts that ended in a crash: waits for the snapshot that this start has begun. Otherwise a process that
-    /// never lives long enough to finish one would leave another segment each time.
+    /// Waits for the snapshot that this start has begun, if there are many segments after crashes. Otherwise a process
+    /// that never runs long enough to finish a snapshot would leave another segment each time.
     pub(crate) fn catch_up(&mut self, log: &mut Log) {
         if segments_beyond(log) > 2 * SEGMENTS {
             self.install(log);
@@ -115,7 +115,7 @@ impl Compaction {
         self.running.is_some()
     }
 
-    /// Makes the snapshot current if it is written.
+    /// Makes the snapshot current if it is complete.
     pub(crate) fn finish(&mut self, log: &mut Log) {
         if self.running.as_ref().is_some_and(|running| running.thread.is_finished()) {
             self.install(log);
@@ -137,12 +137,12 @@ impl Compaction {
             Ok(()) => self.after = None,
             Err(error) => {
                 tracing::warn!(%error, "writing a snapshot; the log goes on without it");
-                self.after = Some(Instant::now() + AGAIN);
+                self.after = Some(Instant::now() + RETRY_PAUSE);
             }
         }
     }
 
-    /// Ends the thread. `false` when there is none.
+    /// Stops the thread. `false` if there is none.
     pub(crate) fn cancel(&mut self) -> bool {
         let Some(Running { cancel, thread }) = self.running.take() else { return false };
         cancel.store(true, Ordering::Relaxed);
@@ -151,7 +151,7 @@ impl Compaction {
     }
 }
 
-/// Segments beside those that are full.
+/// The number of segments that are not full.
 fn segments_beyond(log: &Log) -> u64 {
     (log.segments() as u64).saturating_sub(log.bytes() / SEGMENT_BYTES)
 }

@@ -1,4 +1,4 @@
-//! What an engine and the handles of its spaces share: the way in for writes, and how it ends.
+//! What an engine shares with the handles of its spaces: submitting writes, and shutdown.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,27 +14,27 @@ use crate::journal::Answer;
 use crate::published::Shared;
 use crate::{Limits, StoreError};
 
-/// Bytes that a unit of the backlog stands for.
-const ROOM: usize = 1 << 10;
+/// Bytes per unit of the backlog.
+const BACKLOG_UNIT: usize = 1 << 10;
 
 fn units(limits: &Limits) -> usize {
-    (limits.backlog_bytes / ROOM).clamp(1, u32::MAX as usize)
+    (limits.backlog_bytes / BACKLOG_UNIT).clamp(1, u32::MAX as usize)
 }
 
-/// What the smallest write takes, so that there are no more than [`Limits::backlog`].
+/// Least bytes that a write counts for, so that there are at most [`Limits::backlog`] writes.
 fn least(limits: &Limits) -> usize {
     (units(limits) / limits.backlog.max(1)).max(1)
 }
 
 pub(crate) struct Core {
     committer: Arc<Committer>,
-    /// What is left of [`Limits::backlog_bytes`], in units of [`ROOM`].
-    room: Arc<Semaphore>,
+    /// The free part of [`Limits::backlog_bytes`], in units of [`BACKLOG_UNIT`].
+    backlog: Arc<Semaphore>,
     stopping: AtomicBool,
     /// Why no writes are accepted at present.
     failure: Arc<Mutex<Option<StoreError>>>,
     pub(crate) registry: Mutex<Registry>,
-    /// The journal's.
+    /// The thread of the journal.
     thread: Mutex<Option<JoinHandle<()>>>,
     pub(crate) limits: Limits,
 }
@@ -53,13 +53,13 @@ impl Core {
         thread: Option<JoinHandle<()>>,
         limits: Limits,
     ) -> Self {
-        let room = Semaphore::new(units(&limits));
+        let backlog = Semaphore::new(units(&limits));
         if thread.is_none() {
-            room.close();
+            backlog.close();
         }
         Self {
             committer,
-            room: Arc::new(room),
+            backlog: Arc::new(backlog),
             stopping: AtomicBool::new(false),
             failure,
             registry: Mutex::new(registry),
@@ -68,15 +68,15 @@ impl Core {
         }
     }
 
-    /// Waits for a write's place in the backlog. First come, first served, also for large ones; one that is larger
-    /// than the whole backlog has it for itself.
+    /// Waits until the backlog has room for a write. Strictly in order, also for large writes. A write larger than the
+    /// whole backlog gets all of it.
     ///
     /// # Errors
-    /// The engine accepts nothing.
-    pub(crate) async fn room(&self, bytes: usize) -> Result<OwnedSemaphorePermit, StoreError> {
-        let units = bytes.div_ceil(ROOM).clamp(least(&self.limits), units(&self.limits));
+    /// The engine accepts no writes.
+    pub(crate) async fn permit(&self, bytes: usize) -> Result<OwnedSemaphorePermit, StoreError> {
+        let units = bytes.div_ceil(BACKLOG_UNIT).clamp(least(&self.limits), units(&self.limits));
         let units = u32::try_from(units).unwrap_or(u32::MAX);
-        self.room.clone().acquire_many_owned(units).await.map_err(|_| self.why_closed())
+        self.backlog.clone().acquire_many_owned(units).await.map_err(|_| self.why_closed())
     }
 
     pub(crate) fn failure(&self) -> Option<StoreError> {
@@ -86,7 +86,7 @@ impl Core {
     /// Fails while no writes are accepted, also after a panic in a decision.
     ///
     /// # Errors
-    /// Why.
+    /// The reason.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         if let Some(failure) = self.failure() {
             return Err(failure);
@@ -108,7 +108,7 @@ impl Core {
         Ok(())
     }
 
-    /// Accepts nothing any more, and has the journal end when everything accepted before is done.
+    /// Stops accepting requests, and lets the journal end after everything accepted before.
     pub(crate) fn stop(&self, answer: Answer<()>) {
         self.stopping.store(true, Ordering::Release);
         self.committer.submit(Request::Order(Order::Stop { answer }));
@@ -118,7 +118,7 @@ impl Core {
         self.failure().unwrap_or(StoreError::Closed)
     }
 
-    /// Why something that was read ahead of the disk is not there any more.
+    /// Why a write that was read ahead of the disk does not exist any more.
     pub(crate) fn why_taken_back(&self) -> StoreError {
         self.failure().unwrap_or_else(|| {
             let why = std::io::Error::other("writes that had not reached the disk were taken back");
@@ -126,7 +126,7 @@ impl Core {
         })
     }
 
-    /// Waits for the journal's thread, which has been stopped, and ends all watches.
+    /// Waits for the journal's thread, which must have been stopped, and ends all watches.
     pub(crate) fn end(&self) {
         let thread = self.thread.lock().take();
         if let Some(thread) = thread
@@ -143,9 +143,9 @@ impl Core {
 
 #[cfg(test)]
 impl Core {
-    /// Writes that are being committed, when each takes `size` bytes.
+    /// The number of writes in the backlog if each has `size` bytes.
     pub(crate) fn committing(&self, size: usize) -> usize {
-        (units(&self.limits) - self.room.available_permits()) / size.div_ceil(ROOM)
+        (units(&self.limits) - self.backlog.available_permits()) / size.div_ceil(BACKLOG_UNIT)
     }
 }
 

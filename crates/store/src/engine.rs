@@ -17,7 +17,8 @@ use crate::space::SpaceStore;
 use crate::state::State;
 use crate::{Limits, ReadLevel, StoreError};
 
-/// Many spaces over one log. Cloning is cheap; the last handle (of engine or space) to go ends its journal.
+/// Many spaces over one log. Cloning is cheap. Dropping the last handle (of the engine or of a space) ends the
+/// journal.
 #[derive(Clone, Debug)]
 pub struct Engine {
     core: Arc<Core>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{Entry, Key, Revision};
 
-/// Every failure of the store. Cheap to clone: one failed batch answers many callers.
+/// Every failure of the store. Cheap to clone, because one failed batch answers many callers.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -20,11 +20,11 @@ pub enum StoreError {
     /// The revision has not been assigned yet. Served as 504 `Timeout` ("Too large resource version").
     #[error("revision {asked} is in the future; the current one is {current}")]
     Future { asked: Revision, current: Revision },
-    /// The disk refused this write. It is not done, and will not be. Served as 503.
+    /// The disk refused this write. It has no effect. Served as 503.
     #[error("writing to the disk: {0}")]
     Disk(#[source] Arc<io::Error>),
-    /// The disk refused an earlier write. Reads go on; writes are accepted again as soon as the disk takes them, which is
-    /// tried again and again. Served as 503.
+    /// The disk refused an earlier write. Reads continue. The store retries until the disk accepts writes again.
+    /// Served as 503.
     #[error("the store is read-only, because the disk refuses writes: {0}")]
     ReadOnly(#[source] Arc<io::Error>),
     /// The engine was closed, or the space removed.

@@ -7,10 +7,10 @@ use crate::state::{State, View};
 use crate::tree::Tree;
 use crate::{Collection, Revision, StoreError};
 
-/// Restores a collection at an older revision: takes the present state and undoes the events since then, newest first.
+/// Restores a collection at an older revision: takes the current state and undoes later events, newest first.
 ///
-/// Events are taken from the hub in strides, so that a writer, which needs the hub to publish, never waits for a whole
-/// history. Writes that come meanwhile are newer than the state this began with, and are not looked at.
+/// Events are read from the hub in strides, so that a writer, which needs the hub to publish, never waits for a whole
+/// history. Writes after the start are newer than the state that this began with, and are ignored.
 pub(crate) struct HistoricalRead<'a> {
     published: &'a Published,
     collection: &'a Collection,
@@ -20,7 +20,7 @@ pub(crate) struct HistoricalRead<'a> {
 }
 
 impl<'a> HistoricalRead<'a> {
-    /// Begins at the present.
+    /// Begins with the current state.
     pub(crate) fn begin(
         published: &'a Published,
         collection: &'a Collection,
@@ -35,7 +35,7 @@ impl<'a> HistoricalRead<'a> {
         Ok(Self { published, collection, wanted, reached: state.revision, tree })
     }
 
-    /// Undoes a stride; `true` once there is nothing left to undo.
+    /// Undoes a stride of events. Returns `true` when no events are left.
     pub(crate) fn step(&mut self) -> Result<bool, StoreError> {
         let (events, reached) =
             self.published.hub.lock().events_before(self.collection, self.wanted, self.reached)?;

@@ -1,7 +1,7 @@
-//! Recent events of a space and the watchers that wait for more.
+//! Recent events of a space, and the watchers that wait for more.
 //!
-//! One event costs: a push to the ring plus one push per watcher that it concerns (see [`Topics`]). An idle watcher costs
-//! a few hundred bytes.
+//! One event costs a push to the ring plus one push per watcher that it concerns (see [`Topics`]). An idle watcher
+//! costs a few hundred bytes.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::topics::Topics;
 use crate::watcher::{Wakers, Watcher};
 use crate::{Collection, Event, Revision, Scope, StoreError};
 
-/// Most events looked at while a writer may be waiting for the hub.
+/// Most events that are visited while a writer may be waiting for the hub.
 const STRIDE: usize = 512;
 
-/// History, watchers, and the state with all events that the watchers got.
+/// History, watchers, and the state after all events that were delivered to watchers.
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub(crate) state: Arc<State>,
@@ -30,7 +30,7 @@ impl Hub {
         Self { state, ring, topics: Topics::default(), next_id: 0, closed: None, queue_limit }
     }
 
-    /// Takes the events of one batch. `state` shows all of them.
+    /// Publishes the events of one batch. `state` is the state after them.
     pub(crate) fn publish(
         &mut self,
         state: Arc<State>,
@@ -45,7 +45,7 @@ impl Hub {
         wakers
     }
 
-    /// Replaces the state. Drops the history, which is returned to be freed outside of locks, and ends all watches.
+    /// Replaces the state and ends all watches. Returns the history, to be freed outside of locks.
     pub(crate) fn reset(&mut self, state: Arc<State>) -> Ring {
         let floor = state.revision;
         self.topics.each(|watcher| {
@@ -56,7 +56,7 @@ impl Hub {
         std::mem::replace(&mut self.ring, Ring { floor, ..Ring::default() })
     }
 
-    /// Ends all watches, now and in future.
+    /// Ends all watches. New ones fail.
     pub(crate) fn close(&mut self, why: &StoreError) {
         self.closed = Some(why.clone());
         self.topics.each(|watcher| watcher.end(why));
@@ -88,7 +88,7 @@ impl Hub {
         watcher.refill(&self.ring, scope, self.queue_limit.div_ceil(2), self.state.revision);
     }
 
-    /// The events in (`after`, `until`] of some collections, in order. Looks at all events after `after`.
+    /// The events of some collections in (`after`, `until`], in order. Visits all events after `after`.
     pub(crate) fn changes(
         &self,
         collections: &[&Collection],
@@ -103,8 +103,8 @@ impl Hub {
         Ok(self.ring.after(after).take_while(until).filter(concerned).cloned().collect())
     }
 
-    /// The newest of the events in (`from`, `to`] that concern the collection, newest first, and the revision down to
-    /// which that is all of them. Looks at no more than [`STRIDE`] events.
+    /// The newest events of the collection in (`from`, `to`], newest first, and the revision down to which they are
+    /// complete. Visits at most [`STRIDE`] events.
     pub(crate) fn events_before(
         &self,
         collection: &Collection,

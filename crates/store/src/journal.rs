@@ -1,11 +1,12 @@
-//! The way to the disk: makes batches durable in their order, then publishes them.
+//! The journal: makes batches durable in order, then publishes them.
 //!
-//! One thread. Everything that waits when a group begins goes into it, whatever space it is for: one flush serves all.
-//! Deciding goes on meanwhile. In a rush of writes that no client waits for, a group waits a little for more of them, which
-//! saves flushes.
+//! It has one thread. Everything that is queued when a group begins becomes part of it, for all spaces: one flush
+//! serves all. Decisions continue meanwhile. If many writes arrive and no client waits for them, a group waits shortly
+//! for more, which saves flushes.
 //!
-//! When the disk refuses a group, everything decided and not durable is refused and taken back (`Order::RollBack`). Then
-//! the journal tries to reopen the log, with growing pauses and when a write is submitted, until the disk takes writes.
+//! If the disk refuses a group, everything that is decided and not durable is refused and taken back
+//! (`Order::RollBack`). Then the journal tries to reopen the log, with growing pauses and when a write is submitted,
+//! until the disk accepts writes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,26 +25,26 @@ use crate::published::Shared;
 use crate::state::State;
 use crate::{Entry, Event, Limits, Revision, StoreError};
 
-/// Most events of one group (the last batch may go beyond).
+/// Most events of one group. The last batch may exceed it.
 const EVENTS: usize = 2048;
-/// Most bytes of one group (the last batch may go beyond).
+/// Most bytes of one group. The last batch may exceed it.
 const BYTES: usize = 8 << 20;
-/// A group of at least as many events indicates a rush; the next waits for more.
-const RUSH: usize = 16;
-/// How long it waits, when no client waits for it.
-const COMPANY: Duration = Duration::from_millis(10);
-/// Recent events any space may keep, however many spaces there are.
-const SHARE_MIN: usize = 128 << 10;
-/// Pauses between attempts to reopen the log grow from the first to the second.
+/// A group with at least this many events makes the next group wait for more.
+const RUSH_EVENTS: usize = 16;
+/// How long a group waits if no client waits for it.
+const GROUP_WAIT: Duration = Duration::from_millis(10);
+/// Bytes of recent events that every space may keep, however many spaces there are.
+const MIN_SPACE_BYTES: usize = 128 << 10;
+/// The first and the longest pause between attempts to reopen the log.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-/// After so long without a write, files that hold much more than they must are compacted.
+/// After this time without a write, files that are much larger than needed are compacted.
 const IDLE: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 5000 });
-/// Pause between two looks at a snapshot that is being written.
+/// Pause between two checks of a snapshot that is being written.
 const FINISHED: Duration = Duration::from_millis(50);
 
 pub(crate) type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// What was decided about a write, and the channel to its writer.
+/// The decision about a write, and the channel to its writer.
 pub(crate) struct Outcome {
     pub(crate) answer: Answer<Arc<Entry>>,
     pub(crate) result: Result<Arc<Entry>, StoreError>,
@@ -51,7 +52,7 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     pub(crate) fn send(self) {
-        // An error means that the writer did not wait.
+        // The writer may have stopped waiting.
         let _ = self.answer.send(self.result);
     }
 }
@@ -62,44 +63,44 @@ pub(crate) struct Part {
     /// With all `events`.
     pub(crate) state: Arc<State>,
     pub(crate) events: Vec<Arc<Event>>,
-    /// What the events keep in memory.
+    /// Bytes that the events occupy in memory.
     pub(crate) bytes: usize,
 }
 
-/// What was decided together.
+/// Writes that were decided together.
 #[derive(Default)]
 pub(crate) struct Batch {
     /// At most one for each space.
     pub(crate) parts: Vec<Part>,
-    /// Sent when what was decided, or what refused it, is durable.
+    /// Sent when the decided writes, or the writes that a refusal depends on, are durable.
     pub(crate) answers: Vec<Outcome>,
-    /// Sent when everything before is durable.
+    /// Sent when everything decided before is durable.
     pub(crate) settled: Vec<Answer<()>>,
-    /// The writes' parts of the backlog.
-    pub(crate) rooms: Vec<OwnedSemaphorePermit>,
+    /// The permits of the writes in the backlog.
+    pub(crate) permits: Vec<OwnedSemaphorePermit>,
 }
 
 pub(crate) enum Job {
     Batch(Batch),
     Remove(Arc<Shared>, Answer<()>),
-    /// Everything that was decided before the disk refused lies before this in the queue.
+    /// All writes decided before the disk refused are before this in the queue.
     RolledBack,
-    /// A write was refused because the log is not open.
-    TryAgain,
+    /// Reopen the log: a write was refused because it is not open.
+    Reopen,
     Stop(Answer<()>),
 }
 
-/// The sending end. When it is dropped the thread ends by itself, later.
+/// The sending end. Dropping it ends the thread, later.
 pub(crate) struct Journal {
-    /// Bounded by the rooms of the backlog, which what is sent holds.
+    /// Bounded, because what is sent holds permits of the backlog.
     jobs: mpsc::Sender<Job>,
-    /// A [`Job::TryAgain`] is in the queue.
-    asked: Arc<AtomicBool>,
+    /// A [`Job::Reopen`] is in the queue.
+    reopen_queued: Arc<AtomicBool>,
 }
 
 impl Journal {
-    /// Starts the thread. `spaces` are those that the log knows. The thread calls `roll_back` when the disk has refused a
-    /// write, so that everything is taken back that was decided and is not durable.
+    /// Starts the thread. `spaces` are those that the log knows. The thread calls `roll_back` when the disk has
+    /// refused a write, to take back everything that is decided and not durable.
     ///
     /// # Errors
     /// The system starts no thread.
@@ -111,7 +112,7 @@ impl Journal {
         spaces: Vec<Arc<Shared>>,
     ) -> io::Result<(Self, JoinHandle<()>)> {
         let (jobs, waiting) = mpsc::channel();
-        let asked = Arc::new(AtomicBool::new(false));
+        let reopen_queued = Arc::new(AtomicBool::new(false));
         let kept = spaces.iter().map(|space| space.durable.hub.lock().ring.bytes).sum();
         let compaction = Compaction::new(&spaces);
         let writer = Writer {
@@ -123,46 +124,46 @@ impl Journal {
             kept,
             rush: false,
             outage: None,
-            asked: asked.clone(),
+            reopen_queued: reopen_queued.clone(),
             compaction,
         };
         let thread =
             std::thread::Builder::new().name("store-journal".into()).spawn(move || writer.run(&waiting))?;
-        Ok((Self { jobs, asked }, thread))
+        Ok((Self { jobs, reopen_queued }, thread))
     }
 
-    /// Hands a batch on. `false` when the thread has ended.
+    /// Queues a batch. `false` if the thread has ended.
     pub(crate) fn batch(&self, batch: Batch) -> bool {
         self.jobs.send(Job::Batch(batch)).is_ok()
     }
 
-    /// Removes a space behind all that was handed on before. `false` as for [`Journal::batch`].
+    /// Removes a space after everything queued before. `false` as for [`Journal::batch`].
     pub(crate) fn remove(&self, space: Arc<Shared>, answer: Answer<()>) -> bool {
         self.jobs.send(Job::Remove(space, answer)).is_ok()
     }
 
-    /// Says that decisions begin again from what is durable. `false` as for [`Journal::batch`].
+    /// Reports that decisions continue from the durable state. `false` as for [`Journal::batch`].
     pub(crate) fn rolled_back(&self) -> bool {
         self.jobs.send(Job::RolledBack).is_ok()
     }
 
-    /// Has the log reopened soon, if it is not open.
-    pub(crate) fn try_again(&self) {
-        if !self.asked.swap(true, Ordering::AcqRel) {
-            let _ = self.jobs.send(Job::TryAgain);
+    /// Asks to reopen the log soon, if it is not open.
+    pub(crate) fn reopen_soon(&self) {
+        if !self.reopen_queued.swap(true, Ordering::AcqRel) {
+            let _ = self.jobs.send(Job::Reopen);
         }
     }
 
-    /// Has everything done and the files closed before the answer.
+    /// Finishes everything and closes the files before it answers.
     pub(crate) fn stop(self, answer: Answer<()>) {
-        // An error means that the thread has ended: it does not answer.
+        // If the thread has ended, it does not answer.
         let _ = self.jobs.send(Job::Stop(answer));
     }
 }
 
-/// The disk refuses writes.
+/// The period in which the disk refuses writes.
 struct Outage {
-    /// Nothing that was decided before is in the queue any more.
+    /// The queue has no more writes that were decided before.
     rolled_back: bool,
     tried: Instant,
     pause: Duration,
@@ -173,14 +174,14 @@ struct Writer {
     roll_back: Box<dyn Fn() + Send>,
     failure: Arc<Mutex<Option<StoreError>>>,
     limits: Limits,
-    /// Those that the log knows.
+    /// Spaces that the log knows.
     spaces: BTreeMap<u32, Arc<Shared>>,
     /// Bytes of recent events over all spaces.
     kept: usize,
     /// The last group had many events.
     rush: bool,
     outage: Option<Outage>,
-    asked: Arc<AtomicBool>,
+    reopen_queued: Arc<AtomicBool>,
     compaction: Compaction,
 }
 
@@ -200,7 +201,7 @@ impl Writer {
                 None => match waiting.recv_timeout(self.pause()) {
                     Ok(job) => job,
                     Err(RecvTimeoutError::Timeout) => {
-                        self.look_after();
+                        self.work_between_jobs();
                         continue;
                     }
                     Err(RecvTimeoutError::Disconnected) => return self.close(),
@@ -217,8 +218,8 @@ impl Writer {
                     }
                     self.reopen();
                 }
-                Job::TryAgain => {
-                    self.asked.store(false, Ordering::Release);
+                Job::Reopen => {
+                    self.reopen_queued.store(false, Ordering::Release);
                     if self.outage.as_ref().is_some_and(|outage| outage.tried.elapsed() >= RETRY.0) {
                         self.reopen();
                     }
@@ -233,7 +234,7 @@ impl Writer {
         }
     }
 
-    /// How long there is nothing to do without a job.
+    /// How long to wait for a job.
     fn pause(&self) -> Duration {
         match &self.outage {
             _ if self.log.is_none() => Duration::MAX,
@@ -243,8 +244,8 @@ impl Writer {
         }
     }
 
-    /// After a pause.
-    fn look_after(&mut self) {
+    /// Work between jobs.
+    fn work_between_jobs(&mut self) {
         match &self.outage {
             Some(outage) if outage.tried.elapsed() >= outage.pause => self.reopen(),
             None if !self.compaction.is_running() => self.compact(true),
@@ -264,14 +265,15 @@ impl Writer {
         }
     }
 
-    /// Makes a batch durable with everything that waits behind it. Returns the next job that does not belong to the group.
+    /// Makes a batch durable, with everything queued behind it. Returns the next job that does not belong to the
+    /// group.
     fn gather(&mut self, first: Batch, waiting: &mpsc::Receiver<Job>) -> Option<Job> {
         let mut group = Group::default();
         group.add(first);
-        let until = self.rush.then(|| Instant::now() + COMPANY);
+        let until = self.rush.then(|| Instant::now() + GROUP_WAIT);
         let mut next = None;
         while group.events < EVENTS && group.bytes < BYTES {
-            match following(waiting, until.filter(|_| group.is_patient())) {
+            match next_job(waiting, until.filter(|_| group.no_client_waits())) {
                 Some(Job::Batch(batch)) => group.add(batch),
                 Some(other) => {
                     next = Some(other);
@@ -280,29 +282,29 @@ impl Writer {
                 None => break,
             }
         }
-        self.rush = group.events >= RUSH;
+        self.rush = group.events >= RUSH_EVENTS;
         self.commit(group);
         next
     }
 
     fn commit(&mut self, group: Group) {
-        let Group { parts, answers, settled, rooms, .. } = group;
+        let Group { parts, answers, settled, permits, .. } = group;
         let done = match self.refusal() {
             Some(failure) => Err(failure),
             None => self.make_durable(parts.into_values().collect()),
         };
         for Outcome { answer, result } in answers {
-            // Also conflicts are answered only now: they may name a version of this group.
+            // Conflicts are answered now as well, because they may name a version of this group.
             Outcome { answer, result: done.clone().and(result) }.send();
         }
         for answer in settled {
             let _ = answer.send(done.clone());
         }
-        drop(rooms);
+        drop(permits);
         self.compact(false);
     }
 
-    /// Why what was decided before the outage is refused.
+    /// Why writes that were decided before the outage are refused.
     fn refusal(&self) -> Option<StoreError> {
         self.outage.as_ref()?;
         Some(match self.failure.lock().clone() {
@@ -338,7 +340,7 @@ impl Writer {
 
     fn excess(&self, part: &Part) -> usize {
         let share = if self.kept > self.limits.total_event_bytes {
-            (self.limits.total_event_bytes / self.spaces.len().max(1)).max(SHARE_MIN)
+            (self.limits.total_event_bytes / self.spaces.len().max(1)).max(MIN_SPACE_BYTES)
         } else {
             usize::MAX
         };
@@ -369,7 +371,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes the store read-only and has everything taken back that is not durable.
+    /// Makes the store read-only and takes back everything that is not durable.
     fn refuse(&mut self, error: io::Error) -> StoreError {
         let cause = Arc::new(error);
         tracing::error!(error = %cause, "the disk refused a write; the store is read-only until it takes writes again");
@@ -399,7 +401,7 @@ impl Writer {
         }
     }
 
-    /// Begins a snapshot if the files hold much more than they must.
+    /// Begins a snapshot if the files are much larger than needed.
     fn compact(&mut self, idle: bool) {
         if self.outage.is_none()
             && let Some(log) = &mut self.log
@@ -411,8 +413,8 @@ impl Writer {
     }
 }
 
-/// The next job, if it is there already or comes until then.
-fn following(waiting: &mpsc::Receiver<Job>, until: Option<Instant>) -> Option<Job> {
+/// The next job, if one is queued or arrives until then.
+fn next_job(waiting: &mpsc::Receiver<Job>, until: Option<Instant>) -> Option<Job> {
     waiting.try_recv().ok().or_else(|| {
         let left = until?.checked_duration_since(Instant::now())?;
         waiting.recv_timeout(left).ok()
@@ -425,14 +427,14 @@ struct Group {
     parts: BTreeMap<u32, Part>,
     answers: Vec<Outcome>,
     settled: Vec<Answer<()>>,
-    rooms: Vec<OwnedSemaphorePermit>,
+    permits: Vec<OwnedSemaphorePermit>,
     events: usize,
     bytes: usize,
 }
 
 impl Group {
     /// Whether no client waits for it.
-    fn is_patient(&self) -> bool {
+    fn no_client_waits(&self) -> bool {
         self.answers.is_empty() && self.settled.is_empty()
     }
 
@@ -453,12 +455,12 @@ impl Group {
         }
         self.answers.extend(batch.answers);
         self.settled.extend(batch.settled);
-        self.rooms.extend(batch.rooms);
+        self.permits.extend(batch.permits);
     }
 }
 
 impl Part {
-    /// What is written when the `excess` oldest events go.
+    /// The change to write if the `excess` oldest events are dropped.
     fn change(&self, excess: usize) -> Change<'_> {
         let hub = self.space.durable.hub.lock();
         let last = excess.checked_sub(1).and_then(|last| hub.ring.events.get(last));

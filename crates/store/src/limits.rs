@@ -1,19 +1,19 @@
-//! Bounds on what is kept and on what is under way.
+//! Bounds on kept history and on pending writes.
 
-/// Bounds on what is kept.
+/// Bounds on kept history and on pending writes.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Recent events kept per space.
     pub events: usize,
     /// Bytes of recent events kept per space.
     pub event_bytes: usize,
-    /// Bytes of recent events over all spaces. Above it a space that writes keeps no more than its share.
+    /// Bytes of recent events over all spaces. Above it, a space that writes keeps no more than its share.
     pub total_event_bytes: usize,
-    /// Events queued per watcher; a slower one is served from the recent events.
+    /// Events queued per watcher. A slower watcher reads from the recent events.
     pub queue: usize,
-    /// Writes that are being committed; further ones wait with their callers.
+    /// Pending writes. Further writes wait in their callers.
     pub backlog: usize,
-    /// Bytes of the writes that are being committed; further ones wait with their callers.
+    /// Bytes of pending writes. Further writes wait in their callers.
     pub backlog_bytes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What readers and watchers of a space see, at either read level.
+//! State and watchers of a space at both read levels.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::{Event, ReadLevel, StoreError};
 pub(crate) struct Published {
     pub(crate) state: ArcSwap<State>,
     pub(crate) hub: Mutex<Hub>,
-    /// Watchers have got every event up to this revision.
+    /// Watchers have received every event up to this revision.
     pub(crate) delivered: AtomicU64,
 }
 
@@ -30,8 +30,8 @@ impl Published {
         }
     }
 
-    /// Publishes a batch: first to readers, then to the queues of watchers. Returns the wakers of those watchers. Drops
-    /// the `pruned` oldest events.
+    /// Publishes a batch, first to readers, then to the queues of watchers. Drops the `pruned` oldest events. Returns
+    /// the wakers of these watchers.
     pub(crate) fn publish(
         &self,
         state: Arc<State>,
@@ -50,7 +50,7 @@ impl Published {
         wakers
     }
 
-    /// Replaces the state, without history, and ends all watches: their readers must list again.
+    /// Replaces the state, drops the history and ends all watches. Their readers must list again.
     fn reset(&self, state: Arc<State>) {
         let revision = state.revision;
         let mut hub = self.hub.lock();
@@ -62,14 +62,14 @@ impl Published {
     }
 }
 
-/// What readers, watchers and writers share of a space.
+/// The part of a space that readers, watchers and writers share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) id: u32,
     pub(crate) name: Arc<str>,
-    /// What is on the disk.
+    /// Durable writes.
     pub(crate) durable: Published,
-    /// What has been decided: `durable`, and the writes on their way to the disk.
+    /// Decided writes: `durable`, and those on their way to the disk.
     pub(crate) ahead: Published,
     /// How often decided writes were taken back.
     pub(crate) rollbacks: AtomicU64,
@@ -109,19 +109,19 @@ impl Shared {
         }
     }
 
-    /// Takes back what was decided and will not become durable. Its revisions are not used again, so that no reader
-    /// takes a later write for one that was taken back.
+    /// Takes back decided writes that will not become durable. Their revisions are not reused, so that no reader
+    /// confuses a later write with one that was taken back.
     pub(crate) fn roll_back(&self) {
         let durable = self.durable.state.load_full();
         let decided = self.ahead.state.load().revision;
         if decided > durable.revision {
             self.ahead.reset(Arc::new(durable.at(decided)));
-            // After the state: a reader that sees the old state sees the old number, too.
+            // After the state: a reader that sees the old state also sees the old number.
             self.rollbacks.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// Ends all watches, now and in future.
+    /// Ends all watches. New ones fail.
     pub(crate) fn close(&self, why: &StoreError) {
         self.ahead.hub.lock().close(why);
         self.durable.hub.lock().close(why);

@@ -13,7 +13,7 @@ pub(crate) struct Ring {
     pub(crate) bytes: usize,
 }
 
-/// What an event keeps in memory, roughly.
+/// Approximate bytes that an event occupies in memory.
 pub(crate) fn weight(event: &Event) -> usize {
     const FIXED: usize = 320;
     FIXED + event.entry.value.len()
@@ -25,8 +25,8 @@ impl Ring {
         self.events.push_back(event);
     }
 
-    /// How many of the oldest events to drop when `added` come with `added_bytes`. Works in strides: the start of
-    /// the history is written to the disk each time it moves.
+    /// How many of the oldest events to drop when `added` events with `added_bytes` come. Drops in strides, because
+    /// the start of the history is written to the disk each time it moves.
     pub(crate) fn excess(&self, added: usize, added_bytes: usize, events: usize, bytes: usize) -> usize {
         let (mut count, mut size) = (self.events.len() + added, self.bytes + added_bytes);
         if count <= events + events / 16 && size <= bytes + bytes / 16 {
@@ -44,7 +44,7 @@ impl Ring {
         excess
     }
 
-    /// Drops the `count` oldest events; they are returned to be freed outside of locks.
+    /// Drops the `count` oldest events. Returns them, to be freed outside of locks.
     pub(crate) fn prune(&mut self, count: usize) -> Vec<Arc<Event>> {
         let gone: Vec<_> = self.events.drain(..count.min(self.events.len())).collect();
         if let Some(last) = gone.last() {
@@ -54,7 +54,7 @@ impl Ring {
         gone
     }
 
-    /// Drops the events up to `floor`; they are returned to be freed outside of locks.
+    /// Drops the events up to `floor`. Returns them, to be freed outside of locks.
     pub(crate) fn prune_through(&mut self, floor: Revision) -> Vec<Arc<Event>> {
         self.prune(self.events.partition_point(|event| event.entry.revision <= floor))
     }

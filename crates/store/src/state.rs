@@ -12,7 +12,7 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// Makes the entry share the memory of its collection's and namespace's names with its neighbours.
+    /// Makes the entry share the memory of the collection and namespace names with other entries.
     pub(crate) fn share(&self, mut entry: Entry) -> Arc<Entry> {
         entry.key.collection = self.collection.clone();
         if let Some(neighbour) = self.tree.iter(Some(&entry.key.namespace), None).next() {
@@ -45,7 +45,7 @@ impl State {
         self.contents.iter()
     }
 
-    /// The content to change, made if absent.
+    /// The content of a collection for changes, created if absent.
     pub(crate) fn content_mut(&mut self, collection: &Collection) -> Option<&mut Content> {
         let at = match self.contents.binary_search_by(|content| content.collection.cmp(collection)) {
             Ok(at) => at,
@@ -62,14 +62,14 @@ impl State {
     }
 }
 
-/// A space at one revision: taking one is a pointer copy, reading it takes no lock and never changes.
+/// A space at one revision. Taking a snapshot copies a pointer; reading it takes no lock and always returns the same.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub(crate) state: Arc<State>,
 }
 
 impl Snapshot {
-    /// The revision this shows: every write up to it, none after.
+    /// The snapshot contains every write up to this revision, and none after it.
     pub fn revision(&self) -> Revision {
         self.state.revision
     }
@@ -78,7 +78,7 @@ impl Snapshot {
         self.state.get(key).cloned()
     }
 
-    /// One collection; empty when nothing was ever stored in it.
+    /// One collection; empty if nothing was ever stored in it.
     pub fn view(&self, collection: &Collection) -> View {
         View {
             revision: self.state.revision,
@@ -86,7 +86,7 @@ impl Snapshot {
         }
     }
 
-    /// Collections that hold, or once held, an object; in order.
+    /// Collections that have or had an object, in order.
     pub fn collections(&self) -> impl Iterator<Item = &Collection> {
         self.state.contents.iter().map(|content| &content.collection)
     }
@@ -104,7 +104,7 @@ impl View {
         self.revision
     }
 
-    /// Number of objects (of one namespace); does not walk over them.
+    /// Number of objects (of one namespace). Does not walk over them.
     pub fn len(&self, namespace: Option<&str>) -> usize {
         self.tree.len(namespace)
     }
@@ -113,7 +113,8 @@ impl View {
         self.tree.len(None) == 0
     }
 
-    /// Objects (of one namespace) by namespace, then name, bytewise; strictly after the (namespace, name) given.
+    /// Objects (of one namespace), sorted by namespace, then name, bytewise; strictly after the given (namespace,
+    /// name).
     pub fn iter(&self, namespace: Option<&str>, after: Option<(&str, &str)>) -> Iter<'_> {
         self.tree.iter(namespace, after)
     }
@@ -122,8 +123,8 @@ impl View {
         self.tree.get(namespace, name)
     }
 
-    /// Whether nothing of the collection changed between the two views; a pointer comparison, which may say
-    /// `false` for equal content but never `true` for different content.
+    /// Whether the collection is unchanged between two views. Compares pointers, so it may return `false` for equal
+    /// content, but never `true` for different content.
     pub fn same(&self, other: &View) -> bool {
         self.tree.same(&other.tree)
     }
