@@ -62,7 +62,7 @@ async fn measure(engine: &Engine, what: &str, writers: usize, spaces: usize, cre
     println!("{what}: {writers} writers, {spaces} spaces: {rate:.0}/s, p50 {:?}, p99 {:?}", at(50), at(99));
 }
 
-/// What a flush of 1 KiB at the end of a file costs on this disk, so that the figures of the store can be judged.
+/// The cost of a flush of 1 KiB at the end of a file on this disk, for comparison with the store's figures.
 fn flush(dir: &Path) -> std::io::Result<()> {
     const SIZE: usize = 1 << 20;
     std::fs::create_dir_all(dir)?;
@@ -84,14 +84,14 @@ fn flush(dir: &Path) -> std::io::Result<()> {
     std::fs::remove_file(path)
 }
 
-/// Bytes that this process handed to files so far.
+/// Bytes that this process has written to files.
 fn written() -> u64 {
     let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
     let line = io.lines().find_map(|line| line.strip_prefix("wchar: "));
     line.and_then(|number| number.parse().ok()).unwrap_or_default()
 }
 
-/// Processor time of this process so far; steps of 10 ms.
+/// Processor time of this process, in steps of 10 ms.
 fn processor_ms() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();

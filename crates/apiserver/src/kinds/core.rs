@@ -145,9 +145,7 @@ pub(super) const ENDPOINTS: Spec = Spec {
         }
     },
     validate: validate_endpoints,
-    warnings: |_, _| {
-        vec!["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into()]
-    },
+    deprecated: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
     ..BASE
 };
 

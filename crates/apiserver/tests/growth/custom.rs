@@ -7,7 +7,7 @@ use crate::{Call, Operation, Plan};
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// A definition in a group of its own for each size and purpose, with this type of `spec`.
+/// A definition in a group of its own per size and purpose, with this schema of `spec`.
 fn definition(group: &str, spec: &Value) -> Value {
     let schema = json!({"type": "object", "properties": {"spec": spec}});
     with_versions(
@@ -21,7 +21,7 @@ fn with_versions(group: &str, versions: Value) -> Value {
         "names": {"plural": "things", "kind": "Thing"}, "versions": versions}})
 }
 
-/// A request that makes a definition, until it is served.
+/// A request that creates a definition. Done when the definition is served.
 fn defining(group: &str, definition: &Value) -> Plan {
     Plan {
         before: vec![],
@@ -38,7 +38,7 @@ fn things(group: &str) -> String {
     format!("/apis/{group}/v1/namespaces/t/things")
 }
 
-/// A request that makes an object of a kind that is defined before, and has been used before.
+/// A request that creates an object of a kind that is defined and used before.
 fn creating(group: &str, schema: &Value, spec: Value, status: u16) -> Plan {
     let mut plan = defining(group, &definition(group, schema));
     plan.before.push(plan.measured);
@@ -55,7 +55,7 @@ fn changing(group: &str, schema: &Value, old: Value, method: &'static str, new: 
     plan
 }
 
-/// A list whose elements have keys, with a rule about changes of each.
+/// A list with keys, with a transition rule for each element.
 fn keyed() -> Value {
     json!({"type": "object", "properties": {"l": {"type": "array", "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["k"], "items": {"type": "object", "required": ["k"], "properties": {

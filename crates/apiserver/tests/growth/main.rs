@@ -1,10 +1,11 @@
-//! What requests cost when they grow: no operation may cost more than n log n.
+//! How the cost of requests grows: no operation may cost more than n log n.
 //!
-//! `scripts/growth` runs [`all_operations`] under valgrind, which counts instructions: at each size of each operation the
-//! program enters [`growth_mark`] before and after the request, and valgrind writes a sum there. The counts of three
-//! sizes, each twice the one before, tell how the cost grows: what it costs to go from the second to the third is twice
-//! what it costs to go from the first to the second if it is linear, four times if it is quadratic. Constant costs fall
-//! out, and nothing depends on time. A plain `cargo test` runs every operation once, small, so that the table stays true.
+//! `scripts/growth` runs [`all_operations`] under valgrind, which counts instructions: for each size of each operation
+//! the program calls [`growth_mark`] before and after the request, and valgrind writes the count. The counts of three
+//! sizes, each twice the one before, show how the cost grows: the step from the second to the third size costs twice
+//! the step from the first to the second if the cost is linear, four times if it is quadratic. Constant costs cancel
+//! out, and nothing depends on time. A plain `cargo test` runs every operation once, with a small size, so that the
+//! table stays valid.
 
 #[path = "../it/common.rs"]
 mod common;
@@ -17,7 +18,7 @@ use common::TestServer;
 use kubestellar_apiserver::authz::Authorizer;
 use serde_json::Value;
 
-/// A request, and the status that it is answered with.
+/// A request and the expected status.
 pub(crate) struct Call {
     pub(crate) method: &'static str,
     pub(crate) path: String,
@@ -25,9 +26,9 @@ pub(crate) struct Call {
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: String,
     pub(crate) status: u16,
-    /// Group and plural that are served, in version `v1`, when the call is done.
+    /// Group and plural that must be served, in version `v1`, before the call counts as done.
     pub(crate) serves: Option<(String, String)>,
-    /// The call is done only when what is served has changed: a definition is compiled in the background.
+    /// The call is done when the catalog has changed, because definitions are compiled in the background.
     pub(crate) recompiles: bool,
 }
 
@@ -83,15 +84,15 @@ impl Call {
 
 /// An operation at one size.
 pub(crate) struct Plan {
-    /// What has to be there.
+    /// Requests to prepare the operation.
     pub(crate) before: Vec<Call>,
-    /// What is measured.
+    /// The request whose cost is measured.
     pub(crate) measured: Call,
     /// Collections and objects that are deleted afterwards.
     pub(crate) after: Vec<String>,
 }
 
-/// Something a client can send, in any size.
+/// A request that a client can send in any size.
 pub(crate) struct Operation {
     pub(crate) name: &'static str,
     /// The smallest of the three sizes.
@@ -99,13 +100,13 @@ pub(crate) struct Operation {
     pub(crate) plan: fn(usize) -> Plan,
 }
 
-/// Valgrind writes down what has been counted whenever this is entered.
+/// Valgrind writes its counts whenever this function is called.
 #[inline(never)]
 pub fn growth_mark(at: usize) -> usize {
     std::hint::black_box(at)
 }
 
-/// Sends it; `Err` says what else than expected came back.
+/// Sends the request. `Err` describes an unexpected answer.
 async fn send(server: &TestServer, call: &Call) -> Result<(), String> {
     let headers: Vec<(&str, &str)> =
         call.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -119,7 +120,8 @@ async fn send(server: &TestServer, call: &Call) -> Result<(), String> {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     if let Some((group, plural)) = &call.serves {
-        // Until the server has written down that it serves it: what it does in the background must not be counted later.
+        // Wait until the server has stored that the definition is served, so that its background work is not counted
+        // later.
         let definition = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.{group}");
         let is_established =
             |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
@@ -151,7 +153,7 @@ async fn run(server: &TestServer, operation: &Operation, size: usize) -> Result<
     before.and(answered)
 }
 
-/// A server with what all operations need.
+/// A server with the objects that all operations need.
 async fn server() -> TestServer {
     let server = TestServer::start_with(|config| {
         config.authorizer = Authorizer::rbac(config.store.clone());
@@ -160,7 +162,7 @@ async fn server() -> TestServer {
         config.limits.request_timeout = Duration::from_secs(3600);
     })
     .await;
-    // Nobody makes it here, and pods want one.
+    // No controller creates it here, and pods need it.
     let account = serde_json::json!({"metadata": {"name": "own"}});
     server.post("/api/v1/namespaces/t/serviceaccounts", account).await.expect(201);
     server
@@ -183,7 +185,8 @@ async fn every_operation_of_the_growth_table_is_answered() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Run by `scripts/growth`. `GROWTH_ONLY` chooses the operations whose names contain it. Prints what the marks are.
+/// Run by `scripts/growth`. `GROWTH_ONLY` selects the operations whose names contain it. Prints the meaning of the
+/// marks.
 #[tokio::test]
 #[ignore = "for scripts/growth, which counts"]
 async fn all_operations() {
@@ -191,7 +194,7 @@ async fn all_operations() {
     let server = server().await;
     let mut wrong = Vec::new();
     for operation in all().iter().filter(|operation| operation.name.contains(&only)) {
-        // What is made once is not counted.
+        // The first round is not counted: it initialises caches.
         for (at, factor) in [0, 1, 2, 4].into_iter().enumerate() {
             let size = if at == 0 { 5 } else { factor * operation.size };
             if at > 0 {

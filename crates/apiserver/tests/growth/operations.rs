@@ -53,7 +53,7 @@ fn data(count: usize, value: &str) -> Value {
     map(count, |n| (format!("k{n}"), value.into()))
 }
 
-/// A request that makes an object, which goes again.
+/// A request that creates an object, which is deleted afterwards.
 fn creating(path: &str, name: &str, body: &Value) -> Plan {
     Plan {
         before: vec![],
@@ -62,7 +62,7 @@ fn creating(path: &str, name: &str, body: &Value) -> Plan {
     }
 }
 
-/// A request to change an object that is made before.
+/// A request that changes an object, which is created before.
 fn changing(path: &str, name: &str, old: &Value, method: &'static str, change: &Value) -> Plan {
     let place = format!("{path}/{name}");
     Plan {
@@ -78,7 +78,7 @@ fn changing(path: &str, name: &str, old: &Value, method: &'static str, change: &
 }
 
 impl Plan {
-    /// Only apply takes `force`.
+    /// Removes `force` unless the method is apply.
     fn without_force(mut self, method: &str) -> Self {
         if method != "APPLY" {
             self.measured.path = self.measured.path.replace("&force=false", "");
@@ -140,7 +140,7 @@ fn pods() -> Vec<Operation> {
             name: "add tolerations to a pod",
             size: 150,
             plan: |n| {
-                // The first one is for everything, so that the server adds none.
+                // The first toleration matches everything, so that the server adds none.
                 let key = |n: usize| if n == 0 { String::new() } else { format!("k{n}") };
                 let tolerations = |n| list(n, |n| json!({"key": key(n), "operator": "Exists"}));
                 let old = pod(json!({}), json!({"tolerations": tolerations(n)}));
@@ -177,7 +177,7 @@ fn patches() -> Vec<Operation> {
             name: "strategic patch: order of a primitive list",
             size: 400,
             plan: |n| {
-                // The finalizers keep it, so that each size has an object of its own.
+                // Finalizers keep the object, so each size needs one of its own.
                 let name = format!("o{n}");
                 let mut old = config(json!({}));
                 old["metadata"] =
@@ -438,7 +438,7 @@ fn other_kinds() -> Vec<Operation> {
             name: "claim whose spec may not change",
             size: 200,
             plan: |n| {
-                // They stay until nothing uses them, so that each size has one of its own.
+                // Claims stay until nothing uses them, so each size needs one of its own.
                 let name = format!("c{n}");
                 let claim = |mode: &str| {
                     let labels = map(n, |n| (format!("k{n}"), "v".into()));

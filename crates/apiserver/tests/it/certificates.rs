@@ -1,4 +1,4 @@
-//! Signing requests: who may decide about them (spec 7.4).
+//! Rights to decide about CertificateSigningRequests (spec 7.4).
 
 use crate::common::{Answer, TestServer};
 use base64::Engine as _;
@@ -29,7 +29,7 @@ fn rule(resources: Value, verbs: Value, names: Value) -> Value {
     json!({"apiGroups": ["certificates.k8s.io"], "resources": resources, "verbs": verbs, "resourceNames": names})
 }
 
-/// Jane, and what she may do beside writing the subresources of requests.
+/// A user Jane who may write subresources of requests, and some other things.
 struct Jane(TestServer);
 
 impl Jane {
@@ -62,7 +62,8 @@ fn approved() -> Value {
     json!({"conditions": [{"type": "Approved", "status": "True", "reason": "Test", "message": ""}]})
 }
 
-/// AS-054: the right to `/approval` is not enough: approving takes `approve` on the signer, by its name or for its domain.
+/// AS-054: approving needs `approve` on the signer, by its name or its domain, in addition to the right to
+/// `/approval`.
 #[tokio::test]
 async fn as_054_approval_takes_a_right_to_the_signer() {
     let jane = Jane::start().await;
@@ -99,7 +100,8 @@ async fn as_054_approval_takes_a_right_to_the_signer() {
     }
 }
 
-/// AS-054: a certificate or a condition in `/status` takes `sign`; a write that changes neither takes no more than the subresource.
+/// AS-054: setting a certificate or condition through `/status` needs `sign`; other writes need only the right to the
+/// subresource.
 #[tokio::test]
 async fn as_054_signing_takes_a_right_to_the_signer() {
     let jane = Jane::start().await;
@@ -122,13 +124,13 @@ async fn as_054_signing_takes_a_right_to_the_signer() {
     jane.may(&[rule(json!(["signers"]), json!(["sign"]), json!(["example.com/a"]))]).await;
     let answer = jane.patch("r/status", signed.clone()).await.expect(200);
     assert_eq!(answer.body["status"]["certificate"], signed["certificate"]);
-    // Those who may do everything need no rule of their own.
+    // Users in `system:masters` need no rule.
     jane.0.post(REQUESTS, request("s", "example.com/a", "x")).await.expect(201);
     jane.0.patch("merge", &format!("{REQUESTS}/s/approval"), json!({"status": approved()})).await.expect(200);
     jane.0.patch("merge", &format!("{REQUESTS}/s/status"), json!({"status": signed})).await.expect(200);
 }
 
-/// AS-054: no request for the group that may do everything even comes into being, for the signer of clients.
+/// AS-054: a request for `system:masters` by the client signer is refused on create.
 #[tokio::test]
 async fn as_054_nobody_asks_for_the_masters_group() {
     let server = TestServer::start().await;
@@ -143,7 +145,7 @@ async fn as_054_nobody_asks_for_the_masters_group() {
     server.post(REQUESTS, request("s", "example.com/a", "system:masters")).await.expect(201);
 }
 
-/// AS-055: what no certificate can be had of by this version of the API.
+/// AS-055: the legacy signer is refused by this version of the API.
 #[tokio::test]
 async fn as_055_the_legacy_signer_is_refused() {
     let server = TestServer::start().await;

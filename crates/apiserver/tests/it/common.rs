@@ -58,12 +58,12 @@ pub(crate) struct TestServer {
 }
 
 impl TestServer {
-    /// With namespace `t` besides the system namespaces.
+    /// Starts a server with namespace `t` besides the system namespaces.
     pub(crate) async fn start() -> Self {
         Self::start_with(|_| ()).await
     }
 
-    /// The same, where roles decide; `tester` is in `system:masters` and may impersonate.
+    /// Starts a server with RBAC. `tester` is in `system:masters` and may impersonate.
     pub(crate) async fn start_with_roles() -> Self {
         Self::start_with(|config| {
             config.authorizer = Authorizer::rbac(config.store.clone());

@@ -218,7 +218,7 @@ async fn as_a_055_to_060_and_065_patches() {
     assert!(wrong.message().starts_with(" \"\" is invalid: patch: Invalid value: "), "{}", wrong.message());
 }
 
-/// AS-032: a patch is tried again after a conflict.
+/// AS-032: a patch is retried after a conflict.
 #[tokio::test]
 async fn as_a_067_concurrent_patches_all_win() {
     let s = TestServer::start().await;
@@ -253,6 +253,24 @@ async fn as_a_068_to_071_field_validation() {
     assert_eq!(patch.body["details"]["causes"][0]["field"], "patch");
     let foo = s.post(&format!("{CM}?fieldValidation=Foo"), cm("b", json!({}))).await.expect(422);
     assert!(foo.message().ends_with(r#"supported values: "", "Ignore", "Strict", "Warn""#));
+}
+
+/// AS-073: requests of every verb for a deprecated kind are answered with its warning, once.
+#[tokio::test]
+async fn as_073_deprecated_kinds_warn_on_every_verb() {
+    let s = TestServer::start().await;
+    let all = "/api/v1/namespaces/t/endpoints";
+    let one = &format!("{all}/e");
+    let expected = [r#"299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice""#];
+    let body = json!({"metadata": {"name": "e"}});
+    assert_eq!(s.post(all, body).await.expect(201).warnings(), expected);
+    assert_eq!(s.get(one).await.expect(200).warnings(), expected);
+    assert_eq!(s.get(all).await.expect(200).warnings(), expected);
+    assert_eq!(s.patch("merge", one, json!({"subsets": []})).await.expect(200).warnings(), expected);
+    assert_eq!(s.delete(one).await.expect(200).warnings(), expected);
+    assert_eq!(s.delete(one).await.expect(404).warnings(), expected);
+    let statuses = s.get("/api/v1/componentstatuses").await;
+    assert_eq!(statuses.warnings(), [r#"299 - "v1 ComponentStatus is deprecated in v1.19+""#]);
 }
 
 /// AS-036: create, patch and delete.
@@ -440,7 +458,7 @@ async fn as_a_148_scale_of_a_deployment() {
 
 const PODS: &str = "/api/v1/namespaces/t/pods";
 
-/// Running pods of these names, with the account they need.
+/// Creates running pods with these names, and their account.
 async fn pods(s: &TestServer, names: &[&str]) {
     let account = json!({"metadata": {"name": "default"}});
     s.post("/api/v1/namespaces/t/serviceaccounts", account).await.expect(201);
@@ -453,7 +471,7 @@ async fn pods(s: &TestServer, names: &[&str]) {
     }
 }
 
-/// AS-012: an eviction takes its disruption from the budget; what is spent is refused to the next.
+/// AS-012: an eviction decrements the budget; an eviction without budget is refused.
 #[tokio::test]
 async fn as_012_an_eviction_spends_the_budget() {
     let s = TestServer::start().await;
@@ -485,7 +503,7 @@ async fn as_012_an_eviction_spends_the_budget() {
     nobody.expect(400);
 }
 
-/// AS-012: a binding gives a pod its node, once, and says that it was scheduled.
+/// AS-012: a binding assigns a pod to its node, once, and sets the PodScheduled condition.
 #[tokio::test]
 async fn as_012_a_binding_schedules_a_pod_once() {
     let s = TestServer::start().await;

@@ -1,4 +1,4 @@
-//! Expensive requests of one user do not delay other users, and bodies built to explode do not.
+//! Expensive requests of one user do not delay other users, and multiplying bodies are refused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const DEADLINE: Duration = Duration::from_secs(60);
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
-/// A request of a user from outside.
+/// Sends a request of an external user.
 async fn send_as(
     server: &TestServer,
     user: &str,
@@ -29,7 +29,7 @@ fn finalizers(count: usize) -> Value {
     (0..count).map(|n| Value::from(format!("a.b/f{n}"))).collect()
 }
 
-/// An object with so many finalizers, and a patch that deletes them all.
+/// Creates an object with `count` finalizers; returns a patch that deletes them all.
 async fn large(server: &TestServer, name: &str, count: usize) -> Bytes {
     let mut object = cm(name, json!({}));
     object["metadata"]["finalizers"] = finalizers(count);
@@ -37,8 +37,8 @@ async fn large(server: &TestServer, name: &str, count: usize) -> Bytes {
     json!({"metadata": {"$deleteFromPrimitiveList/finalizers": finalizers(count)}}).to_string().into()
 }
 
-/// AS-070: four patches of 60,000 elements from one user, and others are answered before any of them is done: the user of
-/// another space, and one of the same space whose own request is heavy, too.
+/// AS-070: while four patches of 60,000 elements from one user run, other users are answered: one of another space,
+/// and one of the same space whose request is heavy as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn as_070_large_patches_of_one_user_keep_nobody_else_waiting() {
     let attacked = Arc::new(TestServer::start().await);
@@ -53,7 +53,7 @@ async fn as_070_large_patches_of_one_user_keep_nobody_else_waiting() {
         let attacked = attacked.clone();
         patches.spawn(async move { send_as(&attacked, "mallory", "PATCH", &path, STRATEGIC, patch).await });
     }
-    // A task as well: it needs one of the threads that the patches must not keep.
+    // A task of its own, because it needs a runtime thread, which the patches must not block.
     let reads = tokio::spawn(async move {
         for _ in 0..5 {
             other.get("/api/v1/namespaces/t").await.expect(200);
@@ -73,7 +73,7 @@ async fn as_070_large_patches_of_one_user_keep_nobody_else_waiting() {
     }
 }
 
-/// AS-070: whose own queue is full is told to come back later; others are not.
+/// AS-070: a user with a full queue gets 429; other users do not.
 #[tokio::test]
 async fn as_070_a_full_queue_of_one_user_is_no_elses() {
     let limits = Limits { heavy_waiting: 1, ..Limits::default() };
@@ -81,7 +81,7 @@ async fn as_070_a_full_queue_of_one_user_is_no_elses() {
     let patch = large(&server, "m", 3000).await;
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).max(2);
     let path = format!("{CM}/m?dryRun=All");
-    // Half of the cores are at work, one request waits.
+    // Half of the cores work, and one request waits.
     let requests =
         (0..cores / 2 + 4).map(|_| send_as(&server, "mallory", "PATCH", &path, STRATEGIC, patch.clone()));
     let other = async {
@@ -96,7 +96,7 @@ async fn as_070_a_full_queue_of_one_user_is_no_elses() {
     assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 429)));
 }
 
-/// Text that means 9 to the power of 9 elements.
+/// YAML that expands to 9 to the power of 9 elements.
 fn bomb() -> String {
     let mut text = String::from(
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bomb}\ndata:\n  a0: &a0 [x,x,x,x,x,x,x,x,x]\n",
@@ -108,7 +108,7 @@ fn bomb() -> String {
     text
 }
 
-/// CVE-2019-11253: aliases in YAML that multiply are refused, wherever YAML is read.
+/// CVE-2019-11253: multiplying YAML aliases are refused wherever YAML is parsed.
 #[tokio::test]
 async fn cve_2019_11253_yaml_that_multiplies_is_refused() {
     let server = TestServer::start().await;
@@ -124,7 +124,7 @@ async fn cve_2019_11253_yaml_that_multiplies_is_refused() {
     tokio::time::timeout(DEADLINE, sent).await.expect("refused at once");
 }
 
-/// CVE-2019-11254: YAML that took the original's reader minutes is read or refused.
+/// CVE-2019-11254: YAML that took the parser of Kubernetes minutes is parsed or refused quickly.
 #[tokio::test]
 async fn cve_2019_11254_yaml_that_is_slow_to_read_is_not() {
     let server = TestServer::start().await;
@@ -147,8 +147,8 @@ async fn cve_2019_11254_yaml_that_is_slow_to_read_is_not() {
     tokio::time::timeout(DEADLINE, sent).await.expect("answered in time");
 }
 
-/// CVE-2019-11253 for JSON patches: copies that double the object are refused (the limits of Kubernetes), as are moves
-/// of a large part back and forth, deeper each second time.
+/// CVE-2019-11253 for JSON patches: doubling copies are refused (with the limits of Kubernetes), and so are repeated
+/// moves of a large part to a greater depth.
 #[tokio::test]
 async fn cve_2019_11253_json_patches_that_multiply_are_refused() {
     let server = TestServer::start().await;
@@ -169,7 +169,7 @@ async fn cve_2019_11253_json_patches_that_multiply_are_refused() {
     assert!(answer.message().starts_with("Unable to complete the move"), "{}", answer.message());
 }
 
-/// A name of a megabyte above ten thousand faults does not come back ten thousand times.
+/// A name of a megabyte above ten thousand errors is not repeated ten thousand times.
 #[tokio::test]
 async fn as_002_answers_about_faults_are_bounded() {
     let server = TestServer::start().await;

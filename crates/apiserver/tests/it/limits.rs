@@ -1,4 +1,4 @@
-//! What clients cannot make the server do, and order under concurrency.
+//! Limits for clients, and order under concurrency.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -41,13 +41,13 @@ async fn as_070_too_many_requests_are_refused_but_not_of_masters_or_probes() {
     assert_eq!(get(&server, "/readyz", &[]).await.body(), "ok");
 }
 
-/// AS-070: masters have places of their own, and not without end.
+/// AS-070: requests of `system:masters` have a limit of their own.
 #[tokio::test]
 async fn as_070_requests_of_masters_are_bounded_too() {
     const MASTERS: &[&str] = &["system:masters"];
     let server = limited(Limits { in_flight_masters: 1, ..Limits::default() }).await;
     let path = "/api/v1/namespaces";
-    // Waits for a version that is not there yet.
+    // Waits for a future revision.
     let mut waiting = Box::pin(get(&server, "/api/v1/namespaces?resourceVersion=99999999", MASTERS));
     assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     assert_eq!(get(&server, path, MASTERS).await.status(), 429);
@@ -57,7 +57,7 @@ async fn as_070_requests_of_masters_are_bounded_too() {
     assert_eq!(get(&server, path, MASTERS).await.status(), 200);
 }
 
-/// AS-021: the deletions of a collection do not wait for each other.
+/// AS-021: the objects of a collection are deleted concurrently.
 #[tokio::test]
 async fn as_021_objects_of_a_collection_are_deleted_side_by_side() {
     let s = TestServer::start().await;
@@ -67,7 +67,7 @@ async fn as_021_objects_of_a_collection_are_deleted_side_by_side() {
     let store = s.server.store().clone();
     let mut watch = store.watch_all(store.revision()).expect("a watch");
     let mut deleting = Box::pin(s.delete(CM));
-    // Looked at once and never again: one after the other, only the first would be written.
+    // Polled once: sequential deletion would write only the first object.
     let _ = deleting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     let all = async {
         for _ in 0..10 {
@@ -130,7 +130,8 @@ async fn as_a_113_all_watchers_see_one_order() {
     }
 }
 
-/// AS-004, SP-107: storage that accepts no writes is not ready, and after a while not alive; the answer names the cause.
+/// AS-004, SP-107: a server whose store accepts no writes is not ready, and after a while not alive; the answer names
+/// the cause.
 #[tokio::test]
 async fn as_004_health_tells_of_a_store_that_accepts_no_writes() {
     const FAULT: &str = "[-]etcd failed: the store is closed\n";
@@ -167,7 +168,7 @@ async fn as_004_a_draining_server_is_alive() {
     s.get("/readyz/informer-sync").await.expect(500);
 }
 
-/// AS-009: what was asked, how long it took, what is watched and stored, in the text format.
+/// AS-009: metrics of requests, durations, watches and stored objects, in the text format.
 #[tokio::test]
 async fn as_009_metrics_count_requests_watches_and_objects() {
     let s = TestServer::start().await;

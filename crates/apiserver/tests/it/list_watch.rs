@@ -216,8 +216,8 @@ async fn as_025_stopping_the_server_ends_watches() {
     assert_eq!(stream.brief().await, "end");
 }
 
-/// AS-063, AS-025: a watch shows nothing of what its user may not see any more, and ends then, whether a binding went or a role
-/// says less; changes that leave him the right do not disturb it, nor do those of others' rights.
+/// AS-063, AS-025: a watch shows nothing that its user may not see any more, and ends when the right is lost, whether
+/// a binding was deleted or a role was reduced; other changes of rights do not end it.
 #[tokio::test]
 async fn as_063_a_watch_ends_with_the_right_to_it() {
     const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/t";
@@ -240,7 +240,7 @@ async fn as_063_a_watch_ends_with_the_right_to_it() {
     for stream in [&mut bobs, &mut eves, &mut masters] {
         assert_eq!(stream.brief().await, "ADDED a");
     }
-    // He has it twice.
+    // Two bindings grant the right.
     s.delete(&format!("{RBAC}/rolebindings/one")).await.expect(200);
     make("b").await;
     for stream in [&mut bobs, &mut eves, &mut masters] {

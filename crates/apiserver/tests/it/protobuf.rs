@@ -21,7 +21,7 @@ fn decode(bytes: &[u8]) -> Value {
     Envelope::open(bytes).and_then(|e| e.decode("", "")).expect("a protobuf object")
 }
 
-/// Status, Content-Type and the decoded body.
+/// Sends a request; returns status, Content-Type and the decoded body.
 async fn ask(test: &TestServer, method: &str, path: &str, body: Bytes) -> (u16, String, Value) {
     let response = test.raw(method, path, &[SEND, ONLY], body).await;
     let (parts, body) = response.into_parts();
@@ -167,7 +167,7 @@ async fn as_030_watches_are_framed() {
     let (status, _, answer) = ask(&test, "DELETE", &format!("{CM}/a"), deleted).await;
     assert_eq!(status, 200, "{answer}");
     let (kind, object) = event(&mut body, &mut buffer).await;
-    // Orphaning is asked for in the message, and shows as a finalizer first.
+    // The message asks for orphaning, which first shows as a finalizer.
     assert_eq!((kind.as_str(), &object["metadata"]["finalizers"]), ("MODIFIED", &json!(["orphan"])));
 }
 

@@ -1,4 +1,4 @@
-//! Rights of a namespace end at the namespace: every resource that is served, by every way of writing its path.
+//! Rights in a namespace end at the namespace, for every served resource and every form of its path.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// Resources that every authenticated user may create: they answer questions about the asker and store nothing.
+/// Resources that every authenticated user may create: reviews about the user, which store nothing.
 const OPEN_TO_ALL: [(&str, &str); 3] = [
     ("authorization.k8s.io", "selfsubjectaccessreviews"),
     ("authorization.k8s.io", "selfsubjectrulesreviews"),
@@ -89,7 +89,7 @@ fn prefix(d: &Descriptor) -> String {
     }
 }
 
-/// Every path below which the resource, one object and each subresource can be addressed.
+/// Every path suffix that addresses the resource, one object, or a subresource.
 fn tails(d: &Descriptor, name: &str) -> Vec<String> {
     let mut tails = vec![d.plural.clone(), format!("{}/{name}", d.plural)];
     tails.extend(d.subresources.keys().map(|sub| format!("{}/{name}/{sub}", d.plural)));
@@ -99,8 +99,8 @@ fn tails(d: &Descriptor, name: &str) -> Vec<String> {
 
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 
-/// What is stored outside namespace `team`: uid, labels and time of deletion by resource, namespace and name. Every
-/// request of these tests that writes would change one of them.
+/// The stored objects outside namespace `team`: uid, labels and deletion time by resource, namespace and name. Every
+/// write request of these tests would change one of them.
 async fn outside(s: &TestServer) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     for d in s.server.catalog().all().filter(|d| d.has_verb("list")) {
@@ -122,7 +122,7 @@ fn resources(s: &TestServer) -> Vec<Arc<Descriptor>> {
     s.server.catalog().all().cloned().collect()
 }
 
-/// Requests for cluster-scoped resources below a namespace find nothing, whatever the namespace's rights are.
+/// Requests for cluster-scoped resources below a namespace find nothing, whatever the rights in the namespace are.
 ///
 /// CVE-2019-11247: a Role of one namespace gave access to cluster-scoped custom resources.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -152,7 +152,8 @@ async fn as_001_cve_2019_11247_cluster_scoped_resources_are_not_below_a_namespac
             }
         }
     }
-    // A cluster-scoped custom kind whose plural is `namespaces`: authorised in `team`, so not to be found there.
+    // A cluster-scoped custom kind with the plural `namespaces` would be authorised in `team`, so it must not be found
+    // there.
     for method in METHODS {
         let path = "/apis/two.example.com/v1/namespaces/team";
         let answer = ask(&s, "everything", method, path).await;
@@ -161,7 +162,7 @@ async fn as_001_cve_2019_11247_cluster_scoped_resources_are_not_below_a_namespac
     assert_eq!(outside(&s).await, before);
 }
 
-/// Whoever has rights in one namespace only is refused everywhere else, and changes nothing there.
+/// A user with rights in one namespace is refused everywhere else, and changes nothing there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn as_063_rights_of_a_namespace_reach_nothing_outside_of_it() {
     let s = server().await;
@@ -193,7 +194,7 @@ async fn as_063_rights_of_a_namespace_reach_nothing_outside_of_it() {
     assert_eq!(outside(&s).await, before);
 }
 
-/// Unusual ways of writing a path that end in another namespace, or in none.
+/// Unusual paths that address another namespace, or none.
 fn other_ways_to_other() -> Vec<String> {
     let tails = ["secrets/victim", "secrets", "configmaps"];
     let ways = [
@@ -214,7 +215,7 @@ fn other_ways_to_other() -> Vec<String> {
     ways.iter().flat_map(|way| tails.map(|tail| format!("{way}{tail}"))).collect()
 }
 
-/// A namespaced custom kind may have the plural `namespaces`: it is found below a namespace, like any other.
+/// A namespaced custom kind with the plural `namespaces` is served below a namespace, like any other.
 #[tokio::test]
 async fn as_034_a_custom_kind_may_be_called_namespaces() {
     let s = server().await;
@@ -231,6 +232,6 @@ async fn as_034_a_custom_kind_may_be_called_namespaces() {
     s.send("GET", elsewhere, &user, "").await.expect(403);
     s.send("DELETE", &format!("{base}/mine"), &user, "").await.expect(200);
     s.get(&format!("{base}/mine")).await.expect(404);
-    // The namespace itself is as it was.
+    // The Namespace object is unchanged.
     s.get("/api/v1/namespaces/team").await.expect(200);
 }

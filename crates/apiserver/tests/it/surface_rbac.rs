@@ -1,4 +1,4 @@
-//! Authorisation by roles and bindings in a store, and what follows from it.
+//! Authorization by stored roles and bindings.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -14,7 +14,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 struct Space {
     store: SpaceStore,
     authorizer: Authorizer,
-    // Closes with the test.
+    // Keeps the engine open during the test.
     _engine: Engine,
 }
 
@@ -38,7 +38,7 @@ impl Space {
             name: text("/metadata/name").into(),
         };
         let expect = self.store.snapshot().get(&key).map_or(Expect::Absent, |e| Expect::At(e.revision));
-        // The revision between head and tail lands in a field nobody reads.
+        // The store inserts the revision between head and tail, in a field that nobody reads.
         let mut head = object.to_string();
         head.pop();
         head.push_str(",\"revision\":");
@@ -214,7 +214,7 @@ async fn as_064_nobody_gives_away_what_they_have_not() {
     );
     assert_eq!(error.status()["details"], json!({"group": RBAC, "kind": "roles", "name": "y"}));
     assert!(s.escalation(&UserInfo::internal("a", &["system:masters"]), "roles", &strong).is_ok());
-    // A change of labels alone gives nothing away.
+    // A change of labels only grants nothing.
     let mut labelled = strong.clone();
     labelled["metadata"]["labels"] = json!({"a": "b"});
     assert!(check_escalation(&s.authorizer, &user(), "roles", &labelled, Some(&strong)).is_ok());
@@ -225,7 +225,7 @@ async fn as_064_nobody_gives_away_what_they_have_not() {
     let error = s.escalation(&user(), "rolebindings", &bound(("Role", "absent"))).unwrap_err();
     assert_eq!(error.message, "rolebindings.rbac.authorization.k8s.io \"absent\" not found");
     assert_eq!(error.code, 404);
-    // Who may bind the role, may bind it without having its rights.
+    // A user with `bind` on the role may bind it without having its rights.
     s.role("ns", "binder", json!([{"verbs": ["bind"], "resources": ["roles"], "apiGroups": [RBAC], "resourceNames": ["strong"]}])).await;
     assert!(s.escalation(&user(), "rolebindings", &bound(("Role", "strong"))).is_err());
     s.bind("ns", "binder", ("Role", "binder"), named("golden-user")).await;

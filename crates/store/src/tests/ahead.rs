@@ -8,7 +8,7 @@ use super::device::Device;
 use super::faults::open;
 use super::*;
 
-/// AS-071: what is not durable is returned to handles that are ahead, and to no others.
+/// AS-071: writes that are not durable are visible to handles that are ahead, and to no others.
 #[test]
 #[expect(clippy::await_holding_lock, reason = "the lock is the busy disk; nothing awaited needs it")]
 fn only_handles_ahead_see_what_is_not_durable() {
@@ -36,7 +36,7 @@ fn only_handles_ahead_see_what_is_not_durable() {
             assert_eq!(&*past.get("n", "1").unwrap().value, value("old", Revision(1)).as_bytes());
             let future = durable.collection_at(&collection("x"), Revision(2));
             assert!(matches!(future, Err(StoreError::Future { .. })), "{future:?}");
-            // A write and a refusal that are not ahead wait for all that was decided before them.
+            // A write and a refusal of a durable handle wait for everything decided before.
             let mut idle = std::task::Context::from_waker(std::task::Waker::noop());
             assert!(after.as_mut().poll(&mut idle).is_pending());
             let lost = ahead.commit(put(k.clone(), Expect::At(Revision(1)), "lost")).await;
@@ -57,7 +57,7 @@ fn only_handles_ahead_see_what_is_not_durable() {
     });
 }
 
-/// A write that is decided on what is not durable yet is done, or refused, only when that is.
+/// A decision that depends on writes which are not durable is answered only when they are.
 #[test]
 #[expect(clippy::await_holding_lock, reason = "the lock is the busy disk; nothing awaited needs it")]
 fn decisions_are_told_when_their_grounds_are_durable() {
@@ -91,7 +91,7 @@ fn decisions_are_told_when_their_grounds_are_durable() {
     });
 }
 
-/// Both levels drop the same events, at whichever level a write is made.
+/// Both levels drop the same events, whichever level a write uses.
 #[test]
 fn history_is_as_long_at_both_levels() {
     run(async {
@@ -113,7 +113,7 @@ fn history_is_as_long_at_both_levels() {
     });
 }
 
-/// A disk that refuses leaves the durable level at what is durable, and no write is accepted any more, by any handle.
+/// When the disk refuses, the durable level stays as it is, and no handle can write.
 #[test]
 fn a_refusing_disk_stops_handles_ahead_too() {
     run(async {
@@ -146,7 +146,8 @@ fn watches_ahead_end_with_their_space() {
     });
 }
 
-/// Somebody outside writes to `a`; a controller ahead copies what it sees there to `b`, and that to `c`.
+/// A client writes to `a`; a controller ahead copies what it sees there to `b`, and from there to `c`, until the power
+/// fails.
 async fn copy_until_dark(engine: &Engine) -> u64 {
     let [a, b, c] = ["a", "b", "c"].map(|name| engine.space(name).unwrap());
     let (from, to) = ([a.ahead(), b.ahead()], [b.ahead(), c.ahead()]);
@@ -168,7 +169,8 @@ async fn copy_until_dark(engine: &Engine) -> u64 {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// AS-071: whenever the power goes: what was acknowledged is there, and no copy without its original.
+    /// AS-071: after a power failure at any time, all acknowledged writes exist, and no copy exists without its
+    /// original.
     #[test]
     fn a_crash_leaves_no_effect_without_its_cause(left in 30..600_u64, luck in any::<u64>()) {
         run(async {

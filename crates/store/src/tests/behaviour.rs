@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::historical_read::HistoricalRead;
 
-/// AS-020, AS-031: every write has a number; a write on an old state is a conflict.
+/// AS-020, AS-031: every write has a revision; a write based on an old version is a conflict.
 #[test]
 fn writes_are_conditional_and_numbered() {
     run(async {
@@ -60,7 +60,7 @@ fn snapshots_do_not_change_and_lists_are_ordered() {
     });
 }
 
-/// AS-023: an old page is made while writers go on: the hub is taken a stride at a time.
+/// AS-023: an old page is restored while writers continue: the hub is locked for one stride at a time.
 #[test]
 fn the_past_is_restored_between_writes() {
     run(async {
@@ -71,7 +71,7 @@ fn the_past_is_restored_between_writes() {
         let mut past = HistoricalRead::begin(&space.shared.durable, &x, Revision(100)).unwrap();
         let mut steps = 1;
         while !past.step().unwrap() {
-            // The hub is free for writers, and what they show meanwhile does no harm.
+            // The hub is free for writers, and their writes do no harm.
             churn(&space, 10).await;
             space.commit(put(key("y", "n", &steps.to_string()), Expect::Absent, "v")).await.unwrap();
             steps += 1;
@@ -80,7 +80,7 @@ fn the_past_is_restored_between_writes() {
         let view = past.finish().unwrap();
         let found: Vec<_> = view.iter(None, None).map(|entry| entry.revision).collect();
         assert_eq!((view.revision(), found), (Revision(100), vec![Revision(100)]));
-        // A history that goes away meanwhile is said to be gone.
+        // A history that is dropped meanwhile is reported.
         let mut past = HistoricalRead::begin(&space.shared.durable, &x, Revision(100)).unwrap();
         assert!(!past.step().unwrap());
         churn(&space, 4000).await;
@@ -116,7 +116,7 @@ fn a_watch_replays_then_follows_its_scope_only() {
     });
 }
 
-/// A watch of one name or label sees what a filter would leave of all, also when it lags behind.
+/// A watch of one name or label delivers the same as filtering all events, also when it falls behind.
 #[test]
 fn a_narrow_watch_sees_what_concerns_it() {
     run(async {
@@ -136,7 +136,7 @@ fn a_narrow_watch_sees_what_concerns_it() {
                 narrow.push((namespace, only, watch, Vec::new()));
             }
         }
-        // The text is the label; it changes, comes back, and goes with the object.
+        // The text is the label; it changes, returns, and is deleted with the object.
         let mut all = space.watch(scope("x", None), Revision(0)).unwrap();
         let mut events = Vec::new();
         for round in 0..3 {
@@ -154,7 +154,7 @@ fn a_narrow_watch_sees_what_concerns_it() {
                 while let Some(event) = all.try_next().unwrap() {
                     events.push(event);
                 }
-                // Every second time they are left to overflow.
+                // Every second time the queues overflow.
                 for (.., watch, seen) in narrow.iter_mut().filter(|_| round % 2 == 0 || name == "2") {
                     seen.extend(drain(watch));
                 }
@@ -257,7 +257,7 @@ fn a_slow_watcher_is_served_from_the_ring_and_cut_beyond_it() {
         assert_eq!(seen.len(), 20);
         assert_eq!(seen.last().unwrap(), "Updated n/churn 20 was 19");
         churn(&space, 100).await;
-        // What was queued still comes, then the end: a gap is never hidden.
+        // Queued events are still delivered, then the watch ends: no gap is hidden.
         for revision in 21..=24 {
             assert_eq!(slow.next().await.unwrap().entry.revision, Revision(revision));
         }
@@ -266,7 +266,7 @@ fn a_slow_watcher_is_served_from_the_ring_and_cut_beyond_it() {
             assert!(matches!(end, Err(StoreError::Compacted { asked: Revision(24), .. })), "{end:?}");
         }
         assert_eq!(slow.progress(), None);
-        // Nothing happened in the other's scope: however old its start, it has missed nothing.
+        // Nothing happened in the other's scope, so it has missed nothing, however old its start is.
         assert_eq!((other.try_next().unwrap().is_none(), other.progress()), (true, Some(Revision(120))));
     });
 }
@@ -334,7 +334,7 @@ fn a_directory_in_use_damaged_or_out_of_reach_is_named() {
     let second = Engine::open(dir.path()).unwrap_err();
     assert!(matches!(second, StoreError::Locked { .. }), "{second:?}");
     assert!(second.to_string().contains(dir.path().to_str().unwrap()), "{second}");
-    // The last handle gone, the directory is free again.
+    // Dropping the last handle releases the directory.
     drop(engine);
     drop(Engine::open(dir.path()).unwrap());
 

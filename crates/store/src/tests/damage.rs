@@ -65,7 +65,7 @@ fn sample() -> (Device, Content) {
         let engine = start(&device);
         work(&engine, 0, 30).await;
         engine.close().await.unwrap();
-        // A snapshot takes the place of what there is so far.
+        // The snapshot replaces everything so far.
         compact(&device);
         for from in [30, 45] {
             let engine = start(&device);
@@ -98,14 +98,14 @@ fn compact(device: &Device) {
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// Damages a copy; says how. `old`: an older state of the same store.
+/// Damages a copy, and describes how. `old`: an older state of the same store.
 fn damage(files: &mut Files, old: &Files, luck: &mut Luck) -> String {
     let names: Vec<String> =
         files.keys().filter(|name| !matches!(name.as_str(), "lock" | "mark")).cloned().collect();
     let name = names[luck.below(names.len())].clone();
     let other = names[luck.below(names.len())].clone();
     let file = files.get_mut(&name).unwrap();
-    // What was allocated and not written yet holds nothing.
+    // Allocated but unwritten bytes hold nothing.
     let used = file.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1);
     let at = luck.below(used);
     match luck.below(7) {
@@ -147,7 +147,7 @@ fn damage(files: &mut Files, old: &Files, luck: &mut Luck) -> String {
             }
         },
         _ => {
-            // A piece of the file at another place of it.
+            // Copies a piece of the file to another place of it.
             let length = luck.below(2048).min(used);
             let from = luck.below(used - length + 1);
             let to = luck.below(used - length + 1);
@@ -162,7 +162,7 @@ fn cases() -> u64 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(250)
 }
 
-/// AS-071: of damaged stores none serves wrong data in silence, and each can be repaired.
+/// AS-071: no damaged store serves wrong data silently, and each can be repaired.
 #[test]
 fn damaged_stores_are_refused_or_serve_the_truth() {
     let (device, truth) = sample();
@@ -200,14 +200,14 @@ fn damaged_stores_are_refused_or_serve_the_truth() {
     assert!(refused * 10 > cases() * 7, "only {refused} of {} were noticed", cases());
 }
 
-/// After a repair the store opens, and every version in it is one that was written there.
+/// After a repair the store opens, and every version in it was written there.
 fn repaired_store_serves(device: &Device, truth: &Content, how: &str) {
     let repaired = repair_on(device).unwrap_or_else(|error| panic!("{how}: {error}"));
     assert!(!repaired.dropped.is_empty(), "{how}");
     let engine = reopened(device).unwrap_or_else(|error| panic!("{how}: {error}"));
     for (name, (revision, floor, ..)) in content(&engine) {
         let before = truth.get(&name).map_or(0, |(revision, ..)| *revision);
-        // Clients that have seen anything of it list again.
+        // Clients that have seen anything of it must list again.
         assert!(
             floor == revision || (floor, revision) == (truth[&name].1, before),
             "{how}: {name} {floor} {revision}"
@@ -254,8 +254,8 @@ fn a_repair_drops_exactly_what_is_damaged() {
     assert!(matches!(space.watch(scope("x", None), Revision(3)), Err(StoreError::Compacted { .. })));
 }
 
-/// The last acknowledged group: after the process was killed its damage is found; without the mark it passes for a write
-/// that was interrupted.
+/// The last acknowledged group: after a kill its damage is detected; without the mark it looks like an interrupted
+/// write.
 #[test]
 fn the_mark_tells_damage_from_an_interrupted_write() {
     let (device, _) = sample();
@@ -270,7 +270,7 @@ fn the_mark_tells_damage_from_an_interrupted_write() {
     reopened(&Device::of(files)).unwrap();
 }
 
-/// An absent store is made only where none must be.
+/// An absent store is created only if it may be absent.
 #[test]
 fn an_empty_directory_is_no_store_of_an_installation_in_use() {
     let dir = tempfile::tempdir().unwrap();
@@ -307,7 +307,7 @@ fn crashes_do_not_make_the_directory_grow() {
     });
 }
 
-/// Space of deleted data is given back while the store runs, and what is left is whole.
+/// Space of deleted data is released while the store runs, and the rest is intact.
 #[test]
 fn space_of_deleted_data_is_given_back() {
     let device = Device::new(u64::MAX);
@@ -340,7 +340,7 @@ fn space_of_deleted_data_is_given_back() {
     });
 }
 
-/// AS-071: no more than twice the bytes of the objects are written, snapshots included.
+/// AS-071: at most twice the bytes of the objects are written, including snapshots.
 #[test]
 fn few_bytes_are_written_for_each_byte_of_objects() {
     let device = Device::new(u64::MAX);
@@ -355,7 +355,7 @@ fn few_bytes_are_written_for_each_byte_of_objects() {
                 space.snapshot().get(&k).map_or(Expect::Absent, |stored| Expect::At(stored.revision));
             let encoded = Encoded { meta: Meta::default(), ..encoded(&text) };
             let write = Write { key: k, expect, action: Action::Put(encoded) };
-            // Some wait for the disk, so that groups stay small.
+            // Some writes wait for the disk, so that groups stay small.
             let by = if round % 50 == 49 { space.deciding() } else { space.clone() };
             bytes += by.commit(write).await.unwrap().value.len() as u64;
         }

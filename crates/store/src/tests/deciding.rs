@@ -1,4 +1,4 @@
-//! Writers who decide for each other.
+//! Threads that decide each other's writes.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -6,13 +6,13 @@ use std::task::{Context, Wake, Waker};
 
 use super::*;
 
-/// Waits, and watches, on threads of its own.
+/// Runs a future on a thread of its own.
 fn threads<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> std::thread::JoinHandle<T> {
     std::thread::spawn(|| run(work))
 }
 
-/// AS-071: writers on many threads, ahead and durable, of several spaces: each write is decided once and answered to its
-/// writer, and watchers see the numbers without a gap.
+/// AS-071: writers on many threads, ahead and durable, of several spaces: each write is decided once and answered to
+/// its writer, and watchers see all revisions without a gap.
 #[test]
 fn writers_of_many_threads_lose_nothing() {
     const WRITES: u64 = 400;
@@ -50,7 +50,7 @@ impl Wake for Panics {
     }
 }
 
-/// A panic leaves a decision half done: nothing is accepted any more, and every waiting writer gets an error.
+/// After a panic during a decision nothing is accepted any more, and every waiting writer gets an error.
 #[test]
 fn a_panic_while_deciding_ends_the_store() {
     run(async {

@@ -1,4 +1,4 @@
-//! A disk that forgets what was not flushed, one that refuses, and one that is full.
+//! A simulated disk that forgets what was not flushed, refuses writes, or is full.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,15 +10,15 @@ use parking_lot::Mutex;
 
 use crate::log::medium::{Blob, Medium};
 
-/// What reaches a disk as a whole or not at all.
+/// The disk writes a sector completely or not at all.
 const SECTOR: usize = 512;
 
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     names: BTreeMap<String, u64>,
-    /// After a power cut that spares none of `renamed`.
+    /// The names after a power failure that loses all of `renamed`.
     durable_names: BTreeMap<String, u64>,
-    /// States of `names` since the directory was flushed: each may be what a power cut leaves.
+    /// States of `names` since the directory was flushed. A power failure may leave any of them.
     renamed: Vec<BTreeMap<String, u64>>,
     files: BTreeMap<u64, Content>,
     next: u64,
@@ -31,11 +31,11 @@ pub(crate) struct Disk {
 
 #[derive(Clone, Debug, Default)]
 struct Content {
-    /// As the program sees it.
+    /// The content that the program sees.
     written: Vec<u8>,
-    /// As it is after a power cut that spares none of `pending`.
+    /// The content after a power failure that loses all of `pending`.
     synced: Vec<u8>,
-    /// Sectors written, and lengths set, since the last flush: each may or may not reach the disk.
+    /// Sectors written and lengths set since the last flush. Each may or may not reach the disk.
     pending: Vec<Pending>,
 }
 
@@ -48,11 +48,11 @@ enum Pending {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Device {
     pub(crate) medium: Arc<Mutex<Disk>>,
-    /// Operations left until the power goes; `u64::MAX` for never.
+    /// Operations until the power fails; `u64::MAX` for never.
     pub(crate) left: Arc<AtomicU64>,
 }
 
-/// Bits that look random, from a number.
+/// A seeded random generator.
 #[derive(Clone, Copy)]
 pub(crate) struct Luck(pub(crate) u64);
 
@@ -78,7 +78,7 @@ impl Device {
         disk.capacity = Some(disk.used() + free);
     }
 
-    /// From now on no file can grow, whatever is freed.
+    /// Makes the disk full: no file can grow until it is freed.
     pub(crate) fn fill_up(&self) {
         self.medium.lock().capacity = Some(0);
     }
@@ -112,7 +112,7 @@ impl Device {
         device
     }
 
-    /// The disk after a power cut. The number says what of all that was not flushed made it.
+    /// The disk after a power failure. The number selects which unflushed writes survive.
     pub(crate) fn after_crash(&self, luck: u64) -> Self {
         let mut luck = Luck(luck);
         let disk = self.medium.lock();
@@ -137,7 +137,7 @@ impl Device {
         Self::of(files)
     }
 
-    /// The disk after the process was killed: nothing that it wrote is lost.
+    /// The disk after the process was killed: all its writes survive.
     pub(crate) fn after_kill(&self) -> Self {
         Self::of(self.files())
     }
@@ -254,7 +254,7 @@ impl Blob for Open {
         let offset = offset as usize;
         let extended = disk.extend(self.id, offset + data.len());
         let refused = spent.and(extended);
-        // A write that is refused may have been done in part.
+        // A refused write may have been done in part.
         let file = disk.files.get_mut(&self.id).unwrap();
         let done = if refused.is_ok() { data.len() } else { data.len() / 2 };
         let end = (offset + done).min(file.written.len());

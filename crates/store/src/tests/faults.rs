@@ -1,4 +1,4 @@
-//! A disk that forgets what was not synced, and a disk that refuses.
+//! A disk that forgets what was not flushed, and a disk that refuses.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ pub(super) fn open(device: &Device) -> Result<Engine, StoreError> {
     Engine::start(Some(log), loaded, limits)
 }
 
-/// Writes until the power goes; returns the revisions that were acknowledged.
+/// Writes until the power fails. Returns the last acknowledged revision.
 async fn write_until_dark(engine: &Engine) -> u64 {
     let space = engine.space("a").unwrap();
     for round in 0_u64.. {
@@ -43,8 +43,8 @@ async fn write_until_dark(engine: &Engine) -> u64 {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// AS-071: whenever the power goes, and whatever unsynced writes reach the medium: all acknowledged writes are
-    /// there, at most the one in flight besides, and the history continues from there.
+    /// AS-071: after a power failure at any time, whatever unflushed writes survive, all acknowledged writes exist, at
+    /// most the one in flight exists besides, and the history continues from there.
     #[test]
     fn a_crash_loses_no_acknowledged_write(left in 30..900_u64, luck in any::<u64>()) {
         run(async {
@@ -80,7 +80,7 @@ fn a_commit_is_one_sync_and_waiting_writes_share_it() {
         space.commit(put(key("x", "n", "second"), Expect::Absent, "v")).await.unwrap();
         assert_eq!(device.medium.lock().syncs - before, 1);
 
-        // While the disk is busy with one, the others queue up for the next.
+        // While the disk writes one group, the others queue for the next.
         let writes = (0..100).map(|index| {
             let space = engine.space(["a", "b"][index % 2]).unwrap();
             async move { space.commit(put(key("x", "n", &index.to_string()), Expect::Absent, "v")).await }
@@ -109,7 +109,7 @@ fn the_backlog_is_bounded_in_bytes() {
         let write = |index: usize| put(key("x", "n", &index.to_string()), Expect::Absent, &text);
         let mut all = Box::pin(futures::future::join_all((0..20).map(|index| space.commit(write(index)))));
         {
-            // The disk is busy: two are on their way to it, the others wait with their callers.
+            // The disk is busy: two writes are on their way to it, the others wait in their callers.
             let _busy = device.medium.lock();
             let mut idle = std::task::Context::from_waker(std::task::Waker::noop());
             assert!(all.as_mut().poll(&mut idle).is_pending());
@@ -117,7 +117,7 @@ fn the_backlog_is_bounded_in_bytes() {
             assert_eq!(space.ahead().revision(), Revision(2));
         }
         assert!(all.await.iter().all(Result::is_ok));
-        // One that is larger than the backlog is written all the same.
+        // A write larger than the backlog is accepted as well.
         let large = "x".repeat(100 << 10);
         space.commit(put(key("x", "n", "large"), Expect::Absent, &large)).await.unwrap();
         assert_eq!(space.revision(), Revision(21));

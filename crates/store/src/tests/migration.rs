@@ -17,7 +17,7 @@ fn record(deleted: bool, name: &str, text: &str, revision: u64) -> Vec<u8> {
     out
 }
 
-/// A store as the older version left it: a space of which history begins after revision 2.
+/// A store of the older version: a space whose history begins after revision 2.
 fn old_store(dir: &Path) {
     let database = Database::create(dir.join("spaces.redb")).unwrap();
     let writing = database.begin_write().unwrap();
@@ -51,7 +51,7 @@ fn check(engine: &Engine) {
     assert_eq!(engine.space("b").unwrap().revision(), Revision(1));
 }
 
-/// SP-042: the first start takes the old file over: state, history, revisions. The old file stays, under another name.
+/// SP-042: the first start migrates the old file: state, history, revisions. The old file stays, under another name.
 #[test]
 fn a_store_of_an_older_version_is_taken_over() {
     let dir = tempfile::tempdir().unwrap();
@@ -64,13 +64,13 @@ fn a_store_of_an_older_version_is_taken_over() {
     assert!(!dir.path().join("spaces.redb").exists());
     assert_eq!(std::fs::read(dir.path().join("spaces.redb.migrated")).unwrap(), old);
     assert_eq!(content(&Engine::open_existing(dir.path()).unwrap()), first);
-    // An older version that was started since made a new file.
+    // An older version that was started since has created a new file.
     std::fs::copy(dir.path().join("spaces.redb.migrated"), dir.path().join("spaces.redb")).unwrap();
     let both = Engine::open(dir.path()).unwrap_err();
     assert!(matches!(&both, StoreError::Corrupt { path, .. } if path.ends_with("spaces.redb")), "{both:?}");
 }
 
-/// Whenever the power goes during the take-over, the next start completes it.
+/// A power failure at any time during the migration is harmless: the next start completes it.
 #[test]
 fn a_crash_during_the_take_over_is_harmless() {
     use std::sync::atomic::Ordering;

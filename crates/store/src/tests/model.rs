@@ -8,7 +8,7 @@ const SPACES: [&str; 2] = ["one", "two"];
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Puts (or deletes) a key of a space, with the right precondition.
+    /// Puts or deletes a key of a space, with the right precondition.
     Put {
         space: usize,
         key: u8,
@@ -17,17 +17,17 @@ enum Op {
         space: usize,
         key: u8,
     },
-    /// Several writes wait at once, some of them for the same key and version: exactly one of those succeeds.
+    /// Several pending writes, some of them for the same key and version, of which exactly one succeeds.
     Race {
         space: usize,
         key: u8,
         writers: u8,
     },
-    /// A watcher goes away; it resumes from the last revision it saw.
+    /// A watcher disconnects, and resumes from the last revision that it saw.
     Disconnect {
         watcher: usize,
     },
-    /// A watcher reads what there is.
+    /// A watcher reads everything that is queued.
     Read {
         watcher: usize,
     },
@@ -46,7 +46,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What a space ought to be.
+/// The expected content of a space.
 #[derive(Default)]
 struct Model {
     /// State after each revision; index 0 is the empty space.
@@ -133,7 +133,7 @@ impl Run {
         model.events.push((place.0, line));
     }
 
-    /// What the follower must see next.
+    /// The events that the follower must see next.
     fn due(&self, follower: &Follower) -> Vec<String> {
         let events = self.models[follower.space].events.iter().skip(follower.seen as usize);
         let wanted =
@@ -191,7 +191,7 @@ impl Run {
                 assert_eq!(watch.progress(), Some(Revision(now)));
             }
         }
-        // One that was cut lists, and goes on from there.
+        // A follower that was cut lists, and continues from there.
         follower.seen = now;
         self.followers[index] = follower;
     }
@@ -241,8 +241,8 @@ impl Run {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// State at every kept revision, events of every watcher and all conflicts are those of the model,
-    /// whatever happens in between.
+    /// State at every kept revision, events of every watcher and all conflicts equal those of the model, whatever
+    /// happens in between.
     #[test]
     fn behaves_like_its_history(ops in prop::collection::vec(op(), 1..150), events in 4..60_usize) {
         run(async {

@@ -14,7 +14,7 @@ fn start(device: &Device) -> Engine {
     Engine::start(Some(log), loaded, limits()).unwrap()
 }
 
-/// Commits, with new attempts as long as the store is read-only.
+/// Commits. Retries as long as the store is read-only.
 async fn write_again(space: &SpaceStore, write: Write) -> Arc<Entry> {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     loop {
@@ -28,8 +28,8 @@ async fn write_again(space: &SpaceStore, write: Write) -> Arc<Entry> {
     }
 }
 
-/// AS-071: a full disk refuses writes, names the cause, and takes writes again without a restart, twenty times. Nothing
-/// acknowledged is lost, nothing refused appears.
+/// AS-071: a full disk refuses writes, names the cause, and accepts writes again without a restart, twenty times. No
+/// acknowledged write is lost, and no refused one appears.
 #[test]
 fn a_full_disk_recovers_by_itself() {
     let device = Device::new(u64::MAX);
@@ -50,7 +50,7 @@ fn a_full_disk_recovers_by_itself() {
                         if refused.replace(name).is_some() {
                             break;
                         }
-                        // Not even what the store needs to begin anew.
+                        // There is not even space to begin a new segment.
                         device.fill_up();
                     }
                     Err(other) => panic!("{other}"),
@@ -65,7 +65,7 @@ fn a_full_disk_recovers_by_itself() {
             let again = write_again(&space, put(key("x", "n", &name), Expect::Absent, "v")).await;
             assert!(engine.failure().is_none());
             stored.push((name, again.revision));
-            // Keep it small.
+            // Keeps the store small.
             for (name, revision) in stored.drain(..) {
                 space.commit(delete(key("x", "n", &name), revision, "gone")).await.unwrap();
             }
@@ -89,7 +89,7 @@ fn attempts_on_a_full_disk_leave_nothing_behind() {
     log.remove(7).unwrap();
     let before = device.files().len();
     device.fill_up();
-    // Larger than what the segment has left.
+    // Larger than the rest of the segment.
     let large = "x".repeat(1 << 20);
     let meta = Meta::default();
     let entry = Entry { key: key("x", "n", "1"), revision: Revision(1), value: large.into(), meta };
@@ -99,7 +99,7 @@ fn attempts_on_a_full_disk_leave_nothing_behind() {
     for _ in 0..20 {
         assert!(log.reopen().is_err());
     }
-    // Besides what is there, the manifest that could not be written.
+    // One more file is allowed: the manifest that could not be written.
     assert!(device.files().len() <= before + 1, "{:?}", device.files().keys());
     device.free();
     log.reopen().unwrap();
@@ -107,7 +107,7 @@ fn attempts_on_a_full_disk_leave_nothing_behind() {
     open_on(Arc::new(device.after_kill()), true).unwrap();
 }
 
-/// The store opens itself again without any write being tried.
+/// The store reopens itself without a write.
 #[test]
 fn an_outage_ends_without_a_write() {
     let device = Device::new(u64::MAX);
@@ -127,8 +127,8 @@ fn an_outage_ends_without_a_write() {
     });
 }
 
-/// What components decided ahead of a disk that then refuses is taken back: their watches end so that they list again,
-/// no revision is used twice, and no write rests on what was taken back.
+/// When the disk refuses, writes that components decided ahead of it are taken back: their watches end so that they
+/// list again, no revision is reused, and no write depends on one that was taken back.
 #[test]
 fn what_a_full_disk_refuses_is_taken_back() {
     let device = Device::new(u64::MAX);
@@ -171,8 +171,8 @@ fn what_a_full_disk_refuses_is_taken_back() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// AS-071: operations fail at random places, come back, and the power goes in the end: everything acknowledged is
-    /// there, nothing that was refused.
+    /// AS-071: operations fail at random, work again, and the power fails at the end: all acknowledged writes exist,
+    /// and no refused one.
     #[test]
     fn failures_and_a_crash_lose_nothing(
         outages in prop::collection::vec((1..60_u64, 0..4_u64), 1..6),
