@@ -91,6 +91,7 @@ pub struct Column {
     pub r#type: String,
     pub format: String,
     pub description: String,
+    /// 0: shown always; above 0: in wide tables only.
     pub priority: i64,
     pub path: Option<String>,
 }

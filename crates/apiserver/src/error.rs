@@ -71,6 +71,7 @@ pub struct Details {
     pub kind: String,
     pub uid: String,
     pub causes: Vec<Cause>,
+    /// Also the `Retry-After` header.
     pub retry_after_seconds: Option<u32>,
 }
 
@@ -78,6 +79,7 @@ pub struct Details {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
+    /// HTTP status.
     pub code: u16,
     pub reason: Reason,
     pub message: String,

@@ -8,6 +8,7 @@ pub struct UserInfo {
     pub name: String,
     pub uid: String,
     pub groups: Vec<String>,
+    /// Further attributes, by key.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 

@@ -200,8 +200,10 @@ pub enum VersionMatch {
 pub struct ListOptions {
     pub resource_version: String,
     pub version_match: VersionMatch,
+    /// Most objects of a page; 0: no limit.
     pub limit: usize,
     pub continue_token: String,
+    /// Life time of a watch in seconds (`timeoutSeconds`).
     pub timeout_seconds: Option<u64>,
     pub bookmarks: bool,
     pub send_initial_events: Option<bool>,

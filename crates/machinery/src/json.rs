@@ -189,8 +189,8 @@ impl<'de> Visitor<'de> for Read<'_> {
                     return Err(A::Error::custom("too many duplicate fields"));
                 }
                 let path = if state.path.is_empty() { key.clone() } else { format!("{}.{key}", state.path) };
-                let told: usize = state.duplicates.iter().map(String::len).sum();
-                if told < DUPLICATES_TEXT_MAX && !state.duplicates.contains(&path) {
+                let reported_bytes: usize = state.duplicates.iter().map(String::len).sum();
+                if reported_bytes < DUPLICATES_TEXT_MAX && !state.duplicates.contains(&path) {
                     state.duplicates.push(path);
                 }
             }

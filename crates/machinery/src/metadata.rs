@@ -151,14 +151,14 @@ fn print_owners(references: &Value) -> String {
 
 /// Removes duplicate references to an owner and keeps the first. Returns the duplicate uids.
 pub fn dedup_owner_references(references: &mut Vec<Value>) -> Vec<String> {
-    let (mut seen, mut told) = (HashSet::new(), HashSet::new());
+    let (mut seen, mut reported) = (HashSet::new(), HashSet::new());
     let mut duplicates: Vec<String> = Vec::new();
     references.retain(|reference| {
         let uid = text(reference, "uid").to_owned();
         if seen.insert(uid.clone()) {
             return true;
         }
-        if told.insert(uid.clone()) {
+        if reported.insert(uid.clone()) {
             duplicates.push(uid);
         }
         false

@@ -21,7 +21,7 @@ fn units(limits: &Limits) -> usize {
     (limits.backlog_bytes / BACKLOG_UNIT).clamp(1, u32::MAX as usize)
 }
 
-/// Least bytes that a write counts for, so that there are at most [`Limits::backlog`] writes.
+/// Least units that a write takes, so that there are at most [`Limits::backlog`] pending writes.
 fn least(limits: &Limits) -> usize {
     (units(limits) / limits.backlog.max(1)).max(1)
 }

@@ -48,6 +48,7 @@ pub struct Key {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
     pub uid: Box<str>,
+    /// Label values by key (`metadata.labels`).
     pub labels: BTreeMap<Box<str>, Box<str>>,
 }
 

@@ -51,6 +51,7 @@ pub struct StaticToken {
 pub struct AuthnConfig {
     /// PEM bundle of the CAs that sign client certificates of this space.
     pub client_ca: Option<String>,
+    /// The entries of the token file.
     pub tokens: Vec<StaticToken>,
     pub service_accounts: Option<Arc<tokens::Issuer>>,
     pub anonymous: Anonymous,

@@ -142,6 +142,7 @@ pub(crate) struct Page {
     pub revision: Revision,
     pub entries: Vec<Arc<Entry>>,
     pub continue_token: String,
+    /// Number of objects after this page; `None` if it is not known.
     pub remaining: Option<usize>,
     /// Print `continue` even if it is empty, as Kubernetes does for deleted collections of custom resources.
     pub print_continue: bool,

@@ -54,6 +54,7 @@ pub struct Limits {
     pub in_flight_masters: usize,
     /// Most bytes of a request body.
     pub body_bytes: usize,
+    /// Longest time of a request; for a watch, until it has started.
     pub request_timeout: Duration,
     /// Number of requests of one user that may wait for a slot for heavy work (large bodies and objects, definitions, long
     /// lists). Further requests are answered 429.

@@ -8,6 +8,7 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("syntax error at {position}: {what}")]
 pub struct MemberPathError {
+    /// Byte offset in the path.
     pub position: usize,
     pub what: String,
 }

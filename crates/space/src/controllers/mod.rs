@@ -13,8 +13,6 @@ mod namespaces;
 mod protection;
 mod work;
 
-pub(crate) use work::now;
-
 use std::sync::Arc;
 use std::time::Duration;
 

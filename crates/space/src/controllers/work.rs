@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use machinery::time::now;
 use parking_lot::Mutex;
 use runtime::Next;
 use serde_json::{Value, json};
@@ -28,10 +29,6 @@ pub(super) struct Shell {
     pub(super) store: SpaceStore,
     pub(super) state: Arc<Mutex<ControllerState>>,
     pub(super) config: Config,
-}
-
-pub(crate) fn now() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 fn key(collection: Collection, namespace: &str, name: &str) -> Key {

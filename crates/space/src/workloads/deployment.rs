@@ -75,9 +75,9 @@ pub(super) fn decide(
     if writes.is_empty() && (is_paused(deployment) || progress::is_complete(deployment, &sets)) {
         writes.extend(surplus(deployment, &sets));
     }
-    let told: Sets = Sets::of(deployment, &before);
+    let stored_sets: Sets = Sets::of(deployment, &before);
     let metadata_changed = target != *deployment;
-    match progress::write(&target, &told, note, now) {
+    match progress::write(&target, &stored_sets, note, now) {
         Some(write) => writes.push(write),
         // The revision is written with the status, because that does not count as a change of the Deployment.
         None if metadata_changed => writes.push(Write::Status(Kind::Deployment, target)),

@@ -273,7 +273,7 @@ mod tests {
         .expect("a pod")
     }
 
-    fn told(plan: &Plan) -> Option<&Value> {
+    fn status_of(plan: &Plan) -> Option<&Value> {
         plan.writes.iter().find_map(|write| match write {
             Write::Status(_, object) => object.get("status"),
             _ => None,
@@ -303,7 +303,7 @@ mod tests {
         let wanted = json!({"startTime": "2026-01-01T00:00:00Z", "completionTime": NOW, "succeeded": 2, "ready": 0,
             "terminating": 0, "uncountedTerminatedPods": {},
             "conditions": [condition("SuccessCriteriaMet"), condition("Complete")]});
-        assert_eq!(told(&plan), Some(&wanted));
+        assert_eq!(status_of(&plan), Some(&wanted));
         assert_eq!(plan.writes.len(), 1);
         let done = job(json!({"completions": 2}), wanted);
         assert_eq!(decide(&done, &[], "node", NOW), Plan::default());
@@ -314,11 +314,11 @@ mod tests {
         let object = job(json!({"completions": 1, "suspend": true}), json!({}));
         let plan = decide(&object, &[pod("Running", 0)], "node", NOW);
         assert!(plan.writes.iter().any(|write| matches!(write, Write::Delete { .. })));
-        let status = told(&plan).expect("a status").clone();
+        let status = status_of(&plan).expect("a status").clone();
         assert_eq!(status["conditions"][0]["reason"], "JobSuspended");
         assert!(status.get("startTime").is_none());
         let resumed = decide(&job(json!({"completions": 1}), status), &[], "node", "2026-01-01T00:02:00Z");
-        let status = told(&resumed).expect("a status");
+        let status = status_of(&resumed).expect("a status");
         assert_eq!(status["conditions"][0]["reason"], "JobResumed");
         assert_eq!(status["startTime"], "2026-01-01T00:02:00Z");
         assert!(resumed.writes.iter().any(|write| matches!(write, Write::Create(Kind::Pod, _))));
@@ -338,14 +338,14 @@ mod tests {
             })
             .collect();
         assert_eq!(made, ["once-2-"]);
-        assert_eq!(told(&plan).map(|status| &status["completedIndexes"]), Some(&json!("0,1")));
+        assert_eq!(status_of(&plan).map(|status| &status["completedIndexes"]), Some(&json!("0,1")));
     }
 
     #[test]
     fn failures_beyond_the_limit_end_a_job() {
         let object = job(json!({"completions": 1, "backoffLimit": 0}), json!({}));
         let plan = decide(&object, &[pod("Failed", 0)], "node", NOW);
-        let status = told(&plan).expect("a status");
+        let status = status_of(&plan).expect("a status");
         assert_eq!(status["conditions"][1]["type"], "Failed");
         assert_eq!(status["conditions"][1]["reason"], "BackoffLimitExceeded");
         assert_eq!(plan.writes.len(), 1, "no pod is made any more");

@@ -59,7 +59,7 @@ fn is_gated(pod: &Value) -> bool {
 
 fn gated(pod: &Value) -> Option<Write> {
     let mut status = pod.get("status").cloned().unwrap_or_else(|| json!({}));
-    let told = json!([{
+    let new_conditions = json!([{
         "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
         "message": "Scheduling is blocked due to non-empty scheduling gates",
         "lastProbeTime": null, "lastTransitionTime": null, "observedGeneration": generation(pod).max(1),
@@ -67,7 +67,7 @@ fn gated(pod: &Value) -> Option<Write> {
     if condition(&conditions(pod), "PodScheduled").is_some() {
         return None;
     }
-    set(&mut status, &[], "conditions", told);
+    set(&mut status, &[], "conditions", new_conditions);
     status_write(Kind::Pod, pod, status)
 }
 

@@ -45,7 +45,7 @@ pub(super) fn write(deployment: &Value, sets: &Sets, note: ProgressEvent, now: &
         "readyReplicas": sum(sets, "readyReplicas"), "availableReplicas": available,
         "unavailableReplicas": (wanted_pods(sets) - available).max(0),
         "terminatingReplicas": sum(sets, "terminatingReplicas"),
-        "conditions": told(deployment, sets, &note, now),
+        "conditions": new_conditions(deployment, sets, &note, now),
     });
     let collisions = deployment.pointer("/status/collisionCount").and_then(Value::as_i64);
     if let (Some(collisions), Some(status)) = (collisions, status.as_object_mut()) {
@@ -67,7 +67,7 @@ fn wanted_pods(sets: &Sets) -> i64 {
     sets.all().map(replicas).sum()
 }
 
-fn told(deployment: &Value, sets: &Sets, note: &ProgressEvent, now: &str) -> Vec<Value> {
+fn new_conditions(deployment: &Value, sets: &Sets, note: &ProgressEvent, now: &str) -> Vec<Value> {
     let mut all = conditions(deployment);
     let limited = has_deadline(deployment);
     if let (ProgressEvent::Created(name), true) = (note, limited) {

@@ -120,15 +120,18 @@ mod tests {
     fn a_status_is_written_once_and_leaves_zeros_out() {
         let pods = [pod("a", true, "1"), pod("b", false, "1")];
         let mut set = set_of(2);
-        let [Write::Status(_, told)] = &decide(&set, &pods, "node")[..] else { panic!("a status") };
+        let [Write::Status(_, written)] = &decide(&set, &pods, "node")[..] else { panic!("a status") };
         assert_eq!(
-            told["status"],
+            written["status"],
             json!({"replicas": 2, "fullyLabeledReplicas": 2, "readyReplicas": 1, "availableReplicas": 1,
                 "terminatingReplicas": 0, "observedGeneration": 2})
         );
-        set["status"] = told["status"].clone();
+        set["status"] = written["status"].clone();
         assert_eq!(decide(&set, &pods, "node"), []);
-        let [Write::Status(_, told)] = &decide(&set_of(0), &[], "node")[..] else { panic!("a status") };
-        assert_eq!(told["status"], json!({"replicas": 0, "terminatingReplicas": 0, "observedGeneration": 2}));
+        let [Write::Status(_, written)] = &decide(&set_of(0), &[], "node")[..] else { panic!("a status") };
+        assert_eq!(
+            written["status"],
+            json!({"replicas": 0, "terminatingReplicas": 0, "observedGeneration": 2})
+        );
     }
 }

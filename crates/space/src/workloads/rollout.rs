@@ -222,8 +222,8 @@ fn proportion(deployment: &Value, set: &Value, wanted: i64, maximum: i64) -> i64
     if wanted == 0 {
         return -replicas(set);
     }
-    let told = annotation(set, MAXIMUM).parse::<i64>().ok().filter(|told| *told > 0);
-    let before = told.unwrap_or_else(|| number(deployment, "/status/replicas"));
+    let recorded = annotation(set, MAXIMUM).parse::<i64>().ok().filter(|recorded| *recorded > 0);
+    let before = recorded.unwrap_or_else(|| number(deployment, "/status/replicas"));
     if before == 0 {
         return 0;
     }

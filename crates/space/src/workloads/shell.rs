@@ -15,9 +15,9 @@ use super::object::{
     Header, Kind, Meta, Owner, Plan, Pod, Write, is_deleting, name, namespace, owner_reference, text, uid,
 };
 use super::{daemonset, deployment, job, node, pods, replicaset, statefulset};
-use crate::controllers::now;
 use crate::follow::State;
 use crate::local::{ErrorResponse, InProcessApi, MERGE, unless_overtaken};
+use machinery::time::now;
 
 /// Most concurrent writes of one visit. Concurrent writes share commits of the store.
 const AT_ONCE: usize = 16;

@@ -425,10 +425,10 @@ fn a_paused_deployment_scales_but_does_not_roll() {
     use_image(&mut world, Kind::Deployment, "web", "two");
     world.settle();
     assert_eq!(images(&world), ["one"; 4]);
-    let told = conditions(world.get(Kind::Deployment, "web"));
+    let written = conditions(world.get(Kind::Deployment, "web"));
     assert!(
-        told.contains(&("Progressing", "Unknown", "DeploymentPaused", "Deployment is paused")),
-        "{told:?}"
+        written.contains(&("Progressing", "Unknown", "DeploymentPaused", "Deployment is paused")),
+        "{written:?}"
     );
 }
 

@@ -236,11 +236,12 @@ pub(super) mod tests {
         for (name, pem, usages, fault) in all {
             let mut asked = object(pem, usages, true);
             asked["spec"]["signerName"] = json!(name);
-            let told = status(&asked, &signer, "now").unwrap();
+            let new_status = status(&asked, &signer, "now").unwrap();
             let message =
-                told["conditions"].as_array().and_then(|all| all.last()).unwrap()["message"].clone();
+                new_status["conditions"].as_array().and_then(|all| all.last()).unwrap()["message"].clone();
             if fault.is_empty() {
-                let pem = STANDARD.decode(told["certificate"].as_str().expect("a certificate")).unwrap();
+                let pem =
+                    STANDARD.decode(new_status["certificate"].as_str().expect("a certificate")).unwrap();
                 let der = rustls_pki_types::CertificateDer::from_pem_slice(&pem).unwrap();
                 let (_, made) = parse_x509_certificate(&der).unwrap();
                 let good_for = made.extended_key_usage().unwrap().unwrap().value;
