@@ -46,7 +46,7 @@ impl ErrorResponse {
     }
 }
 
-/// Ignores an error of an object that [was overtaken](Refused::is_overtaken).
+/// Ignores an error of an object that [was overtaken](ErrorResponse::is_overtaken).
 pub(crate) fn unless_overtaken(result: Result<Value, ErrorResponse>) -> Result<(), ErrorResponse> {
     match result {
         Err(refused) if !refused.is_overtaken() => Err(refused),

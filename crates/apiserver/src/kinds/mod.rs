@@ -1,6 +1,6 @@
 //! Behaviour of each built-in kind that differs from the generic one (spec 2.2 to 2.5).
 //!
-//! A kind is a row ([`spec::Spec`]) that one strategy interprets. Rows refer to functions for what a value cannot
+//! A kind is a row (`spec::Spec`) that one strategy interprets. Rows refer to functions for what a value cannot
 //! express.
 
 mod admission;

@@ -6,6 +6,7 @@ mod certificates;
 mod common;
 mod crud;
 mod custom;
+mod generic;
 mod hostile;
 mod limits;
 mod list_watch;

@@ -1,7 +1,7 @@
 //! The generic controllers of a Kubernetes control plane.
 //!
-//! They share one watch of the space. Decisions are pure functions over a snapshot of the store ([`gc`],
-//! [`namespaces`], [`accounts`], [`certificates`], [`expiry`], [`protection`]); [`work`] carries them out through the
+//! They share one watch of the space. Decisions are pure functions over a snapshot of the store (`gc`,
+//! `namespaces`, `accounts`, [`certificates`], `expiry`, `protection`); `work` carries them out through the
 //! API, under the same rules as any client.
 
 mod accounts;

@@ -1,5 +1,5 @@
-//! Deployments: a ReplicaSet per template, and which of them is current. [`rollout`](super::rollout) decides how many
-//! pods each may have, [`progress`](super::progress) computes the status.
+//! Deployments: a ReplicaSet per template, and which of them is current. [`rollout`] decides how many
+//! pods each may have, [`progress`] computes the status.
 
 use serde_json::{Map, Value, json};
 

@@ -2,7 +2,7 @@
 //! ReplicaSets, StatefulSets, DaemonSets, Jobs and Pods get the status that they would have in a healthy cluster. Pods
 //! and the one node have the annotation `kubestellar.io/simulated: "true"`.
 //!
-//! Pure functions decide the next writes from an object and its dependents; [`shell`] reads the store and writes
+//! Pure functions decide the next writes from an object and its dependents; `shell` reads the store and writes
 //! through the API. One event costs a visit of its object and of the object that controls it; the dependents of a
 //! controller are found by scanning the labels of the pods (or ReplicaSets) of its namespace. An idle space costs one
 //! watch of the store.

@@ -3,7 +3,7 @@
 //! A directory holds log segments (`log-00000001`…), the parts of at most one snapshot (`snapshot-00000002.0`…) and the
 //! [`manifest`], which names them. A write is a group of records at the end of the last segment: one write, one flush. When
 //! segments hold much more than state and history need, a snapshot is written beside them by a thread of its own, the
-//! manifest is replaced, and the segments that it stands for are removed. Bytes: [`format`]; [`mark`].
+//! manifest is replaced, and the segments that it stands for are removed. Bytes: [`mod@format`]; [`mark`].
 //!
 //! # What a start makes of what it finds
 //!
