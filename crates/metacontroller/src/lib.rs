@@ -4,11 +4,11 @@
 //!
 //! * [`map`]: the MapController.
 //! * [`sync`]: Composite- and DecoratorController.
-//! * [`host`]: decides which controllers run.
+//! * [`host`]: decides which controllers run; [`shared`]: what it gives to each of them.
 //! * [`hooks`], [`wire`]: webhooks and the form of their requests.
 //! * [`apply`], [`writes`]: bring objects into the desired state.
-//! * [`cache`], [`selector_index`], [`lanes`], [`rate_limit`], [`status_board`], [`metrics`], [`conditions`],
-//!   [`definitions`]: what controllers share.
+//! * [`cache`], [`selector_index`], [`lanes`], [`rate_limit`], [`status_board`], [`metrics`], [`histogram`],
+//!   [`conditions`], [`definitions`]: what controllers share.
 //!
 //! Decisions are pure (`map::{answer, group, key, parents, selector, status}`, [`apply`], [`lanes`],
 //! [`selector_index`], [`wire`]); the rest does the I/O for them.
@@ -17,6 +17,7 @@ pub mod apply;
 pub mod cache;
 pub mod conditions;
 pub mod definitions;
+pub mod histogram;
 pub mod hooks;
 pub mod host;
 pub mod lanes;
@@ -26,6 +27,7 @@ pub mod object;
 pub mod rate_limit;
 pub mod resource;
 pub mod selector_index;
+pub mod shared;
 pub mod status_board;
 pub mod sync;
 pub mod wire;
@@ -114,7 +116,7 @@ async fn drive(client: Client, config: Config, stop: CancellationToken) -> Resul
     let (events, inbox) = Events::new();
     let caches = cache::Caches::new(client.clone(), &stop);
     let status_board = Arc::new(status_board::StatusBoard::new(rest.clone(), events.clone()));
-    let shared = Arc::new(host::Shared {
+    let shared = Arc::new(shared::Shared {
         caches: caches.clone(),
         writer: Arc::new(writes::Writer::new(rest.clone(), config.strategy)),
         mapper: Mapper::new(client.clone()),

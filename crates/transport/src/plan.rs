@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::content::{Digest, Identity};
+use crate::{content::Digest, identity::Identity};
 
 /// Objects of one envelope. Shared, because most envelopes do not change.
 pub type Items = Arc<BTreeSet<Arc<Identity>>>;

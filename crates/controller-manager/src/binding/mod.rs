@@ -16,8 +16,9 @@ pub mod resources;
 mod sync;
 #[cfg(test)]
 mod tests;
+pub(crate) mod unknown;
 mod verdict;
-pub(crate) mod watches;
+mod watches;
 pub mod world;
 mod writes;
 
@@ -34,7 +35,6 @@ use tokio_util::sync::CancellationToken;
 use crate::{Config, shared::Shared};
 use feed::Feed;
 use resources::CrdFacts;
-pub(crate) use sync::Item;
 use sync::Syncer;
 use watches::Watches;
 

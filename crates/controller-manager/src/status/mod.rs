@@ -20,6 +20,7 @@ mod collectors;
 pub mod combine;
 pub mod combined;
 pub mod decision;
+mod error;
 #[cfg(test)]
 mod examples;
 mod objects;
@@ -49,17 +50,6 @@ use reports::{Reports, WorkFacts};
 use results::Combiner;
 
 const WORKERS: usize = 4;
-
-/// Why an item could not be processed. It will be retried.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StatusError {
-    /// A request failed.
-    #[error(transparent)]
-    Kube(#[from] kube::Error),
-    /// The evaluation of expressions ended early.
-    #[error("the evaluation of StatusCollectors ended early")]
-    Evaluation,
-}
 
 /// Runs the status controller until `stop` is cancelled. It does nothing as long as the ITS does not serve
 /// WorkStatus objects; the binding controller does not wait for it (KS-148).

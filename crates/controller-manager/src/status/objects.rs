@@ -18,11 +18,11 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use super::{
-    StatusError,
     aggregate::aggregate,
     collectors::{Collectors, availability},
     combined::Pair,
     decision::{Decision, LabelPatch, Plan, Reported, decide, is_settled, plan},
+    error::StatusError,
     reports::Reports,
     results::Combiner,
     settled::{PlanInputs, SettledObjects},

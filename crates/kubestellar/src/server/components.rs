@@ -14,6 +14,15 @@ use tracing::{Instrument, error, info_span};
 
 use crate::control::ComponentStatus;
 
+/// A component that may be left to another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Elsewhere {
+    ControllerManager,
+    TransportController,
+    WorkAgent,
+    StatusAgent,
+}
+
 /// Bounds of the wait before a failed component is started again.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// A component that ran this long starts over at the shortest wait.

@@ -22,16 +22,7 @@ use crate::shape::{Cluster, Shape, SpaceName, space_url};
 use super::clock::Clock;
 use super::control_socket::{Ask, ControlSocket};
 use super::overview::Overview;
-use super::{Components, Reporter, admission, wiring};
-
-/// A component that may be left to another process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Elsewhere {
-    ControllerManager,
-    TransportController,
-    WorkAgent,
-    StatusAgent,
-}
+use super::{Components, Elsewhere, Reporter, admission, wiring};
 
 /// How to serve, this time.
 #[derive(Clone, Debug, Default)]
@@ -150,7 +141,7 @@ async fn open(data: &DataDir, repair: bool, report: &Reporter) -> Result<Engine,
     Ok(engine)
 }
 
-pub(super) struct Installation {
+struct Installation {
     data: DataDir,
     /// What runs now.
     shape: Shape,
@@ -266,13 +257,23 @@ impl Installation {
         if changed { self.write_kubeconfig(&self.shape.clone()) } else { Ok(()) }
     }
 
+    fn parts(&mut self) -> wiring::Parts<'_> {
+        wiring::Parts {
+            components: &mut self.components,
+            spaces: &self.spaces,
+            running: &self.shape,
+            without: &self.without,
+            ca_pem: &self.ca_pem,
+        }
+    }
+
     /// Starts what `wanted` has and this has not, and waits until all of it is ready. Cost: the difference.
     async fn grow(&mut self, wanted: Shape, report: &Reporter) -> Result<(), Failure> {
         let begun = Instant::now();
         let names: Vec<(String, &'static str)> = wanted
             .spaces()
             .into_iter()
-            .filter(|(name, _)| self.space(name.as_str()).is_none())
+            .filter(|(name, _)| self.spaces.iter().all(|(space, _)| space.name() != name.as_str()))
             .map(|(name, role)| (name.to_string(), role))
             .collect();
         self.start_spaces(&names).await?;
@@ -285,12 +286,12 @@ impl Installation {
         self.write_kubeconfig(&wanted)?;
         let begun = Instant::now();
         let mut ready = wiring::Ready::new();
-        wiring::start(self, &wanted, &mut ready).await?;
+        wiring::start(self.parts(), &wanted, &mut ready).await?;
         let known: HashSet<&SpaceName> = self.shape.clusters.iter().map(|cluster| &cluster.name).collect();
         let new: Vec<&Cluster> = wanted.clusters.iter().filter(|c| !known.contains(&c.name)).collect();
         let mut joined = 0;
         for some in new.chunks(JOINING_TOGETHER) {
-            wiring::join(self, some, &mut ready)?;
+            wiring::join(self.parts(), some, &mut ready)?;
             wait_ready(&self.components, std::mem::take(&mut ready)).await?;
             joined += some.len();
             if joined < new.len() {
@@ -299,11 +300,15 @@ impl Installation {
         }
         let known: HashMap<&SpaceName, &Cluster> =
             self.shape.clusters.iter().map(|cluster| (&cluster.name, cluster)).collect();
-        for cluster in &wanted.clusters {
-            if let Some(known) = known.get(&cluster.name) {
+        let same = wanted.clusters.iter().filter_map(|cluster| Some((cluster, known.get(&cluster.name)?)));
+        let same: Vec<Cluster> = same
+            .map(|(cluster, known)| {
                 let given = cluster.given.clone().or_else(|| known.given.clone());
-                wiring::relabel(self, &Cluster { given, ..cluster.clone() }).await?;
-            }
+                Cluster { given, ..cluster.clone() }
+            })
+            .collect();
+        for cluster in &same {
+            wiring::relabel(&self.parts(), cluster).await?;
         }
         wait_ready(&self.components, ready).await?;
         report.step("controllers and agents are ready", begun.elapsed());
@@ -404,32 +409,8 @@ impl Installation {
     }
 }
 
-impl Installation {
-    pub(super) fn space(&self, name: &str) -> Option<&Arc<Space>> {
-        self.spaces.iter().map(|(space, _)| space).find(|s| s.name() == name)
-    }
-
-    pub(super) fn components(&mut self) -> &mut Components {
-        &mut self.components
-    }
-
-    /// Whether this process is to run a component itself.
-    pub(super) fn runs(&self, component: Elsewhere) -> bool {
-        !self.without.contains(&component)
-    }
-
-    pub(super) fn running(&self) -> &Shape {
-        &self.shape
-    }
-
-    pub(super) fn ca_pem(&self) -> &str {
-        &self.ca_pem
-    }
-}
-
-/// Waits for each channel. A component that fails is restarted by its supervisor; what keeps it from being
-/// ready is in its status and in the log.
-/// Waits for all. Gives up when for a long time not one more became ready.
+/// Waits until all components are ready. A component that fails is restarted by its supervisor; what keeps it from being
+/// ready is in its status and in the log. Gives up when for a long time not one more became ready.
 async fn wait_ready(components: &Components, ready: wiring::Ready) -> Result<(), Failure> {
     const PATIENCE: Duration = Duration::from_secs(50);
     let mut waiting: BTreeSet<String> = ready.iter().map(|(name, _)| name.clone()).collect();

@@ -10,6 +10,11 @@ use runtime::rest::Rest;
 use serde_json::{Value, json};
 use space::Identity;
 
+/// Field manager of what the process itself writes.
+pub(super) const MANAGER: &str = "kubestellar";
+/// What the names begin with under which the registration agents of embedded clusters ask to join, each for its own
+/// cluster. No credential has such a name: only clients inside this process do.
+pub(super) const VOUCHED: &str = "kubestellar:bootstrap:";
 /// Marks roles and bindings that are made and kept by the process.
 const SYSTEM_LABEL: &str = "kubestellar.io/system";
 const CONTROLLER_MANAGER: &str = "kubestellar:controller-manager";

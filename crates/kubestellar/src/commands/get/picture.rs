@@ -9,7 +9,7 @@ use apis::ocm::work::{CONDITION_APPLIED, CONDITION_AVAILABLE, ManifestCondition}
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::Serialize;
 use serde_json::Value;
-use transport::content::Identity;
+use transport::identity::Identity;
 
 use super::hindrance::Hindrances;
 
