@@ -14,7 +14,7 @@ use apis::metacontroller::{MAP_CONTROLLER_ANNOTATION, MAP_KEY_ANNOTATION};
 use kube::Client;
 use machinery::selector::{LabelOp, LabelSelector};
 use parking_lot::{Mutex, RwLock};
-use runtime::{Event, ObjectKey, Source, Store, informer, rest::Gvr};
+use runtime::{Event, ObjectKey, ResourceVersion, Source, Store, informer, rest::Gvr};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -109,8 +109,8 @@ struct State {
     tagged: BTreeMap<(Text, Text, Text), usize>,
     labelled: HashMap<(Box<str>, Box<str>), BTreeSet<ObjectKey>>,
     uids: HashMap<Text, ObjectKey>,
-    /// Highest version that all handlers have been called with, where versions are numbers.
-    seen: u64,
+    /// Highest version that all handlers have been called with.
+    seen: ResourceVersion,
     /// An object whose change is in the indexes, but for which the handlers have not been called yet.
     unreported: Option<ObjectKey>,
     next_follower: u64,
@@ -308,7 +308,7 @@ pub enum ExpectedEvent {
 
 impl State {
     fn reported(&mut self, version: &str) {
-        self.seen = self.seen.max(version.parse().unwrap_or_default());
+        self.seen.raise(ResourceVersion::new(version));
         self.unreported = None;
     }
 
@@ -369,8 +369,10 @@ impl State {
         let reported = |key: &ObjectKey| self.unreported.as_ref() != Some(key);
         match expected {
             ExpectedEvent::Version { key, version, .. } => {
-                let past = version.parse::<u64>().is_ok_and(|version| self.seen >= version);
-                let there = || self.objects.get(key).is_some_and(|object| object.version() == version);
+                let version = ResourceVersion::new(version);
+                let past = version.is_comparable() && self.seen >= version;
+                let there =
+                    || self.objects.get(key).is_some_and(|object| object.version() == version.as_str());
                 past || (reported(key) && there())
             }
             ExpectedEvent::Gone { key, uid } => {

@@ -3,6 +3,7 @@
 //! * [`informer`]: follows one resource of one API server into a [`Store`] and reports the changes.
 //! * [`InformerSet`]: informers that are started and stopped at run time.
 //! * [`Queue`]: a work queue of keys with de-duplication, one worker per key, back-off and delay.
+//! * [`ResourceVersion`]: the order of versions. [`OwnWrite`]: a write that the watch has not reported yet.
 //! * [`Coalescer`]: decides when a stream of changes is written.
 //! * [`Tasks`]: tasks that have an owner.
 //! * [`install`]: installs CustomResourceDefinitions and waits until they are served.
@@ -34,8 +35,10 @@ mod log_once;
 pub mod mapper;
 pub mod metrics;
 mod object_key;
+mod own_write;
 mod page;
 pub mod queue;
+mod resource_version;
 pub mod rest;
 mod retry;
 mod store;
@@ -50,8 +53,10 @@ pub use informer::{Event, PartialObject, Source};
 pub use informers::{Handler, InformerSet};
 pub use install::install;
 pub use object_key::ObjectKey;
+pub use own_write::{OwnWrite, Report};
 pub use page::Page;
 pub use queue::{Next, Queue, work};
+pub use resource_version::ResourceVersion;
 pub use retry::retry_until_done;
 pub use store::Store;
 pub use tasks::{TaskError, Tasks, guarded, panic_text};

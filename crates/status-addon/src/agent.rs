@@ -399,7 +399,7 @@ impl Agent {
                     self.hub.create(&gvr, namespace, object.to_string().into_bytes()).await?;
                 let name = created.metadata.name.clone();
                 // Stored at once, so that the next change of the object does not create it again.
-                let mut affected = self.view.lock().put_report(created);
+                let mut affected = self.view.lock().wrote_report(created);
                 // The object itself is being processed.
                 affected.pop();
                 self.enqueue(affected);
@@ -418,7 +418,7 @@ impl Agent {
                 let patch = json!({"statusDetails": {"lastGeneration": currency.generation,
                     "lastGenerationIsApplied": currency.applied, "lastCurrencyUpdateTime": now.to_string()}});
                 let answer: Reported = self.hub.merge(&gvr, namespace, &name, &patch).await?;
-                self.view.lock().put_report(answer);
+                self.view.lock().wrote_report(answer);
                 Ok(())
             }
             Effect::Report { name, status } => self.report(&gvr, namespace, &name, &status).await,
@@ -436,7 +436,7 @@ impl Agent {
     ) -> Result<(), kube::Error> {
         let patch = json!([{ "op": "add", "path": "/status", "value": status }]);
         let answer: Reported = self.hub.json_patch_status(gvr, namespace, name, patch).await?;
-        self.view.lock().put_report(answer);
+        self.view.lock().wrote_report(answer);
         Ok(())
     }
 }

@@ -21,7 +21,7 @@ use futures::future::BoxFuture;
 use kube::Client;
 use parking_lot::Mutex;
 use runtime::{
-    Next, Queue,
+    Next, Queue, ResourceVersion,
     feed::{Change, Key, Keyed, Source, WithoutManagedFields, follow},
     limiter::Rate,
     metrics::Metrics,
@@ -365,7 +365,7 @@ impl Controller {
 
     fn note_wrapped(&self, object: WrappedObject) {
         let key = object.key();
-        if self.index.lock().is_stale(&key, object.resource_version()) {
+        if self.index.lock().is_stale(&key, ResourceVersion::new(object.resource_version())) {
             return;
         }
         let old = self.index.lock().get(&key);

@@ -21,16 +21,16 @@ use runtime::{
 use serde_json::{Value, json};
 
 use super::{
-    StatusError,
     collectors::Collectors,
     combine::fit,
     combined::{Asked, Pair, patch},
+    error::StatusError,
     reports::Reports,
     table::{Inputs, Table},
 };
 use crate::{
     identity::ObjectId,
-    own_writes::{OWN_WRITE_TTL, OwnWrite},
+    own_writes::{OWN_WRITE_TTL, RecentWrite},
     shared::{Shared, StatusItem},
 };
 
@@ -64,7 +64,7 @@ struct Known {
     coalescer: Coalescer,
     /// The object without its status, and the version at which it was read.
     object: Option<(Box<str>, Arc<Value>)>,
-    own_write: OwnWrite<CombinedStatus>,
+    own_write: RecentWrite<CombinedStatus>,
 }
 
 impl Combiner {

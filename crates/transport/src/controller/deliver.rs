@@ -20,8 +20,9 @@ use super::{
     layout::{Layout, Scope},
 };
 use crate::{
-    content::{Content, Identity, Wrapee, generations},
+    content::{Content, Wrapee, generations},
     customize::properties::Properties,
+    identity::Identity,
     plan::{self, DesiredEnvelope, ExistingEnvelope, Step},
     plugin::{Envelope, Item},
     shard::{self, Names, ShardItem},
@@ -420,7 +421,7 @@ impl Controller {
             self.writer.create(&target).await
         } else {
             let old = seen.get(name);
-            let version = old.map(|old| old.resource_version.clone());
+            let version = old.map(|old| old.resource_version.as_str().to_owned());
             let finalizers = old.map(|old| old.finalizers.clone());
             self.writer.update(&target, version, finalizers).await
         };

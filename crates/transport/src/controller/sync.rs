@@ -7,14 +7,17 @@ use apis::{
     control::{Binding, bounded_errors},
 };
 use futures::{StreamExt, stream};
-use runtime::failure::{is_lasting, is_not_found, message_of};
+use runtime::{
+    ResourceVersion,
+    failure::{is_lasting, is_not_found, message_of},
+};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::{BindingMemory, Controller, ReportedStatus, SyncError, bindings, deliver::Outcome};
 use crate::{
     objects,
-    wrapped::{KnownEnvelope, Origin, older},
+    wrapped::{KnownEnvelope, Origin},
     write::whose,
 };
 
@@ -228,8 +231,8 @@ fn has_finalizer(binding: &Binding) -> bool {
 
 /// Returns whether the known Binding is another object of the same name, or a later version.
 fn supersedes(known: &Binding, answer: &Binding) -> bool {
-    let version = |binding: &Binding| binding.metadata.resource_version.clone().unwrap_or_default();
-    known.metadata.uid != answer.metadata.uid || older(&version(answer), &version(known))
+    let (known, answer) = (&known.metadata, &answer.metadata);
+    known.uid != answer.uid || ResourceVersion::of(answer) < ResourceVersion::of(known)
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use super::super::Controller;
 use crate::{
-    content::{Content, Identity, Original, Wrapee},
+    content::{Content, Original, Wrapee},
+    identity::Identity,
     wrapped::{KnownEnvelope, Mailbox, Origin},
 };
 
