@@ -20,4 +20,4 @@ pub mod shard;
 mod wrapped;
 mod write;
 
-pub use controller::{Config, Error, run};
+pub use controller::{Config, run};
