@@ -136,13 +136,7 @@ async fn drive(client: Client, config: Config, stop: CancellationToken) -> Resul
     let recorder = Recorder::new(rest, "metacontroller", config.events);
     tasks.spawn_endless("events", events::write(recorder, inbox, said));
     tasks.spawn_endless("parent status", status_board.run(stop.clone()));
-    let broken = caches.broken().clone();
-    tasks.spawn("watches", async move {
-        tokio::select! {
-            () = broken.cancelled() => Err("one of them panicked"),
-            () = stop.cancelled() => Ok(()),
-        }
-    });
+    tasks.depend_on("watches", caches.tasks());
     let ready = config.ready;
     tasks.spawn_endless("controllers", async move {
         host.run(|| _ = ready.send_replace(true)).await;

@@ -37,6 +37,7 @@ use std::sync::Arc;
 
 use apis::constants::{PROPERTIES_NAMESPACE, TRANSPORT_MANAGER};
 use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use runtime::{
     TaskError, Tasks,
@@ -73,27 +74,20 @@ async fn drive(wds: Client, its: Client, config: Config, stop: CancellationToken
     let hub = Rest::with_manager(its.clone(), TRANSPORT_MANAGER);
     let writer = Writer::new(hub.clone(), config.transport.kind());
     let shared = Arc::new(Shared::new(config));
-    let (of, client, token) = (shared.clone(), wds.clone(), stop.clone());
-    tasks.spawn_endless("Bindings", async move { inputs::follow_bindings(&of, &client, &token).await });
-    let (of, client, token) = (shared.clone(), wds.clone(), stop.clone());
-    tasks.spawn_endless("CustomTransforms", async move {
-        inputs::follow_transforms(&of, &client, &token).await;
-    });
-    let (of, client, token) = (shared.clone(), its.clone(), stop.clone());
+    tasks.spawn_endless("Bindings", inputs::follow_bindings(shared.clone(), wds.clone(), stop.clone()));
+    tasks.spawn_endless(
+        "CustomTransforms",
+        inputs::follow_transforms(shared.clone(), wds.clone(), stop.clone()),
+    );
     tasks
-        .spawn_endless("ManagedClusters", async move { inputs::follow_clusters(&of, &client, &token).await });
-    let (of, client, token) = (shared.clone(), its.clone(), stop.clone());
-    tasks.spawn_endless("properties", async move {
-        inputs::follow_property_maps(&of, &client, &token).await;
-    });
-    let (of, write, token) = (shared.clone(), writer.clone(), stop.clone());
-    tasks.spawn_endless("envelopes", async move {
-        inputs::follow_envelopes(&of, &its, &write, &token).await;
-    });
-    let token = stop.clone();
-    tasks.spawn_endless("namespace of properties", async move {
-        ensure_properties_namespace(&hub, &token).await;
-    });
+        .spawn_endless("ManagedClusters", inputs::follow_clusters(shared.clone(), its.clone(), stop.clone()));
+    tasks
+        .spawn_endless("properties", inputs::follow_property_maps(shared.clone(), its.clone(), stop.clone()));
+    tasks.spawn_endless(
+        "envelopes",
+        inputs::follow_envelopes(shared.clone(), its, writer.clone(), stop.clone()),
+    );
+    tasks.spawn_endless("namespace of properties", ensure_properties_namespace(hub, stop.clone()));
     tasks.spawn_endless(
         "refreshes",
         refresh::refresh_annotations(shared.clone(), writer.clone(), stop.clone()),
@@ -120,9 +114,9 @@ async fn process(shared: Arc<Shared>, syncer: Syncer, stop: CancellationToken) {
 }
 
 /// KS-135: creates the namespace of property ConfigMaps, with retries. Nothing waits for it.
-async fn ensure_properties_namespace(its: &Rest, stop: &CancellationToken) {
-    let gvr = Gvr::new("", "v1", "namespaces");
+async fn ensure_properties_namespace(its: Rest, stop: CancellationToken) {
+    let gvr = Gvr::of::<Namespace>();
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PROPERTIES_NAMESPACE}});
     let make = || its.ensure(&gvr, "", PROPERTIES_NAMESPACE, &body);
-    retry_until_done("the namespace of property ConfigMaps", stop, make).await;
+    retry_until_done("the namespace of property ConfigMaps", &stop, make).await;
 }

@@ -12,8 +12,8 @@ use std::{
 use apis::control::{BindingEntry, BindingSpec};
 use futures::{StreamExt, TryStreamExt, stream};
 use runtime::{
-    Page, ResourceVersion,
-    failure::{is_gone, message_of},
+    Page, Paging, ResourceVersion,
+    failure::message_of,
     rest::{Gvr, Rest},
 };
 use serde::Deserialize;
@@ -195,20 +195,14 @@ async fn list(
     namespace: &str,
     wanted: &HashSet<&str>,
 ) -> Result<HashMap<String, Value>, kube::Error> {
-    let (mut found, mut more, mut limit) = (HashMap::new(), String::new(), Some(PAGE));
+    let (mut found, mut paging) = (HashMap::new(), Paging::new(PAGE));
     loop {
-        let page = match wds.page(gvr, namespace, limit, &more).await {
-            Err(error) if is_gone(&error) && limit.is_some() => {
-                // The paged list took longer than the server keeps old versions: request everything in one
-                // page.
-                (more, limit) = (String::new(), None);
-                continue;
-            }
+        let page = match wds.page(gvr, namespace, &paging).await {
+            Err(error) if paging.begins_anew(&error) => continue,
             page => page?,
         };
         take(&page, gvr, wanted, &mut found).map_err(kube::Error::SerdeError)?;
-        more = page.more;
-        if more.is_empty() || found.len() == wanted.len() {
+        if !paging.goes_on(&page.more) || found.len() == wanted.len() {
             return Ok(found);
         }
     }

@@ -8,7 +8,7 @@ use std::{
 
 use kube::{Client, api::ApiResource};
 use parking_lot::Mutex;
-use runtime::{Backoff, Event, InformerSet, PartialObject, Source, Store};
+use runtime::{Backoff, Event, InformerSet, PartialObject, Source, Store, TaskPool};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -199,9 +199,9 @@ impl Watches {
         resources.into_iter().find(|resource| resource.group == group && resource.plural == plural)
     }
 
-    /// Cancelled when a watch panicked.
-    pub(super) fn broken(&self) -> CancellationToken {
-        self.informers.broken().clone()
+    /// The tasks of the watches.
+    pub(super) fn tasks(&self) -> &TaskPool {
+        self.informers.tasks()
     }
 
     pub(super) async fn shutdown(&self) {

@@ -37,7 +37,7 @@ use apis::{
     control::{CombinedStatus, StatusCollector, WorkStatus},
 };
 use kube::Client;
-use runtime::{Backoff, Event, Source, Store, TaskError, Tasks, informer, rest::Rest, work};
+use runtime::{Backoff, Event, Inputs, Source, Store, TaskError, Tasks, rest::Rest, work};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -64,7 +64,7 @@ pub(crate) async fn run(
     let mut tasks = Tasks::new(&stop);
     let token = tasks.token().clone();
     let (reports, collectors) = (Arc::new(Reports::new(&config.wds_name)), Arc::new(Collectors::default()));
-    let (works, specs, published) = (Store::default(), Store::default(), Store::default());
+    let (specs, published) = (Store::default(), Store::default());
     let combiner = Arc::new(Combiner::new(
         wds.clone(),
         shared.clone(),
@@ -73,31 +73,23 @@ pub(crate) async fn run(
         published.clone(),
     ));
 
-    let (index, teller, combined) = (reports.clone(), shared.clone(), combiner.clone());
-    let on_work = move |event: Event<WorkFacts>| {
+    let mut inputs = Inputs::new(&mut tasks);
+    let (index, to, combined) = (reports.clone(), shared.clone(), combiner.clone());
+    inputs.follow(&its, Source::of::<WorkStatus>(), &Store::default(), move |event: Event<WorkFacts>| {
         for id in index.take(event) {
             combined.reported(&id);
-            teller.enqueue_status(StatusItem::Object(id));
+            to.enqueue_status(StatusItem::Object(id));
         }
-    };
-    let source = Source::of::<WorkStatus>();
-    let follow = informer::run(its, source, works.clone(), on_work, token.clone());
-    tasks.spawn_endless("WorkStatus informer", follow);
-
-    let teller = shared.clone();
-    let on_collector = move |event: Event<StatusCollector>| {
+    });
+    let to = shared.clone();
+    inputs.follow(&wds, Source::of::<StatusCollector>(), &specs, move |event: Event<StatusCollector>| {
         if let Some(name) = event.object().and_then(|it| it.metadata.name.as_deref()) {
-            teller.enqueue_status(StatusItem::Collector(name.into()));
+            to.enqueue_status(StatusItem::Collector(name.into()));
         }
-    };
-    let source = Source::of::<StatusCollector>();
-    let follow = informer::run(wds.clone(), source, specs.clone(), on_collector, token.clone());
-    tasks.spawn_endless("collector informer", follow);
-
-    let (source, combined) = (Source::of::<CombinedStatus>(), combiner.clone());
-    let on_published = move |event| combined.seen(&event);
-    let follow = informer::run(wds.clone(), source, published.clone(), on_published, token.clone());
-    tasks.spawn_endless("CombinedStatus informer", follow);
+    });
+    let combined = combiner.clone();
+    inputs.follow(&wds, Source::of::<CombinedStatus>(), &published, move |event| combined.seen(&event));
+    let synced = inputs.synced();
 
     let (rest, waiting) = (Rest::with_manager(wds.clone(), STATUS_MANAGER), token.clone());
     tasks.spawn_endless("report namespace", async move { report_namespace(&rest, &waiting).await });
@@ -108,9 +100,7 @@ pub(crate) async fn run(
         let ready = async {
             // The sender lives in `shared`, so the wait cannot fail.
             let _ = shared.complete.subscribe().wait_for(|complete| *complete).await;
-            works.synced().await;
-            specs.synced().await;
-            published.synced().await;
+            synced.await;
         };
         tokio::select! {
             () = ready => {}

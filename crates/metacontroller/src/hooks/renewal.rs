@@ -31,10 +31,7 @@ pub async fn follow(rest: Rest, hook: Arc<HookClient>, stop: CancellationToken) 
             kind: kind.into(),
             plural: reference.plural.into(),
         };
-        let source = Source::all(resource)
-            .namespaced(reference.namespace)
-            .fields(format!("metadata.name={}", reference.name))
-            .metadata();
+        let source = Source::all(resource).namespaced(reference.namespace).named(&reference.name).metadata();
         let wake = changed.clone();
         let on_event = move |_: Event<PartialObject>| wake.notify_one();
         informer::run(rest.client().clone(), source, Store::default(), on_event, stop.clone())

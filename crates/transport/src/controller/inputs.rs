@@ -1,9 +1,13 @@
 //! The watches of the controller: what they report goes into the state.
 
+use std::sync::Arc;
+
 use apis::{
     constants::{ORIGIN_BINDING_LABEL, PROPERTIES_NAMESPACE},
     control::{Binding, CustomTransform},
+    ocm::ManagedCluster,
 };
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use runtime::{
     ResourceVersion,
@@ -12,11 +16,7 @@ use runtime::{
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    shared::Shared,
-    state::Input,
-    watched::{InputObject, bindings, clusters, config_maps, transforms},
-};
+use super::{shared::Shared, state::Input, watched::InputObject};
 use crate::{
     customize::{catalogue::Entry, properties::Inventory},
     wrapped::{KnownEnvelope, WrappedObject},
@@ -24,11 +24,11 @@ use crate::{
 };
 
 /// Follows the Bindings of the WDS.
-pub(super) async fn follow_bindings(shared: &Shared, wds: &Client, stop: &CancellationToken) {
+pub(super) async fn follow_bindings(shared: Arc<Shared>, wds: Client, stop: CancellationToken) {
     follow(
-        wds,
-        &Source::all(bindings()),
-        stop,
+        &wds,
+        &Source::of::<Binding>(),
+        &stop,
         |change: Change<WithoutManagedFields<Binding>>| match change {
             Change::Put(WithoutManagedFields(binding)) => {
                 shared.event(|state| state.put_binding(binding));
@@ -41,25 +41,28 @@ pub(super) async fn follow_bindings(shared: &Shared, wds: &Client, stop: &Cancel
 }
 
 /// Follows the CustomTransforms of the WDS.
-pub(super) async fn follow_transforms(shared: &Shared, wds: &Client, stop: &CancellationToken) {
+pub(super) async fn follow_transforms(shared: Arc<Shared>, wds: Client, stop: CancellationToken) {
     let put = |name: &str, now| shared.event(|state| state.adaptation_mut().put_transform(name, now));
-    follow(wds, &Source::all(transforms()), stop, |change: Change<WithoutManagedFields<CustomTransform>>| {
-        match change {
+    follow(
+        &wds,
+        &Source::of::<CustomTransform>(),
+        &stop,
+        |change: Change<WithoutManagedFields<CustomTransform>>| match change {
             Change::Put(WithoutManagedFields(transform)) => {
                 let name = transform.metadata.name.clone().unwrap_or_default();
                 put(&name, Some(Entry::new(transform)));
             }
             Change::Gone((_, name)) => put(&name, None),
             Change::Synced => shared.listed(Input::Transforms),
-        }
-    })
+        },
+    )
     .await;
 }
 
 /// Follows the ManagedClusters of the ITS.
-pub(super) async fn follow_clusters(shared: &Shared, its: &Client, stop: &CancellationToken) {
-    let source = Source::all(clusters()).metadata();
-    follow(its, &source, stop, |change: Change<InputObject>| match change {
+pub(super) async fn follow_clusters(shared: Arc<Shared>, its: Client, stop: CancellationToken) {
+    let source = Source::of::<ManagedCluster>().metadata();
+    follow(&its, &source, &stop, |change: Change<InputObject>| match change {
         Change::Put(InputObject { metadata, .. }) => {
             let name = metadata.name.unwrap_or_default();
             let inventory = Inventory {
@@ -76,10 +79,10 @@ pub(super) async fn follow_clusters(shared: &Shared, its: &Client, stop: &Cancel
 }
 
 /// Follows the ConfigMaps with properties of WECs in the ITS.
-pub(super) async fn follow_property_maps(shared: &Shared, its: &Client, stop: &CancellationToken) {
+pub(super) async fn follow_property_maps(shared: Arc<Shared>, its: Client, stop: CancellationToken) {
     let put = |name: &str, now| shared.event(|state| state.adaptation_mut().put_property_map(name, now));
-    let source = Source::all(config_maps()).within(PROPERTIES_NAMESPACE);
-    follow(its, &source, stop, |change: Change<InputObject>| match change {
+    let source = Source::of::<ConfigMap>().namespaced(PROPERTIES_NAMESPACE);
+    follow(&its, &source, &stop, |change: Change<InputObject>| match change {
         Change::Put(map) => {
             let name = map.metadata.name.clone().unwrap_or_default();
             put(&name, Some(map.properties()));
@@ -92,14 +95,14 @@ pub(super) async fn follow_property_maps(shared: &Shared, its: &Client, stop: &C
 
 /// Follows the envelopes of all WDSs in the ITS.
 pub(super) async fn follow_envelopes(
-    shared: &Shared,
-    its: &Client,
-    writer: &Writer,
-    stop: &CancellationToken,
+    shared: Arc<Shared>,
+    its: Client,
+    writer: Writer,
+    stop: CancellationToken,
 ) {
-    let source = Source::all(writer.gvr().clone()).labelled(ORIGIN_BINDING_LABEL);
-    follow(its, &source, stop, |change: Change<WrappedObject>| match change {
-        Change::Put(object) => put_envelope(shared, writer.payload(), object),
+    let source = Source::all(writer.gvr().clone()).labels(ORIGIN_BINDING_LABEL);
+    follow(&its, &source, &stop, |change: Change<WrappedObject>| match change {
+        Change::Put(object) => put_envelope(&shared, writer.payload(), object),
         Change::Gone(key) => shared.event(|state| state.gone_envelope(&key)),
         Change::Synced => shared.listed(Input::Envelopes),
     })
@@ -127,12 +130,7 @@ pub(super) fn put_envelope(shared: &Shared, payload: &str, object: WrappedObject
             let whole = Value::Object([(payload.to_owned(), content)].into_iter().collect());
             let unwrapped = shared.config.transport.unwrap(&whole).unwrap_or_default();
             let items = unwrapped.items.iter().map(|item| item.identity.clone()).collect();
-            KnownEnvelope::new(
-                &metadata,
-                unwrapped.fingerprint,
-                unwrapped.items.into(),
-                std::sync::Arc::new(items),
-            )
+            KnownEnvelope::new(&metadata, unwrapped.fingerprint, unwrapped.items.into(), Arc::new(items))
         }
     };
     shared.event(|state| state.put_envelope(key, seen));

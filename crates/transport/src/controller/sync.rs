@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use apis::{
     constants::BINDING_FINALIZER,
-    control::{Binding, bounded_errors},
+    control::{Binding, CustomTransform, bounded_errors},
 };
 use futures::{StreamExt, stream};
 use runtime::{
     Next,
     failure::{is_lasting, is_not_found, message_of},
-    rest::Rest,
+    rest::{Gvr, Rest},
 };
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
@@ -21,7 +21,6 @@ use super::{
     mailbox::{Mailboxes, Outcome},
     memory::{BindingMemory, ReportedStatus},
     shared::Shared,
-    watched::{bindings, transforms},
     work::{SyncError, Work},
 };
 use crate::{objects, wrapped::KnownEnvelope, write::whose};
@@ -208,7 +207,7 @@ impl Syncer {
         let patch = json!({"metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version,
             "finalizers": finalizers}});
         let name = metadata.name.clone().unwrap_or_default();
-        let patched: Binding = self.wds.merge(&bindings(), "", &name, &patch).await?;
+        let patched: Binding = self.wds.merge(&Gvr::of::<Binding>(), "", &name, &patch).await?;
         let patched = Arc::new(patched);
         if present {
             self.shared().with(|state| state.wrote_binding(&patched));
@@ -233,7 +232,7 @@ impl Syncer {
         let patch = json!({"metadata": {"uid": binding.metadata.uid},
             "status": {"observedGeneration": generation, "errors": errors}});
         let name = binding.metadata.name.clone().unwrap_or_default();
-        match self.wds.merge_status::<IgnoredAny>(&bindings(), "", &name, &patch).await {
+        match self.wds.merge_status::<IgnoredAny>(&Gvr::of::<Binding>(), "", &name, &patch).await {
             Ok(_) => {
                 memory.reported = Some(wanted);
                 Ok(())
@@ -252,7 +251,7 @@ impl Syncer {
         let list = |lines: Vec<String>| if lines.is_empty() { Value::Null } else { json!(lines) };
         let patch = json!({"metadata": {"uid": uid}, "status": {"observedGeneration": status.observed_generation,
             "errors": list(status.errors), "warnings": list(status.warnings)}});
-        match self.wds.merge_status::<IgnoredAny>(&transforms(), "", name, &patch).await {
+        match self.wds.merge_status::<IgnoredAny>(&Gvr::of::<CustomTransform>(), "", name, &patch).await {
             Ok(_) => Ok(()),
             // The CustomTransform is gone; its own event reports that. The server also refuses if it was
             // recreated under the same name; the next try knows the new one.
