@@ -60,7 +60,7 @@ pub enum Change<T> {
     /// The object was deleted. Also reported for an object that was never `Put` because it could not be
     /// decoded.
     Gone(Key),
-    /// Every object of the first complete list has been reported.
+    /// Every object of a complete list has been reported: once at the start, and again after each further list.
     Synced,
 }
 

@@ -1,4 +1,4 @@
-//! An installation as it runs: spaces, components, kubeconfig; started, grown and stopped as a whole.
+//! A running installation: starts, extends and stops its spaces, components and kubeconfig.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -24,25 +24,25 @@ use super::control_socket::{Ask, ControlSocket};
 use super::overview::Overview;
 use super::{Components, Elsewhere, Reporter, admission, wiring};
 
-/// How to serve, this time.
+/// Options of one run of the server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     /// Components that other processes run.
     pub(crate) without: Vec<Elsewhere>,
-    /// The clock is right, whatever was seen before.
+    /// Trust the clock, although an earlier run saw a later time.
     pub(crate) trust_clock: bool,
-    /// Drop what is damaged from the store.
+    /// Drop damaged records from the store.
     pub(crate) repair: bool,
 }
 
 /// Longest time components get to stop before the process ends anyway.
 const STOP: Duration = Duration::from_secs(5);
-/// So many clusters join at a time: of hundreds at once none would be ready before nearly all are.
+/// Number of clusters that join at a time. If hundreds joined at once, none would be ready before nearly all are.
 const JOINING_TOGETHER: usize = 50;
-/// Beside keys to be made, a starting space waits for the disk: more than one on each core, not many more.
+/// Number of spaces that start at a time, per core. A starting space makes keys and waits for the disk.
 const STARTING_ON_EACH_CORE: usize = 4;
-/// Bounds of the pause between two looks at the clock and the ages of certificates: clocks may be set meanwhile, and a look costs
-/// next to nothing.
+/// Bounds of the pause between two checks of the clock and of the certificates. The clock may be set meanwhile, and a check is
+/// cheap.
 const RENEWALS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(60));
 /// Pause after a renewal that failed.
 const RENEW_AGAIN: Duration = Duration::from_secs(600);
@@ -102,7 +102,7 @@ pub(crate) async fn run(
     installation.close(&listening, &draining, tasks).await;
     done.cancel();
     let _ = control.await;
-    // The lock goes with the process: `down` returns, and another server starts, only when this one is gone.
+    // The lock is released when the process ends: only then `down` returns and another server can start.
     std::mem::forget(lock);
     outcome
 }
@@ -120,7 +120,7 @@ async fn bind(shape: &Shape) -> Result<Listener, Failure> {
     })
 }
 
-/// Opens the store. It must be there once the installation has served: the certificates are made after it.
+/// Opens the store. If the installation has served before, the store must exist: certificates are made after the store.
 async fn open(data: &DataDir, repair: bool, report: &Reporter) -> Result<Engine, Failure> {
     let dir = data.store();
     let what = format!("opening the store {}", dir.display());
@@ -143,19 +143,19 @@ async fn open(data: &DataDir, repair: bool, report: &Reporter) -> Result<Engine,
 
 struct Installation {
     data: DataDir,
-    /// What runs now.
+    /// The shape of what runs now.
     shape: Shape,
     engine: Engine,
     router: Arc<Router>,
     certificate: Arc<Certificate>,
     ca_pem: String,
-    /// When the serving certificate and its CA need no renewal.
+    /// The time in which the serving certificate and its CA need no renewal.
     term: Term,
     clock: Arc<Clock>,
     spaces: Vec<(Arc<Space>, &'static str)>,
     components: Components,
     overview: Arc<Overview>,
-    /// What other processes do for this installation.
+    /// The components that other processes run.
     without: Vec<Elsewhere>,
 }
 
@@ -206,12 +206,12 @@ impl Installation {
         let _ = finished.send(());
     }
 
-    /// When no certificate needs a renewal.
+    /// Returns the time in which no certificate needs a renewal.
     fn term(&self) -> Term {
         self.spaces.iter().fold(self.term, |all, (space, _)| all.and(space.keys().term))
     }
 
-    /// How long until a certificate is due, within [`RENEWALS`].
+    /// Returns the time until a certificate is due, within [`RENEWALS`].
     fn until_renewal(&self, now: SystemTime) -> Duration {
         let term = self.term();
         let left = if term.is_over(now) {
@@ -222,7 +222,7 @@ impl Installation {
         left.clamp(RENEWALS.0, RENEWALS.1)
     }
 
-    /// Renews what is due and says when to look again (SP-062).
+    /// Renews the certificates that are due and returns the pause until the next check (SP-062).
     fn look_after_certificates(&mut self, now: SystemTime) -> Duration {
         self.clock.observe(now);
         if !self.term().is_over(now) {
@@ -237,9 +237,9 @@ impl Installation {
         }
     }
 
-    /// Certificates near their end are made anew, shown to new connections, and written into the kubeconfig of the
-    /// data directory. `kube-root-ca.crt` gets a CA that was signed again with the next start: the old one has
-    /// two years left.
+    /// Renews certificates that end soon, uses them for new connections, and writes them into the kubeconfig of the
+    /// data directory. `kube-root-ca.crt` gets a renewed CA with the next start: the old one is valid for two more
+    /// years.
     fn renew(&mut self, now: SystemTime) -> Result<(), Failure> {
         const WHAT: &str = "renewing certificates";
         let serving = pki::serving(self.data.path(), &[], now).or_fail(WHAT)?;
@@ -267,7 +267,7 @@ impl Installation {
         }
     }
 
-    /// Starts what `wanted` has and this has not, and waits until all of it is ready. Cost: the difference.
+    /// Starts everything in `wanted` that does not run yet, and waits until it is ready. Cost: the difference.
     async fn grow(&mut self, wanted: Shape, report: &Reporter) -> Result<(), Failure> {
         let begun = Instant::now();
         let names: Vec<(String, &'static str)> = wanted
@@ -312,7 +312,7 @@ impl Installation {
         }
         wait_ready(&self.components, ready).await?;
         report.step("controllers and agents are ready", begun.elapsed());
-        // Where it listened first is the server's to say, and so is what labels the clusters have been given.
+        // The server, and not the command, knows the first address and the labels that the clusters have been given.
         self.shape = Shape { first_listen: self.shape.first_listen, ..wanted };
         for cluster in &mut self.shape.clusters {
             cluster.given = Some(cluster.labels.clone());
@@ -320,8 +320,8 @@ impl Installation {
         self.shape.save(&self.data)
     }
 
-    /// Starts spaces side by side, so many at a time as keep the cores busy: all of hundreds at once would each take as
-    /// long as all together, and be given up as hung. What could be started is kept when another one could not.
+    /// Starts spaces, several at a time. If hundreds started at once, each would take as long as all together, and time
+    /// out. A space that could be started is kept if another one could not.
     async fn start_spaces(&mut self, names: &[(String, &'static str)]) -> Result<(), Failure> {
         let mut starting = tokio::task::JoinSet::new();
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -331,7 +331,7 @@ impl Installation {
             let (engine, data, address) = (self.engine.clone(), self.data.clone(), self.shape.listen);
             let (name, role) = (name.clone(), *role);
             starting.spawn(async move {
-                // Never closed.
+                // The semaphore is never closed.
                 let _place = places.acquire().await;
                 let config = SpaceConfig {
                     name: &name,
@@ -389,7 +389,7 @@ impl Installation {
         self.spaces.iter().map(entry).collect()
     }
 
-    /// Listener, components, watches, requests under way, store: in this order, none left behind.
+    /// Stops listener, components, watches, requests in progress and store, in this order, and waits for each.
     async fn close(
         mut self,
         listening: &CancellationToken,
@@ -410,7 +410,7 @@ impl Installation {
 }
 
 /// Waits until all components are ready. A component that fails is restarted by its supervisor; what keeps it from being
-/// ready is in its status and in the log. Gives up when for a long time not one more became ready.
+/// ready is in its status and in the log. Gives up if no further component becomes ready for a long time.
 async fn wait_ready(components: &Components, ready: wiring::Ready) -> Result<(), Failure> {
     const PATIENCE: Duration = Duration::from_secs(50);
     let mut waiting: BTreeSet<String> = ready.iter().map(|(name, _)| name.clone()).collect();
@@ -424,7 +424,7 @@ async fn wait_ready(components: &Components, ready: wiring::Ready) -> Result<(),
     loop {
         match tokio::time::timeout(PATIENCE, coming.next()).await {
             Ok(None) => return Ok(()),
-            // One whose sender is gone will never be: the others are waited for all the same.
+            // A component whose sender is gone will never be ready. The wait for the others goes on.
             Ok(Some((name, _))) => drop(waiting.remove(&name)),
             Err(_) => {
                 let failed = components
@@ -447,7 +447,7 @@ mod tests {
     use super::*;
     use crate::shape::Wish;
 
-    /// By name, the certificates that the kubeconfig of the data directory hands out.
+    /// The certificates in the kubeconfig of the data directory, by user.
     fn handed_out(data: &DataDir) -> BTreeMap<String, String> {
         let file: serde_json::Value =
             serde_saphyr::from_str(&std::fs::read_to_string(data.kubeconfig()).unwrap()).unwrap();

@@ -27,13 +27,13 @@ use cluster::{Agents, Joining};
 use description::Description;
 use every_space::EverySpace;
 
-/// A component of a space that consists of an `S`.
+/// A component that is made from an `S`.
 struct Row<S> {
     /// Its name in `status` and in the log.
     name: &'static str,
-    /// What messages call it, in front of the name of the space.
+    /// What messages call it; the name of the space follows.
     title: &'static str,
-    /// Where `serve --without` leaves it to another process: this value.
+    /// The value of `serve --without` that leaves it to another process.
     elsewhere: Option<Elsewhere>,
     /// Makes it.
     run: fn(&S) -> Run,
@@ -56,7 +56,7 @@ impl<S> Row<S> {
 const EVERY_SPACE: &[Row<EverySpace>] =
     &[Row::new("space-controllers", "controllers of", None, |of| component(of, every_space::controllers))];
 
-/// A space that simulates a cluster's workloads: what stands for its nodes. The same remark holds.
+/// The space of a cluster with simulated workloads: what stands for its nodes. The same remark holds.
 const SIMULATED_CLUSTER: &[Row<EverySpace>] =
     &[Row::new("simulator", "simulator of", None, |of| component(of, every_space::simulator))];
 
@@ -115,7 +115,7 @@ where
     Box::new(move |stop, ready| Box::pin(run(of.clone(), stop, ready)))
 }
 
-/// By component, with the words of a message: whether it is ready.
+/// For each component, as messages call it: whether it is ready.
 pub(super) type Ready = Vec<(String, watch::Receiver<bool>)>;
 
 /// What the wiring uses of an installation.
@@ -194,8 +194,8 @@ pub(super) fn join(mut parts: Parts<'_>, clusters: &[&Cluster], ready: &mut Read
     Ok(())
 }
 
-/// Gives the ManagedCluster of a cluster that runs the labels that were asked for since (SP-102). One that somebody removed from the
-/// inventory gets none.
+/// Adds labels that were asked for after the enrolment to the ManagedCluster of a running cluster (SP-102). Does nothing if somebody
+/// removed the cluster from the inventory.
 pub(super) async fn relabel(parts: &Parts<'_>, cluster: &Cluster) -> Result<(), Failure> {
     let labels = cluster.new_labels();
     if labels.is_empty() {
