@@ -1,9 +1,13 @@
+use std::{convert::Infallible, time::Duration};
+
+use kube::{Client, client::Body};
 use serde_json::json;
+use tokio::sync::Barrier;
 
 use super::*;
 use crate::{
     content::Original,
-    controller::mailbox::tests::{its_with, mailboxes},
+    controller::mailbox::tests::{its_with, mailboxes, mailboxes_of},
 };
 
 /// An object of this name that requests customisation.
@@ -59,5 +63,48 @@ async fn ks_126_two_objects_that_expand_to_one_are_told() {
         for (line, about) in errors.iter().zip(reported) {
             assert!(line.starts_with(&format!("template: {about}")), "{line}");
         }
+    }
+}
+
+/// KS-093: the mailboxes of a Binding are written at the same time, and so are those of several Bindings. The server answers
+/// no creation before all of them have arrived, so writes one after the other would never end.
+#[tokio::test]
+async fn ks_093_mailboxes_are_written_at_the_same_time() {
+    const CLUSTERS: usize = 5;
+    const BINDINGS: usize = 3;
+    let all_arrived = Arc::new(Barrier::new(CLUSTERS * BINDINGS));
+    let its = tower::service_fn(move |request: http::Request<Body>| {
+        let all_arrived = all_arrived.clone();
+        async move {
+            assert_eq!(request.method(), http::Method::POST);
+            all_arrived.wait().await;
+            let made = json!({"metadata": {"name": "made", "uid": "u", "resourceVersion": "7"}}).to_string();
+            Ok::<_, Infallible>(
+                http::Response::builder().status(201).body(Body::from(made.into_bytes())).unwrap(),
+            )
+        }
+    });
+    let mailboxes = mailboxes_of(Client::new(its, "default"));
+    let deliver = async |name: String| {
+        let destinations: Vec<_> = (0..CLUSTERS).map(|n| json!({"clusterId": format!("c{n}")})).collect();
+        let binding = json!({"apiVersion": "control.kubestellar.io/v1alpha1", "kind": "Binding",
+            "metadata": {"name": name, "uid": name, "generation": 1}, "spec": {"destinations": destinations}});
+        let binding = serde_json::from_value(binding).expect("a Binding");
+        let object =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "n"}});
+        let content = Content::new(&object, Original::default()).expect("complete");
+        let wrapees = vec![Wrapee { content: Arc::new(content), create_only: false }];
+        let mut memory = BindingMemory::default();
+        let delivered = mailboxes.deliver(&binding, wrapees, &mut memory).await.expect("delivered");
+        (delivered, memory)
+    };
+    let names: Vec<String> = (0..BINDINGS).map(|n| format!("b{n}")).collect();
+    let all = futures::future::join_all(names.into_iter().map(deliver));
+    let all = tokio::time::timeout(Duration::from_secs(60), all).await.expect("together");
+    for (Delivered { outcomes, errors }, memory) in all {
+        let places: Vec<&str> = outcomes.iter().map(|outcome| outcome.place.as_str()).collect();
+        assert_eq!(places, ["c0", "c1", "c2", "c3", "c4"], "in order");
+        assert!(outcomes.iter().all(Outcome::is_in_order) && errors.is_empty());
+        assert_eq!(memory.layout.map(|layout| layout.settled.len()), Some(CLUSTERS));
     }
 }

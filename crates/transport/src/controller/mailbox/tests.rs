@@ -80,8 +80,13 @@ pub(in crate::controller) fn labels(binding: &str, wds: &str) -> Value {
 
 /// The part of a controller of the WDS `c` that writes into mailboxes.
 pub(in crate::controller) fn mailboxes(its: &FakeIts) -> Mailboxes {
+    mailboxes_of(its.client.clone())
+}
+
+/// The same, with any client of the ITS.
+pub(in crate::controller) fn mailboxes_of(its: Client) -> Mailboxes {
     let config = Config::new("c");
-    let writer = Writer::new(Rest::with_manager(its.client.clone(), "test"), config.transport.kind());
+    let writer = Writer::new(Rest::with_manager(its, "test"), config.transport.kind());
     Mailboxes { shared: Arc::new(Shared::new(config)), writer }
 }
 
