@@ -106,11 +106,10 @@ pub fn run(
     config: Config,
     stop: CancellationToken,
 ) -> BoxFuture<'static, Result<(), runtime::TaskError>> {
-    Box::pin(drive(client, config, stop))
+    Tasks::run(stop, move |tasks| start(tasks, client, config))
 }
 
-async fn drive(client: Client, config: Config, stop: CancellationToken) -> Result<(), runtime::TaskError> {
-    let mut tasks = Tasks::new(&stop);
+fn start(tasks: &mut Tasks, client: Client, config: Config) {
     let stop = tasks.token().clone();
     let rest = Rest::with_manager(client.clone(), "metacontroller");
     let (events, inbox) = Events::new();
@@ -144,5 +143,4 @@ async fn drive(client: Client, config: Config, stop: CancellationToken) -> Resul
         // Only now have all tasks emitted their last Events.
         silence.cancel();
     });
-    tasks.finish().await
 }

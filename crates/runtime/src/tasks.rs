@@ -34,6 +34,23 @@ impl Tasks {
         Self { set: JoinSet::new(), names: HashMap::new(), stop: parent.child_token() }
     }
 
+    /// Runs a component: `start` starts its tasks. The future ends when all of them have ended; they stop when `stop` is
+    /// cancelled, or when one of them fails.
+    ///
+    /// # Errors
+    ///
+    /// The first error of a task.
+    pub fn run(
+        stop: CancellationToken,
+        start: impl FnOnce(&mut Self) + Send + 'static,
+    ) -> BoxFuture<'static, Result<(), TaskError>> {
+        Box::pin(async move {
+            let mut tasks = Self::new(&stop);
+            start(&mut tasks);
+            tasks.finish().await
+        })
+    }
+
     /// Cancelled when the tasks must end.
     pub fn token(&self) -> &CancellationToken {
         &self.stop

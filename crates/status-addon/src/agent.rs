@@ -76,16 +76,10 @@ pub fn run(
     config: Config,
     stop: CancellationToken,
 ) -> BoxFuture<'static, Result<(), TaskError>> {
-    Box::pin(drive(cluster, hub, config, stop))
+    Tasks::run(stop, move |tasks| start(tasks, cluster, hub, config))
 }
 
-async fn drive(
-    cluster: Client,
-    hub: Client,
-    config: Config,
-    stop: CancellationToken,
-) -> Result<(), TaskError> {
-    let mut tasks = Tasks::new(&stop);
+fn start(tasks: &mut Tasks, cluster: Client, hub: Client, config: Config) {
     let stop = tasks.token().clone();
     let counted = config.metrics.queue("status-agent");
     let (measures, view) = (Measures::new(&config.metrics), View::new(config.status_details));
@@ -112,7 +106,6 @@ async fn drive(
     tasks.spawn_endless("WorkStatuses", agent.clone().follow_reports(stop.clone()));
     tasks.spawn_endless("kinds", agent.clone().follow_kinds(feeds));
     tasks.spawn_endless("workers", agent.work(stop));
-    tasks.finish().await
 }
 
 struct Agent {

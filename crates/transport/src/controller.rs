@@ -65,11 +65,10 @@ pub fn run(
     config: Config,
     stop: CancellationToken,
 ) -> BoxFuture<'static, Result<(), TaskError>> {
-    Box::pin(drive(wds, its, config, stop))
+    Tasks::run(stop, move |tasks| start(tasks, wds, its, config))
 }
 
-async fn drive(wds: Client, its: Client, config: Config, stop: CancellationToken) -> Result<(), TaskError> {
-    let mut tasks = Tasks::new(&stop);
+fn start(tasks: &mut Tasks, wds: Client, its: Client, config: Config) {
     let stop = tasks.token().clone();
     let hub = Rest::with_manager(its.clone(), TRANSPORT_MANAGER);
     let writer = Writer::new(hub.clone(), config.transport.kind());
@@ -95,7 +94,6 @@ async fn drive(wds: Client, its: Client, config: Config, stop: CancellationToken
     let syncer =
         Syncer::new(Rest::with_manager(wds, TRANSPORT_MANAGER), Mailboxes { shared: shared.clone(), writer });
     tasks.spawn_endless("workers", process(shared, syncer, stop));
-    tasks.finish().await
 }
 
 /// Processes the queue, once every input is completely listed.

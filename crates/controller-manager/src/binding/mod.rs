@@ -32,8 +32,7 @@ use k8s_openapi::{
     api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::Client;
-use runtime::{Inputs, Source, Store, TaskError, Tasks, work};
-use tokio_util::sync::CancellationToken;
+use runtime::{Inputs, Source, Store, Tasks, work};
 
 use crate::{Config, shared::Shared};
 use feed::Feed;
@@ -43,22 +42,15 @@ use watches::Watches;
 
 const WORKERS: usize = 4;
 
-/// Runs the binding controller until `stop` is cancelled.
-pub(crate) async fn run(
-    wds: Client,
-    its: Client,
-    config: Config,
-    shared: Arc<Shared>,
-    stop: CancellationToken,
-) -> Result<(), TaskError> {
-    let mut tasks = Tasks::new(&stop);
+/// Starts the binding controller.
+pub(crate) fn start(tasks: &mut Tasks, wds: &Client, its: &Client, config: Config, shared: Arc<Shared>) {
     let token = tasks.token().clone();
     let syncer = Arc::new(Syncer::new(wds.clone(), shared.clone()));
     syncer.queue().clone().observed(config.metrics.queue(&format!("Binding-{}", config.wds_name)));
     let feed = Arc::new(Feed::new(shared.clone(), syncer.clone()));
     let watches = Arc::new(Watches::new(wds.clone(), &config, feed.clone(), &token));
     let crds = Store::default();
-    let inputs = follow(&mut tasks, (&wds, &its), &feed, &watches, &crds).synced();
+    let inputs = follow(tasks, (wds, its), &feed, &watches, &crds).synced();
     let (finder, searching) = (watches.clone(), token.clone());
     tasks.spawn_endless("discovery", async move { finder.discover(&crds, &searching).await });
     tasks.depend_on("watches of the workload", watches.tasks());
@@ -88,7 +80,6 @@ pub(crate) async fn run(
         watches.shutdown().await;
     };
     tasks.spawn_endless("binding workers", worker);
-    tasks.finish().await
 }
 
 /// Follows the inputs other than the workload objects.

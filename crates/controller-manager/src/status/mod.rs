@@ -37,7 +37,7 @@ use apis::{
     control::{CombinedStatus, StatusCollector, WorkStatus},
 };
 use kube::Client;
-use runtime::{Backoff, Event, Inputs, Source, Store, TaskError, Tasks, rest::Rest, work};
+use runtime::{Backoff, Event, Inputs, Source, Store, Tasks, rest::Rest, work};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -51,17 +51,11 @@ use results::Combiner;
 
 const WORKERS: usize = 4;
 
-/// Runs the status controller until `stop` is cancelled. It does nothing as long as the ITS does not serve
+/// Starts the status controller, unless it is switched off. It does nothing as long as the ITS does not serve
 /// WorkStatus objects; the binding controller does not wait for it (KS-148).
-pub(crate) async fn run(
-    wds: Client,
-    its: Client,
-    config: Config,
-    shared: Arc<Shared>,
-    stop: CancellationToken,
-) -> Result<(), TaskError> {
-    let Some(queue) = shared.status_queue().cloned() else { return Ok(()) };
-    let mut tasks = Tasks::new(&stop);
+pub(crate) fn start(tasks: &mut Tasks, wds: Client, its: &Client, config: Config, shared: Arc<Shared>) {
+    let Some(queue) = shared.status_queue().cloned() else { return };
+    queue.clone().observed(config.metrics.queue(&format!("Status-{}", config.wds_name)));
     let token = tasks.token().clone();
     let (reports, collectors) = (Arc::new(Reports::new(&config.wds_name)), Arc::new(Collectors::default()));
     let (specs, published) = (Store::default(), Store::default());
@@ -73,9 +67,9 @@ pub(crate) async fn run(
         published.clone(),
     ));
 
-    let mut inputs = Inputs::new(&mut tasks);
+    let mut inputs = Inputs::new(tasks);
     let (index, to, combined) = (reports.clone(), shared.clone(), combiner.clone());
-    inputs.follow(&its, Source::of::<WorkStatus>(), &Store::default(), move |event: Event<WorkFacts>| {
+    inputs.follow(its, Source::of::<WorkStatus>(), &Store::default(), move |event: Event<WorkFacts>| {
         for id in index.take(event) {
             combined.reported(&id);
             to.enqueue_status(StatusItem::Object(id));
@@ -115,7 +109,6 @@ pub(crate) async fn run(
         .await;
     };
     tasks.spawn_endless("status workers", worker);
-    tasks.finish().await
 }
 
 /// Creates the namespace for CombinedStatus objects about cluster-scoped objects, once.
