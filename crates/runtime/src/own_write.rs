@@ -12,6 +12,8 @@ use crate::ResourceVersion;
 /// * What the watch reports while an own write is pending is [`Report::Older`] if it precedes that write. Its reader
 ///   ignores it, and uses the written state instead.
 /// * A write is not pending if the watch reported it, or a later state, before the response arrived.
+/// * An object that the watch has never reported, and that is missing when the watch lists again, is deleted
+///   ([`OwnWrite::is_of_unreported_object`]).
 /// * Versions that cannot be compared ([`ResourceVersion`]): only the watch counts.
 ///
 /// The order of the watch itself is always right, also if the server was restored from a backup and counts versions from
@@ -88,6 +90,13 @@ impl<T> OwnWrite<T> {
     /// Returns whether the watch has not reported the last write yet.
     pub fn is_pending(&self) -> bool {
         self.pending.is_some()
+    }
+
+    /// Returns whether the write is pending and the watch has never reported the object. If the watch lists the
+    /// collection again, and the object is not in the list, then it was deleted meanwhile, and no event will say so:
+    /// the caller must treat it as deleted.
+    pub fn is_of_unreported_object(&self) -> bool {
+        self.is_pending() && self.seen.as_str().is_empty()
     }
 
     /// Returns whether a state of this version precedes the pending write.
@@ -167,6 +176,18 @@ mod tests {
             assert_eq!(write.record(version(answered), answered), latest, "{seen:?}, {answered:?}");
             assert_eq!(write.pending().copied(), pending, "{seen:?}, {answered:?}");
         }
+    }
+
+    /// An object that was made and deleted while the watch was interrupted is never reported.
+    #[test]
+    fn an_object_that_was_never_reported_is_known_as_such() {
+        let mut write = OwnWrite::default();
+        assert!(!write.is_of_unreported_object(), "nothing was written");
+        write.record(version("7"), ());
+        write.record(version("9"), ());
+        assert!(write.is_of_unreported_object());
+        write.observe(version("7"));
+        assert!(write.is_pending() && !write.is_of_unreported_object());
     }
 
     /// After a restore from a backup the server counts from an earlier version: the next write counts as any other.

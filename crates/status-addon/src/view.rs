@@ -345,9 +345,14 @@ impl View {
         });
     }
 
+    /// The watch has listed all WorkStatuses. One that this agent made and that was not in the list is gone: it was
+    /// deleted while the watch was interrupted.
     pub(crate) fn reports_synced(&mut self) -> Vec<Source> {
         self.reports_synced = true;
-        self.owned.values().flatten().chain(self.by_source.keys()).cloned().collect()
+        let unreported = self.reports.iter().filter(|(_, report)| report.own_write.is_of_unreported_object());
+        let missing: Vec<String> = unreported.map(|(name, _)| name.clone()).collect();
+        let waiting: Vec<Source> = missing.iter().flat_map(|name| self.gone_report(name)).collect();
+        self.owned.values().flatten().chain(self.by_source.keys()).cloned().chain(waiting).collect()
     }
 
     /// Returns whether every feed has read its first list.

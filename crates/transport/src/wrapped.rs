@@ -221,6 +221,12 @@ impl EnvelopeIndex {
         self.own_writes.get(key).is_some_and(|ours| ours.is_older(version))
     }
 
+    /// Returns the wrapped objects that this process wrote and that the watch has never reported.
+    pub(crate) fn unreported(&self) -> Vec<Key> {
+        let unreported = self.own_writes.iter().filter(|(_, write)| write.is_of_unreported_object());
+        unreported.map(|(key, _)| key.clone()).collect()
+    }
+
     /// Stores a wrapped object that the watch reported. Returns the origins whose double deliveries changed.
     pub(crate) fn put(&mut self, key: Key, seen: KnownEnvelope) -> BTreeSet<Origin> {
         if self.is_stale(&key, seen.resource_version.as_ref()) {

@@ -443,4 +443,14 @@ fn ks_148_reports_may_be_older_than_what_was_written() {
     assert_eq!(shown(&view), ["12"], "a late answer");
     view.put_report(report("5"));
     assert_eq!(shown(&view), ["5"], "restored");
+    // Made and deleted while the watch was interrupted: only a list without it says so.
+    view.gone_report(name);
+    view.wrote_report(report("13"));
+    assert_eq!(shown(&view), ["13"]);
+    assert!(view.reports_synced().contains(&source));
+    assert_eq!(shown(&view), [""; 0]);
+    view.put_report(report("14"));
+    view.wrote_report(report("15"));
+    view.reports_synced();
+    assert_eq!(shown(&view), ["15"], "the watch knows it, and would report its end");
 }

@@ -16,7 +16,11 @@ use runtime::{
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::{shared::Shared, state::Input, watched::InputObject};
+use super::{
+    shared::Shared,
+    state::{Input, State},
+    watched::InputObject,
+};
 use crate::{
     customize::{catalogue::Entry, properties::Inventory},
     wrapped::{KnownEnvelope, WrappedObject},
@@ -104,7 +108,10 @@ pub(super) async fn follow_envelopes(
     follow(&its, &source, &stop, |change: Change<WrappedObject>| match change {
         Change::Put(object) => put_envelope(&shared, writer.payload(), object),
         Change::Gone(key) => shared.event(|state| state.gone_envelope(&key)),
-        Change::Synced => shared.listed(Input::Envelopes),
+        Change::Synced => {
+            shared.event(State::envelopes_listed);
+            shared.listed(Input::Envelopes);
+        }
     })
     .await;
 }

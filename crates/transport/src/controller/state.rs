@@ -259,6 +259,13 @@ impl State {
         self.of_this_wds(touched.iter().chain(lost)).and(self.unblock(key))
     }
 
+    /// The watch has listed all envelopes. One that this controller made and that was not in the list is gone: it was
+    /// deleted while the watch was interrupted. If it was made after the list, its Binding finds it again.
+    pub(super) fn envelopes_listed(&mut self) -> Todo {
+        let missing = self.envelopes.unreported();
+        missing.iter().fold(Todo::nothing(), |todo, key| todo.and(self.gone_envelope(key)))
+    }
+
     /// The server answered our write of an envelope of `origin`. Other Bindings are processed if this changes what is
     /// delivered twice.
     pub(super) fn wrote_envelope(&mut self, key: &Key, written: KnownEnvelope, origin: &Origin) -> Todo {

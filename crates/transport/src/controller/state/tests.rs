@@ -87,6 +87,27 @@ fn ks_084_only_an_expected_envelope_is_missed() {
     }
 }
 
+/// KS-084: an envelope that was made and deleted while the watch was interrupted is made again: no event reports its end,
+/// only a list without it. An envelope that the watch has reported before stays until its end is reported.
+#[test]
+fn ks_084_an_envelope_that_is_missing_in_a_list_is_made_again() {
+    let mut state = state();
+    let origin = state.origin("b");
+    for name in ["new", "updated"] {
+        state.expect("wec", name, [1; 32]);
+    }
+    state.put_envelope(key("updated"), envelope("w", "b", "5", 1));
+    state.wrote_envelope(&key("updated"), envelope("w", "b", "7", 1), &origin);
+    state.wrote_envelope(&key("new"), envelope("w", "b", "8", 1), &origin);
+    assert_eq!(state.envelopes_listed(), sync("b"));
+    assert!(state.envelopes().get(&key("new")).is_none());
+    assert!(state.envelopes().get(&key("updated")).is_some());
+    assert_eq!(state.envelopes_listed(), Todo::nothing());
+    state.wrote_envelope(&key("new"), envelope("w", "b", "9", 1), &origin);
+    state.put_envelope(key("new"), envelope("w", "b", "9", 1));
+    assert_eq!(state.envelopes_listed(), Todo::nothing(), "it was in the list");
+}
+
 /// KS-098: a Binding that waits for a name is processed at once when the name is free, or has another owner.
 #[test]
 fn ks_098_a_free_name_wakes_those_that_wait_for_it() {
