@@ -84,32 +84,27 @@ pub fn run(
     config: Config,
     stop: CancellationToken,
 ) -> BoxFuture<'static, Result<(), Error>> {
-    Box::pin(drive(wds, its, config, stop))
+    Box::pin(async move {
+        let crds = apis::crds::control();
+        tokio::select! {
+            installed = runtime::install(&wds, &crds, BINDING_MANAGER) => installed?,
+            () = stop.cancelled() => return Ok(()),
+        }
+        tracing::info!(wds = config.wds_name, its = config.its_name, "starting the controllers");
+        let ready = config.ready.clone();
+        let outcome = Tasks::run(stop, move |tasks| start(tasks, wds, &its, config)).await;
+        ready.send_replace(false);
+        Ok(outcome?)
+    })
 }
 
-async fn drive(wds: Client, its: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
-    let crds = apis::crds::control();
-    tokio::select! {
-        installed = runtime::install(&wds, &crds, BINDING_MANAGER) => installed?,
-        () = stop.cancelled() => return Ok(()),
-    }
-    tracing::info!(wds = config.wds_name, its = config.its_name, "starting the controllers");
-    let mut tasks = Tasks::new(&stop);
+fn start(tasks: &mut Tasks, wds: Client, its: &Client, config: Config) {
     let shared = shared::Shared::new(config.status);
-    if let Some(queue) = shared.status_queue() {
-        queue.clone().observed(config.metrics.queue(&format!("Status-{}", config.wds_name)));
-    }
-    let token = tasks.token().clone();
     if config.label_helm_releases {
         let (name, metrics, ready) = (config.wds_name.clone(), config.metrics.clone(), Ready::new(false));
-        tasks.spawn("labels of releases", releases::run(wds.clone(), name, metrics, ready, token.clone()));
+        let labels = releases::run(wds.clone(), name, metrics, ready, tasks.token().clone());
+        tasks.spawn("labels of releases", labels);
     }
-    let binding = binding::run(wds.clone(), its.clone(), config.clone(), shared.clone(), token.clone());
-    tasks.spawn("binding controller", binding);
-    if config.status {
-        tasks.spawn("status controller", status::run(wds, its, config.clone(), shared, token));
-    }
-    let outcome = tasks.finish().await;
-    config.ready.send_replace(false);
-    Ok(outcome?)
+    binding::start(tasks, &wds, its, config.clone(), shared.clone());
+    status::start(tasks, wds, its, config, shared);
 }

@@ -1,73 +1,60 @@
-//! Own writes that the informer has not seen yet (a mutation cache).
+//! Own writes that the informer has not seen yet, for a limited time.
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use runtime::Watched;
+use runtime::{Report, ResourceVersion, Watched};
 
 /// How long an own write counts although the informer has not seen it. Normally the informer sees it at once.
 /// If the object was deleted while the watch was interrupted, the informer never does.
 pub(crate) const OWN_WRITE_TTL: Duration = Duration::from_secs(5);
 
-/// Our last write of one object, as long as it is newer than what the informer has seen.
+/// Our last write of one object ([`runtime::OwnWrite`]), as we wrote it and when.
 #[derive(Debug)]
-pub(crate) struct OwnWrite<T> {
-    written: Option<(Arc<T>, Instant)>,
-    /// The latest version that the informer has seen, including that of a deletion.
-    seen: u64,
-}
+pub(crate) struct RecentWrite<T>(runtime::OwnWrite<(Arc<T>, Instant)>);
 
-impl<T> Default for OwnWrite<T> {
+impl<T> Default for RecentWrite<T> {
     fn default() -> Self {
-        Self { written: None, seen: 0 }
+        Self(runtime::OwnWrite::default())
     }
 }
 
-impl<T: Watched> OwnWrite<T> {
+impl<T: Watched> RecentWrite<T> {
     /// The informer has seen the object, or with `gone` its deletion. Returns true if it has seen our last
     /// write.
     pub(crate) fn observe(&mut self, object: &T, gone: bool) -> bool {
-        let version = version(object);
-        self.seen = self.seen.max(version.unwrap_or(0));
-        let is_own = self.written.as_ref().is_some_and(|(own, _)| own.version() == object.version());
-        let seen = self.seen;
-        self.written.take_if(|(own, _)| gone || !is_later(&**own, seen));
-        is_own && !gone
+        let version = ResourceVersion::new(object.version());
+        if gone {
+            self.0.observe_deletion(version);
+            return false;
+        }
+        self.0.observe(version) == Report::Own
     }
 
     /// Records a write. The informer may have seen the written object, and even its deletion, before the
     /// response arrived.
     pub(crate) fn record(&mut self, object: Arc<T>, now: Instant) {
-        self.written = is_later(&*object, self.seen).then_some((object, now));
+        self.0.record(ResourceVersion::new(object.version()), (object.clone(), now));
     }
 
-    /// Forgets the write, because it failed.
+    /// Forgets the write, because a later one failed.
     pub(crate) fn forget(&mut self) {
-        self.written = None;
+        self.0.forget();
     }
 
     /// Returns whether the informer has not seen our last write yet.
     pub(crate) fn is_pending(&self) -> bool {
-        self.written.is_some()
+        self.0.is_pending()
     }
 
     /// Returns the object as we wrote it, as long as the write is newer than what the informer has seen and
     /// not older than [`OWN_WRITE_TTL`].
     pub(crate) fn get(&self, now: Instant) -> Option<Arc<T>> {
-        let own = self.written.as_ref().filter(|(_, when)| now.duration_since(*when) < OWN_WRITE_TTL);
+        let own = self.0.pending().filter(|(_, when)| now.duration_since(*when) < OWN_WRITE_TTL);
         own.map(|(object, _)| object.clone())
     }
-}
-
-/// Versions are numbers on every server we know of. If a version is not a number, only the informer counts.
-fn version(object: &impl Watched) -> Option<u64> {
-    object.version().parse().ok()
-}
-
-fn is_later(object: &impl Watched, seen: u64) -> bool {
-    version(object).is_some_and(|version| version > seen)
 }
 
 #[cfg(test)]
@@ -86,7 +73,7 @@ mod tests {
     fn ks_071_how_long_a_write_is_believed() {
         let start = Instant::now();
         let wrote = |version| {
-            let mut own_write = OwnWrite::default();
+            let mut own_write = RecentWrite::default();
             own_write.observe(&thing("5"), false);
             own_write.record(Arc::new(thing(version)), start);
             own_write
@@ -101,7 +88,7 @@ mod tests {
             ("7", false, true, false),
             ("7", true, false, false),
             ("8", false, false, false),
-            ("odd", false, false, true),
+            ("odd", false, false, false),
         ] {
             let mut own_write = wrote("7");
             assert_eq!(own_write.observe(&thing(seen), gone), own, "{seen}, gone: {gone}");

@@ -104,8 +104,7 @@ async fn drive(
     };
     let follow = informer::run(wds.clone(), secrets(), known.clone(), handler, token.clone());
     tasks.spawn_endless("informer of releases", follow);
-    let labeller =
-        Labeller { rest: Rest::with_manager(wds, MANAGER), gvr: Gvr::new("", "v1", "secrets"), known };
+    let labeller = Labeller { rest: Rest::with_manager(wds, MANAGER), gvr: Gvr::of::<Secret>(), known };
     let worker = async move {
         work("releases", &queue, WORKERS, &token, move |key| {
             let labeller = labeller.clone();

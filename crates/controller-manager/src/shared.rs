@@ -7,7 +7,7 @@ use runtime::{ObjectKey, Queue, Store, limiter::Rate};
 use tokio::sync::watch;
 
 use crate::{
-    binding::{Item, facts::BindingFacts, watches::UnknownResources, world::World},
+    binding::{facts::BindingFacts, unknown::UnknownResources, world::World},
     identity::{ObjectId, PolicyName},
     status::combined::Pair,
 };
@@ -19,6 +19,15 @@ pub(crate) const STATUS_LAG: Duration = Duration::from_millis(200);
 /// Rate limit of the retries of each controller, all items together; each item has its own back-off, too
 /// (KS-038).
 pub(crate) const RETRIES: Rate = Rate { qps: 50.0, burst: 300 };
+
+/// A work item of the binding controller.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum BindingItem {
+    /// A policy and its Binding.
+    Policy(PolicyName),
+    /// The status of a policy.
+    Status(PolicyName),
+}
 
 /// A work item of the status controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,7 +55,7 @@ pub(crate) struct Shared {
     /// Objects whose state is unknown; what refers to them is left unchanged (KS-030).
     pub(crate) unknown: Mutex<UnknownResources>,
     /// Work queue of the binding controller.
-    pub(crate) policies: Queue<Item>,
+    pub(crate) policies: Queue<BindingItem>,
     /// Work queue of the status controller; `None` if that does not run.
     status: Option<Queue<StatusItem>>,
     /// True once every object that existed at the start is in `world`.
@@ -68,7 +77,7 @@ impl Shared {
 
     /// Something that a policy's status shows may have changed.
     pub(crate) fn report(&self, policy: &str) {
-        self.policies.add_after(Item::Status(policy.into()), STATUS_LAG);
+        self.policies.add_after(BindingItem::Status(policy.into()), STATUS_LAG);
     }
 
     /// Enqueues an item for the status controller.
@@ -125,7 +134,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn ks_038_retries_of_both_controllers_keep_to_a_rate() {
         let shared = Shared::new(true);
-        retries_keep_to_the_rate(&shared.policies, |n| Item::Policy(format!("policy-{n}").into())).await;
+        retries_keep_to_the_rate(&shared.policies, |n| BindingItem::Policy(format!("policy-{n}").into()))
+            .await;
         let status = shared.status_queue().unwrap();
         retries_keep_to_the_rate(status, |n| StatusItem::Binding(format!("policy-{n}").into())).await;
     }
@@ -137,7 +147,7 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..20 {
             let start = Instant::now();
-            shared.policies.retry(Item::Policy("policy".into()));
+            shared.policies.retry(BindingItem::Policy("policy".into()));
             drop(shared.policies.next(&stop).await.unwrap());
             pauses.push(start.elapsed().as_millis());
         }

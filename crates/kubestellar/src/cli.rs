@@ -81,7 +81,7 @@ enum Command {
     TransportController(components::transport_controller::Args),
     WorkAgent(components::work_agent::Args),
     StatusAddon(Box<components::status_addon::Args>),
-    // What the arguments of a deployed agent begin with is the name that the original has for it.
+    // The arguments of a deployed agent begin with the name of the original's command.
     #[command(alias = "agent")]
     StatusAgent(components::status_agent::Args),
     GetKubeconfig(components::get_kubeconfig::Args),
@@ -90,7 +90,7 @@ enum Command {
 }
 
 impl Command {
-    /// What `--logging-format`, the name of that flag in Kubernetes' programs, says.
+    /// The value of `--logging-format`, as the flag is called in Kubernetes' programs.
     fn log_format(&self) -> Option<LogFormat> {
         match self {
             Self::ControllerManager(args) => args.logging.format(),
@@ -105,7 +105,7 @@ impl Command {
     }
 }
 
-/// The command line, with the flags of components in the spellings that Go programs take.
+/// Parses the command line. Flags of components may be spelled in all ways that Go programs accept.
 pub(crate) fn parse() -> Cli {
     let mut command = Cli::command();
     let arguments = components::normalise(&command, std::env::args_os().collect());
@@ -116,8 +116,8 @@ pub(crate) fn parse() -> Cli {
     cli
 }
 
-/// The error without advice to use what no help shows: flags that commands of ours pass to each other, and those that are taken for the
-/// sake of other programs' command lines.
+/// Removes suggestions of hidden names from an error: flags that our commands pass to each other, and flags that exist for
+/// compatibility only.
 fn without_hidden(command: &clap::Command, mut error: clap::Error) -> clap::Error {
     let (mut hidden, mut shown) = (BTreeSet::new(), BTreeSet::new());
     collect_names(command, &mut hidden, &mut shown);
@@ -141,7 +141,7 @@ fn without_hidden(command: &clap::Command, mut error: clap::Error) -> clap::Erro
     error
 }
 
-/// Names of flags and commands, by whether help shows them.
+/// The names of all flags and commands, and whether help shows them.
 fn collect_names(command: &clap::Command, hidden: &mut BTreeSet<String>, shown: &mut BTreeSet<String>) {
     for argument in command.get_arguments() {
         let names = if argument.is_hide_set() { &mut *hidden } else { &mut *shown };
@@ -169,10 +169,10 @@ pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
     let named = cli.global.data_dir.as_deref().filter(|dir| !dir.as_os_str().is_empty());
     let data = || DataDir::resolve(named);
     let running = || DataDir::resolve_running(named);
-    // For a component: the cluster that it runs in.
+    // A component in a pod: the cluster that it runs in.
     let own = || cli.global.kubeconfig.as_ref();
     let kubeconfigs = || kubeconfig::files(cli.global.kubeconfig.as_deref());
-    // The kubeconfig that the installation keeps, for who names none. There need not be one.
+    // Without a kubeconfig flag: the kubeconfig of the installation, if there is one.
     let installed =
         || running().ok().filter(|_| cli.global.kubeconfig.is_none()).map(|data| data.kubeconfig());
     match command {

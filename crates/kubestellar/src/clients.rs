@@ -7,16 +7,16 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use crate::exit::{Exit, Failure, chain};
 
-/// A client for `context` of `file`, or for its current context; without a file, as kubectl would choose,
-/// and inside a cluster as its service account.
+/// Returns a client for `context` of `file`, or for the current context of the file. Without a file uses the files that
+/// kubectl would use, and inside a cluster the service account.
 pub(crate) async fn client(file: Option<&Path>, context: Option<&str>) -> Result<Client, Failure> {
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let config = config(file, &options).await?;
     Client::try_from(config).map_err(|error| broken(file, context, &error))
 }
 
-/// The configuration that kubectl would take with these flags; in a cluster and without any, that of the service
-/// account.
+/// Returns the configuration that kubectl would use with these flags; inside a cluster and without flags that of the
+/// service account.
 pub(crate) async fn config(
     file: Option<&Path>,
     options: &KubeConfigOptions,

@@ -1,4 +1,4 @@
-//! How commands talk to the running server: JSON lines over a Unix socket in the data directory.
+//! The protocol between commands and the running server: JSON lines over a Unix socket in the data directory.
 
 use std::io;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use crate::shape::Shape;
 /// Longest line either side accepts, in bytes.
 pub(crate) const MAX_LINE: usize = 1 << 20;
 
-/// What a command asks of the server; one per connection.
+/// The request of a command; one per connection.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "lowercase")]
 pub(crate) enum Request {
-    /// Answered with [`Reply::Status`].
+    /// The server answers with [`Reply::Status`].
     Status,
-    /// Steps until everything of `shape` is ready.
+    /// The server starts everything in `shape` and reports steps until it is ready.
     Shape { shape: Box<Shape> },
-    /// Orderly stop; the connection ends when the server does.
+    /// The server stops; the connection ends when the server has ended.
     Stop,
 }
 
-/// What the server says, on the socket and to the `up` that started it.
+/// What the server sends, on the socket and to the `up` that started it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "lowercase")]
 pub(crate) enum Reply {
@@ -43,7 +43,7 @@ pub(crate) struct ServerStatus {
     pub(crate) pid: u32,
     pub(crate) version: String,
     pub(crate) uptime_seconds: u64,
-    /// Resident memory in bytes, if the system tells.
+    /// Resident memory in bytes, if the system reports it.
     pub(crate) memory_bytes: Option<u64>,
     /// Bytes of the store on disk.
     pub(crate) store_bytes: u64,
@@ -51,10 +51,10 @@ pub(crate) struct ServerStatus {
     pub(crate) simulated_workloads: bool,
     pub(crate) spaces: Vec<SpaceStatus>,
     pub(crate) components: Vec<ComponentStatus>,
-    /// Why the store refuses writes, while it does.
+    /// Why the store refuses writes at present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) store_failure: Option<String>,
-    /// What is wrong with the clock, if anything is.
+    /// What is wrong with the clock; absent if nothing is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) clock: Option<String>,
 }
@@ -76,7 +76,7 @@ pub(crate) struct ComponentStatus {
     pub(crate) name: String,
     pub(crate) space: String,
     pub(crate) ready: bool,
-    /// How often it was started again after a failure.
+    /// Number of restarts after failures.
     pub(crate) restarts: u32,
     pub(crate) last_error: Option<String>,
 }
@@ -91,7 +91,7 @@ impl Reply {
         }
     }
 
-    /// The line form, newline included.
+    /// Encodes it as a line, with the newline.
     pub(crate) fn line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(self).unwrap_or_default();
         line.push(b'\n');
@@ -99,7 +99,7 @@ impl Reply {
     }
 }
 
-/// Replies as they arrive on a stream.
+/// Reads replies from a stream.
 pub(crate) struct Replies<R>(Lines<BufReader<R>>);
 
 impl<R: AsyncRead + Unpin> Replies<R> {
@@ -107,7 +107,7 @@ impl<R: AsyncRead + Unpin> Replies<R> {
         Self(BufReader::new(stream).lines())
     }
 
-    /// The next reply; `None` when the other side is gone.
+    /// Returns the next reply; `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Reply>> {
         while let Some(line) = self.0.next_line().await? {
             if let Ok(reply) = serde_json::from_str(&line) {
@@ -153,7 +153,7 @@ pub(crate) async fn ask(data: &DataDir, request: &Request) -> Result<Replies<Uni
     Ok(Replies::new(stream))
 }
 
-/// The status of the running server, or exit 6.
+/// Returns the status of the running server; without a server fails with exit code 6.
 pub(crate) async fn status(data: &DataDir) -> Result<ServerStatus, Failure> {
     let mut replies = ask(data, &Request::Status).await?;
     match replies.next().await.or_fail("asking the server")? {

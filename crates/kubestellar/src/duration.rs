@@ -1,8 +1,8 @@
-//! Durations on the command line: one syntax for all flags of ours.
+//! Durations on the command line, in one syntax for all flags.
 
 use std::time::Duration;
 
-/// From `30s`, `5m`, `1h30m` or `250ms`, as Go programs take them; a plain number is seconds.
+/// Parses `30s`, `5m`, `1h30m` or `250ms`, as Go programs do. A plain number counts as seconds.
 pub(crate) fn parse(raw: &str) -> Result<Duration, String> {
     let wrong = || format!("{raw:?} is not a duration: write for example 30s, 5m or 1h30m");
     if !raw.is_empty() && raw.bytes().all(|b| b.is_ascii_digit()) {
@@ -11,7 +11,7 @@ pub(crate) fn parse(raw: &str) -> Result<Duration, String> {
     machinery::duration::parse(raw).ok_or_else(wrong)
 }
 
-/// [`parse`], of durations in which something can happen.
+/// Like [`parse`], for durations that must not be zero.
 pub(crate) fn parse_positive(raw: &str) -> Result<Duration, String> {
     parse(raw).and_then(|it| if it.is_zero() { Err("it must be greater than 0".to_owned()) } else { Ok(it) })
 }

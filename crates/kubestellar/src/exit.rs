@@ -1,4 +1,4 @@
-//! Exit codes and how a failed command says so (SP-083, SP-084).
+//! Exit codes, and the output of a failed command (SP-083, SP-084).
 
 use std::fmt;
 
@@ -16,9 +16,9 @@ pub(crate) enum Exit {
     /// Server not reachable or not running.
     NotRunning = 6,
     Forbidden = 7,
-    /// Not in the asked-for state (`status --exit-code`).
+    /// Not in the required state (`status --exit-code`).
     NotInState = 9,
-    /// `get-kubeconfig`, with the codes of the program it stands for (KS-218): the hosting cluster's kubeconfig is no use.
+    /// `get-kubeconfig`, with the codes of the Go program that it replaces (KS-218): the hosting cluster's kubeconfig cannot be used.
     Unusable = 10,
     /// The control plane was not ready in time.
     NeverReady = 86,
@@ -30,7 +30,7 @@ pub(crate) enum Exit {
     HungUp = 129,
     /// Ctrl-C (SIGINT).
     Interrupted = 130,
-    /// Told to end (SIGTERM).
+    /// SIGTERM.
     Terminated = 143,
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Names what was being done when `self` failed.
+/// Turns an error into a [`Failure`] that names the action that failed.
 pub(crate) trait OrFail<T> {
     fn or_fail(self, what: impl Into<String>) -> Result<T, Failure>;
 }
@@ -76,12 +76,12 @@ impl<T, E: fmt::Display> OrFail<T> for Result<T, E> {
     }
 }
 
-/// What every command says that finds no server, with the command that starts one.
+/// The failure of every command that finds no server; its hint is the command that starts one.
 pub(crate) fn not_running(what: impl Into<String>, start: &str) -> Failure {
     Failure::new(Exit::NotRunning, what, "no server is running").hint(format!("start it with `{start}`"))
 }
 
-/// Nothing listens at the address of a request.
+/// Returns whether an error says that nothing listens at the address.
 fn is_refused(error: &(dyn std::error::Error + 'static)) -> bool {
     std::iter::successors(Some(error), |error| error.source()).any(|error| {
         error
@@ -90,7 +90,7 @@ fn is_refused(error: &(dyn std::error::Error + 'static)) -> bool {
     })
 }
 
-/// The failure of a Kubernetes request, with the exit code its status asks for.
+/// The failure of a Kubernetes request, with the exit code for its status.
 pub(crate) fn from_kube(what: impl Into<String>, error: &kube::Error) -> Failure {
     match error {
         kube::Error::Api(status) => {
@@ -112,7 +112,7 @@ pub(crate) fn from_kube(what: impl Into<String>, error: &kube::Error) -> Failure
     }
 }
 
-/// The error and its sources in one line, without repeating a text.
+/// Writes an error and its sources in one line, without repeated texts.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -1,4 +1,4 @@
-//! Entries of ours in kubeconfig files that belong to the user (SP-093 to SP-098).
+//! The entries of an installation in the user's kubeconfig files (SP-093 to SP-098).
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::datadir::write_atomically;
 use crate::exit::{Exit, Failure, OrFail};
 
-/// Extension that marks a context as ours.
+/// Name of the extension that marks a context as one of an installation.
 const MARK: &str = "kubestellar.io";
 
 /// One space as it appears in a kubeconfig.
@@ -22,17 +22,17 @@ pub(crate) struct Entry {
     pub(crate) user: Value,
 }
 
-/// What merging did, for the user to know.
+/// The result of a merge, for messages to the user.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Merged {
     pub(crate) changed: bool,
-    /// `(space, context)` where a foreign entry held the name.
+    /// `(space, context)` of entries that got another name, because a foreign entry had the name.
     pub(crate) renamed: Vec<(String, String)>,
-    /// The context made current, when none was.
+    /// The context that became the current one, if there was none.
     pub(crate) switched: Option<String>,
 }
 
-/// A kubeconfig file as a document: what is not ours passes through untouched.
+/// A kubeconfig file as a document. Foreign content stays unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Kubeconfig(Value);
 
@@ -61,7 +61,7 @@ impl Kubeconfig {
         Ok(Self(value))
     }
 
-    /// Reads a file; one that does not exist is empty.
+    /// Reads a file. A missing file counts as empty.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let what = format!("reading the kubeconfig {}", path.display());
         let text = match fs::read_to_string(path) {
@@ -79,8 +79,8 @@ impl Kubeconfig {
         serde_saphyr::to_string(&self.0).or_fail("writing the kubeconfig")
     }
 
-    /// Puts the entries in. A foreign context of the same name is left alone and ours gets the suffix
-    /// `-kubestellar`. The current context is set only when there was none.
+    /// Adds or replaces the entries. If a foreign context has the name, it stays, and our context gets the suffix
+    /// `-kubestellar`. The current context is set only if there is none.
     pub(crate) fn merge(&mut self, installation: &str, entries: &[Entry], current: Option<&str>) -> Merged {
         let before = self.0.clone();
         let mut merged = Merged::default();
@@ -105,7 +105,7 @@ impl Kubeconfig {
         merged
     }
 
-    /// Takes out everything that carries the mark of this installation.
+    /// Removes everything that carries the mark of this installation.
     pub(crate) fn remove(&mut self, installation: &str) -> bool {
         let before = self.0.clone();
         let ours: Vec<String> = self
@@ -126,7 +126,7 @@ impl Kubeconfig {
         before != self.0
     }
 
-    /// The entries of this installation, as found in its own file.
+    /// Returns the entries of this installation from its own file.
     pub(crate) fn entries(&self, installation: &str) -> Vec<Entry> {
         let find = |list: &str, name: &str, key: &str| {
             let item = self.list(list).iter().find(|i| name_of(i) == Some(name))?;
@@ -195,7 +195,7 @@ impl Kubeconfig {
     }
 }
 
-/// Replaces `map[key]`'s known keys, keeping fields and extensions that others put there (SP-094).
+/// Replaces the known keys of `map[key]`. Fields and extensions of other programs stay (SP-094).
 fn overlay(map: &mut Map<String, Value>, key: &str, value: Value) {
     let slot = map.entry(key).or_insert_with(|| json!({}));
     let (Some(old), Value::Object(mut new)) = (slot.as_object_mut(), value) else { return };
@@ -215,14 +215,14 @@ fn name_of(item: &Value) -> Option<&str> {
     item.get("name").and_then(Value::as_str)
 }
 
-/// `(installation, space)` of a context of ours.
+/// Returns `(installation, space)` of a context of an installation.
 fn mark_of(context: &Value) -> Option<(&str, &str)> {
     let extensions = context.get("context")?.get("extensions")?.as_array()?;
     let mark = extensions.iter().find(|e| name_of(e) == Some(MARK))?.get("extension")?;
     Some((mark.get("installation")?.as_str()?, mark.get("space")?.as_str()?))
 }
 
-/// The files kubectl would use: `--kubeconfig`, else those of `$KUBECONFIG`, else the user's default.
+/// Returns the files that kubectl would use: `--kubeconfig`, else those of `$KUBECONFIG`, else the user's default.
 pub(crate) fn files(asked: Option<&Path>) -> Result<Vec<PathBuf>, Failure> {
     if let Some(file) = asked {
         return Ok(vec![file.to_owned()]);
@@ -240,7 +240,7 @@ pub(crate) fn files(asked: Option<&Path>) -> Result<Vec<PathBuf>, Failure> {
     Ok(vec![home.join(".kube").join("config")])
 }
 
-/// Merges our entries into the user's files: an entry goes where it already is, else into the first file.
+/// Merges the entries into the user's files: an entry into the file that has it already, else into the first file.
 pub(crate) fn merge_into(
     files: &[PathBuf],
     installation: &str,
@@ -290,7 +290,7 @@ fn owner(files: &[Kubeconfig], installation: &str, space: &str) -> Option<usize>
     files.iter().position(|k| k.list("contexts").iter().any(|c| mark_of(c) == Some((installation, space))))
 }
 
-/// `<file>.lock`, as client-go takes it.
+/// The lock file `<file>.lock`, which client-go uses, too.
 struct FileLock(PathBuf);
 
 impl FileLock {

@@ -19,7 +19,7 @@ pub(crate) fn init(verbosity: u8, format: LogFormat) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(filter))
         .with_writer(std::io::stderr)
-        // Else a line that can't be written, to a log on a full disk, is complained of on the same stderr, and that panics.
+        // Otherwise a line that cannot be written, for example on a full disk, is reported on the same stderr, and that panics.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     match format {
@@ -28,15 +28,15 @@ pub(crate) fn init(verbosity: u8, format: LogFormat) {
     }
 }
 
-/// kube's client logs each refused connection, and each client that trusts any certificate. Whoever makes the request reports the
-/// first, and [`crate::clients`] the second, once.
+/// Targets that are not shown: kube's client logs each refused connection, and each client that trusts any certificate. The caller
+/// of the request reports the former, and [`crate::clients`] reports the latter once.
 macro_rules! quiet {
     () => {
         ",kube_client::client=off"
     };
 }
 
-/// What is shown at a level. A name stands for all that begin like it.
+/// Returns the filter of a level. A target stands for all targets that begin with it.
 fn level(verbosity: u8) -> &'static str {
     match verbosity {
         0 => concat!("warn", quiet!()),
@@ -70,7 +70,7 @@ mod tests {
         }
     }
 
-    /// What of a run is shown at a level.
+    /// Which lines of a run are shown at a level.
     fn shown(verbosity: u8) -> Vec<&'static str> {
         let lines = Lines::default();
         let writer = lines.clone();

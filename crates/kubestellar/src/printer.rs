@@ -1,4 +1,4 @@
-//! The one door to the terminal: results on stdout, everything else on stderr (SP-081, SP-082).
+//! The only writer to the terminal: results go to stdout, everything else to stderr (SP-081, SP-082).
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) enum Format {
     Name,
 }
 
-/// How this run talks.
+/// Writes the output of one command.
 #[derive(Clone, Debug)]
 pub(crate) struct Printer {
     quiet: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Printer {
 }
 
 impl Printer {
-    /// `fancy` (colour, spinner) only on a terminal that can, and only when nobody turned it off.
+    /// Uses colour and spinner only on a capable terminal, and only if the user did not switch them off.
     pub(crate) fn new(quiet: bool, no_color: bool) -> Self {
         let plain = no_color
             || std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty())
@@ -35,7 +35,7 @@ impl Printer {
         Self { quiet, fancy: !quiet && !plain && std::io::stderr().is_terminal() }
     }
 
-    /// One finished step, `ok  its1 ready (0.21s)`.
+    /// Prints a finished step: `ok  its1 ready (0.21s)`.
     pub(crate) fn step(&self, what: &str, took: Option<Duration>) {
         if self.quiet {
             return;
@@ -45,7 +45,7 @@ impl Printer {
         say(&format!("{ok}  {what}{took}"));
     }
 
-    /// A remark on stderr.
+    /// Prints a remark to stderr.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {
             say(text);
@@ -60,21 +60,21 @@ impl Printer {
         }
     }
 
-    /// What a person reads after something was done, on stdout: nothing when quiet (SP-082).
+    /// Prints a message about what was done to stdout, unless `--quiet` is set (SP-082).
     pub(crate) fn closing(&self, text: &str) {
         if !self.quiet {
             self.result(text);
         }
     }
 
-    /// Result text on stdout, also when quiet. A closed pipe is not an error.
+    /// Prints a result to stdout, also with `--quiet`. A closed pipe is not an error.
     #[allow(clippy::unused_self, reason = "the printer is the one door to stdout")]
     pub(crate) fn result(&self, text: &str) {
         let mut out = std::io::stdout().lock();
         let _ = writeln!(out, "{}", text.trim_end_matches('\n'));
     }
 
-    /// A spinner while something takes its time; `None` off a terminal.
+    /// Returns a spinner for a long step; `None` if stderr is no terminal.
     pub(crate) fn spinner(&self, what: &str) -> Option<ProgressBar> {
         if !self.fancy {
             return None;
@@ -88,7 +88,7 @@ impl Printer {
         Some(bar)
     }
 
-    /// One document in the asked-for machine format; `Table`, `Wide` and `Name` are the caller's.
+    /// Prints a document as JSON or YAML. The caller handles `Table`, `Wide` and `Name`.
     pub(crate) fn document<T: Serialize>(&self, value: &T, format: Format) -> Result<(), Failure> {
         let text = match format {
             Format::Yaml => serde_saphyr::to_string(value).or_fail("printing the result")?,
@@ -102,7 +102,7 @@ impl Printer {
     }
 }
 
-/// A line on stderr. One that is closed, or on a full disk, is not an error.
+/// Writes a line to stderr. It is no error if stderr is closed, or a file on a full disk.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
@@ -113,7 +113,7 @@ pub(crate) fn seconds(t: Duration) -> String {
     if s < 10.0 { format!("{s:.2}s") } else { format!("{s:.1}s") }
 }
 
-/// Columns as kubectl prints them: upper-case header, three spaces between.
+/// Formats a table as kubectl does: upper-case header, three spaces between the columns.
 pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = header.iter().map(|h| h.chars().count()).collect();
     for row in rows {

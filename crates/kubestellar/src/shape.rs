@@ -1,4 +1,4 @@
-//! What an installation consists of: the wish of `up`, remembered across restarts (SP-100, SP-102).
+//! The shape of an installation: its spaces and clusters, as `up` asked for them. It is kept across restarts (SP-100, SP-102).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::datadir::{DataDir, write_atomically};
 use crate::exit::{Exit, Failure, OrFail};
 
-/// The port of the original's ingress (SP-055).
+/// The default address; the port is that of the original's ingress (SP-055).
 pub(crate) const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9443);
 
 /// Name of a space: a DNS-1123 label, at most 56 bytes so that `<name>-system` is one too (SP-003).
@@ -74,16 +74,16 @@ pub(crate) struct Wds {
 pub(crate) struct Cluster {
     pub(crate) name: SpaceName,
     pub(crate) its: SpaceName,
-    /// Labels that were asked for: its ManagedCluster gets them at enrolment, or when they are asked for. Edits of the object are
-    /// the user's.
+    /// Labels that the user asked for. The ManagedCluster gets each label once: at the enrolment, or when it is asked for. Later
+    /// edits of the object stay.
     pub(crate) labels: BTreeMap<String, String>,
-    /// Those that the ManagedCluster has been given; None before its enrolment.
+    /// The labels that the ManagedCluster has been given; `None` before its enrolment.
     #[serde(default)]
     pub(crate) given: Option<BTreeMap<String, String>>,
 }
 
 impl Cluster {
-    /// Labels that the ManagedCluster is still to be given.
+    /// Returns the labels that the ManagedCluster has not been given yet.
     pub(crate) fn new_labels(&self) -> BTreeMap<String, String> {
         let given =
             |key: &String, value: &String| self.given.as_ref().and_then(|all| all.get(key)) == Some(value);
@@ -94,15 +94,15 @@ impl Cluster {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Shape {
-    /// Identity of the installation, marks its kubeconfig entries.
+    /// Identity of the installation. It marks the kubeconfig entries of the installation.
     pub(crate) installation: String,
     pub(crate) its: Vec<SpaceName>,
     pub(crate) wds: Vec<Wds>,
     pub(crate) clusters: Vec<Cluster>,
     pub(crate) listen: SocketAddr,
-    /// Where the installation listened when it first served. Agents of embedded clusters name what they own after this
-    /// address of their hub (OCM-015), wherever it listens now: under another name they would own it a second time,
-    /// and the first ownership would outlive the work.
+    /// The address at which the installation listened first. Agents of embedded clusters name the objects that record
+    /// ownership after this address of their hub (OCM-015), also when the address changes. Under another name they would
+    /// own everything a second time, and the first ownership would never be released.
     #[serde(default)]
     pub(crate) first_listen: Option<SocketAddr>,
     pub(crate) simulate_workloads: bool,
@@ -114,7 +114,7 @@ pub(crate) struct Shape {
     pub(crate) label_helm_releases: bool,
 }
 
-/// What one `up` asks for; absent means "as it is, or the default".
+/// The options of one `up`. An absent option keeps the present state, or the default.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wish {
     pub(crate) its: Vec<SpaceName>,
@@ -128,7 +128,7 @@ pub(crate) struct Wish {
 }
 
 impl Shape {
-    /// The remembered shape, if there is one.
+    /// Reads the shape from the data directory, if there is one.
     pub(crate) fn load(data: &DataDir) -> Result<Option<Self>, Failure> {
         let what = || format!("reading {}", data.shape().display());
         match fs::read(data.shape()) {
@@ -141,7 +141,7 @@ impl Shape {
 
     fn read(text: &[u8]) -> Result<Self, serde_json::Error> {
         let mut shape: Self = serde_json::from_slice(text)?;
-        // One of an earlier version: what its agents own is named after where it listened last, and its clusters are enrolled.
+        // A shape of an earlier version: its agents use the last address, and its clusters are enrolled.
         if shape.first_listen.is_none() {
             shape.first_listen = Some(shape.listen);
             for cluster in &mut shape.clusters {
@@ -156,7 +156,7 @@ impl Shape {
         write_atomically(&data.shape(), &text, 0o600).or_fail(format!("writing {}", data.shape().display()))
     }
 
-    /// The shape that fulfils `wish` and keeps everything that `known` has (SP-102).
+    /// Returns the shape that has everything in `known` and in `wish` (SP-102).
     pub(crate) fn fulfil(known: Option<&Self>, wish: &Wish, new_id: &str) -> Result<Self, Failure> {
         let mut shape = known.cloned().unwrap_or_else(|| Self::bare(new_id));
         add_all(&mut shape.its, &wish.its);
@@ -179,7 +179,7 @@ impl Shape {
             })?;
             found.labels.extend(labels.clone());
             if let Some(given) = &mut found.given {
-                // Whatever became of them since.
+                // Also if the user changed them since.
                 given.retain(|key, _| !labels.contains_key(key));
             }
         }
@@ -191,20 +191,20 @@ impl Shape {
         Ok(shape)
     }
 
-    /// Every space of the installation, in the order they are reported.
+    /// Returns all spaces with their roles, in the order of reports.
     pub(crate) fn spaces(&self) -> Vec<(&SpaceName, &'static str)> {
         let its = self.its.iter().map(|n| (n, "its"));
         let wds = self.wds.iter().map(|w| (&w.name, "wds"));
         its.chain(wds).chain(self.clusters.iter().map(|c| (&c.name, "wec"))).collect()
     }
 
-    /// It listens at this address now.
+    /// Sets the address at which the installation listens now.
     pub(crate) fn listens(&mut self, address: SocketAddr) {
         self.listen = address;
         self.first_listen.get_or_insert(address);
     }
 
-    /// URL by which agents of embedded clusters know an ITS, the same wherever the installation listens.
+    /// Returns the URL by which agents of embedded clusters know an ITS. It does not change with the address.
     pub(crate) fn lasting_url(&self, its: &SpaceName) -> String {
         space_url(self.first_listen.unwrap_or(self.listen), its.as_str())
     }
@@ -273,7 +273,7 @@ impl Shape {
     }
 }
 
-/// URL of a space of an installation that listens at `address`.
+/// Returns the URL of a space of an installation that listens at `address`.
 pub(crate) fn space_url(address: SocketAddr, space: &str) -> String {
     format!("https://{address}/spaces/{space}")
 }

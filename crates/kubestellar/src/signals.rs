@@ -5,8 +5,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::exit::{Exit, Failure, OrFail};
 
-/// The signals that ask a command to give up. While this exists none of them ends the process: it has something to tidy up first,
-/// however often it is asked.
+/// The signals that ask a command to give up. While this value exists, no signal ends the process, however often it comes: the
+/// command has to clean up first.
 pub(crate) struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
@@ -23,7 +23,7 @@ impl Interrupts {
         })
     }
 
-    /// The exit code that the next signal asks for.
+    /// Waits for the next signal and returns its exit code.
     pub(crate) async fn next(&mut self) -> Exit {
         tokio::select! {
             _ = self.interrupt.recv() => Exit::Interrupted,
@@ -33,17 +33,17 @@ impl Interrupts {
     }
 }
 
-/// A token that the first SIGINT or SIGTERM cancels; the second one ends the process at once.
-/// Nothing acknowledged is lost by that: a write is durable before it is answered.
+/// Returns a token that the first SIGINT or SIGTERM cancels. The second signal ends the process at once. That loses no
+/// acknowledged write, because a write is durable before it is answered.
 pub(crate) fn stop_token() -> CancellationToken {
     stop_token_or(None)
 }
 
-/// The same, with a code of its own for the end by a second signal.
+/// The same, with an exit code for the end by a second signal.
 pub(crate) fn stop_token_or(second: Option<i32>) -> CancellationToken {
     let token = CancellationToken::new();
     let stop = token.clone();
-    // Lives as long as the process: there is nobody to hand the second signal to but the process itself.
+    // The task lives as long as the process, because it ends the process.
     tokio::spawn(async move {
         let (Ok(mut int), Ok(mut term)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
         else {

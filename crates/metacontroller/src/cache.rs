@@ -14,10 +14,10 @@ use apis::metacontroller::{MAP_CONTROLLER_ANNOTATION, MAP_KEY_ANNOTATION};
 use kube::Client;
 use machinery::selector::{LabelOp, LabelSelector};
 use parking_lot::{Mutex, RwLock};
-use runtime::{Event, ObjectKey, Source, Store, informer, rest::Gvr};
+use runtime::{Event, ObjectKey, ResourceVersion, Source, Store, TaskPool, informer, rest::Gvr};
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     map::key::MapKey,
@@ -35,17 +35,14 @@ type ChangeHandler = Arc<dyn Fn(Change<'_>) + Send + Sync>;
 #[derive(Clone)]
 pub struct Caches {
     client: Client,
-    stop: CancellationToken,
-    broken: CancellationToken,
-    tasks: TaskTracker,
+    tasks: TaskPool,
     running: Arc<Mutex<HashMap<Gvr, Weak<Cache>>>>,
 }
 
 impl Caches {
     /// No caches yet; all end with `stop`.
     pub fn new(client: Client, stop: &CancellationToken) -> Self {
-        let (stop, broken) = (stop.child_token(), CancellationToken::new());
-        Self { client, stop, broken, tasks: TaskTracker::new(), running: Arc::default() }
+        Self { client, tasks: TaskPool::new(stop), running: Arc::default() }
     }
 
     /// Returns the cache of a resource. Its watch lasts as long as someone holds the cache.
@@ -54,7 +51,7 @@ impl Caches {
         if let Some(cache) = running.get(&served.gvr).and_then(Weak::upgrade) {
             return cache;
         }
-        let stop = self.stop.child_token();
+        let stop = self.tasks.token().child_token();
         let cache = Arc::new(Cache::new(stop.clone()));
         let (weak, store) = (Arc::downgrade(&cache), cache.store.clone());
         let on_event = move |event: Event<Object>| {
@@ -64,23 +61,20 @@ impl Caches {
         };
         let source = Source::all(served.api_resource());
         let informer = informer::run(self.client.clone(), source, store, on_event, stop);
-        let name = format!("watch of {}", served.gvr.plural);
-        self.tasks.spawn(runtime::guarded(informer, name, self.broken.clone()));
+        self.tasks.spawn(format!("watch of {}", served.gvr.plural), informer);
         running.retain(|_, cache| cache.strong_count() > 0);
         running.insert(served.gvr.clone(), Arc::downgrade(&cache));
         cache
     }
 
-    /// Cancelled when a watch or a handler panicked: the caches are stale from then on.
-    pub fn broken(&self) -> &CancellationToken {
-        &self.broken
+    /// The tasks of the watches. The caches are stale once a watch or a handler has panicked.
+    pub fn tasks(&self) -> &TaskPool {
+        &self.tasks
     }
 
     /// Ends all watches and waits for them.
     pub async fn shutdown(&self) {
-        self.stop.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
+        self.tasks.shutdown().await;
     }
 }
 
@@ -109,8 +103,8 @@ struct State {
     tagged: BTreeMap<(Text, Text, Text), usize>,
     labelled: HashMap<(Box<str>, Box<str>), BTreeSet<ObjectKey>>,
     uids: HashMap<Text, ObjectKey>,
-    /// Highest version that all handlers have been called with, where versions are numbers.
-    seen: u64,
+    /// Highest version that all handlers have been called with.
+    seen: ResourceVersion,
     /// An object whose change is in the indexes, but for which the handlers have not been called yet.
     unreported: Option<ObjectKey>,
     next_follower: u64,
@@ -308,7 +302,7 @@ pub enum ExpectedEvent {
 
 impl State {
     fn reported(&mut self, version: &str) {
-        self.seen = self.seen.max(version.parse().unwrap_or_default());
+        self.seen.raise(ResourceVersion::new(version));
         self.unreported = None;
     }
 
@@ -369,8 +363,10 @@ impl State {
         let reported = |key: &ObjectKey| self.unreported.as_ref() != Some(key);
         match expected {
             ExpectedEvent::Version { key, version, .. } => {
-                let past = version.parse::<u64>().is_ok_and(|version| self.seen >= version);
-                let there = || self.objects.get(key).is_some_and(|object| object.version() == version);
+                let version = ResourceVersion::new(version);
+                let past = version.is_comparable() && self.seen >= version;
+                let there =
+                    || self.objects.get(key).is_some_and(|object| object.version() == version.as_str());
                 past || (reported(key) && there())
             }
             ExpectedEvent::Gone { key, uid } => {

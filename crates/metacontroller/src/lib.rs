@@ -4,11 +4,11 @@
 //!
 //! * [`map`]: the MapController.
 //! * [`sync`]: Composite- and DecoratorController.
-//! * [`host`]: decides which controllers run.
+//! * [`host`]: decides which controllers run; [`shared`]: what it gives to each of them.
 //! * [`hooks`], [`wire`]: webhooks and the form of their requests.
 //! * [`apply`], [`writes`]: bring objects into the desired state.
-//! * [`cache`], [`selector_index`], [`lanes`], [`rate_limit`], [`status_board`], [`metrics`], [`conditions`],
-//!   [`definitions`]: what controllers share.
+//! * [`cache`], [`selector_index`], [`lanes`], [`rate_limit`], [`status_board`], [`metrics`], [`histogram`],
+//!   [`conditions`], [`definitions`]: what controllers share.
 //!
 //! Decisions are pure (`map::{answer, group, key, parents, selector, status}`, [`apply`], [`lanes`],
 //! [`selector_index`], [`wire`]); the rest does the I/O for them.
@@ -17,6 +17,7 @@ pub mod apply;
 pub mod cache;
 pub mod conditions;
 pub mod definitions;
+pub mod histogram;
 pub mod hooks;
 pub mod host;
 pub mod lanes;
@@ -26,6 +27,7 @@ pub mod object;
 pub mod rate_limit;
 pub mod resource;
 pub mod selector_index;
+pub mod shared;
 pub mod status_board;
 pub mod sync;
 pub mod wire;
@@ -104,17 +106,16 @@ pub fn run(
     config: Config,
     stop: CancellationToken,
 ) -> BoxFuture<'static, Result<(), runtime::TaskError>> {
-    Box::pin(drive(client, config, stop))
+    Tasks::run(stop, move |tasks| start(tasks, client, config))
 }
 
-async fn drive(client: Client, config: Config, stop: CancellationToken) -> Result<(), runtime::TaskError> {
-    let mut tasks = Tasks::new(&stop);
+fn start(tasks: &mut Tasks, client: Client, config: Config) {
     let stop = tasks.token().clone();
     let rest = Rest::with_manager(client.clone(), "metacontroller");
     let (events, inbox) = Events::new();
     let caches = cache::Caches::new(client.clone(), &stop);
     let status_board = Arc::new(status_board::StatusBoard::new(rest.clone(), events.clone()));
-    let shared = Arc::new(host::Shared {
+    let shared = Arc::new(shared::Shared {
         caches: caches.clone(),
         writer: Arc::new(writes::Writer::new(rest.clone(), config.strategy)),
         mapper: Mapper::new(client.clone()),
@@ -134,13 +135,7 @@ async fn drive(client: Client, config: Config, stop: CancellationToken) -> Resul
     let recorder = Recorder::new(rest, "metacontroller", config.events);
     tasks.spawn_endless("events", events::write(recorder, inbox, said));
     tasks.spawn_endless("parent status", status_board.run(stop.clone()));
-    let broken = caches.broken().clone();
-    tasks.spawn("watches", async move {
-        tokio::select! {
-            () = broken.cancelled() => Err("one of them panicked"),
-            () = stop.cancelled() => Ok(()),
-        }
-    });
+    tasks.depend_on("watches", caches.tasks());
     let ready = config.ready;
     tasks.spawn_endless("controllers", async move {
         host.run(|| _ = ready.send_replace(true)).await;
@@ -148,5 +143,4 @@ async fn drive(client: Client, config: Config, stop: CancellationToken) -> Resul
         // Only now have all tasks emitted their last Events.
         silence.cancel();
     });
-    tasks.finish().await
 }

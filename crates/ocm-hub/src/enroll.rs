@@ -22,7 +22,7 @@ use futures::future::BoxFuture;
 use kube::Client;
 use parking_lot::Mutex;
 use runtime::{
-    Next, Queue,
+    Next, Queue, TaskError, Tasks,
     failure::{is_already_exists, is_conflict},
     feed::{Change, Source, WithoutManagedFields, follow},
     install::{InstallError, install},
@@ -30,7 +30,7 @@ use runtime::{
     work,
 };
 use serde_json::{Value, json};
-use tokio::{sync::watch, task::JoinSet};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use ocm_shared::{cluster::status, rbac};
@@ -82,9 +82,9 @@ pub enum Error {
     /// A request was refused.
     #[error("enrolling cluster {cluster}")]
     Request { cluster: String, source: Box<kube::Error> },
-    /// A task died.
-    #[error("a task of the enrolment ended")]
-    Task(#[from] tokio::task::JoinError),
+    /// A task panicked.
+    #[error(transparent)]
+    Task(#[from] TaskError),
 }
 
 /// Tries of a write of a ManagedCluster that conflicts with other writers.
@@ -105,7 +105,6 @@ pub fn run(
 }
 
 async fn drive(hub: Client, cluster: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
-    let stop = stop.child_token();
     let member = Arc::new(Member {
         hub: Rest::new(hub),
         cluster,
@@ -118,19 +117,12 @@ async fn drive(hub: Client, cluster: Client, config: Config, stop: CancellationT
         .await
         .map_err(|source| Error::Request { cluster: member.config.name.clone(), source: Box::new(source) })?;
     member.config.prepared.send_replace(true);
-    let mut tasks = JoinSet::new();
-    let (me, token) = (member.clone(), stop.clone());
-    tasks.spawn(async move { me.follow_cluster(&token).await });
-    let (me, token) = (member.clone(), stop.clone());
-    tasks.spawn(async move { me.work(&token).await });
-    let mut outcome = Ok(());
-    while let Some(joined) = tasks.join_next().await {
-        if let Err(error) = joined {
-            stop.cancel();
-            outcome = Err(error.into());
-        }
-    }
-    outcome
+    let mut tasks = Tasks::new(&stop);
+    let (me, token) = (member.clone(), tasks.token().clone());
+    tasks.spawn_endless("ManagedCluster", async move { me.follow_cluster(&token).await });
+    let token = tasks.token().clone();
+    tasks.spawn_endless("enrolment", async move { member.work(&token).await });
+    Ok(tasks.finish().await?)
 }
 
 /// Creates the CRDs, namespaces and permissions that agents need in their cluster, whose name in the
@@ -226,8 +218,7 @@ impl Member {
     }
 
     async fn follow_cluster(&self, stop: &CancellationToken) {
-        let mut source = Source::all(managed_clusters());
-        source.fields = format!("metadata.name={}", self.config.name);
+        let source = Source::all(managed_clusters()).named(&self.config.name);
         follow(self.hub.client(), &source, stop, |_: Change<WithoutManagedFields<ManagedCluster>>| {
             self.queue.add(());
         })

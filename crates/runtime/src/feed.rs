@@ -14,10 +14,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     ObjectKey,
-    follow::{Seen, Sink, Target},
-    rest::Gvr,
+    follow::{Seen, Sink},
     without_managed_fields,
 };
+
+pub use crate::source::Source;
 
 /// Namespace (empty for cluster-scoped objects) and name.
 pub type Key = (String, String);
@@ -59,54 +60,8 @@ pub enum Change<T> {
     /// The object was deleted. Also reported for an object that was never `Put` because it could not be
     /// decoded.
     Gone(Key),
-    /// Every object of the first complete list has been reported.
+    /// Every object of a complete list has been reported: once at the start, and again after each further list.
     Synced,
-}
-
-/// What to follow.
-#[derive(Clone, Debug)]
-pub struct Source {
-    /// The resource.
-    pub gvr: Gvr,
-    /// The namespace; empty for all.
-    pub namespace: String,
-    /// Label selector; empty for all.
-    pub labels: String,
-    /// Field selector; empty for all.
-    pub fields: String,
-    /// Request `PartialObjectMetadata` instead of whole objects.
-    pub metadata_only: bool,
-}
-
-impl Source {
-    /// All objects of a resource.
-    pub fn all(gvr: Gvr) -> Self {
-        Self {
-            gvr,
-            namespace: String::new(),
-            labels: String::new(),
-            fields: String::new(),
-            metadata_only: false,
-        }
-    }
-
-    /// Restricts the source to one namespace.
-    pub fn within(mut self, namespace: &str) -> Self {
-        self.namespace = namespace.into();
-        self
-    }
-
-    /// Restricts the source to objects that match this label selector.
-    pub fn labelled(mut self, selector: &str) -> Self {
-        self.labels = selector.into();
-        self
-    }
-
-    /// Requests metadata instead of whole objects.
-    pub fn metadata(mut self) -> Self {
-        self.metadata_only = true;
-        self
-    }
 }
 
 /// Follows `source` until `stop` is cancelled. Retries errors with back-off, as described at `follow`.
@@ -118,16 +73,8 @@ where
     T: DeserializeOwned + Keyed + Send,
     F: FnMut(Change<T>) + Send,
 {
-    let some = |selector: &String| (!selector.is_empty()).then(|| selector.clone());
-    let target = Target {
-        path: source.gvr.path(&source.namespace),
-        resource: source.gvr.plural.clone(),
-        label_selector: some(&source.labels),
-        field_selector: some(&source.fields),
-        metadata_only: source.metadata_only,
-    };
     let mut keys = Keys { known: BTreeSet::new(), on, items: PhantomData };
-    crate::follow::follow(client.clone(), target, &mut keys, stop.clone()).await;
+    crate::follow::follow(client.clone(), source.clone(), &mut keys, stop.clone()).await;
 }
 
 /// The keys of the existing objects.

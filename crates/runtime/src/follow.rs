@@ -15,22 +15,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Backoff, ObjectKey, failure,
+    Backoff, ObjectKey,
+    escape::with_query,
+    failure,
     log_once::LogOnce,
-    page::{NoList, Page},
+    page::{NoList, Page, Paging},
+    source::Source,
     watch_event::{Bookmark, BookmarkMeta, EventType, WatchEvent, is_end, lines},
 };
-
-/// The collection to follow.
-pub(crate) struct Target {
-    /// Path of the collection.
-    pub(crate) path: String,
-    /// Name of the resource, for log messages.
-    pub(crate) resource: String,
-    pub(crate) label_selector: Option<String>,
-    pub(crate) field_selector: Option<String>,
-    pub(crate) metadata_only: bool,
-}
 
 /// Receives what the follower observes, on the follower's task.
 pub(crate) trait Sink: Send {
@@ -67,13 +59,13 @@ pub(crate) struct Seen {
 /// seen.
 pub(crate) fn follow(
     client: Client,
-    target: Target,
+    source: Source,
     sink: &mut dyn Sink,
     stop: CancellationToken,
 ) -> BoxFuture<'_, ()> {
     let follower = Follower {
         client,
-        target,
+        source,
         sink,
         version: None,
         streaming: true,
@@ -85,7 +77,7 @@ pub(crate) fn follow(
 
 struct Follower<'s> {
     client: Client,
-    target: Target,
+    source: Source,
     sink: &'s mut dyn Sink,
     /// Where the next watch goes on; none to list first.
     version: Option<String>,
@@ -198,7 +190,7 @@ impl Follower<'_> {
             // The server does not support streamed lists and takes the request for an ordinary watch.
             self.streaming = false;
         }
-        let resource = &self.target.resource;
+        let resource = &self.source.resource.plural;
         match code {
             410 => self.version = None,
             400 | 422 if self.version.is_none() && self.streaming => self.streaming = false,
@@ -225,29 +217,26 @@ impl Follower<'_> {
     }
 
     async fn list(&mut self) -> Result<(), FollowError> {
-        let (mut more, mut seen, mut limit) = (String::new(), BTreeSet::new(), Some(PAGE));
+        let (mut paging, mut seen) = (Paging::new(PAGE), BTreeSet::new());
         loop {
-            let mut query = self.selectors();
-            query.extend(limit.map(|limit| ("limit", limit.to_string())));
-            if !more.is_empty() {
-                query.push(("continue", more.clone()));
+            let mut query = self.source.selectors();
+            query.extend(paging.limit().map(|limit| ("limit", limit.to_string())));
+            if !paging.token().is_empty() {
+                query.push(("continue", paging.token().to_owned()));
             }
             let request = self.request(&query, true)?;
             let page: Page = match self.client.request(request).await {
-                Err(error) if failure::is_gone(&error) && limit.is_some() => {
-                    // The paged list took longer than the server keeps old versions: request everything in
-                    // one page.
-                    (more, limit) = (String::new(), None);
+                Err(error) if paging.begins_anew(&error) => {
                     seen.clear();
                     continue;
                 }
                 page => page?,
             };
+            let goes_on = paging.goes_on(&page.more);
             for item in page.items {
                 seen.insert(self.put(&item)?.key);
             }
-            more = page.more;
-            if more.is_empty() {
+            if !goes_on {
                 self.version = Some(page.version);
                 self.complete(seen);
                 return Ok(());
@@ -258,7 +247,7 @@ impl Follower<'_> {
     /// Watches from `version`, or starts with a streamed list if that is `None`.
     async fn watch(&mut self, version: Option<String>, backoff: &mut Backoff) -> Result<(), FollowError> {
         let started = Instant::now();
-        let mut query = self.selectors();
+        let mut query = self.source.selectors();
         query.push(("watch", "true".into()));
         query.push(("allowWatchBookmarks", "true".into()));
         query.push(("timeoutSeconds", WATCH_SECONDS.to_string()));
@@ -368,7 +357,8 @@ impl Follower<'_> {
             Err(why) => {
                 let (seen, why) = bare(object, why)?;
                 if self.unread.get(&seen.key) != Some(&seen.version) {
-                    let (resource, object, version) = (&self.target.resource, &seen.key, &seen.version);
+                    let (resource, object, version) =
+                        (&self.source.resource.plural, &seen.key, &seen.version);
                     tracing::warn!(resource, %object, version, error = %why, "an object cannot be decoded; its last known state stays");
                     self.unread.insert(seen.key.clone(), seen.version.clone());
                 }
@@ -396,21 +386,9 @@ impl Follower<'_> {
         self.sink.complete(seen);
     }
 
-    fn selectors(&self) -> Vec<(&'static str, String)> {
-        let labels = self.target.label_selector.clone().map(|s| ("labelSelector", s));
-        let fields = self.target.field_selector.clone().map(|s| ("fieldSelector", s));
-        labels.into_iter().chain(fields).collect()
-    }
-
     fn request(&self, query: &[(&str, String)], list: bool) -> Result<http::Request<Vec<u8>>, http::Error> {
-        let mut uri = self.target.path.clone();
-        for (index, (name, value)) in query.iter().enumerate() {
-            uri.push(if index == 0 { '?' } else { '&' });
-            uri.push_str(name);
-            uri.push('=');
-            escape(&mut uri, value);
-        }
-        let accept = match (self.target.metadata_only, list) {
+        let uri = with_query(self.source.path(), query);
+        let accept = match (self.source.metadata_only, list) {
             (false, _) => "application/json",
             (true, true) => {
                 "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
@@ -418,16 +396,5 @@ impl Follower<'_> {
             (true, false) => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
         };
         http::Request::get(uri).header("accept", accept).body(Vec::new())
-    }
-}
-
-/// Percent-encodes a query value.
-fn escape(into: &mut String, value: &str) {
-    for byte in value.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            into.push(char::from(byte));
-        } else {
-            into.push_str(&format!("%{byte:02X}"));
-        }
     }
 }

@@ -5,17 +5,16 @@ use std::{
     sync::Arc,
 };
 
-use kube::{
-    Client, Resource,
-    api::{ApiResource, DynamicObject},
-};
+use kube::{Client, api::ApiResource};
 use serde::{Deserialize, Deserializer};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     ObjectKey, Store, Watched,
-    follow::{Seen, Sink, Target, follow},
+    follow::{Seen, Sink, follow},
 };
+
+pub use crate::source::Source;
 
 /// An object of which only the metadata that selectors and owners need is kept. The other fields are skipped
 /// while the object is decoded.
@@ -81,57 +80,6 @@ impl<T> Event<T> {
     }
 }
 
-/// What an informer follows.
-#[derive(Clone, Debug)]
-pub struct Source {
-    /// The resource.
-    pub resource: ApiResource,
-    /// Only this namespace.
-    pub namespace: Option<String>,
-    /// Only objects that match this label selector.
-    pub label_selector: Option<String>,
-    /// Only objects that match this field selector.
-    pub field_selector: Option<String>,
-    /// Request metadata only. `T` must then be [`PartialObject`] or another type that needs nothing else.
-    pub metadata_only: bool,
-}
-
-impl Source {
-    /// All objects of a resource.
-    pub fn all(resource: ApiResource) -> Self {
-        Self { resource, namespace: None, label_selector: None, field_selector: None, metadata_only: false }
-    }
-
-    /// All objects of a typed kind.
-    pub fn of<K: Resource<DynamicType = ()>>() -> Self {
-        Self::all(ApiResource::erase::<K>(&()))
-    }
-
-    /// Restricts the source to one namespace.
-    pub fn namespaced(mut self, namespace: impl Into<String>) -> Self {
-        self.namespace = Some(namespace.into());
-        self
-    }
-
-    /// Restricts the source to objects that match this label selector.
-    pub fn labels(mut self, selector: impl Into<String>) -> Self {
-        self.label_selector = Some(selector.into());
-        self
-    }
-
-    /// Restricts the source to objects that match this field selector.
-    pub fn fields(mut self, selector: impl Into<String>) -> Self {
-        self.field_selector = Some(selector.into());
-        self
-    }
-
-    /// Requests metadata only.
-    pub fn metadata(mut self) -> Self {
-        self.metadata_only = true;
-        self
-    }
-}
-
 /// Follows `source` until `stop` is cancelled.
 ///
 /// Calls `handler` for each change, in the order of the server's events and after the change is in `store`.
@@ -147,15 +95,8 @@ pub async fn run<T: Watched>(
     handler: impl FnMut(Event<T>) + Send,
     stop: CancellationToken,
 ) {
-    let target = Target {
-        path: DynamicObject::url_path(&source.resource, source.namespace.as_deref()),
-        resource: source.resource.plural.clone(),
-        label_selector: source.label_selector,
-        field_selector: source.field_selector,
-        metadata_only: source.metadata_only,
-    };
-    let mut cache = Cache { resource: source.resource, store, handler };
-    follow(client, target, &mut cache, stop).await;
+    let mut cache = Cache { resource: source.resource.clone(), store, handler };
+    follow(client, source, &mut cache, stop).await;
 }
 
 /// An object that is decoded with [`Watched::read`].

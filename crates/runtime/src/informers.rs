@@ -4,11 +4,11 @@ use std::{collections::HashMap, sync::Arc};
 
 use kube::{Client, api::ApiResource};
 use parking_lot::Mutex;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Store, Watched, guarded,
-    informer::{self, Event, Source},
+    Source, Store, TaskPool, Watched,
+    informer::{self, Event},
 };
 
 /// Called for each change of each informer of a set, with the resource. Must not block.
@@ -20,9 +20,7 @@ pub type Handler<T> = Arc<dyn Fn(&ApiResource, Event<T>) + Send + Sync>;
 pub struct InformerSet<T> {
     client: Client,
     handler: Handler<T>,
-    stop: CancellationToken,
-    broken: CancellationToken,
-    tracker: TaskTracker,
+    tasks: TaskPool,
     running: Mutex<HashMap<ApiResource, Running<T>>>,
 }
 
@@ -34,14 +32,7 @@ struct Running<T> {
 impl<T: Watched> InformerSet<T> {
     /// An empty set, whose informers stop with `stop`.
     pub fn new(client: Client, stop: &CancellationToken, handler: Handler<T>) -> Self {
-        Self {
-            client,
-            handler,
-            stop: stop.child_token(),
-            broken: CancellationToken::new(),
-            tracker: TaskTracker::new(),
-            running: Mutex::default(),
-        }
+        Self { client, handler, tasks: TaskPool::new(stop), running: Mutex::default() }
     }
 
     /// Starts to follow `source`, unless its resource is followed already. Returns the store, and true if the
@@ -52,7 +43,7 @@ impl<T: Watched> InformerSet<T> {
         if let Some(informer) = running.get(&resource) {
             return (informer.store.clone(), false);
         }
-        let (store, stop) = (Store::default(), self.stop.child_token());
+        let (store, stop) = (Store::default(), self.tasks.token().child_token());
         let handler = self.handler.clone();
         let (about, token) = (resource.clone(), stop.clone());
         let on_event = move |event| {
@@ -61,15 +52,14 @@ impl<T: Watched> InformerSet<T> {
             }
         };
         let informer = informer::run(self.client.clone(), source, store.clone(), on_event, stop.clone());
-        self.tracker.spawn(guarded(informer, format!("watch of {}", resource.plural), self.broken.clone()));
+        self.tasks.spawn(format!("watch of {}", resource.plural), informer);
         running.insert(resource, Running { store: store.clone(), stop });
         (store, true)
     }
 
-    /// Cancelled when an informer or the handler panicked. The stores are stale from then on, and the owner
-    /// should end.
-    pub fn broken(&self) -> &CancellationToken {
-        &self.broken
+    /// The tasks of the set. The stores are stale once an informer or the handler has panicked.
+    pub fn tasks(&self) -> &TaskPool {
+        &self.tasks
     }
 
     /// Stops following a resource and returns its last store. The handler is not called for that resource any
@@ -97,9 +87,7 @@ impl<T: Watched> InformerSet<T> {
 
     /// Stops all informers and waits for them.
     pub async fn shutdown(&self) {
-        self.stop.cancel();
         self.running.lock().clear();
-        self.tracker.close();
-        self.tracker.wait().await;
+        self.tasks.shutdown().await;
     }
 }

@@ -1,7 +1,59 @@
-//! One page of a list.
+//! Lists in pages.
 
+use kube::core::params::ListParams;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+
+use crate::failure;
+
+/// Where a paged list goes on.
+///
+/// Servers keep old versions for a limited time. If a list takes longer, the server answers the request for its next page
+/// with 410. Then the list begins anew, with everything in one page, which is the only one that cannot come too late.
+#[derive(Clone, Debug)]
+pub struct Paging {
+    limit: Option<u32>,
+    more: String,
+}
+
+impl Paging {
+    /// A list that begins, with `limit` objects per page.
+    pub fn new(limit: u32) -> Self {
+        Self { limit: Some(limit), more: String::new() }
+    }
+
+    /// Most objects of the next page; `None` for all.
+    pub fn limit(&self) -> Option<u32> {
+        self.limit
+    }
+
+    /// The continue token of the next page; empty for the first page.
+    pub fn token(&self) -> &str {
+        &self.more
+    }
+
+    /// The parameters of the request for the next page.
+    pub(crate) fn params(&self) -> ListParams {
+        let continue_token = (!self.more.is_empty()).then(|| self.more.clone());
+        ListParams { limit: self.limit, continue_token, ..ListParams::default() }
+    }
+
+    /// The request of a page failed. Returns true if the list begins anew: what was read of it must be forgotten, and the
+    /// next page is requested.
+    pub fn begins_anew(&mut self, error: &kube::Error) -> bool {
+        let anew = failure::is_gone(error) && self.limit.is_some();
+        if anew {
+            *self = Self { limit: None, more: String::new() };
+        }
+        anew
+    }
+
+    /// A page was read; `more` is the continue token in it. Returns whether there are more pages.
+    pub fn goes_on(&mut self, more: &str) -> bool {
+        more.clone_into(&mut self.more);
+        !more.is_empty()
+    }
+}
 
 /// A page of a collection. The objects stay encoded, so that an object that cannot be decoded does not affect
 /// the others.
@@ -59,5 +111,29 @@ impl TryFrom<Raw> for Page {
             return Err(NoList("resourceVersion"));
         }
         Ok(Self { kind: raw.kind, version, more, items })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    fn answer(code: u16) -> kube::Error {
+        kube::Error::Api(Box::new(Status { code, ..Status::default() }))
+    }
+
+    /// A list whose version expires begins anew once, in one page; other errors are the caller's.
+    #[test]
+    fn a_list_that_takes_too_long_is_read_in_one_page() {
+        let mut paging = Paging::new(500);
+        assert!(!paging.begins_anew(&answer(500)) && !paging.begins_anew(&answer(404)));
+        assert!(paging.goes_on("next"));
+        assert_eq!((paging.limit(), paging.token()), (Some(500), "next"));
+        assert!(paging.begins_anew(&answer(410)));
+        assert_eq!((paging.limit(), paging.token()), (None, ""));
+        assert!(!paging.begins_anew(&answer(410)), "there is no smaller request to fall back to");
+        assert!(!paging.goes_on(""));
     }
 }

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use http::{HeaderValue, header::ACCEPT};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
-    Client, Error,
+    Client, Error, Resource,
     core::{
         ObjectList, PartialObjectMeta, Status,
         params::{
@@ -20,7 +20,6 @@ use kube::{
         request::{Error as BuildError, Request},
     },
 };
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{
     Serialize,
     de::{DeserializeOwned, IgnoredAny},
@@ -28,7 +27,8 @@ use serde::{
 use serde_json::Value;
 
 use crate::{
-    Page,
+    Page, Paging,
+    escape::path_segment,
     failure::{is_already_exists, is_object_missing},
 };
 
@@ -49,6 +49,11 @@ impl Gvr {
         Self { group: group.into(), version: version.into(), plural: plural.into() }
     }
 
+    /// The resource of a typed kind.
+    pub fn of<K: Resource<DynamicType = ()>>() -> Self {
+        Self::new(&K::group(&()), &K::version(&()), &K::plural(&()))
+    }
+
     /// Returns `group/version`, or the version alone for the core group.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
@@ -57,13 +62,16 @@ impl Gvr {
     /// Returns the path of the collection. An empty namespace means all namespaces, or a cluster-scoped
     /// resource. The texts are escaped, so each is exactly one part of the path.
     pub fn path(&self, namespace: &str) -> String {
-        let mut path =
-            if self.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", part(&self.group)) };
-        path = format!("{path}/{}/", part(&self.version));
+        let mut path = if self.group.is_empty() {
+            "/api".to_owned()
+        } else {
+            format!("/apis/{}", path_segment(&self.group))
+        };
+        path = format!("{path}/{}/", path_segment(&self.version));
         if !namespace.is_empty() {
-            path = format!("{path}namespaces/{}/", part(namespace));
+            path = format!("{path}namespaces/{}/", path_segment(namespace));
         }
-        path + &part(&self.plural)
+        path + &path_segment(&self.plural)
     }
 
     /// A request for the collection, if servers would take the texts literally (see [`checked`]).
@@ -74,14 +82,6 @@ impl Gvr {
         checked("namespace", namespace)?;
         Ok(Request::new(self.path(namespace)))
     }
-}
-
-/// The characters of a path segment that need no escape.
-const PLAIN: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':').remove(b'@');
-
-fn part(text: &str) -> Cow<'_, str> {
-    utf8_percent_encode(text, PLAIN).into()
 }
 
 /// Rejects what Kubernetes' own clients reject. Servers undo escapes before they split the path at slashes,
@@ -104,7 +104,7 @@ fn checked<'t>(what: &str, text: &'t str) -> Result<&'t str, Error> {
 
 /// Escapes a name for a path.
 fn named(name: &str) -> Result<Cow<'_, str>, Error> {
-    checked("resource name", name).map(part)
+    checked("resource name", name).map(path_segment)
 }
 
 /// Requests an object's metadata instead of the object.
@@ -209,22 +209,13 @@ impl Rest {
         decoded(&self.answer(request).await?)
     }
 
-    /// Reads one page of a collection: at most `limit` objects, or all. `more` is the continue token of the
-    /// previous page, empty for the first.
+    /// Reads the next page of a collection; see [`Paging`].
     ///
     /// # Errors
     ///
     /// The server's error, or that the response is not a list (KS-089).
-    pub async fn page(
-        &self,
-        gvr: &Gvr,
-        namespace: &str,
-        limit: Option<u32>,
-        more: &str,
-    ) -> Result<Page, Error> {
-        let continue_token = (!more.is_empty()).then(|| more.to_owned());
-        let params = ListParams { limit, continue_token, ..ListParams::default() };
-        let request = gvr.request(namespace)?.list(&params);
+    pub async fn page(&self, gvr: &Gvr, namespace: &str, paging: &Paging) -> Result<Page, Error> {
+        let request = gvr.request(namespace)?.list(&paging.params());
         decoded(&self.answer(request).await?)
     }
 
@@ -239,15 +230,20 @@ impl Rest {
         namespace: &str,
         labels: &str,
     ) -> Result<Vec<ObjectMeta>, Error> {
-        let mut params = ListParams::default().labels(labels).limit(500);
-        let mut found = Vec::new();
+        let (mut paging, mut found) = (Paging::new(500), Vec::new());
         loop {
-            let request = gvr.request(namespace)?.list_metadata(&params);
-            let page: ObjectList<PartialObjectMeta> = decoded(&self.answer(request).await?)?;
+            let request = gvr.request(namespace)?.list_metadata(&paging.params().labels(labels));
+            let answer = match self.answer(request).await {
+                Err(error) if paging.begins_anew(&error) => {
+                    found.clear();
+                    continue;
+                }
+                answer => answer?,
+            };
+            let page: ObjectList<PartialObjectMeta> = decoded(&answer)?;
             found.extend(page.items.into_iter().map(|item| item.metadata));
-            match page.metadata.continue_.filter(|more| !more.is_empty()) {
-                Some(more) => params.continue_token = Some(more),
-                None => return Ok(found),
+            if !paging.goes_on(page.metadata.continue_.as_deref().unwrap_or_default()) {
+                return Ok(found);
             }
         }
     }

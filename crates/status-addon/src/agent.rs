@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use apis::control::WorkStatus;
+use apis::ocm::{AppliedManifestWork, ManifestWork};
 use futures::future::BoxFuture;
 use kube::Client;
 use parking_lot::Mutex;
@@ -14,10 +16,9 @@ use runtime::limiter::Rate;
 use runtime::mapper::Mapper;
 use runtime::metrics::Metrics;
 use runtime::rest::{Gvr, Removal, Rest};
-use runtime::{Next, Queue, work};
+use runtime::{Next, Queue, Source as Collection, TaskError, TaskPool, Tasks, work};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -63,14 +64,6 @@ impl Config {
     }
 }
 
-/// Why the agent ended by itself.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    #[error("a task of the agent failed: {0}")]
-    Task(#[from] tokio::task::JoinError),
-}
-
 /// Runs the agent of one cluster until `stop`. `cluster` is a client of the cluster, `hub` one of the
 /// inventory space.
 ///
@@ -82,12 +75,12 @@ pub fn run(
     hub: Client,
     config: Config,
     stop: CancellationToken,
-) -> BoxFuture<'static, Result<(), Error>> {
-    Box::pin(drive(cluster, hub, config, stop))
+) -> BoxFuture<'static, Result<(), TaskError>> {
+    Tasks::run(stop, move |tasks| start(tasks, cluster, hub, config))
 }
 
-async fn drive(cluster: Client, hub: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
-    let stop = stop.child_token();
+fn start(tasks: &mut Tasks, cluster: Client, hub: Client, config: Config) {
+    let stop = tasks.token().clone();
     let counted = config.metrics.queue("status-agent");
     let (measures, view) = (Measures::new(&config.metrics), View::new(config.status_details));
     let hub = Rest::with_manager(hub, MANAGER);
@@ -105,31 +98,14 @@ async fn drive(cluster: Client, hub: Client, config: Config, stop: CancellationT
         kinds_changed: Notify::new(),
         events,
     });
-    let mut tasks = JoinSet::new();
-    tasks.spawn(events::write(recorder, inbox, stop.clone()));
-    let start = |tasks: &mut JoinSet<()>, task: Task| {
-        let (agent, stop) = (agent.clone(), stop.clone());
-        tasks.spawn(async move { agent.task(task, &stop).await });
-    };
-    for task in [Task::Applied, Task::Works, Task::Reports, Task::Kinds, Task::Act] {
-        start(&mut tasks, task);
-    }
-    let mut outcome = Ok(());
-    while let Some(joined) = tasks.join_next().await {
-        // A panic ends the agent, and its caller restarts it.
-        stop.cancel();
-        outcome = outcome.and(joined.map_err(Error::from));
-    }
-    outcome
-}
-
-#[derive(Clone, Copy)]
-enum Task {
-    Applied,
-    Works,
-    Reports,
-    Kinds,
-    Act,
+    let feeds = TaskPool::new(&stop);
+    tasks.depend_on("watches of objects", &feeds);
+    tasks.spawn_endless("Events", events::write(recorder, inbox, stop.clone()));
+    tasks.spawn_endless("AppliedManifestWorks", agent.clone().follow_applied(stop.clone()));
+    tasks.spawn_endless("ManifestWorks", agent.clone().follow_works(stop.clone()));
+    tasks.spawn_endless("WorkStatuses", agent.clone().follow_reports(stop.clone()));
+    tasks.spawn_endless("kinds", agent.clone().follow_kinds(feeds));
+    tasks.spawn_endless("workers", agent.work(stop));
 }
 
 struct Agent {
@@ -147,30 +123,22 @@ struct Agent {
 }
 
 fn work_statuses() -> Gvr {
-    Gvr::new(apis::constants::CONTROL_GROUP, "v1alpha1", "workstatuses")
+    Gvr::of::<WorkStatus>()
 }
 
 impl Agent {
-    async fn task(self: &Arc<Self>, task: Task, stop: &CancellationToken) {
-        match task {
-            Task::Applied => self.follow_applied(stop).await,
-            Task::Works => self.follow_works(stop).await,
-            Task::Reports => self.follow_reports(stop).await,
-            Task::Kinds => self.follow_kinds(stop).await,
-            Task::Act => {
-                let me = self.clone();
-                let handle = move |source: Source| {
-                    let me = me.clone();
-                    async move { me.act(&source).await }
-                };
-                work("status-agent", &self.queue, WORKERS, stop, handle).await;
-            }
-        }
+    async fn work(self: Arc<Self>, stop: CancellationToken) {
+        let me = self.clone();
+        let handle = move |source: Source| {
+            let me = me.clone();
+            async move { me.act(&source).await }
+        };
+        work("status-agent", &self.queue, WORKERS, &stop, handle).await;
     }
 
-    async fn follow_applied(&self, stop: &CancellationToken) {
-        let source = feed::Source::all(Gvr::new(apis::constants::WORK_GROUP, "v1", "appliedmanifestworks"));
-        feed::follow(&self.cluster, &source, stop, |change: Change<Applied>| {
+    async fn follow_applied(self: Arc<Self>, stop: CancellationToken) {
+        let source = Collection::of::<AppliedManifestWork>();
+        feed::follow(&self.cluster, &source, &stop, |change: Change<Applied>| {
             let affected = match change {
                 Change::Put(item) => self.view.lock().put_applied(&item),
                 Change::Gone((_, name)) => self.view.lock().gone_applied(&name),
@@ -184,11 +152,10 @@ impl Agent {
         .await;
     }
 
-    async fn follow_works(&self, stop: &CancellationToken) {
-        let gvr = Gvr::new(apis::constants::WORK_GROUP, "v1", "manifestworks");
-        let source = feed::Source::all(gvr).within(&self.config.cluster_name);
+    async fn follow_works(self: Arc<Self>, stop: CancellationToken) {
+        let source = Collection::of::<ManifestWork>().namespaced(self.config.cluster_name.as_str());
         let source = if self.config.status_details { source } else { source.metadata() };
-        feed::follow(self.hub.client(), &source, stop, |change: Change<Work>| {
+        feed::follow(self.hub.client(), &source, &stop, |change: Change<Work>| {
             self.enqueue(match change {
                 Change::Put(item) => self.view.lock().put_work(item),
                 Change::Gone((_, name)) => self.view.lock().gone_work(&name),
@@ -198,9 +165,9 @@ impl Agent {
         .await;
     }
 
-    async fn follow_reports(&self, stop: &CancellationToken) {
-        let source = feed::Source::all(work_statuses()).within(&self.config.cluster_name);
-        feed::follow(self.hub.client(), &source, stop, |change: Change<Reported>| {
+    async fn follow_reports(self: Arc<Self>, stop: CancellationToken) {
+        let source = Collection::of::<WorkStatus>().namespaced(self.config.cluster_name.as_str());
+        feed::follow(self.hub.client(), &source, &stop, |change: Change<Reported>| {
             self.enqueue(match change {
                 Change::Put(item) => self.view.lock().put_report(item),
                 Change::Gone((_, name)) => self.view.lock().gone_report(&name),
@@ -212,21 +179,14 @@ impl Agent {
 
     /// Starts and stops one feed for each resource of delivered objects, and one on CRDs while any of those
     /// resources is not served.
-    async fn follow_kinds(self: &Arc<Self>, stop: &CancellationToken) {
+    async fn follow_kinds(self: Arc<Self>, feeds: TaskPool) {
+        let stop = feeds.token();
         let mut running: HashMap<Gvr, CancellationToken> = HashMap::new();
         let mut definitions: Option<CancellationToken> = None;
-        let mut feeds = JoinSet::new();
         loop {
             let again = self.unserved.lock().next();
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some(ended) = feeds.join_next() => {
-                    if let Err(error) = ended && error.is_panic() {
-                        // That kind would not be followed any more, so the agent must be restarted.
-                        std::panic::resume_unwind(error.into_panic());
-                    }
-                    continue;
-                }
                 () = self.kinds_changed.notified() => {}
                 () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => {}
             }
@@ -250,7 +210,9 @@ impl Agent {
                 running.insert(gvr.clone(), token.clone());
                 self.view.lock().follow(gvr.clone(), &kind);
                 let me = self.clone();
-                feeds.spawn(async move { me.follow_objects(gvr, &token).await });
+                feeds.spawn(format!("watch of {}", gvr.plural), async move {
+                    me.follow_objects(gvr, &token).await;
+                });
             }
             let waiting = !self.unserved.lock().is_empty();
             if !waiting && let Some(token) = definitions.take() {
@@ -260,13 +222,10 @@ impl Agent {
                 let token = stop.child_token();
                 definitions = Some(token.clone());
                 let me = self.clone();
-                feeds.spawn(async move { me.follow_definitions(&token).await });
+                feeds.spawn("watch of definitions", async move { me.follow_definitions(&token).await });
             }
         }
-        for token in running.values().chain(&definitions) {
-            token.cancel();
-        }
-        while feeds.join_next().await.is_some() {}
+        feeds.shutdown().await;
     }
 
     /// Returns the kind. It is part of the name of a WorkStatus, so it must be known before the first object
@@ -287,8 +246,9 @@ impl Agent {
     }
 
     async fn follow_definitions(&self, stop: &CancellationToken) {
-        let gvr = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
-        feed::follow(&self.cluster, &feed::Source::all(gvr).metadata(), stop, |change: Change<Named>| {
+        let source =
+            Collection::all(Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions")).metadata();
+        feed::follow(&self.cluster, &source, stop, |change: Change<Named>| {
             if let Change::Put(definition) = change
                 && self.unserved.lock().defined(&definition.metadata.name, Instant::now())
             {
@@ -299,7 +259,7 @@ impl Agent {
     }
 
     async fn follow_objects(&self, gvr: Gvr, stop: &CancellationToken) {
-        let source = feed::Source::all(gvr.clone());
+        let source = Collection::all(gvr.clone());
         feed::follow(&self.cluster, &source, stop, |change: Change<Delivered>| {
             if stop.is_cancelled() {
                 return;
@@ -399,7 +359,7 @@ impl Agent {
                     self.hub.create(&gvr, namespace, object.to_string().into_bytes()).await?;
                 let name = created.metadata.name.clone();
                 // Stored at once, so that the next change of the object does not create it again.
-                let mut affected = self.view.lock().put_report(created);
+                let mut affected = self.view.lock().wrote_report(created);
                 // The object itself is being processed.
                 affected.pop();
                 self.enqueue(affected);
@@ -418,7 +378,7 @@ impl Agent {
                 let patch = json!({"statusDetails": {"lastGeneration": currency.generation,
                     "lastGenerationIsApplied": currency.applied, "lastCurrencyUpdateTime": now.to_string()}});
                 let answer: Reported = self.hub.merge(&gvr, namespace, &name, &patch).await?;
-                self.view.lock().put_report(answer);
+                self.view.lock().wrote_report(answer);
                 Ok(())
             }
             Effect::Report { name, status } => self.report(&gvr, namespace, &name, &status).await,
@@ -436,7 +396,7 @@ impl Agent {
     ) -> Result<(), kube::Error> {
         let patch = json!([{ "op": "add", "path": "/status", "value": status }]);
         let answer: Reported = self.hub.json_patch_status(gvr, namespace, name, patch).await?;
-        self.view.lock().put_report(answer);
+        self.view.lock().wrote_report(answer);
         Ok(())
     }
 }

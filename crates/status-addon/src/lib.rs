@@ -13,4 +13,4 @@ mod measures;
 mod unserved;
 pub mod view;
 
-pub use agent::{Config, Error, run};
+pub use agent::{Config, run};

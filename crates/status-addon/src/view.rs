@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use runtime::feed::Key;
 use runtime::rest::Gvr;
+use runtime::{OwnWrite, Report, ResourceVersion, feed::Key};
 use serde_json::Value;
 
 use crate::decide::{Currency, Existing, Object, Origin, Source, is_excluded, work_status_name};
@@ -37,6 +37,8 @@ struct KnownWork {
 struct KnownReport {
     source: Source,
     existing: Existing,
+    /// Our last write of it. It is stored at once, and the watch may report earlier states after that.
+    own_write: OwnWrite,
 }
 
 /// What a change of an AppliedManifestWork affects.
@@ -267,13 +269,30 @@ impl View {
         self.owned.values().flatten().chain(self.by_source.keys()).cloned().collect()
     }
 
+    /// The watch reported a WorkStatus.
     pub(crate) fn put_report(&mut self, item: Reported) -> Vec<Source> {
+        let (mut own_write, version) = (self.own_write(&item), item.metadata.resource_version.clone());
+        let is_latest = own_write.observe(ResourceVersion::new(&version)) != Report::Older;
+        self.keep_report(item, own_write, is_latest)
+    }
+
+    /// The server answered our write of a WorkStatus; the watch may have reported a later state already.
+    pub(crate) fn wrote_report(&mut self, item: Reported) -> Vec<Source> {
+        let (mut own_write, version) = (self.own_write(&item), item.metadata.resource_version.clone());
+        let is_latest = own_write.record(ResourceVersion::new(&version), ());
+        self.keep_report(item, own_write, is_latest)
+    }
+
+    fn own_write(&self, item: &Reported) -> OwnWrite {
+        let known = self.reports.get(&item.metadata.name);
+        let known = known.filter(|known| known.existing.uid == item.metadata.uid);
+        known.map(|known| known.own_write.clone()).unwrap_or_default()
+    }
+
+    fn keep_report(&mut self, item: Reported, own_write: OwnWrite, is_latest: bool) -> Vec<Source> {
         let meta = item.metadata;
-        // Our own write is stored before the watch reports it: an older version must not replace it.
-        if let Some(known) = self.reports.get(&meta.name)
-            && known.existing.uid == meta.uid
-            && version(&known.existing.resource_version) > version(&meta.resource_version)
-        {
+        if let Some(known) = self.reports.get_mut(&meta.name).filter(|_| !is_latest) {
+            known.own_write = own_write;
             return vec![known.source.clone()];
         }
         let before = self.drop_report(&meta.name);
@@ -299,7 +318,7 @@ impl View {
             affected.extend(before);
             affected.extend(self.waiting.remove(&meta.name).into_iter().flatten());
         }
-        self.reports.insert(meta.name, KnownReport { source: source.clone(), existing });
+        self.reports.insert(meta.name, KnownReport { source: source.clone(), existing, own_write });
         affected.push(source);
         affected
     }
@@ -326,9 +345,14 @@ impl View {
         });
     }
 
+    /// The watch has listed all WorkStatuses. One that this agent made and that was not in the list is gone: it was
+    /// deleted while the watch was interrupted.
     pub(crate) fn reports_synced(&mut self) -> Vec<Source> {
         self.reports_synced = true;
-        self.owned.values().flatten().chain(self.by_source.keys()).cloned().collect()
+        let unreported = self.reports.iter().filter(|(_, report)| report.own_write.is_of_unreported_object());
+        let missing: Vec<String> = unreported.map(|(name, _)| name.clone()).collect();
+        let waiting: Vec<Source> = missing.iter().flat_map(|name| self.gone_report(name)).collect();
+        self.owned.values().flatten().chain(self.by_source.keys()).cloned().chain(waiting).collect()
     }
 
     /// Returns whether every feed has read its first list.
@@ -416,11 +440,6 @@ impl View {
         }
         Some(old.source)
     }
-}
-
-/// Versions of one object are comparable numbers (AS-020); any other text counts as new.
-fn version(text: &str) -> u64 {
-    text.parse().unwrap_or(0)
 }
 
 #[cfg(test)]

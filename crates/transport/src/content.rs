@@ -1,8 +1,7 @@
-//! Identity, digest and encoded form of one workload object.
+//! Digest and encoded form of one workload object.
 
 use std::{
     collections::BTreeMap,
-    fmt,
     sync::{Arc, OnceLock},
 };
 
@@ -11,51 +10,10 @@ use machinery::json::depth;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::customize::expand::Templated;
+use crate::{customize::expand::Templated, identity::Identity};
 
 /// Digest of an object's meaning: equal for values that an API server would store alike.
 pub type Digest = [u8; 32];
-
-/// Identity of an object inside an envelope; the gloss of KS-080 is a set of these. It has no version.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Identity {
-    /// API group; empty for the core group.
-    pub group: String,
-    /// Kind.
-    pub kind: String,
-    /// Namespace; empty for cluster-scoped objects.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl Identity {
-    /// Reads the identity of an object. Returns `None` if kind or name is missing.
-    pub fn of(object: &Value) -> Option<Self> {
-        let api_version = object.get("apiVersion")?.as_str()?;
-        let metadata = object.get("metadata")?;
-        Some(Self {
-            group: api_version.split_once('/').map_or("", |(group, _)| group).to_owned(),
-            kind: object.get("kind")?.as_str()?.to_owned(),
-            namespace: metadata.get("namespace").and_then(Value::as_str).unwrap_or_default().to_owned(),
-            name: metadata.get("name")?.as_str()?.to_owned(),
-        })
-    }
-}
-
-impl fmt::Display for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.kind)?;
-        if !self.group.is_empty() {
-            write!(f, ".{}", self.group)?;
-        }
-        if self.namespace.is_empty() {
-            write!(f, "({})", self.name)
-        } else {
-            write!(f, "({}/{})", self.namespace, self.name)
-        }
-    }
-}
 
 /// The WDS object from which a content was made.
 #[derive(Clone, Debug, Default)]

@@ -12,8 +12,8 @@ use std::{
 use apis::control::{BindingEntry, BindingSpec};
 use futures::{StreamExt, TryStreamExt, stream};
 use runtime::{
-    Page,
-    failure::{is_gone, message_of},
+    Page, Paging, ResourceVersion,
+    failure::message_of,
     rest::{Gvr, Rest},
 };
 use serde::Deserialize;
@@ -26,7 +26,6 @@ use crate::{
         expand::Templated,
         transforms::{GroupResource, Instructions},
     },
-    wrapped::older,
 };
 
 /// From this number of uncached objects on, the collection is listed instead of reading the objects one by
@@ -60,7 +59,7 @@ pub(crate) struct CachedContent {
     rule: Arc<Instructions>,
     content: Arc<Content>,
     /// The version that the Binding listed when this content was last used.
-    listed: String,
+    listed: ResourceVersion,
 }
 
 impl CachedContent {
@@ -68,8 +67,9 @@ impl CachedContent {
     /// an earlier version than before, the WDS was restored from a backup and the later version no longer
     /// exists.
     fn is_recent(&self, listed: &str) -> bool {
-        let known = self.content.original.resource_version.as_str();
-        known == listed || (older(listed, known) && !older(listed, &self.listed))
+        let (known, listed) =
+            (ResourceVersion::new(&self.content.original.resource_version), ResourceVersion::new(listed));
+        known == listed || (listed.is_before(&known) && !listed.is_before(&self.listed))
     }
 }
 
@@ -128,7 +128,7 @@ pub(crate) async fn collect(
                 if (Arc::ptr_eq(&cached.rule, rule) || cached.rule == *rule)
                     && cached.is_recent(&entry.resource_version) =>
             {
-                let listed = entry.resource_version.clone();
+                let listed = ResourceVersion::from(entry.resource_version.as_str());
                 let cached = CachedContent { rule: rule.clone(), content: cached.content.clone(), listed };
                 fresh.insert(entry.reference.clone(), cached);
             }
@@ -159,7 +159,7 @@ pub(crate) async fn collect(
         let gvr = &entry.reference.gvr;
         let rule = rule(gvr).clone();
         if let Some(content) = object.and_then(|object| make(gvr, object, &rule)) {
-            let listed = entry.resource_version.clone();
+            let listed = ResourceVersion::from(entry.resource_version.as_str());
             fresh.insert(entry.reference.clone(), CachedContent { rule, content, listed });
         }
     }
@@ -195,20 +195,14 @@ async fn list(
     namespace: &str,
     wanted: &HashSet<&str>,
 ) -> Result<HashMap<String, Value>, kube::Error> {
-    let (mut found, mut more, mut limit) = (HashMap::new(), String::new(), Some(PAGE));
+    let (mut found, mut paging) = (HashMap::new(), Paging::new(PAGE));
     loop {
-        let page = match wds.page(gvr, namespace, limit, &more).await {
-            Err(error) if is_gone(&error) && limit.is_some() => {
-                // The paged list took longer than the server keeps old versions: request everything in one
-                // page.
-                (more, limit) = (String::new(), None);
-                continue;
-            }
+        let page = match wds.page(gvr, namespace, &paging).await {
+            Err(error) if paging.begins_anew(&error) => continue,
             page => page?,
         };
         take(&page, gvr, wanted, &mut found).map_err(kube::Error::SerdeError)?;
-        more = page.more;
-        if more.is_empty() || found.len() == wanted.len() {
+        if !paging.goes_on(&page.more) || found.len() == wanted.len() {
             return Ok(found);
         }
     }

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::content::{Digest, Identity};
+use crate::{content::Digest, identity::Identity};
 
 /// Objects of one envelope. Shared, because most envelopes do not change.
 pub type Items = Arc<BTreeSet<Arc<Identity>>>;
@@ -141,6 +141,54 @@ pub fn plan(
             .map(|(name, _)| Step::Delete(name.clone())),
     );
     plan
+}
+
+/// What is wrong with a plan for one mailbox; empty if nothing is. The steps of a phase may be done in any order, and the
+/// plan may end after any of them.
+///
+/// * An object that is wanted and is in an envelope is in an envelope after every step. An envelope that is being deleted
+///   does not count: nothing can keep its objects.
+/// * No envelope is deleted that is wanted, and none is written that is not.
+///
+/// Runs in tests, and in debug builds for every plan before it is carried out. Cost: the objects of the mailbox.
+pub fn check_plan(
+    plan: &Plan,
+    existing: &BTreeMap<String, ExistingEnvelope>,
+    wanted: &BTreeMap<String, DesiredEnvelope>,
+) -> Vec<String> {
+    let mut problems = Vec::new();
+    let all: BTreeSet<&Arc<Identity>> = wanted.values().flat_map(|want| want.items.iter()).collect();
+    let mut contents: BTreeMap<&str, BTreeSet<&Arc<Identity>>> = existing
+        .iter()
+        .filter(|(_, have)| !have.deleting)
+        .map(|(name, have)| (name.as_str(), have.items.iter().filter(|item| all.contains(item)).collect()))
+        .collect();
+    for phase in &plan.phases {
+        let before = contents.clone();
+        for step in phase {
+            let name = step.name();
+            match (step, wanted.get(name)) {
+                (Step::Delete(_), None) => drop(contents.remove(name)),
+                (Step::Delete(_), Some(_)) => problems.push(format!("{step:?}: it is wanted")),
+                (_, None) => problems.push(format!("{step:?}: it is not wanted")),
+                (Step::Create(_) | Step::Update(_), Some(want)) => {
+                    contents.insert(name, want.items.iter().collect());
+                }
+                (Step::Extend(_), Some(want)) => contents.entry(name).or_default().extend(want.items.iter()),
+            }
+        }
+        // The order within a phase is open: an object must stay in one of the envelopes that had it before.
+        let stays =
+            |name: &str, item: &Arc<Identity>| contents.get(name).is_some_and(|now| now.contains(item));
+        let held: BTreeSet<&Arc<Identity>> = before.values().flatten().copied().collect();
+        let mut kept = BTreeSet::new();
+        for (name, items) in &before {
+            kept.extend(items.iter().copied().filter(|item| stays(name, item)));
+        }
+        problems
+            .extend(held.difference(&kept).map(|lost| format!("{lost} is in no envelope during {phase:?}")));
+    }
+    problems
 }
 
 #[cfg(test)]
@@ -331,6 +379,29 @@ mod tests {
         assert_eq!(plan.phases, [steps(&["a", "b"], Step::Extend), steps(&["a", "b"], Step::Update), vec![]]);
     }
 
+    /// KS-142: what the checker finds in plans that are wrong.
+    #[test]
+    fn ks_142_plans_that_lose_objects_are_found() {
+        let existing = BTreeMap::from([
+            ("a".into(), have("x,y", 1)),
+            ("b".into(), have("z", 1)),
+            ("leaving".into(), ExistingEnvelope { deleting: true, ..have("w", 1) }),
+        ]);
+        let wanted = BTreeMap::from([("a".into(), want("x", 2)), ("c".into(), want("y,z,w", 2))]);
+        let step = |step: fn(String) -> Step, name: &str| vec![step(name.to_owned())];
+        let check = |phases: [Vec<Step>; 3]| check_plan(&Plan { phases }, &existing, &wanted);
+        let (create, update, delete) =
+            (step(Step::Create, "c"), step(Step::Update, "a"), step(Step::Delete, "b"));
+        assert_eq!(check([create.clone(), update.clone(), delete.clone()]), [""; 0]);
+        assert_eq!(check([create.clone(), vec![], vec![]]), [""; 0], "it may end early");
+        let both: Vec<Step> = create.iter().chain(&update).cloned().collect();
+        assert_eq!(check([both, delete.clone(), vec![]]).len(), 1, "y: the order in a phase is open");
+        assert_eq!(check([update, create.clone(), delete.clone()]).len(), 1, "y");
+        assert_eq!(check([delete, create.clone(), vec![]]).len(), 1, "z");
+        assert_eq!(check([create, step(Step::Delete, "a"), vec![]]).len(), 1, "a is wanted");
+        assert_eq!(check([step(Step::Update, "b"), vec![], vec![]]).len(), 1, "b is not wanted");
+    }
+
     fn any_workload() -> impl Strategy<Value = (Vec<ShardItem>, Limits)> {
         (proptest::collection::btree_map(0..30u8, 1..100usize, 0..30), 1..6usize, 100..250usize).prop_map(
             |(objects, num, size)| {
@@ -369,6 +440,7 @@ mod tests {
                 .map(|(name, items)| (name, DesiredEnvelope { items: Arc::new(items), fingerprint: [2; 32] }))
                 .collect();
             let stays: BTreeSet<_> = before.keys().filter(|it| after.contains_key(it)).map(|it| identity(&it.to_string())).collect();
+            prop_assert_eq!(check_plan(&plan(&existing, &wanted), &existing, &wanted), Vec::<String>::new());
             for mut phase in plan(&existing, &wanted).phases {
                 if backwards {
                     phase.reverse();
@@ -384,6 +456,37 @@ mod tests {
             }
         }
 
+        /// KS-098, KS-142: also if some of the wanted names belong to other Bindings, and some envelopes are being deleted.
+        #[test]
+        fn ks_098_what_is_held_back_is_enough(
+            before in proptest::collection::btree_map(0..12u8, 0..5u8, 0..12),
+            after in proptest::collection::btree_map(0..12u8, 0..5u8, 0..12),
+            leaving in proptest::collection::btree_set(0..5u8, 0..3),
+            taken in proptest::collection::btree_set(0..8u8, 0..3),
+        ) {
+            let distribute = |objects: &BTreeMap<u8, u8>| {
+                let mut envelopes: BTreeMap<u8, BTreeSet<Arc<Identity>>> = BTreeMap::new();
+                for (object, envelope) in objects {
+                    envelopes.entry(*envelope).or_default().insert(identity(&object.to_string()));
+                }
+                envelopes
+            };
+            let existing: BTreeMap<String, ExistingEnvelope> = distribute(&before)
+                .into_iter()
+                .map(|(n, items)| (n.to_string(), ExistingEnvelope { items: Arc::new(items), fingerprint: [1; 32], labelled: true, deleting: leaving.contains(&n) }))
+                .collect();
+            let wanted: BTreeMap<String, DesiredEnvelope> = distribute(&after)
+                .into_iter()
+                .map(|(n, items)| (n.to_string(), DesiredEnvelope { items: Arc::new(items), fingerprint: [2; 32] }))
+                .collect();
+            // A name that belongs to another Binding is not among the envelopes of this one.
+            let taken: BTreeSet<String> = taken.iter().map(u8::to_string).filter(|name| !existing.contains_key(name)).collect();
+            let mut plan = plan(&existing, &wanted);
+            plan.hold_back(&taken, &existing, &wanted);
+            prop_assert_eq!(check_plan(&plan, &existing, &wanted), Vec::<String>::new());
+            prop_assert!(plan.phases.iter().flatten().all(|step| !taken.contains(step.name())));
+        }
+
         /// KS-076, KS-078, KS-142, KS-146: from one workload and options to any other, an object that stays
         /// wanted is in an envelope after every single step, and a second run has nothing to do.
         #[test]
@@ -395,6 +498,7 @@ mod tests {
                 let stays: BTreeSet<_> =
                     shard_items.iter().map(|p| p.identity.clone()).filter(|i| before.contains(i)).collect();
                 let wanted = wanted_of(&shard_items, &limits, &existing);
+                prop_assert_eq!(check_plan(&plan(&existing, &wanted), &existing, &wanted), Vec::<String>::new());
                 for step in plan(&existing, &wanted).phases.iter().flatten() {
                     execute(&mut existing, &wanted, step);
                     let cached: BTreeSet<_> = existing.values().flat_map(|e| e.items.iter().cloned()).collect();

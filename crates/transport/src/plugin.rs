@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::content::{self, Digest, Identity, Wrapee};
+use crate::{
+    content::{self, Digest, Wrapee},
+    identity::Identity,
+};
 
 /// A wrapped object could not be decoded.
 #[derive(Debug, thiserror::Error)]

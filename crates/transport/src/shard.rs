@@ -9,7 +9,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::content::Identity;
+use crate::identity::Identity;
 
 /// Limits of one envelope.
 #[derive(Clone, Copy, Debug)]

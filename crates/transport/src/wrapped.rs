@@ -9,12 +9,16 @@ use std::{
 
 use apis::constants::{ORIGIN_BINDING_LABEL, ORIGIN_GENERATION_ANNOTATION, ORIGIN_WDS_LABEL};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use runtime::feed::{Key, Keyed};
+use runtime::{
+    OwnWrite, ResourceVersion,
+    feed::{Key, Keyed},
+};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    content::{Digest, Identity},
+    content::Digest,
+    identity::Identity,
     plan::{ExistingEnvelope, Items},
     plugin::Item,
 };
@@ -61,7 +65,7 @@ impl Origin {
 pub(crate) struct KnownEnvelope {
     pub(crate) origin: Arc<Origin>,
     pub(crate) uid: String,
-    pub(crate) resource_version: String,
+    pub(crate) resource_version: ResourceVersion,
     pub(crate) generation: i64,
     pub(crate) finalizers: Vec<String>,
     pub(crate) exactly_labelled: bool,
@@ -84,7 +88,7 @@ impl KnownEnvelope {
         Self {
             origin: Arc::new(Origin::of(metadata)),
             uid: metadata.uid.clone().unwrap_or_default(),
-            resource_version: metadata.resource_version.clone().unwrap_or_default(),
+            resource_version: ResourceVersion::of(metadata).to_owned(),
             generation: metadata.generation.unwrap_or_default(),
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
             exactly_labelled: metadata.labels.as_ref().is_some_and(|l| l.len() == 2),
@@ -133,10 +137,8 @@ pub(crate) struct EnvelopeIndex {
     holders: HashMap<MailboxObject, Vec<Holder>>,
     contested: BTreeMap<Origin, BTreeSet<MailboxObject>>,
     writing: HashMap<Key, OngoingWrites>,
-    /// The versions of our own writes that the watch has not reported yet. Until then the watch may report
-    /// older states. The order of the watch itself is correct, also if the server was restored from a backup
-    /// and counts versions from an earlier one.
-    own_writes: HashMap<Key, String>,
+    /// Our own writes that the watch has not reported yet.
+    own_writes: HashMap<Key, OwnWrite>,
 }
 
 /// Writes to one name that are in progress.
@@ -215,13 +217,19 @@ impl EnvelopeIndex {
     }
 
     /// Returns whether this version, reported by the watch, is older than our own last write.
-    pub(crate) fn is_stale(&self, key: &Key, resource_version: &str) -> bool {
-        self.own_writes.get(key).is_some_and(|ours| older(resource_version, ours))
+    pub(crate) fn is_stale(&self, key: &Key, version: ResourceVersion<&str>) -> bool {
+        self.own_writes.get(key).is_some_and(|ours| ours.is_older(version))
+    }
+
+    /// Returns the wrapped objects that this process wrote and that the watch has never reported.
+    pub(crate) fn unreported(&self) -> Vec<Key> {
+        let unreported = self.own_writes.iter().filter(|(_, write)| write.is_of_unreported_object());
+        unreported.map(|(key, _)| key.clone()).collect()
     }
 
     /// Stores a wrapped object that the watch reported. Returns the origins whose double deliveries changed.
     pub(crate) fn put(&mut self, key: Key, seen: KnownEnvelope) -> BTreeSet<Origin> {
-        if self.is_stale(&key, &seen.resource_version) {
+        if self.is_stale(&key, seen.resource_version.as_ref()) {
             return BTreeSet::new();
         }
         self.own_writes.remove(&key);
@@ -230,12 +238,17 @@ impl EnvelopeIndex {
 
     /// Like `put`, for the response to our own write; the watch may already have reported a later state.
     pub(crate) fn wrote(&mut self, key: Key, seen: KnownEnvelope) -> BTreeSet<Origin> {
-        match self.seen.get(&key).map(|known| known.resource_version.as_str()) {
-            Some(known) if older(&seen.resource_version, known) => return BTreeSet::new(),
-            Some(known) if known == seen.resource_version => {}
-            _ => {
-                self.own_writes.insert(key.clone(), seen.resource_version.clone());
-            }
+        let mut write = self.own_writes.remove(&key).unwrap_or_else(|| {
+            OwnWrite::since(
+                self.seen.get(&key).map(|known| known.resource_version.clone()).unwrap_or_default(),
+            )
+        });
+        let is_latest = write.record(seen.resource_version.as_ref(), ());
+        if write.is_pending() {
+            self.own_writes.insert(key.clone(), write);
+        }
+        if !is_latest {
+            return BTreeSet::new();
         }
         self.replace(key, seen)
     }
@@ -363,15 +376,6 @@ impl EnvelopeIndex {
                 self.contested.remove(origin);
             }
         }
-    }
-}
-
-/// Returns true if both are numbers and `left` is smaller: a late event for a version that is already
-/// superseded.
-pub(crate) fn older(left: &str, right: &str) -> bool {
-    match (left.parse::<u64>(), right.parse::<u64>()) {
-        (Ok(left), Ok(right)) => left < right,
-        _ => false,
     }
 }
 
@@ -512,7 +516,7 @@ mod tests {
     fn late_echoes_do_not_undo_newer_knowledge() {
         let mut index = EnvelopeIndex::default();
         let cached = |index: &EnvelopeIndex| {
-            index.get(&key("a")).map(|s| s.resource_version.clone()).unwrap_or_default()
+            index.get(&key("a")).map(|s| s.resource_version.as_str().to_owned()).unwrap_or_default()
         };
         index.wrote(key("a"), seen("w", "a", "10", &[("x", 1, false)]));
         index.put(key("a"), seen("w", "a", "9", &[]));
@@ -534,7 +538,7 @@ mod tests {
         for name in ["a", "b"] {
             index.put(key(name), seen("w", "a", "5", &[]));
             assert_eq!(
-                index.get(&key(name)).map(|s| s.resource_version.clone()).as_deref(),
+                index.get(&key(name)).map(|s| s.resource_version.as_str().to_owned()).as_deref(),
                 Some("5"),
                 "{name}"
             );

@@ -14,6 +14,7 @@ use super::{
     facts::BindingFacts,
     policy::Policy,
     sync::Syncer,
+    unknown::UnknownResources,
     world::{Changes, Served, World},
 };
 use crate::{
@@ -189,7 +190,7 @@ impl Feed {
     }
 
     /// Sets the objects whose state is unknown.
-    pub(super) fn unknown(&self, look: impl FnOnce() -> super::watches::UnknownResources) {
+    pub(super) fn unknown(&self, look: impl FnOnce() -> UnknownResources) {
         if self.syncer.set_unknown(look) {
             self.look_again();
         }

@@ -16,58 +16,52 @@ pub mod resources;
 mod sync;
 #[cfg(test)]
 mod tests;
+pub(crate) mod unknown;
 mod verdict;
-pub(crate) mod watches;
+mod watches;
 pub mod world;
 mod writes;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use apis::{control::BindingPolicy, ocm::ManagedCluster};
+use apis::{
+    control::{Binding, BindingPolicy},
+    ocm::ManagedCluster,
+};
 use k8s_openapi::{
     api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::Client;
-use runtime::{Source, Store, TaskError, Tasks, informer, work};
-use tokio_util::sync::CancellationToken;
+use runtime::{Inputs, Source, Store, Tasks, work};
 
 use crate::{Config, shared::Shared};
 use feed::Feed;
 use resources::CrdFacts;
-pub(crate) use sync::Item;
 use sync::Syncer;
 use watches::Watches;
 
 const WORKERS: usize = 4;
 
-/// Runs the binding controller until `stop` is cancelled.
-pub(crate) async fn run(
-    wds: Client,
-    its: Client,
-    config: Config,
-    shared: Arc<Shared>,
-    stop: CancellationToken,
-) -> Result<(), TaskError> {
-    let mut tasks = Tasks::new(&stop);
+/// Starts the binding controller.
+pub(crate) fn start(tasks: &mut Tasks, wds: &Client, its: &Client, config: Config, shared: Arc<Shared>) {
     let token = tasks.token().clone();
     let syncer = Arc::new(Syncer::new(wds.clone(), shared.clone()));
     syncer.queue().clone().observed(config.metrics.queue(&format!("Binding-{}", config.wds_name)));
     let feed = Arc::new(Feed::new(shared.clone(), syncer.clone()));
     let watches = Arc::new(Watches::new(wds.clone(), &config, feed.clone(), &token));
     let crds = Store::default();
-    let inputs = Inputs::start(&mut tasks, &wds, &its, &feed, (&watches, &crds));
+    let inputs = follow(tasks, (wds, its), &feed, &watches, &crds).synced();
     let (finder, searching) = (watches.clone(), token.clone());
     tasks.spawn_endless("discovery", async move { finder.discover(&crds, &searching).await });
-    let (broken, until) = (watches.broken(), token.clone());
-    tasks.spawn("watches of the workload", async move {
-        tokio::select! {
-            () = broken.cancelled() => Err("one of them panicked"),
-            () = until.cancelled() => Ok(()),
-        }
-    });
+    tasks.depend_on("watches of the workload", watches.tasks());
     let worker = async move {
+        // Every object that existed at the start is known (KS-066).
+        let synced = async {
+            inputs.await;
+            watches.synced(config.patience).await;
+        };
         tokio::select! {
-            () = inputs.synced(&watches, config.patience) => {}
+            () = synced => {}
             () = token.cancelled() => {
                 watches.shutdown().await;
                 return;
@@ -86,69 +80,28 @@ pub(crate) async fn run(
         watches.shutdown().await;
     };
     tasks.spawn_endless("binding workers", worker);
-    tasks.finish().await
 }
 
-/// The inputs other than the workload objects.
-struct Inputs {
-    stores: Vec<Box<dyn Synced>>,
-}
-
-/// An input that is complete some time after the start.
-trait Synced: Send + Sync {
-    fn wait(&self) -> futures::future::BoxFuture<'_, ()>;
-}
-
-impl<T: Send + Sync + 'static> Synced for Store<T> {
-    fn wait(&self) -> futures::future::BoxFuture<'_, ()> {
-        Box::pin(self.synced())
-    }
-}
-
-impl Inputs {
-    fn start(
-        tasks: &mut Tasks,
-        wds: &Client,
-        its: &Client,
-        feed: &Arc<Feed>,
-        (watches, crds): (&Arc<Watches>, &Store<CrdFacts>),
-    ) -> Self {
-        let (policies, bindings) = (feed.policies().clone(), feed.bindings().clone());
-        let (clusters, namespaces, crds) = (Store::default(), Store::default(), crds.clone());
-        let inputs = Self {
-            stores: vec![
-                Box::new(policies.clone()),
-                Box::new(bindings.clone()),
-                Box::new(clusters.clone()),
-                Box::new(namespaces.clone()),
-                Box::new(crds.clone()),
-            ],
-        };
-        let stop = tasks.token().clone();
-        let (wds, its) = (wds.clone(), its.clone());
-        let (f, source) = (feed.clone(), Source::of::<BindingPolicy>());
-        let follow = informer::run(wds.clone(), source, policies, move |e| f.on_policy(e), stop.clone());
-        tasks.spawn_endless("policy informer", follow);
-        let (f, source) = (feed.clone(), Source::of::<apis::control::Binding>());
-        let follow = informer::run(wds.clone(), source, bindings, move |e| f.on_binding(e), stop.clone());
-        tasks.spawn_endless("binding informer", follow);
-        let (f, source) = (feed.clone(), Source::of::<ManagedCluster>().metadata());
-        let follow = informer::run(its, source, clusters, move |e| f.on_cluster(e), stop.clone());
-        tasks.spawn_endless("cluster informer", follow);
-        let (f, source) = (feed.clone(), Source::of::<Namespace>().metadata());
-        let follow = informer::run(wds.clone(), source, namespaces, move |e| f.on_namespace(e), stop.clone());
-        tasks.spawn_endless("namespace informer", follow);
-        let (w, source) = (watches.clone(), Source::of::<CustomResourceDefinition>());
-        let follow = informer::run(wds, source, crds, move |e| w.on_crd(e), stop);
-        tasks.spawn_endless("CRD informer", follow);
-        inputs
-    }
-
-    /// Waits until every object that existed at the start is known (KS-066).
-    async fn synced(&self, watches: &Watches, patience: Duration) {
-        for store in &self.stores {
-            store.wait().await;
-        }
-        watches.synced(patience).await;
-    }
+/// Follows the inputs other than the workload objects.
+fn follow<'t>(
+    tasks: &'t mut Tasks,
+    (wds, its): (&Client, &Client),
+    feed: &Arc<Feed>,
+    watches: &Arc<Watches>,
+    crds: &Store<CrdFacts>,
+) -> Inputs<'t> {
+    let mut inputs = Inputs::new(tasks);
+    let to = feed.clone();
+    inputs.follow(wds, Source::of::<BindingPolicy>(), feed.policies(), move |e| to.on_policy(e));
+    let to = feed.clone();
+    inputs.follow(wds, Source::of::<Binding>(), feed.bindings(), move |e| to.on_binding(e));
+    let to = feed.clone();
+    let clusters = Source::of::<ManagedCluster>().metadata();
+    inputs.follow(its, clusters, &Store::default(), move |e| to.on_cluster(e));
+    let to = feed.clone();
+    let namespaces = Source::of::<Namespace>().metadata();
+    inputs.follow(wds, namespaces, &Store::default(), move |e| to.on_namespace(e));
+    let to = watches.clone();
+    inputs.follow(wds, Source::of::<CustomResourceDefinition>(), crds, move |e| to.on_crd(e));
+    inputs
 }

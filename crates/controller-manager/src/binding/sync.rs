@@ -13,39 +13,30 @@ use apis::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
-use runtime::{Coalescer, Next, Queue, Store};
+use runtime::{Coalescer, Next, OwnWrite, Queue, ResourceVersion, Store};
 
 use super::{
     events::{AnnouncedGeneration, MatchCounts},
     facts::BindingFacts,
     resolution::SpecDigest,
+    unknown::UnknownResources,
     verdict::{Progress, policy_status, same_status},
-    watches::UnknownResources,
     writes::{WriteError, Writes},
 };
 use crate::{
     identity::{GroupResource, PolicyName},
-    own_writes::{OWN_WRITE_TTL, OwnWrite},
-    shared::{STATUS_LAG, Shared, StatusItem},
+    own_writes::{OWN_WRITE_TTL, RecentWrite},
+    shared::{BindingItem, STATUS_LAG, Shared, StatusItem},
 };
 
 /// Log target of messages that appear once in the life of an object; visible from verbosity 2 (KS-212).
 const LIFECYCLE: &str = "lifecycle";
 
-/// A work item of the binding controller.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Item {
-    /// A policy and its Binding.
-    Policy(PolicyName),
-    /// The status of a policy.
-    Status(PolicyName),
-}
-
 /// Processes the work items.
 pub(super) struct Syncer {
     shared: Arc<Shared>,
     writes: Writes,
-    queue: Queue<Item>,
+    queue: Queue<BindingItem>,
     policies: Store<BindingPolicy>,
     states: Mutex<HashMap<PolicyName, State>>,
 }
@@ -54,11 +45,11 @@ pub(super) struct Syncer {
 #[derive(Default)]
 struct State {
     coalescer: Coalescer,
-    own_write: OwnWrite<BindingFacts>,
+    own_write: RecentWrite<BindingFacts>,
     /// The status that this controller last wrote, and the UID of the policy.
     status: Option<(String, BindingPolicyStatus)>,
-    /// The version of the policy after the last addition of the finalizer.
-    finalizer: u64,
+    /// The last addition of the finalizer to the policy.
+    finalizer: OwnWrite,
     /// The generation that was last announced in an Event.
     announced: AnnouncedGeneration,
     /// Why the Binding could not be written.
@@ -83,7 +74,7 @@ impl Syncer {
         }
     }
 
-    pub(super) fn queue(&self) -> &Queue<Item> {
+    pub(super) fn queue(&self) -> &Queue<BindingItem> {
         &self.queue
     }
 
@@ -97,7 +88,7 @@ impl Syncer {
 
     /// Enqueues a policy for immediate processing.
     pub(super) fn look(&self, policy: &str) {
-        self.queue.add(Item::Policy(policy.into()));
+        self.queue.add(BindingItem::Policy(policy.into()));
     }
 
     /// The resolution of a policy changed.
@@ -108,7 +99,7 @@ impl Syncer {
             coalescer.change();
             coalescer.wait(Instant::now())
         };
-        self.queue.add_after(Item::Policy(policy.clone()), wait);
+        self.queue.add_after(BindingItem::Policy(policy.clone()), wait);
     }
 
     /// Something that the policy's status shows may have changed.
@@ -144,10 +135,10 @@ impl Syncer {
     }
 
     /// Processes one work item.
-    pub(super) async fn sync(&self, item: Item) -> Result<Next, WriteError> {
+    pub(super) async fn sync(&self, item: BindingItem) -> Result<Next, WriteError> {
         match item {
-            Item::Policy(name) => self.sync_policy(&name).await,
-            Item::Status(name) => self.sync_status(&name).await,
+            BindingItem::Policy(name) => self.sync_policy(&name).await,
+            BindingItem::Status(name) => self.sync_status(&name).await,
         }
     }
 
@@ -174,7 +165,7 @@ impl Syncer {
         if observed == policy.metadata.generation {
             self.report(name);
         } else {
-            self.queue.add(Item::Status(name.clone()));
+            self.queue.add(BindingItem::Status(name.clone()));
         }
         next
     }
@@ -186,10 +177,8 @@ impl Syncer {
         }
         // The informer may not have seen our own addition yet. If it has, another client removed the
         // finalizer.
-        let seen =
-            policy.metadata.resource_version.as_deref().and_then(|version| version.parse::<u64>().ok());
-        let added = self.states.lock().get(name).map_or(0, |state| state.finalizer);
-        if seen.is_some_and(|seen| seen < added) {
+        let seen = ResourceVersion::of(&policy.metadata);
+        if self.states.lock().get(name).is_some_and(|state| state.finalizer.is_older(seen)) {
             return Ok(());
         }
         let version = match self.writes.add_finalizer(policy).await {
@@ -197,7 +186,9 @@ impl Syncer {
             written => written?,
         };
         let mut states = self.states.lock();
-        states.entry(name.clone()).or_default().finalizer = version.parse().unwrap_or(0);
+        let state = states.entry(name.clone()).or_default();
+        state.finalizer = OwnWrite::default();
+        state.finalizer.record(ResourceVersion::new(&version), ());
         Ok(())
     }
 

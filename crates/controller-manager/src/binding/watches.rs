@@ -2,20 +2,20 @@
 
 use std::{
     collections::BTreeSet,
-    fmt,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use kube::{Client, api::ApiResource};
 use parking_lot::Mutex;
-use runtime::{Backoff, Event, InformerSet, PartialObject, Source, Store};
+use runtime::{Backoff, Event, InformerSet, PartialObject, Source, Store, TaskPool};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     feed::Feed,
     resources::{AllowedGroups, CrdAction, CrdFacts, api_resource, can_watch, is_watched, priority},
+    unknown::UnknownResources,
 };
 use crate::{Config, identity::GroupResource};
 
@@ -199,46 +199,13 @@ impl Watches {
         resources.into_iter().find(|resource| resource.group == group && resource.plural == plural)
     }
 
-    /// Cancelled when a watch panicked.
-    pub(super) fn broken(&self) -> CancellationToken {
-        self.informers.broken().clone()
+    /// The tasks of the watches.
+    pub(super) fn tasks(&self) -> &TaskPool {
+        self.informers.tasks()
     }
 
     pub(super) async fn shutdown(&self) {
         self.informers.shutdown().await;
-    }
-}
-
-/// Groups and resources of whose objects nothing is known, not even whether they exist.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct UnknownResources {
-    pub(crate) groups: BTreeSet<String>,
-    pub(crate) resources: BTreeSet<GroupResource>,
-}
-
-impl UnknownResources {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.groups.is_empty() && self.resources.is_empty()
-    }
-
-    /// Returns whether everything in `other` is unknown here, too.
-    pub(crate) fn covers(&self, other: &Self) -> bool {
-        other.groups.is_subset(&self.groups)
-            && other.resources.iter().all(|resource| self.has(&resource.group, &resource.plural))
-    }
-
-    pub(crate) fn has(&self, group: &str, plural: &str) -> bool {
-        self.groups.contains(group) || self.resources.iter().any(|resource| resource.is(group, plural))
-    }
-}
-
-impl fmt::Display for UnknownResources {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let groups = self.groups.iter().map(|group| format!("*.{group}"));
-        let all: Vec<_> = groups.chain(self.resources.iter().map(ToString::to_string)).collect();
-        let (some, rest) = all.split_at(all.len().min(4));
-        f.write_str(&some.join(", "))?;
-        if rest.is_empty() { Ok(()) } else { write!(f, " and {} more", rest.len()) }
     }
 }
 

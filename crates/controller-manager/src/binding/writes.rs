@@ -1,7 +1,7 @@
 //! The requests that the binding controller sends.
 
 use apis::{
-    constants::{BINDING_MANAGER, CONTROL_GROUP, POLICY_FINALIZER},
+    constants::{BINDING_MANAGER, POLICY_FINALIZER},
     control::{Binding, BindingPolicy, BindingPolicyStatus, BindingSpec},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -111,8 +111,8 @@ impl Writes {
     pub(super) fn new(client: Client) -> Self {
         let rest = Rest::with_manager(client, BINDING_MANAGER);
         Self {
-            policies: Gvr::new(CONTROL_GROUP, "v1alpha1", "bindingpolicies"),
-            bindings: Gvr::new(CONTROL_GROUP, "v1alpha1", "bindings"),
+            policies: Gvr::of::<BindingPolicy>(),
+            bindings: Gvr::of::<Binding>(),
             events: Recorder::new(rest.clone(), BINDING_MANAGER, EVENTS),
             rest,
         }

@@ -20,6 +20,7 @@ mod collectors;
 pub mod combine;
 pub mod combined;
 pub mod decision;
+mod error;
 #[cfg(test)]
 mod examples;
 mod objects;
@@ -36,7 +37,7 @@ use apis::{
     control::{CombinedStatus, StatusCollector, WorkStatus},
 };
 use kube::Client;
-use runtime::{Backoff, Event, Source, Store, TaskError, Tasks, informer, rest::Rest, work};
+use runtime::{Backoff, Event, Inputs, Source, Store, Tasks, rest::Rest, work};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -50,31 +51,14 @@ use results::Combiner;
 
 const WORKERS: usize = 4;
 
-/// Why an item could not be processed. It will be retried.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StatusError {
-    /// A request failed.
-    #[error(transparent)]
-    Kube(#[from] kube::Error),
-    /// The evaluation of expressions ended early.
-    #[error("the evaluation of StatusCollectors ended early")]
-    Evaluation,
-}
-
-/// Runs the status controller until `stop` is cancelled. It does nothing as long as the ITS does not serve
+/// Starts the status controller, unless it is switched off. It does nothing as long as the ITS does not serve
 /// WorkStatus objects; the binding controller does not wait for it (KS-148).
-pub(crate) async fn run(
-    wds: Client,
-    its: Client,
-    config: Config,
-    shared: Arc<Shared>,
-    stop: CancellationToken,
-) -> Result<(), TaskError> {
-    let Some(queue) = shared.status_queue().cloned() else { return Ok(()) };
-    let mut tasks = Tasks::new(&stop);
+pub(crate) fn start(tasks: &mut Tasks, wds: Client, its: &Client, config: Config, shared: Arc<Shared>) {
+    let Some(queue) = shared.status_queue().cloned() else { return };
+    queue.clone().observed(config.metrics.queue(&format!("Status-{}", config.wds_name)));
     let token = tasks.token().clone();
     let (reports, collectors) = (Arc::new(Reports::new(&config.wds_name)), Arc::new(Collectors::default()));
-    let (works, specs, published) = (Store::default(), Store::default(), Store::default());
+    let (specs, published) = (Store::default(), Store::default());
     let combiner = Arc::new(Combiner::new(
         wds.clone(),
         shared.clone(),
@@ -83,31 +67,23 @@ pub(crate) async fn run(
         published.clone(),
     ));
 
-    let (index, teller, combined) = (reports.clone(), shared.clone(), combiner.clone());
-    let on_work = move |event: Event<WorkFacts>| {
+    let mut inputs = Inputs::new(tasks);
+    let (index, to, combined) = (reports.clone(), shared.clone(), combiner.clone());
+    inputs.follow(its, Source::of::<WorkStatus>(), &Store::default(), move |event: Event<WorkFacts>| {
         for id in index.take(event) {
             combined.reported(&id);
-            teller.enqueue_status(StatusItem::Object(id));
+            to.enqueue_status(StatusItem::Object(id));
         }
-    };
-    let source = Source::of::<WorkStatus>();
-    let follow = informer::run(its, source, works.clone(), on_work, token.clone());
-    tasks.spawn_endless("WorkStatus informer", follow);
-
-    let teller = shared.clone();
-    let on_collector = move |event: Event<StatusCollector>| {
+    });
+    let to = shared.clone();
+    inputs.follow(&wds, Source::of::<StatusCollector>(), &specs, move |event: Event<StatusCollector>| {
         if let Some(name) = event.object().and_then(|it| it.metadata.name.as_deref()) {
-            teller.enqueue_status(StatusItem::Collector(name.into()));
+            to.enqueue_status(StatusItem::Collector(name.into()));
         }
-    };
-    let source = Source::of::<StatusCollector>();
-    let follow = informer::run(wds.clone(), source, specs.clone(), on_collector, token.clone());
-    tasks.spawn_endless("collector informer", follow);
-
-    let (source, combined) = (Source::of::<CombinedStatus>(), combiner.clone());
-    let on_published = move |event| combined.seen(&event);
-    let follow = informer::run(wds.clone(), source, published.clone(), on_published, token.clone());
-    tasks.spawn_endless("CombinedStatus informer", follow);
+    });
+    let combined = combiner.clone();
+    inputs.follow(&wds, Source::of::<CombinedStatus>(), &published, move |event| combined.seen(&event));
+    let synced = inputs.synced();
 
     let (rest, waiting) = (Rest::with_manager(wds.clone(), STATUS_MANAGER), token.clone());
     tasks.spawn_endless("report namespace", async move { report_namespace(&rest, &waiting).await });
@@ -118,9 +94,7 @@ pub(crate) async fn run(
         let ready = async {
             // The sender lives in `shared`, so the wait cannot fail.
             let _ = shared.complete.subscribe().wait_for(|complete| *complete).await;
-            works.synced().await;
-            specs.synced().await;
-            published.synced().await;
+            synced.await;
         };
         tokio::select! {
             () = ready => {}
@@ -135,7 +109,6 @@ pub(crate) async fn run(
         .await;
     };
     tasks.spawn_endless("status workers", worker);
-    tasks.finish().await
 }
 
 /// Creates the namespace for CombinedStatus objects about cluster-scoped objects, once.

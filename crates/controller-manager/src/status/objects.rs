@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use apis::{
     condition,
-    constants::{CONTROL_GROUP, STATUS_MANAGER},
-    control::StatusCollector,
+    constants::STATUS_MANAGER,
+    control::{Binding, StatusCollector},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
@@ -18,11 +18,11 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use super::{
-    StatusError,
     aggregate::aggregate,
     collectors::{Collectors, availability},
     combined::Pair,
     decision::{Decision, LabelPatch, Plan, Reported, decide, is_settled, plan},
+    error::StatusError,
     reports::Reports,
     results::Combiner,
     settled::{PlanInputs, SettledObjects},
@@ -143,7 +143,7 @@ impl StatusReturner {
             "metadata": {"uid": now.metadata.uid},
             "status": {"observedGeneration": status.observed_generation, "errors": errors},
         });
-        let gvr = Gvr::new(CONTROL_GROUP, "v1alpha1", "statuscollectors");
+        let gvr = Gvr::of::<StatusCollector>();
         match self.rest.merge_status::<IgnoredAny>(&gvr, "", name, &patch).await {
             Err(error) if failure::is_not_found(&error) => Ok(()),
             done => done.map(|_| ()),
@@ -293,7 +293,7 @@ impl StatusReturner {
             "metadata": {"resourceVersion": binding.metadata.resource_version},
             "status": status,
         });
-        let gvr = Gvr::new(CONTROL_GROUP, "v1alpha1", "bindings");
+        let gvr = Gvr::of::<Binding>();
         match self.rest.merge_status::<IgnoredAny>(&gvr, "", name, &patch).await {
             Err(error) if failure::is_not_found(&error) => Ok(()),
             done => done.map(|_| ()),

@@ -7,11 +7,10 @@ use std::{
 };
 
 use apis::{
-    constants::{
-        CONTROL_GROUP, REPORT_NAMESPACE, STATUS_API_GROUP_LABEL, STATUS_MANAGER, STATUS_RESOURCE_LABEL,
-    },
+    constants::{REPORT_NAMESPACE, STATUS_API_GROUP_LABEL, STATUS_MANAGER, STATUS_RESOURCE_LABEL},
     control::CombinedStatus,
 };
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use parking_lot::Mutex;
 use runtime::{
@@ -21,16 +20,16 @@ use runtime::{
 use serde_json::{Value, json};
 
 use super::{
-    StatusError,
     collectors::Collectors,
     combine::fit,
     combined::{Asked, Pair, patch},
+    error::StatusError,
     reports::Reports,
     table::{Inputs, Table},
 };
 use crate::{
     identity::ObjectId,
-    own_writes::{OWN_WRITE_TTL, OwnWrite},
+    own_writes::{OWN_WRITE_TTL, RecentWrite},
     shared::{Shared, StatusItem},
 };
 
@@ -64,7 +63,7 @@ struct Known {
     coalescer: Coalescer,
     /// The object without its status, and the version at which it was read.
     object: Option<(Box<str>, Arc<Value>)>,
-    own_write: OwnWrite<CombinedStatus>,
+    own_write: RecentWrite<CombinedStatus>,
 }
 
 impl Combiner {
@@ -353,13 +352,13 @@ impl Combiner {
 
 /// Creates the namespace of CombinedStatus objects about cluster-scoped objects (KS-015).
 pub(super) async fn ensure_namespace(rest: &Rest) -> Result<(), kube::Error> {
-    let namespaces = Gvr::new("", "v1", "namespaces");
+    let namespaces = Gvr::of::<Namespace>();
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": REPORT_NAMESPACE}});
     rest.ensure(&namespaces, "", REPORT_NAMESPACE, &body).await.map(drop)
 }
 
 fn resource() -> Gvr {
-    Gvr::new(CONTROL_GROUP, "v1alpha1", "combinedstatuses")
+    Gvr::of::<CombinedStatus>()
 }
 
 fn is_same_but_for_version(old: &Value, new: &Value) -> bool {

@@ -19,7 +19,7 @@ use crate::exit::{Exit, Failure, OrFail};
 use crate::printer::Printer;
 use crate::signals::stop_token;
 
-/// How often the term of the serving certificate is compared with the clock, which may be set meanwhile (SP-062).
+/// How often the term of the serving certificate is compared with the clock, which may be set at any time (SP-062).
 const CERTIFICATES: Duration = Duration::from_secs(60);
 
 /// Serve one Kubernetes API server without any controllers.
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     address_file: Option<PathBuf>,
 }
 
-/// Open to other machines, the server must know whom it lets in. (Its own CA signs for nobody else.)
+/// A server that other machines can reach needs authentication. (Its own CA signs certificates for nobody else.)
 fn check(args: &Args) -> Result<(), Failure> {
     if args.listen.ip().is_loopback() || args.token_auth_file.is_some() || args.client_ca_file.is_some() {
         return Ok(());
@@ -73,8 +73,8 @@ pub(crate) async fn run(args: &Args, out: &Printer) -> Result<Exit, Failure> {
         Failure::new(exit, format!("listening on {}", args.listen), error)
     })?;
     let address = listener.address();
-    // Keys live as long as the data: with the store, or in a directory that goes away with this process. Its name
-    // can't be guessed and it must not exist: keys found in it would be trusted.
+    // The keys live as long as the data: with the store, or in a temporary directory of this process. Its name cannot
+    // be guessed, and it must not exist before, because keys found in it would be trusted.
     let temporary = std::env::temp_dir().join(format!("kubestellar-apiserver-{}", uuid::Uuid::new_v4()));
     let home = match &args.store_dir {
         Some(dir) => dir.clone(),
@@ -112,7 +112,7 @@ async fn serve(
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     let url = format!("https://{}", listener.address());
-    // Before the certificates: where there are some, there must be a store.
+    // Opened before the certificates are made: if certificates exist, the store must exist.
     let engine = match &args.store_dir {
         Some(dir) => open(dir, args.repair).or_fail(format!("opening the store in {}", dir.display()))?,
         None => Engine::in_memory(),

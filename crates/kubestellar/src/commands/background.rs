@@ -1,4 +1,4 @@
-//! A server that one command starts in the background: `up`, which leaves it running, and `demo`, which ends it.
+//! Starts a server in the background. `up` leaves it running, `demo` ends it.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,13 +15,13 @@ use crate::exit::{Exit, Failure, OrFail};
 use crate::printer::{Printer, seconds};
 use crate::shape::Shape;
 
-/// What `demo` says to its server before it leaves it alone.
+/// The line that `demo` sends to its server before it leaves it running.
 pub(crate) const KEEP: &str = "keep";
 
 const WHAT: &str = "starting the server";
 
-/// A server process. Dropping it lets the process go on; one that was spawned [for a demo](Background::for_demo) ends by itself, and
-/// removes its directory, when the pipe to it closes without [`Background::keep`].
+/// A server process. It goes on when this value is dropped. A server that was started [for a demo](Background::for_demo) ends by
+/// itself and removes its directory when the pipe to it closes without [`Background::keep`].
 pub(crate) struct Background {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -30,13 +30,13 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// A server that outlives this process.
+    /// Starts a server that outlives this process.
     pub(crate) fn spawn(data: &DataDir, more: &[&str]) -> Result<Self, Failure> {
         data.create()?;
         Self::begin(data, more)
     }
 
-    /// A server that ends with this process, however that ends. The directory has been made.
+    /// Starts a server that ends with this process, however that ends. The directory must exist.
     pub(crate) fn for_demo(data: &DataDir) -> Result<Self, Failure> {
         Self::begin(data, &["--until-stdin-closes"])
     }
@@ -47,30 +47,30 @@ impl Background {
         let mut command = std::process::Command::new(program);
         command.args(["serve", "--report", "--shape-from-stdin"]).args(more);
         command.arg("--data-dir").arg(data.path());
-        // Its own process group: a Ctrl-C at this terminal is not meant for it.
+        // A process group of its own: a Ctrl-C at this terminal must not reach the server.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).process_group(0);
         let mut child = tokio::process::Command::from(command).spawn().or_fail(WHAT)?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         Ok(Self { child, stdin, stdout, data: data.clone() })
     }
 
-    /// Tells the server what to serve. It remembers the shape once it has the address: one that fails to start leaves what there was.
+    /// Sends the shape to the server. The server saves it once it listens: if it fails before, the saved shape stays as it was.
     pub(crate) async fn tell(&mut self, shape: &Shape) -> Result<(), Failure> {
         let mut text = serde_json::to_vec(shape).or_fail(WHAT)?;
         text.push(b'\n');
         if let Some(stdin) = &mut self.stdin {
-            // A server that went away before it read this has said why on its stdout.
+            // A server that ended before it read this has given the reason on its stdout.
             let _ = stdin.write_all(&text).await;
         }
         Ok(())
     }
 
-    /// Nothing more is said to a server that outlives this process.
+    /// Closes the pipe to a server that outlives this process.
     pub(crate) fn close(&mut self) {
         self.stdin = None;
     }
 
-    /// Waits until the server is ready. A `timeout` of zero is none.
+    /// Waits until the server is ready. A `timeout` of zero means no limit.
     pub(crate) async fn ready(&mut self, timeout: Duration, out: &Printer) -> Result<(), Failure> {
         let stdout = self.stdout.take().ok_or_else(|| Failure::new(Exit::Failed, WHAT, "no pipe to it"))?;
         let waited = follow(Replies::new(stdout), timeout, out).await;
@@ -80,13 +80,13 @@ impl Background {
         })
     }
 
-    /// Lets a demo's server go on without this process.
+    /// Leaves a demo's server running without this process.
     pub(crate) async fn keep(mut self) -> Result<(), Failure> {
         let mut stdin = self.stdin.take().ok_or_else(|| Failure::new(Exit::Failed, WHAT, "no pipe to it"))?;
         stdin.write_all(format!("{KEEP}\n").as_bytes()).await.or_fail("keeping the demo's server")
     }
 
-    /// Ends a demo's server: orderly, and after `patience` at once.
+    /// Stops a demo's server, and kills it after `patience`.
     pub(crate) async fn end(mut self, patience: Duration) -> Result<ExitStatus, Failure> {
         let what = "stopping the demo's server";
         drop((self.stdin.take(), self.stdout.take()));
@@ -109,7 +109,7 @@ fn log(data: &DataDir) -> Result<File, Failure> {
         .or_fail(format!("opening the log {}", path.display()))
 }
 
-/// Where to look further: an empty log of a server that failed is no help, so it is tried whether anything can be written to it.
+/// Returns a hint at the log. If the log is empty, tries whether anything can be written to it, and reports that.
 fn log_hint(data: &DataDir) -> String {
     let path = data.log();
     let written = OpenOptions::new().append(true).open(&path).and_then(|mut file| {
@@ -123,7 +123,7 @@ fn log_hint(data: &DataDir) -> String {
     }
 }
 
-/// Shows the steps of a starting or growing server until it is ready. A `timeout` of zero is none.
+/// Shows the steps of a starting or growing server until it is ready. A `timeout` of zero means no limit.
 pub(crate) async fn follow<R: AsyncRead + Unpin>(
     mut replies: Replies<R>,
     timeout: Duration,

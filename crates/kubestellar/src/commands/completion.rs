@@ -1,4 +1,4 @@
-//! `kubestellar completion`: scripts for shells, which also ask the server for the names of policies and clusters (SP-089).
+//! `kubestellar completion`: scripts for shells. They ask the server for the names of policies and clusters (SP-089).
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ enum Names {
     Clusters,
 }
 
-/// Longest time that somebody who pressed a key waits.
+/// Longest time that a completion may take, because the user has pressed a key and waits.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &Args, mut command: clap::Command) -> Exit {
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args, mut command: clap::Command) -> Exit {
     Exit::Done
 }
 
-/// What completes names in a shell, after the script that completes commands and flags.
+/// The part of a script that completes names. It follows the script that completes commands and flags.
 fn live(shell: Shell) -> &'static str {
     match shell {
         Shell::Bash => include_str!("completion/live.bash"),
@@ -63,7 +63,7 @@ fn live(shell: Shell) -> &'static str {
     }
 }
 
-/// Names, one a line; none where there is nobody to ask: a completion has nowhere to show an error.
+/// Prints names, one per line. Prints nothing if the server cannot be asked: a completion has no place for errors.
 pub(crate) async fn names(
     args: &NamesArgs,
     files: &[PathBuf],

@@ -41,16 +41,16 @@ pub(crate) struct Args {
     timeout: Duration,
 }
 
-/// How long the server may take for an orderly end.
+/// How long the server may take to stop.
 const STOP: Duration = Duration::from_secs(30);
 
-/// `asked` is what the command line itself names as directory.
+/// Runs the command. `asked` is the directory that the command line names.
 pub(crate) async fn run(args: &Args, asked: Option<&Path>, out: &Printer) -> Result<Exit, Failure> {
     let manifests = match &args.filename {
         Some(path) => Manifests::read(path)?,
         None => Manifests::built_in()?,
     };
-    // Before there is anything to tidy up, and until all is tidied up.
+    // Signals are handled from before anything is created until all of it is removed.
     let mut interrupts = Interrupts::catch()?;
     let mut demo = Demo { data: directory(asked)?, server: None };
     demo.data.create_for_demo()?;
@@ -80,7 +80,7 @@ pub(crate) async fn run(args: &Args, asked: Option<&Path>, out: &Printer) -> Res
     Ok(Exit::Done)
 }
 
-/// The directory that the demo makes: the one that was asked for, which an earlier demo may have left, or a temporary one.
+/// Returns the directory of the demo: the one that the user names, which an earlier demo may have left, or a temporary one.
 fn directory(asked: Option<&Path>) -> Result<DataDir, Failure> {
     let Some(dir) = asked else {
         return DataDir::resolve(Some(
@@ -99,7 +99,7 @@ fn directory(asked: Option<&Path>) -> Result<DataDir, Failure> {
     Ok(data)
 }
 
-/// What a demo makes and has to remove.
+/// What a demo creates and has to remove.
 struct Demo {
     data: DataDir,
     server: Option<Background>,
@@ -109,13 +109,13 @@ impl Demo {
     /// Ends the server and removes the directory.
     async fn clear(self) -> Result<(), Failure> {
         if let Some(server) = self.server {
-            // It may have failed; what matters is that it has ended.
+            // A failure of the server does not matter here, as long as it has ended.
             server.end(STOP).await?;
         }
         self.data.purge().map(drop)
     }
 
-    /// Leaves the server running, where `status` and `down` find it while no other installation runs.
+    /// Leaves the server running. `status` and `down` find it as long as no other installation runs.
     async fn keep(self, out: &Printer) -> Result<(), Failure> {
         if let Some(server) = self.server {
             server.keep().await?;

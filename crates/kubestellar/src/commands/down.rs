@@ -32,7 +32,7 @@ pub(crate) struct Args {
     timeout: Duration,
 }
 
-/// `named` says whether the user has named the directory, by flag or environment.
+/// Runs the command. `named` says whether the user has named the directory, by flag or environment.
 pub(crate) async fn run(
     args: &Args,
     data: &DataDir,
@@ -66,8 +66,8 @@ pub(crate) async fn run(
     Ok(Exit::Done)
 }
 
-/// With a demo that was left running beside an installation, which of them is meant must be said: which one a command finds depends
-/// on which of them runs.
+/// Refuses if a demo that was left running exists beside an installation and the user names neither: which of the two a command
+/// finds depends on which of them runs.
 fn unambiguous(data: &DataDir, named: bool) -> Result<(), Failure> {
     let (own, demo) = (DataDir::resolve(None)?, DataDir::kept_demo());
     let Some(demo) = demo.filter(|demo| !named && *demo != own && own.may_be_purged().unwrap_or(true)) else {
@@ -82,7 +82,7 @@ fn unambiguous(data: &DataDir, named: bool) -> Result<(), Failure> {
     )))
 }
 
-/// Asks the server to stop and waits until it is gone. `false` when none was running.
+/// Asks the server to stop and waits until it has ended. Returns false if none was running.
 async fn stop_server(data: &DataDir, timeout: Duration) -> Result<bool, Failure> {
     if !data.is_locked()? {
         return Ok(false);
@@ -102,7 +102,7 @@ async fn stop_server(data: &DataDir, timeout: Duration) -> Result<bool, Failure>
     } else {
         tokio::time::timeout(timeout, gone).await.map_err(|_| late())?;
     }
-    // The server closes the connection as the last thing before it exits; the lock goes with the process.
+    // The server closes the connection just before it exits. The lock is released when the process ends.
     let lock = data.clone();
     let released = tokio::task::spawn_blocking(move || lock.wait_unlocked());
     match tokio::time::timeout(Duration::from_secs(10), released).await {
@@ -133,7 +133,7 @@ async fn purge(args: &Args, data: &DataDir, kubeconfigs: &[std::path::PathBuf]) 
     if !data.may_be_purged()? {
         return Ok(Purged::Nothing);
     }
-    // No server starts while its files go.
+    // Holding the lock keeps a server from starting while its files are removed.
     let _lock = data.lock().await?;
     if let Some(shape) = Shape::load(data)?
         && !args.keep_contexts

@@ -73,12 +73,12 @@ async fn serve(args: &Args, data: &DataDir, reporter: Reporter) -> Result<(), Fa
     }
     match shape {
         Some(shape) => for_demo(args, data, &shape, stdin, reporter, stop).await,
-        // The demo ended before it had said anything.
+        // The demo ended before it sent anything.
         None => data.purge().map(drop),
     }
 }
 
-/// Lines of stdin until it closes. Their thread ends with the process.
+/// Reads lines of stdin until it closes, on a thread that ends with the process.
 fn lines_of_stdin() -> mpsc::Receiver<String> {
     let (sender, lines) = mpsc::channel(1);
     tokio::task::spawn_blocking(move || {
@@ -91,7 +91,7 @@ fn lines_of_stdin() -> mpsc::Receiver<String> {
     lines
 }
 
-/// Serves a demo: whatever becomes of its process, nothing of it stays unless it says so.
+/// Serves a demo, and removes everything when the demo's process ends, unless it asked to keep it.
 async fn for_demo(
     args: &Args,
     data: &DataDir,

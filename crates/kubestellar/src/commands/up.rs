@@ -15,7 +15,7 @@ use crate::shape::{Shape, SpaceName, Wish};
 
 use super::background::{Background, follow};
 
-/// The flags that say what an installation consists of; shared by `up` and `serve`.
+/// The flags that define the shape of an installation; shared by `up` and `serve`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ShapeArgs {
     /// Inventory and transport space to have (repeatable) [default: its1]
@@ -105,7 +105,7 @@ pub(crate) async fn run(
     kubeconfigs: &[PathBuf],
     out: &Printer,
 ) -> Result<Exit, Failure> {
-    // A kubeconfig that can't be read must stop us before anything is started (SP-A-08).
+    // If a kubeconfig cannot be read, fail before anything is started (SP-A-08).
     if !args.no_kubeconfig_merge {
         for file in kubeconfigs {
             Kubeconfig::read(file)?;
@@ -114,7 +114,7 @@ pub(crate) async fn run(
     let known = Shape::load(data)?;
     let mut wish = args.shape.wish()?;
     let running = is_running(data).await?;
-    // A running server has its free port: asking for one again asks for nothing new (SP-A-03).
+    // A running server has chosen its free port: port 0 keeps that port (SP-A-03).
     wish.listen = wish.listen.filter(|l| l.port() != 0 || !running);
     let shape = Shape::fulfil(known.as_ref(), &wish, &uuid())?;
     if let Some(remark) = beyond(&shape, wish.clusters) {
@@ -142,7 +142,7 @@ pub(crate) async fn run(
     finish(args, data, kubeconfigs, out)
 }
 
-/// Says which simulated clusters there are although fewer were asked for: `up` removes nothing.
+/// Reports simulated clusters beyond the requested number, because `up` removes nothing.
 fn beyond(shape: &Shape, asked: Option<usize>) -> Option<String> {
     let asked = asked?;
     let is_more = |name: &&str| {
@@ -171,11 +171,11 @@ fn well(data: &DataDir, status: &ServerStatus) -> Result<(), Failure> {
     }
 }
 
-/// Longest wait for a server that is beginning or ending.
+/// Longest wait for a server that is starting or stopping.
 const BETWEEN: Duration = Duration::from_secs(10);
 
-/// Whether a server runs. One that holds the directory and does not answer is at its end, or at its beginning, and is waited for
-/// until it is over that.
+/// Returns whether a server runs. A server that holds the directory and does not answer is starting or stopping; this waits until
+/// it has done so.
 async fn is_running(data: &DataDir) -> Result<bool, Failure> {
     let until = Instant::now() + BETWEEN;
     while data.is_locked()? {
@@ -249,7 +249,7 @@ async fn foreground(
     }
 }
 
-/// Kubeconfig entries, the table of contexts and the commands to go on with.
+/// Writes the kubeconfig entries, and prints the table of contexts and the next commands.
 fn finish(args: &Args, data: &DataDir, kubeconfigs: &[PathBuf], out: &Printer) -> Result<Exit, Failure> {
     let Some(shape) = Shape::load(data)? else {
         return Err(Failure::new(Exit::Failed, "reading the installation", "its shape is gone"));

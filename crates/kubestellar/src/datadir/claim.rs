@@ -1,4 +1,4 @@
-//! What a directory holds, and how it becomes a data directory.
+//! Finds out what a directory contains, and turns an empty one into a data directory.
 
 use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
@@ -8,15 +8,15 @@ use std::path::Path;
 use super::{DataDir, write_atomically};
 use crate::exit::{Exit, Failure, OrFail};
 
-/// Marks a directory as ours; its text is that of [`Owner::text`]. Written before anything else and removed last, so that what a
-/// crash leaves behind is recognised.
+/// Marker file of a data directory; it contains [`Owner::text`]. It is written first and removed last, so that a directory is
+/// recognised after a crash.
 pub(super) const MARKER: &str = ".kubestellar";
 
 /// Entries of a data directory, besides the marker.
 pub(super) const DIRECTORIES: [&str; 5] = ["store", "pki", "spaces", "logs", "run"];
 pub(super) const FILES: [&str; 4] = ["kubeconfig", "installation.json", "clock.json", "lock"];
 
-/// For whom a data directory was made.
+/// Who a data directory was made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// The user, by `up` or `serve`.
@@ -34,7 +34,7 @@ impl Owner {
     }
 }
 
-/// What a path holds.
+/// The contents of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Contents {
     /// There is nothing at the path.
@@ -43,15 +43,15 @@ pub(crate) enum Contents {
     Empty,
     /// A data directory of ours.
     Of(Owner),
-    /// Files of somebody else, one of which is named here.
+    /// Files of other programs; this is the name of one of them.
     Foreign(String),
 }
 
 impl DataDir {
-    /// Looks at the directory.
+    /// Reads what the directory contains.
     ///
     /// # Errors
-    /// It is no directory, or this user may not look into it.
+    /// If it is no directory, or this user may not read it.
     pub(crate) fn contents(&self) -> Result<Contents, Failure> {
         let what = || format!("looking into {}", self.path().display());
         let entries = match fs::read_dir(self.path()) {
@@ -88,8 +88,8 @@ impl DataDir {
         })
     }
 
-    /// Earlier versions left no marker: a shape says that it is an installation; without one (a first start was interrupted), there is
-    /// a lock and nothing that is not ours.
+    /// Recognises the directories of earlier versions, which have no marker: an installation has a shape. If its first start was
+    /// interrupted, it has a lock and no foreign files.
     fn is_of_an_earlier_version(&self, names: &[String]) -> bool {
         let shape = fs::read(self.shape())
             .ok()
@@ -99,7 +99,8 @@ impl DataDir {
         has_shape || (names.iter().any(|name| name == "lock") && names.iter().all(ours))
     }
 
-    /// Makes the directory of an installation and its parts, 0700; one that exists must be an installation's, or empty.
+    /// Creates the directory of an installation and its parts, with mode 0700. An existing directory must be that of an installation,
+    /// or empty.
     pub(crate) fn create(&self) -> Result<(), Failure> {
         match self.contents()? {
             Contents::Of(_) => self.make_parts(),
@@ -108,7 +109,7 @@ impl DataDir {
         }
     }
 
-    /// Makes the directory of a demo. Nothing may be there but an empty directory.
+    /// Creates the directory of a demo. The path must not exist, or be an empty directory.
     pub(crate) fn create_for_demo(&self) -> Result<(), Failure> {
         match self.contents()? {
             Contents::Missing | Contents::Empty => self.make(Owner::Demo),
@@ -154,8 +155,8 @@ impl DataDir {
         Ok(())
     }
 
-    /// Nobody else may exchange what is in the directory: it belongs to this user or to root, and others can't write to it. What
-    /// belongs to this user is mended with a warning (SP-066).
+    /// Makes sure that no other user can replace files in the directory: it must belong to this user or to root, and others must not
+    /// be able to write to it. Corrects the mode of this user's directories, with a warning (SP-066).
     fn keep_private(&self) -> Result<(), Failure> {
         let what = || format!("using the data directory {}", self.path().display());
         let meta = fs::metadata(self.path()).or_fail(what())?;
@@ -182,7 +183,7 @@ fn tighten(path: &Path, forbidden: u32) -> std::io::Result<()> {
         return Ok(());
     }
     tracing::warn!(path = %path.display(), mode = format!("{mode:o}"), "others had access to the directory; corrected");
-    // Where others could write, what they may read is no concern of theirs either.
+    // A directory that others could write to was open by mistake: close it for reading, too.
     fs::set_permissions(path, fs::Permissions::from_mode(0o700))
 }
 

@@ -1,4 +1,4 @@
-//! Where an installation lives on disk (SP-086).
+//! The directory of an installation on disk (SP-086).
 
 mod claim;
 mod purge;
@@ -13,21 +13,21 @@ use crate::exit::{Exit, Failure, OrFail};
 pub(crate) use self::claim::{Contents, Owner};
 pub(crate) use self::purge::Purged;
 
-/// Names the directory for commands that are given none.
+/// Environment variable with the directory for commands without `--data-dir`.
 pub(crate) const VARIABLE: &str = "KUBESTELLAR_DATA_DIR";
 
 /// The directory of one installation. Several can coexist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DataDir(PathBuf);
 
-/// Held by the one server that uses a data directory; released when dropped or when the process dies.
+/// The lock of the one server that uses a data directory. It is released when this is dropped or the process dies.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
 impl DataDir {
-    /// The directory asked for, or `$XDG_DATA_HOME/kubestellar`, or `~/.local/share/kubestellar`. An empty path asks for nothing.
+    /// Returns the given directory, or `$XDG_DATA_HOME/kubestellar`, or `~/.local/share/kubestellar`. An empty path counts as absent.
     pub(crate) fn resolve(asked: Option<&Path>) -> Result<Self, Failure> {
         let dir = match asked.filter(|dir| !dir.as_os_str().is_empty()) {
             Some(dir) => std::path::absolute(dir).or_fail(format!("resolving {}", dir.display()))?,
@@ -36,8 +36,8 @@ impl DataDir {
         Ok(Self(dir))
     }
 
-    /// The directory for commands that look at a running server: the one asked for, the default one, or, while
-    /// that has no server, the one of a demo that was left running.
+    /// Returns the directory for commands that talk to a running server: the given one, or the default one, or, if
+    /// no server uses that, the directory of a demo that was left running.
     pub(crate) fn resolve_running(asked: Option<&Path>) -> Result<Self, Failure> {
         let own = Self::resolve(asked)?;
         if asked.is_some() || own.is_locked().unwrap_or(true) {
@@ -47,14 +47,14 @@ impl DataDir {
         Ok(demo.unwrap_or(own))
     }
 
-    /// The directory of the last demo that was left running, if it is still there.
+    /// Returns the directory of the last demo that was left running, if it still exists.
     pub(crate) fn kept_demo() -> Option<Self> {
         let named = fs::read_to_string(Self::last_demo().ok()?).ok()?;
         let demo = Self(PathBuf::from(named.trim_end_matches('\n')));
         matches!(demo.contents(), Ok(Contents::Of(Owner::Demo))).then_some(demo)
     }
 
-    /// Lets [`DataDir::kept_demo`] find this directory.
+    /// Records this directory for [`DataDir::kept_demo`].
     pub(crate) fn remember_demo(&self) -> Result<(), Failure> {
         let file = Self::last_demo()?;
         write_atomically(&file, self.0.as_os_str().as_encoded_bytes(), 0o600)
@@ -66,8 +66,8 @@ impl DataDir {
         Ok(xdg("XDG_STATE_HOME", ".local/state")?.join("kubestellar").join("last-demo"))
     }
 
-    /// A command line that acts on this directory, wherever the user runs it: `kubestellar --data-dir DIR down`. The directory is
-    /// left out where commands find it without being told.
+    /// Returns a command line that acts on this directory, wherever the user runs it: `kubestellar --data-dir DIR down`. The option is
+    /// left out if commands find the directory without it.
     pub(crate) fn command(&self, rest: &str) -> String {
         let named = std::env::var_os(VARIABLE).map(PathBuf::from);
         match Self::resolve(named.as_deref()) {
@@ -117,7 +117,7 @@ impl DataDir {
         self.0.join("lock")
     }
 
-    /// Takes the directory for this process.
+    /// Locks the directory for this process.
     pub(crate) async fn lock(&self) -> Result<Lock, Failure> {
         let what = || format!("locking the data directory {}", self.0.display());
         let mut file = OpenOptions::new()
@@ -153,27 +153,27 @@ impl DataDir {
         }
     }
 
-    /// Whether a server holds the directory now.
+    /// Returns whether a server holds the lock now.
     ///
     /// # Errors
-    /// [`Exit::Forbidden`] when it is another user's.
+    /// [`Exit::Forbidden`] if the directory belongs to another user.
     pub(crate) fn is_locked(&self) -> Result<bool, Failure> {
         match File::open(self.lock_file()) {
             Ok(file) => Ok(matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))),
             Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(self.not_permitted()),
-            // NotADirectory: then there is no installation either; who makes one says so.
+            // NotADirectory: no installation exists there. The command that creates one reports the problem.
             Err(_) => Ok(false),
         }
     }
 
-    /// This user may not look into the directory.
+    /// The failure of a user who may not read the directory.
     pub(crate) fn not_permitted(&self) -> Failure {
         Failure::new(Exit::Forbidden, format!("opening {}", self.0.display()), "not permitted")
             .hint("the installation belongs to another user: run the command as that user, or give another --data-dir")
     }
 }
 
-/// Somebody who only asks whether a server runs ([`DataDir::is_locked`]) holds the lock too, for a moment.
+/// Tries for half a second: a process that only asks whether a server runs ([`DataDir::is_locked`]) holds the lock for a moment.
 async fn try_lock(file: &File) -> Result<(), TryLockError> {
     for _ in 0..50 {
         match file.try_lock() {
@@ -184,8 +184,8 @@ async fn try_lock(file: &File) -> Result<(), TryLockError> {
     file.try_lock()
 }
 
-/// Writes a file as a whole: temporary file beside it, fsync, rename. An existing file keeps what it has of `mode`, but
-/// becomes no wider than that: what is written here may be a key.
+/// Replaces a file atomically: writes a temporary file beside it, syncs it, and renames it. An existing file keeps its mode as far
+/// as `mode` allows, because the contents may be a key.
 pub(crate) fn write_atomically(path: &Path, text: &[u8], mode: u32) -> std::io::Result<()> {
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let dir = target.parent().unwrap_or(Path::new("."));
@@ -196,7 +196,7 @@ pub(crate) fn write_atomically(path: &Path, text: &[u8], mode: u32) -> std::io::
     let written = (|| {
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&temporary)?;
-        // Also that of one that a crash left behind.
+        // Also if a crash left the temporary file behind.
         file.set_permissions(fs::Permissions::from_mode(mode))?;
         file.write_all(text)?;
         file.sync_all()?;
@@ -208,7 +208,7 @@ pub(crate) fn write_atomically(path: &Path, text: &[u8], mode: u32) -> std::io::
     written
 }
 
-/// A path as a word of a shell command.
+/// Quotes a path for a shell.
 pub(crate) fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "_./@%+=:,-".contains(c);

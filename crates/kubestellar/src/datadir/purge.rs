@@ -1,4 +1,4 @@
-//! Removes what an installation keeps, and nothing else.
+//! Removes the files of an installation, and nothing else.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -7,19 +7,19 @@ use super::claim::{DIRECTORIES, FILES, MARKER};
 use super::{Contents, DataDir, Owner};
 use crate::exit::{Exit, Failure, OrFail};
 
-/// What a purge left of the directory.
+/// The state of the directory after a purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purged {
     /// There was nothing.
     Nothing,
     /// The directory is gone.
     All,
-    /// The directory is still there: it holds files of others, or it is a link or a mount point.
+    /// The directory still exists: it contains other files, or it is a link or a mount point.
     Contents,
 }
 
 impl DataDir {
-    /// Whether a purge would remove anything.
+    /// Returns whether a purge would remove anything.
     ///
     /// # Errors
     /// [`Exit::Conflict`] for a directory that is no installation of ours.
@@ -36,8 +36,8 @@ impl DataDir {
         }
     }
 
-    /// Removes what an installation keeps in the directory, and the directory unless it holds anything else. An interrupted purge can
-    /// be repeated: the marker goes last.
+    /// Removes the files of an installation, and then the directory if it is empty. An interrupted purge can be repeated: the marker
+    /// is removed last.
     pub(crate) fn purge(&self) -> Result<Purged, Failure> {
         if !self.may_be_purged()? {
             return Ok(Purged::Nothing);
@@ -61,13 +61,13 @@ impl DataDir {
         match fs::remove_dir(self.path()) {
             Ok(()) => Ok(Purged::All),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Purged::All),
-            // Files of others; a mount point; a directory in one that this user may not change.
+            // Other files; or a mount point; or the parent directory cannot be changed by this user.
             Err(error) if stays(error.kind()) => Ok(Purged::Contents),
             Err(error) => Err(Failure::new(Exit::Failed, what(), error)),
         }
     }
 
-    /// A demo that is gone is not remembered as the last one.
+    /// Forgets this directory as that of the last demo.
     fn forget_demo(&self) {
         if let Ok(file) = Self::last_demo()
             && fs::read(&file).is_ok_and(|named| named == self.path().as_os_str().as_encoded_bytes())

@@ -1,4 +1,4 @@
-//! The objects a demo delivers: the built-in application or the user's own files.
+//! The objects that a demo delivers: the built-in application or the user's files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ impl Manifests {
         Self::parse(&[(PathBuf::from("built-in application"), APPLICATION.to_owned())])
     }
 
-    /// All `*.yaml`, `*.yml` and `*.json` of a directory, or one file.
+    /// Reads all `*.yaml`, `*.yml` and `*.json` files of a directory, or one file.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let what = || format!("reading {}", path.display());
         let mut files = vec![path.to_owned()];

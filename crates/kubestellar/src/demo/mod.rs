@@ -1,4 +1,4 @@
-//! What a demo does: apply, watch it arrive, read it back.
+//! The steps of a demo: applies objects, waits until they arrive, reads them back.
 
 pub(crate) mod manifests;
 mod verify;
@@ -17,7 +17,7 @@ use crate::printer::Printer;
 use self::manifests::{CONTROL_GROUP, Manifests, kind};
 pub(crate) use self::verify::Target;
 
-/// Field manager of what a demo writes.
+/// Field manager of the demo's writes.
 const MANAGER: &str = "kubestellar-demo";
 
 /// The spaces a demo works with.
@@ -27,11 +27,11 @@ pub(crate) struct Stage {
     pub(crate) clusters: BTreeMap<String, Client>,
     /// Longest wait for one step.
     pub(crate) timeout: Duration,
-    /// Whether workloads in the clusters get to a status at all.
+    /// Whether the clusters simulate workloads, so that these get a status.
     pub(crate) simulated: bool,
 }
 
-/// What was measured.
+/// The measured times.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     /// `(what, cluster, since it was applied)`
@@ -82,7 +82,7 @@ impl Stage {
         Ok(target)
     }
 
-    /// The resource of an object's kind; a kind that a CRD just brought needs a fresh look.
+    /// Returns the resource of an object's kind. A kind that a CRD has just defined needs a new discovery.
     async fn resolve(
         &self,
         object: &DynamicObject,

@@ -1,4 +1,4 @@
-//! Reading back what a demo delivered.
+//! Reads back what a demo delivered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use crate::printer::Printer;
 
 use super::{Report, Stage, bindings};
 
-/// Kinds whose simulated status is waited for.
+/// Kinds whose simulated status the demo waits for.
 const WORKLOADS: [&str; 4] = ["Deployment", "StatefulSet", "DaemonSet", "Job"];
 
-/// Between two tries at a kind that is not served yet.
+/// Pause between two tries for a kind that is not served yet.
 const UNSERVED: Duration = Duration::from_millis(50);
 
 /// One applied object.
@@ -32,7 +32,7 @@ pub(crate) struct Target {
     pub(crate) applied: Instant,
 }
 
-/// What a Binding says of one object.
+/// What a Binding says about one object.
 struct Bound {
     policy: String,
     target: usize,
@@ -79,8 +79,8 @@ impl Stage {
         Ok(report)
     }
 
-    /// What the Bindings say once each policy has destinations and objects of ours, and each object has a policy.
-    /// A kind that a manifest just defined is found a moment after the others.
+    /// Waits until each policy has destinations and objects of the demo, and each object has a policy; returns what the Bindings
+    /// say then. A kind that a manifest has just defined is found a moment after the others.
     async fn bound(&self, policies: &[Target], targets: &[Target]) -> Result<Vec<Bound>, Failure> {
         let api: Api<DynamicObject> = Api::all_with(self.wds.clone(), &bindings());
         let events = watcher(api, watcher::Config::default());
@@ -142,7 +142,7 @@ impl Stage {
         Ok(())
     }
 
-    /// One object in one cluster, with everything its manifest says.
+    /// Waits until one object is in one cluster, with everything that its manifest says.
     async fn delivered(&self, target: &Target, cluster: &str) -> Result<(String, String, Duration), Failure> {
         let what = format!("waiting for {} in {cluster}", target.label());
         let api = target.api(self.cluster(cluster, &what)?);
@@ -186,7 +186,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The workload is ready in its cluster, and a WorkStatus in the ITS says the same.
+    /// Waits until the workload is ready in its cluster and a WorkStatus in the ITS says the same.
     async fn reported(&self, target: &Target, cluster: &str) -> Result<(), Failure> {
         let what = format!("waiting for the status of {} in {cluster}", target.label());
         let api = target.api(self.cluster(cluster, &what)?);
@@ -204,7 +204,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Name of the WorkStatus about an object, from a list followed until it is there.
+    /// Waits for the WorkStatus about an object and returns its name.
     async fn work_status_name(
         &self,
         api: &Api<DynamicObject>,
@@ -302,7 +302,7 @@ impl Stage {
     }
 }
 
-/// What a Binding says of our objects; nothing as long as it names no destination.
+/// Returns what a Binding says about the demo's objects; nothing if it has no destination.
 fn bound_by(binding: &DynamicObject, targets: &[Target]) -> Vec<Bound> {
     let destinations: Vec<String> = list(binding, "/spec/destinations")
         .iter()
@@ -321,14 +321,14 @@ fn bound_by(binding: &DynamicObject, targets: &[Target]) -> Vec<Bound> {
     bound.collect()
 }
 
-/// The objects that no Binding has.
+/// Returns the objects that no Binding lists.
 fn missed(all: &BTreeMap<String, Vec<Bound>>, targets: &[Target]) -> Vec<String> {
     let bound: BTreeSet<usize> = all.values().flatten().map(|b| b.target).collect();
     let missing = targets.iter().enumerate().filter(|(i, _)| !bound.contains(i));
     missing.map(|(_, target)| target.label()).collect()
 }
 
-/// Indexes of the targets a Binding lists, with whether it wants their status back.
+/// Returns the indexes of the objects that a Binding lists, with whether it requests their status.
 fn objects_of(binding: &DynamicObject, targets: &[Target]) -> Vec<(usize, bool)> {
     let text = |o: &Value, key: &str| o.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let entries = ["/spec/workload/clusterScope", "/spec/workload/namespaceScope"];
@@ -352,7 +352,7 @@ fn list<'a>(object: &'a DynamicObject, path: &str) -> &'a [Value] {
     object.data.pointer(path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Whether `live` has everything that `wanted` says; what a server adds does not count.
+/// Returns whether `live` has everything that `wanted` says. Additions of the server do not count.
 fn covers(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {
@@ -365,7 +365,7 @@ fn covers(live: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Whether a workload shows the status of a healthy cluster.
+/// Returns whether a workload has the status that a healthy cluster would show.
 fn is_ready(object: &DynamicObject) -> bool {
     let number = |path: &str| object.data.pointer(path).and_then(Value::as_i64);
     let wanted = number("/spec/replicas").unwrap_or(1);

@@ -1,4 +1,4 @@
-//! What an inventory space demands of writes: the hub's rules (OCM-041, OCM-042, OCM-098), which elsewhere are webhooks.
+//! Admission in an inventory space: the rules of the OCM hub (OCM-041, OCM-042, OCM-098). A real hub has webhooks for them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use ocm_hub::admission::{Ask, Refusal, managed_cluster, set_binding};
 use ocm_hub::works::{self, manifest_work};
 use serde_json::Value;
 
-/// The demands on writes in a space of this role.
+/// Returns the admission rules for a space of this role.
 pub(super) fn of_role(role: &str) -> Option<Arc<dyn Admission>> {
     (role == "its").then(|| Arc::new(Inventory) as Arc<dyn Admission>)
 }
@@ -59,7 +59,7 @@ impl Admission for Inventory {
         })
     }
 
-    /// OCM-016: what a webhook of OCM's add-on manager does elsewhere.
+    /// OCM-016: the rules of the webhook of OCM's add-on manager.
     fn convert(&self, group: &str, object: &mut Value, from: &str, to: &str) {
         if group == ADDON_GROUP {
             apis::ocm::conversion::convert(object, from, to);

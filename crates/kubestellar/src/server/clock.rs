@@ -1,7 +1,7 @@
-//! The newest time that an installation has seen: a clock that is behind it is not believed in silence.
+//! The newest time that an installation has seen. If the clock is behind that time, the log and `status` say so.
 //!
-//! Leases, certificates, tokens and Events carry times. A clock that goes back makes what was written before lie in the future. Which of
-//! the two times is wrong cannot be known here, so the log and `status` say that they differ, and the user decides.
+//! Leases, certificates, tokens and Events carry times. If the clock goes back, the times written before lie in the future. The program
+//! cannot know which of the two times is wrong, so it reports the difference, and the user decides.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::datadir::write_atomically;
 
-/// A clock that is behind by less than this was merely adjusted.
+/// A clock that is behind by less than this is taken for adjusted, and not reported.
 const TOLERANCE: Duration = Duration::from_secs(60);
-/// How much time passes before the newest time is written down again.
+/// How often the newest time is written to disk.
 const WRITE_EVERY: Duration = Duration::from_secs(600);
 
-/// What is kept in `clock.json`.
+/// The contents of `clock.json`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Mark {
     newest: Timestamp,
@@ -37,7 +37,7 @@ struct Seen {
 }
 
 impl Clock {
-    /// Reads what was seen before; with `trust` it is forgotten. A file that can't be read says nothing.
+    /// Reads the newest time from disk; `trust` ignores it. A file that cannot be read counts as absent.
     pub(super) fn open(path: &Path, now: SystemTime, trust: bool) -> Self {
         let mark = fs::read(path).ok().and_then(|text| serde_json::from_slice::<Mark>(&text).ok());
         let newest = mark.map(|mark| SystemTime::from(mark.newest)).filter(|_| !trust);
@@ -47,7 +47,7 @@ impl Clock {
         clock
     }
 
-    /// Takes note of the time. Says so, once, when the clock is behind what was seen.
+    /// Records the time. Logs once that the clock is behind the newest time.
     pub(super) fn observe(&self, now: SystemTime) {
         let mut seen = self.seen.lock();
         let behind = behind(seen.newest, now);
@@ -60,7 +60,7 @@ impl Clock {
         let is_due =
             |written: SystemTime| newest.duration_since(written).is_ok_and(|past| past >= WRITE_EVERY);
         if seen.written.is_none_or(is_due) {
-            // On a full disk, say: the next look tries again.
+            // For example because the disk is full. The next call tries again.
             match self.write(newest) {
                 Ok(()) => seen.written = Some(newest),
                 Err(error) => {
@@ -70,7 +70,7 @@ impl Clock {
         }
     }
 
-    /// What is wrong with the clock, if anything is.
+    /// Describes what is wrong with the clock; `None` if nothing is.
     pub(super) fn complaint(&self, now: SystemTime) -> Option<String> {
         let newest = self.seen.lock().newest;
         behind(newest, now).map(|by| {
@@ -101,7 +101,7 @@ fn said(time: SystemTime) -> String {
 mod tests {
     use super::*;
 
-    /// SP-062: a clock behind what was seen is complained of, also after a restart, until it catches up or is said to be right.
+    /// SP-062: a clock behind the newest time is reported, also after a restart, until it catches up or the user trusts it.
     #[test]
     fn sp_062_a_clock_that_goes_back_is_noticed() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The controllers and agents that run in this process: started, watched over, restarted, awaited (SP-070).
+//! Starts, supervises, restarts and awaits the controllers and agents of this process (SP-070).
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -14,12 +14,21 @@ use tracing::{Instrument, error, info_span};
 
 use crate::control::ComponentStatus;
 
+/// A component that `serve --without` leaves to another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Elsewhere {
+    ControllerManager,
+    TransportController,
+    WorkAgent,
+    StatusAgent,
+}
+
 /// Bounds of the wait before a failed component is started again.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// A component that ran this long starts over at the shortest wait.
+/// The back-off of a component that ran this long starts anew.
 const HEALTHY: Duration = Duration::from_secs(60);
 
-/// One run of a component: returns when its token is cancelled, or with what went wrong.
+/// Starts one run of a component. The run ends when its token is cancelled, or with an error.
 pub(crate) type Run =
     Box<dyn Fn(CancellationToken, watch::Sender<bool>) -> BoxFuture<'static, anyhow::Result<()>> + Send>;
 
@@ -30,7 +39,7 @@ pub(crate) struct Components {
     states: States,
 }
 
-/// What is known about the components; clones show the same.
+/// The states of the components; clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct States(Arc<parking_lot::RwLock<Vec<Arc<State>>>>);
 
@@ -58,8 +67,8 @@ impl Components {
         Self { tasks: JoinSet::new(), stop: CancellationToken::new(), states: States::default() }
     }
 
-    /// Starts one component for a space and returns the channel that says when it is ready. One that was started
-    /// before goes on: an attempt to grow that failed half-way may be repeated (SP-104).
+    /// Starts one component for a space and returns the channel that says when it is ready. A component that was started
+    /// before is not started again: an attempt to grow that failed half-way may be repeated (SP-104).
     pub(crate) fn start(&mut self, name: &'static str, space: &str, run: Run) -> watch::Receiver<bool> {
         let mut states = self.states.0.write();
         if let Some(known) = states.iter().find(|s| s.name == name && s.space == space) {
@@ -79,7 +88,7 @@ impl Components {
         self.states.status()
     }
 
-    /// What [`Components::status`] reads, for others.
+    /// The states that [`Components::status`] reads.
     pub(crate) fn states(&self) -> States {
         self.states.clone()
     }
@@ -112,7 +121,7 @@ impl State {
     }
 }
 
-/// Runs a component again and again until told to stop; one component's panic stays its own.
+/// Runs a component until `stop`, and restarts it after a failure. A panic of one component does not affect the others.
 async fn supervise(state: Arc<State>, run: Run, stop: CancellationToken) {
     let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
     while !stop.is_cancelled() {

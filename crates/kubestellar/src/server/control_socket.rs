@@ -18,17 +18,17 @@ use crate::shape::Shape;
 use super::Reporter;
 use super::overview::Overview;
 
-/// What the operating system allows.
+/// Longest path of a Unix socket that the operating system accepts, in bytes.
 const MAX_SOCKET_PATH: usize = 107;
 
-/// What a connection asks of the installation: to have everything of a shape.
+/// A request of a connection: the installation should have everything of this shape.
 pub(crate) struct Ask {
     pub(crate) shape: Box<Shape>,
     pub(crate) report: Reporter,
     pub(crate) finished: oneshot::Sender<()>,
 }
 
-/// Bound to its path; removed again when dropped.
+/// The socket. Dropping it removes the file.
 pub(crate) struct ControlSocket {
     listener: UnixListener,
     path: std::path::PathBuf,
@@ -41,7 +41,7 @@ impl Drop for ControlSocket {
 }
 
 impl ControlSocket {
-    /// Binds the socket. The caller holds the directory's lock, so one that is there is a dead server's.
+    /// Binds the socket. The caller holds the directory's lock, so an existing socket is that of a dead server.
     pub(crate) fn bind(data: &DataDir) -> Result<Self, Failure> {
         let path = data.socket();
         let what = format!("opening the control socket {}", path.display());
@@ -55,7 +55,7 @@ impl ControlSocket {
         Ok(Self { listener, path })
     }
 
-    /// Serves until `stop`; connections that asked for the stop are held open until this returns.
+    /// Serves until `done`. Connections that asked for the stop stay open until then.
     pub(super) async fn serve(
         self,
         asks: mpsc::Sender<Ask>,
@@ -165,7 +165,7 @@ mod tests {
         let (shutdown, done) = (CancellationToken::new(), CancellationToken::new());
         let socket = ControlSocket::bind(&data).unwrap();
         let serving = tokio::spawn(socket.serve(asks, overview, shutdown, done.clone()));
-        // Nobody looks into the inbox.
+        // Nothing reads the inbox.
         let growing = control::ask(&data, &Request::Shape { shape: Box::new(shape) }).await.unwrap();
         let status = tokio::time::timeout(Duration::from_secs(60), control::status(&data)).await;
         assert_eq!(status.expect("an answer").unwrap().pid, std::process::id());

@@ -1,4 +1,4 @@
-//! An installation as it runs: spaces, components, kubeconfig; started, grown and stopped as a whole.
+//! A running installation: starts, extends and stops its spaces, components and kubeconfig.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -22,36 +22,27 @@ use crate::shape::{Cluster, Shape, SpaceName, space_url};
 use super::clock::Clock;
 use super::control_socket::{Ask, ControlSocket};
 use super::overview::Overview;
-use super::{Components, Reporter, admission, wiring};
+use super::{Components, Elsewhere, Reporter, admission, wiring};
 
-/// A component that may be left to another process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Elsewhere {
-    ControllerManager,
-    TransportController,
-    WorkAgent,
-    StatusAgent,
-}
-
-/// How to serve, this time.
+/// Options of one run of the server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     /// Components that other processes run.
     pub(crate) without: Vec<Elsewhere>,
-    /// The clock is right, whatever was seen before.
+    /// Trust the clock, although an earlier run saw a later time.
     pub(crate) trust_clock: bool,
-    /// Drop what is damaged from the store.
+    /// Drop damaged records from the store.
     pub(crate) repair: bool,
 }
 
 /// Longest time components get to stop before the process ends anyway.
 const STOP: Duration = Duration::from_secs(5);
-/// So many clusters join at a time: of hundreds at once none would be ready before nearly all are.
+/// Number of clusters that join at a time. If hundreds joined at once, none would be ready before nearly all are.
 const JOINING_TOGETHER: usize = 50;
-/// Beside keys to be made, a starting space waits for the disk: more than one on each core, not many more.
+/// Number of spaces that start at a time, per core. A starting space makes keys and waits for the disk.
 const STARTING_ON_EACH_CORE: usize = 4;
-/// Bounds of the pause between two looks at the clock and the ages of certificates: clocks may be set meanwhile, and a look costs
-/// next to nothing.
+/// Bounds of the pause between two checks of the clock and of the certificates. The clock may be set meanwhile, and a check is
+/// cheap.
 const RENEWALS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(60));
 /// Pause after a renewal that failed.
 const RENEW_AGAIN: Duration = Duration::from_secs(600);
@@ -111,7 +102,7 @@ pub(crate) async fn run(
     installation.close(&listening, &draining, tasks).await;
     done.cancel();
     let _ = control.await;
-    // The lock goes with the process: `down` returns, and another server starts, only when this one is gone.
+    // The lock is released when the process ends: only then `down` returns and another server can start.
     std::mem::forget(lock);
     outcome
 }
@@ -129,7 +120,7 @@ async fn bind(shape: &Shape) -> Result<Listener, Failure> {
     })
 }
 
-/// Opens the store. It must be there once the installation has served: the certificates are made after it.
+/// Opens the store. If the installation has served before, the store must exist: certificates are made after the store.
 async fn open(data: &DataDir, repair: bool, report: &Reporter) -> Result<Engine, Failure> {
     let dir = data.store();
     let what = format!("opening the store {}", dir.display());
@@ -150,21 +141,21 @@ async fn open(data: &DataDir, repair: bool, report: &Reporter) -> Result<Engine,
     Ok(engine)
 }
 
-pub(super) struct Installation {
+struct Installation {
     data: DataDir,
-    /// What runs now.
+    /// The shape of what runs now.
     shape: Shape,
     engine: Engine,
     router: Arc<Router>,
     certificate: Arc<Certificate>,
     ca_pem: String,
-    /// When the serving certificate and its CA need no renewal.
+    /// The time in which the serving certificate and its CA need no renewal.
     term: Term,
     clock: Arc<Clock>,
     spaces: Vec<(Arc<Space>, &'static str)>,
     components: Components,
     overview: Arc<Overview>,
-    /// What other processes do for this installation.
+    /// The components that other processes run.
     without: Vec<Elsewhere>,
 }
 
@@ -215,12 +206,12 @@ impl Installation {
         let _ = finished.send(());
     }
 
-    /// When no certificate needs a renewal.
+    /// Returns the time in which no certificate needs a renewal.
     fn term(&self) -> Term {
         self.spaces.iter().fold(self.term, |all, (space, _)| all.and(space.keys().term))
     }
 
-    /// How long until a certificate is due, within [`RENEWALS`].
+    /// Returns the time until a certificate is due, within [`RENEWALS`].
     fn until_renewal(&self, now: SystemTime) -> Duration {
         let term = self.term();
         let left = if term.is_over(now) {
@@ -231,7 +222,7 @@ impl Installation {
         left.clamp(RENEWALS.0, RENEWALS.1)
     }
 
-    /// Renews what is due and says when to look again (SP-062).
+    /// Renews the certificates that are due and returns the pause until the next check (SP-062).
     fn look_after_certificates(&mut self, now: SystemTime) -> Duration {
         self.clock.observe(now);
         if !self.term().is_over(now) {
@@ -246,9 +237,9 @@ impl Installation {
         }
     }
 
-    /// Certificates near their end are made anew, shown to new connections, and written into the kubeconfig of the
-    /// data directory. `kube-root-ca.crt` gets a CA that was signed again with the next start: the old one has
-    /// two years left.
+    /// Renews certificates that end soon, uses them for new connections, and writes them into the kubeconfig of the
+    /// data directory. `kube-root-ca.crt` gets a renewed CA with the next start: the old one is valid for two more
+    /// years.
     fn renew(&mut self, now: SystemTime) -> Result<(), Failure> {
         const WHAT: &str = "renewing certificates";
         let serving = pki::serving(self.data.path(), &[], now).or_fail(WHAT)?;
@@ -266,13 +257,23 @@ impl Installation {
         if changed { self.write_kubeconfig(&self.shape.clone()) } else { Ok(()) }
     }
 
-    /// Starts what `wanted` has and this has not, and waits until all of it is ready. Cost: the difference.
+    fn parts(&mut self) -> wiring::Parts<'_> {
+        wiring::Parts {
+            components: &mut self.components,
+            spaces: &self.spaces,
+            running: &self.shape,
+            without: &self.without,
+            ca_pem: &self.ca_pem,
+        }
+    }
+
+    /// Starts everything in `wanted` that does not run yet, and waits until it is ready. Cost: the difference.
     async fn grow(&mut self, wanted: Shape, report: &Reporter) -> Result<(), Failure> {
         let begun = Instant::now();
         let names: Vec<(String, &'static str)> = wanted
             .spaces()
             .into_iter()
-            .filter(|(name, _)| self.space(name.as_str()).is_none())
+            .filter(|(name, _)| self.spaces.iter().all(|(space, _)| space.name() != name.as_str()))
             .map(|(name, role)| (name.to_string(), role))
             .collect();
         self.start_spaces(&names).await?;
@@ -285,12 +286,12 @@ impl Installation {
         self.write_kubeconfig(&wanted)?;
         let begun = Instant::now();
         let mut ready = wiring::Ready::new();
-        wiring::start(self, &wanted, &mut ready).await?;
+        wiring::start(self.parts(), &wanted, &mut ready).await?;
         let known: HashSet<&SpaceName> = self.shape.clusters.iter().map(|cluster| &cluster.name).collect();
         let new: Vec<&Cluster> = wanted.clusters.iter().filter(|c| !known.contains(&c.name)).collect();
         let mut joined = 0;
         for some in new.chunks(JOINING_TOGETHER) {
-            wiring::join(self, some, &mut ready)?;
+            wiring::join(self.parts(), some, &mut ready)?;
             wait_ready(&self.components, std::mem::take(&mut ready)).await?;
             joined += some.len();
             if joined < new.len() {
@@ -299,15 +300,19 @@ impl Installation {
         }
         let known: HashMap<&SpaceName, &Cluster> =
             self.shape.clusters.iter().map(|cluster| (&cluster.name, cluster)).collect();
-        for cluster in &wanted.clusters {
-            if let Some(known) = known.get(&cluster.name) {
+        let same = wanted.clusters.iter().filter_map(|cluster| Some((cluster, known.get(&cluster.name)?)));
+        let same: Vec<Cluster> = same
+            .map(|(cluster, known)| {
                 let given = cluster.given.clone().or_else(|| known.given.clone());
-                wiring::relabel(self, &Cluster { given, ..cluster.clone() }).await?;
-            }
+                Cluster { given, ..cluster.clone() }
+            })
+            .collect();
+        for cluster in &same {
+            wiring::relabel(&self.parts(), cluster).await?;
         }
         wait_ready(&self.components, ready).await?;
         report.step("controllers and agents are ready", begun.elapsed());
-        // Where it listened first is the server's to say, and so is what labels the clusters have been given.
+        // The server, and not the command, knows the first address and the labels that the clusters have been given.
         self.shape = Shape { first_listen: self.shape.first_listen, ..wanted };
         for cluster in &mut self.shape.clusters {
             cluster.given = Some(cluster.labels.clone());
@@ -315,8 +320,8 @@ impl Installation {
         self.shape.save(&self.data)
     }
 
-    /// Starts spaces side by side, so many at a time as keep the cores busy: all of hundreds at once would each take as
-    /// long as all together, and be given up as hung. What could be started is kept when another one could not.
+    /// Starts spaces, several at a time. If hundreds started at once, each would take as long as all together, and time
+    /// out. A space that could be started is kept if another one could not.
     async fn start_spaces(&mut self, names: &[(String, &'static str)]) -> Result<(), Failure> {
         let mut starting = tokio::task::JoinSet::new();
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -326,7 +331,7 @@ impl Installation {
             let (engine, data, address) = (self.engine.clone(), self.data.clone(), self.shape.listen);
             let (name, role) = (name.clone(), *role);
             starting.spawn(async move {
-                // Never closed.
+                // The semaphore is never closed.
                 let _place = places.acquire().await;
                 let config = SpaceConfig {
                     name: &name,
@@ -384,7 +389,7 @@ impl Installation {
         self.spaces.iter().map(entry).collect()
     }
 
-    /// Listener, components, watches, requests under way, store: in this order, none left behind.
+    /// Stops listener, components, watches, requests in progress and store, in this order, and waits for each.
     async fn close(
         mut self,
         listening: &CancellationToken,
@@ -404,32 +409,8 @@ impl Installation {
     }
 }
 
-impl Installation {
-    pub(super) fn space(&self, name: &str) -> Option<&Arc<Space>> {
-        self.spaces.iter().map(|(space, _)| space).find(|s| s.name() == name)
-    }
-
-    pub(super) fn components(&mut self) -> &mut Components {
-        &mut self.components
-    }
-
-    /// Whether this process is to run a component itself.
-    pub(super) fn runs(&self, component: Elsewhere) -> bool {
-        !self.without.contains(&component)
-    }
-
-    pub(super) fn running(&self) -> &Shape {
-        &self.shape
-    }
-
-    pub(super) fn ca_pem(&self) -> &str {
-        &self.ca_pem
-    }
-}
-
-/// Waits for each channel. A component that fails is restarted by its supervisor; what keeps it from being
-/// ready is in its status and in the log.
-/// Waits for all. Gives up when for a long time not one more became ready.
+/// Waits until all components are ready. A component that fails is restarted by its supervisor; what keeps it from being
+/// ready is in its status and in the log. Gives up if no further component becomes ready for a long time.
 async fn wait_ready(components: &Components, ready: wiring::Ready) -> Result<(), Failure> {
     const PATIENCE: Duration = Duration::from_secs(50);
     let mut waiting: BTreeSet<String> = ready.iter().map(|(name, _)| name.clone()).collect();
@@ -443,7 +424,7 @@ async fn wait_ready(components: &Components, ready: wiring::Ready) -> Result<(),
     loop {
         match tokio::time::timeout(PATIENCE, coming.next()).await {
             Ok(None) => return Ok(()),
-            // One whose sender is gone will never be: the others are waited for all the same.
+            // A component whose sender is gone will never be ready. The wait for the others goes on.
             Ok(Some((name, _))) => drop(waiting.remove(&name)),
             Err(_) => {
                 let failed = components
@@ -466,7 +447,7 @@ mod tests {
     use super::*;
     use crate::shape::Wish;
 
-    /// By name, the certificates that the kubeconfig of the data directory hands out.
+    /// The certificates in the kubeconfig of the data directory, by user.
     fn handed_out(data: &DataDir) -> BTreeMap<String, String> {
         let file: serde_json::Value =
             serde_saphyr::from_str(&std::fs::read_to_string(data.kubeconfig()).unwrap()).unwrap();

@@ -10,6 +10,6 @@ mod rbac;
 mod reporter;
 mod wiring;
 
-pub(crate) use components::{Components, Run};
-pub(crate) use installation::{Elsewhere, Options, run};
+pub(crate) use components::{Components, Elsewhere};
+pub(crate) use installation::{Options, run};
 pub(crate) use reporter::Reporter;

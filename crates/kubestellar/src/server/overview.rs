@@ -1,4 +1,4 @@
-//! What `status` shows: readable at any time, also while the installation grows or starts.
+//! The facts that `status` shows. They can be read at any time, also while the installation starts or grows.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -28,7 +28,7 @@ pub(super) struct Overview {
 }
 
 impl Overview {
-    /// Of an installation that listens where `shape` says; nothing runs yet.
+    /// The overview of an installation with the address of `shape`, in which nothing runs yet.
     pub(super) fn new(
         data: &DataDir,
         shape: &Shape,
@@ -57,7 +57,7 @@ impl Overview {
         let store_failure = self.engine.failure().map(|failure| chain(&failure));
         let mut components = self.components.status();
         if let Some(cause) = &store_failure {
-            // What they decide comes to nothing.
+            // While the store refuses writes, no component can do its work.
             for component in &mut components {
                 component.ready = false;
                 component.last_error.get_or_insert_with(|| cause.clone());
@@ -91,7 +91,7 @@ fn space_status(space: &Space, role: &str) -> SpaceStatus {
     }
 }
 
-/// Resident set size in bytes, where `/proc` tells.
+/// Resident set size in bytes; `None` without `/proc`.
 fn resident_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|l| l.starts_with("VmRSS:"))?;

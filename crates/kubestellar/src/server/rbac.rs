@@ -1,8 +1,8 @@
-//! What the components that belong to no cluster may do: the controllers of a WDS, there and in its ITS (SP-065). The
+//! The rights of components that belong to no cluster: the controllers of a WDS, in the WDS and in its ITS (SP-065). The
 //! agents of a cluster get their rights from its enrolment ([`ocm_shared::rbac`]).
 //!
-//! These components have no credential outside this process; the roles bound what a fault in one of them can do, and
-//! say in one place what a component that runs elsewhere must be given.
+//! These components have no credential outside this process. The roles limit the damage that a fault in one of them can
+//! do, and document which rights a component needs that runs in another process.
 
 use kube::Client;
 use ocm_shared::rbac::{binding, reconcile, role, rule, subject};
@@ -10,7 +10,12 @@ use runtime::rest::Rest;
 use serde_json::{Value, json};
 use space::Identity;
 
-/// Marks roles and bindings that are made and kept by the process.
+/// Field manager of what the process itself writes.
+pub(super) const MANAGER: &str = "kubestellar";
+/// Prefix of the user names under which the registration agents of embedded clusters ask to join, each for its own
+/// cluster. No credential has such a user name; only clients inside this process have.
+pub(super) const VOUCHED: &str = "kubestellar:bootstrap:";
+/// Label of the roles and bindings that this process maintains.
 const SYSTEM_LABEL: &str = "kubestellar.io/system";
 const CONTROLLER_MANAGER: &str = "kubestellar:controller-manager";
 const TRANSPORT: &str = "kubestellar:transport-controller";
@@ -36,37 +41,37 @@ pub(super) fn metacontroller() -> Identity {
     Identity::component(METACONTROLLER, &[])
 }
 
-/// What labels Helm's releases, in a WDS where it is switched on.
+/// The component that labels Helm's releases, in a WDS where it is switched on.
 pub(super) fn helm_releases() -> Identity {
     Identity::component(HELM_RELEASES, &[])
 }
 
-/// Makes its role in a WDS, as its administrator `wds` (KS-A-12): Secrets are found by what their metadata says, and labelled.
+/// Creates its role in a WDS with the administrator's client `wds` (KS-A-12): it may read the metadata of Secrets and label them.
 pub(super) async fn helm_releases_in(wds: Client) -> Result<(), kube::Error> {
     let rules = json!([rule("", &["secrets"], &["list", "watch", "patch"])]);
     reconcile(&Rest::new(wds), &granted(HELM_RELEASES, &rules)).await
 }
 
-/// Makes its role in a space, as its administrator `space` (MC-209). What the objects of its users are about is not
-/// known here, so it may do anything with any object, as the original may; it can't hand out what it doesn't have.
+/// Creates its role in a space with the administrator's client `space` (MC-209). Its users may have objects of any
+/// kind, so it may do anything with any object, as the original may. It cannot grant rights that it does not have.
 pub(super) async fn metacontroller_in(space: Client) -> Result<(), kube::Error> {
     reconcile(&Rest::new(space), &granted(METACONTROLLER, &json!([rule("*", &["*"], &["*"])]))).await
 }
 
-/// Someone whom an enrolment has given rights.
+/// The identity of an account to which an enrolment has granted rights.
 pub(super) fn enrolled(subject: &ocm_shared::rbac::Subject) -> Identity {
     let groups: Vec<&str> = subject.groups.iter().map(String::as_str).collect();
     Identity::component(&subject.user, &groups)
 }
 
-/// Makes the roles in a WDS, as its administrator `wds`. What differs is put right.
+/// Creates the roles in a WDS, or corrects them, with the administrator's client `wds`.
 pub(super) async fn in_description_space(wds: Client) -> Result<(), kube::Error> {
     let roles =
         [granted(CONTROLLER_MANAGER, &controller_manager_in_wds()), granted(TRANSPORT, &transport_in_wds())];
     reconcile(&Rest::new(wds), &roles.concat()).await
 }
 
-/// Makes the roles in an ITS, as its administrator `its`.
+/// Creates the roles in an ITS, or corrects them, with the administrator's client `its`.
 pub(super) async fn in_inventory_space(its: Client) -> Result<(), kube::Error> {
     let roles =
         [granted(CONTROLLER_MANAGER, &controller_manager_in_its()), granted(TRANSPORT, &transport_in_its())];
@@ -82,9 +87,9 @@ fn granted(name: &str, rules: &Value) -> [Value; 2] {
     ]
 }
 
-/// Workload may be of any kind, so reading, labels (`patch`), and a returned status (`patch` of the status, `update`
-/// where it is no subresource) are for all kinds. Roles and bindings are workload, too, and labelling one counts as
-/// handing out what it contains: hence `escalate` and `bind`. Workload is neither made nor deleted.
+/// Workload may be of any kind, so the controllers may read all kinds, label them (`patch`) and return a status (`patch`
+/// of the status; `update` where the status is no subresource). Roles and bindings can be workload, and a label on one
+/// counts as granting its rights: hence `escalate` and `bind`. The controllers neither create nor delete workload.
 fn controller_manager_in_wds() -> Value {
     json!([
         rule("*", &["*"], &["get", "list", "watch", "patch", "update"]),

@@ -1,4 +1,4 @@
-//! Progress of a starting server, for whoever waits for it.
+//! Reports the progress of a starting server to the process that waits for it.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::control::Reply;
 use crate::exit::Failure;
 
-/// Where steps go. A reader that went away is no error: the server goes on.
+/// The destination of the steps. If the reader is gone, the server goes on.
 #[derive(Clone)]
 pub(crate) struct Reporter(Arc<dyn Fn(Reply) + Send + Sync>);
 
@@ -22,7 +22,7 @@ impl Reporter {
         }))
     }
 
-    /// Into the log.
+    /// The log.
     pub(crate) fn log() -> Self {
         Self(Arc::new(|reply| match reply {
             Reply::Step { text, seconds } => tracing::info!(seconds, "{text}"),
@@ -31,7 +31,7 @@ impl Reporter {
         }))
     }
 
-    /// To a task of this process. A start has a handful of steps, so the channel needs no bound.
+    /// A task of this process. A start has a handful of steps, so the channel needs no bound.
     pub(crate) fn channel(sender: UnboundedSender<Reply>) -> Self {
         Self(Arc::new(move |reply| {
             let _ = sender.send(reply);

@@ -1,11 +1,7 @@
 //! Calls a hook (MC-101 to MC-104, MC-108, MC-206).
 
 use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -20,96 +16,12 @@ use super::{
     cache::{Answers, CacheKey},
     config::Settings,
     connect::Proxies,
+    counters::HookMetrics,
     credentials::CredentialData,
+    error::HookError,
     transport::{Answer, Http},
 };
-use crate::{map::answer::LONGEST, metrics::Histogram};
-
-/// Why a call returned nothing usable.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum HookError {
-    /// The connection failed or broke.
-    #[error("http error: {0}")]
-    Connect(String),
-    /// The host name could not be resolved.
-    #[error("http error: {0}")]
-    Dns(String),
-    /// TLS failed: an untrusted certificate or no common parameters.
-    #[error("http error: {0}")]
-    Tls(String),
-    /// No complete answer within the timeout.
-    #[error("http error: no answer within {0:?}")]
-    Timeout(Duration),
-    /// Too many redirects.
-    #[error("http error: more than 10 redirects")]
-    Redirects,
-    /// 429, with the requested pause.
-    #[error("too many requests")]
-    TooManyRequests(Option<Duration>),
-    /// A code other than 200.
-    #[error("unsupported status code: {code} body: {body}")]
-    Status { code: u16, body: String },
-    /// The body exceeds the limit.
-    #[error("the answer is larger than 64 MiB")]
-    TooLarge,
-    /// The body is not JSON.
-    #[error("invalid JSON in the answer: {0}")]
-    Decode(String),
-    /// The JSON breaks the rules.
-    #[error("invalid answer: {0}")]
-    Validation(String),
-}
-
-impl HookError {
-    fn reason(&self) -> &'static str {
-        match self {
-            Self::Connect(_) => "connect",
-            Self::Dns(_) => "dns",
-            Self::Tls(_) => "tls",
-            Self::Timeout(_) => "timeout",
-            Self::Status { .. } | Self::Redirects => "status",
-            Self::TooManyRequests(_) => "too_many_requests",
-            Self::TooLarge | Self::Decode(_) => "decode",
-            Self::Validation(_) => "validation",
-        }
-    }
-}
-
-/// The counters of one hook (MC-204, MC-206).
-pub struct HookMetrics {
-    /// By status code.
-    pub requests: Mutex<BTreeMap<u16, u64>>,
-    /// By reason.
-    pub failures: Mutex<BTreeMap<&'static str, u64>>,
-    /// Duration in seconds.
-    pub duration: Histogram,
-    /// Name resolution: when it began and ended.
-    pub dns: [Histogram; 2],
-    /// TLS handshake, after the start of the connection: when it began and ended.
-    pub tls: [Histogram; 2],
-    /// Calls in progress.
-    pub in_flight: AtomicI64,
-}
-
-impl Default for HookMetrics {
-    fn default() -> Self {
-        Self {
-            requests: Mutex::default(),
-            failures: Mutex::default(),
-            duration: Histogram::of_requests(),
-            dns: Histogram::of_dns(),
-            tls: Histogram::of_tls(),
-            in_flight: AtomicI64::new(0),
-        }
-    }
-}
-
-impl HookMetrics {
-    /// Counts a failure.
-    pub fn failed(&self, error: &HookError) {
-        *self.failures.lock().entry(error.reason()).or_default() += 1;
-    }
-}
+use crate::map::answer::LONGEST;
 
 struct InFlight<'a>(&'a HookMetrics);
 

@@ -27,7 +27,7 @@ use hyper_util::{
 use tokio::{net::TcpStream, time::Instant};
 use tower::Service;
 
-use super::client::HookMetrics;
+use super::counters::HookMetrics;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 

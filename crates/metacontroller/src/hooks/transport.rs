@@ -12,9 +12,10 @@ use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 
 use super::{
-    client::{HookError, HookMetrics},
     connect::{Connector, Proxies, TimedTls},
+    counters::HookMetrics,
     credentials::CredentialData,
+    error::HookError,
 };
 
 /// Larger bodies of answers are rejected (MC-070).

@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{
     hooks::{HookClient, HookKind, Settings},
-    host::{Shared, StartError},
     object,
-    resource::{Served, discover, group_resource, gvr},
+    resource::{Served, group_resource, gvr},
+    shared::{Shared, StartError},
 };
 
 /// The result of the validation.
@@ -197,23 +197,5 @@ fn check_scope(plan: &Plan) -> Result<(), StartError> {
             plan.parent.group_resource(),
         ))),
         None => Ok(()),
-    }
-}
-
-impl Shared {
-    /// Looks up a resource as it is served now.
-    pub(crate) async fn served(&self, api_version: &str, resource: &str) -> Result<Served, StartError> {
-        let wanted = gvr(api_version, resource);
-        if !object::is_api_version(api_version) || !object::is_segment(resource) {
-            return Err(StartError::spec(format!("{resource:?} of {api_version:?} can't be a resource")));
-        }
-        match discover(self.writer.rest().client(), &wanted).await {
-            Ok(Some(served)) => Ok(served),
-            Ok(None) => Err(StartError::missing(format!("{resource} of {api_version} is not served"))),
-            Err(error) => {
-                let why = runtime::failure::message_of(&error);
-                Err(StartError::missing(format!("asking for {resource} of {api_version}: {why}")))
-            }
-        }
     }
 }

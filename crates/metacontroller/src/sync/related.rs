@@ -19,10 +19,10 @@ use super::{
 use crate::{
     cache::{Cache, Change, FollowGuard},
     hooks::{Call, HookClient, HookError},
-    host::Shared,
     object::{self, Object, Text},
     resource::Served,
     selector_index::SelectorKey,
+    shared::Shared,
     wire::object_map,
 };
 

@@ -28,7 +28,6 @@ use super::{
 };
 use crate::{
     hooks::{HookKind, Settings},
-    host::{FailureReport, Shared, StartError},
     map::{
         group::Method,
         run::Periods,
@@ -36,6 +35,7 @@ use crate::{
     },
     object::{self, Text},
     resource::Served,
+    shared::{FailureReport, Shared, StartError},
 };
 
 /// Back-off of a parent, as in the original.

@@ -28,7 +28,6 @@ use super::{
 use crate::{
     cache::{Cache, ExpectedEvent},
     hooks::{Call, HookClient, HookError},
-    host::Shared,
     map::{
         answer::Desired,
         group::{self, Method, Write},
@@ -38,6 +37,7 @@ use crate::{
     object::{self, Object, Text},
     rate_limit::RateLimits,
     resource::Served,
+    shared::Shared,
     wire::object_map,
 };
 

@@ -22,9 +22,11 @@ use super::framework::{Addon, Health, Reading, SigningCa, Target};
 pub(super) mod pods;
 pub(super) mod registration;
 mod render;
+mod variables;
 
 use registration::Registration;
-use render::{RenderTarget, workload};
+use render::workload;
+use variables::RenderTarget;
 
 /// Plural of AddOnTemplates.
 pub(super) const TEMPLATES: &str = "addontemplates";

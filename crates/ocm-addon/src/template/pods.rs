@@ -5,9 +5,8 @@ use apis::ocm::addon::ImageMirror;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Registration,
-    registration::{kubeconfig_secret, signed_secret},
-    render::{RenderTarget, Variables},
+    registration::{Registration, kubeconfig_secret, signed_secret},
+    variables::{RenderTarget, Variables},
 };
 
 /// Key of a proxy's CA certificates in their ConfigMap.

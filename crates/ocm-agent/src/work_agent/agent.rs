@@ -257,7 +257,7 @@ impl Agent {
     }
 
     async fn follow_works(&self) {
-        let source = Source::all(manifest_works()).within(&self.config.cluster_name);
+        let source = Source::all(manifest_works()).namespaced(self.config.cluster_name.as_str());
         follow(
             self.hub.client(),
             &source,

@@ -10,6 +10,7 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use runtime::{
+    ResourceVersion,
     feed::{Key, Keyed},
     rest::Gvr,
 };
@@ -119,9 +120,9 @@ impl Record {
     }
 }
 
-/// Versions of one resource are comparable numbers. A version that is not a number is never older.
+/// Returns whether a version of an object precedes another one.
 pub(crate) fn is_older(version: &str, than: &str) -> bool {
-    matches!((version.parse::<u64>(), than.parse::<u64>()), (Ok(a), Ok(b)) if a < b)
+    ResourceVersion::new(version) < ResourceVersion::new(than)
 }
 
 /// What is pending for a work.

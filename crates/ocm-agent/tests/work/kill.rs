@@ -112,7 +112,7 @@ async fn ocm_093_a_killed_agent_orphans_nothing() {
     let (stop, seen, client) = (CancellationToken::new(), incarnations.clone(), w.cluster.0.client().clone());
     let token = stop.clone();
     let observer = tokio::spawn(async move {
-        let source = Source::all(gvr(MAPS)).within("sea").metadata();
+        let source = Source::all(gvr(MAPS)).namespaced("sea").metadata();
         follow(&client, &source, &token, |change: Change<WithoutManagedFields<PartialObjectMeta>>| {
             if let Change::Put(WithoutManagedFields(PartialObjectMeta { metadata, .. })) = change {
                 let (name, uid) = (metadata.name.unwrap_or_default(), metadata.uid.unwrap_or_default());

@@ -102,7 +102,7 @@ impl Side {
         what: &str,
         answers: &mut (dyn FnMut(&Objects) -> bool + Send),
     ) {
-        let source = Source::all(gvr(resource)).within(namespace);
+        let source = Source::all(gvr(resource)).namespaced(namespace);
         let stop = CancellationToken::new();
         let (mut objects, mut synced, mut answered) = (Objects::new(), false, false);
         let following = follow(self.0.client(), &source, &stop, |change: Change<Whole>| {

@@ -197,7 +197,7 @@ async fn ocm_057_a_killed_agent_joins_once_and_orphans_nothing() {
     let (stop, seen, client) = (CancellationToken::new(), incarnations.clone(), w.admin(1));
     let token = stop.clone();
     let observer = tokio::spawn(async move {
-        let source = Source::all(gvr("configmaps")).within("default").metadata();
+        let source = Source::all(gvr("configmaps")).namespaced("default").metadata();
         follow(
             client.client(),
             &source,

@@ -29,7 +29,7 @@ async fn ocm_a_17_a_lease_keeps_alive() {
     let (hub, stop, seen) = (w.hub(), CancellationToken::new(), renewals.clone());
     let token = stop.clone();
     let following = tokio::spawn(async move {
-        let source = Source::all(gvr("leases")).within("c1");
+        let source = Source::all(gvr("leases")).namespaced("c1");
         follow(hub.client(), &source, &token, |change: Change<WithoutManagedFields<Lease>>| {
             if let Change::Put(WithoutManagedFields(lease)) = change
                 && let Some(at) = lease.spec.and_then(|spec| spec.renew_time)

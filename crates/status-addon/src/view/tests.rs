@@ -421,3 +421,36 @@ proptest! {
         }
     }
 }
+
+/// The view shows an own write until the watch reports it or a later state; and what a hub reports that was restored from
+/// a backup, although it counts from an earlier version.
+#[test]
+fn ks_148_reports_may_be_older_than_what_was_written() {
+    let (mut view, name) = (View::default(), "r");
+    let source = Source { gvr: deployments(), namespace: "b".into(), name: "c".into() };
+    let report = |version: &str| -> Reported {
+        item(json!({"metadata": {"name": name, "uid": "u", "resourceVersion": version}, "spec": {"sourceRef":
+            {"group": "apps", "version": "v1", "resource": "deployments", "namespace": "b", "name": "c"}}}))
+    };
+    let shown =
+        |view: &View| view.look(&source).1.into_iter().map(|it| it.resource_version).collect::<Vec<_>>();
+    view.put_report(report("10"));
+    view.wrote_report(report("12"));
+    view.put_report(report("11"));
+    assert_eq!(shown(&view), ["12"], "late");
+    view.put_report(report("12"));
+    view.wrote_report(report("11"));
+    assert_eq!(shown(&view), ["12"], "a late answer");
+    view.put_report(report("5"));
+    assert_eq!(shown(&view), ["5"], "restored");
+    // Made and deleted while the watch was interrupted: only a list without it says so.
+    view.gone_report(name);
+    view.wrote_report(report("13"));
+    assert_eq!(shown(&view), ["13"]);
+    assert!(view.reports_synced().contains(&source));
+    assert_eq!(shown(&view), [""; 0]);
+    view.put_report(report("14"));
+    view.wrote_report(report("15"));
+    view.reports_synced();
+    assert_eq!(shown(&view), ["15"], "the watch knows it, and would report its end");
+}

@@ -1,22 +1,10 @@
-//! CustomTransforms and properties, as the watches report them.
+//! CustomTransforms and properties of WECs, as the watches report them. Pure.
 
-use apis::{
-    constants::PROPERTIES_NAMESPACE,
-    control::{Binding, CustomTransform},
-};
-use runtime::{
-    failure::is_not_found,
-    feed::{Change, Source, WithoutManagedFields, follow},
-};
-use serde::de::IgnoredAny;
-use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    Controller, Input, SyncError, Work,
-    gauges::count,
-    watched::{InputObject, clusters, config_maps, transforms},
-};
+use apis::control::{Binding, CustomTransformStatus};
+
+use super::work::{Todo, Work};
 use crate::{
     customize::{
         catalogue::{Catalogue, Entry},
@@ -29,145 +17,63 @@ use crate::{
 /// The caches of CustomTransforms and properties.
 #[derive(Default)]
 pub(super) struct Adaptation {
-    pub(super) catalogue: Catalogue,
-    pub(super) transforms: Transforms,
+    catalogue: Catalogue,
+    transforms: Transforms,
     pub(super) properties: Cache,
 }
 
-impl Controller {
-    pub(super) async fn follow_transforms(&self, stop: &CancellationToken) {
-        let source = Source::all(transforms());
-        follow(self.wds.client(), &source, stop, |change: Change<WithoutManagedFields<CustomTransform>>| {
-            match change {
-                Change::Put(WithoutManagedFields(transform)) => {
-                    let name = transform.metadata.name.clone().unwrap_or_default();
-                    self.note_transform(&name, Some(Entry::new(transform)));
-                }
-                Change::Gone((_, name)) => self.note_transform(&name, None),
-                Change::Synced => self.mark_synced(Input::Transforms),
-            }
-        })
-        .await;
+impl Adaptation {
+    /// KS-113, KS-116: a CustomTransform changed, or with `None` is gone. Returns the Bindings and the statuses that this
+    /// affects.
+    pub(super) fn put_transform(&mut self, name: &str, now: Option<Entry>) -> Todo {
+        let affected = self.transforms.note(name, now.as_ref().map(|entry| &entry.spec));
+        let concerned = self.catalogue.put(name, now);
+        let mut todo = Todo::sync(affected);
+        todo.work.extend(concerned.into_iter().map(Work::Judge));
+        todo
     }
 
-    /// KS-113, KS-116: enqueues the Bindings and the statuses that a change of a CustomTransform affects.
-    fn note_transform(&self, name: &str, now: Option<Entry>) {
-        let (affected, concerned) = {
-            let mut all = self.adaptation.lock();
-            let affected = all.transforms.note(name, now.as_ref().map(|entry| &entry.spec));
-            let concerned = all.catalogue.put(name, now);
-            self.gauges.transforms.set(count(all.catalogue.len()));
-            (affected, concerned)
-        };
-        for binding in affected {
-            self.queue.add(Work::Sync(binding));
-        }
-        for transform in concerned {
-            self.queue.add(Work::Judge(transform));
-        }
+    /// KS-115, KS-116: returns the status that a CustomTransform should have and has not, and its UID.
+    pub(super) fn status_due(&self, name: &str) -> Option<(String, CustomTransformStatus)> {
+        self.catalogue.status_due(name)
     }
 
-    /// KS-115, KS-116: writes the status of a CustomTransform if it differs from what it should be.
-    pub(super) async fn judge(&self, name: &str) -> Result<(), SyncError> {
-        let Some((uid, status)) = self.adaptation.lock().catalogue.status_due(name) else { return Ok(()) };
-        let list = |lines: Vec<String>| if lines.is_empty() { Value::Null } else { json!(lines) };
-        let patch = json!({"metadata": {"uid": uid}, "status": {"observedGeneration": status.observed_generation,
-            "errors": list(status.errors), "warnings": list(status.warnings)}});
-        match self.wds.merge_status::<IgnoredAny>(&transforms(), "", name, &patch).await {
-            Ok(_) => Ok(()),
-            // The CustomTransform is gone; its own event reports that. The server also refuses if it was
-            // recreated under the same name; the next try knows the new one.
-            Err(error) if is_not_found(&error) => Ok(()),
-            Err(error) => Err(SyncError::Transform(error)),
-        }
+    /// A ManagedCluster changed, or with `None` is gone. Returns the Bindings that this affects, and whether the cluster
+    /// is no longer being deleted.
+    pub(super) fn put_cluster(&mut self, name: &str, now: Option<Inventory>) -> (Todo, bool) {
+        let was = self.properties.is_terminating(name);
+        let affected = self.properties.put_inventory(name, now);
+        (Todo::sync(affected), was && !self.properties.is_terminating(name))
     }
 
-    pub(super) async fn follow_clusters(&self, stop: &CancellationToken) {
-        let source = Source::all(clusters()).metadata();
-        follow(&self.its, &source, stop, |change: Change<InputObject>| match change {
-            Change::Put(facts) => {
-                let metadata = facts.metadata;
-                let name = metadata.name.unwrap_or_default();
-                let inventory = Inventory {
-                    labels: metadata.labels.unwrap_or_default(),
-                    annotations: metadata.annotations.unwrap_or_default(),
-                    terminating: metadata.deletion_timestamp.is_some(),
-                };
-                self.note_cluster(&name, Some(inventory));
-            }
-            Change::Gone((_, name)) => self.note_cluster(&name, None),
-            Change::Synced => self.mark_synced(Input::Clusters),
-        })
-        .await;
+    /// The properties in the ConfigMap of a WEC changed, or with `None` the ConfigMap is gone.
+    pub(super) fn put_property_map(&mut self, name: &str, now: Option<BTreeMap<String, String>>) -> Todo {
+        Todo::sync(self.properties.put_map(name, now))
     }
 
-    fn note_cluster(&self, name: &str, now: Option<Inventory>) {
-        let (affected, revived) = {
-            let mut all = self.adaptation.lock();
-            let was = all.properties.is_terminating(name);
-            let affected = all.properties.put_inventory(name, now);
-            self.gauges.wecs.set(count(all.properties.wecs()));
-            (affected, was && !all.properties.is_terminating(name))
-        };
-        for binding in affected {
-            self.queue.add(Work::Sync(binding));
-        }
-        if revived {
-            // The cluster was deleted, which is rare. Looking at all Bindings finds those that still list it.
-            let lists = |binding: &Binding| binding.spec.destinations.iter().any(|d| d.cluster_id == name);
-            let all = self.bindings.lock();
-            for (binding, _) in all.iter().filter(|(_, binding)| lists(binding)) {
-                self.queue.add(Work::Sync(binding.clone()));
-            }
-        }
-    }
-
-    pub(super) async fn follow_property_maps(&self, stop: &CancellationToken) {
-        let source = Source::all(config_maps()).within(PROPERTIES_NAMESPACE);
-        follow(&self.its, &source, stop, |change: Change<InputObject>| {
-            let (name, now) = match change {
-                Change::Put(facts) => {
-                    (facts.metadata.name.clone().unwrap_or_default(), Some(facts.properties()))
-                }
-                Change::Gone((_, name)) => (name, None),
-                Change::Synced => return self.mark_synced(Input::Properties),
-            };
-            let affected = {
-                let all = &mut self.adaptation.lock().properties;
-                let affected = all.put_map(&name, now);
-                self.gauges.prop_maps.set(count(all.maps()));
-                affected
-            };
-            for binding in affected {
-                self.queue.add(Work::Sync(binding));
-            }
-        })
-        .await;
-    }
-
-    /// Returns the instructions for every resource that a Binding lists. From now on the Binding is enqueued
-    /// when they change (KS-112, KS-114).
-    pub(super) fn rules(&self, name: &str, binding: &Binding) -> Rules {
+    /// Returns the instructions for every resource that a Binding lists, and the Bindings whose instructions changed with
+    /// that. From now on the Binding is enqueued when its instructions change (KS-112, KS-114).
+    pub(super) fn rules(&mut self, name: &str, binding: &Binding) -> (Rules, Todo) {
         let of = resources(&binding.spec);
-        let mut all = self.adaptation.lock();
-        let all = &mut *all;
-        let mut rules = Rules::new();
+        let (mut rules, mut todo) = (Rules::new(), Todo::nothing());
         for resource in &of {
-            let catalogue = &all.catalogue;
-            let (rule, affected) = all.transforms.changes_for(resource, name, || catalogue.of(resource));
-            for binding in affected {
-                self.queue.add(Work::Sync(binding));
-            }
+            let catalogue = &self.catalogue;
+            let (rule, affected) = self.transforms.changes_for(resource, name, || catalogue.of(resource));
+            todo = todo.and(Todo::sync(affected));
             rules.insert(resource.clone(), rule);
         }
-        all.transforms.set_binding_group_resources(name, of);
-        rules
+        self.transforms.set_binding_group_resources(name, of);
+        (rules, todo)
     }
 
     /// Forgets a Binding that is deleted or being deleted.
-    pub(super) fn forget_adaptation(&self, name: &str) {
-        let mut all = self.adaptation.lock();
-        all.transforms.set_binding_group_resources(name, std::collections::BTreeSet::new());
-        all.properties.set_sensitive(name, std::collections::BTreeSet::new());
+    pub(super) fn forget(&mut self, name: &str) {
+        self.transforms.set_binding_group_resources(name, BTreeSet::new());
+        self.properties.set_sensitive(name, BTreeSet::new());
+    }
+
+    /// Number of CustomTransforms.
+    pub(super) fn transforms(&self) -> usize {
+        self.catalogue.len()
     }
 }

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::content::{Digest, Identity};
+use crate::{content::Digest, identity::Identity};
 
 /// A distribution that is the same for all destinations.
 #[derive(Debug, Default)]

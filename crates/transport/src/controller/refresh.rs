@@ -7,67 +7,68 @@
 //! pause after each. So the cost of one change does not depend on the number of envelopes, and a Binding that
 //! keeps changing causes no refreshes.
 
+use std::{convert::Infallible, sync::Arc};
+
 use runtime::{Next, work};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Controller;
+use super::shared::Shared;
+use crate::write::Writer;
 
-impl Controller {
-    /// Some annotations of this Binding may be outdated.
-    pub(super) fn schedule_refresh(&self, binding: &str) {
-        self.outdated.lock().insert(binding.to_owned(), Instant::now());
-        self.refreshes.add_after(binding.to_owned(), self.config.refresh_after);
-    }
+/// Refreshes annotations until `stop` is cancelled.
+pub(super) async fn refresh_annotations(shared: Arc<Shared>, writer: Writer, stop: CancellationToken) {
+    let refresher = Arc::new(Refresher { shared: shared.clone(), writer, stop: stop.clone() });
+    work("transport-refresh", &shared.refreshes, 1, &stop, move |name: String| {
+        let refresher = refresher.clone();
+        async move { Ok::<_, Infallible>(refresher.refresh(&name).await) }
+    })
+    .await;
+}
 
-    pub(super) async fn refresh_annotations(self: &std::sync::Arc<Self>, stop: &CancellationToken) {
-        let (me, token) = (self.clone(), stop.clone());
-        work("transport-refresh", &self.refreshes, 1, stop, move |name: String| {
-            let (me, token) = (me.clone(), token.clone());
-            async move { Ok::<_, std::convert::Infallible>(me.refresh(&name, &token).await) }
-        })
-        .await;
-    }
+struct Refresher {
+    shared: Arc<Shared>,
+    writer: Writer,
+    stop: CancellationToken,
+}
 
-    async fn refresh(&self, name: &str, stop: &CancellationToken) -> Next {
-        let Some(since) = self.outdated.lock().get(name).copied() else { return Next::OnChange };
+impl Refresher {
+    async fn refresh(&self, name: &str) -> Next {
+        let (shared, config) = (&self.shared, &self.shared.config);
+        let Some(since) = shared.with(|state| state.outdated_since(name)) else { return Next::OnChange };
         let quiet = since.elapsed();
-        if quiet < self.config.refresh_after {
-            return Next::After(self.config.refresh_after.saturating_sub(quiet));
+        if quiet < config.refresh_after {
+            return Next::After(config.refresh_after.saturating_sub(quiet));
         }
         let Some(generation) = self.generation(name) else {
-            self.outdated.lock().remove(name);
+            shared.with(|state| state.refreshed(name, since));
             return Next::OnChange;
         };
-        let mailboxes = self.index.lock().of(&self.origin(name));
+        let mailboxes = shared.with(|state| state.envelopes().of(&state.origin(name)));
         for (mailbox, envelopes) in mailboxes {
             for (envelope, seen) in envelopes.iter() {
                 if seen.deleting || seen.binding_generation == generation {
                     continue;
                 }
-                if self.generation(name).as_ref() != Some(&generation) || !self.queue.is_empty() {
+                if self.generation(name).as_ref() != Some(&generation) || !shared.queue.is_empty() {
                     // Real changes come first.
-                    return Next::After(self.config.refresh_after);
+                    return Next::After(config.refresh_after);
                 }
                 if let Err(error) = self.writer.refresh(&mailbox, envelope, &seen.uid, &generation).await {
                     tracing::debug!(%mailbox, %envelope, %error, "generation annotation not refreshed");
                 }
                 tokio::select! {
-                    () = stop.cancelled() => return Next::OnChange,
-                    () = tokio::time::sleep(self.config.refresh_pause) => {}
+                    () = self.stop.cancelled() => return Next::OnChange,
+                    () = tokio::time::sleep(config.refresh_pause) => {}
                 }
             }
         }
-        let mut outdated = self.outdated.lock();
-        if outdated.get(name) == Some(&since) {
-            outdated.remove(name);
-        }
+        shared.with(|state| state.refreshed(name, since));
         Next::OnChange
     }
 
     /// Returns the present generation of a Binding that is being delivered.
     fn generation(&self, name: &str) -> Option<String> {
-        let binding = self.bindings.lock().get(name).cloned()?;
+        let binding = self.shared.with(|state| state.binding(name))?;
         let alive = binding.metadata.deletion_timestamp.is_none();
         alive.then(|| binding.metadata.generation.unwrap_or_default().to_string())
     }

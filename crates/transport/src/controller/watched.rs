@@ -1,14 +1,10 @@
-//! The resources that are followed in the WDS and the ITS.
+//! Objects of the ITS from which properties of WECs are read.
 
 use std::collections::BTreeMap;
 
-use apis::constants::{CLUSTER_GROUP, CONTROL_GROUP};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use runtime::{
-    feed::{Key, Keyed},
-    rest::Gvr,
-};
+use runtime::feed::{Key, Keyed};
 use serde::Deserialize;
 
 /// An inventory object or a property ConfigMap.
@@ -41,22 +37,6 @@ impl Keyed for InputObject {
     fn resource_version(&self) -> &str {
         self.metadata.resource_version.as_deref().unwrap_or_default()
     }
-}
-
-pub(super) fn bindings() -> Gvr {
-    Gvr::new(CONTROL_GROUP, "v1alpha1", "bindings")
-}
-
-pub(super) fn transforms() -> Gvr {
-    Gvr::new(CONTROL_GROUP, "v1alpha1", "customtransforms")
-}
-
-pub(super) fn clusters() -> Gvr {
-    Gvr::new(CLUSTER_GROUP, "v1", "managedclusters")
-}
-
-pub(super) fn config_maps() -> Gvr {
-    Gvr::new("", "v1", "configmaps")
 }
 
 #[cfg(test)]

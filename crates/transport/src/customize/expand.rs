@@ -6,7 +6,7 @@ use machinery::template::{Limits, Template};
 use serde_json::Value;
 
 use super::properties::Properties;
-use crate::{clean, content::Identity};
+use crate::{clean, identity::Identity};
 
 /// Most steps that the expansion of one object for one destination may take, over all its texts (KS-123).
 /// Each text has its own limits as well.

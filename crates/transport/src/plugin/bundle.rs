@@ -8,7 +8,10 @@
 use serde_json::{Value, json};
 
 use super::{Envelope, EnvelopeKind, Item, Transport, UnwrapError, Unwrapped, fingerprint};
-use crate::content::{self, Digest, Identity, Wrapee, quoted_length};
+use crate::{
+    content::{self, Digest, Wrapee, quoted_length},
+    identity::Identity,
+};
 
 /// The transport with ConfigMaps as envelopes.
 #[derive(Clone, Copy, Debug, Default)]

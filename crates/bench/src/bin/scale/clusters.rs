@@ -33,7 +33,7 @@ pub(crate) async fn run(spaces: &Spaces, args: &Args, processes: &Processes) -> 
     create_all(&spaces.its, &control("workstatuses"), (0..reporters).map(|n| work_status(&wec(n)))).await?;
     println!("{reporters} clusters, mailboxes and reports made: {:.2} s", begun.elapsed().as_secs_f64());
 
-    let source = Source::all(control("combinedstatuses")).within(NAMESPACE);
+    let source = Source::all(control("combinedstatuses")).namespaced(NAMESPACE);
     let view = View::of(&spaces.wds, source, |object| {
         let results = object.rest.get("results").cloned().unwrap_or_default();
         let column =

@@ -160,7 +160,7 @@ impl View {
 
 /// ConfigMaps of the one namespace, by their one value.
 pub(crate) fn config_maps(rest: &Rest) -> View {
-    let source = Source::all(maps()).within(NAMESPACE).labelled("scale");
+    let source = Source::all(maps()).namespaced(NAMESPACE).labels("scale");
     View::of(rest, source, |object| {
         object.rest.get("data").and_then(|data| data["value"].as_str()).unwrap_or_default().to_owned()
     })

@@ -89,14 +89,14 @@ async fn pending(its: &Its) -> Result<Vec<String>, Failure> {
     Ok(list.items.into_iter().filter(is_pending).filter_map(|cluster| cluster.metadata.name).collect())
 }
 
-/// Whether nobody has decided yet about a cluster: one that was denied, or is on its way out, is only let in by name.
+/// Returns whether nobody has decided about a cluster yet. A cluster that was denied, or is leaving, is accepted by name only.
 fn is_pending(cluster: &apis::ocm::ManagedCluster) -> bool {
     !cluster.spec.hub_accepts_client
         && !hub::is_denied(cluster)
         && cluster.metadata.deletion_timestamp.is_none()
 }
 
-/// Whether a request was made by one who may make it: a bootstrap identity, or the agent itself.
+/// Returns whether a request comes from an identity that may make it: a bootstrap identity, or the agent itself.
 fn is_from_the_right_one(request: &CertificateSigningRequest, wanted: &csr::Requested) -> bool {
     let user = request.spec.username.as_deref().unwrap_or_default();
     let account = format!("system:serviceaccount:{}:{}", apis::constants::OCM_NAMESPACE, bootstrap::ACCOUNT);
@@ -129,7 +129,7 @@ async fn accept(its: &Its, name: &str, out: &Printer) -> Result<bool, Failure> {
         let verdict = json!({"type": "Approved", "status": "True", "reason": "KubeStellarApprove",
             "message": "This CSR was approved by kubestellar cluster accept.", "lastUpdateTime": now, "lastTransitionTime": now});
         match bootstrap::approve(&its.rest, &request, verdict).await {
-            // It changed meanwhile: the next look will tell.
+            // It changed meanwhile. The next try reads it again.
             Err(error) if is_clash(&error) => return Ok(false),
             other => other.map_err(failed)?,
         }
@@ -144,7 +144,7 @@ async fn accept(its: &Its, name: &str, out: &Printer) -> Result<bool, Failure> {
         let patch = json!({"spec": {"hubAcceptsClient": true}});
         its.rest.merge::<Value>(&managed_clusters(), "", name, &patch).await.map_err(failed)?;
         out.result(&format!("set hubAcceptsClient to true for managed cluster {name}"));
-        // Whoever asks to join chooses the set.
+        // The cluster that asks to join chooses its set.
         if let Some(set) = set_of(&cluster) {
             out.note(&format!("{name} is in the cluster set {set}"));
         }

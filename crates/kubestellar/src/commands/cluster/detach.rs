@@ -59,7 +59,7 @@ async fn detach(args: &Args, its: &Its, name: &str) -> Result<(), Failure> {
     }
 }
 
-/// What the hub says it waits for.
+/// Returns what the hub waits for, according to its conditions.
 fn waits_for(cluster: &Value) -> String {
     let conditions = cluster.pointer("/status/conditions").and_then(Value::as_array);
     let deleting = conditions.into_iter().flatten().find(|c| c.get("type") == Some(&json!("Deleting")));
@@ -67,7 +67,7 @@ fn waits_for(cluster: &Value) -> String {
     message.unwrap_or("the cluster has not gone").to_owned()
 }
 
-/// Lets works go that nobody will remove from the cluster any more.
+/// Removes the finalizers of works that no agent will remove from the cluster any more.
 async fn release(its: &Its, name: &str) -> Result<(), kube::Error> {
     let gvr = Gvr::new(WORK_GROUP, "v1", "manifestworks");
     let works: Value = its.rest.list(&gvr, name, "").await?;

@@ -44,7 +44,7 @@ pub(super) struct Args {
     ca_data: Option<String>,
 }
 
-/// A name that the hub would take: it becomes that of a namespace there.
+/// Checks a name as the hub does: it becomes the name of a namespace there.
 fn cluster_name(name: &str) -> Result<String, String> {
     if let Some(fault) = machinery::names::dns1123_label(name).into_iter().next() {
         return Err(fault);
@@ -52,7 +52,7 @@ fn cluster_name(name: &str) -> Result<String, String> {
     reserved(name).map_or_else(|| Ok(name.to_owned()), |why| Err(complaint(name, why)))
 }
 
-/// Without TLS the token would be for everyone to see, and no certificate could be shown.
+/// Refuses addresses without TLS: the token would be readable on the network, and the agent could not use its certificate.
 fn hub_address(url: &str) -> Result<String, String> {
     let host = url.strip_prefix("https://").unwrap_or_default();
     if host.is_empty() || host.starts_with('/') {

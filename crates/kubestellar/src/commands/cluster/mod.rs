@@ -47,7 +47,7 @@ enum Command {
     Leave(leave::Args),
 }
 
-/// The inventory space a command is about.
+/// The inventory space that a command works on.
 struct Its {
     rest: Rest,
     file: PathBuf,
@@ -66,7 +66,7 @@ pub(crate) async fn run(
     if let Command::Leave(args) = &args.command {
         return leave::run(args, kubeconfig, out).await;
     }
-    // What the user names; else the installation's own file, which has its spaces whatever kubectl's has.
+    // The context that the user names; else the file of the installation, which always has its spaces.
     let own = data.map(DataDir::kubeconfig).filter(|file| file.exists());
     let file = kubeconfig.or(own);
     let is_file = |file: &PathBuf| file.exists();
@@ -91,5 +91,5 @@ fn managed_clusters() -> Gvr {
     Gvr::new(CLUSTER_GROUP, "v1", "managedclusters")
 }
 
-/// Between looks at what somebody else does; a command waits for seconds, once.
+/// Pause between two checks for a change by another program. A command waits for seconds, once.
 const LOOK: Duration = Duration::from_millis(250);

@@ -39,7 +39,7 @@ enum For {
     Both,
 }
 
-/// At least ten minutes, which is the least a service-account token can be.
+/// Parses a duration of at least ten minutes, the shortest life of a service-account token.
 fn duration(text: &str) -> Result<Duration, String> {
     let asked = crate::duration::parse(text)?;
     if asked < Duration::from_secs(600) {
@@ -74,14 +74,14 @@ pub(super) async fn run(args: &Args, its: &Its, out: &Printer) -> Result<Exit, F
     Ok(Exit::Done)
 }
 
-/// Whether a URL leads to this machine only.
+/// Returns whether a URL names the loopback interface.
 fn is_loopback(url: &str) -> bool {
     let Ok(uri) = url.parse::<http::Uri>() else { return false };
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// The line that scripts look for.
+/// The line that scripts search for.
 fn line(token: &str, server: &str) -> String {
     format!(
         "clusteradm join --hub-token {token} --hub-apiserver {server} --wait --cluster-name <cluster_name>"
@@ -118,7 +118,7 @@ async fn account_token(its: &Its, ttl: Duration) -> Result<String, Failure> {
     token.map(str::to_owned).ok_or_else(|| Failure::new(Exit::Failed, what, "the answer has no token"))
 }
 
-/// The one bootstrap token: kept if it is there, with a new end, so that lines printed before go on working.
+/// Returns the one bootstrap token. An existing token is kept and prolonged, so that lines printed before stay valid.
 async fn bootstrap_token(its: &Its, ttl: Duration) -> Result<String, Failure> {
     let what = "making a bootstrap token";
     let secrets = Gvr::new("", "v1", "secrets");

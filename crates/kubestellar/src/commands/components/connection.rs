@@ -1,5 +1,5 @@
-//! Which API server, as whom, and how hard it may be asked: the connection flags of all components (KS-210, KS-215,
-//! KS-216, KS-217, OCM-151).
+//! The connection flags of all components: API server, credentials and rate limits (KS-210, KS-215, KS-216, KS-217,
+//! OCM-151).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use runtime::metrics::Metrics;
 use crate::clients::{broken, config};
 use crate::exit::{Exit, Failure, chain};
 
-/// Where an API server is and what may be asked of it.
+/// The flags of one API server.
 #[derive(Clone, Default)]
 pub(super) struct Connection {
     pub(super) file: Option<PathBuf>,
     pub(super) options: KubeConfigOptions,
-    /// None for no limit.
+    /// The rate limit; `None` for no limit.
     pub(super) rate: Option<Rate>,
 }
 
@@ -54,7 +54,7 @@ macro_rules! connection_flags {
 
         impl $type {
             pub(super) fn connection(&self) -> $crate::commands::components::connection::Connection {
-                // An empty value is how a Go flag says "not given".
+                // Go programs treat an empty value as absent.
                 let given = |text: &Option<String>| text.clone().filter(|it| !it.is_empty());
                 $crate::commands::components::connection::Connection {
                     file: self.kubeconfig.clone().filter(|it| !it.as_os_str().is_empty()),
@@ -72,7 +72,7 @@ macro_rules! connection_flags {
 }
 pub(super) use connection_flags;
 
-/// A rate above 0, or below for none; at exactly 0 nothing would ever be sent.
+/// Parses a rate: above 0, or negative for no limit. At exactly 0 no request would ever be sent.
 pub(super) fn qps(raw: &str) -> Result<f64, String> {
     let rate: f64 = raw.parse().map_err(|_| "it is not a number".to_owned())?;
     if rate.is_finite() && rate != 0.0 {
@@ -82,7 +82,7 @@ pub(super) fn qps(raw: &str) -> Result<f64, String> {
     }
 }
 
-/// A process' way to its API servers: the metrics they are counted in, and the name it gives itself.
+/// How a process connects to its API servers: the metrics that count requests, and its user agent.
 #[derive(Clone)]
 pub(super) struct Caller<'a> {
     pub(super) agent: &'static str,
@@ -90,7 +90,7 @@ pub(super) struct Caller<'a> {
 }
 
 impl Connection {
-    /// Whether anything says which server, beyond what kubectl would take.
+    /// Returns whether a flag names the server; otherwise kubectl's rules choose it.
     pub(super) fn is_named(&self) -> bool {
         self.file.is_some()
             || self.options.context.is_some()
@@ -98,7 +98,7 @@ impl Connection {
             || self.options.user.is_some()
     }
 
-    /// Another server, with the same limits.
+    /// The same limits for another server.
     pub(super) fn config_of(&self, kubeconfig: Kubeconfig) -> KubeconfigSource {
         KubeconfigSource { kubeconfig, rate: self.rate }
     }
@@ -107,13 +107,14 @@ impl Connection {
         config(self.file.as_deref(), &self.options).await
     }
 
-    /// A client whose requests are limited and counted; for one of KubeStellar's spaces, by its role (KS-220).
+    /// Returns a client whose requests are limited and counted; for one of KubeStellar's spaces by its role (KS-220).
     pub(super) async fn client(&self, caller: &Caller<'_>, space: Option<&str>) -> Result<Client, Failure> {
         client_of(self.config().await?, self.rate, caller, space)
             .map_err(|error| broken(self.file.as_deref(), self.options.context.as_deref(), &error))
     }
 
-    /// A client for the Lease of a seat, if there is one: a leader does not wait behind its own requests.
+    /// Returns a client for the Lease of a leader election, if there is one. It has no rate limit, so that a leader's renewals
+    /// do not wait for its other requests.
     pub(super) async fn to_lead(
         &self,
         caller: &Caller<'_>,
@@ -124,14 +125,14 @@ impl Connection {
         Ok(Some((unlimited.client(caller, None).await?, lock)))
     }
 
-    /// The server's URL, exactly as the kubeconfig has it but for a trailing slash (OCM-071).
+    /// Returns the server's URL as the kubeconfig has it, without a trailing slash (OCM-071).
     pub(super) async fn server(&self) -> Result<String, Failure> {
         let url = self.config().await?.cluster_url.to_string();
         Ok(url.trim_end_matches('/').to_owned())
     }
 }
 
-/// A kubeconfig that is no file.
+/// A kubeconfig that was read from elsewhere than a file.
 pub(super) struct KubeconfigSource {
     kubeconfig: Kubeconfig,
     rate: Option<Rate>,

@@ -69,7 +69,7 @@ pub(crate) async fn run(args: &Args, hosting: Option<&PathBuf>) -> Result<Exit, 
         let why = "a WDS that is given by kubeconfig needs a name";
         return Err(Failure::new(Exit::Usage, "finding the WDS", why).hint("name it with --wds-name"));
     }
-    // Said before anything is waited for.
+    // Logged before the first wait.
     args.election.lock("default", NAME)?;
     let process = Process::start(NAME, args.endpoints.endpoints(), Probes::Any, &args.logging).await?;
     let caller = Caller { agent: "controller-manager", metrics: &process.metrics };
@@ -93,7 +93,7 @@ pub(crate) async fn run(args: &Args, hosting: Option<&PathBuf>) -> Result<Exit, 
     process.run(lock, |stop| controller_manager::run(wds, its, config, stop)).await
 }
 
-/// Whether the status controller is among those to run (KS-210).
+/// Returns whether the status controller is to run (KS-210).
 fn with_status(controllers: &[String]) -> Result<bool, Failure> {
     let failed = |why: String| Failure::new(Exit::Failed, "choosing the controllers", why);
     let named: Vec<&str> = controllers.iter().map(|it| it.as_str()).filter(|it| !it.is_empty()).collect();
@@ -124,7 +124,7 @@ async fn connect(
     let in_hosting = Connection { file: hosting.map(Path::to_owned), ..Connection::default() };
     let (wds_name, wds_client) = space(args, wds, Role::Wds, &in_hosting, caller).await?;
     let (its_name, its_client) = space(args, its, Role::Its, &in_hosting, caller).await?;
-    // The Lease is kept where the Deployment would be; without a hosting cluster, in the WDS.
+    // The Lease is where the Deployment would be; without a hosting cluster it is in the WDS.
     let lease = format!("controller-manager-{wds_name}");
     let (place, namespace) = if wds.is_named() {
         (wds, "kube-system".to_owned())
@@ -135,7 +135,7 @@ async fn connect(
     Ok(Connected { wds_name, its_name, wds: wds_client, its: its_client, lock })
 }
 
-/// One space: by kubeconfig if one is named, else by its ControlPlane.
+/// Finds a space by its kubeconfig flag, or else by its ControlPlane.
 async fn space(
     args: &Args,
     connection: &Connection,

@@ -26,7 +26,7 @@ pub(super) struct TimingFlags {
 }
 
 impl TimingFlags {
-    /// The Lease `name` in `namespace`, or why that cannot work.
+    /// Returns the election with the Lease `name` in `namespace`, or why its durations are invalid.
     pub(super) fn lock(&self, namespace: &str, name: &str) -> Result<LeaseLock, Failure> {
         let timing = Timing {
             lease: self.lease_duration,
@@ -40,7 +40,7 @@ impl TimingFlags {
     }
 }
 
-/// Election that is off unless asked for, as in KubeStellar's programs.
+/// Leader election that is off by default, as in KubeStellar's programs.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Leader election")]
 pub(super) struct OptionalElection {
@@ -59,19 +59,19 @@ pub(super) struct OptionalElection {
 }
 
 impl OptionalElection {
-    /// The Lease to hold, if one is to be held. Where no flag says which: `name`, in the pod's namespace, or in
+    /// Returns the election; `None` if it is off. Without flags the Lease is `name` in the pod's namespace, or in
     /// `namespace` outside of a cluster.
     pub(super) fn lock(&self, namespace: &str, name: &str) -> Result<Option<LeaseLock>, Failure> {
         let said = self.leader_elect_resource_namespace.clone().or_else(pod_namespace);
         let namespace = said.as_deref().unwrap_or(namespace);
         let name = self.leader_elect_resource_name.as_deref().unwrap_or(name);
-        // Checked also when off, so that a wrong value is not found out on the day it is switched on.
+        // The values are checked also if the election is off, so that an error is found at once.
         let lock = self.timing.lock(namespace, name)?;
         Ok(self.leader_elect.then_some(lock))
     }
 }
 
-/// Election that is on unless switched off, as in OCM's programs.
+/// Leader election that is on by default, as in OCM's programs.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Leader election")]
 pub(super) struct StandingElection {
@@ -87,7 +87,7 @@ pub(super) struct StandingElection {
 }
 
 impl StandingElection {
-    /// The Lease `name`, unless none is to be held.
+    /// Returns the election with the Lease `name`; `None` if it is off.
     pub(super) fn lock(&self, name: &str) -> Result<Option<LeaseLock>, Failure> {
         let namespace = self.namespace.clone().or_else(pod_namespace).unwrap_or_else(|| "default".to_owned());
         let lock = self.timing.lock(&namespace, name)?;
@@ -95,7 +95,7 @@ impl StandingElection {
     }
 }
 
-/// The namespace that this process' pod is in, in a cluster.
+/// Returns the namespace of this process' pod; `None` outside of a cluster.
 pub(super) fn pod_namespace() -> Option<String> {
     let text = std::fs::read_to_string("/var/run/secrets/kubernetes.io/serviceaccount/namespace").ok()?;
     Some(text.trim().to_owned()).filter(|it| !it.is_empty())

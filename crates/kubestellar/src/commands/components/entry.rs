@@ -1,4 +1,4 @@
-//! The bootstrap kubeconfig of a cluster's agent: the way to the hub, which may be put right while the agent runs (OCM-A-14).
+//! The bootstrap kubeconfig of a cluster's agent. It may be corrected while the agent runs (OCM-A-14).
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use ocm_agent::registration::Endpoint;
 
 use crate::exit::{Exit, Failure, OrFail};
 
-/// How often the file is looked at: there is no event for one that a kubelet replaces.
+/// How often the file is read. No event reports that a kubelet replaces a file.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The way to the hub for one who wants to join.
+/// A usable bootstrap kubeconfig.
 pub(super) struct Entry {
-    /// What the file said.
+    /// The contents of the file.
     text: String,
     pub(super) endpoint: Endpoint,
     pub(super) bootstrap: kube::Client,
@@ -31,7 +31,7 @@ impl Entry {
         Ok(Self { text, endpoint, bootstrap })
     }
 
-    /// Waits until the file says something else that can be used.
+    /// Waits until the file has other contents that can be used.
     pub(super) async fn changed(&self, file: &Path) -> Self {
         let mut known = self.text.clone();
         loop {
@@ -42,7 +42,7 @@ impl Entry {
             }
             match Self::read(file).await {
                 Ok(entry) if entry.text != self.text => return entry,
-                // As it was before.
+                // The contents are the same.
                 Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(why = error.why, "the changed bootstrap kubeconfig cannot be used");

@@ -1,4 +1,4 @@
-//! `kubestellar get-kubeconfig`, in the place of `kflex-get-kubeconfig` (KS-218, SP-127).
+//! `kubestellar get-kubeconfig`, which replaces `kflex-get-kubeconfig` (KS-218, SP-127).
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -119,13 +119,13 @@ async fn look(args: &Args, client: &Client) -> Result<String, String> {
     credentials(client, &plane, args.in_cluster).await.map_err(|missing| missing.to_string())
 }
 
-/// What clients decide "usable" by (SP-007).
+/// The condition by which clients decide whether a ControlPlane can be used (SP-007).
 fn is_available(plane: &ControlPlane) -> bool {
     let conditions = plane.status.iter().flat_map(|status| &status.conditions);
     conditions.into_iter().any(|it| it.type_ == "Ready" && it.status == "True" && it.reason == "Available")
 }
 
-/// Takes from a file what others may do with it. A device or pipe stays as it is.
+/// Removes the rights of other users from a file. A device or pipe stays as it is.
 fn tighten(file: &std::fs::File) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     let about = file.metadata()?;
@@ -141,7 +141,7 @@ fn write(file: &PathBuf, text: &str, out: &Printer) -> Result<Exit, Failure> {
         out.result(text.trim_end());
         return Ok(Exit::Done);
     }
-    // An existing file or device is written in place, as the original does; a file is nobody else's to read, new or not.
+    // An existing file or device is written in place, as the original does. Other users must not be able to read the file.
     if file.exists() {
         let opened = std::fs::OpenOptions::new().write(true).truncate(true).open(file);
         let what = || format!("writing {}", file.display());

@@ -1,5 +1,5 @@
-//! Flags as Go programs take them: `-flag`, `--flag=value`, booleans with a value, words parted by either `_` or `-`,
-//! and the klog flags that every one of them has (KS-210, SP-126).
+//! Flags as Go programs accept them: `-flag`, `--flag=value`, booleans with a value, words separated by `_` or `-`, and
+//! the klog flags that every one of them has (KS-210, SP-126).
 
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
@@ -8,8 +8,8 @@ use clap::Command;
 
 use crate::logging::LogFormat;
 
-/// Rewrites what follows the name of a component, from the way Go's flag packages accept it into ours. Everything
-/// else stays as it is, also what nobody knows: the parser says so then.
+/// Rewrites the arguments after the name of a component from the spellings of Go's flag packages. All other arguments stay
+/// as they are; the parser reports unknown ones.
 pub(crate) fn normalise(command: &Command, arguments: Vec<OsString>) -> Vec<OsString> {
     let Some(at) = arguments.iter().skip(1).position(|it| component(command, it).is_some()).map(|n| n + 1)
     else {
@@ -26,7 +26,7 @@ pub(crate) fn normalise(command: &Command, arguments: Vec<OsString>) -> Vec<OsSt
 }
 
 fn component<'a>(command: &'a Command, name: &OsStr) -> Option<&'a Command> {
-    // They all have klog's flags, or zap's.
+    // All components have klog's flags, or zap's.
     let marks = ["stderrthreshold", "zap_log_level"];
     command.get_subcommands().find(|it| {
         it.get_name() == name
@@ -34,7 +34,7 @@ fn component<'a>(command: &'a Command, name: &OsStr) -> Option<&'a Command> {
     })
 }
 
-/// The long flags of a command, with those of the program.
+/// Returns the long flags of a command and of the program.
 struct Names(Vec<String>);
 
 impl Names {
@@ -55,7 +55,7 @@ impl Names {
         let Some(text) = argument.to_str() else { return argument };
         let Some(rest) = text.strip_prefix("--").or_else(|| text.strip_prefix('-')) else { return argument };
         let (name, value) = rest.split_once('=').map_or((rest, None), |(name, value)| (name, Some(value)));
-        // A single letter is a short flag, in Go as here.
+        // A single letter is a short flag, as in Go.
         if name.chars().count() < 2 {
             return argument;
         }
@@ -141,7 +141,7 @@ impl KlogFlags {
         self.format
     }
 
-    /// One warning about what is accepted for the sake of existing command lines and does nothing.
+    /// Logs one warning about flags that are accepted for compatibility and have no effect.
     pub(super) fn warn(&self) {
         let ignored = self.ignored();
         if !ignored.is_empty() {
@@ -152,7 +152,7 @@ impl KlogFlags {
     fn ignored(&self) -> Vec<&'static str> {
         let set = [
             ("vmodule", self.vmodule.as_ref().is_some_and(|it| !it.is_empty())),
-            // Saying what is so anyway deserves no warning.
+            // A flag that sets the default value needs no warning.
             ("logtostderr", self.logtostderr == Some(false)),
             ("alsologtostderr", self.alsologtostderr == Some(true)),
             ("log_dir", self.log_dir.as_ref().is_some_and(|it| !it.is_empty())),

@@ -128,7 +128,7 @@ fn selector(raw: &str) -> Result<LabelSelector, String> {
     LabelSelector::parse(raw).map_err(|error| error.to_string())
 }
 
-/// Exit code of a process that is told to stop a second time (MC-201).
+/// Exit code after a second signal (MC-201).
 const IMPATIENT: i32 = 1;
 
 pub(crate) async fn run(args: &Args, kubeconfig: Option<&Path>) -> Result<Exit, Failure> {
@@ -165,7 +165,7 @@ fn proxies() -> Proxies {
     )
 }
 
-/// Metacontroller's own numbers after those that every process has.
+/// Serves the metrics that every process has, followed by Metacontroller's own.
 fn metrics_page(own: &Metrics) -> Pages {
     let own = own.clone();
     Pages::new(move |request| {
@@ -180,7 +180,7 @@ fn metrics_page(own: &Metrics) -> Pages {
     })
 }
 
-/// Asks the server six times, five seconds apart (MC-201).
+/// Waits for the server: tries six times, five seconds apart (MC-201).
 async fn reachable(client: &Client) -> Result<(), Failure> {
     let mut last = String::new();
     for again in [true, true, true, true, true, false] {
@@ -198,7 +198,7 @@ async fn reachable(client: &Client) -> Result<(), Failure> {
 }
 
 impl Args {
-    /// Level and form of the log, where these flags say something about them.
+    /// Level and format of the log, as far as these flags set them.
     pub(crate) fn logging(&self, level: u8, format: LogFormat) -> (u8, LogFormat) {
         let level = self.zap_log_level.unwrap_or(if self.zap_devel { 4 } else { level });
         let format = match self.zap_encoder.as_deref() {

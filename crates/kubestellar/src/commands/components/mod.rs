@@ -1,8 +1,8 @@
-//! The components alone, each against kubeconfigs, with the flags, endpoints and manners of the Go program it can
-//! replace (SP-126, KS-215): what runs inside `up` is the same code.
+//! The components as processes of their own, connected by kubeconfigs, with the flags, endpoints and exit codes of the Go
+//! programs that they replace (SP-126, KS-215). `up` runs the same code.
 //!
-//! What they share: `goflags` (spelling and logging flags), `connection` (kubeconfigs and limits), `spaces` (finding
-//! them by ControlPlane), `election` and `process` (endpoints, turn as leader, end).
+//! They share `goflags` (spellings of flags, logging flags), `connection` (kubeconfigs and limits), `spaces` (finds a space
+//! by its ControlPlane), `election` and `process` (endpoints, leader election, shutdown).
 
 mod connection;
 pub(crate) mod controller_manager;

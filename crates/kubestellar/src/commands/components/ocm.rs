@@ -135,7 +135,7 @@ struct AgentArgs {
 }
 
 impl Args {
-    /// What `--logging-format` says.
+    /// The value of `--logging-format`.
     pub(crate) fn log_format(&self) -> Option<LogFormat> {
         match &self.side {
             Side::Hub(args) => args.logging.format(),
@@ -211,7 +211,7 @@ enum HubError {
     Addons(#[from] addon::Error),
 }
 
-/// The controllers of a hub; the first to end by itself ends the others.
+/// Runs the controllers of a hub. If one ends by itself, all end.
 async fn both(
     client: kube::Client,
     config: hub::Config,
@@ -246,10 +246,10 @@ async fn run_agent(args: &AgentArgs) -> Result<Exit, Failure> {
 }
 
 impl AgentArgs {
-    /// Runs the agent until the process is to end, anew whenever the way to the hub has changed.
+    /// Runs the agent until the process is to end, and restarts it whenever the bootstrap kubeconfig has changed.
     async fn keep(&self, mut entry: Entry, gates: WorkGates, process: &Process) -> Result<(), Failure> {
         let (metrics, cluster) = (&process.metrics, self.spoke.connection());
-        // Registration is a handful of requests, and a lease that waits behind the workload would be a late one.
+        // Registration needs few requests and has no rate limit: a lease that waits for the workload would be renewed too late.
         let unlimited = Connection { rate: None, ..cluster.clone() };
         let spoke = unlimited.client(&Caller { agent: "registration-agent", metrics }, None).await?;
         let cluster = cluster.client(&Caller { agent: WORK_AGENT, metrics }, None).await?;
@@ -306,25 +306,25 @@ impl AgentArgs {
     }
 }
 
-/// What the work agent of a cluster's agent has for its own (OCM-070).
+/// What the work agent does not share with the registration agent (OCM-070).
 pub(crate) struct WorkSide<'a> {
     /// Its client of the cluster.
     cluster: kube::Client,
     /// Makes its client of the hub from that of the agent.
     hub: Box<dyn FnOnce(kube::Client) -> kube::Client + 'a>,
-    /// What its flags say.
+    /// The settings from its flags.
     configure: Box<dyn FnOnce(work_agent::Config) -> work_agent::Config + 'a>,
 }
 
 impl WorkSide<'_> {
-    /// The clients of the agent as they are, and the defaults.
+    /// Uses the agent's clients and the defaults.
     pub(crate) fn plain(spoke: &kube::Client) -> Self {
         Self { cluster: spoke.clone(), hub: Box::new(|hub| hub), configure: Box::new(|config| config) }
     }
 }
 
-/// The agent of a cluster until `stop`: registration, and once the cluster is accepted the work agent, as `work` has it; and the status
-/// agent, once the hub gives that an identity and does not deploy one.
+/// Runs the agent of a cluster until `stop`: registration; the work agent with `work`, once the cluster is accepted; and the status
+/// agent, once the hub gives it an identity and does not deploy one.
 pub(crate) async fn agent(
     bootstrap: kube::Client,
     spoke: kube::Client,
@@ -343,7 +343,7 @@ pub(crate) async fn agent(
     let (mut accepted, hub) = (config.accepted.subscribe(), (work.hub)(config.connection.client()));
     let (working, configure) = (work.cluster, work.configure);
     let work = work_agent::Config::new(&names.cluster, config.endpoint.server());
-    // A hub that moved finds the agent by its name, which is kept: what it had from the old address is let go (OCM-096).
+    // The agent keeps its name when the hub moves to another address, so it releases what it owns under the old one (OCM-096).
     let work = configure(work_agent::Config { agent_id: names.agent, ..work });
     let stop = stop.child_token();
     let (reporting, until) = (spoke.clone(), stop.clone());
@@ -377,7 +377,7 @@ pub(crate) async fn agent(
     registered.and(worked).and(reported)
 }
 
-/// The status agent of a cluster, whenever it is wanted here.
+/// Runs the status agent of a cluster, whenever the add-on is installed.
 async fn report(
     addon: &BuiltIn,
     spoke: kube::Client,

@@ -1,4 +1,4 @@
-//! A component as a process: its endpoints, its turn as leader, its orderly end (KS-210, KS-211, KS-225, KS-226).
+//! A component as a process: endpoints, leader election, shutdown (KS-210, KS-211, KS-225, KS-226).
 
 use std::future::Future;
 
@@ -23,8 +23,8 @@ pub(super) struct Endpoints {
     pub(super) probes: Bind,
 }
 
-/// Where an endpoint listens that nobody chose an address for: as the originals do in a pod, whose network is its own; elsewhere
-/// for this machine only, since metrics and profiles tell more than strangers should know.
+/// Default address of an endpoint. In a pod, which has a network of its own, it is that of the original. Elsewhere it is the
+/// loopback address, because metrics and profiles are not for the whole network.
 macro_rules! by_default {
     ($address:literal) => {
         $crate::commands::components::process::chosen(
@@ -36,12 +36,12 @@ macro_rules! by_default {
 }
 pub(super) use by_default;
 
-/// `everywhere`, such as `:8080`, in a pod, and else `here`; addresses of another form are what they are.
+/// Returns `everywhere`, such as `:8080`, in a pod, and `here` elsewhere. Other addresses stay as they are.
 pub(super) fn chosen(in_pod: bool, everywhere: &'static str, here: &'static str) -> &'static str {
     if in_pod || !everywhere.starts_with(':') { everywhere } else { here }
 }
 
-/// Whether this process runs in a pod of a cluster, which tells it so.
+/// Returns whether this process runs in a pod, according to its environment.
 pub(super) fn in_pod() -> bool {
     std::env::var_os("KUBERNETES_SERVICE_HOST").is_some_and(|host| !host.is_empty())
 }
@@ -80,16 +80,16 @@ macro_rules! endpoint_flags {
 }
 pub(super) use endpoint_flags;
 
-/// What probes answer.
+/// The paths that probes may use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Probes {
-    /// Any path is well (KS-210).
+    /// Any path (KS-210).
     Any,
     /// The paths of controller-runtime's and OCM's programs only (OCM-133).
     Ping,
 }
 
-/// Something a process serves, and the flag that says where.
+/// An endpoint, and the flag with its address.
 pub(super) struct Door {
     pub(super) what: &'static str,
     pub(super) flag: &'static str,
@@ -97,24 +97,24 @@ pub(super) struct Door {
     pub(super) pages: Pages,
 }
 
-/// What runs as the component, told when to stop; its failure is a sentence for users.
+/// The component. It gets a token to stop; its error is a sentence for users.
 type Component<'a> = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'a, Result<(), String>> + Send + 'a>;
 
-/// A component's process. Its endpoints serve from the start, also while it waits for a space or to lead.
+/// The process of a component. Its endpoints serve from the start, also while the process waits for a space or for leadership.
 pub(super) struct Process {
     name: &'static str,
     /// Cancelled by Ctrl-C or SIGTERM.
     pub(super) stop: CancellationToken,
     pub(super) metrics: Metrics,
-    /// Set true by the component once it works.
+    /// The component sets this to true once it works.
     pub(super) ready: Ready,
     serving: JoinSet<()>,
-    /// Ends the endpoints, after everything else.
+    /// Stops the endpoints. Cancelled last.
     last: CancellationToken,
 }
 
 impl Process {
-    /// Opens the endpoints. One that can't be opened is fatal, as it is for the originals.
+    /// Opens the endpoints. Fails if one cannot be opened, as the originals do.
     pub(super) async fn start(
         name: &'static str,
         endpoints: Endpoints,
@@ -173,8 +173,8 @@ impl Process {
         Ok(Self { name, stop, metrics, ready, serving, last })
     }
 
-    /// Runs the component until it is told to stop; with a lock, only while leading. Returns once everything that
-    /// was started has ended. A lost lead ends it at once: others may be at work by then.
+    /// Runs the component until it is told to stop; with a lock, only while this process leads. Returns once everything that
+    /// was started has ended. If the lead is lost, ends at once, because another process may lead already.
     pub(super) fn run<'a, F, E>(
         self,
         lock: Option<(Client, LeaseLock)>,
@@ -220,13 +220,13 @@ impl Process {
         outcome.map(|()| Exit::Done).map_err(|why| Failure::new(Exit::Failed, what, why))
     }
 
-    /// Serves something more, to the end.
+    /// Runs another server until the process ends.
     pub(super) fn serve(&mut self, what: &str, endpoint: Endpoint) {
         tracing::info!(what, address = %endpoint.address(), "serving");
         self.serving.spawn(endpoint.serve(self.last.clone()));
     }
 
-    /// Something that comes before the component's work. None when told to stop meanwhile.
+    /// Waits for a preparation of the component. Returns `None` if the process is told to stop meanwhile.
     pub(super) async fn first<T>(
         &self,
         work: impl Future<Output = Result<T, Failure>>,
@@ -237,7 +237,7 @@ impl Process {
         }
     }
 
-    /// Goes on if what the component needs is there; else ends the endpoints.
+    /// Passes on a success. After a failure stops the endpoints first.
     pub(super) async fn unless_failed<T>(self, outcome: Result<T, Failure>) -> Result<(Self, T), Failure> {
         match outcome {
             Ok(value) => Ok((self, value)),
@@ -248,7 +248,7 @@ impl Process {
         }
     }
 
-    /// Ends the endpoints.
+    /// Stops the endpoints and waits for them.
     pub(super) async fn close(mut self) {
         self.last.cancel();
         while self.serving.join_next().await.is_some() {}

@@ -1,5 +1,5 @@
-//! The TLS port of OCM's agents (OCM-150): probes for everybody, metrics for whom the cluster lets see them, as the
-//! cluster itself decides that (SP-138).
+//! The TLS port of OCM's agents (OCM-150). Everybody may use the probes. The cluster decides who may read the metrics
+//! (SP-138).
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use rustls::{ServerConfig, SupportedProtocolVersion};
 
 use crate::exit::{Exit, Failure, OrFail};
 
-/// The TLS versions that are spoken.
+/// A TLS version.
 pub(super) type Versions = &'static [&'static SupportedProtocolVersion];
 
 static NEWEST: [&SupportedProtocolVersion; 1] = [&TLS13];
 
-/// How TLS is spoken on the port.
+/// The TLS settings of the port.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct TlsFlags {
     /// Oldest TLS version of --listen: VersionTLS12 or VersionTLS13
@@ -33,7 +33,7 @@ pub(super) struct TlsFlags {
 }
 
 impl TlsFlags {
-    /// The versions, or why that cannot be.
+    /// Returns the accepted versions, or why the settings are invalid.
     pub(super) fn check(&self) -> Result<Versions, Failure> {
         let wrong = |why: String| Err(Failure::new(Exit::Usage, "reading the TLS flags", why));
         if !self.tls_cipher_suites.is_empty() {
@@ -49,7 +49,7 @@ impl TlsFlags {
     }
 }
 
-/// Opens the port, with a certificate of its own making; none if it is off.
+/// Opens the port with a self-signed certificate; `None` if it is off.
 pub(super) async fn open(
     bind: &Bind,
     versions: Versions,
@@ -68,7 +68,7 @@ pub(super) async fn open(
     Ok(opened.map(|endpoint| endpoint.secured(tls, guard(reviewer))))
 }
 
-/// Whoever probes a component does not verify its certificate.
+/// Makes a self-signed certificate. Programs that probe a component do not verify it.
 fn self_signed(versions: Versions) -> Result<ServerConfig, Failure> {
     let what = "making a certificate";
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).or_fail(what)?;
@@ -116,7 +116,7 @@ enum Verdict {
     Forbidden,
 }
 
-/// Asks the cluster whose token this is, and whether they may get this path.
+/// Asks the cluster which user has this token, and whether that user may read this path.
 async fn allowed(reviewer: &Client, token: String, path: &str) -> Result<Verdict, kube::Error> {
     let review = TokenReview {
         spec: TokenReviewSpec { token: Some(token), ..TokenReviewSpec::default() },

@@ -1,4 +1,4 @@
-//! Finding a space by its ControlPlane in the hosting cluster (KS-214).
+//! Finds a space by its ControlPlane in the hosting cluster (KS-214).
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use kube::{Api, Client, ResourceExt as _};
 
 use crate::exit::{Exit, Failure};
 
-/// Label that says what a ControlPlane is for.
+/// Label with the role of a ControlPlane.
 const TYPE_LABEL: &str = "kflex.kubestellar.io/cptype";
-/// How often is looked, and for how long: the kind itself may not be there yet, so there is nothing to watch.
+/// Pause between two reads, and longest wait. The kind may not be defined yet, so it cannot be watched.
 const EVERY: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What a space is for.
+/// The role of a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Wds,
@@ -38,7 +38,7 @@ pub(super) struct Found {
     pub(super) kubeconfig: Kubeconfig,
 }
 
-/// Why a space can't be had. All but [`Missing::Several`] may pass.
+/// Why a space cannot be used. All reasons but [`Missing::Several`] may pass.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Missing {
     #[error("more than one control plane of type {0} was found and no name was specified")]
@@ -57,9 +57,8 @@ pub(super) enum Missing {
     Refused(String),
 }
 
-/// The space `name`, or without a name the only one of its role. Waits up to five minutes for it and for its
-/// credentials to be there, saying what is missing when that changes. `in_cluster` chooses which of the two
-/// kubeconfigs is meant.
+/// Returns the space `name`, or without a name the only one of its role. Waits up to five minutes for the space and its
+/// credentials, and logs what is missing when that changes. `in_cluster` chooses one of its two kubeconfigs.
 pub(super) async fn find(
     hosting: &Client,
     role: Role,
@@ -112,7 +111,7 @@ async fn look(hosting: &Client, role: Role, name: &str, in_cluster: bool) -> Res
     Ok(Found { name: plane.name_any(), kubeconfig })
 }
 
-/// The text of the kubeconfig that a ControlPlane refers to.
+/// Reads the kubeconfig to which a ControlPlane refers.
 pub(super) async fn credentials(
     hosting: &Client,
     plane: &ControlPlane,

@@ -38,7 +38,7 @@ pub(crate) struct Args {
     pub(crate) logging: KlogFlags,
 }
 
-/// What the status agents are told and where they come from.
+/// Image and settings of the status agents.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Status agents in the clusters (what is given is passed on)")]
 #[allow(clippy::struct_field_names, reason = "they are the names of the flags")]

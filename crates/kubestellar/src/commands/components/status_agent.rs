@@ -49,7 +49,7 @@ connection_flags!(HubFlags, "hub", "the inventory space", "hub-qps" = "5", "hub-
 connection_flags!(SpokeFlags, "spoke", "the cluster", "local-qps" = "5", "local-burst" = 10);
 endpoint_flags!(EndpointFlags, metrics = ":8080", pprof = ":8082", probes = ":8081");
 
-/// The Lease of the original, which keeps its name from the program that its scaffold was taken from.
+/// The Lease of the original. Its name stems from the scaffold of that program.
 const LEASE: &str = "c6f71c85.kflex.kubestellar.org";
 
 pub(crate) async fn run(args: &Args, own: Option<&PathBuf>) -> Result<Exit, Failure> {

@@ -52,7 +52,7 @@ pub(crate) struct Args {
     pub(crate) logging: KlogFlags,
 }
 
-/// The transports there are.
+/// The transports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Plugin {
     /// ManifestWorks, for OCM's work agent

@@ -1,4 +1,4 @@
-//! Which resource a user means by `deploy/web`.
+//! Finds the resource that a user means by `deploy/web`.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +45,7 @@ impl Named {
     }
 }
 
-/// The resource that a user means, by kubectl's rules: the core group first, then groups in the order of discovery.
+/// Finds the resource by kubectl's rules: the core group first, then groups in the order of discovery.
 pub(crate) fn choose<'a>(all: &'a [Served], kind: &str) -> Option<&'a Served> {
     let kind = kind.to_lowercase();
     let is = |it: &Served, name: &str| {
@@ -64,7 +64,7 @@ pub(crate) fn choose<'a>(all: &'a [Served], kind: &str) -> Option<&'a Served> {
     })
 }
 
-/// Everything the space serves: one request, and one for each API group.
+/// Discovers all resources of the space, with one request and one more for each API group.
 pub(crate) async fn served(client: &Client) -> Result<Vec<Served>, Failure> {
     let failed = |error: kube::Error| from_kube("discovering resources", &error);
     let core = client.list_core_api_resources("v1").await.map_err(failed)?;
@@ -78,7 +78,7 @@ pub(crate) async fn served(client: &Client) -> Result<Vec<Served>, Failure> {
     }
     let lists = versions.iter().map(|(group, version)| async move {
         let list = client.list_api_group_resources(&format!("{group}/{version}")).await;
-        // A group that doesn't answer has nothing to say about the others.
+        // A group that does not answer does not affect the others.
         Ok::<_, Failure>((
             group.as_str(),
             version.as_str(),
@@ -106,7 +106,7 @@ pub(crate) async fn served(client: &Client) -> Result<Vec<Served>, Failure> {
     Ok(found)
 }
 
-/// No such kind.
+/// The failure for a kind that the space does not serve.
 pub(crate) fn unknown(kind: &str, context: &str) -> Failure {
     Failure::new(
         Exit::NotFound,

@@ -104,7 +104,7 @@ async fn live(
     })
 }
 
-/// Reads what there is to know: the policies, the clusters, the Namespace, and for each matching policy its Binding and
+/// Reads the facts: the policies, the clusters, the Namespace, and for each matching policy its Binding and
 /// its mailboxes.
 async fn explain(spaces: &Spaces, resource: &Served, object: &PartialObject) -> Result<Explanation, Failure> {
     let meta = &object.metadata;
@@ -142,7 +142,7 @@ async fn explain(spaces: &Spaces, resource: &Served, object: &PartialObject) -> 
     Ok(Explanation { subject, policies: opinions })
 }
 
-/// Fills in what became of the object under a policy that matches it.
+/// Adds the state of the object under a policy that matches it.
 async fn deliveries(spaces: &Spaces, object: &Object, opinion: &mut Opinion) -> Result<(), Failure> {
     let bindings: Api<Binding> = Api::all(spaces.wds.clone());
     let binding = bindings.get_opt(&opinion.policy).await;

@@ -1,4 +1,4 @@
-//! Why an object is where it is. Pure: policies, labels and cells in, text out.
+//! Explains why an object is, or is not, in clusters. Pure: turns policies, labels and cells into text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,13 +22,13 @@ pub(crate) struct Subject {
     #[serde(flatten)]
     pub(crate) object: Object,
     pub(crate) labels: BTreeMap<String, String>,
-    /// Why nothing of its kind is ever delivered.
+    /// Why no object of its kind is ever delivered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) excluded: Option<String>,
     pub(crate) deleting: bool,
 }
 
-/// What one policy has to do with it.
+/// The relation of one policy to the object.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Opinion {
@@ -60,7 +60,7 @@ pub(crate) struct ClauseOpinion {
     pub(crate) reason: Option<String>,
 }
 
-/// Everything about one object.
+/// The explanation of one object.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Explanation {
@@ -68,8 +68,8 @@ pub(crate) struct Explanation {
     pub(crate) policies: Vec<Opinion>,
 }
 
-/// What the policies have to do with an object, those that match it first; what became of it is not known yet. Policies and
-/// clusters that are on their way out count for nothing, as for the controllers.
+/// Relates the policies to an object, matching policies first, without the states in clusters. Ignores policies and clusters that
+/// are being deleted, as the controllers do.
 pub(crate) fn opinions(
     policies: &[BindingPolicy],
     clusters: &[PartialObjectMeta<ManagedCluster>],
@@ -104,12 +104,12 @@ fn staying<T: Resource>(all: &[T]) -> impl Iterator<Item = &T> {
     all.iter().filter(|it| it.meta().deletion_timestamp.is_none())
 }
 
-/// Labels as policies are matched against.
+/// Reads labels, for comparison with policies.
 pub(crate) fn labels(of: &BTreeMap<String, String>) -> Labels {
     of.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect()
 }
 
-/// What the clauses of a policy say about an object.
+/// Applies the clauses of a policy to an object.
 fn judge_clauses(
     policy: &Policy,
     id: &ObjectId,
@@ -127,7 +127,7 @@ fn judge_clauses(
     policy.clauses.iter().enumerate().map(judge).collect()
 }
 
-/// Which of the clusters a policy selects, and which it doesn't.
+/// Divides the clusters into those that a policy selects and those that it does not.
 fn split_clusters(policy: &Policy, clusters: &BTreeMap<String, Labels>) -> (Vec<String>, Vec<String>) {
     let chosen = |labels: &Labels| policy.cluster_selectors.iter().any(|it| selects(it, labels));
     let (yes, no): (Vec<_>, Vec<_>) = clusters.iter().partition(|(_, labels)| chosen(labels));
@@ -162,7 +162,7 @@ fn reason(miss: Mismatch, clause: &Clause, id: &ObjectId) -> String {
 }
 
 impl Explanation {
-    /// It is applied in every cluster where a policy wants it.
+    /// Returns whether it is applied in every cluster for which a policy selects it.
     pub(crate) fn is_delivered(&self) -> bool {
         let mut matching = self.policies.iter().filter(|it| it.matches);
         matching.all(|it| {
@@ -222,7 +222,7 @@ impl Explanation {
         sentences.join(" ")
     }
 
-    /// For eyes; `now` in seconds since 1970.
+    /// Formats it for people; `now` in seconds since 1970.
     pub(crate) fn text(&self, now: i64) -> String {
         let mut parts = vec![self.head(), self.opinions()];
         let rows: Vec<Vec<String>> = self

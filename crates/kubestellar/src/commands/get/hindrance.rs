@@ -1,8 +1,8 @@
-//! What a Binding's errors say about single objects and clusters (KS-094). Pure.
+//! Sorts a Binding's errors by the objects and clusters that they are about (KS-094). Pure.
 
 use std::collections::HashMap;
 
-/// The lines of a Binding's errors, by what they keep from being delivered.
+/// The errors of a Binding, by the objects and clusters that they are about.
 #[derive(Default)]
 pub(crate) struct Hindrances<'a> {
     objects: HashMap<&'a str, Vec<Trouble<'a>>>,
@@ -10,20 +10,20 @@ pub(crate) struct Hindrances<'a> {
     everything: Option<&'a str>,
 }
 
-/// What is wrong with one object, and in which cluster, if not in all.
+/// An error about one object, in one cluster or in all.
 struct Trouble<'a> {
     cluster: Option<&'a str>,
     line: &'a str,
 }
 
 impl<'a> Hindrances<'a> {
-    /// One look at each line.
+    /// Reads the errors. Cost: a look at each line.
     pub(crate) fn new(errors: &'a [String]) -> Self {
         let mut all = Self::default();
         for line in errors {
             let template = line.strip_prefix("template: ").and_then(|rest| rest.split_once('/'));
             if let Some((_, rest)) = template {
-                // Nothing new goes anywhere while a template fails (KS-096).
+                // While a template fails, nothing new is delivered to any cluster (KS-096).
                 all.everything.get_or_insert(line);
                 if let Some((object, _)) = named(rest) {
                     all.objects.entry(object).or_default().push(Trouble { cluster: None, line });
@@ -33,7 +33,7 @@ impl<'a> Hindrances<'a> {
             {
                 all.clusters.entry(cluster).or_insert(line);
             } else if line.starts_with("the workload can't be read") || is_rest(line) {
-                // What is not told may be about anything.
+                // Errors that are left out may be about any object.
                 all.everything.get_or_insert(line);
             } else if let Some((cluster, _)) = in_the_way(line) {
                 all.clusters.entry(cluster).or_insert(line);
@@ -45,13 +45,13 @@ impl<'a> Hindrances<'a> {
         all
     }
 
-    /// Why the present form of an object can't be delivered to a cluster; `object` as transports name it.
+    /// Returns why the present form of an object cannot be delivered to a cluster; `object` is its name in errors.
     pub(crate) fn of_object(&self, object: &str, cluster: &str) -> Option<&'a str> {
         let here = |trouble: &&Trouble<'_>| trouble.cluster.is_none_or(|place| place == cluster);
         self.objects.get(object)?.iter().find(here).map(|trouble| trouble.line)
     }
 
-    /// Why nothing new comes to a cluster.
+    /// Returns why nothing new is delivered to a cluster.
     pub(crate) fn of_cluster(&self, cluster: &str) -> Option<&'a str> {
         self.clusters.get(cluster).copied().or(self.everything)
     }

@@ -1,4 +1,4 @@
-//! `get status` in its forms. Pure: text out of a delivery.
+//! The output formats of `get status`. Pure: turns a delivery into text.
 
 use apis::control::{BindingPolicy, BindingStatus};
 use serde::Serialize;
@@ -19,12 +19,12 @@ pub(crate) struct Delivery {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ready: Option<String>,
     pub(crate) errors: Vec<String>,
-    /// What other conditions of the policy complain of: its StatusCollectors (KS-171).
+    /// Problems in other conditions of the policy: those of its StatusCollectors (KS-171).
     #[serde(skip)]
     complaints: Vec<String>,
     pub(crate) clusters: Vec<String>,
     pub(crate) objects: Vec<Row>,
-    /// Whether the policy's status is about the policy as it is now; None where there is no policy.
+    /// Whether the policy's status is about its present generation; `None` without a policy.
     #[serde(skip)]
     pub(crate) current: Option<bool>,
 }
@@ -38,7 +38,7 @@ pub(crate) struct Row {
 }
 
 impl Delivery {
-    /// What the policy itself says. A Binding without a policy has only its own errors (KS-010).
+    /// The errors of the policy's status. A Binding without a policy has only its own errors (KS-010).
     pub(crate) fn of(
         name: &str,
         wds: &str,
@@ -71,8 +71,8 @@ impl Delivery {
         }
     }
 
-    /// Everything is where it should be, and nothing is wrong. What the table is made of, a Binding and the works made of it, may be
-    /// older than the policy: that says whether they are what it amounts to.
+    /// Returns whether every object is applied in every cluster without errors. The table is made from the Binding and its works,
+    /// which may be older than the policy; the policy's status says whether they are up to date.
     pub(crate) fn is_done(&self) -> bool {
         let cells = self.objects.iter().flat_map(|row| &row.clusters);
         self.is_ready()
@@ -80,12 +80,12 @@ impl Delivery {
             && cells.into_iter().all(|cell| cell.state == State::Applied)
     }
 
-    /// The controllers have done their part about the policy as it is (KS-008). Where there is none, they have nothing to do.
+    /// Returns whether the controllers have processed the present policy (KS-008). Without a policy they have nothing to do.
     fn is_ready(&self) -> bool {
         self.current.is_none_or(|current| current && self.ready.as_deref() == Some("True"))
     }
 
-    /// What a user should know beside the table.
+    /// Returns the remarks below the table.
     pub(crate) fn remarks(&self) -> Vec<String> {
         let mut remarks: Vec<_> =
             self.errors.iter().map(|error| format!("policy {}: {error}", self.policy)).collect();
@@ -124,7 +124,7 @@ impl Delivery {
         if failures.is_empty() { table } else { format!("{table}\n\n{}", failures.join("\n")) }
     }
 
-    /// The distinct messages of failed deliveries, each with one place where it was seen and how many more there are.
+    /// Returns the distinct messages of failed deliveries, each with one place and the number of further places.
     fn failures(&self) -> Vec<String> {
         let mut seen: Vec<(String, String, usize)> = Vec::new();
         for row in &self.objects {
@@ -167,7 +167,7 @@ impl Delivery {
     }
 }
 
-/// `Applied`, and what the cluster reports if it reports anything.
+/// Formats a cell: `Applied`, and the report of the cluster if there is one.
 fn short(cell: &Cell) -> String {
     let mut text = cell.state.text().to_owned();
     if cell.state == State::Applied && cell.available.as_deref() == Some("False") {

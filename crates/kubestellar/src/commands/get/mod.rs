@@ -126,7 +126,7 @@ fn document(delivery: &Delivery) -> Value {
     document
 }
 
-/// Reads what there is to know about one policy: 5 requests, and one for each API version of its objects.
+/// Reads the facts about one policy, with 5 requests and one for each API version of its objects.
 async fn delivery(spaces: &Spaces, name: &str) -> Result<Delivery, Failure> {
     let what = || format!("reading policy {name} in {}", spaces.wds_context);
     let policies: Api<BindingPolicy> = Api::all(spaces.wds.clone());

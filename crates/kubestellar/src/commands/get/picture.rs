@@ -1,4 +1,4 @@
-//! What became of each object of a Binding in each cluster. Pure: objects of the two spaces in, cells out.
+//! The state of each object of a Binding in each cluster. Pure: turns objects of the two spaces into cells.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use apis::ocm::work::{CONDITION_APPLIED, CONDITION_AVAILABLE, ManifestCondition}
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::Serialize;
 use serde_json::Value;
-use transport::content::Identity;
+use transport::identity::Identity;
 
 use super::hindrance::Hindrances;
 
@@ -23,7 +23,7 @@ pub(crate) struct Object {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) version: String,
-    /// Empty when the space no longer serves the resource.
+    /// Empty if the space no longer serves the resource.
     pub(crate) kind: String,
 }
 
@@ -38,7 +38,7 @@ impl Object {
         }
     }
 
-    /// `Deployment.apps(shop/web)`, as transports name it in a Binding's errors.
+    /// `Deployment.apps(shop/web)`, its name in a Binding's errors.
     fn identity(&self) -> String {
         let Self { group, kind, namespace, name, .. } = self.clone();
         Identity { group, kind, namespace, name }.to_string()
@@ -54,7 +54,7 @@ impl Object {
     }
 }
 
-/// How far an object is on its way into a cluster.
+/// How far the delivery of an object to a cluster has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) enum State {
     /// In no ManifestWork of the cluster yet.
@@ -90,13 +90,13 @@ pub(crate) struct Cell {
     /// Name of the ManifestWork in the cluster's mailbox namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) manifest_work: Option<String>,
-    /// Nothing new comes to the cluster at the moment: what is there may be an older form.
+    /// Nothing new is delivered to the cluster at present, so the applied form may be outdated.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) held_back: bool,
     /// Status of the Available condition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) available: Option<String>,
-    /// A few words about the status that the cluster reports.
+    /// A summary of the status that the cluster reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reported: Option<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -106,7 +106,7 @@ pub(crate) struct Cell {
     pub(crate) since: Option<Time>,
 }
 
-/// Which object of which cluster.
+/// An object in a cluster.
 #[derive(PartialEq, Eq, Hash)]
 struct Place<'a> {
     cluster: &'a str,
@@ -147,7 +147,7 @@ impl<'a> Picture<'a> {
         all
     }
 
-    /// What became of `object` in `cluster`.
+    /// Returns the state of `object` in `cluster`.
     pub(crate) fn cell(&self, object: &Object, cluster: &str) -> Cell {
         let Object { group, kind, namespace, name, .. } = object;
         let place = Place { cluster, group, kind, namespace, name };
@@ -222,7 +222,7 @@ fn judge(cell: &mut Cell, work: &ManifestWork, of: Option<&ManifestCondition>) {
     }
 }
 
-/// A few words about a status: readiness of replicas, a phase, or the condition that says it all.
+/// Summarises a status: ready replicas, a phase, or the most telling condition.
 pub(crate) fn summary(status: &Value) -> Option<String> {
     let number = |key: &str| status.get(key).and_then(Value::as_i64);
     if let Some(all) = number("replicas").or_else(|| number("desiredNumberScheduled")) {
@@ -256,7 +256,7 @@ pub(crate) fn objects(spec: &BindingSpec, kind: impl Fn(&str, &str, &str) -> Str
     all
 }
 
-/// Selects what the transport of a WDS made of a Binding, and what came back.
+/// Returns the label selector for the ManifestWorks and WorkStatuses of a Binding of a WDS.
 pub(crate) fn labels(binding: &str, wds: &str) -> String {
     format!("{ORIGIN_BINDING_LABEL}={binding},{ORIGIN_WDS_LABEL}={wds}")
 }

@@ -1,4 +1,4 @@
-//! The two spaces that a view looks at, by the contexts of a kubeconfig.
+//! Finds the two spaces that a command reads, by the contexts of a kubeconfig.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use crate::exit::{Exit, Failure, chain, not_running};
 
-/// Which contexts are meant.
+/// The flags that name the contexts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SpaceArgs {
     /// Context of the workload description space
@@ -21,18 +21,18 @@ pub(crate) struct SpaceArgs {
     wds_name: Option<String>,
 }
 
-/// Clients of the two.
+/// Clients of the two spaces.
 pub(crate) struct Spaces {
     pub(crate) wds: Client,
     pub(crate) its: Client,
-    /// What the labels of wrapped objects call the WDS.
+    /// The name of the WDS in the labels of wrapped objects.
     pub(crate) wds_name: String,
-    /// What the user calls the WDS.
+    /// The name of the WDS in messages.
     pub(crate) wds_context: String,
 }
 
 impl Spaces {
-    /// Finds the contexts in the user's kubeconfig files, or else in the one that the installation keeps.
+    /// Finds the contexts in the user's kubeconfig files, or else in the file of the installation.
     pub(crate) async fn open(
         args: &SpaceArgs,
         files: &[PathBuf],
@@ -51,7 +51,7 @@ impl Spaces {
     }
 }
 
-/// Those of the files that exist, the first having the say, as kubectl merges them.
+/// Merges the existing files as kubectl does: the first file wins.
 fn merged(files: &[PathBuf]) -> Result<Kubeconfig, Failure> {
     let mut all = Kubeconfig::default();
     for file in files.iter().filter(|file| file.exists()) {
@@ -89,7 +89,7 @@ async fn client(config: &Kubeconfig, context: &str) -> Result<Client, Failure> {
     Client::try_from(config.map_err(|e| failed(&e))?).map_err(|e| failed(&e))
 }
 
-/// The space that our mark on the context names (SP-096).
+/// Returns the space that the mark of the context names (SP-096).
 fn marked(config: &Kubeconfig, context: &str) -> String {
     let named = config.contexts.iter().find(|it| it.name == context);
     let extensions = named.and_then(|it| it.context.as_ref()).and_then(|it| it.extensions.as_ref());

@@ -1,4 +1,4 @@
-//! From values to manifests. Pure.
+//! Turns values into manifests. Pure.
 
 use ocm_shared::rbac::{binding, role, rule};
 use serde_json::{Value, json};
@@ -9,10 +9,10 @@ const TENANCY: &str = "tenancy.kflex.kubestellar.org";
 const CPTYPE: &str = "kflex.kubestellar.io/cptype";
 const MANAGER: &str = "kubestellar-controller-manager";
 const TRANSPORT: &str = "transport-controller";
-/// Where the init containers put kubeconfigs.
+/// Directory into which the init containers write kubeconfigs.
 const CONFIGS: &str = "/kubeconfig";
 
-/// What is wrong with values.
+/// Why values are rejected.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum Wrong {
     #[error("there are no WDSes")]
@@ -29,11 +29,11 @@ pub(super) enum Wrong {
     Type { what: &'static str, name: String, kind: String, possible: &'static str },
 }
 
-/// All objects, those that others need first.
+/// Returns all objects; an object comes after those that it needs.
 pub(super) fn manifests(values: &Values, image: &str) -> Result<Vec<Value>, Wrong> {
     check(values)?;
     let spaces = values.itses.iter().map(|it| &it.name).chain(values.wdses.iter().map(|it| &it.name));
-    // KubeFlex takes them as they are, and what follows can be made before it comes to them.
+    // KubeFlex processes them later; the following objects do not wait for it.
     let mut all: Vec<Value> = spaces.map(String::as_str).map(namespace).collect();
     all.extend(values.itses.iter().map(its));
     for wds in &values.wdses {
@@ -107,7 +107,7 @@ fn its(its: &Its) -> Value {
     plane
 }
 
-/// What runs for one WDS.
+/// Returns the objects of one WDS.
 fn description_space(values: &Values, wds: &Wds, its: &str, image: &str) -> Vec<Value> {
     let place = format!("{}-system", wds.name);
     let label =
@@ -116,7 +116,7 @@ fn description_space(values: &Values, wds: &Wds, its: &str, image: &str) -> Vec<
     for name in [MANAGER, TRANSPORT] {
         all.push(json!({"apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": name, "namespace": place, "labels": label(name)}}));
-        // To find its two spaces, and the kubeconfigs that they refer to.
+        // The right to find its two spaces, and the kubeconfigs to which they refer.
         let account = json!([{"kind": "ServiceAccount", "name": name, "namespace": place}]);
         let everywhere = format!("{place}:{name}");
         let mut planes = rule(TENANCY, &["controlplanes"], &["get"]);
@@ -127,7 +127,7 @@ fn description_space(values: &Values, wds: &Wds, its: &str, image: &str) -> Vec<
         secret["resourceNames"] = json!(["admin-kubeconfig", "vc-vcluster"]);
         let mut own = vec![secret.clone()];
         if name == MANAGER {
-            // Only its own Lease; a name can't be asked for when something is made.
+            // Only its own Lease. RBAC cannot restrict a creation to a name.
             let lease = format!("controller-manager-{}", wds.name);
             own.push(rule("coordination.k8s.io", &["leases"], &["create"]));
             let mut held = rule("coordination.k8s.io", &["leases"], &["get", "update"]);
@@ -208,12 +208,12 @@ fn transport(values: &Values, wds: &Wds, its: &str, image: &str, place: &str, la
         "volumes": [{"name": "kubeconfig", "emptyDir": {"medium": "Memory"}}],
     });
     let mut deployment = deployment(TRANSPORT, place, labels, pod);
-    // Nobody leads: the old one ends before the new one begins.
+    // There is no leader election: the old pod must end before the new one starts.
     deployment["spec"]["strategy"] = json!({"type": "Recreate"});
     deployment
 }
 
-/// A container that needs nothing of its node.
+/// The security context of a container that needs no privileges.
 fn confined() -> Value {
     json!({"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}})
 }

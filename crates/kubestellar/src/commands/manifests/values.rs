@@ -1,4 +1,4 @@
-//! Values of the core chart, as far as they matter here; the rest is for programs that this one replaces.
+//! The values of the core chart that matter here. The others are for programs that this one replaces.
 
 use serde::Deserialize;
 
@@ -36,7 +36,7 @@ struct Verbosity {
     transport: Option<u8>,
 }
 
-/// What the transport controller is told.
+/// The settings of the transport controller.
 #[derive(Debug, Deserialize)]
 #[serde(default)]
 pub(super) struct Transport {
@@ -81,7 +81,7 @@ fn vcluster() -> String {
     "vcluster".into()
 }
 
-/// Where the credentials of an external space are.
+/// The Secret with the credentials of an external space.
 #[derive(Debug, Deserialize)]
 pub(super) struct BootstrapSecret {
     pub(super) name: Option<String>,
