@@ -31,7 +31,6 @@ use runtime::{
     rest::{Gvr, Rest},
     work,
 };
-use sha2::{Digest as _, Sha256};
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -41,7 +40,7 @@ use super::{
     feedback::Raw,
     kinds::Kinds,
     measures::Measures,
-    merge::hex,
+    names::HubNames,
     outcome::Done,
     pass::PENDING,
     records::{Meaning, Tracker},
@@ -79,6 +78,9 @@ pub struct Config {
     pub max_watched_kinds: usize,
     /// How feedback values are reported that are neither text, integer nor boolean (OCM-090).
     pub raw_feedback: Raw,
+    /// `--unchecked-feedback`: report values of objects that the executor of their work may not `get`, as OCM's agent
+    /// does.
+    pub unchecked_feedback: bool,
     /// Set to true once the agent works.
     pub ready: watch::Sender<bool>,
     /// Receives the metrics: the queue `ManifestWorkAgent`, and progress of the work (OCM-164).
@@ -101,6 +103,7 @@ impl Config {
             allow_mass_eviction: false,
             max_watched_kinds: usize::MAX,
             raw_feedback: Raw::Refused,
+            unchecked_feedback: false,
             ready: watch::Sender::new(false),
             metrics: Metrics::default(),
         }
@@ -114,11 +117,6 @@ pub enum Error {
     /// A task of the agent died.
     #[error("a task of the work agent ended")]
     Task(#[from] tokio::task::JoinError),
-}
-
-/// Lower-case hexadecimal SHA-256 of the hub's URL (OCM-015).
-pub fn hub_hash(url: &str) -> String {
-    hex(&Sha256::digest(url.as_bytes()))
 }
 
 /// Runs until `stop` is cancelled. Returns after every task it started has ended.
@@ -189,7 +187,7 @@ pub(crate) struct Agent {
     pub(crate) hub: Rest,
     pub(crate) cluster: Rest,
     pub(crate) mapper: Mapper,
-    pub(crate) hash: String,
+    pub(crate) names: HubNames,
     pub(crate) works: Mutex<HashMap<String, Arc<ManifestWork>>>,
     pub(crate) wanted: Mutex<ManifestIndex>,
     pub(crate) applied: Mutex<HashMap<String, Arc<AppliedManifestWork>>>,
@@ -216,18 +214,18 @@ pub(crate) struct Agent {
 
 impl Agent {
     fn new(hub: &Client, cluster: &Client, mut config: Config, stop: CancellationToken) -> Self {
-        let hash = hub_hash(&config.hub_url);
+        let names = HubNames::new(&config.hub_url);
         let counted = config.metrics.queue("ManifestWorkAgent");
         let measures = Measures::new(&config.metrics);
         if config.agent_id.is_empty() {
-            config.agent_id.clone_from(&hash);
+            names.hash().clone_into(&mut config.agent_id);
         }
         Self {
             config,
             hub: Rest::new(hub.clone()),
             cluster: Rest::with_manager(cluster.clone(), "work-agent"),
             mapper: Mapper::new(cluster.clone()),
-            hash,
+            names,
             works: Mutex::default(),
             wanted: Mutex::default(),
             applied: Mutex::default(),
@@ -352,7 +350,7 @@ impl Agent {
         let of_this_hub = self.is_of_this_hub(&applied);
         let ours = self.is_own(&applied.spec);
         let work = applied.spec.manifest_work_name.clone();
-        let known = {
+        let (known, superseded) = {
             let mut all = self.applied.lock();
             let old = all.get(&name);
             let (known, newer) = (old.is_some(), old.is_none_or(|old| !older(&applied, old)));
@@ -360,8 +358,11 @@ impl Agent {
                 self.measures.eviction(old.map(AsRef::as_ref), Some(&applied));
                 all.insert(name.clone(), Arc::new(applied));
             }
-            known
+            (known, self.names.superseded(&work, |name| all.contains_key(name)))
         };
+        if let Some(superseded) = superseded.filter(|_| !known) {
+            self.queue.add(Item::Foreign(superseded));
+        }
         if !ours || known && !deleting {
             return;
         }
@@ -507,16 +508,21 @@ impl Agent {
 
     /// Returns the AppliedManifestWork of a work, as last observed.
     pub(crate) fn applied_of(&self, name: &str) -> Option<Arc<AppliedManifestWork>> {
-        self.applied.lock().get(&self.applied_name(name)).cloned()
+        let name = self.applied_name(name);
+        self.applied.lock().get(&name).cloned()
     }
 
     /// Returns whether this agent created it, or an agent of this hub without an ID (OCM-071).
     pub(crate) fn is_own(&self, spec: &AppliedManifestWorkSpec) -> bool {
-        spec.agent_id == self.config.agent_id || spec.hub_hash == self.hash && spec.agent_id == self.hash
+        let names = &self.names;
+        spec.agent_id == self.config.agent_id
+            || names.is_of_hub(&spec.hub_hash) && names.is_of_hub(&spec.agent_id)
     }
 
+    /// Name of the AppliedManifestWork of a work: of the one that exists, if one does.
     pub(crate) fn applied_name(&self, name: &str) -> String {
-        format!("{}-{name}", self.hash)
+        let applied = self.applied.lock();
+        self.names.of_work(name, |name| applied.contains_key(name))
     }
 
     /// Stores the response to a request.
@@ -576,7 +582,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::registration::Connection;
+    use crate::{registration::Connection, work_agent::hub_hash};
 
     fn agent() -> Arc<Agent> {
         let nowhere = Connection::default().client();

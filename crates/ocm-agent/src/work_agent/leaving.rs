@@ -408,7 +408,8 @@ impl Agent {
     ) -> Result<(), Error> {
         let old = self.last_status(name, work).or_else(|| work.status.clone()).unwrap_or_default();
         let mut new = old.clone();
-        let deleting = conditions::work_deleting(leftovers, &Time(Timestamp::now()));
+        let generation = work.metadata.generation.unwrap_or_default();
+        let deleting = conditions::work_deleting(leftovers, generation, &Time(Timestamp::now()));
         set(&mut new.conditions, deleting, false);
         self.write_if_new(name, work, &old, new).await
     }

@@ -40,6 +40,8 @@ pub(super) struct Pass<'a> {
     pub(super) known: &'a BTreeSet<Target>,
     pub(super) todo: &'a Todo,
     pub(super) before: &'a ManifestWorkStatus,
+    /// The work holds roles or bindings, so what the executor may do can change with the work itself.
+    pub(super) grants: bool,
 }
 
 /// One manifest of the pass.
@@ -68,6 +70,18 @@ enum Visited {
     Absent,
     /// The work was deleted or replaced in the meantime; nothing was done.
     Superseded,
+    /// Nothing was to be read or written: what the record says is still so.
+    AsRecorded(Box<Done>),
+}
+
+/// Why an object is visited.
+enum Purpose {
+    /// Apply the manifest.
+    Apply,
+    /// Read the object; apply the manifest only if the object is gone.
+    Look,
+    /// The object is as recorded; check only whether the executor may still apply it (OCM-086).
+    Recheck(Box<Done>),
 }
 
 /// A manifest whose resource is known.
@@ -225,10 +239,15 @@ impl Agent {
             let mut done = record.done.clone();
             done.meta.ordinal = resolved.meta.ordinal;
             done.rivals = self.tracker.lock().rivals(pass.name, &resolved.target);
-            return done;
+            if !pass.todo.changed || pass.work.spec.executor.is_none() {
+                return done;
+            }
+            let done = self.visit(pass, job, resolved, Purpose::Recheck(Box::new(done))).await;
+            return self.note_outcome(pass, job, done);
         }
         let look_only = cached.is_some() && attention != Meaning::Drift;
-        let done = self.visit(pass, job, resolved, look_only).await;
+        let purpose = if look_only { Purpose::Look } else { Purpose::Apply };
+        let done = self.visit(pass, job, resolved, purpose).await;
         self.note_outcome(pass, job, done)
     }
 
@@ -245,17 +264,22 @@ impl Agent {
     }
 
     /// Reads or writes the object in the cluster.
-    async fn visit(&self, pass: &Pass<'_>, job: &Job<'_>, resolved: &Resolved, look_only: bool) -> Done {
+    async fn visit(&self, pass: &Pass<'_>, job: &Job<'_>, resolved: &Resolved, purpose: Purpose) -> Done {
         let target = &resolved.target;
         let mut flight = InFlight::begin(self, pass.name, target);
         let complete = conditions::earlier(&pass.before.resource_status.manifests, &resolved.meta)
             .is_some_and(|entry| completion::is_complete(&entry.conditions));
-        let outcome = self.read_or_write(pass, job, resolved, look_only, complete).await;
+        let outcome = self.read_or_write(pass, job, resolved, purpose, complete).await;
         let (done, record, write) = match outcome {
+            Ok(Visited::AsRecorded(done)) => (*done, None, None),
             Ok(Visited::Live(live)) => {
-                let done = self.found(resolved, &live.object).await;
+                let done = self.found(pass, resolved, &live.object).await;
                 let hold = if complete { Hold::Nothing } else { resolved.hold() };
-                let record = record(pass, job, resolved, hold, &live.object, &done);
+                let mut record = record(pass, job, resolved, hold, &live.object, &done);
+                if done.again.is_some() {
+                    // What could not be reported is tried again.
+                    record.digest = [0; 32];
+                }
                 let write = write_of(live.wrote, &record);
                 (done, Some(record), write)
             }
@@ -266,7 +290,7 @@ impl Agent {
             }
             Ok(Visited::Superseded) => (Done::superseded(resolved.meta.clone()), None, None),
             Err(failure) => {
-                let (done, live) = self.after_failure(resolved, failure).await;
+                let (done, live) = self.after_failure(pass, resolved, failure).await;
                 let record = record(pass, job, resolved, Hold::Nothing, &live, &done);
                 (done, Some(Record { digest: [0; 32], ..record }), None)
             }
@@ -286,10 +310,16 @@ impl Agent {
         pass: &Pass<'_>,
         job: &Job<'_>,
         resolved: &Resolved,
-        look_only: bool,
+        purpose: Purpose,
         complete: bool,
     ) -> Result<Visited, Failure> {
         let (gvr, target) = (&resolved.mapped.gvr, &resolved.target);
+        let look_only = matches!(purpose, Purpose::Look);
+        let recorded = match purpose {
+            Purpose::Recheck(done) if complete => return Ok(Visited::AsRecorded(done)),
+            Purpose::Recheck(done) => Some(done),
+            Purpose::Apply | Purpose::Look => None,
+        };
         if look_only || complete {
             let found: Result<Option<Value>, Error> =
                 self.cluster.find(gvr, &target.namespace, &target.name).await;
@@ -314,51 +344,85 @@ impl Agent {
             owner: pass.owner,
             owned: resolved.owned,
             exists: exists || pass.known.contains(target),
+            shared: !self.wanted.lock().others(pass.name, target).is_empty(),
         };
         let executor = pass.work.spec.executor.as_ref();
         executor::check(&self.cluster, executor, &wanted, self.config.executor_retry).await?;
+        if let Some(done) = recorded {
+            return Ok(Visited::AsRecorded(done));
+        }
         Ok(apply::apply(&self.cluster, &wanted).await?.map_or(Visited::Absent, Visited::Live))
     }
 
-    async fn found(&self, resolved: &Resolved, live: &Value) -> Done {
+    /// Reads what is to be reported from an object that exists.
+    async fn found(&self, pass: &Pass<'_>, resolved: &Resolved, live: &Value) -> Done {
         let uid = live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-        let (values, feedback) = feedback::read(&resolved.treatment.feedback, self.config.raw_feedback, live);
-        let ruled = self.rules.judge(&resolved.treatment.conditions, live).await;
-        Done { feedback, values, ruled, ..Done::exists(resolved.meta.clone(), &resolved.mapped.gvr, uid) }
+        let done = Done::exists(resolved.meta.clone(), &resolved.mapped.gvr, uid);
+        let treatment = &resolved.treatment;
+        if let Err((why, again)) = self.may_report(pass, resolved).await {
+            let feedback = feedback::withheld(&treatment.feedback, &why);
+            let ruled = completion::withheld(&treatment.conditions, &why);
+            return Done { feedback, ruled, again: Some(again), ..done };
+        }
+        let (values, feedback) = feedback::read(&treatment.feedback, self.config.raw_feedback, live);
+        let ruled = self.rules.judge(&treatment.conditions, live).await;
+        Done { feedback, values, ruled, ..done }
+    }
+
+    /// Checks whether values of the object may be reported: a work reads nothing that its executor may not `get`. Costs
+    /// a request if the work has both an executor and rules for the object.
+    async fn may_report(&self, pass: &Pass<'_>, resolved: &Resolved) -> Result<(), (String, RetryAt)> {
+        let Some(executor) = pass.work.spec.executor.as_ref() else { return Ok(()) };
+        if self.config.unchecked_feedback || !resolved.treatment.observes() {
+            return Ok(());
+        }
+        let (gvr, target) = (&resolved.mapped.gvr, &resolved.target);
+        let Err(failure) = executor::may_get(&self.cluster, executor, gvr, target).await else {
+            return Ok(());
+        };
+        let (outcome, again) = self.retry_of(pass, failure);
+        Err((outcome.message().to_owned(), again))
     }
 
     /// A manifest could not be applied. Returns its outcome, with the object if one exists.
-    async fn after_failure(&self, resolved: &Resolved, failure: Failure) -> (Done, Value) {
+    async fn after_failure(&self, pass: &Pass<'_>, resolved: &Resolved, failure: Failure) -> (Done, Value) {
         let forbidden = matches!(failure, Failure::Forbidden(_));
         let unanswered = matches!(failure, Failure::Unanswered(_));
-        let settled = RetryAt::After(self.config.reapply);
-        let (applied, again) = match failure {
-            Failure::Again(message) | Failure::Forbidden(message) | Failure::Unanswered(message) => {
-                (Applied::Failed(message), RetryAt::Backoff)
-            }
-            Failure::Missing(message) => {
-                self.mapper.forget(&resolved.mapped.gvr.api_version());
-                (Applied::Failed(message), RetryAt::Backoff)
-            }
-            Failure::Settled(message) => (Applied::Failed(message), settled),
-            Failure::Denied(message) => {
-                (Applied::Failed(message), RetryAt::After(self.config.executor_retry))
-            }
-            Failure::IgnoreFields(message) => (Applied::IgnoreFields(message), settled),
-        };
-        let (seen, live) = self.existing(resolved).await;
+        if matches!(failure, Failure::Missing(_)) {
+            self.mapper.forget(&resolved.mapped.gvr.api_version());
+        }
+        let (applied, again) = self.retry_of(pass, failure);
+        let (seen, live) = self.existing(pass, resolved).await;
         // A request without a response may still be executed.
         let uncertain = seen.uncertain || unanswered;
         (Done { applied, again: Some(again), forbidden, uncertain, ..seen }, live)
     }
 
+    /// Returns what to report about a failure, and when to try again.
+    fn retry_of(&self, pass: &Pass<'_>, failure: Failure) -> (Applied, RetryAt) {
+        let settled = RetryAt::After(self.config.reapply);
+        match failure {
+            Failure::Again(message)
+            | Failure::Forbidden(message)
+            | Failure::Unanswered(message)
+            | Failure::Missing(message) => (Applied::Failed(message), RetryAt::Backoff),
+            Failure::Settled(message) => (Applied::Failed(message), settled),
+            // API servers take a moment to know new roles.
+            Failure::Denied(message) if pass.grants => (Applied::Failed(message), RetryAt::Backoff),
+            Failure::Denied(message) => {
+                (Applied::Failed(message), RetryAt::After(self.config.executor_retry))
+            }
+            Failure::IgnoreFields(message) => (Applied::IgnoreFields(message), settled),
+        }
+    }
+
     /// Reads the object of a manifest that could not be applied.
-    async fn existing(&self, resolved: &Resolved) -> (Done, Value) {
+    async fn existing(&self, pass: &Pass<'_>, resolved: &Resolved) -> (Done, Value) {
         let target = &resolved.target;
         let found = self.cluster.find::<Value>(&resolved.mapped.gvr, &target.namespace, &target.name).await;
         let absent = Done { meta: resolved.meta.clone(), ..Done::default() };
         match found {
-            Ok(Some(live)) => (self.found(resolved, &live).await, live),
+            Ok(Some(live)) => (self.found(pass, resolved, &live).await, live),
             Ok(None) => (absent, Value::Null),
             // The resource is not served, so it is not known whether the object exists.
             Err(error) if is_not_found(&error) => (Done { uncertain: true, ..absent }, Value::Null),
@@ -371,7 +435,7 @@ impl Agent {
 
     /// Handles a changed object whose manifest failed and is not to be retried yet.
     async fn look_again(&self, pass: &Pass<'_>, ordinal: usize, resolved: &Resolved, last: Done) -> Done {
-        let (seen, _) = self.existing(resolved).await;
+        let (seen, _) = self.existing(pass, resolved).await;
         let done = Done { applied: last.applied, again: last.again, forbidden: last.forbidden, ..seen };
         self.backoff.lock().revise(pass.name, ordinal, done.clone());
         done

@@ -58,7 +58,8 @@ impl Agent {
         }
         let began = applied.status.as_ref().and_then(|s| s.eviction_start_time.as_ref()).map(|t| t.0);
         match eviction::verdict(began, self.config.eviction_grace, Timestamp::now()) {
-            Verdict::Never => Ok(Next::OnChange),
+            // A period that began under another setting must not count if evictions are permitted again.
+            Verdict::Never => self.keep(Arc::new(applied.clone())).await.map(|_| Next::OnChange),
             Verdict::Wait(pause) => Ok(Next::After(pause)),
             Verdict::Begin => {
                 self.write_eviction(applied, Some(Time(Timestamp::now()))).await?;

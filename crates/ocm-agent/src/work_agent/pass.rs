@@ -31,7 +31,7 @@ use super::{
     outcome::Done,
     records::{Meta, Todo},
     removal,
-    rules::{self, Target},
+    rules::{self, Header, Target},
 };
 
 /// How long to wait for objects that are being deleted; events report their deletion earlier.
@@ -114,7 +114,8 @@ impl Agent {
     async fn ensure_applied(&self, name: &str) -> Result<(Arc<AppliedManifestWork>, bool), Error> {
         let gvr = applied_manifest_works();
         let applied_name = self.applied_name(name);
-        let spec = json!({"hubHash": self.hash, "manifestWorkName": name, "agentID": self.config.agent_id});
+        let hash = self.names.hash_of(&applied_name);
+        let spec = json!({"hubHash": hash, "manifestWorkName": name, "agentID": self.config.agent_id});
         let found = match self.applied_of(name) {
             Some(found) => found,
             None => {
@@ -136,10 +137,7 @@ impl Agent {
         };
         let found = self.keep(found).await?;
         let have = &found.spec;
-        if have.hub_hash == self.hash
-            && have.manifest_work_name == name
-            && have.agent_id == self.config.agent_id
-        {
+        if have.hub_hash == hash && have.manifest_work_name == name && have.agent_id == self.config.agent_id {
             return Ok((found, false));
         }
         let patch = json!({"metadata": {"uid": found.metadata.uid}, "spec": spec});
@@ -160,7 +158,9 @@ impl Agent {
         let before = last.or_else(|| work.status.clone()).unwrap_or_default();
         let (begun, applies) = (Instant::now(), todo.everything || todo.changed);
         let outcome = {
-            let pass = Pass { name, work, owner: &owner, known: &known, todo: &*todo, before: &before };
+            let grants = work.spec.workload.manifests.iter().any(|m| rules::may_grant(&Header::of(m).kind));
+            let pass =
+                Pass { name, work, owner: &owner, known: &known, todo: &*todo, before: &before, grants };
             self.apply_all(&pass, applied).await
         };
         if applies && outcome.is_err() {
@@ -209,8 +209,9 @@ impl Agent {
         applied = self.list_before_creation(applied, &jobs).await?;
         let defined = kinds_defined_by(manifests);
         let mut done: Vec<(usize, Done)> = Vec::with_capacity(jobs.len());
-        for ranks in [0..=0_u16, 1..=999, 1000..=u16::MAX] {
-            let turn = |job: &Job<'_>| ranks.contains(&rules::rank(&job.header.kind));
+        let has_executor = pass.work.spec.executor.is_some();
+        for number in 0..=rules::LAST_TURN {
+            let turn = |job: &Job<'_>| rules::turn(&job.header.kind, has_executor) == number;
             let mut found = false;
             for job in jobs.iter_mut().filter(|job| turn(job)) {
                 // The CRD is in the same work and may be served by now.

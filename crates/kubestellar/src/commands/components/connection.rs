@@ -12,7 +12,7 @@ use runtime::election::LeaseLock;
 use runtime::limiter::{Limiter, Rate};
 use runtime::metrics::Metrics;
 
-use crate::clients::{broken, config};
+use crate::clients::{broken, config, server};
 use crate::exit::{Exit, Failure, chain};
 
 /// Where an API server is and what may be asked of it.
@@ -124,10 +124,13 @@ impl Connection {
         Ok(Some((unlimited.client(caller, None).await?, lock)))
     }
 
-    /// The server's URL, exactly as the kubeconfig has it but for a trailing slash (OCM-071).
+    /// The server's URL, exactly as the kubeconfig has it (OCM-071); in a cluster and without a kubeconfig, that of the cluster's
+    /// API server.
     pub(super) async fn server(&self) -> Result<String, Failure> {
+        // This also reports what is wrong with the kubeconfig.
         let url = self.config().await?.cluster_url.to_string();
-        Ok(url.trim_end_matches('/').to_owned())
+        let written = server(self.file.as_deref(), &self.options);
+        Ok(written.unwrap_or_else(|| url.trim_end_matches('/').to_owned()))
     }
 }
 

@@ -30,6 +30,10 @@ pub(crate) struct WorkFlags {
     /// Most bytes of a feedback value that is reported as JSON, with the gate RawFeedbackJsonString; 1024 at most
     #[arg(long, value_name = "BYTES", default_value_t = 1024)]
     max_json_raw_length: u32,
+    /// Report feedback and conditions also of objects that the executor of their ManifestWork may not get, as OCM's
+    /// agent does; whoever may write ManifestWorks can then read Secrets of the cluster
+    #[arg(long)]
+    unchecked_feedback: bool,
 }
 
 impl WorkFlags {
@@ -47,6 +51,7 @@ impl WorkFlags {
             } else {
                 Raw::Refused
             },
+            unchecked_feedback: self.unchecked_feedback,
             ..config
         }
     }
@@ -117,7 +122,13 @@ mod tests {
         let none = told(&[]).unwrap().configure(base(), WorkGates::default());
         assert_eq!((none.workers, none.status_sync), (10, Duration::from_secs(10)));
         assert_eq!((none.eviction_grace, none.max_watched_kinds), (Duration::from_secs(3600), usize::MAX));
-        assert_eq!(none.raw_feedback, Raw::Refused);
+        assert_eq!((none.raw_feedback, none.unchecked_feedback), (Raw::Refused, false));
+        assert!(
+            told(&["--unchecked-feedback"])
+                .unwrap()
+                .configure(base(), WorkGates::default())
+                .unchecked_feedback
+        );
         let arguments = [
             "--workload-agent-workers=3",
             "--status-sync-interval=1m30s",
