@@ -48,7 +48,7 @@ use super::{
     addon_rules::{WantedIdentity, by_lease, health, wanted},
     managed_clusters,
 };
-use ocm_shared::{cluster::status, conditions};
+use ocm_shared::{clock::FutureTimes, cluster::status, conditions};
 
 /// How often a hub without the add-on API is asked for it (OCM-002).
 const PROBE: Duration = Duration::from_secs(300);
@@ -74,6 +74,8 @@ struct Running {
     /// By add-on and digest.
     identities: HashMap<(String, [u8; 32]), Kept>,
     leases: HashMap<String, Leases>,
+    /// Leases that were renewed in the future.
+    ahead: FutureTimes,
 }
 
 struct IdentityKeeper {
@@ -223,6 +225,7 @@ impl IdentityKeeper {
         }
         let own = self.agent.config.built_in.iter().find(|own| own.name() == name);
         let Some(addon) = addon else {
+            running.ahead.forget(name);
             if let Some(own) = own {
                 grant(own, None);
             }
@@ -347,7 +350,7 @@ impl IdentityKeeper {
             return Ok(None);
         }
         let lease = leases.store.get(&namespace, name);
-        let (news, left) = health(name, lease.as_deref(), self.agent.now());
+        let (news, left) = health(name, lease.as_deref(), &mut running.ahead, self.agent.now());
         report(&self.hub, self.api, addon, news).await?;
         Ok(left)
     }

@@ -30,8 +30,12 @@ pub(crate) fn due(request: &Value) -> Option<Timestamp> {
     decided.chain(expiry(request)).min()
 }
 
-/// What is left of its life.
+/// What is left of its life. One that would live more than twice as long as any may was made or decided while the clock was ahead:
+/// nothing is left, else it would stay until that time.
 pub(crate) fn remaining(due: Timestamp, now: Timestamp) -> Duration {
+    if due > now && due.duration_since(now).unsigned_abs() > 2 * PENDING {
+        return Duration::ZERO;
+    }
     let left = due.as_millisecond().saturating_sub(now.as_millisecond());
     Duration::from_millis(u64::try_from(left).unwrap_or_default())
 }
@@ -114,5 +118,8 @@ mod tests {
         let now = "2026-01-01T12:59:00Z".parse().unwrap();
         assert_eq!(remaining("2026-01-01T13:00:00Z".parse().unwrap(), now), Duration::from_secs(60));
         assert_eq!(remaining(end, now), Duration::ZERO);
+        let later = |days: i64| end + jiff::SignedDuration::from_hours(24 * days);
+        assert_eq!(remaining(later(2), end), 2 * PENDING, "a clock that is a little ahead");
+        assert_eq!(remaining(later(365), end), Duration::ZERO, "made while the clock was a year ahead");
     }
 }
