@@ -16,27 +16,30 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::{
-    agent::{Agent, manifest_works},
     completion::{self, is_rule_made},
     conditions::{self, Available},
+    objects::manifest_works,
     outcome::Done,
     records::Meta,
+    shared::Agent,
+    state::Wake,
 };
 
 impl Agent {
     /// Writes the work's status if it differs (OCM-004). Only one worker at a time processes a work, and no
     /// other client writes its status (OCM-162).
     pub(super) async fn report(&self, name: &str, work: &ManifestWork, done: &[Done]) -> Result<(), Error> {
-        let last = self.last_status(name, work);
-        let shown = work.status.clone().unwrap_or_default();
-        let old = last.as_ref().unwrap_or(&shown);
+        let old = &self.state.lock().last_status(name, work);
         let generation = work.metadata.generation.unwrap_or_default();
         let now = Time(Timestamp::now());
         let new = next_status(old, done, generation, &now);
-        self.measures.count(name, &new.resource_status.manifests);
-        if new == *old {
-            self.measures.reported(name, false, Instant::now());
-            return Ok(());
+        {
+            let measures = &mut self.state.lock().measures;
+            measures.count(name, &new.resource_status.manifests);
+            if new == *old {
+                measures.reported(name, false, Instant::now());
+                return Ok(());
+            }
         }
         let written = match self.write_status(name, work, old, &new).await {
             Ok(()) => new,
@@ -47,8 +50,9 @@ impl Agent {
             }
             Err(error) => return Err(error),
         };
-        self.remember_status(name, work, written);
-        self.measures.reported(name, true, Instant::now());
+        let mut state = self.state.lock();
+        state.remember_status(name, work, written);
+        state.measures.reported(name, true, Instant::now());
         Ok(())
     }
 
@@ -59,14 +63,14 @@ impl Agent {
         work: &ManifestWork,
         message: &str,
     ) -> Result<(), Error> {
-        let old = self.last_status(name, work).or_else(|| work.status.clone()).unwrap_or_default();
+        let old = self.state.lock().last_status(name, work);
         let generation = work.metadata.generation.unwrap_or_default();
         let failed = conditions::work_failed(message, generation, &Time(Timestamp::now()));
         let mut new = old.clone();
         set(&mut new.conditions, failed, false);
         if new != old {
             self.write_status(name, work, &old, &new).await?;
-            self.remember_status(name, work, new);
+            self.state.lock().remember_status(name, work, new);
         }
         Ok(())
     }
@@ -96,8 +100,8 @@ impl Agent {
                     if live.metadata.uid != work.metadata.uid
                         || live.metadata.generation != work.metadata.generation
                     {
-                        self.tracker.lock().mark(name);
-                        self.queue_work(name);
+                        self.state.lock().tracker.mark(name);
+                        self.wake(vec![Wake::work(name)]);
                         return Ok(());
                     }
                     version = live.metadata.resource_version;

@@ -20,6 +20,10 @@ pub(crate) struct WorkFlags {
     /// How long what was applied stays when its ManifestWork can't be found any more
     #[arg(long, value_name = "DURATION", default_value = "60m", value_parser = duration)]
     appliedmanifestwork_eviction_grace_period: Duration,
+    /// Remove what was applied even if more than half of the ManifestWorks disappeared within ten minutes, which a hub that
+    /// was restored or emptied looks like
+    #[arg(long)]
+    allow_mass_eviction: bool,
     /// Pause between two looks at objects that can't be watched; what can be watched is reported at once
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = positive)]
     status_sync_interval: Duration,
@@ -42,6 +46,7 @@ impl WorkFlags {
         Config {
             workers: usize::from(self.workload_agent_workers),
             eviction_grace: self.appliedmanifestwork_eviction_grace_period,
+            allow_mass_eviction: self.allow_mass_eviction,
             status_sync: self.status_sync_interval,
             max_watched_kinds: self
                 .max_feedback_watch
@@ -135,12 +140,14 @@ mod tests {
             "--max-feedback-watch=7",
             "--max-json-raw-length=100",
             "--appliedmanifestwork-eviction-grace-period=5s",
+            "--allow-mass-eviction",
         ];
         let gates = WorkGates::of(&pairs(&[("RawFeedbackJsonString", "true")])).unwrap();
         let some = told(&arguments).unwrap().configure(base(), gates);
         assert_eq!((some.workers, some.status_sync), (3, Duration::from_secs(90)));
         assert_eq!((some.eviction_grace, some.max_watched_kinds), (Duration::from_secs(5), 7));
-        assert_eq!(some.raw_feedback, Raw::UpTo(100));
+        assert_eq!((some.raw_feedback, some.allow_mass_eviction), (Raw::UpTo(100), true));
+        assert!(!none.allow_mass_eviction);
         for wrong in ["--workload-agent-workers=0", "--status-sync-interval=0s", "--max-json-raw-length=-1"] {
             assert!(told(&[wrong]).is_err(), "{wrong}");
         }
