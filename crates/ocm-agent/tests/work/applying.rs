@@ -341,3 +341,31 @@ async fn ocm_078_labels_of_a_shared_object_stay() {
     agent.end().await;
     w.end().await;
 }
+
+/// OCM-076: requests about one object that take long hold up neither the other objects of its work nor other works.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_076_a_slow_object_holds_up_no_other() {
+    let w = World::start().await;
+    let mire = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mire"}});
+    w.cluster.create("v1/namespaces", "", mire).await;
+    w.held.send_replace(Some("/namespaces/mire/configmaps"));
+    let agent = w.agent(World::config()).await;
+    let mut slow = map("slow", "1");
+    slow["metadata"]["namespace"] = "mire".into();
+    let mut manifests = vec![slow];
+    manifests.extend((0..40).map(|n| map(&format!("quick{n}"), "1")));
+    w.work("reef", holding(&manifests)).await;
+    let all = |all: &Objects| (all.len() == 40).then_some(());
+    w.cluster.until_all(MAPS, "sea", "all but the slow one", all).await;
+    for value in ["1", "2"] {
+        let name = format!("other{value}");
+        w.work(&name, holding(&[map(&name, value)])).await;
+        w.settled(&name).await;
+    }
+    assert!(w.cluster.get(MAPS, "mire", "slow").await.is_none());
+    w.held.send_replace(None);
+    w.settled("reef").await;
+    w.cluster.until_there(MAPS, "mire", "slow").await;
+    agent.end().await;
+    w.end().await;
+}
