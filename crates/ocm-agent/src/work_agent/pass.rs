@@ -4,7 +4,10 @@
 //! An object is listed in the AppliedManifestWork before it is created. So everything that the agent created
 //! is known to whoever cleans up, whenever the agent dies.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use apis::{
     constants::{APPLIED_WORK_FINALIZER, MANIFEST_WORK_FINALIZER, WORK_GROUP},
@@ -210,8 +213,9 @@ impl Agent {
             let turn = plan.turns.get(&number).cloned().unwrap_or_default();
             // The definition is in the same work and may be served by now.
             let mut found = false;
-            for job in jobs.iter_mut().filter(|job| turn.contains(&job.ordinal)) {
-                if job.waits_for_own_definition(&defined) {
+            for ordinal in &turn {
+                let job = jobs.get_mut(*ordinal);
+                if let Some(job) = job.filter(|job| job.waits_for_own_definition(&defined)) {
                     job.pending = None;
                     self.resolve(pass, job, &mut taken).await;
                     found |= job.resolved_target().is_some();
@@ -222,10 +226,9 @@ impl Agent {
                 plan = self.plan(pass, &jobs, &applied);
                 applied = self.list_first(applied, &mut plan).await?;
             }
-            let steps: Vec<_> = jobs
+            let steps: Vec<_> = turn
                 .iter()
-                .filter(|job| turn.contains(&job.ordinal))
-                .filter_map(|job| plan.steps.remove(&job.ordinal).map(|step| (job, step)))
+                .filter_map(|ordinal| Some((jobs.get(*ordinal)?, plan.steps.remove(ordinal)?)))
                 .map(|(job, step)| async move { (job.ordinal, self.carry_out(pass, job, step).await) })
                 .collect();
             let width = self.config.parallel_manifests.max(1);
@@ -237,13 +240,13 @@ impl Agent {
 
     async fn resolve_all<'a>(&self, pass: &Pass<'a>) -> (Vec<Job<'a>>, BTreeSet<Target>) {
         let manifests = &pass.work.spec.workload.manifests;
+        let mut pending = BTreeMap::new();
+        if !pass.todo.everything {
+            pending = self.state.lock().backoff.pending_outcomes(pass.name, Instant::now());
+        }
         let (mut jobs, mut taken) = (Vec::with_capacity(manifests.len()), BTreeSet::new());
         for (ordinal, manifest) in manifests.iter().enumerate() {
-            let mut pending = None;
-            if !pass.todo.everything {
-                pending = self.state.lock().backoff.pending_outcome(pass.name, ordinal, Instant::now());
-            }
-            let mut job = Job::new(ordinal, manifest, pending);
+            let mut job = Job::new(ordinal, manifest, pending.remove(&ordinal));
             self.resolve(pass, &mut job, &mut taken).await;
             jobs.push(job);
         }

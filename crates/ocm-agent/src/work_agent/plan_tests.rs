@@ -53,7 +53,7 @@ fn planned(state: &State, work: &ManifestWork, todo: &Todo, listed: &[AppliedRes
     let pass = Pass::new("w", work, &applied(), todo, ManifestWorkStatus::default());
     let mut taken = BTreeSet::new();
     let jobs = work.spec.workload.manifests.iter().enumerate().map(|(ordinal, manifest)| {
-        let pending = state.backoff.pending_outcome("w", ordinal, Instant::now());
+        let pending = state.backoff.pending_outcomes("w", Instant::now()).remove(&ordinal);
         let mut job = Job::new(ordinal, manifest, pending);
         if !job.settled_without_resource() {
             let kind = job.header.kind.clone();

@@ -29,23 +29,23 @@ impl Agent {
     /// Writes the work's status if it differs (OCM-004). Only one worker at a time processes a work, and no
     /// other client writes its status (OCM-162).
     pub(super) async fn report(&self, name: &str, work: &ManifestWork, done: &[Done]) -> Result<(), Error> {
-        let old = &self.state.lock().last_status(name, work);
+        let old = self.state.lock().last_status(name, work);
         let generation = work.metadata.generation.unwrap_or_default();
         let now = Time(Timestamp::now());
-        let new = next_status(old, done, generation, &now);
+        let new = next_status(&old, done, generation, &now);
         {
             let measures = &mut self.state.lock().measures;
             measures.count(name, &new.resource_status.manifests);
-            if new == *old {
+            if new == old {
                 measures.reported(name, false, Instant::now());
                 return Ok(());
             }
         }
-        let written = match self.write_status(name, work, old, &new).await {
+        let written = match self.write_status(name, work, &old, &new).await {
             Ok(()) => new,
             Err(error) if is_too_large(&error) => {
                 let cut = without_feedback(new, &now);
-                self.write_status(name, work, old, &cut).await?;
+                self.write_status(name, work, &old, &cut).await?;
                 cut
             }
             Err(error) => return Err(error),
