@@ -390,7 +390,7 @@ impl Hub {
         let old = cluster.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
         let mut list = old.clone();
         for condition in news {
-            conditions::set(&mut list, condition, false);
+            conditions::set(&mut list, condition);
         }
         if list == old {
             return Ok(());

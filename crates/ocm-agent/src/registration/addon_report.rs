@@ -17,7 +17,7 @@ pub(super) async fn report(
 ) -> Result<(), kube::Error> {
     let old = addon.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
     let mut list = old.clone();
-    conditions::set(&mut list, news, false);
+    conditions::set(&mut list, news);
     if list == old {
         return Ok(());
     }

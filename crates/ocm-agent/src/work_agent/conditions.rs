@@ -336,10 +336,10 @@ mod tests {
     #[test]
     fn ocm_087_times_move_with_the_status_only() {
         let mut list = vec![];
-        set(&mut list, Applied::Complete.condition(1, &at(1)), false);
-        set(&mut list, Applied::Complete.condition(2, &at(3)), false);
+        set(&mut list, Applied::Complete.condition(1, &at(1)));
+        set(&mut list, Applied::Complete.condition(2, &at(3)));
         assert_eq!((list[0].last_transition_time.clone(), list[0].observed_generation), (at(1), Some(2)));
-        set(&mut list, Applied::Failed(String::new()).condition(2, &at(5)), false);
+        set(&mut list, Applied::Failed(String::new()).condition(2, &at(5)));
         assert_eq!(list[0].last_transition_time, at(5), "a new status");
     }
 

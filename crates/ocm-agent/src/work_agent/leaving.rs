@@ -404,7 +404,7 @@ impl Agent {
         let mut new = old.clone();
         let generation = work.metadata.generation.unwrap_or_default();
         let deleting = conditions::work_deleting(leftovers, generation, &Time(Timestamp::now()));
-        set(&mut new.conditions, deleting, false);
+        set(&mut new.conditions, deleting);
         self.write_if_new(name, work, &old, new).await
     }
 
@@ -423,7 +423,7 @@ impl Agent {
         } else {
             let generation = work.metadata.generation.unwrap_or_default();
             let refused = conditions::removal_refused(leftovers, generation, &Time(Timestamp::now()));
-            set(&mut new.conditions, refused, false);
+            set(&mut new.conditions, refused);
         }
         self.write_if_new(name, work, &old, new).await
     }

@@ -67,7 +67,7 @@ impl Agent {
         let generation = work.metadata.generation.unwrap_or_default();
         let failed = conditions::work_failed(message, generation, &Time(Timestamp::now()));
         let mut new = old.clone();
-        set(&mut new.conditions, failed, false);
+        set(&mut new.conditions, failed);
         if new != old {
             self.write_status(name, work, &old, &new).await?;
             self.state.lock().remember_status(name, work, new);
@@ -161,7 +161,7 @@ fn without_feedback(mut status: ManifestWorkStatus, now: &Time) -> ManifestWorkS
     for manifest in &mut status.resource_status.manifests {
         manifest.status_feedback.values.clear();
     }
-    set(&mut status.conditions, conditions::truncated(now), false);
+    set(&mut status.conditions, conditions::truncated(now));
     status
 }
 
@@ -184,10 +184,10 @@ fn next_status(old: &ManifestWorkStatus, done: &[Done], generation: i64, now: &T
     status.conditions.retain(|c| {
         c.type_ != conditions::TRUNCATED && (!is_rule_made(c) || ruled.iter().any(|r| r.type_ == c.type_))
     });
-    set(&mut status.conditions, applied, false);
-    set(&mut status.conditions, available, false);
+    set(&mut status.conditions, applied);
+    set(&mut status.conditions, available);
     for condition in ruled {
-        set(&mut status.conditions, condition, false);
+        set(&mut status.conditions, condition);
     }
     status
 }
@@ -203,24 +203,24 @@ fn next_entry(
         conditions: before.map(|b| b.conditions.clone()).unwrap_or_default(),
         status_feedback: before.map(|b| b.status_feedback.clone()).unwrap_or_default(),
     };
-    set(&mut entry.conditions, one.applied.condition(generation, now), false);
-    set(&mut entry.conditions, one.available.condition(now), false);
+    set(&mut entry.conditions, one.applied.condition(generation, now));
+    set(&mut entry.conditions, one.available.condition(now));
     if one.available == Available::Yes {
         if entry.status_feedback.values != one.values {
             // New values renew the condition (OCM-090).
             entry.conditions.retain(|c| c.type_ != "StatusFeedbackSynced");
             entry.status_feedback.values.clone_from(&one.values);
         }
-        set(&mut entry.conditions, one.feedback.condition(now), false);
+        set(&mut entry.conditions, one.feedback.condition(now));
         // The rules describe the present object: conditions of removed rules are removed (OCM-091).
         entry.conditions.retain(|c| !is_rule_made(c) || one.ruled.iter().any(|r| r.type_ == c.type_));
         for ruled in &one.ruled {
-            set(&mut entry.conditions, ruled.condition(generation, now), false);
+            set(&mut entry.conditions, ruled.condition(generation, now));
         }
     }
     entry.conditions.retain(|c| c.type_ != conditions::CONFLICTED || !one.rivals.is_empty());
     if !one.rivals.is_empty() {
-        set(&mut entry.conditions, conditions::conflicted(&one.rivals, now), false);
+        set(&mut entry.conditions, conditions::conflicted(&one.rivals, now));
     }
     entry
 }
