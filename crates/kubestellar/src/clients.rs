@@ -47,6 +47,24 @@ async fn read(file: Option<&Path>, options: &KubeConfigOptions) -> Result<kube::
     }
 }
 
+/// The address of the server, as the kubeconfig spells it; `None` without a kubeconfig. Parsing would add or remove a slash at
+/// its end, and digests of the address must be the same in all agents.
+pub(crate) fn server(file: Option<&Path>, options: &KubeConfigOptions) -> Option<String> {
+    let kubeconfig = match file {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    written_server(kubeconfig.ok()?, options)
+}
+
+fn written_server(kubeconfig: Kubeconfig, options: &KubeConfigOptions) -> Option<String> {
+    let context = options.context.as_ref().or(kubeconfig.current_context.as_ref());
+    let context =
+        context.and_then(|name| kubeconfig.contexts.iter().find(|c| c.name == *name)?.context.as_ref());
+    let cluster = options.cluster.as_ref().or(context.map(|context| &context.cluster))?;
+    kubeconfig.clusters.into_iter().find(|c| c.name == *cluster)?.cluster?.server
+}
+
 pub(crate) fn broken(file: Option<&Path>, context: Option<&str>, error: &dyn std::error::Error) -> Failure {
     let what = match (file, context) {
         (Some(file), Some(context)) => format!("using context {context} of {}", file.display()),
@@ -56,4 +74,29 @@ pub(crate) fn broken(file: Option<&Path>, context: Option<&str>, error: &dyn std
     };
     Failure::new(Exit::Failed, what, chain(error))
         .hint("check the file with `kubectl config view`, or name another with the kubeconfig flags")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// OCM-071: a digest of the address is that of what the file says, with its slash.
+    #[test]
+    fn ocm_071_the_address_is_taken_as_it_is_written() {
+        let text = "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters:\n- {name: one, cluster: {server: 'https://one:6443/'}}\n\
+            - {name: two, cluster: {server: 'https://two:6443'}}\ncontexts:\n- {name: a, context: {cluster: one, user: u}}\n\
+            - {name: b, context: {cluster: two, user: u}}\nusers:\n- {name: u, user: {token: t}}\n";
+        let of = |context: Option<&str>, cluster: Option<&str>| {
+            let options = KubeConfigOptions {
+                context: context.map(str::to_owned),
+                cluster: cluster.map(str::to_owned),
+                user: None,
+            };
+            written_server(Kubeconfig::from_yaml(text).unwrap(), &options)
+        };
+        assert_eq!(of(None, None).as_deref(), Some("https://one:6443/"));
+        assert_eq!(of(Some("b"), None).as_deref(), Some("https://two:6443"));
+        assert_eq!(of(Some("b"), Some("one")).as_deref(), Some("https://one:6443/"));
+        assert_eq!(of(Some("c"), None), None);
+    }
 }

@@ -215,7 +215,7 @@ pub fn summary(
             };
             let before = old.iter().find(|p| (&p.namespace, &p.name) == (&key.0, &key.1));
             let mut conditions = before.map(|p| p.conditions.clone()).unwrap_or_default();
-            conditions::set(&mut conditions, news, false);
+            conditions::set(&mut conditions, news);
             let config_references = configs
                 .values()
                 .map(|config| {

@@ -173,14 +173,14 @@ impl Manager {
                 let well = "Configurations configured";
                 let news =
                     condition(config::CONFIGURED, "True", "ConfigurationsConfigured", well, self.now());
-                conditions::set(&mut status.conditions, news, false);
+                conditions::set(&mut status.conditions, news);
                 status.config_references =
                     config::references(&desired, &status.config_references, |config| self.digest(config));
             }
             Err(why) => {
                 let news =
                     condition(config::PROGRESSING, "False", "ConfigurationUnsupported", why, self.now());
-                conditions::set(&mut status.conditions, news, false);
+                conditions::set(&mut status.conditions, news);
             }
         }
     }
@@ -207,7 +207,7 @@ impl Manager {
             .collect();
         let (news, arrived) =
             config::progress(&status.conditions, &status.config_references, &all, deployed, self.now());
-        conditions::set(&mut status.conditions, news, false);
+        conditions::set(&mut status.conditions, news);
         if arrived {
             for reference in &mut status.config_references {
                 reference.last_applied_config.clone_from(&reference.desired_config);
@@ -238,23 +238,23 @@ impl Manager {
         if let Some(why) = own.obstacle() {
             let failed = format!("Failed to set permission for hub agent: {why}");
             let news = condition(REGISTRATION_APPLIED, "False", "SetPermissionFailed", failed, now);
-            conditions::set(&mut status.conditions, news, false);
+            conditions::set(&mut status.conditions, news);
             let failed = format!("failed to get manifest from agent interface: {why}");
             let news = condition(MANIFEST_APPLIED, "False", "ManifestWorkApplyFailed", failed, now);
-            conditions::set(&mut status.conditions, news, false);
+            conditions::set(&mut status.conditions, news);
             return Ok(Next::OnChange);
         }
         if let Err(error) = self.give_rights(own, addon_state.addon).await {
             let why = format!("Failed to set permission for hub agent: {}", message_of(&error));
             let news = condition(REGISTRATION_APPLIED, "False", "SetPermissionFailed", why, now);
-            conditions::set(&mut status.conditions, news, false);
+            conditions::set(&mut status.conditions, news);
             return Err(error);
         }
         status.registrations = own.identities(cluster, &status.registrations);
         status.namespace.clone_from(&addon_state.namespace);
         let well = "Registration of the addon agent is configured";
         let news = condition(REGISTRATION_APPLIED, "True", "SetPermissionApplied", well, now);
-        conditions::set(&mut status.conditions, news, false);
+        conditions::set(&mut status.conditions, news);
         let rendered = addon_state.objects(own);
         let objects = rendered.as_ref().map(|(objects, _)| objects.as_slice()).unwrap_or_default();
         let health = own.health(&addon_state.namespace, objects).filter(|_| !addon_state.built_in);
@@ -265,7 +265,7 @@ impl Manager {
             Err(why) => {
                 let why = format!("failed to get manifest from agent interface: {why}");
                 let news = condition(MANIFEST_APPLIED, "False", "ManifestWorkApplyFailed", why, now);
-                conditions::set(&mut status.conditions, news, false);
+                conditions::set(&mut status.conditions, news);
                 return Ok(Next::OnChange);
             }
         };
@@ -284,7 +284,7 @@ impl Manager {
             Err(error) => {
                 let why = format!("failed to apply the works of the addon: {}", message_of(&error));
                 let news = condition(MANIFEST_APPLIED, "False", "ManifestWorkApplyFailed", why, now);
-                conditions::set(&mut status.conditions, news, false);
+                conditions::set(&mut status.conditions, news);
                 return Err(error);
             }
         };
@@ -295,7 +295,7 @@ impl Manager {
             .collect();
         let old = status.conditions.iter().find(|c| c.type_ == MANIFEST_APPLIED);
         match deploy::applied(&deploying, wanted, old, now) {
-            AppliedReport::Now(news) => conditions::set(&mut status.conditions, news, false),
+            AppliedReport::Now(news) => conditions::set(&mut status.conditions, news),
             AppliedReport::Nothing => status.conditions.retain(|c| c.type_ != MANIFEST_APPLIED),
             AppliedReport::AsBefore => {}
         }
@@ -303,7 +303,7 @@ impl Manager {
             && cluster_status(addon_state.cluster, CONDITION_AVAILABLE) != Some("Unknown")
         {
             let news = health::by_work(own.name(), &deploying, health, now);
-            conditions::set(&mut status.conditions, news, false);
+            conditions::set(&mut status.conditions, news);
         }
         Ok(Next::OnChange)
     }
@@ -487,7 +487,7 @@ impl Manager {
             condition(HOOK_COMPLETED, "False", "HookManifestIsNotCompleted", message, now)
         };
         let running = news.status != "True";
-        conditions::set(&mut status.conditions, news, false);
+        conditions::set(&mut status.conditions, news);
         if old != status {
             self.write(addon_state.addon, &old, &status).await?;
             // The finalizer is removed from the version that has the condition.

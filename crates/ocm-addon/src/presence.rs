@@ -145,7 +145,7 @@ impl Manager {
         let old = placement.status.clone().unwrap_or_default();
         let mut new = old.clone();
         for condition in selection.conditions.clone() {
-            conditions::set(&mut new.conditions, condition, false);
+            conditions::set(&mut new.conditions, condition);
         }
         if let Some(selected) = &selection.clusters {
             let count = i32::try_from(selected.len()).unwrap_or(i32::MAX);

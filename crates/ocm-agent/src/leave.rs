@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     registration::{self, Endpoint},
-    work_agent::hub_hash,
+    work_agent::HubNames,
 };
 use ocm_shared::rbac;
 
@@ -125,16 +125,16 @@ async fn take_leave(cluster: Client, how: &Leave) -> Result<Left, LeaveError> {
 /// The identity of the agent that had joined a hub; empty if the cluster had not joined, or has left.
 #[derive(Default)]
 struct Agent {
-    /// Digest of the hub's address.
-    hub: Option<String>,
+    /// Digests of the hub's address.
+    hub: Option<HubNames>,
     name: Option<String>,
 }
 
 impl Agent {
     /// Returns whether that agent created the AppliedManifestWork (OCM-060, OCM-071).
     fn made(&self, work: &AppliedManifestWorkSpec) -> bool {
-        let is = |kept: &Option<String>, text: &str| kept.as_deref().is_some_and(|kept| kept == text);
-        is(&self.hub, &work.hub_hash) || is(&self.name, &work.agent_id)
+        self.hub.as_ref().is_some_and(|hub| hub.is_of_hub(&work.hub_hash))
+            || self.name.as_ref().is_some_and(|name| *name == work.agent_id)
     }
 }
 
@@ -146,7 +146,7 @@ async fn kept(rest: &Rest) -> Result<Agent, kube::Error> {
     let kubeconfig = text("kubeconfig");
     let endpoint = kubeconfig.and_then(|text| Endpoint::of(&Kubeconfig::from_yaml(&text).ok()?));
     let name = text(registration::AGENT_NAME).filter(|name| !name.is_empty());
-    Ok(Agent { hub: endpoint.map(|endpoint| hub_hash(endpoint.server())), name })
+    Ok(Agent { hub: endpoint.map(|endpoint| HubNames::new(endpoint.server())), name })
 }
 
 fn of(resource: &AppliedResource) -> Gvr {

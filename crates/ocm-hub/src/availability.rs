@@ -1,6 +1,5 @@
 //! Availability of a cluster: lease, clock, taints (OCM-047 … OCM-053). Pure; the time is an argument.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use apis::ocm::{
@@ -38,28 +37,6 @@ pub fn lease_state(renewed: Timestamp, since: Timestamp, grace: Duration, now: T
         Ok(_) => LeaseState::Stopped,
         Err(_) if left > 0 => LeaseState::Until(Duration::from_secs(3600)),
         Err(_) => LeaseState::Stopped,
-    }
-}
-
-/// Renewals that lie in the future, and when each was first seen. A clock that was ahead wrote them, the hub's or the agent's; they
-/// would otherwise keep a cluster available that is long gone.
-#[derive(Debug, Default)]
-pub struct Ahead(HashMap<String, (Timestamp, Timestamp)>);
-
-impl Ahead {
-    /// The time that counts for a renewal: its own, or, if that lies in the future, when the renewal was first seen.
-    pub fn heard_at(&mut self, cluster: &str, renewed: Timestamp, now: Timestamp) -> Timestamp {
-        if renewed <= now {
-            self.0.remove(cluster);
-            return renewed;
-        }
-        match self.0.get(cluster) {
-            Some((known, seen)) if *known == renewed && *seen <= now => *seen,
-            _ => {
-                self.0.insert(cluster.to_owned(), (renewed, now));
-                now
-            }
-        }
     }
 }
 
@@ -130,7 +107,7 @@ pub fn taints(cluster: &ManagedCluster) -> Option<Vec<Taint>> {
 mod tests {
     use super::*;
     use apis::ocm::cluster::ManagedClusterStatus;
-    use ocm_shared::cluster::grace;
+    use ocm_shared::{clock::FutureTimes, cluster::grace};
     use proptest::prelude::*;
 
     fn at(second: i64) -> Timestamp {
@@ -183,7 +160,7 @@ mod tests {
     /// OCM-049: a renewal of the future counts from when it was seen, so that a cluster that is gone does not stay available until then.
     #[test]
     fn ocm_049_a_renewal_of_the_future_runs_out() {
-        let (grace, mut ahead) = (Duration::from_secs(15), Ahead::default());
+        let (grace, mut ahead) = (Duration::from_secs(15), FutureTimes::default());
         let mut left = |renewed: i64, now: i64| {
             let last = ahead.heard_at("c1", at(renewed), at(now));
             lease_state(last, at(0), grace, at(now))

@@ -49,7 +49,7 @@ use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use ocm_shared::{bootstrap, conditions, csr, rbac::Take};
+use ocm_shared::{bootstrap, clock::FutureTimes, conditions, csr, rbac::Take};
 
 pub mod admission;
 pub mod availability;
@@ -207,7 +207,7 @@ struct Hub {
     know: Stores,
     /// When the hub began to watch leases.
     since: Timestamp,
-    ahead: Mutex<availability::Ahead>,
+    ahead: Mutex<FutureTimes>,
     metrics: shown::HubMetrics,
     /// Clusters that are gone but still have permissions or works, and since when.
     gone: Mutex<HashMap<String, Instant>>,
@@ -390,7 +390,7 @@ impl Hub {
         let old = cluster.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
         let mut list = old.clone();
         for condition in news {
-            conditions::set(&mut list, condition, false);
+            conditions::set(&mut list, condition);
         }
         if list == old {
             return Ok(());

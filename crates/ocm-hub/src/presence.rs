@@ -134,7 +134,7 @@ impl Hub {
         let old = addon.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
         let mut list = old.clone();
         let news = Condition { type_: "Available".into(), observed_generation: None, ..cause.clone() };
-        conditions::set(&mut list, news, false);
+        conditions::set(&mut list, news);
         if list == old {
             return Ok(());
         }

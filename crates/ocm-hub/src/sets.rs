@@ -126,7 +126,7 @@ impl Hub {
 fn changed(old: Option<&ConditionsStatus>, news: Condition) -> Option<Value> {
     let old = old.map(|status| status.conditions.clone()).unwrap_or_default();
     let mut list = old.clone();
-    conditions::set(&mut list, news, false);
+    conditions::set(&mut list, news);
     (list != old).then(|| json!({"conditions": list}))
 }
 

@@ -32,13 +32,11 @@ pub fn rotated(outcome: Result<String, String>, now: Timestamp) -> Condition {
     }
 }
 
-/// Puts `new` into the list: the time moves only with the status, or with the generation when `renew` (OCM-087).
-pub fn set(list: &mut Vec<Condition>, mut new: Condition, renew: bool) {
+/// Puts `new` into the list: the time moves only with the status (OCM-087).
+pub fn set(list: &mut Vec<Condition>, mut new: Condition) {
     match list.iter_mut().find(|old| old.type_ == new.type_) {
         Some(old) => {
-            let keep =
-                old.status == new.status && !(renew && old.observed_generation != new.observed_generation);
-            if keep {
+            if old.status == new.status {
                 new.last_transition_time = old.last_transition_time.clone();
             }
             *old = new;

@@ -28,8 +28,8 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Agent, Credential,
     addon_api::{Member, Version},
+    addon_report::report,
     addon_rules::WantedIdentity,
-    addons::report,
     chance,
     identity::{self, CERTIFICATE, Data, KEY},
     requests,

@@ -10,7 +10,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use super::identity::{CLUSTER_NAME, Data, Endpoint, KUBECONFIG, Subject};
-use ocm_shared::{addon as names, conditions::condition, csr::CLIENT_SIGNER};
+use ocm_shared::{addon as names, clock::FutureTimes, conditions::condition, csr::CLIENT_SIGNER};
 
 /// A lease is valid for five times its duration of a minute.
 const FRESH: Duration = Duration::from_secs(5 * 60);
@@ -93,9 +93,16 @@ pub(super) fn by_lease(addon: &ManagedClusterAddOn) -> bool {
     addon.status.as_ref().is_none_or(|status| status.health_check.mode != "Customized")
 }
 
-/// Returns the condition that follows from an add-on's lease, and how long it is valid (OCM-118).
-pub(super) fn health(name: &str, lease: Option<&Lease>, now: Timestamp) -> (Condition, Option<Duration>) {
+/// Returns the condition that follows from an add-on's lease, and how long it is valid (OCM-118). A renewal in the future
+/// counts from when it was first seen.
+pub(super) fn health(
+    name: &str,
+    lease: Option<&Lease>,
+    times: &mut FutureTimes,
+    now: Timestamp,
+) -> (Condition, Option<Duration>) {
     let renewed = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref()).map(|time| time.0);
+    let renewed = renewed.map(|at| times.heard_at(name, at, now));
     let left = renewed.map(|at| {
         let end = at.as_nanosecond().saturating_add(i128::try_from(FRESH.as_nanos()).unwrap_or(i128::MAX));
         u64::try_from(end.saturating_sub(now.as_nanosecond())).ok().filter(|left| *left > 0)
@@ -231,13 +238,21 @@ mod tests {
             (None, "Unknown", "ManagedClusterAddOnLeaseNotFound", "The status of a add-on is unknown.", None),
         ];
         for (lease, status, reason, message, left) in cases {
-            let (reported, until) = health("a", lease.as_ref(), now);
+            let (reported, until) = health("a", lease.as_ref(), &mut FutureTimes::default(), now);
             assert_eq!(
                 (reported.status.as_str(), reported.reason.as_str(), reported.message.as_str()),
                 (status, reason, message)
             );
             assert_eq!(until.map(|d| d.as_secs()), left);
         }
+        // The agent's clock was ahead when it renewed its lease for the last time.
+        let (ahead, mut times) = (lease(-1_000_000), FutureTimes::default());
+        let status = |times: &mut FutureTimes, second: i64| {
+            let (reported, until) = health("a", Some(&ahead), times, Timestamp::from_second(second).unwrap());
+            (reported.status, until.map(|d| d.as_secs()))
+        };
+        assert_eq!(status(&mut times, 100_000), ("True".to_owned(), Some(300)));
+        assert_eq!(status(&mut times, 100_300), ("False".to_owned(), None));
         let mut addon = addon(vec![]);
         assert!(by_lease(&addon));
         addon.status.as_mut().unwrap().health_check.mode = "Customized".into();

@@ -27,10 +27,7 @@ use apis::{
         cluster::{CONDITION_AVAILABLE, CONDITION_HUB_ACCEPTED},
     },
 };
-use k8s_openapi::{
-    api::{certificates::v1::CertificateSigningRequest, coordination::v1::Lease},
-    apimachinery::pkg::apis::meta::v1::Condition,
-};
+use k8s_openapi::api::{certificates::v1::CertificateSigningRequest, coordination::v1::Lease};
 use runtime::{
     Queue, Store,
     failure::{code_of, is_clash, is_not_found},
@@ -45,10 +42,11 @@ use super::{
     Agent, BuiltIn,
     addon_api::{Member, Version},
     addon_identity::Holder,
+    addon_report::report,
     addon_rules::{WantedIdentity, by_lease, health, wanted},
     managed_clusters,
 };
-use ocm_shared::{cluster::status, conditions};
+use ocm_shared::{clock::FutureTimes, cluster::status};
 
 /// How often a hub without the add-on API is asked for it (OCM-002).
 const PROBE: Duration = Duration::from_secs(300);
@@ -74,6 +72,8 @@ struct Running {
     /// By add-on and digest.
     identities: HashMap<(String, [u8; 32]), Kept>,
     leases: HashMap<String, Leases>,
+    /// Leases that were renewed in the future.
+    ahead: FutureTimes,
 }
 
 struct IdentityKeeper {
@@ -223,6 +223,7 @@ impl IdentityKeeper {
         }
         let own = self.agent.config.built_in.iter().find(|own| own.name() == name);
         let Some(addon) = addon else {
+            running.ahead.forget(name);
             if let Some(own) = own {
                 grant(own, None);
             }
@@ -347,7 +348,7 @@ impl IdentityKeeper {
             return Ok(None);
         }
         let lease = leases.store.get(&namespace, name);
-        let (news, left) = health(name, lease.as_deref(), self.agent.now());
+        let (news, left) = health(name, lease.as_deref(), &mut running.ahead, self.agent.now());
         report(&self.hub, self.api, addon, news).await?;
         Ok(left)
     }
@@ -385,27 +386,6 @@ async fn end(stop: CancellationToken, task: JoinHandle<()>) {
     if let Err(error) = task.await {
         tracing::error!(%error, "a task of an add-on ended");
     }
-}
-
-/// Writes a condition of an add-on, if it changed (OCM-004).
-pub(super) async fn report(
-    hub: &Rest,
-    api: Version,
-    addon: &ManagedClusterAddOn,
-    news: Condition,
-) -> Result<(), kube::Error> {
-    let old = addon.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
-    let mut list = old.clone();
-    conditions::set(&mut list, news, false);
-    if list == old {
-        return Ok(());
-    }
-    let meta = &addon.metadata;
-    let patch = json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
-        "status": {"conditions": list}});
-    let (namespace, name) =
-        (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
-    hub.merge_status::<Value>(&api.members(), namespace, name, &patch).await.map(drop)
 }
 
 #[cfg(test)]

@@ -136,6 +136,16 @@ impl Endpoint {
         Some(Self { name: entry.name.clone(), cluster: entry.cluster.clone()? })
     }
 
+    /// Returns whether an agent at the other one works for the same hub.
+    fn is(&self, other: &Self) -> bool {
+        let (a, b) = (&self.cluster, &other.cluster);
+        self.name == other.name
+            && a.server == b.server
+            && a.proxy_url == b.proxy_url
+            && a.certificate_authority == b.certificate_authority
+            && a.certificate_authority_data == b.certificate_authority_data
+    }
+
     /// Address of the hub.
     pub fn server(&self) -> &str {
         self.cluster.server.as_deref().unwrap_or_default()
@@ -211,6 +221,27 @@ pub fn facts(pem: &[u8]) -> Option<Facts> {
     })
 }
 
+/// Parses a stored kubeconfig. OCM's agent writes YAML, this one JSON, which is YAML, too.
+fn kubeconfig(text: &ByteString) -> Option<Kubeconfig> {
+    Kubeconfig::from_yaml(std::str::from_utf8(&text.0).ok()?).ok()
+}
+
+/// Returns whether two stored kubeconfigs mean the same: hub, certificate and key.
+fn is_same_kubeconfig(a: &ByteString, b: &ByteString) -> bool {
+    let parts = |text: &ByteString| {
+        let config = kubeconfig(text)?;
+        let context = config.contexts.iter().find(|c| Some(&c.name) == config.current_context.as_ref())?;
+        let user = context.context.as_ref()?.user.clone()?;
+        let auth = config.auth_infos.iter().find(|a| a.name == user)?.auth_info.as_ref()?;
+        let files = (auth.client_certificate.clone(), auth.client_key.clone());
+        Some((Endpoint::of(&config)?, files))
+    };
+    match (parts(a), parts(b)) {
+        (Some((hub, files)), Some((other, others))) => hub.is(&other) && files == others,
+        _ => false,
+    }
+}
+
 /// Returns the content of the Secret besides the certificate.
 pub fn additional(names: &Names, endpoint: &Endpoint) -> Data {
     let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
@@ -251,16 +282,8 @@ pub enum Invalid {
 ///
 /// What is missing or wrong.
 pub fn validate(data: &Data, names: &Names, endpoint: &Endpoint, now: Timestamp) -> Result<Facts, Invalid> {
-    let kept = data.get(KUBECONFIG).and_then(|text| serde_json::from_slice::<Kubeconfig>(&text.0).ok());
-    let same = |kept: &Endpoint| {
-        let (a, b) = (&kept.cluster, &endpoint.cluster);
-        kept.name == endpoint.name
-            && a.server == b.server
-            && a.proxy_url == b.proxy_url
-            && a.certificate_authority == b.certificate_authority
-            && a.certificate_authority_data == b.certificate_authority_data
-    };
-    if !kept.as_ref().and_then(Endpoint::of).is_some_and(|kept| same(&kept)) {
+    let kept = data.get(KUBECONFIG).and_then(kubeconfig);
+    if !kept.as_ref().and_then(Endpoint::of).is_some_and(|kept| kept.is(endpoint)) {
         return Err(Invalid::Kubeconfig);
     }
     if data.get(KEY).is_none_or(|key| key.0.is_empty()) {
@@ -306,7 +329,11 @@ pub fn need(
     else {
         return Some(Need::Certificate);
     };
-    if additional.iter().any(|(key, value)| data.get(key) != Some(value)) {
+    let is_kept = |key: &str, value: &ByteString| {
+        data.get(key)
+            .is_some_and(|kept| kept == value || key == KUBECONFIG && is_same_kubeconfig(kept, value))
+    };
+    if additional.iter().any(|(key, value)| !is_kept(key, value)) {
         return Some(Need::Additional);
     }
     let left = facts.not_after.duration_since(now).as_secs_f64();
@@ -473,6 +500,35 @@ pub(crate) mod tests {
         assert_eq!(seconds(due_at), Some(u64::try_from(total / 100).unwrap()));
         assert_eq!(seconds(end + 1), Some(u64::try_from(total / 100).unwrap()));
         assert_eq!(due(&Data::new(), 0.2, at(0)), None);
+    }
+
+    /// OCM-030, OCM-033: what OCM's agent stored, in YAML and with its own field order, is continued and not rewritten.
+    #[test]
+    fn ocm_033_the_identity_of_an_agent_in_go_is_continued() {
+        let (names, endpoint) = c1();
+        let mut data = whole(&names, &endpoint, 1000, 2000);
+        let yaml = |server: &str, certificate: &str| {
+            let text = format!(
+                "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: Q0E=\n    server: {server}\n  name: hub\n\
+                 contexts:\n- context:\n    cluster: hub\n    namespace: configuration\n    user: default-auth\n  name: default-context\n\
+                 current-context: default-context\nkind: Config\npreferences: {{}}\nusers:\n- name: default-auth\n  user:\n\
+                 \x20   client-certificate: {certificate}\n    client-key: tls.key\n"
+            );
+            ByteString(text.into_bytes())
+        };
+        let beside = additional(&names, &endpoint);
+        let needed = |data: &Data| need(data, &names.subject(), &beside, 0.2, at(1000));
+        data.insert(KUBECONFIG.into(), yaml("https://hub:1", "tls.crt"));
+        assert!(validate(&data, &names, &endpoint, at(1500)).is_ok());
+        assert_eq!(needed(&data), None, "it means the same");
+        for (server, certificate) in [("https://hub:2", "tls.crt"), ("https://hub:1", "other.crt")] {
+            data.insert(KUBECONFIG.into(), yaml(server, certificate));
+            assert_eq!(needed(&data), Some(Need::Additional));
+        }
+        assert_eq!(
+            validate(&data, &names, &Endpoint::new("https://hub:2", "CA"), at(1500)),
+            Err(Invalid::Kubeconfig)
+        );
     }
 
     #[test]

@@ -36,6 +36,7 @@ use tokio_util::sync::CancellationToken;
 
 mod addon_api;
 mod addon_identity;
+mod addon_report;
 mod addon_rules;
 mod addons;
 mod built_in;

@@ -55,7 +55,7 @@ pub(super) fn reported(
             }
             Some(why) => condition("NamespaceAvailable", "False", "NamespaceApplyFailed", why, now),
         };
-        conditions::set(&mut entry.conditions, news, false);
+        conditions::set(&mut entry.conditions, news);
     }
     entries
 }

@@ -311,7 +311,7 @@ async fn write(
         {
             turned = Some(condition.clone());
         }
-        conditions::set(&mut list, condition, false);
+        conditions::set(&mut list, condition);
     }
     if list != old {
         patch["conditions"] = json!(list);

@@ -15,7 +15,7 @@ use runtime::{
 use serde_json::{Value, json};
 
 use super::{
-    ignore,
+    ignore, leftover,
     merge::{self, Verdict},
     rules::Treatment,
 };
@@ -32,6 +32,8 @@ pub(crate) struct DesiredObject<'a> {
     pub(crate) owned: bool,
     /// The object is known to exist: read before creating.
     pub(crate) exists: bool,
+    /// Another work may hold the object, too.
+    pub(crate) shared: bool,
 }
 
 /// The object after a manifest was applied.
@@ -173,6 +175,10 @@ async fn update(cluster: &Rest, wanted: &DesiredObject<'_>) -> Result<Live, Erro
         FoundOrCreated::Created(created) => return Ok(created),
         FoundOrCreated::Existing(live) => live,
     };
+    let mut required = required;
+    if !wanted.shared {
+        leftover::request_removal(&mut required, &live, wanted.owner);
+    }
     match merge::update(&required, &live) {
         Verdict::Equal => Ok(Live { object: live, wrote: Wrote::Nothing }),
         Verdict::Replace(object) => {

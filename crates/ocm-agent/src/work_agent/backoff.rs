@@ -65,10 +65,10 @@ impl<T: Clone> ManifestBackoff<T> {
         }
     }
 
-    /// Returns the reported outcome of a failed manifest whose retry is not due yet.
-    pub(crate) fn pending_outcome(&self, work: &str, ordinal: usize, now: Instant) -> Option<T> {
-        let failed_manifest = self.0.get(work)?.get(&ordinal)?;
-        (failed_manifest.due > now).then(|| failed_manifest.outcome.clone())
+    /// Returns the reported outcomes of the failed manifests whose retry is not due yet, by ordinal.
+    pub(crate) fn pending_outcomes(&self, work: &str, now: Instant) -> BTreeMap<usize, T> {
+        let all = self.0.get(work).into_iter().flatten();
+        all.filter(|(_, failed)| failed.due > now).map(|(ordinal, f)| (*ordinal, f.outcome.clone())).collect()
     }
 
     /// Returns when the next manifest of the work is due.
@@ -107,6 +107,15 @@ impl<T: Clone> ManifestBackoff<T> {
 mod tests {
     use super::*;
 
+    fn pending<T: Clone>(
+        backoff: &ManifestBackoff<T>,
+        work: &str,
+        ordinal: usize,
+        now: Instant,
+    ) -> Option<T> {
+        backoff.pending_outcomes(work, now).remove(&ordinal)
+    }
+
     /// OCM-076: the back-off of one manifest grows with its own failures, up to two minutes.
     #[test]
     fn ocm_076_back_off_per_manifest() {
@@ -116,9 +125,9 @@ mod tests {
         }
         backoff.failed("w", 2, RetryAt::Backoff, "new", now);
         let late = now + Duration::from_secs(1);
-        assert_eq!(backoff.pending_outcome("w", 1, late), Some("bad"));
-        assert_eq!(backoff.pending_outcome("w", 2, late), None, "it may try again");
-        assert_eq!(backoff.pending_outcome("w", 1, now + PAUSES.1), None, "two minutes are the most");
+        assert_eq!(pending(&backoff, "w", 1, late), Some("bad"));
+        assert_eq!(pending(&backoff, "w", 2, late), None, "it may try again");
+        assert_eq!(pending(&backoff, "w", 1, now + PAUSES.1), None, "two minutes are the most");
         assert!(backoff.next("w").is_some_and(|due| due <= now + PAUSES.0), "the earliest");
         assert_eq!(backoff.next("other"), None);
     }
@@ -129,8 +138,8 @@ mod tests {
         backoff.failed("w", 1, RetryAt::After(Duration::from_secs(60)), "denied", now);
         backoff.failed("v", 0, RetryAt::Backoff, "unknown", now);
         assert_eq!(backoff.retry_now(now, |o| *o == "unknown"), ["v"]);
-        assert_eq!(backoff.pending_outcome("v", 0, now), None);
-        assert_eq!(backoff.pending_outcome("w", 1, now), Some("denied"));
+        assert_eq!(pending(&backoff, "v", 0, now), None);
+        assert_eq!(pending(&backoff, "w", 1, now), Some("denied"));
         backoff.forget("w");
         backoff.clear("v", 0);
         assert_eq!((backoff.next("w"), backoff.next("v")), (None, None));

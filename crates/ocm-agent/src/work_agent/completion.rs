@@ -23,6 +23,7 @@ const KEPT_BYTES: usize = 256 << 10;
 const LONGEST: usize = 16 << 10;
 const EVALUATED: &str = "ConditionRuleEvaluated";
 const EXPRESSION_ERROR: &str = "ConditionRuleExpressionError";
+const INTERNAL_ERROR: &str = "ConditionRuleInternalError";
 const INVALID: &str = "ConditionRuleInvalid";
 const AGGREGATED: &str = "ConditionRulesAggregated";
 /// Reasons of conditions that rules created start with this.
@@ -53,6 +54,17 @@ impl Ruled {
             last_transition_time: now.clone(),
         }
     }
+}
+
+/// The rules are not evaluated, because the executor of the work may not read the object.
+pub fn withheld(rules: &[ConditionRule], why: &str) -> Vec<Ruled> {
+    let unknown = |rule: &ConditionRule| Ruled {
+        type_: rule.condition.clone(),
+        status: "Unknown",
+        reason: INTERNAL_ERROR,
+        message: why.to_owned(),
+    };
+    rules.iter().filter(|rule| !rule.condition.is_empty()).map(unknown).collect()
 }
 
 type Compiled = Result<Arc<Query>, QueryError>;
@@ -101,20 +113,14 @@ impl Rules {
         match rule.type_.as_str() {
             "CEL" => Some(self.by_expressions(rule, object, budget)),
             "WellKnownConditions" => {
-                let known = well_known(object)?;
-                let pick = |own: &String, theirs: &str| {
-                    if own.is_empty() { theirs.to_owned() } else { own.clone() }
-                };
+                let (expression, message) = well_known(object, &rule.condition)?;
+                let own = !rule.message.is_empty() || !rule.message_expression.is_empty();
                 let rule = ConditionRule {
-                    condition: pick(&rule.condition, COMPLETE),
+                    condition: rule.condition.clone(),
                     type_: "CEL".into(),
-                    cel_expressions: vec![known.0.into()],
+                    cel_expressions: vec![expression.into()],
                     message: rule.message.clone(),
-                    message_expression: if rule.message.is_empty() {
-                        pick(&rule.message_expression, known.1)
-                    } else {
-                        rule.message_expression.clone()
-                    },
+                    message_expression: if own { rule.message_expression.clone() } else { message.into() },
                 };
                 Some(self.by_expressions(&rule, object, budget))
             }
@@ -202,8 +208,12 @@ impl Cache {
     }
 }
 
-/// Returns condition type and message for the built-in kinds that complete; `None` for other kinds.
-fn well_known(object: &Value) -> Option<(&'static str, &'static str)> {
+/// Returns the expression and the message expression of a well-known condition of a kind; `None` if the kind has
+/// no well-known condition of this type.
+fn well_known(object: &Value, condition: &str) -> Option<(&'static str, &'static str)> {
+    if condition != COMPLETE {
+        return None;
+    }
     match (text(object, "apiVersion"), text(object, "kind")) {
         ("batch/v1", "Job") => Some((
             "has(object.status) && hasConditions(object.status) && object.status.conditions.exists(c, \
@@ -333,6 +343,10 @@ mod tests {
         }
         let other = json!({"apiVersion": "v1", "kind": "ConfigMap"});
         assert!(Rules::default().evaluate(&rules(json!([known])), &other).is_empty(), "silently none");
+        for unknown in ["Ready", "complete", ""] {
+            let rule = json!([{"type": "WellKnownConditions", "condition": unknown}]);
+            assert!(Rules::default().evaluate(&rules(rule), &pod("Running")).is_empty(), "no {unknown:?}");
+        }
     }
 
     /// An expression is compiled once for all objects; the cache keeps every expression in use, and no more

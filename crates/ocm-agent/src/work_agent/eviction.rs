@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 /// A grace period of a hundred years or more means never.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+/// How far a recorded beginning may lie in the future.
+const AHEAD: SignedDuration = SignedDuration::from_hours(1);
 /// Evictions that begin within this many seconds count as one event.
 const AT_ONCE: i64 = 600;
 /// An event with at most this many evictions is never a mass eviction.
@@ -30,7 +32,8 @@ pub(crate) fn verdict(began: Option<Timestamp>, grace: Duration, now: Timestamp)
     if grace >= NEVER {
         return Verdict::Never;
     }
-    let Some(began) = began else { return Verdict::Begin };
+    // A beginning in the future was recorded while the clock was ahead.
+    let Some(began) = began.filter(|began| began.duration_since(now) <= AHEAD) else { return Verdict::Begin };
     let waited = Duration::try_from(now.duration_since(began)).unwrap_or_default();
     match grace.checked_sub(waited) {
         Some(left) if !left.is_zero() => Verdict::Wait(left.max(Duration::from_millis(100))),
@@ -65,6 +68,7 @@ mod tests {
             (Some(at(0)), 9999, NEVER, Verdict::Never),
             (None, 9999, NEVER, Verdict::Never),
             (Some(at(50)), 0, hour, Verdict::Wait(hour)), // a clock that went back
+            (Some(at(999_999)), 0, hour, Verdict::Begin), // a clock that was ahead
         ] {
             assert_eq!(verdict(began, grace, at(now)), expected, "{began:?} {now}");
         }

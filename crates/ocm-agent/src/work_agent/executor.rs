@@ -11,7 +11,10 @@ use runtime::failure::{code_of, is_clash};
 use runtime::rest::{Gvr, Rest};
 use serde_json::{Value, json};
 
-use super::apply::{DesiredObject, Failure};
+use super::{
+    apply::{DesiredObject, Failure},
+    rules::Target,
+};
 
 /// The verbs that every object needs; an object that the work owns must also be deleted some day.
 const VERBS: [&str; 4] = ["create", "update", "patch", "get"];
@@ -31,7 +34,14 @@ pub(crate) async fn check(
     let Some(executor) = executor else { return Ok(()) };
     let account = account(executor).map_err(|message| Failure::Settled(message.into()))?;
     let verbs = VERBS.into_iter().chain(wanted.owned.then_some("delete"));
-    let reviews = verbs.map(|verb| async move { review(cluster, account, wanted, verb).await });
+    let target = Target {
+        group: wanted.gvr.group.clone(),
+        resource: wanted.gvr.plural.clone(),
+        namespace: wanted.namespace.to_owned(),
+        name: wanted.name.to_owned(),
+    };
+    let target = &target;
+    let reviews = verbs.map(|verb| async move { review(cluster, account, wanted.gvr, target, verb).await });
     for allowed in futures::future::join_all(reviews).await {
         if !allowed? {
             return Err(denied(wanted, "", pause));
@@ -41,6 +51,29 @@ pub(crate) async fn check(
         return Err(denied(wanted, ", error: permission escalation", pause));
     }
     Ok(())
+}
+
+/// Checks whether the executor may read an object. Costs a SubjectAccessReview.
+///
+/// # Errors
+///
+/// [`Failure::Denied`] if it may not.
+pub(crate) async fn may_get(
+    cluster: &Rest,
+    executor: &ManifestWorkExecutor,
+    gvr: &Gvr,
+    target: &Target,
+) -> Result<(), Failure> {
+    let account = account(executor).map_err(|message| Failure::Settled(message.into()))?;
+    if review(cluster, account, gvr, target, "get").await? {
+        return Ok(());
+    }
+    let dot = if gvr.group.is_empty() { "" } else { "." };
+    let slash = if target.namespace.is_empty() { "" } else { "/" };
+    Err(Failure::Denied(format!(
+        "the executor {}/{} may not get {}{dot}{} {}{slash}{}",
+        account.namespace, account.name, gvr.plural, gvr.group, target.namespace, target.name
+    )))
 }
 
 fn account(executor: &ManifestWorkExecutor) -> Result<&ExecutorServiceAccount, &'static str> {
@@ -57,15 +90,16 @@ fn user(account: &ExecutorServiceAccount) -> String {
 async fn review(
     cluster: &Rest,
     account: &ExecutorServiceAccount,
-    wanted: &DesiredObject<'_>,
+    gvr: &Gvr,
+    target: &Target,
     verb: &str,
 ) -> Result<bool, Error> {
     let body = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
         "user": user(account),
         "groups": ["system:serviceaccounts", "system:authenticated",
             format!("system:serviceaccounts:{}", account.namespace)],
-        "resourceAttributes": {"group": wanted.gvr.group, "version": wanted.gvr.version,
-            "resource": wanted.gvr.plural, "namespace": wanted.namespace, "name": wanted.name, "verb": verb}}});
+        "resourceAttributes": {"group": gvr.group, "version": gvr.version,
+            "resource": gvr.plural, "namespace": target.namespace, "name": target.name, "verb": verb}}});
     let gvr = Gvr::new("authorization.k8s.io", "v1", "subjectaccessreviews");
     let answer: Value = cluster.create(&gvr, "", body.to_string().into_bytes()).await?;
     Ok(answer.pointer("/status/allowed").and_then(Value::as_bool).unwrap_or_default())

@@ -67,6 +67,11 @@ pub fn read(rules: &[FeedbackRule], raw: Raw, object: &Value) -> (Vec<FeedbackVa
     (values, outcome)
 }
 
+/// Nothing is read, because the executor of the work may not read the object.
+pub fn withheld(rules: &[FeedbackRule], why: &str) -> Feedback {
+    if rules.is_empty() { Feedback::None } else { Feedback::Failed(why.to_owned()) }
+}
+
 fn split_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }

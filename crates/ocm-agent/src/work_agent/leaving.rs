@@ -1,11 +1,7 @@
 //! Removes objects that a work no longer holds, works that are being deleted, and works that are gone
 //! (OCM-093 … OCM-096).
 
-use std::{
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use apis::{
     constants::{APPLIED_WORK_FINALIZER, MANIFEST_WORK_FINALIZER, WORK_GROUP},
@@ -27,23 +23,32 @@ use ocm_shared::conditions::set;
 use runtime::{
     Next,
     failure::{code_of, is_clash, is_not_found, is_object_missing, message_of},
+    feed::WithoutManagedFields,
     rest::{Gvr, Removal},
 };
 use serde::Serialize;
 use serde_json::json;
 
 use super::{
-    agent::{Agent, applied_manifest_works, has_finalizer, listed, manifest_works},
-    completion,
-    conditions::{self, Available},
-    manifest::InFlight,
+    conditions,
+    flight::InFlight,
+    objects::{applied_manifest_works, has_finalizer, is_frozen, listed, manifest_works},
     outcome::Done,
-    pass::{PENDING, REFUSED},
+    plan,
     records::{Meta, Write},
     removal::{self, Leftovers, OtherHolder, RemovalAction},
     report::StatusPatch,
     rules::{self, Target},
+    shared::Agent,
+    state::Wake,
+    steps::Removals,
 };
+
+/// How long to wait for objects that are being deleted; events report their deletion earlier.
+pub(super) const PENDING: Duration = Duration::from_secs(2);
+
+/// How long to wait before the cluster is asked again to delete an object that it refused to delete.
+const REFUSED: Duration = Duration::from_secs(10);
 
 /// The result for one object that is to be removed.
 enum RemovalResult {
@@ -71,35 +76,20 @@ impl Agent {
         applied: &AppliedManifestWork,
         done: &[Done],
     ) -> Result<Option<Leftovers>, Error> {
-        let there: Vec<AppliedResource> = done.iter().filter_map(|d| d.resource.clone()).collect();
-        let before = listed(applied);
-        if done.iter().any(|d| d.uncertain) {
-            // Nothing is removed before every manifest is resolved; what was created is listed nevertheless.
-            let mut list = removal::untracked(before, &there);
-            list.extend(there);
-            self.write_applied_to(applied, list).await?;
-            return Ok(None);
-        }
-        // Listed before its creation, which then did not happen.
-        let never = |resource: &AppliedResource| {
-            let unmade = |d: &Done| {
-                d.available == Available::No
-                    && d.meta.group == resource.group
-                    && d.meta.resource == resource.resource
-                    && d.meta.namespace == resource.namespace
-                    && d.meta.name == resource.name
-            };
-            resource.uid.is_empty() && done.iter().any(unmade)
+        let (exist, released) = match plan::removals(listed(applied), done) {
+            Removals::Postponed(list) => {
+                self.write_applied_to(applied, list).await?;
+                return Ok(None);
+            }
+            Removals::Now { exist, released } => (exist, released),
         };
-        let leaving: Vec<_> =
-            removal::untracked(before, &there).into_iter().filter(|resource| !never(resource)).collect();
-        let leftovers = if leaving.is_empty() {
+        let leftovers = if released.is_empty() {
             Leftovers::default()
         } else {
             let owner = applied.metadata.uid.as_deref().unwrap_or_default();
-            self.remove_all(name, leaving, owner).await?
+            self.remove_all(name, released, owner).await?
         };
-        self.write_applied_to(applied, there.into_iter().chain(leftovers.all()).collect()).await?;
+        self.write_applied_to(applied, exist.into_iter().chain(leftovers.all()).collect()).await?;
         Ok(Some(leftovers))
     }
 
@@ -126,8 +116,9 @@ impl Agent {
         let name = applied.metadata.name.clone().unwrap_or_default();
         let of = Preconditions { uid: applied.metadata.uid.clone(), resource_version: None };
         let patch = StatusPatch { metadata: of, status: List { applied_resources: &list } };
-        let written = self.cluster.merge_status(&applied_manifest_works(), "", &name, &patch).await?;
-        Ok(self.remember_applied(written))
+        let WithoutManagedFields(written) =
+            self.cluster.merge_status(&applied_manifest_works(), "", &name, &patch).await?;
+        Ok(self.state.lock().remember_applied(written))
     }
 
     async fn remove_all(
@@ -195,13 +186,7 @@ impl Agent {
         let recorded = Gvr::new(&resource.group, &resource.version, &resource.resource);
         let target = removal::target_of(resource);
         let (namespace, name) = (resource.namespace.as_str(), resource.name.as_str());
-        let mut hasher = DefaultHasher::new();
-        target.hash(&mut hasher);
-        let turn = self.removals.get(hasher.finish() as usize % self.removals.len().max(1));
-        let _turn = match turn {
-            Some(turn) => Some(turn.lock().await),
-            None => None,
-        };
+        let _turn = self.turns.at(&target).await;
         let (gvr, live) = self.look_for(&recorded, namespace, name).await?;
         let (other_holder, owner) = self.other_holder(work, &gvr, &target).await?;
         let left = match removal::removal_action(live.as_ref(), &resource.uid, owner_uid, other_holder) {
@@ -227,8 +212,8 @@ impl Agent {
             }
         };
         if matches!(left, RemovalResult::Gone) {
-            let rivals = self.tracker.lock().forget(work, &target);
-            self.queue_works(&rivals);
+            let rivals = self.state.lock().tracker.forget(work, &target);
+            self.wake(Wake::works(&rivals));
         }
         Ok(left)
     }
@@ -241,19 +226,19 @@ impl Agent {
         gvr: &Gvr,
         target: &Target,
     ) -> Result<(OtherHolder, Option<OwnerReference>), Error> {
-        let others = self.wanted.lock().others(work, target);
+        let others = self.state.lock().others(work, target);
         if others.is_empty() {
             return Ok((OtherHolder::Nobody, None));
         }
         let Some(mapped) = self.mapper.by_resource(gvr).await? else {
             return Ok((OtherHolder::Nobody, None));
         };
+        let state = self.state.lock();
         let mut other_holder = OtherHolder::Nobody;
         for (name, _) in others.into_iter().filter(|(_, kind)| *kind == mapped.kind) {
-            let Some(other) = self.works.lock().get(&name).cloned() else { continue };
-            let frozen = other.status.as_ref().is_some_and(|s| completion::is_complete(&s.conditions));
+            let Some(other) = state.work_of(&name) else { continue };
             let only_reads = rules::treatment(&other.spec, target).strategy.type_ == STRATEGY_READ_ONLY;
-            if frozen || only_reads {
+            if is_frozen(&other) || only_reads {
                 continue;
             }
             if !rules::owned(&other.spec, target) {
@@ -262,7 +247,7 @@ impl Agent {
                 continue;
             }
             other_holder = OtherHolder::Coming;
-            let applied = self.applied_of(&name).filter(|a| a.metadata.deletion_timestamp.is_none());
+            let applied = state.applied_of(&name).filter(|a| a.metadata.deletion_timestamp.is_none());
             if let Some(applied) = applied
                 && listed(&applied).iter().any(|r| removal::target_of(r) == *target)
             {
@@ -308,14 +293,16 @@ impl Agent {
     }
 
     /// OCM-095: removes the applied objects, then the AppliedManifestWork, then the work.
-    pub(super) async fn finalize(self: &Arc<Self>, work: &ManifestWork, name: &str) -> Result<Next, Error> {
+    pub(super) async fn finalize(&self, work: &ManifestWork, name: &str) -> Result<Next, Error> {
         if !has_finalizer(work) {
-            self.freeze(name);
+            self.state.lock().freeze(name);
             return Ok(Next::OnChange);
         }
         let gvr = applied_manifest_works();
-        let applied_name = self.applied_name(name);
-        let mut applied = self.applied_of(name);
+        let (applied_name, mut applied) = {
+            let state = self.state.lock();
+            (state.applied_name(name), state.applied_of(name))
+        };
         if applied.is_none() {
             applied = self.cluster.find(&gvr, "", &applied_name).await?.map(Arc::new);
         }
@@ -327,8 +314,9 @@ impl Agent {
                     Err(error) if is_not_found(&error) => {}
                     Err(error) => return Err(error),
                 }
-                if let Some(live) = self.cluster.find(&gvr, "", &applied_name).await? {
-                    applied = self.remember_applied(live);
+                let live = self.cluster.find(&gvr, "", &applied_name).await?;
+                if let Some(WithoutManagedFields(live)) = live {
+                    applied = self.state.lock().remember_applied(live);
                 }
             }
             if let Some(leftovers) = self.empty_applied(name, &applied).await? {
@@ -357,7 +345,6 @@ impl Agent {
             }
         }
         self.forget(name);
-        self.adjust_feeds();
         Ok(Next::OnChange)
     }
 
@@ -368,7 +355,7 @@ impl Agent {
         work: &str,
         applied: &AppliedManifestWork,
     ) -> Result<Option<Leftovers>, Error> {
-        if !self.is_own(&applied.spec) {
+        if !self.state.lock().is_own(&applied.spec) {
             return Ok(Some(Leftovers { going: listed(applied).to_vec(), ..Leftovers::default() }));
         }
         let uid = applied.metadata.uid.clone().unwrap_or_default();
@@ -395,8 +382,15 @@ impl Agent {
             Err(error) if is_not_found(&error) || is_clash(&error) => {}
             Err(error) => return Err(error),
         }
-        self.drop_applied(&name);
+        self.state.lock().drop_applied(&name);
         Ok(None)
+    }
+
+    /// Forgets a work that is gone.
+    pub(super) fn forget(&self, name: &str) {
+        let rivals = self.state.lock().forget(name);
+        self.wake(rivals);
+        self.feeds.notify_one();
     }
 
     /// Writes the Deleting condition (OCM-095).
@@ -406,10 +400,11 @@ impl Agent {
         name: &str,
         leftovers: &Leftovers,
     ) -> Result<(), Error> {
-        let old = self.last_status(name, work).or_else(|| work.status.clone()).unwrap_or_default();
+        let old = self.state.lock().last_status(name, work);
         let mut new = old.clone();
-        let deleting = conditions::work_deleting(leftovers, &Time(Timestamp::now()));
-        set(&mut new.conditions, deleting, false);
+        let generation = work.metadata.generation.unwrap_or_default();
+        let deleting = conditions::work_deleting(leftovers, generation, &Time(Timestamp::now()));
+        set(&mut new.conditions, deleting);
         self.write_if_new(name, work, &old, new).await
     }
 
@@ -421,14 +416,14 @@ impl Agent {
         name: &str,
         leftovers: &Leftovers,
     ) -> Result<(), Error> {
-        let old = self.last_status(name, work).or_else(|| work.status.clone()).unwrap_or_default();
+        let old = self.state.lock().last_status(name, work);
         let mut new = old.clone();
         if leftovers.refused.is_empty() {
             new.conditions.retain(|condition| condition.type_ != conditions::REFUSED);
         } else {
             let generation = work.metadata.generation.unwrap_or_default();
             let refused = conditions::removal_refused(leftovers, generation, &Time(Timestamp::now()));
-            set(&mut new.conditions, refused, false);
+            set(&mut new.conditions, refused);
         }
         self.write_if_new(name, work, &old, new).await
     }
@@ -442,7 +437,7 @@ impl Agent {
     ) -> Result<(), Error> {
         if new != *old {
             self.write_status(name, work, old, &new).await?;
-            self.remember_status(name, work, new);
+            self.state.lock().remember_status(name, work, new);
         }
         Ok(())
     }

@@ -4,7 +4,6 @@ use std::{collections::HashMap, time::Duration};
 
 use apis::ocm::{AppliedManifestWork, work::ManifestCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use parking_lot::Mutex;
 use runtime::metrics::{Gauge, Gauges, Histogram, Histograms, Metrics};
 use tokio::time::Instant;
 
@@ -22,8 +21,8 @@ pub(crate) struct Measures {
     lag: Histogram,
     manifests: Gauges,
     evictions: Gauge,
-    since: Mutex<Since>,
-    counted: Mutex<HashMap<String, [i64; 3]>>,
+    since: Since,
+    counted: HashMap<String, [i64; 3]>,
 }
 
 /// The time of the first unreported change of a work or of its objects.
@@ -46,21 +45,21 @@ impl Measures {
         }
         let help = "AppliedManifestWorks whose ManifestWork is gone and whose grace period runs";
         let evictions = metrics.gauge("ocm_eviction_pending", help);
-        let (since, counted) = (Mutex::default(), Mutex::default());
+        let (since, counted) = (Since::default(), HashMap::new());
         Self { apply, lag, manifests, evictions, since, counted }
     }
 
     /// A change that may have to be reported.
-    pub(crate) fn noted(&self, work: &str, now: Instant) {
-        let mut since = self.since.lock();
+    pub(crate) fn noted(&mut self, work: &str, now: Instant) {
+        let since = &mut self.since;
         if !since.noted.contains_key(work) {
             since.noted.insert(work.to_owned(), now);
         }
     }
 
     /// The processing of the work begins; it covers all changes noted so far.
-    pub(crate) fn begins(&self, work: &str) {
-        let mut since = self.since.lock();
+    pub(crate) fn begins(&mut self, work: &str) {
+        let since = &mut self.since;
         if let Some(noted) = since.noted.remove(work) {
             // A change that an earlier run failed to report still waits.
             since.underway.entry(work.to_owned()).or_insert(noted);
@@ -68,8 +67,8 @@ impl Measures {
     }
 
     /// The processing ended with a report, or with nothing to report.
-    pub(crate) fn reported(&self, work: &str, wrote: bool, now: Instant) {
-        let noted = self.since.lock().underway.remove(work);
+    pub(crate) fn reported(&mut self, work: &str, wrote: bool, now: Instant) {
+        let noted = self.since.underway.remove(work);
         if let Some(noted) = noted.filter(|_| wrote) {
             self.lag.observe(now.saturating_duration_since(noted).as_secs_f64());
         }
@@ -88,14 +87,14 @@ impl Measures {
     }
 
     /// Counts the manifests in a work's status.
-    pub(crate) fn count(&self, work: &str, manifests: &[ManifestCondition]) {
+    pub(crate) fn count(&mut self, work: &str, manifests: &[ManifestCondition]) {
         let mut new = [0; 3];
         for manifest in manifests {
             if let Some(count) = new.get_mut(state(&manifest.conditions)) {
                 *count += 1;
             }
         }
-        let old = self.counted.lock().insert(work.to_owned(), new).unwrap_or_default();
+        let old = self.counted.insert(work.to_owned(), new).unwrap_or_default();
         self.shift(old, new);
     }
 
@@ -108,10 +107,10 @@ impl Measures {
     }
 
     /// The work is gone.
-    pub(crate) fn forget(&self, work: &str) {
-        let old = self.counted.lock().remove(work).unwrap_or_default();
+    pub(crate) fn forget(&mut self, work: &str) {
+        let old = self.counted.remove(work).unwrap_or_default();
         self.shift(old, [0; 3]);
-        let mut since = self.since.lock();
+        let since = &mut self.since;
         since.noted.remove(work);
         since.underway.remove(work);
     }
@@ -164,7 +163,7 @@ mod tests {
     #[test]
     fn ocm_164_manifests_by_state() {
         let metrics = Metrics::default();
-        let measures = Measures::new(&metrics);
+        let mut measures = Measures::new(&metrics);
         assert_eq!(value(&metrics, "ocm_manifests{state=\"failed\"}"), "0", "shown before there is any");
         measures.count("a", &[entry("True", "True"), entry("True", "False"), entry("False", "True")]);
         measures.count("b", &[entry("True", "True")]);
@@ -180,7 +179,7 @@ mod tests {
     #[test]
     fn ocm_164_lag_of_reports() {
         let metrics = Metrics::default();
-        let (measures, start) = (Measures::new(&metrics), Instant::now());
+        let (mut measures, start) = (Measures::new(&metrics), Instant::now());
         let after = |seconds| start + Duration::from_secs(seconds);
         measures.noted("a", start);
         measures.noted("a", after(2));

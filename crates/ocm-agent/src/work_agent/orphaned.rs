@@ -6,14 +6,14 @@ use std::{sync::Arc, time::Duration};
 use apis::ocm::AppliedManifestWork;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kube::Error;
-use runtime::{Next, rest::Removal};
+use runtime::{Next, feed::WithoutManagedFields, rest::Removal};
 use serde_json::json;
 
 use super::{
-    agent::{Agent, applied_manifest_works},
     eviction::{self, Verdict},
-    leaving::pause,
-    pass::PENDING,
+    leaving::{PENDING, pause},
+    objects::applied_manifest_works,
+    shared::Agent,
 };
 
 /// Pause before an eviction that looks unintended is considered again.
@@ -22,34 +22,35 @@ const RECONSIDER: Duration = Duration::from_secs(600);
 impl Agent {
     /// Handles a work that does not exist. Its AppliedManifestWork, if any, is evicted after the grace
     /// period.
-    pub(super) async fn work_gone(self: &Arc<Self>, name: &str) -> Result<Next, Error> {
-        if let Some(applied) = self.applied_of(name) {
+    pub(super) async fn work_gone(
+        &self,
+        name: &str,
+        applied: Option<Arc<AppliedManifestWork>>,
+    ) -> Result<Next, Error> {
+        if let Some(applied) = applied {
             let next = self.clear_up(name, &applied).await?;
             if next != Next::OnChange {
                 return Ok(next);
             }
         }
         self.forget(name);
-        self.adjust_feeds();
         Ok(Next::OnChange)
     }
 
     /// Handles an AppliedManifestWork of another hub.
     pub(super) async fn foreign_applied(&self, applied_name: &str) -> Result<Next, Error> {
-        let applied = self.applied.lock().get(applied_name).cloned();
+        let applied = self.state.lock().foreign(applied_name);
         match applied {
-            Some(applied) if !self.is_of_this_hub(&applied) => {
-                // No work of this hub is concerned, so any of them may hold the listed objects.
-                self.clear_up("", &applied).await
-            }
-            _ => Ok(Next::OnChange),
+            // No work of this hub is concerned, so any of them may hold the listed objects.
+            Some(applied) => self.clear_up("", &applied).await,
+            None => Ok(Next::OnChange),
         }
     }
 
     /// Handles an AppliedManifestWork without a work of this hub: evicts it after the grace period, or
     /// completes its deletion.
     async fn clear_up(&self, work: &str, applied: &AppliedManifestWork) -> Result<Next, Error> {
-        if !self.is_own(&applied.spec) {
+        if !self.state.lock().is_own(&applied.spec) {
             return Ok(Next::OnChange);
         }
         if applied.metadata.deletion_timestamp.is_some() {
@@ -58,7 +59,8 @@ impl Agent {
         }
         let began = applied.status.as_ref().and_then(|s| s.eviction_start_time.as_ref()).map(|t| t.0);
         match eviction::verdict(began, self.config.eviction_grace, Timestamp::now()) {
-            Verdict::Never => Ok(Next::OnChange),
+            // A period that began under another setting must not count if evictions are permitted again.
+            Verdict::Never => self.keep(Arc::new(applied.clone())).await.map(|_| Next::OnChange),
             Verdict::Wait(pause) => Ok(Next::After(pause)),
             Verdict::Begin => {
                 self.write_eviction(applied, Some(Time(Timestamp::now()))).await?;
@@ -101,33 +103,12 @@ impl Agent {
         let patch =
             json!({"metadata": {"uid": applied.metadata.uid}, "status": {"evictionStartTime": began}});
         let gvr = applied_manifest_works();
-        Ok(self.remember_applied(self.cluster.merge_status(&gvr, "", name, &patch).await?))
+        let WithoutManagedFields(written) = self.cluster.merge_status(&gvr, "", name, &patch).await?;
+        Ok(self.state.lock().remember_applied(written))
     }
 
-    /// Returns whether the eviction looks unintended. Only works of this hub count, because a change to
-    /// another hub removes all works of the former one on purpose. Cost: a walk over all AppliedManifestWorks
-    /// for each eviction.
     fn looks_unintended(&self, applied: &AppliedManifestWork, began: Option<Timestamp>) -> bool {
-        let Some(began) = began.filter(|_| !self.config.allow_mass_eviction && self.is_of_this_hub(applied))
-        else {
-            return false;
-        };
-        let all: Vec<Arc<AppliedManifestWork>> = self.applied.lock().values().cloned().collect();
-        let works = self.works.lock();
-        let others: Vec<Option<Timestamp>> = all
-            .iter()
-            .filter(|other| self.is_of_this_hub(other) && other.metadata.uid != applied.metadata.uid)
-            .map(|other| {
-                let noted = other.status.as_ref().and_then(|s| s.eviction_start_time.as_ref()).map(|t| t.0);
-                // The eviction of another one without a work may just not have been recorded yet.
-                let gone = !works.contains_key(&other.spec.manifest_work_name);
-                gone.then_some(noted.unwrap_or(began))
-            })
-            .collect();
-        eviction::is_mass(began, &others)
-    }
-
-    pub(super) fn is_of_this_hub(&self, applied: &AppliedManifestWork) -> bool {
-        applied.metadata.name.as_deref() == Some(&self.applied_name(&applied.spec.manifest_work_name))
+        let began = began.filter(|_| !self.config.allow_mass_eviction);
+        began.is_some_and(|began| self.state.lock().looks_unintended(applied, began))
     }
 }

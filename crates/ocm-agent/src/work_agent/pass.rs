@@ -1,13 +1,12 @@
-//! One pass over a work: applies and reads objects, then reports and removes (OCM-074 … OCM-076, OCM-087 …
-//! OCM-095).
+//! Carries out one pass over a work: applies and reads objects, then reports and removes (OCM-074 … OCM-076, OCM-087 …
+//! OCM-095). [`super::plan`] decides.
 //!
 //! An object is listed in the AppliedManifestWork before it is created. So everything that the agent created
 //! is known to whoever cleans up, whenever the agent dies.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use apis::{
@@ -19,47 +18,50 @@ use kube::Error;
 use runtime::{
     Next,
     failure::{is_clash, message_of},
+    feed::WithoutManagedFields,
     rest::Removal,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::{
-    agent::{Agent, applied_manifest_works, has_finalizer, is_frozen, labels, listed, manifest_works},
     leaving::pause,
-    manifest::{Job, Pass, State},
+    objects::{applied_manifest_works, has_finalizer, listed, manifest_works},
     outcome::Done,
+    plan::{kinds_defined_by, plan},
     records::{Meta, Todo},
-    removal,
-    rules::{self, Target},
+    rules::{LAST_TURN, Target},
+    shared::Agent,
+    state::Stage,
+    steps::{Job, Pass, Plan},
 };
-
-/// How long to wait for objects that are being deleted; events report their deletion earlier.
-pub(super) const PENDING: Duration = Duration::from_secs(2);
-
-/// How long to wait before the cluster is asked again to delete an object that it refused to delete.
-pub(super) const REFUSED: Duration = Duration::from_secs(10);
 
 impl Agent {
     /// Processes a work. If this fails, `todo` holds what was not done.
-    pub(crate) async fn sync(self: &Arc<Self>, name: &str, todo: &mut Todo) -> Result<Next, Error> {
-        let work = self.works.lock().get(name).cloned();
-        let Some(work) = work else { return self.work_gone(name).await };
-        if work.metadata.deletion_timestamp.is_some() {
-            return self.finalize(&work, name).await;
+    pub(crate) async fn sync(&self, name: &str, todo: &mut Todo) -> Result<Next, Error> {
+        loop {
+            let stage = self.state.lock().stage(name);
+            match stage {
+                Stage::Gone(applied) => return self.work_gone(name, applied).await,
+                Stage::Finalize(work) => return self.finalize(&work, name).await,
+                Stage::Empty(work, applied) => {
+                    if let Some(remains) = self.empty_applied(name, &applied).await? {
+                        self.say_refused(&work, name, &remains).await?;
+                        return Ok(Next::After(pause(&remains)));
+                    }
+                }
+                Stage::Rest => {
+                    self.state.lock().freeze(name);
+                    return Ok(Next::OnChange);
+                }
+                Stage::Apply(work) => return self.apply_work(name, work, todo).await,
+            }
         }
-        if let Some(applied) = self.applied_of(name)
-            && applied.metadata.deletion_timestamp.is_some()
-            && let Some(remains) = self.empty_applied(name, &applied).await?
-        {
-            self.say_refused(&work, name, &remains).await?;
-            return Ok(Next::After(pause(&remains)));
-        }
-        if is_frozen(&work) {
-            self.freeze(name);
-            return Ok(Next::OnChange);
-        }
-        let (work, applied) = tokio::join!(self.with_finalizer(work.clone()), self.ensure_applied(name));
+    }
+
+    async fn apply_work(&self, name: &str, work: Arc<ManifestWork>, todo: &mut Todo) -> Result<Next, Error> {
+        let (work, applied) =
+            tokio::join!(self.with_finalizer(work.clone()), self.ensure_applied(name, &work));
         let work = match work {
             Ok(work) => work,
             Err(error) => {
@@ -102,7 +104,7 @@ impl Agent {
     /// Removes an AppliedManifestWork for which nothing was created.
     async fn undo_applied(&self, applied: &AppliedManifestWork) -> Result<(), Error> {
         let (gvr, name) = (applied_manifest_works(), applied.metadata.name.as_deref().unwrap_or_default());
-        self.drop_applied(name);
+        self.state.lock().drop_applied(name);
         let patch = json!({"metadata": {"uid": applied.metadata.uid, "finalizers": null}});
         let removal = Removal { uid: applied.metadata.uid.clone(), propagation: None };
         self.cluster.merge::<Meta>(&gvr, "", name, &patch).await?;
@@ -111,168 +113,161 @@ impl Agent {
 
     /// OCM-074: creates the AppliedManifestWork. One of an earlier agent is adopted, and one that was to be
     /// evicted is kept (OCM-096). Returns true if it is new.
-    async fn ensure_applied(&self, name: &str) -> Result<(Arc<AppliedManifestWork>, bool), Error> {
+    async fn ensure_applied(
+        &self,
+        name: &str,
+        work: &ManifestWork,
+    ) -> Result<(Arc<AppliedManifestWork>, bool), Error> {
         let gvr = applied_manifest_works();
-        let applied_name = self.applied_name(name);
-        let spec = json!({"hubHash": self.hash, "manifestWorkName": name, "agentID": self.config.agent_id});
-        let found = match self.applied_of(name) {
+        let (applied_name, spec, found) = {
+            let state = self.state.lock();
+            let applied_name = state.applied_name(name);
+            let spec = state.applied_spec(name, &applied_name);
+            (applied_name, spec, state.applied_of(name))
+        };
+        let found = match found {
             Some(found) => found,
             None => {
-                let labels = self.works.lock().get(name).map(|work| labels(work)).unwrap_or_default();
                 let mut metadata = json!({"name": applied_name, "finalizers": [APPLIED_WORK_FINALIZER]});
-                if !labels.is_empty() {
+                if let Some(labels) = work.metadata.labels.as_ref().filter(|labels| !labels.is_empty()) {
                     metadata["labels"] = json!(labels);
                 }
                 let body = json!({"apiVersion": format!("{WORK_GROUP}/v1"), "kind": "AppliedManifestWork",
                     "metadata": metadata, "spec": spec});
                 match self.cluster.create(&gvr, "", body.to_string().into_bytes()).await {
-                    Ok(created) => return Ok((self.remember_applied(created), true)),
+                    Ok(WithoutManagedFields(created)) => {
+                        return Ok((self.state.lock().remember_applied(created), true));
+                    }
                     Err(error) if is_clash(&error) => {
-                        self.remember_applied(self.cluster.get(&gvr, "", &applied_name).await?)
+                        let WithoutManagedFields(found) = self.cluster.get(&gvr, "", &applied_name).await?;
+                        self.state.lock().remember_applied(found)
                     }
                     Err(error) => return Err(error),
                 }
             }
         };
         let found = self.keep(found).await?;
-        let have = &found.spec;
-        if have.hub_hash == self.hash
-            && have.manifest_work_name == name
-            && have.agent_id == self.config.agent_id
-        {
+        if found.spec == spec {
             return Ok((found, false));
         }
         let patch = json!({"metadata": {"uid": found.metadata.uid}, "spec": spec});
-        Ok((self.remember_applied(self.cluster.merge(&gvr, "", &applied_name, &patch).await?), false))
+        let WithoutManagedFields(found) = self.cluster.merge(&gvr, "", &applied_name, &patch).await?;
+        Ok((self.state.lock().remember_applied(found), false))
     }
 
     async fn pass(
-        self: &Arc<Self>,
+        &self,
         name: &str,
         work: &ManifestWork,
         applied: Arc<AppliedManifestWork>,
         todo: &mut Todo,
     ) -> Result<Next, Error> {
-        let owner = json!({"apiVersion": format!("{WORK_GROUP}/v1"), "kind": "AppliedManifestWork",
-            "name": applied.metadata.name, "uid": applied.metadata.uid});
-        let known: BTreeSet<Target> = listed(&applied).iter().map(removal::target_of).collect();
-        let last = self.last_status(name, work);
-        let before = last.or_else(|| work.status.clone()).unwrap_or_default();
+        let before = self.state.lock().last_status(name, work);
         let (begun, applies) = (Instant::now(), todo.everything || todo.changed);
         let outcome = {
-            let pass = Pass { name, work, owner: &owner, known: &known, todo: &*todo, before: &before };
+            let pass = Pass::new(name, work, &applied, todo, before);
             self.apply_all(&pass, applied).await
         };
         if applies && outcome.is_err() {
-            self.measures.broke_off(begun.elapsed());
+            self.state.lock().measures.broke_off(begun.elapsed());
         }
         let (done, applied) = outcome?;
         if done.iter().any(|d| d.superseded) {
             // The event about the deletion has enqueued the work again.
             return Ok(Next::OnChange);
         }
-        if applies {
-            self.measures.applied(&done, begun.elapsed());
-        }
         let everything = todo.everything;
         *todo = Todo::default();
-        self.plan_pass(name, everything);
+        {
+            let mut state = self.state.lock();
+            if applies {
+                state.measures.applied(&done, begun.elapsed());
+            }
+            state.passed(name, everything, Instant::now());
+        }
         let (reported, remains) =
             tokio::join!(self.report(name, work, &done), self.track(name, &applied, &done));
-        self.adjust_feeds();
+        self.feeds.notify_one();
         reported?;
         let remains = remains?;
         if let Some(remains) = &remains {
             self.say_refused(work, name, remains).await?;
         }
-        self.set_leaving(name, remains.filter(|left| !left.is_empty()).map(|left| pause(&left)));
+        let leaving = remains.filter(|left| !left.is_empty()).map(|left| pause(&left));
+        self.state.lock().set_leaving(name, leaving);
         Ok(Next::OnChange)
     }
 
-    /// Applies all manifests: kinds that others depend on first, custom resources last.
+    /// Does what is planned about all manifests, one turn after the other.
     async fn apply_all(
         &self,
         pass: &Pass<'_>,
         mut applied: Arc<AppliedManifestWork>,
     ) -> Result<(Vec<Done>, Arc<AppliedManifestWork>), Error> {
-        let manifests = &pass.work.spec.workload.manifests;
-        let mut taken = HashSet::new();
-        let mut jobs: Vec<Job<'_>> = Vec::with_capacity(manifests.len());
-        for (ordinal, manifest) in manifests.iter().enumerate() {
-            let mut job = Job::new(ordinal, manifest);
-            if !pass.todo.everything {
-                job.pending_outcome = self.backoff.lock().pending_outcome(pass.name, ordinal, Instant::now());
-            }
-            self.resolve(pass, &mut job, &mut taken).await;
-            jobs.push(job);
-        }
-        applied = self.list_before_creation(applied, &jobs).await?;
-        let defined = kinds_defined_by(manifests);
+        let (mut jobs, mut taken) = self.resolve_all(pass).await;
+        let defined = kinds_defined_by(&pass.work.spec.workload.manifests);
+        let mut plan = self.plan(pass, &jobs, &applied);
+        applied = self.list_first(applied, &mut plan).await?;
         let mut done: Vec<(usize, Done)> = Vec::with_capacity(jobs.len());
-        for ranks in [0..=0_u16, 1..=999, 1000..=u16::MAX] {
-            let turn = |job: &Job<'_>| ranks.contains(&rules::rank(&job.header.kind));
+        for number in 0..=LAST_TURN {
+            let turn = plan.turns.get(&number).cloned().unwrap_or_default();
+            // The definition is in the same work and may be served by now.
             let mut found = false;
-            for job in jobs.iter_mut().filter(|job| turn(job)) {
-                // The CRD is in the same work and may be served by now.
-                let own =
-                    |(group, kind): &(String, String)| *group == job.header.group && *kind == job.header.kind;
-                if matches!(&job.state, State::Settled(d) if d.is_unresolved()) && defined.iter().any(own) {
-                    job.pending_outcome = None;
+            for ordinal in &turn {
+                let job = jobs.get_mut(*ordinal);
+                if let Some(job) = job.filter(|job| job.waits_for_own_definition(&defined)) {
+                    job.pending = None;
                     self.resolve(pass, job, &mut taken).await;
-                    found |= matches!(job.state, State::Resolved(_));
+                    found |= job.resolved_target().is_some();
                 }
             }
             if found {
-                applied = self.list_before_creation(applied, &jobs).await?;
+                // What is done already is planned once more, and not done again.
+                plan = self.plan(pass, &jobs, &applied);
+                applied = self.list_first(applied, &mut plan).await?;
             }
-            let turns = jobs
+            let steps: Vec<_> = turn
                 .iter()
-                .filter(|job| turn(job))
-                .map(|job| async move { (job.ordinal, self.one(pass, job).await) });
-            let turns: Vec<_> = turns.collect();
+                .filter_map(|ordinal| Some((jobs.get(*ordinal)?, plan.steps.remove(ordinal)?)))
+                .map(|(job, step)| async move { (job.ordinal, self.carry_out(pass, job, step).await) })
+                .collect();
             let width = self.config.parallel_manifests.max(1);
-            done.extend(stream::iter(turns).buffer_unordered(width).collect::<Vec<_>>().await);
+            done.extend(stream::iter(steps).buffer_unordered(width).collect::<Vec<_>>().await);
         }
         done.sort_by_key(|(ordinal, _)| *ordinal);
         Ok((done.into_iter().map(|(_, done)| done).collect(), applied))
     }
 
+    async fn resolve_all<'a>(&self, pass: &Pass<'a>) -> (Vec<Job<'a>>, BTreeSet<Target>) {
+        let manifests = &pass.work.spec.workload.manifests;
+        let mut pending = BTreeMap::new();
+        if !pass.todo.everything {
+            pending = self.state.lock().backoff.pending_outcomes(pass.name, Instant::now());
+        }
+        let (mut jobs, mut taken) = (Vec::with_capacity(manifests.len()), BTreeSet::new());
+        for (ordinal, manifest) in manifests.iter().enumerate() {
+            let mut job = Job::new(ordinal, manifest, pending.remove(&ordinal));
+            self.resolve(pass, &mut job, &mut taken).await;
+            jobs.push(job);
+        }
+        (jobs, taken)
+    }
+
+    fn plan(&self, pass: &Pass<'_>, jobs: &[Job<'_>], applied: &AppliedManifestWork) -> Plan {
+        plan(&self.state.lock(), pass, jobs, listed(applied))
+    }
+
     /// Lists the objects to be created in the AppliedManifestWork. One request if there is anything new.
-    async fn list_before_creation(
+    async fn list_first(
         &self,
         applied: Arc<AppliedManifestWork>,
-        jobs: &[Job<'_>],
+        plan: &mut Plan,
     ) -> Result<Arc<AppliedManifestWork>, Error> {
-        let new = unlisted(&applied, jobs);
+        let new: Vec<AppliedResource> = std::mem::take(&mut plan.list_first);
         if new.is_empty() {
             return Ok(applied);
         }
         let list = listed(&applied).iter().cloned().chain(new).collect();
         self.write_applied(&applied, list).await
     }
-}
-
-/// Returns the objects to be applied that are not listed yet.
-fn unlisted(applied: &AppliedManifestWork, jobs: &[Job<'_>]) -> Vec<AppliedResource> {
-    let have: BTreeSet<Target> = listed(applied).iter().map(removal::target_of).collect();
-    jobs.iter()
-        .filter(|job| job.pending_outcome.is_none())
-        .filter_map(|job| match &job.state {
-            State::Resolved(resolved) if !have.contains(&resolved.target) => resolved.entry_to_list(),
-            _ => None,
-        })
-        .collect()
-}
-
-/// Returns group and kind of what the CRDs among the manifests define.
-fn kinds_defined_by(manifests: &[Value]) -> Vec<(String, String)> {
-    manifests
-        .iter()
-        .filter(|m| super::merge::text(m, "kind") == "CustomResourceDefinition")
-        .map(|crd| {
-            let text =
-                |pointer: &str| crd.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-            (text("/spec/group"), text("/spec/names/kind"))
-        })
-        .collect()
 }

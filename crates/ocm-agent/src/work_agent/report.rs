@@ -16,39 +16,43 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::{
-    agent::{Agent, manifest_works},
     completion::{self, is_rule_made},
     conditions::{self, Available},
+    objects::manifest_works,
     outcome::Done,
     records::Meta,
+    shared::Agent,
+    state::Wake,
 };
 
 impl Agent {
     /// Writes the work's status if it differs (OCM-004). Only one worker at a time processes a work, and no
     /// other client writes its status (OCM-162).
     pub(super) async fn report(&self, name: &str, work: &ManifestWork, done: &[Done]) -> Result<(), Error> {
-        let last = self.last_status(name, work);
-        let shown = work.status.clone().unwrap_or_default();
-        let old = last.as_ref().unwrap_or(&shown);
+        let old = self.state.lock().last_status(name, work);
         let generation = work.metadata.generation.unwrap_or_default();
         let now = Time(Timestamp::now());
-        let new = next_status(old, done, generation, &now);
-        self.measures.count(name, &new.resource_status.manifests);
-        if new == *old {
-            self.measures.reported(name, false, Instant::now());
-            return Ok(());
+        let new = next_status(&old, done, generation, &now);
+        {
+            let measures = &mut self.state.lock().measures;
+            measures.count(name, &new.resource_status.manifests);
+            if new == old {
+                measures.reported(name, false, Instant::now());
+                return Ok(());
+            }
         }
-        let written = match self.write_status(name, work, old, &new).await {
+        let written = match self.write_status(name, work, &old, &new).await {
             Ok(()) => new,
             Err(error) if is_too_large(&error) => {
                 let cut = without_feedback(new, &now);
-                self.write_status(name, work, old, &cut).await?;
+                self.write_status(name, work, &old, &cut).await?;
                 cut
             }
             Err(error) => return Err(error),
         };
-        self.remember_status(name, work, written);
-        self.measures.reported(name, true, Instant::now());
+        let mut state = self.state.lock();
+        state.remember_status(name, work, written);
+        state.measures.reported(name, true, Instant::now());
         Ok(())
     }
 
@@ -59,14 +63,14 @@ impl Agent {
         work: &ManifestWork,
         message: &str,
     ) -> Result<(), Error> {
-        let old = self.last_status(name, work).or_else(|| work.status.clone()).unwrap_or_default();
+        let old = self.state.lock().last_status(name, work);
         let generation = work.metadata.generation.unwrap_or_default();
         let failed = conditions::work_failed(message, generation, &Time(Timestamp::now()));
         let mut new = old.clone();
-        set(&mut new.conditions, failed, false);
+        set(&mut new.conditions, failed);
         if new != old {
             self.write_status(name, work, &old, &new).await?;
-            self.remember_status(name, work, new);
+            self.state.lock().remember_status(name, work, new);
         }
         Ok(())
     }
@@ -96,8 +100,8 @@ impl Agent {
                     if live.metadata.uid != work.metadata.uid
                         || live.metadata.generation != work.metadata.generation
                     {
-                        self.tracker.lock().mark(name);
-                        self.queue_work(name);
+                        self.state.lock().tracker.mark(name);
+                        self.wake(vec![Wake::work(name)]);
                         return Ok(());
                     }
                     version = live.metadata.resource_version;
@@ -157,7 +161,7 @@ fn without_feedback(mut status: ManifestWorkStatus, now: &Time) -> ManifestWorkS
     for manifest in &mut status.resource_status.manifests {
         manifest.status_feedback.values.clear();
     }
-    set(&mut status.conditions, conditions::truncated(now), false);
+    set(&mut status.conditions, conditions::truncated(now));
     status
 }
 
@@ -180,10 +184,10 @@ fn next_status(old: &ManifestWorkStatus, done: &[Done], generation: i64, now: &T
     status.conditions.retain(|c| {
         c.type_ != conditions::TRUNCATED && (!is_rule_made(c) || ruled.iter().any(|r| r.type_ == c.type_))
     });
-    set(&mut status.conditions, applied, false);
-    set(&mut status.conditions, available, false);
+    set(&mut status.conditions, applied);
+    set(&mut status.conditions, available);
     for condition in ruled {
-        set(&mut status.conditions, condition, false);
+        set(&mut status.conditions, condition);
     }
     status
 }
@@ -199,24 +203,24 @@ fn next_entry(
         conditions: before.map(|b| b.conditions.clone()).unwrap_or_default(),
         status_feedback: before.map(|b| b.status_feedback.clone()).unwrap_or_default(),
     };
-    set(&mut entry.conditions, one.applied.condition(generation, now), true);
-    set(&mut entry.conditions, one.available.condition(now), false);
+    set(&mut entry.conditions, one.applied.condition(generation, now));
+    set(&mut entry.conditions, one.available.condition(now));
     if one.available == Available::Yes {
         if entry.status_feedback.values != one.values {
             // New values renew the condition (OCM-090).
             entry.conditions.retain(|c| c.type_ != "StatusFeedbackSynced");
             entry.status_feedback.values.clone_from(&one.values);
         }
-        set(&mut entry.conditions, one.feedback.condition(now), false);
+        set(&mut entry.conditions, one.feedback.condition(now));
         // The rules describe the present object: conditions of removed rules are removed (OCM-091).
         entry.conditions.retain(|c| !is_rule_made(c) || one.ruled.iter().any(|r| r.type_ == c.type_));
         for ruled in &one.ruled {
-            set(&mut entry.conditions, ruled.condition(generation, now), false);
+            set(&mut entry.conditions, ruled.condition(generation, now));
         }
     }
     entry.conditions.retain(|c| c.type_ != conditions::CONFLICTED || !one.rivals.is_empty());
     if !one.rivals.is_empty() {
-        set(&mut entry.conditions, conditions::conflicted(&one.rivals, now), false);
+        set(&mut entry.conditions, conditions::conflicted(&one.rivals, now));
     }
     entry
 }
@@ -254,7 +258,7 @@ mod tests {
         found.last_transition_time.0.as_second()
     }
 
-    /// OCM-A-51: the time of Applied changes with the generation, that of feedback with its values.
+    /// OCM-A-51: the time of Applied changes with its status only, that of feedback with its values.
     #[test]
     fn ocm_087_times_in_a_status() {
         let first = next_status(&ManifestWorkStatus::default(), &[there(&["a"])], 1, &at(1));
@@ -262,8 +266,11 @@ mod tests {
         let fed = next_status(&first, &[there(&["b"])], 1, &at(3));
         assert_eq!((time_of(&fed, "Applied"), time_of(&fed, "StatusFeedbackSynced")), (1, 3));
         let newer = next_status(&fed, &[there(&["b"])], 2, &at(4));
-        assert_eq!((time_of(&newer, "Applied"), time_of(&newer, "StatusFeedbackSynced")), (4, 3));
+        assert_eq!((time_of(&newer, "Applied"), time_of(&newer, "StatusFeedbackSynced")), (1, 3));
+        assert_eq!(newer.resource_status.manifests[0].conditions[0].observed_generation, Some(2));
         assert_eq!(newer.conditions[0].observed_generation, Some(2));
+        let failed = Done { applied: Applied::Failed("no".into()), ..there(&["b"]) };
+        assert_eq!(time_of(&next_status(&newer, &[failed], 2, &at(5)), "Applied"), 5, "the status moved");
         assert_eq!(newer.conditions[0].last_transition_time, at(1), "the work's own time follows its status");
     }
 

@@ -39,6 +39,27 @@ pub fn rank(kind: &str) -> u16 {
     }
 }
 
+/// Returns the turn in which a kind is applied; the manifests of one turn are applied at the same time. Namespaces
+/// and definitions come first, custom resources last. If the work acts as an executor, roles and then their
+/// bindings have turns of their own, because they may be what permits the executor to apply the rest.
+pub fn turn(kind: &str, has_executor: bool) -> u8 {
+    match (rank(kind), kind) {
+        (0, _) => 0,
+        (_, "ClusterRole" | "Role") if has_executor => 1,
+        (_, "ClusterRoleBinding" | "RoleBinding") if has_executor => 2,
+        (rank, _) if rank < 1000 => 3,
+        _ => LAST_TURN,
+    }
+}
+
+/// Returns whether objects of this kind give permissions.
+pub fn may_grant(kind: &str) -> bool {
+    rank(kind) == 1
+}
+
+/// The greatest value of [`turn`].
+pub const LAST_TURN: u8 = 4;
+
 /// Identity of an object by resource and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Target {
@@ -204,6 +225,16 @@ mod tests {
             kinds,
             ["CustomResourceDefinition", "Role", "ConfigMap", "Service", "Deployment", "Buoy", ""]
         );
+    }
+
+    #[test]
+    fn ocm_086_roles_have_turns_of_their_own_when_an_executor_acts() {
+        let turns = |executor| {
+            ["Namespace", "Role", "ClusterRoleBinding", "ConfigMap", "Deployment", "Buoy"]
+                .map(|k| turn(k, executor))
+        };
+        assert_eq!(turns(true), [0, 1, 2, 3, 3, LAST_TURN]);
+        assert_eq!(turns(false), [0, 3, 3, 3, 3, LAST_TURN]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kubestellar_ocm_agent::work_agent::Config;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::world::*;
 
@@ -287,6 +287,85 @@ async fn ocm_079_a_status_without_subresource_survives() {
         })
         .await;
     assert_eq!(live["status"], json!({"lit": true}));
+    agent.end().await;
+    w.end().await;
+}
+
+fn marked(labels: Value, annotations: Value) -> Value {
+    let mut map = map("cm", "1");
+    (map["metadata"]["labels"], map["metadata"]["annotations"]) = (labels, annotations);
+    map
+}
+
+/// OCM-078: a label or annotation that an earlier form of the manifest set goes with it, also when the agent did not run in
+/// between; what others set, or changed since, stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_078_labels_that_a_manifest_drops_go() {
+    let w = World::start().await;
+    let agent = w.agent(World::config()).await;
+    let first = marked(json!({"a": "1", "b": "1", "changed": "1"}), json!({"note": "1", "kept": "1"}));
+    w.work("reef", holding(&[first])).await;
+    w.settled("reef").await;
+    w.edit("reef", holding(&[marked(json!({"b": "1", "changed": "1"}), json!({"kept": "2"}))])).await;
+    w.settled("reef").await;
+    let now = w.cluster.get(MAPS, "sea", "cm").await.expect("cm");
+    assert_eq!(now["metadata"]["labels"], json!({"b": "1", "changed": "1"}), "{now:#}");
+    assert_eq!(now["metadata"]["annotations"], json!({"kept": "2"}), "{now:#}");
+    agent.end().await;
+
+    let others = json!({"metadata": {"labels": {"changed": "by-hand", "users": "1"}}});
+    w.cluster.merge(MAPS, "sea", "cm", others).await;
+    w.edit("reef", holding(&[map("cm", "1")])).await;
+    let agent = w.agent(World::config()).await;
+    w.settled("reef").await;
+    let now = w.cluster.get(MAPS, "sea", "cm").await.expect("cm");
+    assert_eq!(now["metadata"]["labels"], json!({"changed": "by-hand", "users": "1"}), "{now:#}");
+    assert!(now["metadata"].get("annotations").is_none_or(|all| *all == json!({})), "{now:#}");
+    agent.end().await;
+    w.end().await;
+}
+
+/// OCM-078, OCM-085: of an object that two works hold, neither removes what the other set.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_078_labels_of_a_shared_object_stay() {
+    let w = World::start().await;
+    let agent = w.agent(World::config()).await;
+    w.work("one", holding(&[marked(json!({"one": "1"}), json!({}))])).await;
+    w.settled("one").await;
+    w.work("two", holding(&[marked(json!({"two": "1"}), json!({}))])).await;
+    w.settled("two").await;
+    w.edit("one", holding(&[marked(json!({"one": "2"}), json!({}))])).await;
+    w.settled("one").await;
+    let now = w.cluster.get(MAPS, "sea", "cm").await.expect("cm");
+    assert_eq!(now["metadata"]["labels"], json!({"one": "2", "two": "1"}), "{now:#}");
+    agent.end().await;
+    w.end().await;
+}
+
+/// OCM-076: requests about one object that take long hold up neither the other objects of its work nor other works.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_076_a_slow_object_holds_up_no_other() {
+    let w = World::start().await;
+    let mire = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mire"}});
+    w.cluster.create("v1/namespaces", "", mire).await;
+    w.held.send_replace(Some("/namespaces/mire/configmaps"));
+    let agent = w.agent(World::config()).await;
+    let mut slow = map("slow", "1");
+    slow["metadata"]["namespace"] = "mire".into();
+    let mut manifests = vec![slow];
+    manifests.extend((0..40).map(|n| map(&format!("quick{n}"), "1")));
+    w.work("reef", holding(&manifests)).await;
+    let all = |all: &Objects| (all.len() == 40).then_some(());
+    w.cluster.until_all(MAPS, "sea", "all but the slow one", all).await;
+    for value in ["1", "2"] {
+        let name = format!("other{value}");
+        w.work(&name, holding(&[map(&name, value)])).await;
+        w.settled(&name).await;
+    }
+    assert!(w.cluster.get(MAPS, "mire", "slow").await.is_none());
+    w.held.send_replace(None);
+    w.settled("reef").await;
+    w.cluster.until_there(MAPS, "mire", "slow").await;
     agent.end().await;
     w.end().await;
 }

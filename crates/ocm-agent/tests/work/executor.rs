@@ -107,3 +107,106 @@ async fn ocm_086_escalation_is_refused() {
     agent.end().await;
     w.end().await;
 }
+
+/// OCM-086: a change of a work asks again whether the executor may apply the manifests that did not change.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_086_revoked_rights_are_noticed_for_unchanged_manifests() {
+    let w = World::start().await;
+    let agent = w.agent(hasty()).await;
+    grant(&w, json!([rule("", "configmaps", &ALL)])).await;
+    w.work("reef", acting(holding(&[map("a", "1")]))).await;
+    w.settled("reef").await;
+    grant(&w, json!([])).await;
+    w.edit("reef", acting(holding(&[map("a", "1"), map("b", "1")]))).await;
+    let denied = w.reported("reef", "denied", |w| is(manifest(w, 1), "Applied", "False")).await;
+    assert!(is(manifest(&denied, 0), "Applied", "False"), "{denied:#}");
+    assert!(is(manifest(&denied, 0), "Available", "True"), "what was applied stays: {denied:#}");
+    grant(&w, json!([rule("", "configmaps", &ALL)])).await;
+    w.settled("reef").await;
+    agent.end().await;
+    w.end().await;
+}
+
+/// OCM-086, OCM-075: a work may bring the rights of its executor along, in any order, without a retry a minute later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_086_a_work_that_brings_the_rights_of_its_executor() {
+    let w = World::start().await;
+    let agent = w.agent(Config { executor_retry: Duration::from_secs(3600), ..World::config() }).await;
+    let (roles, bindings) = (
+        rule(
+            "rbac.authorization.k8s.io",
+            "roles",
+            &["create", "update", "patch", "get", "delete", "escalate", "bind"],
+        ),
+        rule("rbac.authorization.k8s.io", "rolebindings", &ALL),
+    );
+    grant(&w, json!([roles, bindings])).await;
+    let sailor = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": "sailor", "namespace": "sea"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "sailor"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "sea", "name": "mate"}]});
+    let manifests = [map("a", "1"), sailor, role("sailor", json!([rule("", "configmaps", &ALL)]))];
+    w.work("reef", acting(holding(&manifests))).await;
+    w.settled("reef").await;
+    agent.end().await;
+    w.end().await;
+}
+
+fn secret() -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "chest", "namespace": "sea"},
+        "data": {"gold": "aGlkZGVu"}})
+}
+
+/// A work that reads the Secret, by feedback and by the message of a condition.
+fn spying() -> Value {
+    let options = json!({"updateStrategy": {"type": "ReadOnly"},
+        "feedbackRules": [{"type": "JSONPaths", "jsonPaths": [{"name": "gold", "path": ".data.gold"}]}],
+        "conditionRules": [{"type": "CEL", "condition": "Rich", "celExpressions": ["has(object.data.gold)"],
+            "messageExpression": "object.data.gold"}]});
+    acting(configured(&[secret()], "secrets", "chest", options))
+}
+
+/// OCM-086, OCM-090, OCM-091: a work learns nothing of an object that its executor may not `get`; once it may, it does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_086_feedback_is_no_way_around_missing_rights() {
+    let w = World::start().await;
+    w.cluster.create("v1/secrets", "sea", secret()).await;
+    let agent = w.agent(hasty()).await;
+    w.work("reef", spying()).await;
+    let seen = w.reported("reef", "withheld", |w| is(manifest(w, 0), "StatusFeedbackSynced", "False")).await;
+    assert!(!seen["status"].to_string().contains("aGlkZGVu"), "{seen:#}");
+    assert!(
+        is(manifest(&seen, 0), "Available", "True") && is(manifest(&seen, 0), "Rich", "Unknown"),
+        "{seen:#}"
+    );
+    let why = condition(manifest(&seen, 0), "StatusFeedbackSynced").expect("a condition")["message"].clone();
+    assert_eq!(
+        why,
+        "Sync status feedback failed with error the executor sea/mate may not get secrets sea/chest"
+    );
+    grant(&w, json!([rule("", "secrets", &["get"])])).await;
+    let read = w.reported("reef", "read", |w| is(manifest(w, 0), "StatusFeedbackSynced", "True")).await;
+    let message = condition(manifest(&read, 0), "Rich").expect("a condition")["message"].clone();
+    assert_eq!(message, "aGlkZGVu", "{read:#}");
+    // The right is asked for again whenever the object is read.
+    grant(&w, json!([])).await;
+    w.cluster.merge("v1/secrets", "sea", "chest", json!({"data": {"gold": "bW9yZQ=="}})).await;
+    let after = w.reported("reef", "withheld", |w| is(manifest(w, 0), "StatusFeedbackSynced", "False")).await;
+    assert!(!after["status"].to_string().contains("aGlkZGVu"), "{after:#}");
+    assert!(!after["status"].to_string().contains("bW9yZQ"), "{after:#}");
+    agent.end().await;
+    w.end().await;
+}
+
+/// OCM-090: `--unchecked-feedback` reports as OCM's agent does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_090_feedback_without_a_check_on_request() {
+    let w = World::start().await;
+    w.cluster.create("v1/secrets", "sea", secret()).await;
+    let agent = w.agent(Config { unchecked_feedback: true, ..hasty() }).await;
+    w.work("reef", spying()).await;
+    let seen = w.reported("reef", "read", |w| is(manifest(w, 0), "StatusFeedbackSynced", "True")).await;
+    assert!(seen["status"].to_string().contains("aGlkZGVu"), "{seen:#}");
+    agent.end().await;
+    w.end().await;
+}

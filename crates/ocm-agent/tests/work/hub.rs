@@ -169,3 +169,61 @@ async fn ocm_099_a_hub_that_goes_and_returns() {
     agent.end().await;
     w.end().await;
 }
+
+/// OCM-096: an agent that never evicts forgets when an eviction began, so that a later setting does not count from then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_096_an_eviction_that_is_called_off() {
+    let w = World::start().await;
+    let never = Duration::from_secs(100 * 365 * 24 * 3600);
+    let config = |grace| Config { eviction_grace: grace, ..World::config() };
+    let agent = w.agent(config(Duration::from_secs(3600))).await;
+    w.work("reef", holding(&[map("cm", "1")])).await;
+    w.settled("reef").await;
+    agent.end().await;
+    force_remove(&w, "reef").await;
+    let agent = w.agent(config(Duration::from_secs(3600))).await;
+    w.cluster.until(APPLIED, "", &applied_name("reef"), "its eviction begins", evicting).await;
+    agent.end().await;
+    let agent = w.agent(config(never)).await;
+    let kept = |a: Option<&Value>| (a.is_some() && evicting(a).is_none()).then_some(());
+    w.cluster.until(APPLIED, "", &applied_name("reef"), "its eviction is off", kept).await;
+    agent.end().await;
+    w.end().await;
+}
+
+/// OCM-071: an agent whose kubeconfig spells the hub's address with a slash at the end, or without, goes on with what it finds
+/// under either name: nothing gets a second owner, and a deleted work leaves nothing behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_071_either_spelling_of_the_hub_continues() {
+    let w = World::start().await;
+    let slash = format!("{HUB}/");
+    let of = |url: &str| Config { hub_url: url.into(), ..World::config() };
+    let agent = w.agent(of(HUB)).await;
+    w.work("reef", holding(&[map("cm", "1")])).await;
+    w.settled("reef").await;
+    let before = w.cluster.get(MAPS, "sea", "cm").await.expect("cm");
+    agent.end().await;
+
+    let agent = w.agent(of(&slash)).await;
+    w.edit("reef", holding(&[map("cm", "2")])).await;
+    w.settled("reef").await;
+    w.work("new", holding(&[map("other", "1")])).await;
+    w.settled("new").await;
+    let after = w.cluster.get(MAPS, "sea", "cm").await.expect("cm");
+    assert_eq!((uid(&after), owners(&after)), (uid(&before), vec![applied_name("reef").as_str()]));
+    let fresh = w.cluster.get(MAPS, "sea", "other").await.expect("other");
+    assert_eq!(owners(&fresh), [format!("{}-new", hub_hash(&slash))]);
+    agent.end().await;
+
+    let agent = w.agent(of(HUB)).await;
+    for name in ["reef", "new"] {
+        w.hub.delete(WORKS, CLUSTER, name).await;
+        w.hub.until_gone(WORKS, CLUSTER, name).await;
+    }
+    w.cluster.until_gone(MAPS, "sea", "cm").await;
+    w.cluster.until_gone(MAPS, "sea", "other").await;
+    let left = w.cluster.until_all(APPLIED, "", "a list", |all| Some(all.len())).await;
+    assert_eq!(left, 0);
+    agent.end().await;
+    w.end().await;
+}

@@ -34,6 +34,7 @@ async fn ocm_095_a_work_waits_for_its_objects() {
         })
         .await;
     assert_eq!((&said["status"], &said["reason"]), (&json!("True"), &json!("WorkDeleting")));
+    assert!(said["observedGeneration"].is_i64(), "{said:#}");
     assert_eq!(said["message"], "ManifestWork is being deleted; waiting for configmaps sea/anchored");
     w.cluster.until_gone(MAPS, "sea", "free").await;
     let applied = w.cluster.get(APPLIED, "", &applied_name("reef")).await.expect("not before its objects");

@@ -225,6 +225,8 @@ pub(crate) struct World {
     /// The requests of agents to the cluster and to the hub.
     pub(crate) at_cluster: Requests,
     pub(crate) at_hub: Requests,
+    /// Requests of agents to the cluster wait while their address contains this text.
+    pub(crate) held: watch::Sender<Option<&'static str>>,
     engine: Engine,
     data: tempfile::TempDir,
     line: Line,
@@ -282,6 +284,7 @@ impl World {
             cluster: Side(Rest::new(admin(&cluster))),
             at_cluster: Requests::new(),
             at_hub: line.requests.clone(),
+            held: watch::Sender::new(None),
             engine,
             data,
             line,
@@ -330,9 +333,14 @@ impl World {
         self.agents.fetch_add(1, Ordering::SeqCst);
         let (hub, inner, stop) = (self.line.client(), self.cluster_client(who), self.stop.child_token());
         let (held, alive) = watch::channel(());
+        let slow = self.held.subscribe();
         let service = tower::service_fn(move |request: http::Request<Body>| {
-            let (_held, inner) = (&held, inner.clone());
-            async move { inner.send(request).await.map_err(tower::BoxError::from) }
+            let (_held, inner, mut slow) = (&held, inner.clone(), slow.clone());
+            async move {
+                let address = request.uri().to_string();
+                let _ = slow.wait_for(|held| held.is_none_or(|text| !address.contains(text))).await;
+                inner.send(request).await.map_err(tower::BoxError::from)
+            }
         });
         let (cluster, token) = (Client::new(service, "default"), stop.clone());
         let task = tokio::spawn(async move {

@@ -12,7 +12,7 @@ use runtime::election::LeaseLock;
 use runtime::limiter::{Limiter, Rate};
 use runtime::metrics::Metrics;
 
-use crate::clients::{broken, config};
+use crate::clients::{broken, config, server};
 use crate::exit::{Exit, Failure, chain};
 
 /// The flags of one API server.
@@ -125,10 +125,13 @@ impl Connection {
         Ok(Some((unlimited.client(caller, None).await?, lock)))
     }
 
-    /// Returns the server's URL as the kubeconfig has it, without a trailing slash (OCM-071).
+    /// Returns the server's URL exactly as the kubeconfig has it (OCM-071). In a cluster and without a kubeconfig, returns
+    /// the URL of the cluster's API server.
     pub(super) async fn server(&self) -> Result<String, Failure> {
+        // This also reports what is wrong with the kubeconfig.
         let url = self.config().await?.cluster_url.to_string();
-        Ok(url.trim_end_matches('/').to_owned())
+        let written = server(self.file.as_deref(), &self.options);
+        Ok(written.unwrap_or_else(|| url.trim_end_matches('/').to_owned()))
     }
 }
 

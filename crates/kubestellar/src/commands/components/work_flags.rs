@@ -20,6 +20,10 @@ pub(crate) struct WorkFlags {
     /// How long what was applied stays when its ManifestWork can't be found any more
     #[arg(long, value_name = "DURATION", default_value = "60m", value_parser = duration)]
     appliedmanifestwork_eviction_grace_period: Duration,
+    /// Remove what was applied even if more than half of the ManifestWorks disappeared within ten minutes, which a hub that
+    /// was restored or emptied looks like
+    #[arg(long)]
+    allow_mass_eviction: bool,
     /// Pause between two looks at objects that can't be watched; what can be watched is reported at once
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = positive)]
     status_sync_interval: Duration,
@@ -30,6 +34,10 @@ pub(crate) struct WorkFlags {
     /// Most bytes of a feedback value that is reported as JSON, with the gate RawFeedbackJsonString; 1024 at most
     #[arg(long, value_name = "BYTES", default_value_t = 1024)]
     max_json_raw_length: u32,
+    /// Report feedback and conditions also of objects that the executor of their ManifestWork may not get, as OCM's
+    /// agent does; whoever may write ManifestWorks can then read Secrets of the cluster
+    #[arg(long)]
+    unchecked_feedback: bool,
 }
 
 impl WorkFlags {
@@ -38,6 +46,7 @@ impl WorkFlags {
         Config {
             workers: usize::from(self.workload_agent_workers),
             eviction_grace: self.appliedmanifestwork_eviction_grace_period,
+            allow_mass_eviction: self.allow_mass_eviction,
             status_sync: self.status_sync_interval,
             max_watched_kinds: self
                 .max_feedback_watch
@@ -47,6 +56,7 @@ impl WorkFlags {
             } else {
                 Raw::Refused
             },
+            unchecked_feedback: self.unchecked_feedback,
             ..config
         }
     }
@@ -117,19 +127,27 @@ mod tests {
         let none = told(&[]).unwrap().configure(base(), WorkGates::default());
         assert_eq!((none.workers, none.status_sync), (10, Duration::from_secs(10)));
         assert_eq!((none.eviction_grace, none.max_watched_kinds), (Duration::from_secs(3600), usize::MAX));
-        assert_eq!(none.raw_feedback, Raw::Refused);
+        assert_eq!((none.raw_feedback, none.unchecked_feedback), (Raw::Refused, false));
+        assert!(
+            told(&["--unchecked-feedback"])
+                .unwrap()
+                .configure(base(), WorkGates::default())
+                .unchecked_feedback
+        );
         let arguments = [
             "--workload-agent-workers=3",
             "--status-sync-interval=1m30s",
             "--max-feedback-watch=7",
             "--max-json-raw-length=100",
             "--appliedmanifestwork-eviction-grace-period=5s",
+            "--allow-mass-eviction",
         ];
         let gates = WorkGates::of(&pairs(&[("RawFeedbackJsonString", "true")])).unwrap();
         let some = told(&arguments).unwrap().configure(base(), gates);
         assert_eq!((some.workers, some.status_sync), (3, Duration::from_secs(90)));
         assert_eq!((some.eviction_grace, some.max_watched_kinds), (Duration::from_secs(5), 7));
-        assert_eq!(some.raw_feedback, Raw::UpTo(100));
+        assert_eq!((some.raw_feedback, some.allow_mass_eviction), (Raw::UpTo(100), true));
+        assert!(!none.allow_mass_eviction);
         for wrong in ["--workload-agent-workers=0", "--status-sync-interval=0s", "--max-json-raw-length=-1"] {
             assert!(told(&[wrong]).is_err(), "{wrong}");
         }

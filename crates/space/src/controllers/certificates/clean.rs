@@ -30,8 +30,12 @@ pub(crate) fn deletion_time(request: &Value) -> Option<Timestamp> {
     decided.chain(expiry(request)).min()
 }
 
-/// Time until `deletion_time`.
+/// Time until `deletion_time`. Zero if a request would stay more than twice as long as any request may: it was made or decided while the
+/// clock was ahead, and would stay until that time.
 pub(crate) fn remaining(deletion_time: Timestamp, now: Timestamp) -> Duration {
+    if deletion_time > now && deletion_time.duration_since(now).unsigned_abs() > 2 * PENDING {
+        return Duration::ZERO;
+    }
     let left = deletion_time.as_millisecond().saturating_sub(now.as_millisecond());
     Duration::from_millis(u64::try_from(left).unwrap_or_default())
 }
@@ -114,5 +118,8 @@ mod tests {
         let now = "2026-01-01T12:59:00Z".parse().unwrap();
         assert_eq!(remaining("2026-01-01T13:00:00Z".parse().unwrap(), now), Duration::from_secs(60));
         assert_eq!(remaining(end, now), Duration::ZERO);
+        let later = |days: i64| end + jiff::SignedDuration::from_hours(24 * days);
+        assert_eq!(remaining(later(2), end), 2 * PENDING, "a clock that is a little ahead");
+        assert_eq!(remaining(later(365), end), Duration::ZERO, "made while the clock was a year ahead");
     }
 }
