@@ -11,7 +11,10 @@ use std::{
 
 use apis::{
     constants::CLUSTER_SET_LABEL,
-    ocm::{ManagedCluster, ManagedClusterSet, Placement, cluster::Taint},
+    ocm::{
+        ManagedCluster, ManagedClusterSet, Placement,
+        cluster::{ClusterSelector, Taint},
+    },
 };
 use k8s_openapi::{api::core::v1::Toleration, apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use machinery::selector::LabelSelector;
@@ -110,12 +113,15 @@ pub fn select(placement: &Placement, candidates: &Candidates<'_>, now: Timestamp
 /// requested.
 fn misconfigured(placement: &Placement) -> Option<String> {
     let spec = &placement.spec;
-    if spec.predicates.iter().any(|p| p.required_cluster_selector.cel_selector.is_some()) {
+    let filled = |value: Option<&serde_json::Value>, key: &str| {
+        value
+            .and_then(|v| v.get(key))
+            .is_some_and(|v| !v.is_null() && !v.as_array().is_some_and(Vec::is_empty))
+    };
+    let expressions = |selector: &ClusterSelector| filled(selector.cel_selector.as_ref(), "celExpressions");
+    if spec.predicates.iter().any(|p| expressions(&p.required_cluster_selector)) {
         return Some("celSelector is not supported by this hub".into());
     }
-    let filled = |value: Option<&serde_json::Value>, key: &str| {
-        value.and_then(|v| v.get(key)).is_some_and(|v| !v.as_array().is_some_and(Vec::is_empty))
-    };
     if filled(spec.prioritizer_policy.as_ref(), "configurations") {
         return Some("prioritizerPolicy.configurations is not supported by this hub".into());
     }

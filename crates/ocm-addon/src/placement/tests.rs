@@ -108,6 +108,17 @@ fn ocm_013_unsupported_demands_are_told() {
     assert_eq!(names(&run(usual, &[&global], &[cluster("c1", &[])], &[])), ["c1"]);
 }
 
+/// Typed Go clients always send `celSelector`, empty if nobody set it.
+#[test]
+fn ocm_013_an_empty_cel_selector_asks_for_nothing() {
+    let [_, global] = sets();
+    for empty in [json!({}), json!({"celExpressions": []}), json!({"celExpressions": null})] {
+        let spec = json!({"predicates": [{"requiredClusterSelector": {"celSelector": empty}}]});
+        let selection = run(spec.clone(), &[&global], &[cluster("c1", &[])], &[]);
+        assert_eq!(names(&selection), ["c1"], "{spec}");
+    }
+}
+
 /// OCM-111: our own Placement keeps unreachable clusters; without tolerations they are deselected.
 #[test]
 fn ocm_111_taints_and_tolerations() {
