@@ -16,6 +16,7 @@ pub mod listener;
 mod local;
 pub mod pki;
 mod space;
+mod unread;
 pub mod workloads;
 
 pub use space::{Identity, Space, SpaceConfig, SpaceError, token_issuer};

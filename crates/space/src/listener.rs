@@ -32,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
 use crate::pki::Serving;
+use crate::unread::Unread;
 
 /// Most connections that are served at once. More wait in the accept queue.
 const MAX_CONNECTIONS: usize = 16_384;
@@ -225,10 +226,13 @@ async fn route(router: &Router, caller: Caller, mut request: Request<Incoming>) 
         }
     }
     request.extensions_mut().insert(caller);
-    match service.call(request).await {
+    let (request, unread) = Unread::lend(request);
+    let mut response = match service.call(request).await {
         Ok(response) => response,
         Err(never) => match never {},
-    }
+    };
+    unread.settle(&mut response).await;
+    response
 }
 
 /// Answers paths outside all spaces: the health of the process only. `kubectl get --raw /readyz` arrives here for
@@ -374,12 +378,13 @@ mod tests {
     use rustls::RootCertStore;
     use rustls::pki_types::pem::PemObject;
     use store::Engine;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
     use crate::{Space, SpaceConfig, pki};
 
-    /// The certificate that the listener shows to a client with the CA.
-    async fn shown(address: SocketAddr, ca: &str) -> CertificateDer<'static> {
+    /// A connection to the listener of a client with the CA.
+    async fn connected(address: SocketAddr, ca: &str) -> tokio_rustls::client::TlsStream<TcpStream> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -391,7 +396,12 @@ mod tests {
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
         let stream = TcpStream::connect(address).await.unwrap();
         let name = rustls::pki_types::ServerName::IpAddress(address.ip().into());
-        let tls = connector.connect(name, stream).await.unwrap();
+        connector.connect(name, stream).await.unwrap()
+    }
+
+    /// The certificate that the listener shows to a client with the CA.
+    async fn shown(address: SocketAddr, ca: &str) -> CertificateDer<'static> {
+        let tls = connected(address, ca).await;
         tls.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
     }
 
@@ -415,6 +425,59 @@ mod tests {
         assert_eq!(shown(address, &first.ca_pem).await, second.chain[0]);
         stop.cancel();
         serving.await.unwrap().unwrap();
+    }
+
+    /// AS-038: a request that is refused before its body is read leaves a connection that works.
+    #[tokio::test]
+    async fn as_038_a_refused_body_does_not_break_the_connection() {
+        let data = tempfile::tempdir().expect("a directory");
+        let serving = pki::serving(data.path(), &[], SystemTime::now()).unwrap();
+        let config = SpaceConfig {
+            name: "test",
+            data: data.path(),
+            url: "https://127.0.0.1:9443/spaces/test".into(),
+            advertise: "127.0.0.1:9443".into(),
+        };
+        let space = Space::start(&Engine::in_memory(), config).await.expect("a space");
+        let router = Arc::new(Router::default());
+        router.add("test", space.server().service());
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let (address, stop, drain) = (listener.address(), CancellationToken::new(), CancellationToken::new());
+        let certificate = Arc::new(Certificate::new(&serving).unwrap());
+        let task = tokio::spawn(listener.serve(certificate, router, stop.clone(), drain.clone()));
+        let mut tls = connected(address, &serving.ca_pem).await;
+        let body = vec![b' '; 1 << 20];
+        for _ in 0..3 {
+            let head = format!(
+                "POST /spaces/test/api/v1/namespaces/a/secrets HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
+                body.len()
+            );
+            tls.write_all(head.as_bytes()).await.unwrap();
+            tls.write_all(&body).await.unwrap();
+            tls.flush().await.unwrap();
+            let answer = answer_on(&mut tls).await;
+            assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+            assert!(!answer.to_lowercase().contains("connection: close"), "{answer}");
+        }
+        drop(tls);
+        stop.cancel();
+        space.stop().await;
+        drain.cancel();
+        task.await.unwrap().unwrap();
+    }
+
+    /// Reads one answer with a `Content-Length`, and returns its head.
+    async fn answer_on(tls: &mut tokio_rustls::client::TlsStream<TcpStream>) -> String {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(tls.read_u8().await.expect("an answer"));
+        }
+        let head = String::from_utf8(head).unwrap();
+        let length =
+            head.lines().find_map(|l| l.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+        let mut body = vec![0; length.expect("a length")];
+        tls.read_exact(&mut body).await.unwrap();
+        head
     }
 
     /// SP-055: the paths of a space begin after its name.
