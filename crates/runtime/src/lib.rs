@@ -13,6 +13,7 @@
 //! * [`election`]: elects one leader among several processes, with a Lease.
 //! * [`metrics`], [`endpoints`], [`calls`], [`limiter`]: the metrics of a process, its HTTP endpoints, and a
 //!   client that counts its requests and obeys a rate limit.
+//! * [`tls`]: what a TLS client accepts and shows, as in Go.
 //! * [`retry_until_done()`]: small jobs that must succeed at some time.
 //! * [`events`]: Events on objects, counted and rate-limited.
 //! * [`rest`], [`mapper`]: requests and discovery for any resource as plain JSON, for components that learn at
@@ -49,6 +50,7 @@ mod retry;
 mod source;
 mod store;
 mod tasks;
+pub mod tls;
 mod watch_event;
 mod watched;
 mod without_managed_fields;

@@ -212,7 +212,7 @@ pub(super) struct TimedTls {
 }
 
 impl Service<Uri> for TimedTls {
-    type Response = MaybeHttpsStream<Plain>;
+    type Response = HookStream;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
@@ -229,14 +229,70 @@ impl Service<Uri> for TimedTls {
 async fn timed(
     metrics: Arc<HookMetrics>,
     connecting: impl Future<Output = Result<MaybeHttpsStream<Plain>, BoxError>>,
-) -> Result<MaybeHttpsStream<Plain>, BoxError> {
+) -> Result<HookStream, BoxError> {
     let stream = connecting.await?;
     if let MaybeHttpsStream::Https(tls) = &stream {
         let plain = tls.inner().get_ref().0.inner();
         metrics.tls[0].observe((plain.connected - plain.begun).as_secs_f64());
         metrics.tls[1].observe(plain.begun.elapsed().as_secs_f64());
     }
-    Ok(stream)
+    Ok(HookStream(stream))
+}
+
+/// A connection that may end without the `close_notify` of TLS, as Go allows.
+///
+/// A hook that answers in HTTP/1.0 ends its answer by closing the connection, and many do not say so in TLS first. An answer
+/// with a length is not affected: hyper notices when it is cut.
+pub(super) struct HookStream(MaybeHttpsStream<Plain>);
+
+impl Connection for HookStream {
+    fn connected(&self) -> Connected {
+        self.0.connected()
+    }
+}
+
+impl Read for HookStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.0).poll_read(context, buffer) {
+            // Nothing was read, which is how hyper is told the end.
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
+            other => other,
+        }
+    }
+}
+
+impl Write for HookStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(context, slices)
+    }
 }
 
 #[cfg(test)]

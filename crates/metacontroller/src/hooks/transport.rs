@@ -8,8 +8,8 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper_rustls::{ConfigBuilderExt, HttpsConnectorBuilder};
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+use runtime::tls::{ServerVerifier, identity, trusted};
 use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 
 use super::{
     connect::{Connector, Proxies, TimedTls},
@@ -170,31 +170,22 @@ fn tls(needed: bool, material: &CredentialData) -> Result<ClientConfig, String> 
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
     let builder = match &material.ca_pem {
-        Some(pem) => builder.with_root_certificates(roots(pem)?),
+        Some(pem) => {
+            let verifier = trusted(pem).and_then(ServerVerifier::new).map_err(|error| error.to_string())?;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+        }
         None if needed => {
             builder.with_native_roots().map_err(|error| format!("the system's certificates: {error}"))?
         }
         None => builder.with_root_certificates(RootCertStore::empty()),
     };
-    match &material.identity {
+    Ok(match &material.identity {
         Some((certificate, key)) => {
-            let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(certificate)
-                .collect::<Result<_, _>>()
-                .map_err(|error| format!("client certificate: {error}"))?;
-            let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| format!("client key: {error}"))?;
-            builder.with_client_auth_cert(chain, key).map_err(|error| format!("client certificate: {error}"))
+            let shown = identity(certificate, key).map_err(|error| error.to_string())?;
+            builder.with_client_cert_resolver(shown)
         }
-        None => Ok(builder.with_no_client_auth()),
-    }
-}
-
-fn roots(pem: &[u8]) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(pem) {
-        let certificate = certificate.map_err(|error| format!("CA bundle: {error}"))?;
-        roots.add(certificate).map_err(|error| format!("CA bundle: {error}"))?;
-    }
-    if roots.is_empty() { Err("CA bundle: no certificate in it".into()) } else { Ok(roots) }
+        None => builder.with_no_client_auth(),
+    })
 }
 
 #[cfg(test)]

@@ -16,7 +16,11 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use rustls::{RootCertStore, ServerConfig, crypto::aws_lc_rs, server::WebPkiClientVerifier};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+    task::JoinHandle,
+};
 use tokio_rustls::TlsAcceptor;
 
 use crate::world::{CONTROLLERS, FOOS, MAPS, SECRETS, World, app, controller, when};
@@ -126,4 +130,61 @@ async fn mc_a_83_certificates_of_both_sides() {
     }
     world.end().await;
     hook.task.abort();
+}
+
+/// Answers in HTTP/1.0 and closes the connection without `close_notify`.
+async fn answer_and_close(listener: TcpListener, acceptor: TlsAcceptor) {
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let acceptor = acceptor.clone();
+        connections.spawn(async move {
+            let mut stream = acceptor.accept(stream).await?;
+            // The whole request has come once its JSON is complete: data that is not read would reset the connection.
+            let mut request = Vec::new();
+            let complete = |request: &[u8]| {
+                let head = request.windows(4).position(|part| part == b"\r\n\r\n");
+                head.is_some_and(|at| serde_json::from_slice::<Value>(&request[at + 4..]).is_ok())
+            };
+            while !complete(&request) {
+                request.push(stream.read_u8().await?);
+            }
+            let answer = b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{\"outputs\": []}";
+            stream.write_all(answer).await?;
+            stream.flush().await
+        });
+    }
+}
+
+/// MC-101: a hook whose self-signed CA certificate is its own and that ends its answers by closing the connection works, as
+/// with Go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mc_101_a_hook_made_by_hand_works() {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let own = params.self_signed(&key).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![own.der().clone()],
+            PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap(),
+        )
+        .unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let task = tokio::spawn(answer_and_close(listener, TlsAcceptor::from(Arc::new(config))));
+    let world = World::start().await;
+    let webhook = json!({"caBundle": {"inline": own.pem()}});
+    let spec = json!({"hooks": {"map": {"webhook": webhook}, "tombstone": null}});
+    world.create(CONTROLLERS, controller("mc1", &url, spec)).await;
+    world.reason("mc1", "Running").await;
+    world.foo("p", app("x")).await;
+    world.input("a", json!({"app": "x"}), "1").await;
+    let counts = json!({"observedGeneration": 1, "inputs": {"configmaps": {"total": 1}}, "outputs": {"configmaps": {"total": 0}}});
+    world.status(FOOS, "ns1", "p", counts).await;
+    world.end().await;
+    task.abort();
 }
