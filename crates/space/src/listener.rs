@@ -383,6 +383,17 @@ mod tests {
     use super::*;
     use crate::{Space, SpaceConfig, pki};
 
+    /// A space called `test`, in memory.
+    async fn space_in(data: &std::path::Path) -> Space {
+        let config = SpaceConfig {
+            name: "test",
+            data,
+            url: "https://127.0.0.1:9443/spaces/test".into(),
+            advertise: "127.0.0.1:9443".into(),
+        };
+        Space::start(&Engine::in_memory(), config).await.expect("a space")
+    }
+
     /// A connection to the listener of a client with the CA.
     async fn connected(address: SocketAddr, ca: &str) -> tokio_rustls::client::TlsStream<TcpStream> {
         let mut roots = RootCertStore::empty();
@@ -432,13 +443,7 @@ mod tests {
     async fn as_038_a_refused_body_does_not_break_the_connection() {
         let data = tempfile::tempdir().expect("a directory");
         let serving = pki::serving(data.path(), &[], SystemTime::now()).unwrap();
-        let config = SpaceConfig {
-            name: "test",
-            data: data.path(),
-            url: "https://127.0.0.1:9443/spaces/test".into(),
-            advertise: "127.0.0.1:9443".into(),
-        };
-        let space = Space::start(&Engine::in_memory(), config).await.expect("a space");
+        let space = space_in(data.path()).await;
         let router = Arc::new(Router::default());
         router.add("test", space.server().service());
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
@@ -507,13 +512,7 @@ mod tests {
     #[tokio::test]
     async fn sp_139_the_process_is_ready_when_its_spaces_are() {
         let data = tempfile::tempdir().expect("a directory");
-        let config = SpaceConfig {
-            name: "test",
-            data: data.path(),
-            url: "https://127.0.0.1:9443/spaces/test".into(),
-            advertise: "127.0.0.1:9443".into(),
-        };
-        let space = Space::start(&Engine::in_memory(), config).await.expect("a space");
+        let space = space_in(data.path()).await;
         let router = Router::default();
         router.add("test", space.server().service());
         assert_eq!(ask(&router, "/readyz").await, (200, "ok".into()));

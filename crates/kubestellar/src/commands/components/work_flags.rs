@@ -34,8 +34,8 @@ pub(crate) struct WorkFlags {
     /// Most bytes of a feedback value that is reported as JSON, with the gate RawFeedbackJsonString; 1024 at most
     #[arg(long, value_name = "BYTES", default_value_t = 1024)]
     max_json_raw_length: u32,
-    /// Report feedback and conditions also of objects that the executor of their ManifestWork may not get, as OCM's
-    /// agent does; whoever may write ManifestWorks can then read Secrets of the cluster
+    /// Report feedback and conditions also for objects that the executor of their ManifestWork may not get, as OCM's
+    /// agent does. Every author of ManifestWorks can then read Secrets of the cluster
     #[arg(long)]
     unchecked_feedback: bool,
 }
