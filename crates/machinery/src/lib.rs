@@ -7,6 +7,7 @@
 //! * [`cel`]: other CEL expressions of users, with a cost limit.
 //! * [`selector`], [`quantity`], [`jsonpath`], [`names`], [`metadata`], [`time`], [`duration`], [`number`]: small
 //!   languages and checks.
+//! * [`conditions`]: when the time of a condition moves.
 //! * [`template`]: Go templates over a map of strings, with limits.
 //! * [`field`]: paths and errors. [`json`], [`yaml`]: parsing and printing.
 //!
@@ -15,6 +16,7 @@
 //! are bounded.
 
 pub mod cel;
+pub mod conditions;
 pub mod duration;
 pub mod field;
 pub mod json;

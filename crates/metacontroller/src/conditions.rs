@@ -146,9 +146,7 @@ pub async fn write(
 fn with(status: Option<&Value>, condition: &Condition, generation: i64, now: &str) -> Value {
     let text = if condition.ready { "True" } else { "False" };
     let known = status.and_then(|status| status.get("conditions")).and_then(Value::as_array);
-    let before = known.into_iter().flatten().find(|one| one.get("type") == Some(&json!("Ready")));
-    let kept = before.filter(|one| one.get("status") == Some(&json!(text)));
-    let since = kept.and_then(|one| one.get("lastTransitionTime")).and_then(Value::as_str).unwrap_or(now);
+    let since = machinery::conditions::since(known.into_iter().flatten(), "Ready", text, now);
     json!({
         "observedGeneration": generation,
         "conditions": [{

@@ -5,6 +5,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
 };
+use machinery::conditions::transition;
 
 /// A condition as of `now`, without a generation.
 pub fn condition(
@@ -32,13 +33,12 @@ pub fn rotated(outcome: Result<String, String>, now: Timestamp) -> Condition {
     }
 }
 
-/// Puts `new` into the list: the time moves only with the status (OCM-087).
+/// Puts `new` into the list. The rule for its time is [`transition`] (OCM-087).
 pub fn set(list: &mut Vec<Condition>, mut new: Condition) {
     match list.iter_mut().find(|old| old.type_ == new.type_) {
         Some(old) => {
-            if old.status == new.status {
-                new.last_transition_time = old.last_transition_time.clone();
-            }
+            let since = (old.status.as_str(), old.last_transition_time.clone());
+            new.last_transition_time = transition(Some(since), &new.status, new.last_transition_time);
             *old = new;
         }
         None => list.push(new),

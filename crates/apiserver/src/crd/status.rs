@@ -61,17 +61,9 @@ pub(super) fn set(crd: &mut Value, now: &str, condition: &Condition) {
 
 fn set_with(crd: &mut Value, now: &str, kind: &str, status: &str, reason: &str, message: &str) {
     let mut conditions = list(crd, "status.conditions").to_vec();
-    let index = conditions.iter().position(|c| text(c, "type") == kind);
-    let since = index
-        .and_then(|i| conditions.get(i))
-        .filter(|c| text(c, "status") == status)
-        .map_or(now, |c| text(c, "lastTransitionTime"))
-        .to_owned();
+    let since = machinery::conditions::since(&conditions, kind, status, now);
     let condition = json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since});
-    match index.and_then(|i| conditions.get_mut(i)) {
-        Some(slot) => *slot = condition,
-        None => conditions.push(condition),
-    }
+    machinery::conditions::put(&mut conditions, condition);
     set_at(crd, "status", "conditions", conditions);
 }
 

@@ -334,10 +334,8 @@ pub fn set_condition(status: &mut Map<String, Value>, condition: Value) {
     if !list.is_array() {
         *list = json!([]);
     }
-    let Some(list) = list.as_array_mut() else { return };
-    match list.iter_mut().find(|one| one.get("type") == condition.get("type")) {
-        Some(one) => *one = condition,
-        None => list.push(condition),
+    if let Some(list) = list.as_array_mut() {
+        machinery::conditions::put(list, condition);
     }
 }
 

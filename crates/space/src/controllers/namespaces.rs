@@ -127,8 +127,7 @@ pub(crate) fn conditions(content: &Content, failures: &[String], before: &[Value
     rows.into_iter()
         .map(|(kind, status, reason, message)| {
             let status = if status { "True" } else { "False" };
-            let old = before.iter().find(|old| old.get("type").is_some_and(|t| t == kind) && old.get("status").is_some_and(|s| s == status));
-            let since = old.and_then(|old| old.get("lastTransitionTime")).and_then(Value::as_str).unwrap_or(now);
+            let since = machinery::conditions::since(before, kind, status, now);
             json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since})
         })
         .collect()

@@ -88,11 +88,10 @@ fn status(pod: &Value, now: &str) -> Value {
     let running = if completes { "False" } else { "True" };
     let before = conditions(pod);
     let condition = |kind: &str, status: &str, reason: Option<&str>| {
-        let old = condition(&before, kind).filter(|old| field(old, "status") == status);
-        let since = old.map(|old| field(old, "lastTransitionTime")).filter(|since| !since.is_empty());
+        let since = machinery::conditions::since(before.iter(), kind, status, now);
         let mut condition = json!({
             "type": kind, "status": status, "observedGeneration": generation(pod).max(1),
-            "lastProbeTime": null, "lastTransitionTime": since.unwrap_or(now),
+            "lastProbeTime": null, "lastTransitionTime": since,
         });
         if let Some(reason) = reason {
             set(&mut condition, &[], "reason", reason);

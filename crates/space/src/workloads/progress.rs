@@ -162,8 +162,7 @@ fn put(all: &mut Vec<Value>, kind: &str, status: &str, reason: &str, message: &s
     if old.is_some_and(|old| field(old, "status") == status && field(old, "reason") == reason) {
         return;
     }
-    let since = old.filter(|old| field(old, "status") == status).map(|old| field(old, "lastTransitionTime"));
-    let since = since.unwrap_or(now).to_owned();
+    let since = machinery::conditions::since(all.iter(), kind, status, now).to_owned();
     all.retain(|one| field(one, "type") != kind);
     all.push(json!({
         "type": kind, "status": status, "reason": reason, "message": message,
