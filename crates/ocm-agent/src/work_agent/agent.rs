@@ -7,16 +7,14 @@ use std::sync::Arc;
 
 use apis::ocm::{AppliedManifestWork, ManifestWork};
 use futures::future::BoxFuture;
-use kube::Client;
+use kube::{Client, Resource};
 use runtime::{
-    Next,
+    Next, TaskPool, Tasks,
     feed::{Change, Source, WithoutManagedFields, follow},
     work,
 };
-use tokio::{
-    task::{JoinError, JoinSet},
-    time::Instant,
-};
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -42,53 +40,50 @@ pub fn run(
 }
 
 async fn drive(hub: Client, cluster: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
-    let stop = stop.child_token();
-    let agent = Arc::new(Agent::new(&hub, &cluster, config, stop.clone()));
-    let mut tasks: JoinSet<Result<(), JoinError>> = JoinSet::new();
-    tasks.spawn(agent.clone().follow_works());
-    tasks.spawn(agent.clone().follow_applied_works());
-    tasks.spawn(agent.clone().keep_feeds());
-    tasks.spawn(agent.work());
-    let mut outcome = Ok(());
-    while let Some(joined) = tasks.join_next().await {
-        if let Err(error) = joined.and_then(|ended| ended) {
-            stop.cancel();
-            outcome = Err(error.into());
-        }
+    let mut tasks = Tasks::new(&stop);
+    let agent = Arc::new(Agent::new(&hub, &cluster, config, tasks.token().clone()));
+    let works = Source::all(manifest_works()).namespaced(&agent.config.cluster_name);
+    tasks.spawn_endless("ManifestWorks", agent.clone().follow_into(hub, works, work_event));
+    let applied = Source::all(applied_manifest_works());
+    tasks.spawn_endless("AppliedManifestWorks", agent.clone().follow_into(cluster, applied, applied_event));
+    // Drift of a kind would not be corrected if its watch panicked, so the agent ends with it.
+    let watches = TaskPool::new(tasks.token());
+    tasks.depend_on("watches of applied kinds", &watches);
+    tasks.spawn_endless("the choice of watches", agent.clone().keep_feeds(watches));
+    tasks.spawn_endless("works", agent.work());
+    Ok(tasks.finish().await?)
+}
+
+fn work_event(change: Change<WithoutManagedFields<ManifestWork>>) -> Event {
+    match change {
+        Change::Put(WithoutManagedFields(work)) => Event::Work(Box::new(work)),
+        Change::Gone((_, name)) => Event::WorkGone(name),
+        Change::Synced => Event::WorksListed,
     }
-    outcome
+}
+
+fn applied_event(change: Change<WithoutManagedFields<AppliedManifestWork>>) -> Event {
+    match change {
+        Change::Put(WithoutManagedFields(applied)) => Event::Applied(Box::new(applied)),
+        Change::Gone((_, name)) => Event::AppliedGone(name),
+        Change::Synced => Event::AppliedListed,
+    }
 }
 
 impl Agent {
-    async fn follow_works(self: Arc<Self>) -> Result<(), JoinError> {
-        let source = Source::all(manifest_works()).namespaced(&self.config.cluster_name);
-        let on = |change: Change<WithoutManagedFields<ManifestWork>>| {
-            self.note(match change {
-                Change::Put(WithoutManagedFields(work)) => Event::Work(Box::new(work)),
-                Change::Gone((_, name)) => Event::WorkGone(name),
-                Change::Synced => Event::WorksListed,
-            });
-        };
-        follow(self.hub.client(), &source, &self.stop, on).await;
-        Ok(())
+    /// Follows a resource of a server into the state.
+    async fn follow_into<K: Resource + DeserializeOwned + Send>(
+        self: Arc<Self>,
+        server: Client,
+        source: Source,
+        event: fn(Change<WithoutManagedFields<K>>) -> Event,
+    ) {
+        follow(&server, &source, &self.stop, |change| self.note(event(change))).await;
     }
 
-    async fn follow_applied_works(self: Arc<Self>) -> Result<(), JoinError> {
-        let source = Source::all(applied_manifest_works());
-        let on = |change: Change<WithoutManagedFields<AppliedManifestWork>>| {
-            self.note(match change {
-                Change::Put(WithoutManagedFields(applied)) => Event::Applied(Box::new(applied)),
-                Change::Gone((_, name)) => Event::AppliedGone(name),
-                Change::Synced => Event::AppliedListed,
-            });
-        };
-        follow(self.cluster.client(), &source, &self.stop, on).await;
-        Ok(())
-    }
-
-    async fn work(self: Arc<Self>) -> Result<(), JoinError> {
+    async fn work(self: Arc<Self>) {
         tokio::select! {
-            () = self.stop.cancelled() => return Ok(()),
+            () = self.stop.cancelled() => return,
             () = self.started.cancelled() => {}
         }
         self.config.ready.send_replace(true);
@@ -103,7 +98,6 @@ impl Agent {
             }
         })
         .await;
-        Ok(())
     }
 
     async fn handle(&self, name: &str) -> Result<Next, kube::Error> {

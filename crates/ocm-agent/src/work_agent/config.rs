@@ -76,5 +76,5 @@ impl Config {
 pub enum Error {
     /// A task of the agent died.
     #[error("a task of the work agent ended")]
-    Task(#[from] tokio::task::JoinError),
+    Task(#[from] runtime::TaskError),
 }

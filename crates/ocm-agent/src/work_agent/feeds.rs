@@ -8,46 +8,40 @@ use std::{
 };
 
 use runtime::{
+    TaskPool,
     feed::{Change, Key, Keyed, Source, follow},
     rest::Gvr,
 };
-use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{objects::definitions, records::Meta, rules::Target, shared::Agent, state::Event};
 
 /// The running watches.
-#[derive(Default)]
 struct Feeds {
     kinds: HashMap<Gvr, CancellationToken>,
     /// Set while CRDs are followed because manifests wait for theirs.
     definitions: Option<CancellationToken>,
-    tasks: JoinSet<()>,
+    pool: TaskPool,
+}
+
+impl Feeds {
+    fn new(pool: TaskPool) -> Self {
+        Self { kinds: HashMap::new(), definitions: None, pool }
+    }
 }
 
 impl Agent {
     /// Follows exactly the kinds of recorded objects, and CRDs while a manifest waits for its own, until the agent stops.
-    ///
-    /// # Errors
-    ///
-    /// If a watch panics, because drift of its kind would not be corrected.
-    pub(super) async fn keep_feeds(self: Arc<Self>) -> Result<(), JoinError> {
-        let mut feeds = Feeds::default();
-        let mut outcome = Ok(());
+    /// The watches are tasks of `pool`.
+    pub(super) async fn keep_feeds(self: Arc<Self>, pool: TaskPool) {
+        let mut feeds = Feeds::new(pool);
         while !self.stop.is_cancelled() {
             tokio::select! {
                 () = self.feeds.notified() => self.adjust(&mut feeds),
-                Some(Err(error)) = feeds.tasks.join_next() => {
-                    self.stop.cancel();
-                    outcome = Err(error);
-                }
                 () = self.stop.cancelled() => {}
             }
         }
-        while let Some(joined) = feeds.tasks.join_next().await {
-            outcome = outcome.and(joined);
-        }
-        outcome
+        feeds.pool.shutdown().await;
     }
 
     fn adjust(self: &Arc<Self>, feeds: &mut Feeds) {
@@ -63,7 +57,7 @@ impl Agent {
             (None, true) => {
                 let stop = self.stop.child_token();
                 feeds.definitions = Some(stop.clone());
-                feeds.tasks.spawn(self.clone().follow_definitions(stop));
+                feeds.pool.spawn("the watch on CRDs", self.clone().follow_definitions(stop));
             }
             _ => {}
         }
@@ -76,7 +70,7 @@ impl Agent {
             }
             let stop = self.stop.child_token();
             feeds.kinds.insert(gvr.clone(), stop.clone());
-            feeds.tasks.spawn(self.clone().follow_kind(gvr, stop));
+            feeds.pool.spawn(format!("the watch on {}", gvr.plural), self.clone().follow_kind(gvr, stop));
         }
     }
 
