@@ -7,27 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{Crate, File};
 
-/// One line for each circle that `known` does not have: its files and the names that tie them. A line of `known` is a
-/// circle that is still to be broken, its files with blanks between them; the lines of circles that were found are
-/// taken out of `known`.
-pub(crate) fn check(one: &Crate, known: &mut BTreeSet<String>) -> Vec<String> {
+/// One line for each circle: its files and the names that tie them.
+pub(crate) fn check(one: &Crate) -> Vec<String> {
     let tree = Tree::of(one);
     let uses = tree.uses();
-    let line = |circle: &Vec<usize>| -> String {
+    let describe = |circle: Vec<usize>| {
         let files: Vec<String> = circle.iter().map(|&at| tree.files[at].path.display().to_string()).collect();
-        files.join(" ")
+        let ties: Vec<String> = circle.iter().flat_map(|&from| ties(&tree, &uses, from, &circle)).collect();
+        format!("circle between files: {}\n{}", files.join(", "), ties.join("\n"))
     };
-    strong_components(&uses)
-        .into_iter()
-        .filter(|circle| !known.remove(&line(circle)))
-        .map(|circle| {
-            let files: Vec<String> =
-                circle.iter().map(|&at| tree.files[at].path.display().to_string()).collect();
-            let ties: Vec<String> =
-                circle.iter().flat_map(|&from| ties(&tree, &uses, from, &circle)).collect();
-            format!("circle between files: {}\n{}", files.join(", "), ties.join("\n"))
-        })
-        .collect()
+    strong_components(&uses).into_iter().map(describe).collect()
 }
 
 fn ties(

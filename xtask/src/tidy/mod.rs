@@ -38,17 +38,11 @@ impl Findings {
 pub(crate) fn run(root: &Path) -> anyhow::Result<Findings> {
     let crates = source::crates(root)?;
     let mut findings = Findings::default();
-    let known = root.join("xtask/known-circles");
-    let known = if known.exists() { source::read(&known)? } else { String::new() };
-    let mut known = known.lines().map(str::to_owned).collect();
     for one in &crates {
-        findings.violations.extend(circles::check(one, &mut known));
+        findings.violations.extend(circles::check(one));
         findings.violations.extend(dependencies::check(one));
         findings.notes.extend(sizes::check(one));
     }
-    let broken =
-        known.iter().map(|line| format!("xtask/known-circles: this circle is gone, drop its line: {line}"));
-    findings.violations.extend(broken);
     findings.violations.extend(ids::check(root, &crates)?);
     Ok(findings)
 }

@@ -51,17 +51,6 @@ fn files_that_use_each_other_are_a_circle() {
 }
 
 #[test]
-fn a_known_circle_is_no_violation_and_a_broken_one_must_be_dropped() {
-    let b = ("b.rs", "pub struct B(Box<super::A>);");
-    let circle = [LIB, ("a.rs", "use crate::b::B;\npub struct A(B);"), b];
-    let repository = Repository::new("machinery", "", &circle);
-    repository.write("xtask/known-circles", "crates/machinery/src/a.rs crates/machinery/src/b.rs\n");
-    assert_eq!(repository.violations(), Vec::<String>::new());
-    repository.write("crates/machinery/src/b.rs", "pub struct B;");
-    assert_eq!(repository.violations().len(), 1, "{:?}", repository.violations());
-}
-
-#[test]
 fn groups_aliases_and_imported_modules_are_followed() {
     for b in [
         "use super::{a::{A as Other}};\npub struct B(Other);",
