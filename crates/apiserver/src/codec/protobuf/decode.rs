@@ -17,6 +17,22 @@ const YEARS: std::ops::RangeInclusive<i64> = -62_167_219_200..=253_402_300_799;
 
 type Object = Map<String, Value>;
 
+/// A field as it occurs in a message.
+#[derive(Clone, Copy)]
+struct Occurrence<'a> {
+    field: &'a Field,
+    payload: Payload<'a>,
+    /// The depth of the message's object in the document.
+    depth: usize,
+}
+
+impl Occurrence<'_> {
+    /// The same field with another payload, as an element one level below.
+    fn element<'b>(&'b self, payload: Payload<'b>) -> Occurrence<'b> {
+        Occurrence { field: self.field, payload, depth: self.depth + 1 }
+    }
+}
+
 pub(super) struct Decoder {
     table: &'static Table,
 }
@@ -41,22 +57,18 @@ impl Decoder {
         let mut reader = Reader::new(bytes);
         while let Some((number, payload)) = reader.next()? {
             let Some(field) = self.table.field(id, number) else { continue };
+            let found = Occurrence { field, payload, depth };
             match field.repeat {
-                Repeat::One => self.one(field, payload, object, depth)?,
-                Repeat::List => self.list(field, payload, object, depth)?,
-                Repeat::Map => self.map(field, payload, object, depth)?,
+                Repeat::One => self.one(found, object)?,
+                Repeat::List => self.list(found, object)?,
+                Repeat::Map => self.map(found, object)?,
             }
         }
         Ok(())
     }
 
-    fn one(
-        &self,
-        field: &Field,
-        payload: Payload,
-        object: &mut Object,
-        depth: usize,
-    ) -> Result<(), ProtobufError> {
+    fn one(&self, found: Occurrence<'_>, object: &mut Object) -> Result<(), ProtobufError> {
+        let Occurrence { field, payload, depth } = found;
         if let Type::Message(id) = field.r#type {
             let bytes = bytes(field, payload)?;
             if field.inline {
@@ -66,7 +78,7 @@ impl Decoder {
             let slot = slot(object, field)?;
             return self.message(id, bytes, slot, depth + 1);
         }
-        let value = self.value(field, payload, depth)?;
+        let value = self.value(found)?;
         if field.omit_zero && is_zero(&value) {
             object.remove(field.name);
         } else {
@@ -75,20 +87,15 @@ impl Decoder {
         Ok(())
     }
 
-    fn list(
-        &self,
-        field: &Field,
-        payload: Payload,
-        object: &mut Object,
-        depth: usize,
-    ) -> Result<(), ProtobufError> {
+    fn list(&self, found: Occurrence<'_>, object: &mut Object) -> Result<(), ProtobufError> {
+        let Occurrence { field, payload, .. } = found;
         let Value::Array(items) = object.entry(field.name).or_insert_with(|| Value::Array(Vec::new())) else {
             return Err(ProtobufError::Wire { number: field.number, wire: payload.wire_type() });
         };
         let (Payload::Bytes(packed), Type::Bool | Type::Int32 | Type::Int64 | Type::Double) =
             (payload, field.r#type)
         else {
-            items.push(self.value(field, payload, depth + 1)?);
+            items.push(self.value(found.element(payload))?);
             return Ok(());
         };
         let mut reader = Reader::new(packed);
@@ -97,48 +104,44 @@ impl Decoder {
                 Type::Double => Payload::Fixed64(reader.fixed64()?),
                 _ => Payload::Varint(reader.varint()?),
             };
-            items.push(self.value(field, payload, depth + 1)?);
+            items.push(self.value(found.element(payload))?);
         }
         Ok(())
     }
 
-    fn map(
-        &self,
-        field: &Field,
-        payload: Payload,
-        object: &mut Object,
-        depth: usize,
-    ) -> Result<(), ProtobufError> {
+    fn map(&self, found: Occurrence<'_>, object: &mut Object) -> Result<(), ProtobufError> {
+        let Occurrence { field, payload, .. } = found;
         let mut key = String::new();
         let mut value = None;
         let mut reader = Reader::new(bytes(field, payload)?);
         while let Some((number, payload)) = reader.next()? {
             match number {
                 1 => key = text(bytes(field, payload)?),
-                2 => value = Some(self.value(field, payload, depth + 1)?),
+                2 => value = Some(self.value(found.element(payload))?),
                 _ => {}
             }
         }
         let value = match value {
             Some(value) => value,
-            None => self.zero(field, depth + 1)?,
+            None => self.zero(found)?,
         };
         slot(object, field)?.insert(key, value);
         Ok(())
     }
 
     /// The value of a map entry that has only a key.
-    fn zero(&self, field: &Field, depth: usize) -> Result<Value, ProtobufError> {
-        let payload = match field.r#type {
+    fn zero(&self, found: Occurrence<'_>) -> Result<Value, ProtobufError> {
+        let payload = match found.field.r#type {
             Type::Bool | Type::Int32 | Type::Int64 => Payload::Varint(0),
             Type::Double => Payload::Fixed64(0),
             _ => Payload::Bytes(&[]),
         };
-        self.value(field, payload, depth)
+        self.value(found.element(payload))
     }
 
-    /// One value. `depth` is the depth of its parent.
-    fn value(&self, field: &Field, payload: Payload, depth: usize) -> Result<Value, ProtobufError> {
+    /// One value.
+    fn value(&self, found: Occurrence<'_>) -> Result<Value, ProtobufError> {
+        let Occurrence { field, payload, depth } = found;
         Ok(match (field.r#type, payload) {
             (Type::Bool, Payload::Varint(n)) => Value::Bool(n != 0),
             (Type::Int32, Payload::Varint(n)) => Value::from(n as i32),
