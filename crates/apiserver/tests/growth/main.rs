@@ -17,6 +17,7 @@ use std::time::Duration;
 use common::TestServer;
 use kubestellar_apiserver::authz::Authorizer;
 use serde_json::Value;
+use testkit::wait::{until, when};
 
 /// A request and the expected status.
 pub(crate) struct Call {
@@ -116,8 +117,8 @@ async fn send(server: &TestServer, call: &Call) -> Result<(), String> {
         let shown: String = answer.text.chars().take(600).collect();
         return Err(format!("{} {}: {} and {shown}", call.method, call.path, answer.status));
     }
-    while call.recompiles && server.server.catalog().generation == generation {
-        tokio::time::sleep(Duration::from_millis(20)).await;
+    if call.recompiles {
+        when("another catalog", || server.server.catalog().generation != generation).await;
     }
     if let Some((group, plural)) = &call.serves {
         // Wait until the server has stored that the definition is served, so that its background work is not counted
@@ -125,15 +126,13 @@ async fn send(server: &TestServer, call: &Call) -> Result<(), String> {
         let definition = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.{group}");
         let is_established =
             |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
-        loop {
+        until("the definition to be served", async || {
             let there = server.get(&definition).await.body;
             let conditions = there["status"]["conditions"].as_array();
-            let established = conditions.is_some_and(|all| all.iter().any(is_established));
-            if established && server.server.catalog().resource(group, "v1", plural).is_some() {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+            conditions.is_some_and(|all| all.iter().any(is_established))
+                && server.server.catalog().resource(group, "v1", plural).is_some()
+        })
+        .await;
     }
     Ok(())
 }

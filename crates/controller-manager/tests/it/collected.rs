@@ -389,16 +389,7 @@ async fn ks_196_a_binding_that_is_gone_is_no_error() {
     scene.deployment("web").await;
     scene.tide(fleet(), collecting(&["ghost"])).await;
     scene.wds.until(&format!("{BINDINGS}/tide"), |_| true).await;
-    let tried = |scene: &Scene| {
-        let asked = scene.faults.asked.lock().unwrap();
-        asked.iter().filter(|(it, _)| it.starts_with("PATCH") && it.contains("/bindings/tide/status")).count()
-    };
-    let refused = async {
-        while tried(&scene) == 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(std::time::Duration::from_secs(60), refused).await.unwrap();
+    scene.faults.until_asked(1, &["PATCH", "/bindings/tide/status"]).await;
     scene.wds.delete(TIDE).await;
     scene.wds.until_any(&format!("{BINDINGS}/tide"), |it| it.is_none()).await;
     // Later work is done, and until then nothing was retried.

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, sync::atomic::Ordering};
 
 use serde_json::{Value, json};
+use testkit::wait::shows;
 
 use crate::scene::{BINDINGS, CRDS, NAMESPACES, POLICIES, Scene, condition, config_map, names, set};
 
@@ -102,31 +103,14 @@ async fn ks_048_unreadable_namespaces_unmatch_nothing() {
     all.policy("p", json!({"clusterSelectors": [{}], "downsync": [clause]})).await;
     let before = all.bound("p", &["configmaps/a"]).await;
     all.stop().await;
-    all.faults.asked.lock().unwrap().clear();
+    all.faults.asked.send_replace(Vec::new());
     all.faults.refuse("/api/v1/namespaces?", 500);
     let mut ready = all.begin();
     // After some refusals nothing has been written.
-    let refused = async {
-        while all
-            .faults
-            .asked
-            .lock()
-            .unwrap()
-            .iter()
-            .filter(|(it, _)| it.contains("/api/v1/namespaces?"))
-            .count()
-            < 5
-        {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(std::time::Duration::from_secs(60), refused).await.unwrap();
+    all.faults.until_asked(5, &["/api/v1/namespaces?"]).await;
     assert!(!*ready.borrow());
     all.faults.heal();
-    tokio::time::timeout(std::time::Duration::from_secs(60), ready.wait_for(|yes| *yes))
-        .await
-        .unwrap()
-        .unwrap();
+    shows("ready controllers", &mut ready, |yes| *yes).await;
     all.config_map("b", json!({})).await;
     let after = all.bound("p", &["configmaps/a", "configmaps/b"]).await;
     let generation = |it: &Value| it["metadata"]["generation"].as_i64().unwrap();
@@ -141,7 +125,7 @@ async fn ks_075_the_watches_are_exact() {
     let all = Scene::start().await;
     all.policy("p", json!({"clusterSelectors": [{}], "downsync": [{"apiGroup": "apps"}]})).await;
     all.wds.until(&format!("{BINDINGS}/p"), |_| true).await;
-    let asked = all.faults.asked.lock().unwrap().clone();
+    let asked = all.faults.asked.borrow().clone();
     let mut seen = Vec::new();
     for (request, accept) in asked.iter().filter(|(request, _)| request.contains("watch=true")) {
         let path = request.trim_start_matches("GET ").split('?').next().unwrap();
@@ -260,7 +244,7 @@ async fn a_binding_that_is_written_does_not_come_back() {
     all.config_map("a", json!({})).await;
     all.policy("p", json!({"clusterSelectors": [{}], "downsync": [{"resources": ["configmaps"]}]})).await;
     let first = all.bound("p", &["configmaps/a"]).await;
-    all.faults.asked.lock().unwrap().clear();
+    all.faults.asked.send_replace(Vec::new());
     all.config_map("b", json!({})).await;
     let second = all.bound("p", &["configmaps/a", "configmaps/b"]).await;
     // A change by another client after a write is noticed; the own write does not hide it.
@@ -270,7 +254,7 @@ async fn a_binding_that_is_written_does_not_come_back() {
     all.config_map("c", json!({})).await;
     let last = all.bound("p", &["configmaps/a", "configmaps/b", "configmaps/c"]).await;
     assert_eq!(last["metadata"]["uid"], first["metadata"]["uid"]);
-    let asked = all.faults.asked.lock().unwrap().clone();
+    let asked = all.faults.asked.borrow().clone();
     let written: Vec<_> =
         asked.iter().filter(|(it, _)| it.starts_with("PATCH") && it.contains("/bindings/p?")).collect();
     assert!(written.len() >= 3, "{asked:?}");

@@ -1,6 +1,7 @@
 //! Changes that users make to policies.
 
 use serde_json::{Value, json};
+use testkit::wait::within;
 
 use crate::scene::{
     BINDINGS, CLUSTERS, CRDS, NAMESPACES, POLICIES, Scene, condition, config_map, destinations, names,
@@ -24,7 +25,7 @@ async fn ks_055_the_finalizer_comes_first() {
     let path = format!("{POLICIES}/p");
     let has = |it: &Value| it["metadata"]["finalizers"] == json!([FINALIZER]);
     // The events of a space have the order of its writes.
-    let first = tokio::time::timeout(std::time::Duration::from_secs(60), async {
+    let first = within("a Binding", async {
         loop {
             let event = changes.next().await.unwrap();
             let text = format!("{event:?}");
@@ -33,7 +34,7 @@ async fn ks_055_the_finalizer_comes_first() {
             }
         }
     });
-    assert!(has(&first.await.unwrap()));
+    assert!(has(&first.await));
     all.wds.until(&path, has).await;
     all.wds.patch(&path, json!({"metadata": {"finalizers": null}})).await;
     let seen = |it: &Value| it["status"]["observedGeneration"] == it["metadata"]["generation"];
@@ -394,8 +395,7 @@ async fn ks_035_definitions_come_change_and_go() {
         let both = crd(&[("v1", true), ("v2", true)]);
         all.wds.patch(&path, json!({"spec": {"versions": both["spec"]["versions"]}})).await;
         all.wds.until(&format!("{BINDINGS}/p"), |it| version_of(it) == Some(json!("v2"))).await;
-        let two_asked =
-            all.faults.asked.lock().unwrap().iter().any(|(it, _)| it.contains("example.org/v2/things"));
+        let two_asked = all.faults.asked.borrow().iter().any(|(it, _)| it.contains("example.org/v2/things"));
         assert!(two_asked);
         all.wds.delete(&path).await;
         all.bound("p", &["configmaps/a"]).await;

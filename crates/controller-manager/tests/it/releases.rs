@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-use std::time::Duration;
-
 use kube::{Client, Error};
 use kubestellar_controller_manager::{Config, releases};
 use runtime::{
@@ -12,14 +10,14 @@ use runtime::{
     rest::{Gvr, Removal, Rest},
 };
 use serde_json::{Value, json};
-use space::{Identity, Space, SpaceConfig};
 use store::Engine;
+use testkit::side::Side;
 use tokio_util::sync::CancellationToken;
 
 const RELEASE: &str = "helm.sh/release.v1";
 
 struct Scene {
-    space: Space,
+    side: Side,
     rest: Rest,
     secrets: Gvr,
     _data: tempfile::TempDir,
@@ -28,11 +26,9 @@ struct Scene {
 impl Scene {
     async fn new() -> Self {
         let data = tempfile::tempdir().unwrap();
-        let url = "https://127.0.0.1:9443/spaces/wds1".to_owned();
-        let config = SpaceConfig { name: "wds1", data: data.path(), url, advertise: "127.0.0.1:9443".into() };
-        let space = Space::start(&Engine::in_memory(), config).await.unwrap();
-        let rest = Rest::new(space.client(&Identity::admin()));
-        Self { space, rest, secrets: Gvr::new("", "v1", "secrets"), _data: data }
+        let side = Side::start(&Engine::in_memory(), data.path(), "wds1").await;
+        let rest = Rest::new(side.client.clone());
+        Self { side, rest, secrets: Gvr::new("", "v1", "secrets"), _data: data }
     }
 
     fn client(&self) -> Client {
@@ -50,23 +46,12 @@ impl Scene {
 
     /// Waits until a Secret has the labels; checks again at every change of the space.
     async fn labelled(&self, name: &str) -> Value {
-        let store = self.space.server().store().clone();
-        let waiting = async {
-            loop {
-                let mut changes = store.watch_all(store.revision()).unwrap();
-                if let Some(found) = self.get(name).await
-                    && is_labelled(&found)
-                {
-                    return found;
-                }
-                changes.next().await.unwrap();
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(60), waiting).await.unwrap()
+        let path = format!("/api/v1/namespaces/default/secrets/{name}");
+        self.side.until(&path, is_labelled).await
     }
 
     fn revision(&self) -> u64 {
-        self.space.server().store().revision().to_string().parse().unwrap()
+        self.side.space.server().store().revision().to_string().parse().unwrap()
     }
 }
 
@@ -138,7 +123,7 @@ async fn ks_a_12_each_revision_is_labelled_once() {
         assert_eq!(scene.get(name).await.unwrap(), left, "stays as it is");
     }
     assert_eq!(scene.revision() - before, 3 + 4, "three writes of ours, and four that were needed");
-    scene.space.stop().await;
+    scene.side.space.stop().await;
 }
 
 /// KS-A-12: the controller manager labels releases if that is switched on, whatever its other controllers do.
@@ -158,7 +143,7 @@ async fn ks_a_12_the_controller_manager_labels_if_told() {
     scene.labelled(&name(1)).await;
     stop.cancel();
     running.await.unwrap().unwrap();
-    scene.space.stop().await;
+    scene.side.space.stop().await;
 }
 
 /// A patch that is answered with metadata only does not return the rest of the object.
@@ -177,5 +162,5 @@ async fn a_patch_may_be_answered_with_metadata() {
         matches!(&refused, Err(Error::Api(status)) if status.code == 422),
         "another incarnation: {refused:?}"
     );
-    scene.space.stop().await;
+    scene.side.space.stop().await;
 }

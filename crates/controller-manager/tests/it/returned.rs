@@ -166,7 +166,7 @@ async fn ks_156_a_report_costs_one_read() {
     scene.tide(only("cluster1"), json!({"wantSingletonReportedState": true})).await;
     let read = format!("GET {WEB}");
     let reads = || {
-        let asked = scene.faults.asked.lock().unwrap();
+        let asked = scene.faults.asked.borrow();
         asked.iter().filter(|(it, _)| it.split('?').next() == Some(&read)).count()
     };
     // The Binding lists the object in its last version, so its event has been seen.

@@ -10,9 +10,12 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use kube::{Client, client::Body};
 use kubestellar_controller_manager::Config;
 use serde_json::{Value, json};
-use space::{Identity, Space, SpaceConfig};
 use store::Engine;
-use tokio::runtime::Runtime;
+use testkit::{
+    side::Side,
+    wait::{shows, within},
+};
+use tokio::{runtime::Runtime, sync::watch};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const POLICIES: &str = "/apis/control.kubestellar.io/v1alpha1/bindingpolicies";
@@ -20,14 +23,6 @@ pub(crate) const BINDINGS: &str = "/apis/control.kubestellar.io/v1alpha1/binding
 pub(crate) const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 pub(crate) const CLUSTERS: &str = "/apis/cluster.open-cluster-management.io/v1/managedclusters";
 pub(crate) const NAMESPACES: &str = "/api/v1/namespaces";
-/// Far longer than anything takes, also for unoptimised code on a busy machine.
-const DEADLINE: Duration = Duration::from_secs(60);
-
-pub(crate) struct Side {
-    pub(crate) client: Client,
-    pub(crate) space: Space,
-}
-
 /// The faults of a server, and the requests it received.
 #[derive(Default)]
 pub(crate) struct Faults {
@@ -36,7 +31,7 @@ pub(crate) struct Faults {
     /// The server does not support aggregated discovery.
     pub(crate) old_discovery: std::sync::atomic::AtomicBool,
     /// `METHOD path?query` and the `Accept` header of all requests.
-    pub(crate) asked: Mutex<Vec<(String, String)>>,
+    pub(crate) asked: watch::Sender<Vec<(String, String)>>,
 }
 
 impl Faults {
@@ -47,6 +42,12 @@ impl Faults {
 
     pub(crate) fn heal(&self) {
         self.refuse.lock().unwrap().clear();
+    }
+
+    /// Waits until at least `times` requests have contained all `parts` in their `METHOD path?query`.
+    pub(crate) async fn until_asked(&self, times: usize, parts: &[&str]) {
+        let what = format!("{times} requests with {parts:?}");
+        shows(&what, &mut self.asked.subscribe(), |all| contain(all, parts) >= times).await;
     }
 
     /// A client that sends requests to `client` through these faults.
@@ -67,7 +68,7 @@ impl Faults {
         if self.old_discovery.load(std::sync::atomic::Ordering::SeqCst) && accept.contains("apidiscovery") {
             request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
         }
-        self.asked.lock().unwrap().push(asked);
+        self.asked.send_modify(|all| all.push(asked));
         let refused =
             self.refuse.lock().unwrap().iter().find(|(part, _)| uri.contains(part)).map(|(_, code)| *code);
         let Some(code) = refused else { return client.send(request).await };
@@ -79,67 +80,8 @@ impl Faults {
     }
 }
 
-impl Side {
-    async fn start(engine: &Engine, data: &std::path::Path, name: &str) -> Self {
-        let url = format!("https://127.0.0.1:9443/spaces/{name}");
-        let config = SpaceConfig { name, data, url, advertise: "127.0.0.1:9443".into() };
-        let space = Space::start(engine, config).await.unwrap();
-        Self { client: space.client(&Identity::admin()), space }
-    }
-
-    pub(crate) async fn send(
-        &self,
-        method: &str,
-        path: &str,
-        content: &str,
-        body: &Value,
-    ) -> Result<Value, kube::Error> {
-        let request = Request::builder().method(method).uri(path).header("content-type", content);
-        self.client.request(request.body(body.to_string().into_bytes()).unwrap()).await
-    }
-
-    pub(crate) async fn post(&self, path: &str, body: Value) -> Value {
-        self.send("POST", path, "application/json", &body).await.unwrap()
-    }
-
-    pub(crate) async fn patch(&self, path: &str, body: Value) -> Value {
-        self.send("PATCH", path, "application/merge-patch+json", &body).await.unwrap()
-    }
-
-    pub(crate) async fn delete(&self, path: &str) {
-        self.send("DELETE", path, "application/json", &json!({})).await.unwrap();
-    }
-
-    pub(crate) async fn get(&self, path: &str) -> Option<Value> {
-        match self.client.request(Request::get(path).body(Vec::new()).unwrap()).await {
-            Ok(found) => Some(found),
-            Err(kube::Error::Api(status)) if status.code == 404 => None,
-            Err(error) => panic!("{path}: {error}"),
-        }
-    }
-
-    /// Waits until the object at `path` satisfies `done`; checks again at every change of the space.
-    pub(crate) async fn until(&self, path: &str, done: impl Fn(&Value) -> bool) -> Value {
-        self.until_any(path, |found| found.is_some_and(&done)).await.unwrap()
-    }
-
-    pub(crate) async fn until_any(&self, path: &str, done: impl Fn(Option<&Value>) -> bool) -> Option<Value> {
-        let store = self.space.server().store().clone();
-        let last = Mutex::new(None);
-        let waiting = async {
-            loop {
-                let mut changes = store.watch_all(store.revision()).unwrap();
-                let found = self.get(path).await;
-                if done(found.as_ref()) {
-                    return found;
-                }
-                *last.lock().unwrap() = found;
-                changes.next().await.unwrap();
-            }
-        };
-        let waited = tokio::time::timeout(DEADLINE, waiting).await;
-        waited.unwrap_or_else(|_| panic!("{path} stays {:#}", json!(last.lock().unwrap().clone())))
-    }
+fn contain(asked: &[(String, String)], parts: &[&str]) -> usize {
+    asked.iter().filter(|(it, _)| parts.iter().all(|part| it.contains(part))).count()
 }
 
 /// Controllers in a runtime of their own, so that they can be killed at any await.
@@ -191,11 +133,11 @@ impl Scene {
     /// Starts the controllers and waits until they are ready.
     pub(crate) async fn run(&mut self) {
         let mut ready = self.begin();
-        tokio::time::timeout(DEADLINE, ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
+        shows("ready controllers", &mut ready, |ready| *ready).await;
     }
 
     /// Starts the controllers.
-    pub(crate) fn begin(&mut self) -> tokio::sync::watch::Receiver<bool> {
+    pub(crate) fn begin(&mut self) -> watch::Receiver<bool> {
         self.begin_with(Config::new("wds1", "its1"))
     }
 
@@ -205,24 +147,24 @@ impl Scene {
     pub(crate) async fn run_impatient(&mut self) {
         let patience = Duration::from_millis(100);
         let mut ready = self.begin_with(Config { patience, ..Config::new("wds1", "its1") });
-        tokio::time::timeout(DEADLINE, ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
+        shows("ready controllers", &mut ready, |ready| *ready).await;
     }
 
     /// Starts the binding controller alone and waits until it is ready.
     #[allow(dead_code, reason = "for the tests of the status controller")]
     pub(crate) async fn run_without_status(&mut self) {
         let mut ready = self.begin_with(Config { status: false, ..Config::new("wds1", "its1") });
-        tokio::time::timeout(DEADLINE, ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
+        shows("ready controllers", &mut ready, |ready| *ready).await;
     }
 
     /// Starts the controllers with these metrics and waits until they are ready.
     #[allow(dead_code, reason = "for the tests of the status controller")]
     pub(crate) async fn run_counted(&mut self, metrics: runtime::metrics::Metrics) {
         let mut ready = self.begin_with(Config { metrics, ..Config::new("wds1", "its1") });
-        tokio::time::timeout(DEADLINE, ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
+        shows("ready controllers", &mut ready, |ready| *ready).await;
     }
 
-    fn begin_with(&mut self, config: Config) -> tokio::sync::watch::Receiver<bool> {
+    fn begin_with(&mut self, config: Config) -> watch::Receiver<bool> {
         let (ready, stop) = (config.ready.subscribe(), CancellationToken::new());
         let (wds, its) = (self.faults.client(self.wds.client.clone()), self.its.client.clone());
         let runtime =
@@ -239,7 +181,7 @@ impl Scene {
     pub(crate) async fn stop(&mut self) {
         let Some(controllers) = self.controllers.take() else { return };
         controllers.stop.cancel();
-        tokio::time::timeout(DEADLINE, controllers.task).await.unwrap().unwrap();
+        within("the end of the controllers", controllers.task).await.unwrap();
         controllers.runtime.shutdown_background();
     }
 

@@ -2,83 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-use std::time::Duration;
-
-use kube::Client;
 use kubestellar_controller_manager::{AllowedGroups, Config};
 use serde_json::{Value, json};
-use space::{Identity, Space, SpaceConfig};
 use store::Engine;
+use testkit::side::Side;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-
-struct Side {
-    client: Client,
-    space: Space,
-}
-
-impl Side {
-    async fn start(engine: &Engine, data: &std::path::Path, name: &str) -> Self {
-        let url = format!("https://127.0.0.1:9443/spaces/{name}");
-        let config = SpaceConfig { name, data, url, advertise: "127.0.0.1:9443".into() };
-        let space = Space::start(engine, config).await.unwrap();
-        Self { client: space.client(&Identity::admin()), space }
-    }
-
-    async fn send(
-        &self,
-        method: &str,
-        path: &str,
-        content: &str,
-        body: &Value,
-    ) -> Result<Value, kube::Error> {
-        let request = http::Request::builder().method(method).uri(path).header("content-type", content);
-        self.client.request(request.body(body.to_string().into_bytes()).unwrap()).await
-    }
-
-    async fn post(&self, path: &str, body: Value) -> Value {
-        self.send("POST", path, "application/json", &body).await.unwrap()
-    }
-
-    async fn patch(&self, path: &str, body: Value) -> Value {
-        self.send("PATCH", path, "application/merge-patch+json", &body).await.unwrap()
-    }
-
-    async fn delete(&self, path: &str) {
-        self.send("DELETE", path, "application/json", &json!({})).await.unwrap();
-    }
-
-    async fn get(&self, path: &str) -> Option<Value> {
-        match self.client.request(http::Request::get(path).body(Vec::new()).unwrap()).await {
-            Ok(found) => Some(found),
-            Err(kube::Error::Api(status)) if status.code == 404 => None,
-            Err(error) => panic!("{path}: {error}"),
-        }
-    }
-
-    /// Waits until the object at `path` satisfies `done`; checks again at every change of the space.
-    async fn until(&self, path: &str, done: impl Fn(&Value) -> bool) -> Value {
-        self.until_any(path, |found| found.is_some_and(&done)).await.unwrap()
-    }
-
-    async fn until_any(&self, path: &str, done: impl Fn(Option<&Value>) -> bool) -> Option<Value> {
-        let store = self.space.server().store().clone();
-        let last = std::sync::Mutex::new(None);
-        let waiting = async {
-            loop {
-                let mut changes = store.watch_all(store.revision()).unwrap();
-                let found = self.get(path).await;
-                if done(found.as_ref()) {
-                    return found;
-                }
-                *last.lock().unwrap() = found;
-                changes.next().await.unwrap();
-            }
-        };
-        let waited = tokio::time::timeout(Duration::from_secs(60), waiting).await;
-        waited.unwrap_or_else(|_| panic!("{path} stays {:#}", json!(last.lock().unwrap().clone())))
-    }
-}
 
 struct Running {
     wds: Side,

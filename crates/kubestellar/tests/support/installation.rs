@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-use super::within;
+use super::{when, within};
 
 /// A data directory, home and kubeconfig that nobody else uses. Dropping it stops what runs there.
 pub struct Installation {
@@ -268,10 +268,5 @@ pub async fn gone(pid: u64) {
         // Past the name in parentheses: the state; Z is one that has ended.
         state.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
     };
-    let ended = async {
-        while alive() {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    };
-    within("the end of the server", ended).await;
+    when("the end of the server", || !alive()).await;
 }

@@ -11,4 +11,5 @@ pub use objects::{
     apply_status, config_map, create, deployment, dynamic, names, namespace, policy, resource_version, uid,
 };
 pub use random::{Random, any_seed};
-pub use wait::{DEADLINE, until, until_one, within};
+pub use testkit::wait::{DEADLINE, found, when, within};
+pub use wait::{until, until_one};

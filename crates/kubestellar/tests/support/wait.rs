@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::future::Future;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -10,17 +9,10 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use testkit::wait::DEADLINE;
 
-/// Far above what anything takes, also unoptimised on a busy machine; only a defect gets there.
-pub const DEADLINE: Duration = Duration::from_secs(90);
 /// Longest time for something that moves on: thousands of objects take their time on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(600);
-
-/// Runs something that must end before the deadline.
-pub async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
-    let done = tokio::time::timeout(DEADLINE, work).await;
-    done.unwrap_or_else(|_| panic!("{what}: not within {DEADLINE:?}"))
-}
 
 /// Follows a collection until `enough` and returns it as it was then, by `namespace/name`. The deadline is for the
 /// next change, not for all of them.

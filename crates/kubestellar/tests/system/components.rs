@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::support::{
     Installation, Server, apply_status, client_of, config_map, create, deployment, dynamic, namespace,
-    policy, until, until_one, within,
+    policy, until, until_one, when,
 };
 
 const TOKENS: &str = "secret,admin,1,\"system:masters\"\n";
@@ -40,12 +40,7 @@ impl Bare {
             "tokens.csv",
         ];
         let server = ks.spawn(name, &[&arguments[..], &["--address-file", &file]].concat());
-        let serves = async {
-            while !address.exists() {
-                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            }
-        };
-        within("the start of an API server", serves).await;
+        when("the start of an API server", || address.exists()).await;
         let url = std::fs::read_to_string(&address).unwrap();
         let kubeconfig = home.join("kubeconfig");
         let document = json!({

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::{Installation, Random, any_seed, within};
+use crate::support::{Installation, Random, any_seed, when, within};
 
 /// SP-129: exit 0 only after everything was read back; nothing is left behind.
 #[tokio::test(flavor = "multi_thread")]
@@ -143,17 +143,9 @@ async fn sp_129_an_interrupted_demo_leaves_nothing() {
                 }
             }
         };
-        let gone = async {
-            while !processes(&ks.path("tmp")).is_empty() || !names(&ks.path("tmp")).is_empty() {
-                // A demo that was killed before it had a server leaves the directory it had just made.
-                if code == -1 && processes(&ks.path("tmp")).is_empty() {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
         if code == -1 {
-            within("the end of the server", gone).await;
+            // A demo that was killed before it had a server leaves the directory it had just made.
+            when("the end of the server", || processes(&ks.path("tmp")).is_empty()).await;
         } else {
             // Before anything is made a signal ends the program at once, without a code.
             let is_expected = [Some(0), Some(code), None].contains(&status.code());

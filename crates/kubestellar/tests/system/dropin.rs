@@ -9,8 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::{
-    Installation, Server, config_map, create, deployment, dynamic, namespace, policy, until, until_one,
-    within,
+    Installation, Server, config_map, create, deployment, dynamic, found, namespace, policy, until,
+    until_one, within,
 };
 
 /// Endpoints at free ports, and no limit that would slow a test down.
@@ -50,17 +50,12 @@ impl Component {
     /// Where something is served, as the log says.
     pub(crate) async fn address(&self, what: &str) -> SocketAddr {
         let mark = format!("what=\"{what}\" address=");
-        let found = async {
-            loop {
-                let log = self.server.log();
-                let text = log.split_once(&mark).and_then(|(_, rest)| rest.split_once('\n'));
-                if let Some((address, _)) = text {
-                    return address.trim().parse().expect("an address");
-                }
-                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            }
-        };
-        within(&format!("the address of {what} in\n{}", self.server.log()), found).await
+        found(&format!("the address of {what}"), async || {
+            let log = self.server.log();
+            let (address, _) = log.split_once(&mark)?.1.split_once('\n')?;
+            Some(address.trim().parse().expect("an address"))
+        })
+        .await
     }
 
     /// Code and body of an answer.
@@ -77,19 +72,14 @@ impl Component {
 
     /// Waits until a metric has a value that will do, and gives all metrics of that moment.
     pub(crate) async fn metric(&self, name: &str, enough: impl Fn(f64) -> bool) -> String {
-        let found = async {
-            loop {
-                let (code, text) = self.get("metrics", "/metrics").await;
-                assert_eq!(code, 200);
-                let value =
-                    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
-                if value.is_some_and(&enough) {
-                    return text;
-                }
-                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-            }
-        };
-        within(&format!("a value of {name}"), found).await
+        found(&format!("a value of {name}"), async || {
+            let (code, text) = self.get("metrics", "/metrics").await;
+            assert_eq!(code, 200);
+            let value =
+                text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+            value.is_some_and(&enough).then_some(text)
+        })
+        .await
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::{
     hook::{Hook, Reply, Seen},
     world::{
-        DECORATORS, FOOS, MAPS, SECRETS, World, app, decorator, foo, gvr, in_place, map, until, versioned,
+        DECORATORS, FOOS, MAPS, SECRETS, World, app, decorator, foo, found, gvr, in_place, map, versioned,
         when,
     },
 };
@@ -85,13 +85,13 @@ async fn mc_121_another_version_is_the_same_child() {
     parent(&world, json!({"selector": app("x"), "v": "1"})).await;
     let find =
         async || -> Option<Value> { world.rest.find(&gvr("example.com/v1/docs"), "ns1", "d").await.ok()? };
-    let made = until("made", &find).await;
+    let made = found("made", &find).await;
     let secret = world.sees("the secret", SECRETS, "ns1", "s", |_| true).await;
     assert_eq!(made["spec"]["v"], json!("1"));
     world.rests(&hook, (FOOS, "p"), "nothing differs").await;
     world.merge(FOOS, "ns1", "p", json!({"spec": {"v": "2"}})).await;
     let changed =
-        until("changed in place", || async { find().await.filter(|doc| doc["spec"]["v"] == json!("2")) });
+        found("changed in place", || async { find().await.filter(|doc| doc["spec"]["v"] == json!("2")) });
     assert_eq!(changed.await["metadata"]["uid"], made["metadata"]["uid"]);
     hook.quiet().await;
     assert!(!world.writes().iter().any(|write| write.starts_with("DELETE")));
@@ -160,7 +160,7 @@ async fn mc_175_attachments_on_the_way_out() {
     world.has(MAPS, "ns1", vec!["one"]).await;
     assert_eq!(world.get(MAPS, "ns1", "one").await.unwrap()["data"]["v"], json!("1"));
     world.merge(FOOS, "ns1", "p", json!({"metadata": {"finalizers": null}})).await;
-    until("it is gone", || async { world.get(FOOS, "ns1", "p").await.is_none().then_some(()) }).await;
+    found("it is gone", || async { world.get(FOOS, "ns1", "p").await.is_none().then_some(()) }).await;
     // With a finalize hook they are managed to the end.
     let both = json!({"spec": {"hooks": {"sync": url("sync"), "finalize": url("finalize")}}});
     world.merge(DECORATORS, "", "d1", both).await;

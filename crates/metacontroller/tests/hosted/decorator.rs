@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     hook::{Hook, Reply, Seen},
-    world::{DECORATORS, FOOS, MAPS, World, decorator, tag, until, when},
+    world::{DECORATORS, FOOS, MAPS, World, decorator, found, tag, when},
 };
 
 /// Its hooks are below its name.
@@ -111,7 +111,7 @@ async fn mc_174_a_target_on_its_way_out_is_finalized() {
     foo(&world, "p", json!({"decorate": "yes, please!"})).await;
     world.has(MAPS, "ns1", vec!["a"]).await;
     world.delete(FOOS, "ns1", "p").await;
-    until("the target is gone", || async { world.get(FOOS, "ns1", "p").await.is_none().then_some(()) }).await;
+    found("the target is gone", || async { world.get(FOOS, "ns1", "p").await.is_none().then_some(()) }).await;
     world.has(MAPS, "ns1", vec![]).await;
     world.end().await;
 }

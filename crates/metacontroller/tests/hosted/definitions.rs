@@ -6,7 +6,7 @@ use crate::{
     hook::{Hook, Reply, Seen, copy_of, keeper},
     world::{
         COMPOSITES, CONTROLLERS, CRDS, DECORATORS, MAPS, World, app, composite, controller, crd, decorator,
-        in_place, map, open, until, when,
+        found, in_place, map, open, when,
     },
 };
 
@@ -88,7 +88,7 @@ async fn mc_141_a_missing_status_is_said_once() {
     assert_eq!(said.iter().map(|event| event["count"].as_u64().unwrap_or(1)).sum::<u64>(), 1, "{said:?}");
     assert_eq!(world.events("CreateError").await, Vec::<Value>::new());
     world.create(LATES, parent("Late", "p")).await;
-    until("the child", || world.get(MAPS, "ns1", "p-child")).await;
+    found("the child", || world.get(MAPS, "ns1", "p-child")).await;
     world.end().await;
 }
 
@@ -277,7 +277,7 @@ async fn mc_142_a_definition_comes_back_otherwise() {
     world.event("SyncError", "does not have subresource 'Status' enabled").await;
     let versions = late(true)["spec"]["versions"].clone();
     world.merge(CRDS, "", "lates.example.com", json!({"spec": {"versions": versions}})).await;
-    until("started again", || async { (started(&world).await >= 2).then_some(()) }).await;
+    found("started again", || async { (started(&world).await >= 2).then_some(()) }).await;
     world.create(LATES, parent("Late", "q")).await;
     world.status(LATES, "ns1", "q", json!({"seen": true, "observedGeneration": 1})).await;
     assert_eq!(world.deletions(), Vec::<Value>::new());

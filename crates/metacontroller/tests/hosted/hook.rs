@@ -1,6 +1,6 @@
 //! A hook server that records every request, answers from a function, and can hold its answers back.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc};
 
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -10,6 +10,7 @@ use hyper::body::{Frame, Incoming};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use testkit::wait::quiet;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::Instant};
 
 /// A received request.
@@ -54,7 +55,7 @@ type Script = Arc<dyn Fn(&Seen) -> Reply + Send + Sync>;
 
 struct State {
     script: Mutex<Script>,
-    seen: Mutex<Vec<Seen>>,
+    seen: watch::Sender<Vec<Seen>>,
     flying: Mutex<(usize, usize)>,
     /// Requests with this text in path or key wait.
     held: watch::Sender<Option<String>>,
@@ -81,7 +82,7 @@ impl Hook {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let state = Arc::new(State {
             script: Mutex::new(script),
-            seen: Mutex::default(),
+            seen: watch::Sender::default(),
             flying: Mutex::default(),
             held: watch::Sender::new(None),
         });
@@ -109,11 +110,11 @@ impl Hook {
     }
 
     pub fn seen(&self) -> Vec<Seen> {
-        self.state.seen.lock().clone()
+        self.state.seen.borrow().clone()
     }
 
     pub fn count(&self) -> usize {
-        self.state.seen.lock().len()
+        self.state.seen.borrow().len()
     }
 
     pub fn calls(&self, path: &str, key: &str) -> Vec<Seen> {
@@ -125,7 +126,7 @@ impl Hook {
     }
 
     pub fn clear(&self) {
-        self.state.seen.lock().clear();
+        self.state.seen.send_replace(Vec::new());
     }
 
     /// Most concurrent calls so far.
@@ -144,13 +145,7 @@ impl Hook {
 
     /// Waits until no request has come for a while.
     pub async fn quiet(&self) {
-        let mut last = (self.count(), Instant::now());
-        while last.1.elapsed() < Duration::from_millis(600) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            if self.count() != last.0 {
-                last = (self.count(), Instant::now());
-            }
-        }
+        quiet("an end of the requests", &mut self.state.seen.subscribe()).await;
     }
 }
 
@@ -174,7 +169,7 @@ async fn answer(
         body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
         at: Instant::now(),
     };
-    state.seen.lock().push(seen.clone());
+    state.seen.send_modify(|all| all.push(seen.clone()));
     {
         let mut flying = state.flying.lock();
         flying.0 += 1;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     hook::{Hook, Reply, copier, copy_of, keeper, outputs},
-    world::{CONTROLLERS, FOOS, MAPS, SECRETS, World, app, controller, map, tag, until, when},
+    world::{CONTROLLERS, FOOS, MAPS, SECRETS, World, app, controller, found, map, tag, when},
 };
 
 fn counts(inputs: Value, outputs: Value) -> Value {
@@ -185,7 +185,7 @@ async fn mc_a_55_a_status_that_is_pruned() {
     hook.quiet().await;
     let puts = || world.writes().iter().filter(|write| write.contains("/status")).count();
     when("a status is written", || puts() >= 1).await;
-    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    world.quiet().await;
     let puts = puts();
     assert!((1..=3).contains(&puts), "{puts} writes for at most three computed statuses");
     assert_eq!(world.events("StatusPruned").await.len(), 1);
@@ -313,7 +313,7 @@ async fn mc_094_only_a_spec_change_restarts() {
     assert!(reported, "hooks are told of the controller as it is");
     assert_eq!(hook.calls("/map", "configmaps/ns1/a").len(), 0);
     world.merge(CONTROLLERS, "", "mc1", json!({"spec": {"parallelism": 2}})).await;
-    until("started anew", || async { (!hook.calls("/map", "configmaps/ns1/a").is_empty()).then_some(()) })
+    found("started anew", || async { (!hook.calls("/map", "configmaps/ns1/a").is_empty()).then_some(()) })
         .await;
     let kept = controller("mc1", &hook.url, json!({"parallelism": 2}));
     let live = world.reason("mc1", "Running").await;

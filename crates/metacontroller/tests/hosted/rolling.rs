@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     hook::{Hook, Reply, Seen},
-    world::{FOOS, SECRETS, World, app, foo, secret, until, when},
+    world::{FOOS, SECRETS, World, app, foo, found, secret, when},
 };
 
 const SNAPSHOTS: &str = "snapshot.storage.k8s.io/v1/volumesnapshots";
@@ -131,7 +131,7 @@ async fn mc_a_76_other_fields_apply_at_once() {
         world.sees("the new template", SNAPSHOTS, "ns1", name, |o| o["spec"]["v"] == json!("2")).await;
     }
     world.sees("all at the latest", FOOS, "ns1", "p", updated("OnLatestRevision")).await;
-    until("one revision", || async { (world.names(REVISIONS, "ns1").await.len() == 1).then_some(()) }).await;
+    found("one revision", || async { (world.names(REVISIONS, "ns1").await.len() == 1).then_some(()) }).await;
     world.end().await;
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     hook::{Hook, Reply, copier, copy_of, keeper},
-    world::{BARS, CONTROLLERS, FOOS, MAPS, SECRETS, World, app, controller, map, tag, until, when},
+    world::{BARS, CONTROLLERS, FOOS, MAPS, SECRETS, World, app, controller, found, map, tag, when},
 };
 
 /// MC-A-10, MC-011: without a selector, everything in the namespace is selected and nothing else.
@@ -320,7 +320,7 @@ async fn mc_a_59_a_controller_that_goes_leaves_everything() {
     // Another name takes over the objects of the old one (MC-055.3).
     hook.quiet().await;
     world.delete(CONTROLLERS, "", "mc1").await;
-    until("it is gone", || async { world.get(CONTROLLERS, "", "mc1").await.is_none().then_some(()) }).await;
+    found("it is gone", || async { world.get(CONTROLLERS, "", "mc1").await.is_none().then_some(()) }).await;
     world.controller("mc2", &hook.url, json!({})).await;
     let taken = world.sees("taken over", MAPS, "ns1", "a-copy", |o| tag(o, "map-controller") == "mc2").await;
     assert_eq!(taken["metadata"]["uid"], copy.unwrap()["metadata"]["uid"]);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::{
     hook::{Hook, Reply, copier, keeper},
     world::{
-        COMPOSITES, CONTROLLERS, FOOS, MAPS, SECRETS, World, app, composite, controller, foo, secret, until,
+        COMPOSITES, CONTROLLERS, FOOS, MAPS, SECRETS, World, app, composite, controller, foo, found, secret,
         versioned, when,
     },
 };
@@ -121,7 +121,7 @@ async fn mc_050_a_definition_of_outputs_that_goes() {
     let made = async |name: &str| {
         world.rest.find::<Value>(&crate::world::gvr("example.com/v1/wishes"), "ns1", name).await.ok()?
     };
-    until("both are made", || async { made("a").await.and(made("b").await) }).await;
+    found("both are made", || async { made("a").await.and(made("b").await) }).await;
     assert!(world.deletions().is_empty());
     world.end().await;
 }

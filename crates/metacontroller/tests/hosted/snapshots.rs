@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     hook::{Hook, Reply, Seen},
-    world::{CONTROLLERS, World, gvr, tag, until},
+    world::{CONTROLLERS, World, found, gvr, tag},
 };
 
 const SCHEDULES: &str = "backup.example.com/v1/snapshotschedules";
@@ -109,7 +109,7 @@ impl Backup {
     /// Waits for `more` calls of a path for a key, from now.
     async fn calls(&self, path: &str, key: &str, more: usize) {
         let before = self.hook.calls(path, key).len();
-        until(&format!("{path} of {key}"), || {
+        found(&format!("{path} of {key}"), || {
             std::future::ready((self.hook.calls(path, key).len() >= before + more).then_some(()))
         })
         .await;
@@ -238,7 +238,7 @@ async fn mc_a_08_deletion_of_the_parent_is_the_collectors_business() {
     let left = |snap: &Value| snap["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty);
     let snap = backup.world.sees("left to nobody", SNAPSHOTS, "ns1", "data-0-5", left).await;
     assert_eq!(tag(&snap, "map-key"), KEY);
-    until("the schedule is gone", || async {
+    found("the schedule is gone", || async {
         backup.world.get(SCHEDULES, "ns1", "s1").await.is_none().then_some(())
     })
     .await;

@@ -1,6 +1,6 @@
 //! A space with a Metacontroller whose requests are counted and can be made to fail.
 
-use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use runtime::rest::{Removal, Rest};
 use serde_json::{Value, json};
 use space::{Identity, Space, SpaceConfig};
-use tokio::task::JoinHandle;
+pub use testkit::wait::{equals, found, quiet, when, within};
+use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::hook::{Hook, copier};
@@ -31,7 +32,7 @@ pub struct World {
 #[derive(Default)]
 struct Traffic {
     /// Method and path of the writes by Metacontroller, without events and its own status.
-    writes: Mutex<Vec<String>>,
+    writes: watch::Sender<Vec<String>>,
     /// Bodies of the deletions.
     deletions: Mutex<Vec<Value>>,
     /// URIs of what it reads.
@@ -89,22 +90,6 @@ impl Drop for Watched {
             *count -= 1;
         }
     }
-}
-
-pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
-    let wait = async {
-        loop {
-            if let Some(found) = ask().await {
-                return found;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap_or_else(|_| panic!("never: {what}"))
-}
-
-pub async fn when(what: &str, mut holds: impl FnMut() -> bool) {
-    until(what, || std::future::ready(holds().then_some(()))).await;
 }
 
 impl World {
@@ -187,7 +172,7 @@ impl World {
                 let (method, uri) = (request.method().clone(), request.uri().clone());
                 let own = path.contains("/events") || path.contains("metacontroller.k8s.io");
                 if request.method() != Method::GET && !own {
-                    traffic.writes.lock().push(format!("{} {path}", request.method()));
+                    traffic.writes.send_modify(|all| all.push(format!("{} {path}", request.method())));
                 }
                 let broken = traffic.broken.lock().as_mut().filter(|it| it.covers(&method, &uri)).map(|it| {
                     it.times -= 1;
@@ -249,7 +234,7 @@ impl World {
     pub async fn stop_meta(&mut self) {
         if let Some((stop, task)) = self.meta.take() {
             stop.cancel();
-            tokio::time::timeout(Duration::from_secs(30), task).await.expect("ends when asked to").unwrap();
+            within("the end that was asked for", task).await.unwrap();
         }
     }
 
@@ -290,11 +275,16 @@ impl World {
 
     /// Writes of Metacontroller so far, without events and its own objects.
     pub fn writes(&self) -> Vec<String> {
-        self.traffic.writes.lock().clone()
+        self.traffic.writes.borrow().clone()
+    }
+
+    /// Waits until Metacontroller has written nothing for a while.
+    pub async fn quiet(&self) {
+        quiet("an end of the writes", &mut self.traffic.writes.subscribe()).await;
     }
 
     pub fn clear_writes(&self) {
-        self.traffic.writes.lock().clear();
+        self.traffic.writes.send_replace(Vec::new());
     }
 
     /// Makes Metacontroller's requests with this text in their URI fail from now on; open watches continue.
@@ -386,36 +376,22 @@ impl World {
         name: &str,
         holds: &dyn Fn(&Value) -> bool,
     ) -> Value {
-        until(what, || async { self.get(resource, namespace, name).await.filter(|o| holds(o)) }).await
+        found(what, || async { self.get(resource, namespace, name).await.filter(|o| holds(o)) }).await
     }
 
     /// Waits for exactly these objects.
     pub async fn has(&self, resource: &str, namespace: &str, mut expected: Vec<&str>) {
         expected.sort_unstable();
-        let mut last = Vec::new();
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-        while tokio::time::Instant::now() < deadline {
-            last = self.names(resource, namespace).await;
-            if last == expected {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!("{resource}: {last:?} instead of {expected:?}");
+        let expected: Vec<String> = expected.into_iter().map(str::to_owned).collect();
+        equals(resource, &expected, async || self.names(resource, namespace).await).await;
     }
 
     /// Waits for the status of a parent.
     pub async fn status(&self, resource: &str, namespace: &str, name: &str, expected: Value) {
-        let mut last = Value::Null;
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-        while tokio::time::Instant::now() < deadline {
-            last = self.get(resource, namespace, name).await.map(|o| o["status"].clone()).unwrap_or_default();
-            if last == expected {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!("status of {name}: {last} instead of {expected}");
+        equals(&format!("status of {name}"), &expected, async || {
+            self.get(resource, namespace, name).await.map(|o| o["status"].clone()).unwrap_or_default()
+        })
+        .await;
     }
 
     pub async fn events(&self, reason: &str) -> Vec<Value> {
@@ -426,7 +402,7 @@ impl World {
     /// Waits for an event whose message contains `text`.
     pub async fn event(&self, reason: &str, text: &str) -> Value {
         let what = format!("event {reason} {text}");
-        until(&what, || async {
+        found(&what, || async {
             self.events(reason)
                 .await
                 .into_iter()
@@ -484,7 +460,7 @@ impl World {
     /// Deletes a CRD. Needs garbage collection.
     pub async fn undefine(&self, name: &str) {
         self.delete(CRDS, "", name).await;
-        until("no longer defined", || async { self.get(CRDS, "", name).await.is_none().then_some(()) }).await;
+        found("no longer defined", || async { self.get(CRDS, "", name).await.is_none().then_some(()) }).await;
     }
 
     pub async fn input(&self, name: &str, labels: Value, data: &str) -> Value {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     hook::{Hook, Reply, copier},
-    world::{COMPOSITES, CONTROLLERS, FOOS, MAPS, World, app, composite, controller, map, until, when},
+    world::{COMPOSITES, CONTROLLERS, FOOS, MAPS, World, app, composite, controller, found, map, when},
 };
 
 fn counts(inputs: Value, outputs: Value) -> Value {
@@ -39,7 +39,7 @@ async fn mc_051_deletions() {
     world.break_some("DELETE", "configmaps/c-copy$", 404, 1);
     world.delete(MAPS, "ns1", "c").await;
     when("asked to delete it", || world.left_to_break() == 0).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.quiet().await;
     assert_eq!(world.deletions().len(), 5);
     world.end().await;
 }
@@ -88,7 +88,7 @@ async fn mc_086_status_writes() {
     world.clear_writes();
     world.merge(MAPS, "ns1", "a", json!({"data": {"v": "2"}})).await;
     world.sees("copied", MAPS, "ns1", "a-copy", |o| o["data"]["v"] == json!("2")).await;
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    world.quiet().await;
     assert_eq!(puts(), 0, "the same numbers");
     // A field of another writer stays, and ours is restored.
     world.merge_status(FOOS, "ns1", "p", json!({"status": {"inputs": null, "theirs": 1}})).await;
@@ -118,7 +118,7 @@ async fn mc_089_no_status_on_the_way_out() {
     world.delete(MAPS, "ns1", "b").await;
     world.input("d", json!({"app": "y"}), "1").await;
     world.status(FOOS, "ns1", "q", counts(json!({"total": 2}), json!({"total": 2}))).await;
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    world.quiet().await;
     assert!(!world.writes().iter().any(|write| write.contains("foos/p") || write.contains("/a-copy")));
     world.has(MAPS, "ns1", vec!["a", "b-copy", "c", "c-copy", "d", "d-copy"]).await;
     world.end().await;
@@ -249,7 +249,7 @@ async fn mc_207_events() {
     world.create(COMPOSITES, composite(&hook.url, &["sync"], json!({}))).await;
     world.foo("p", app("nobody")).await;
     let text = "Sync error: sync hook: unsupported status code: 500 body: broken";
-    let again = until("counted up", || async {
+    let again = found("counted up", || async {
         let all = world.events("SyncError").await;
         all.into_iter().find(|event| event["message"] == json!(text) && event["count"].as_u64() >= Some(3))
     })

@@ -1,6 +1,6 @@
 //! A hub, four clusters, and their components.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use kube::Client;
 use kubestellar_ocm_addon::{self as addon, Addon, status::StatusAddon};
@@ -12,6 +12,7 @@ use ocm_hub as hub;
 use runtime::rest::{Gvr, Removal, Rest};
 use serde_json::{Value, json};
 use space::{Identity, Space, SpaceConfig, controllers::CsrSigner};
+pub(crate) use testkit::wait::until;
 use tokio::{
     sync::watch,
     task::{JoinHandle, JoinSet},
@@ -335,13 +336,4 @@ pub(crate) fn condition(object: &Value, type_: &str) -> Value {
 
 pub(crate) async fn delete(rest: &Rest, gvr: &Gvr, namespace: &str, name: &str) {
     rest.delete(gvr, namespace, name, &Removal::default()).await.expect("deleted");
-}
-
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut ask: impl FnMut() -> F) {
-    let wait = async {
-        while !ask().await {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap_or_else(|_| panic!("never: {what}"));
 }

@@ -3,6 +3,7 @@
 use kubestellar_ocm_agent::work_agent::Config;
 use runtime::metrics::Metrics;
 use serde_json::{Value, json};
+use testkit::wait::when;
 
 use crate::world::*;
 
@@ -14,13 +15,7 @@ fn sample(metrics: &Metrics, name: &str) -> Option<i64> {
 
 /// Waits until a sample satisfies `ask`.
 async fn until(metrics: &Metrics, name: &str, ask: impl Fn(i64) -> bool) {
-    let wait = async {
-        while !sample(metrics, name).is_some_and(&ask) {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
-    };
-    let waited = tokio::time::timeout(std::time::Duration::from_secs(60), wait).await;
-    assert!(waited.is_ok(), "{name} is {:?}", sample(metrics, name));
+    when(name, || sample(metrics, name).is_some_and(&ask)).await;
 }
 
 /// OCM-164: applying, reporting, manifests by state, evictions; and the writes of the status agent with their

@@ -1,7 +1,7 @@
 //! The permissions of an enrolled cluster's agents, on the hub and in their cluster, as the API servers of
 //! whole spaces in memory decide.
 
-use std::{future::Future, time::Duration};
+use std::time::Duration;
 
 use kube::Error;
 use kubestellar_ocm_hub::{self as hub, enroll};
@@ -10,6 +10,7 @@ use runtime::failure::code_of;
 use runtime::rest::{Gvr, Removal, Rest};
 use serde_json::{Value, json};
 use space::{Identity, Space, SpaceConfig};
+use testkit::wait::until;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -138,15 +139,6 @@ async fn delete(rest: &Rest, gvr: &Gvr, namespace: &str, name: &str) -> Result<(
 #[track_caller]
 fn refused<T: std::fmt::Debug>(what: &str, answer: Result<T, Error>) {
     assert_eq!(answer.as_ref().err().map(code_of), Some(403), "{what}: {answer:?}");
-}
-
-async fn until<F: Future<Output = bool>>(what: &str, mut ask: impl FnMut() -> F) {
-    let wait = async {
-        while !ask().await {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 /// OCM-044: a work agent has access to its mailbox and its ManagedCluster, to no others, and cannot create

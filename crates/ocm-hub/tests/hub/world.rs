@@ -1,7 +1,6 @@
 //! A hub and two clusters, each a space in memory, and the agents in them.
 
 use std::{
-    future::Future,
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering},
@@ -15,6 +14,7 @@ use ocm_agent::registration::{self, Connection, Endpoint};
 use runtime::rest::{Gvr, Rest};
 use serde_json::{Value, json};
 use space::{Identity, Space, SpaceConfig, controllers::CsrSigner};
+pub(crate) use testkit::wait::until;
 use tokio::{sync::watch, task::JoinHandle, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -306,15 +306,6 @@ pub(crate) fn condition(object: &Value, type_: &str) -> Value {
 pub(crate) fn taints(cluster: &Value) -> Vec<String> {
     let all = cluster.pointer("/spec/taints").and_then(Value::as_array);
     all.into_iter().flatten().map(|t| t["key"].as_str().unwrap_or_default().to_owned()).collect()
-}
-
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut ask: impl FnMut() -> F) {
-    let wait = async {
-        while !ask().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 /// A ConfigMap in `default`, as a manifest.

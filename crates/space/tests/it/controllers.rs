@@ -2,36 +2,37 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-use std::time::Duration;
+use std::ops::Deref;
 
-use kube::Client;
-use kubestellar_space::{Identity, Space, SpaceConfig, controllers};
+use kubestellar_space::{Identity, controllers};
 use serde_json::{Value, json};
 use store::Engine;
+use testkit::side::Side;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 struct Running {
-    client: Client,
-    space: Space,
+    side: Side,
     stop: CancellationToken,
     tasks: JoinSet<()>,
     _data: tempfile::TempDir,
+}
+
+impl Deref for Running {
+    type Target = Side;
+
+    fn deref(&self) -> &Side {
+        &self.side
+    }
 }
 
 impl Running {
     async fn start() -> Self {
         let data = tempfile::tempdir().unwrap();
         let engine = Engine::in_memory();
-        let config = SpaceConfig {
-            name: "test",
-            data: data.path(),
-            url: "https://127.0.0.1:9443/spaces/test".into(),
-            advertise: "127.0.0.1:9443".into(),
-        };
-        let space = Space::start(&engine, config).await.unwrap();
-        let client = space.client(&Identity::admin());
+        let side = Side::start(&engine, data.path(), "test").await;
+        let (space, client) = (&side.space, side.client.clone());
         let store = engine.space("test").unwrap();
         let signer =
             controllers::CsrSigner::new(&space.keys().client_ca, &space.keys().client_ca_key).unwrap();
@@ -42,66 +43,7 @@ impl Running {
         let generic = controllers::run(client.clone(), store.clone(), config, ready, stop.clone());
         tasks.spawn(async move { generic.await.unwrap() });
         is_ready.wait_for(|ready| *ready).await.unwrap();
-        Self { client, space, stop, tasks, _data: data }
-    }
-
-    async fn send(
-        &self,
-        method: &str,
-        path: &str,
-        content: &str,
-        body: Option<Value>,
-    ) -> Result<Value, kube::Error> {
-        let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
-        let request = http::Request::builder().method(method).uri(path).header("content-type", content);
-        self.client.request(request.body(body).unwrap()).await
-    }
-
-    async fn post(&self, path: &str, body: Value) -> Value {
-        self.send("POST", path, "application/json", Some(body)).await.unwrap()
-    }
-
-    async fn patch(&self, path: &str, body: Value) -> Value {
-        self.send("PATCH", path, "application/merge-patch+json", Some(body)).await.unwrap()
-    }
-
-    async fn delete(&self, path: &str, options: Value) -> Value {
-        self.send("DELETE", path, "application/json", Some(options)).await.unwrap()
-    }
-
-    async fn get(&self, path: &str) -> Option<Value> {
-        match self.send("GET", path, "application/json", None).await {
-            Ok(found) => Some(found),
-            Err(kube::Error::Api(status)) if status.code == 404 => None,
-            Err(error) => panic!("{path}: {error}"),
-        }
-    }
-
-    /// Waits until `done` returns a value. Tries again at every change of the space.
-    async fn until<T>(&self, what: &str, mut done: impl AsyncFnMut() -> Option<T>) -> T {
-        let store = self.space.server().store().clone();
-        let waiting = async {
-            loop {
-                let mut changes = store.watch_all(store.revision()).unwrap();
-                if let Some(found) = done().await {
-                    return found;
-                }
-                changes.next().await.unwrap();
-            }
-        };
-        match tokio::time::timeout(Duration::from_secs(60), waiting).await {
-            Ok(found) => found,
-            Err(late) => panic!("never: {what}: {late}"),
-        }
-    }
-
-    async fn until_gone(&self, path: &str) {
-        self.until(path, async || self.get(path).await.is_none().then_some(())).await;
-    }
-
-    /// Waits until the object at `path` satisfies `wanted`.
-    async fn until_is(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        self.until(path, async || self.get(path).await.filter(|found| wanted(found))).await
+        Self { side, stop, tasks, _data: data }
     }
 
     async fn stop(mut self) {
@@ -109,7 +51,7 @@ impl Running {
         while let Some(ended) = self.tasks.join_next().await {
             ended.unwrap();
         }
-        self.space.stop().await;
+        self.side.space.stop().await;
     }
 }
 
@@ -139,19 +81,19 @@ async fn as_050_as_052_a_namespace_is_provisioned_and_goes_with_its_content() {
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
     )
     .await;
-    s.until_is("/api/v1/namespaces/shop/serviceaccounts/default", |_| true).await;
+    s.until("/api/v1/namespaces/shop/serviceaccounts/default", |_| true).await;
     let ca = "/api/v1/namespaces/shop/configmaps/kube-root-ca.crt";
-    s.until_is(ca, |found| found["data"]["ca.crt"] == "PEM").await;
+    s.until(ca, |found| found["data"]["ca.crt"] == "PEM").await;
     s.patch(ca, json!({"data": {"ca.crt": "forged", "more": "x"}})).await;
-    s.until_is(ca, |found| found["data"] == json!({"ca.crt": "PEM"})).await;
-    s.delete("/api/v1/namespaces/shop/serviceaccounts/default", json!({})).await;
-    s.until_is("/api/v1/namespaces/shop/serviceaccounts/default", |_| true).await;
+    s.until(ca, |found| found["data"] == json!({"ca.crt": "PEM"})).await;
+    s.delete_with("/api/v1/namespaces/shop/serviceaccounts/default", json!({})).await;
+    s.until("/api/v1/namespaces/shop/serviceaccounts/default", |_| true).await;
 
     let held = config_map("held", json!({"finalizers": ["example.com/hold"]}));
     s.post("/api/v1/namespaces/shop/configmaps", held).await;
-    s.delete("/api/v1/namespaces/shop", json!({})).await;
+    s.delete_with("/api/v1/namespaces/shop", json!({})).await;
     let going = s
-        .until_is("/api/v1/namespaces/shop", |found| {
+        .until("/api/v1/namespaces/shop", |found| {
             let conditions = &found["status"]["conditions"];
             conditions[4]["status"] == "True"
                 && conditions[3]["message"]
@@ -170,12 +112,12 @@ async fn as_051_background_foreground_and_orphan() {
     for (policy, gone) in [("Background", true), ("Foreground", true), ("Orphan", false)] {
         let owner = s.post(MAPS, config_map("owner", json!({}))).await;
         s.post(MAPS, config_map("child", owned_by(&owner, true))).await;
-        s.delete(&format!("{MAPS}/owner"), json!({"propagationPolicy": policy})).await;
+        s.delete_with(&format!("{MAPS}/owner"), json!({"propagationPolicy": policy})).await;
         s.until_gone(&format!("{MAPS}/owner")).await;
         if gone {
             s.until_gone(&format!("{MAPS}/child")).await;
         } else {
-            let child = s.until_is(&format!("{MAPS}/child"), |_| true).await;
+            let child = s.until(&format!("{MAPS}/child"), |_| true).await;
             assert_eq!(child["metadata"].get("ownerReferences"), None);
         }
     }
@@ -189,9 +131,9 @@ async fn as_051_foreground_is_held_up_by_a_blocking_dependent() {
     let mut metadata = owned_by(&owner, true);
     metadata["finalizers"] = json!(["example.com/hold"]);
     s.post(MAPS, config_map("child", metadata)).await;
-    s.delete(&format!("{MAPS}/owner"), json!({"propagationPolicy": "Foreground"})).await;
+    s.delete_with(&format!("{MAPS}/owner"), json!({"propagationPolicy": "Foreground"})).await;
     let child = format!("{MAPS}/child");
-    s.until_is(&child, |found| found["metadata"].get("deletionTimestamp").is_some()).await;
+    s.until(&child, |found| found["metadata"].get("deletionTimestamp").is_some()).await;
     let owner = s.get(&format!("{MAPS}/owner")).await.unwrap();
     assert_eq!(owner["metadata"]["finalizers"], json!(["foregroundDeletion"]));
     s.patch(&child, json!({"metadata": {"finalizers": null}})).await;
@@ -216,9 +158,9 @@ async fn as_054_an_approved_request_is_signed_and_opens_the_space() {
     approved["status"] =
         json!({"conditions": [{"type": "Approved", "status": "True", "reason": "Test", "message": ""}]});
     let approval = format!("{requests}/agent/approval");
-    s.send("PUT", &approval, "application/json", Some(approved)).await.unwrap();
+    s.send("PUT", &approval, "application/json", &approved).await.unwrap();
     let issued = |found: &Value| found["status"]["certificate"].as_str().is_some_and(|text| !text.is_empty());
-    let signed = s.until_is(&format!("{requests}/agent"), issued).await;
+    let signed = s.until(&format!("{requests}/agent"), issued).await;
     assert_eq!(signed["status"]["conditions"][0]["type"], "Approved");
     s.stop().await;
 }
@@ -243,7 +185,7 @@ async fn as_054_old_requests_are_cleared_away() {
         decided["status"] = json!({"conditions": [
             {"type": verdict, "status": "True", "reason": "Test", "message": "", "lastUpdateTime": at}]});
         let approval = format!("{requests}/{name}/approval");
-        s.send("PUT", &approval, "application/json", Some(decided)).await.unwrap();
+        s.send("PUT", &approval, "application/json", &decided).await.unwrap();
     }
     s.until_gone(&format!("{requests}/denied")).await;
     s.until_gone(&format!("{requests}/approved")).await;
@@ -286,7 +228,7 @@ async fn as_055_a_kubelet_is_let_in_by_right() {
     let role = "system:certificates.k8s.io:certificatesigningrequests:nodeclient";
     s.post(&format!("{rbac}/clusterrolebindings"), bind("nodes", role)).await;
     let issued = |found: &Value| found["status"]["certificate"].as_str().is_some_and(|text| !text.is_empty());
-    let signed = s.until_is(&format!("{requests}/n1"), issued).await;
+    let signed = s.until(&format!("{requests}/n1"), issued).await;
     assert_eq!(signed["status"]["conditions"][0]["reason"], "AutoApproved");
     s.stop().await;
 }
@@ -308,9 +250,9 @@ async fn as_056_an_aggregated_role_follows_its_parts() {
     let mut part = role("part", json!({"rules": rules}));
     part["metadata"]["labels"] = json!({"example.com/part": "yes"});
     s.post(roles, part).await;
-    s.until_is(&format!("{roles}/whole"), |found| found["rules"] == rules).await;
-    s.delete(&format!("{roles}/part"), json!({})).await;
-    s.until_is(&format!("{roles}/whole"), |found| found["rules"].as_array().is_none_or(Vec::is_empty)).await;
+    s.until(&format!("{roles}/whole"), |found| found["rules"] == rules).await;
+    s.delete_with(&format!("{roles}/part"), json!({})).await;
+    s.until(&format!("{roles}/whole"), |found| found["rules"].as_array().is_none_or(Vec::is_empty)).await;
     s.stop().await;
 }
 
@@ -337,23 +279,20 @@ async fn as_050_a_standard_namespace_comes_back_and_custom_content_goes_too() {
     )
     .await;
     let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}});
-    let made = s
-        .until("served", async || {
-            s.send("POST", widgets, "application/json", Some(widget.clone())).await.ok()
-        })
-        .await;
+    let made =
+        s.found("served", async || s.send("POST", widgets, "application/json", &widget).await.ok()).await;
     // A custom resource may own a built-in one.
     let owner = json!({"apiVersion": "example.com/v1", "kind": "Widget", "name": "w", "uid": made["metadata"]["uid"]});
     let child = config_map("child", json!({"ownerReferences": [owner]}));
     s.post("/api/v1/namespaces/shop/configmaps", child).await;
-    s.delete(&format!("{widgets}/w"), json!({})).await;
+    s.delete_with(&format!("{widgets}/w"), json!({})).await;
     s.until_gone("/api/v1/namespaces/shop/configmaps/child").await;
     s.post(widgets, widget).await;
-    s.delete("/api/v1/namespaces/shop", json!({})).await;
+    s.delete_with("/api/v1/namespaces/shop", json!({})).await;
     s.until_gone("/api/v1/namespaces/shop").await;
 
-    s.delete("/api/v1/namespaces/kube-node-lease", json!({})).await;
-    s.until("a new kube-node-lease", async || {
+    s.delete_with("/api/v1/namespaces/kube-node-lease", json!({})).await;
+    s.found("a new kube-node-lease", async || {
         let found = s.get("/api/v1/namespaces/kube-node-lease").await?;
         found["metadata"].get("deletionTimestamp").is_none().then_some(())
     })
@@ -377,17 +316,17 @@ async fn claims_and_volumes_go_once_nothing_uses_them() {
         "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "used"}}],
     }});
     s.post("/api/v1/namespaces/default/pods", pod).await;
-    s.delete(&format!("{claims}/used"), json!({})).await;
-    s.delete(&format!("{claims}/free"), json!({})).await;
+    s.delete_with(&format!("{claims}/used"), json!({})).await;
+    s.delete_with(&format!("{claims}/free"), json!({})).await;
     s.until_gone(&format!("{claims}/free")).await;
     assert!(s.get(&format!("{claims}/used")).await.is_some());
-    s.delete("/api/v1/namespaces/default/pods/p", json!({"gracePeriodSeconds": 0})).await;
+    s.delete_with("/api/v1/namespaces/default/pods/p", json!({"gracePeriodSeconds": 0})).await;
     s.until_gone(&format!("{claims}/used")).await;
     let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": {
         "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/v"},
     }});
     s.post("/api/v1/persistentvolumes", volume).await;
-    s.delete("/api/v1/persistentvolumes/v", json!({})).await;
+    s.delete_with("/api/v1/persistentvolumes/v", json!({})).await;
     s.until_gone("/api/v1/persistentvolumes/v").await;
     s.stop().await;
 }
@@ -401,15 +340,15 @@ async fn how_clients_are_known_is_published() {
     let ca = s.space.keys().client_ca.replace('\r', "");
     let same =
         |found: &Value| found["data"]["client-ca-file"].as_str().is_some_and(|text| text.trim() == ca.trim());
-    let found = s.until_is(path, same).await;
+    let found = s.until(path, same).await;
     assert_eq!(found["data"]["requestheader-username-headers"], "[\"X-Remote-User\"]");
     let proxies = &found["data"]["requestheader-client-ca-file"];
     assert_ne!(*proxies, found["data"]["client-ca-file"], "clients of the space are no proxies");
     s.patch(path, json!({"data": {"client-ca-file": "other"}})).await;
-    let mended = s.until_is(path, same).await;
+    let mended = s.until(path, same).await;
     assert_eq!(mended["data"]["requestheader-client-ca-file"], *proxies);
-    s.delete(path, json!({})).await;
-    s.until_is(path, same).await;
+    s.delete_with(path, json!({})).await;
+    s.until(path, same).await;
 
     let group = "rbac.authorization.k8s.io";
     s.post(

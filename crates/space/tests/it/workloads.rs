@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-use std::time::{Duration, Instant};
+use std::{ops::Deref, time::Instant};
 
-use kube::Client;
-use kubestellar_space::{Identity, Space, SpaceConfig, controllers, workloads};
+use kubestellar_space::{controllers, workloads};
 use serde_json::{Value, json};
 use store::Engine;
+use testkit::side::Side;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -17,32 +17,32 @@ const CORE: &str = "/api/v1/namespaces/default";
 
 /// A space with its controllers and the simulation.
 struct Cluster {
-    client: Client,
-    space: Space,
+    side: Side,
     stop: CancellationToken,
     simulation: CancellationToken,
     tasks: JoinSet<()>,
     _data: tempfile::TempDir,
 }
 
+impl Deref for Cluster {
+    type Target = Side;
+
+    fn deref(&self) -> &Side {
+        &self.side
+    }
+}
+
 impl Cluster {
     async fn start() -> Self {
         let data = tempfile::tempdir().unwrap();
         let engine = Engine::in_memory();
-        let config = SpaceConfig {
-            name: "wec",
-            data: data.path(),
-            url: "https://127.0.0.1:9443/spaces/wec".into(),
-            advertise: "127.0.0.1:9443".into(),
-        };
-        let space = Space::start(&engine, config).await.unwrap();
-        let (client, store) = (space.client(&Identity::admin()), engine.space("wec").unwrap());
+        let side = Side::start(&engine, data.path(), "wec").await;
+        let (client, store) = (side.client.clone(), engine.space("wec").unwrap());
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         let config = controllers::Config { ca_bundle_pem: "PEM".into(), csr_signer: None };
         let generic = controllers::run(client.clone(), store, config, watch::channel(false).0, stop.clone());
         tasks.spawn(async move { generic.await.unwrap() });
-        let mut cluster =
-            Self { client, space, stop, simulation: CancellationToken::new(), tasks, _data: data };
+        let mut cluster = Self { side, stop, simulation: CancellationToken::new(), tasks, _data: data };
         cluster.simulate().await;
         cluster.until(&format!("{CORE}/serviceaccounts/default"), |_| true).await;
         cluster
@@ -60,62 +60,10 @@ impl Cluster {
         is_ready.wait_for(|ready| *ready).await.unwrap();
     }
 
-    async fn send(&self, method: &str, path: &str, content: &str, body: Value) -> Result<Value, kube::Error> {
-        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let request = http::Request::builder().method(method).uri(path).header("content-type", content);
-        self.client.request(request.body(body).unwrap()).await
-    }
-
-    async fn post(&self, path: &str, body: Value) -> Value {
-        self.send("POST", path, "application/json", body).await.unwrap()
-    }
-
-    async fn patch(&self, path: &str, body: Value) -> Value {
-        self.send("PATCH", path, "application/merge-patch+json", body).await.unwrap()
-    }
-
+    /// Deletes as `kubectl delete` does.
     async fn delete(&self, path: &str) {
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
-        self.send("DELETE", path, "application/json", options).await.unwrap();
-    }
-
-    async fn get(&self, path: &str) -> Option<Value> {
-        match self.send("GET", path, "application/json", Value::Null).await {
-            Ok(found) => Some(found),
-            Err(kube::Error::Api(status)) if status.code == 404 => None,
-            Err(error) => panic!("{path}: {error}"),
-        }
-    }
-
-    async fn list(&self, path: &str) -> Vec<Value> {
-        self.get(path).await.unwrap()["items"].as_array().cloned().unwrap_or_default()
-    }
-
-    /// Reads `path` at every change of the space until it satisfies `wanted`.
-    async fn look(&self, path: &str, wanted: impl Fn(Option<&Value>) -> bool) -> Option<Value> {
-        let store = self.space.server().store().clone();
-        let waiting = async {
-            loop {
-                let mut changes = store.watch_all(store.revision()).unwrap();
-                let found = self.get(path).await;
-                if wanted(found.as_ref()) {
-                    return found;
-                }
-                changes.next().await.unwrap();
-            }
-        };
-        match tokio::time::timeout(Duration::from_secs(60), waiting).await {
-            Ok(found) => found,
-            Err(late) => panic!("{late}: {path} stays {:#}", self.get(path).await.unwrap_or_default()),
-        }
-    }
-
-    async fn until(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        self.look(path, |found| found.is_some_and(&wanted)).await.unwrap()
-    }
-
-    async fn until_gone(&self, path: &str) {
-        self.look(path, |found| found.is_none()).await;
+        self.delete_with(path, options).await;
     }
 
     /// Waits for the condition that `kubectl rollout status deployment` waits for.
@@ -135,7 +83,7 @@ impl Cluster {
         while let Some(ended) = self.tasks.join_next().await {
             ended.unwrap();
         }
-        self.space.stop().await;
+        self.side.space.stop().await;
     }
 }
 

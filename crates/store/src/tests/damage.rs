@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use testkit::wait::when;
+
 use super::device::{Device, Luck};
 use super::*;
 use crate::log::{open_on, repair_on};
@@ -328,11 +330,7 @@ fn space_of_deleted_data_is_given_back() {
         for index in 0..50 {
             space.commit(put(key("y", "n", &index.to_string()), Expect::Absent, "v")).await.unwrap();
         }
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        while device.used() > 512 << 10 {
-            assert!(std::time::Instant::now() < deadline, "{} bytes", device.used());
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        when("at most 512 KiB", || device.used() <= 512 << 10).await;
         let truth = content(&engine);
         assert_eq!(content(&reopened(&device.after_crash(3)).unwrap()), truth);
         engine.close().await.unwrap();
@@ -359,11 +357,8 @@ fn few_bytes_are_written_for_each_byte_of_objects() {
             let by = if round % 50 == 49 { space.deciding() } else { space.clone() };
             bytes += by.commit(write).await.unwrap().value.len() as u64;
         }
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        while !String::from_utf8_lossy(&device.files()["MANIFEST"]).contains("\nsnapshot ") {
-            assert!(std::time::Instant::now() < deadline, "no snapshot was written");
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        let manifest = || String::from_utf8_lossy(&device.files()["MANIFEST"]).into_owned();
+        when("a snapshot", || manifest().contains("\nsnapshot ")).await;
         engine.close().await.unwrap();
         let written = device.medium.lock().written;
         assert!(written < 2 * bytes, "{written} for {bytes}");

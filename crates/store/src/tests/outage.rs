@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
+use testkit::wait::{found, when};
 
 use super::damage::{content, limits, reopened};
 use super::device::Device;
@@ -16,16 +17,12 @@ fn start(device: &Device) -> Engine {
 
 /// Commits. Retries as long as the store is read-only.
 async fn write_again(space: &SpaceStore, write: Write) -> Arc<Entry> {
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    loop {
-        match space.commit(write.clone()).await {
-            Ok(entry) => return entry,
-            Err(StoreError::Disk(_) | StoreError::ReadOnly(_)) if std::time::Instant::now() < deadline => {
-                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-            }
-            Err(other) => panic!("{other}"),
-        }
-    }
+    found("a write", async || match space.commit(write.clone()).await {
+        Ok(entry) => Some(entry),
+        Err(StoreError::Disk(_) | StoreError::ReadOnly(_)) => None,
+        Err(other) => panic!("{other}"),
+    })
+    .await
 }
 
 /// AS-071: a full disk refuses writes, names the cause, and accepts writes again without a restart, twenty times. No
@@ -118,11 +115,7 @@ fn an_outage_ends_without_a_write() {
         device.left.store(0, Ordering::Relaxed);
         assert!(space.commit(put(key("x", "n", "2"), Expect::Absent, "v")).await.is_err());
         device.left.store(u64::MAX, Ordering::Relaxed);
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        while engine.failure().is_some() {
-            assert!(std::time::Instant::now() < deadline, "{:?}", engine.failure());
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        when("the end of the outage", || engine.failure().is_none()).await;
         space.commit(put(key("x", "n", "2"), Expect::Absent, "v")).await.unwrap();
     });
 }
@@ -150,12 +143,11 @@ fn what_a_full_disk_refuses_is_taken_back() {
         let never = deciding.settle().await;
         assert!(matches!(never, Err(StoreError::Disk(_) | StoreError::ReadOnly(_))), "{never:?}");
         device.left.store(u64::MAX, Ordering::Relaxed);
-        let conflict = loop {
-            match ahead.commit(put(k.clone(), Expect::At(Revision(2)), "w")).await {
-                Err(StoreError::ReadOnly(_)) => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
-                other => break other,
-            }
-        };
+        let conflict = found("an accepted write", async || {
+            let answer = ahead.commit(put(k.clone(), Expect::At(Revision(2)), "w")).await;
+            (!matches!(answer, Err(StoreError::ReadOnly(_)))).then_some(answer)
+        })
+        .await;
         assert!(matches!(conflict, Err(StoreError::Conflict { .. })), "{conflict:?}");
         let resting = deciding.commit(put(key("x", "n", "2"), Expect::Absent, "w")).await;
         assert!(matches!(resting, Err(StoreError::Disk(_))), "{resting:?}");

@@ -61,14 +61,14 @@ async fn ks_108_paths_that_match_nothing_or_everything() {
     let nothing = json!(["$.none", "$.data.none.deeper", "$.metadata.labels[\"a.b/c\"]"]);
     all.wds.post(TRANSFORMS, transform("nothing", nothing)).await;
     let calm = |it: &Value| it["status"]["observedGeneration"] == 1 && it["status"].get("errors").is_none();
-    all.wds.until(&format!("{TRANSFORMS}/nothing"), |it| it.is_some_and(calm)).await;
+    all.wds.until_any(&format!("{TRANSFORMS}/nothing"), |it| it.is_some_and(calm)).await;
     all.wds.delete(&format!("{TRANSFORMS}/nothing")).await;
     let much = json!(["$", "$.kind", "$.metadata.name", "$.data[*]", "$.data.secret"]);
     all.wds.post(TRANSFORMS, transform("much", much)).await;
     let mailbox = all.mailbox("atlas", |it| value(it, "m.secret").is_none()).await;
     assert_eq!(value(&mailbox, "m.keep"), Some("2"), "the rest arrives");
     let reported = |it: &Value| it["status"]["errors"].as_array().is_some_and(|all| all.len() == 4);
-    let it = all.wds.until(&format!("{TRANSFORMS}/much"), |it| it.is_some_and(reported)).await.unwrap();
+    let it = all.wds.until_any(&format!("{TRANSFORMS}/much"), |it| it.is_some_and(reported)).await.unwrap();
     let errors = it["status"]["errors"].as_array().unwrap();
     for (index, error) in errors.iter().enumerate() {
         assert!(error.as_str().unwrap().contains(&format!("spec.remove[{index}]")), "{errors:?}");
@@ -163,7 +163,7 @@ async fn ks_141_an_object_that_is_nested_too_deeply_is_told() {
             all.iter().filter_map(|it| it["metadata"]["name"].as_str()).eq(["deep-116", "plain"])
         })
     };
-    all.its.until(work, |it| it.is_some_and(whole)).await;
+    all.its.until_any(work, |it| it.is_some_and(whole)).await;
     all.end().await;
 }
 
@@ -222,7 +222,7 @@ async fn ks_141_an_object_that_grows_too_large_stays_as_it_was() {
     let uid = all.its.get(work).await.unwrap()["metadata"]["uid"].clone();
     all.its.delete(work).await;
     let anew = |it: Option<&Value>| it.is_some_and(|it| it["metadata"]["uid"] != uid);
-    all.its.until(work, anew).await;
+    all.its.until_any(work, anew).await;
     all.mailbox("atlas", |it| value(it, "b.k") == Some("1") && value(it, "a.k") == Some("3")).await;
     let (path, fits) = change("b", "4".to_owned());
     all.wds.patch(&path, fits).await;

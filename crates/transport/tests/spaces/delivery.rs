@@ -8,6 +8,7 @@ use kubestellar_transport::{
     shard::Limits,
 };
 use serde_json::{Value, json};
+use testkit::wait::until;
 
 use crate::scene::*;
 
@@ -35,8 +36,8 @@ async fn ks_092_custom_transforms_change_what_is_delivered() {
             it["status"]["warnings"][0].as_str().is_some_and(|w| w.contains("strip-a, strip-b"))
         })
     };
-    all.wds.until(&format!("{TRANSFORMS}/strip-a"), warned).await;
-    let second = all.wds.until(&format!("{TRANSFORMS}/strip-b"), warned).await.unwrap();
+    all.wds.until_any(&format!("{TRANSFORMS}/strip-a"), warned).await;
+    let second = all.wds.until_any(&format!("{TRANSFORMS}/strip-b"), warned).await.unwrap();
     assert_eq!(
         second["status"]["errors"],
         json!([
@@ -50,7 +51,7 @@ async fn ks_092_custom_transforms_change_what_is_delivered() {
     all.wds.delete(&format!("{TRANSFORMS}/strip-a")).await;
     all.mailbox("atlas", |it| value(it, "m.secret") == Some("2") && value(it, "m.other").is_none()).await;
     let calm = |it: Option<&Value>| it.is_some_and(|it| it["status"].get("warnings").is_none());
-    all.wds.until(&format!("{TRANSFORMS}/strip-b"), calm).await;
+    all.wds.until_any(&format!("{TRANSFORMS}/strip-b"), calm).await;
     let path = format!("{TRANSFORMS}/strip-b");
     all.wds.patch(&path, json!({"spec": {"resource": "secrets"}})).await;
     all.mailbox("atlas", |it| value(it, "m.other") == Some("3")).await;
@@ -147,7 +148,7 @@ async fn ks_142_sharding_is_stable_and_converges() {
     all.restart(|config| Config { limits: Limits::hard(512_000, 1000), ..config }).await;
     all.mailbox("boreas", |it| it.len() == 9).await;
     all.wds.delete(&format!("{BINDINGS}/b")).await;
-    all.wds.until(&format!("{BINDINGS}/b"), |it| it.is_none()).await;
+    all.wds.until_any(&format!("{BINDINGS}/b"), |it| it.is_none()).await;
     all.mailbox("boreas", Mailbox::is_empty).await;
     all.end().await;
 }
@@ -197,7 +198,7 @@ async fn ks_091_a_change_costs_one_write_for_each_destination() {
     let current =
         |it: &Value| it["items"].as_array().is_some_and(|works| works.iter().all(|w| of(w) == generation));
     for cluster in ["atlas", "boreas"] {
-        all.its.until(&works(cluster), |it| it.is_some_and(current)).await;
+        all.its.until_any(&works(cluster), |it| it.is_some_and(current)).await;
     }
     all.end().await;
 }
@@ -228,7 +229,7 @@ async fn ks_084_tampering_is_repaired_and_ks_093_failures_are_apart() {
                 && it["spec"].get("deleteOption").is_none()
         })
     };
-    all.its.until(work, right).await;
+    all.its.until_any(work, right).await;
     let other =
         json!([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "shop"}}]);
     for tampering in [
@@ -237,11 +238,11 @@ async fn ks_084_tampering_is_repaired_and_ks_093_failures_are_apart() {
         json!({"spec": {"deleteOption": {"propagationPolicy": "Orphan"}}}),
     ] {
         all.its.patch(work, tampering).await;
-        all.its.until(work, right).await;
+        all.its.until_any(work, right).await;
     }
     let uid = all.its.get(work).await.unwrap()["metadata"]["uid"].clone();
     all.its.delete(work).await;
-    all.its.until(work, |it| right(it) && it.is_some_and(|it| it["metadata"]["uid"] != uid)).await;
+    all.its.until_any(work, |it| right(it) && it.is_some_and(|it| it["metadata"]["uid"] != uid)).await;
     all.end().await;
 }
 
@@ -260,20 +261,15 @@ async fn ks_084_the_mailbox_of_a_cluster_that_goes_stays_empty() {
     // The test deletes in place of the hub. The controller may still know an older state of the cluster, so
     // this is repeated until the mailbox stays empty.
     let path = "/apis/work.open-cluster-management.io/v1/namespaces/atlas/manifestworks/b-wds1-0";
-    let emptied = async {
-        loop {
-            if all.its.get(path).await.is_some() {
-                all.its.delete(path).await;
-            }
-            let reported = |errors: &[String]| errors.iter().any(|line| line.contains("is being deleted"));
-            let status = all.wds.get(&format!("{BINDINGS}/b")).await.unwrap()["status"]["errors"].clone();
-            if reported(&serde_json::from_value::<Vec<String>>(status).unwrap_or_default()) {
-                return;
-            }
-            tokio::task::yield_now().await;
+    until("a report that the envelope is being deleted", async || {
+        if all.its.get(path).await.is_some() {
+            all.its.delete(path).await;
         }
-    };
-    tokio::time::timeout(Duration::from_secs(60), emptied).await.unwrap();
+        let status = all.wds.get(&format!("{BINDINGS}/b")).await.unwrap()["status"]["errors"].clone();
+        let errors = serde_json::from_value::<Vec<String>>(status).unwrap_or_default();
+        errors.iter().any(|line| line.contains("is being deleted"))
+    })
+    .await;
     all.map("more", json!({}), json!({"k": "1"})).await;
     all.bind(&["a", "more"], &["atlas", "boreas"]).await;
     all.mailbox("boreas", |it| value(it, "more").is_some()).await;
@@ -300,18 +296,18 @@ async fn ks_080_the_bundle_plugin_delivers_config_maps() {
             it.is_some_and(|it| it["data"]["objects.json"].as_str().is_some_and(|list| list.contains(text)))
         }
     };
-    let bundle = all.its.until(path, holds(r#""k":"1""#)).await.unwrap();
+    let bundle = all.its.until_any(path, holds(r#""k":"1""#)).await.unwrap();
     let read = Bundle.unwrap(&bundle).unwrap();
     assert_eq!(read.items.len(), 1);
     assert!(all.observed().await.is_empty());
     all.wds.patch(&format!("{MAPS}/a"), json!({"data": {"k": "2"}})).await;
     all.bind(&["a"], &["atlas"]).await;
-    all.its.until(path, holds(r#""k":"2""#)).await;
+    all.its.until_any(path, holds(r#""k":"2""#)).await;
     all.its.patch(path, json!({"data": {"objects.json": "{}"}})).await;
-    all.its.until(path, holds(r#""k":"2""#)).await;
+    all.its.until_any(path, holds(r#""k":"2""#)).await;
     all.wds.delete(&format!("{BINDINGS}/b")).await;
-    all.wds.until(&format!("{BINDINGS}/b"), |it| it.is_none()).await;
-    all.its.until(path, |it| it.is_none()).await;
+    all.wds.until_any(&format!("{BINDINGS}/b"), |it| it.is_none()).await;
+    all.its.until_any(path, |it| it.is_none()).await;
     all.end().await;
 }
 
@@ -348,7 +344,7 @@ async fn ks_086_nothing_of_a_deleted_binding_stays() {
     let binding = all.wds.get(&format!("{BINDINGS}/b")).await.unwrap();
     assert_eq!(binding["status"]["conditions"][0]["type"], "X");
     all.wds.delete(&format!("{BINDINGS}/b")).await;
-    all.wds.until(&format!("{BINDINGS}/b"), |it| it.is_none()).await;
+    all.wds.until_any(&format!("{BINDINGS}/b"), |it| it.is_none()).await;
     all.mailbox("atlas", Mailbox::is_empty).await;
     assert!(all.mailbox("boreas", |_| true).await.keys().eq(["other"]));
     all.end().await;
@@ -390,7 +386,7 @@ async fn ks_147_create_only_and_double_delivery() {
                 == json!(["ConfigMap(shop/a) is also delivered to atlas by Binding b of WDS wds1"])
         })
     };
-    all.wds.until(&format!("{BINDINGS}/c"), reported).await;
+    all.wds.until_any(&format!("{BINDINGS}/c"), reported).await;
     all.wds.patch(&format!("{BINDINGS}/c"), json!({"spec": spec(true)})).await;
     assert!(all.errors(<[String]>::is_empty).await.is_empty());
     all.end().await;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use kubestellar_transport::{Config, shard::Limits};
 use runtime::metrics::Metrics;
 use serde_json::{Value, json};
+use testkit::wait::when;
 
 use crate::{
     faults::{Fault, Faults},
@@ -38,7 +39,7 @@ async fn ks_081_the_hub_may_come_later() {
     assert!(!*all.config.ready.borrow(), "nothing can be delivered yet");
     let binding = all.wds.get(&format!("{BINDINGS}/b")).await.unwrap();
     assert!(binding["metadata"].get("finalizers").is_none(), "nothing was begun");
-    all.its.set_up_hub().await;
+    set_up_hub(&all.its).await;
     all.ready().await;
     all.mailbox("atlas", |it| value(it, "a.k") == Some("1")).await;
     // The first delivery may have begun before the mailboxes existed.
@@ -60,7 +61,7 @@ async fn ks_086_an_unanswered_creation_leaves_nothing_behind() {
     let reported = all.errors(|errors| !errors.is_empty()).await;
     assert!(reported[0].starts_with("destination atlas: "), "{reported:?}");
     all.wds.delete(&format!("{BINDINGS}/b")).await;
-    all.wds.until(&format!("{BINDINGS}/b"), |it| it.is_none()).await;
+    all.wds.until_any(&format!("{BINDINGS}/b"), |it| it.is_none()).await;
     assert!(all.mailbox("atlas", |_| true).await.is_empty());
     all.end().await;
 }
@@ -157,14 +158,14 @@ async fn ks_095_conflicts_are_retried() {
         "metadata": {"name": "t"}, "spec": {"apiGroup": "", "resource": "configmaps", "remove": ["$"]}});
     all.wds.post(TRANSFORMS, transform).await;
     all.wds
-        .until(&format!("{TRANSFORMS}/t"), |it| it.is_some_and(|it| it["status"]["errors"].is_array()))
+        .until_any(&format!("{TRANSFORMS}/t"), |it| it.is_some_and(|it| it["status"]["errors"].is_array()))
         .await;
     all.bind(&["a"], &["atlas"]).await;
     all.mailbox("atlas", |it| value(it, "a.k") == Some("1")).await;
     assert!(all.observed().await.is_empty());
     all.wds_faults.next(2, "PATCH", "/bindings/b?", Fault::Refuse(409));
     all.wds.delete(&format!("{BINDINGS}/b")).await;
-    all.wds.until(&format!("{BINDINGS}/b"), |it| it.is_none()).await;
+    all.wds.until_any(&format!("{BINDINGS}/b"), |it| it.is_none()).await;
     assert!(all.wds_faults.is_sound(), "all these conflicts were met");
     all.end().await;
 }
@@ -241,7 +242,7 @@ async fn ks_135_the_namespace_of_properties_comes_sooner_or_later() {
     all.map("a", json!({}), json!({"k": "1"})).await;
     all.bind(&["a"], &["atlas"]).await;
     all.mailbox("atlas", |it| value(it, "a.k") == Some("1")).await;
-    all.its.until(place, |it| it.is_some()).await;
+    all.its.until_any(place, |it| it.is_some()).await;
     assert!(all.its_faults.is_sound(), "the first try had failed");
     all.end().await;
 }
@@ -326,16 +327,8 @@ async fn ks_221_gauges_and_ks_222_histograms() {
         "metadata": {"name": "t"}, "spec": {"apiGroup": "", "resource": "secrets", "remove": ["$.data"]}});
     all.wds.post(TRANSFORMS, transform).await;
     all.bind(&["a", "b", "c"], &["atlas", "boreas"]).await;
-    let reaches = |wanted: [u64; 5]| async move {
-        let reached = async {
-            // Nothing reports a change of a gauge, but the event that causes it is on its way.
-            while gauges() != wanted {
-                tokio::task::yield_now().await;
-            }
-        };
-        let waited = tokio::time::timeout(DEADLINE, reached).await;
-        assert!(waited.is_ok(), "{:?} instead of {wanted:?}", gauges());
-    };
+    // Nothing reports a change of a gauge, but the event that causes it is on its way.
+    let reaches = |wanted: [u64; 5]| async move { when("the gauges", || gauges() == wanted).await };
     reaches([2, 1, 1, 1, 2]).await;
     all.observed().await;
     // One consistent reading: the Binding may be processed in the meantime.

@@ -7,7 +7,7 @@ use kube::{Client, client::Body};
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::scene::DEADLINE;
+use testkit::wait::shows;
 
 /// What happens to a request instead of its normal processing.
 #[derive(Clone, Copy)]
@@ -62,7 +62,7 @@ impl Faults {
     pub(crate) async fn until_asked(&self, times: usize, start: &str) {
         let mut asked = self.asked.subscribe();
         let enough = |all: &Vec<String>| all.iter().filter(|it| it.starts_with(start)).count() >= times;
-        tokio::time::timeout(DEADLINE, asked.wait_for(enough)).await.unwrap().unwrap();
+        shows(start, &mut asked, enough).await;
     }
 
     /// A client that sends requests to `client` through these faults.

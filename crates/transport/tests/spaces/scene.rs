@@ -2,18 +2,16 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use kube::Client;
 use kubestellar_transport::Config;
 use serde_json::{Value, json};
-use space::{Identity, Space, SpaceConfig};
 use store::Engine;
+pub(crate) use testkit::side::Side;
+use testkit::wait::shows;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::faults::Faults;
 
-/// Far longer than anything takes, also for unoptimised code on a busy machine.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 pub(crate) const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
 pub(crate) const PROPERTIES: &str = "/api/v1/namespaces/customization-properties/configmaps";
 pub(crate) const BINDINGS: &str = "/apis/control.kubestellar.io/v1alpha1/bindings";
@@ -21,83 +19,19 @@ pub(crate) const TRANSFORMS: &str = "/apis/control.kubestellar.io/v1alpha1/custo
 pub(crate) const CLUSTERS: &str = "/apis/cluster.open-cluster-management.io/v1/managedclusters";
 pub(crate) const ORIGIN: &str = "labelSelector=transport.kubestellar.io%2ForiginOwnerReferenceBindingKey";
 
-pub(crate) struct Side {
-    pub(crate) client: Client,
-    pub(crate) space: Space,
-}
-
-impl Side {
-    pub(crate) async fn start(engine: &Engine, data: &std::path::Path, name: &str) -> Self {
-        let url = format!("https://127.0.0.1:9443/spaces/{name}");
-        let config = SpaceConfig { name, data, url, advertise: "127.0.0.1:9443".into() };
-        let space = Space::start(engine, config).await.unwrap();
-        Self { client: space.client(&Identity::admin()), space }
-    }
-
-    pub(crate) async fn send(
-        &self,
-        method: &str,
-        path: &str,
-        content: &str,
-        body: &Value,
-    ) -> Result<Value, kube::Error> {
-        let request = http::Request::builder().method(method).uri(path).header("content-type", content);
-        self.client.request(request.body(body.to_string().into_bytes()).unwrap()).await
-    }
-
-    pub(crate) async fn post(&self, path: &str, body: Value) -> Value {
-        self.send("POST", path, "application/json", &body).await.unwrap()
-    }
-
-    pub(crate) async fn patch(&self, path: &str, body: Value) -> Value {
-        self.send("PATCH", path, "application/merge-patch+json", &body).await.unwrap()
-    }
-
-    pub(crate) async fn delete(&self, path: &str) {
-        self.send("DELETE", path, "application/json", &json!({})).await.unwrap();
-    }
-
-    pub(crate) async fn get(&self, path: &str) -> Option<Value> {
-        match self.client.request(http::Request::get(path).body(Vec::new()).unwrap()).await {
-            Ok(found) => Some(found),
-            Err(kube::Error::Api(status)) if status.code == 404 => None,
-            Err(error) => panic!("{path}: {error}"),
-        }
-    }
-
-    /// Sets up what a hub serves, with two clusters.
-    pub(crate) async fn set_up_hub(&self) {
-        runtime::install(&self.client, &apis::crds::ocm_hub(), "test").await.unwrap();
-        for name in ["atlas", "boreas"] {
-            self.post(
-                CLUSTERS,
-                json!({
-                    "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
-                    "metadata": {"name": name}, "spec": {"hubAcceptsClient": true},
-                }),
-            )
-            .await;
-            self.post("/api/v1/namespaces", json!({"metadata": {"name": name}})).await;
-        }
-    }
-
-    /// Waits until the object at `path` satisfies `done`; checks again at every change of the space.
-    pub(crate) async fn until(&self, path: &str, done: impl Fn(Option<&Value>) -> bool) -> Option<Value> {
-        let store = self.space.server().store().clone();
-        let last = std::sync::Mutex::new(None);
-        let waiting = async {
-            loop {
-                let mut changes = store.watch_all(store.revision()).unwrap();
-                let found = self.get(path).await;
-                if done(found.as_ref()) {
-                    return found;
-                }
-                *last.lock().unwrap() = found;
-                changes.next().await.unwrap();
-            }
-        };
-        let waited = tokio::time::timeout(DEADLINE, waiting).await;
-        waited.unwrap_or_else(|_| panic!("{path} stays {:#}", json!(last.lock().unwrap().clone())))
+/// Sets up what a hub serves, with two clusters.
+pub(crate) async fn set_up_hub(its: &Side) {
+    runtime::install(&its.client, &apis::crds::ocm_hub(), "test").await.unwrap();
+    for name in ["atlas", "boreas"] {
+        its.post(
+            CLUSTERS,
+            json!({
+                "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
+                "metadata": {"name": name}, "spec": {"hubAcceptsClient": true},
+            }),
+        )
+        .await;
+        its.post("/api/v1/namespaces", json!({"metadata": {"name": name}})).await;
     }
 }
 
@@ -149,7 +83,7 @@ impl Running {
         let its = Side::start(&engine, data.path(), "its1").await;
         runtime::install(&wds.client, &apis::crds::control(), "test").await.unwrap();
         if set_up {
-            its.set_up_hub().await;
+            set_up_hub(&its).await;
         }
         wds.post("/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
         let config = adapt(Config { refresh_after: Duration::from_secs(3600), ..Config::new("wds1") });
@@ -173,9 +107,9 @@ impl Running {
     /// Waits until the controller is ready.
     pub(crate) async fn ready(&self) {
         let mut ready = self.config.ready.subscribe();
-        tokio::time::timeout(DEADLINE, ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
+        shows("a ready controller", &mut ready, |ready| *ready).await;
         if self.its_faults.is_sound() {
-            self.its.until("/api/v1/namespaces/customization-properties", |it| it.is_some()).await;
+            self.its.until_any("/api/v1/namespaces/customization-properties", |it| it.is_some()).await;
         }
     }
 
@@ -235,12 +169,14 @@ impl Running {
             binding["status"]["observedGeneration"] == binding["metadata"]["generation"]
                 && done(&list(binding))
         };
-        let binding = self.wds.until(&format!("{BINDINGS}/b"), |it| it.is_some_and(observed)).await.unwrap();
+        let binding =
+            self.wds.until_any(&format!("{BINDINGS}/b"), |it| it.is_some_and(observed)).await.unwrap();
         list(&binding)
     }
 
     pub(crate) async fn mailbox(&self, cluster: &str, done: impl Fn(&Mailbox) -> bool) -> Mailbox {
-        let found = self.its.until(&works(cluster), |it| it.is_some_and(|list| done(&contents(list)))).await;
+        let found =
+            self.its.until_any(&works(cluster), |it| it.is_some_and(|list| done(&contents(list)))).await;
         contents(&found.unwrap())
     }
 
