@@ -120,11 +120,12 @@ struct Container {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(default)]
 struct Port {
     name: String,
     protocol: String,
-    container_port: i64,
+    #[serde(rename = "containerPort")]
+    number: i64,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -168,7 +169,7 @@ impl Backend {
                     one.name == *wanted
                         && (one.protocol == protocol || one.protocol.is_empty() && protocol == "TCP")
                 };
-                of_pod.into_iter().find(is_it)?.container_port
+                of_pod.into_iter().find(is_it)?.number
             }
             _ => match number(port, "/targetPort") {
                 0 => number(port, "/port"),
