@@ -38,6 +38,8 @@ pub struct Config {
     pub status: bool,
     /// Whether the Secrets of Helm's releases get the labels of their charts (KS-A-12).
     pub label_helm_releases: bool,
+    /// `--collectors-read-secrets`: StatusCollectors may read the contents of Secrets, as in the original.
+    pub collectors_read_secrets: bool,
     /// Set to true once the binding controller works.
     pub ready: Ready,
     /// How long resources that cannot be listed may delay the start (KS-030).
@@ -55,6 +57,7 @@ impl Config {
             api_groups: AllowedGroups::default(),
             status: true,
             label_helm_releases: false,
+            collectors_read_secrets: false,
             ready: Ready::new(false),
             patience: Duration::from_secs(30),
             metrics: Metrics::default(),

@@ -112,6 +112,9 @@ pub(crate) struct Shape {
     /// Helm's releases are labelled in every WDS.
     #[serde(default)]
     pub(crate) label_helm_releases: bool,
+    /// StatusCollectors may read the contents of Secrets.
+    #[serde(default)]
+    pub(crate) collectors_read_secrets: bool,
 }
 
 /// The options of one `up`. An absent option keeps the present state, or the default.
@@ -125,6 +128,7 @@ pub(crate) struct Wish {
     pub(crate) simulate_workloads: Option<bool>,
     pub(crate) metacontroller: Option<bool>,
     pub(crate) label_helm_releases: Option<bool>,
+    pub(crate) collectors_read_secrets: Option<bool>,
 }
 
 impl Shape {
@@ -187,6 +191,7 @@ impl Shape {
         shape.simulate_workloads = wish.simulate_workloads.unwrap_or(shape.simulate_workloads);
         shape.metacontroller |= wish.metacontroller.unwrap_or_default();
         shape.label_helm_releases |= wish.label_helm_releases.unwrap_or_default();
+        shape.collectors_read_secrets = wish.collectors_read_secrets.unwrap_or(shape.collectors_read_secrets);
         shape.check_names()?;
         Ok(shape)
     }
@@ -220,6 +225,7 @@ impl Shape {
             simulate_workloads: true,
             metacontroller: false,
             label_helm_releases: false,
+            collectors_read_secrets: false,
         }
     }
 
@@ -323,18 +329,26 @@ mod tests {
     /// SP-102: what was switched on stays on, and a shape of an earlier version has it off.
     #[test]
     fn sp_102_options_are_remembered() {
-        let wish = Wish { metacontroller: Some(true), label_helm_releases: Some(true), ..Wish::default() };
+        let wish = Wish {
+            metacontroller: Some(true),
+            label_helm_releases: Some(true),
+            collectors_read_secrets: Some(true),
+            ..Wish::default()
+        };
         let first = Shape::fulfil(None, &wish, "id").unwrap();
         let text = serde_json::to_string(&first).unwrap();
         let again =
             Shape::fulfil(Some(&serde_json::from_str(&text).unwrap()), &Wish::default(), "x").unwrap();
         assert_eq!(again, first);
-        assert!(again.metacontroller && again.label_helm_releases);
+        assert!(again.metacontroller && again.label_helm_releases && again.collectors_read_secrets);
+        let off = Wish { collectors_read_secrets: Some(false), ..Wish::default() };
+        assert!(!Shape::fulfil(Some(&again), &off, "x").unwrap().collectors_read_secrets);
         let mut old = serde_json::to_value(&first).unwrap();
         let fields = old.as_object_mut().unwrap();
-        fields.retain(|key, _| key != "metacontroller" && key != "label_helm_releases");
+        let options = ["metacontroller", "label_helm_releases", "collectors_read_secrets"];
+        fields.retain(|key, _| !options.contains(&key.as_str()));
         let old: Shape = serde_json::from_value(old).unwrap();
-        assert!(!old.metacontroller && !old.label_helm_releases);
+        assert!(!old.metacontroller && !old.label_helm_releases && !old.collectors_read_secrets);
     }
 
     /// SP-102: a cluster is given labels once, and those that are asked for later whenever they are; what users make of them stays.

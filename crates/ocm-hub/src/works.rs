@@ -8,8 +8,6 @@ use serde_json::Value;
 
 use super::admission::Refusal;
 
-/// Most bytes of all manifests of a work together.
-pub const SIZE_LIMIT: usize = 500 * 1024;
 /// Longest name: that of the AppliedManifestWork is longer by a dash and 64 hexadecimal digits.
 const NAME_LIMIT: usize = 253 - 65;
 /// How many of the largest manifests an error about the size names.
@@ -25,7 +23,7 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Checks a ManifestWork of at most `limit` bytes. `old` is the object that it replaces, `user` the writer. A
+/// Checks a ManifestWork whose manifests have at most `limit` bytes together; OCM allows 500 KiB. `old` is the object that it replaces, `user` the writer. A
 /// manifest that is not an object is left to the schema. Costs one more serialisation of the manifests, and
 /// nothing if the spec is unchanged.
 ///
@@ -161,6 +159,9 @@ fn check_executor(work: &Value, old: Option<&Value>, user: &str, ask: &dyn Ask) 
 mod tests {
     use super::*;
     use serde_json::json;
+
+    /// OCM's limit.
+    const SIZE_LIMIT: usize = 500 * 1024;
 
     struct Rights(&'static [&'static str]);
 

@@ -84,17 +84,49 @@ pub struct NewEvent {
     warning: bool,
     reason: &'static str,
     message: String,
+    /// The component and the host that report it, if not the recorder's.
+    source: Option<(&'static str, String)>,
+    /// The part of the object that it is about.
+    field: String,
 }
 
 impl NewEvent {
     /// A normal Event.
     pub fn normal(about: InvolvedObject, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { about, warning: false, reason, message: cut(message.into()) }
+        let message = cut(message.into());
+        Self { about, warning: false, reason, message, source: None, field: String::new() }
     }
 
     /// A warning.
     pub fn warning(about: InvolvedObject, reason: &'static str, message: impl Into<String>) -> Self {
         Self { warning: true, ..Self::normal(about, reason, message) }
+    }
+
+    /// Reports the Event in the name of another component than the recorder's; `host` may be empty.
+    #[must_use]
+    pub fn by(self, component: &'static str, host: &str) -> Self {
+        Self { source: Some((component, host.to_owned())), ..self }
+    }
+
+    /// Names the part of the object that the Event is about, as in `spec.containers{main}`.
+    #[must_use]
+    pub fn in_field(self, field: String) -> Self {
+        Self { field, ..self }
+    }
+
+    /// Kind of the object.
+    pub fn kind(&self) -> &str {
+        &self.about.kind
+    }
+
+    /// Why the Event was written, in one word.
+    pub fn reason(&self) -> &'static str {
+        self.reason
+    }
+
+    /// What happened.
+    pub fn message(&self) -> &str {
+        &self.message
     }
 
     /// Name of the Event object. It is the same for the same message about the same object, so a repeated
@@ -118,6 +150,15 @@ impl NewEvent {
         if !about.namespace.is_empty() {
             involved["namespace"] = about.namespace.as_str().into();
         }
+        if !self.field.is_empty() {
+            involved["fieldPath"] = self.field.as_str().into();
+        }
+        let (component, host) =
+            self.source.as_ref().map_or((component, ""), |(component, host)| (*component, host.as_str()));
+        let mut source = json!({"component": component});
+        if !host.is_empty() {
+            source["host"] = host.into();
+        }
         json!({
             "apiVersion": "v1", "kind": "Event",
             "metadata": {"name": name, "namespace": about.place()},
@@ -128,9 +169,9 @@ impl NewEvent {
             "count": 1,
             "firstTimestamp": now,
             "lastTimestamp": now,
-            "source": {"component": component},
+            "source": source,
             "reportingComponent": component,
-            "reportingInstance": "",
+            "reportingInstance": host,
         })
     }
 }
@@ -282,6 +323,11 @@ impl Events {
         self.say(NewEvent::warning(InvolvedObject::object(object), reason, message));
     }
 
+    /// Queues an Event without logging it. Returns false if too many wait; the Event is then dropped.
+    pub fn queue(&self, event: NewEvent) -> bool {
+        self.0.try_send(event).is_ok()
+    }
+
     fn say(&self, event: NewEvent) {
         let NewEvent { about: InvolvedObject { kind, namespace, name, .. }, reason, message, .. } = &event;
         if event.warning {
@@ -290,7 +336,19 @@ impl Events {
             tracing::info!(kind, namespace, name, reason, message);
         }
         // A full queue means that the server is too slow; more Events would make that worse.
-        let _ = self.0.try_send(event);
+        self.queue(event);
+    }
+}
+
+impl EventQueue {
+    /// Number of Events that wait.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns whether no Event waits.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 

@@ -17,14 +17,15 @@ pub struct Rate {
 /// A token bucket: tokens arrive at a rate and accumulate up to the burst. Each request takes one, on credit
 /// if there is none.
 #[derive(Clone, Debug)]
-pub(crate) struct TokenBucket {
+pub struct TokenBucket {
     rate: Rate,
     tokens: f64,
     at: Instant,
 }
 
 impl TokenBucket {
-    pub(crate) fn new(rate: Rate, now: Instant) -> Self {
+    /// A full bucket.
+    pub fn new(rate: Rate, now: Instant) -> Self {
         Self { rate, tokens: f64::from(rate.burst), at: now }
     }
 
@@ -41,7 +42,7 @@ impl TokenBucket {
     }
 
     /// Takes one token and returns true, or returns false if there is none.
-    pub(crate) fn take(&mut self, now: Instant) -> bool {
+    pub fn take(&mut self, now: Instant) -> bool {
         self.fill(now);
         let there = self.tokens >= 1.0;
         if there {

@@ -1,11 +1,12 @@
 //! Subresources that connect to a running pod. A space runs no containers, so the answers are those for a pod without a node.
 
-use http::{Response, StatusCode};
+use http::Response;
 use serde_json::Value;
 
 use super::object::meta_str;
 use super::{Presenter, RequestContext};
 use crate::error::{ApiError, Reason};
+use crate::request::Query;
 use crate::response::Body;
 
 /// `services/{name}/proxy`, `nodes/{name}/proxy`.
@@ -14,46 +15,64 @@ pub(crate) fn proxy(cx: &RequestContext<'_>) -> Result<Response<Body>, ApiError>
     Err(unavailable(format!("no endpoints available for {:?}", meta_str(&object, "name"))))
 }
 
-/// `pods/{name}/log`: empty, because no container has run.
-pub(crate) fn pod_log(cx: &RequestContext<'_>) -> Result<Response<Body>, ApiError> {
-    check_container(cx, &stored_object(cx)?)?;
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    Ok(response)
-}
-
 /// `exec`, `attach`, `portforward` and `proxy` of a pod.
 pub(crate) fn pod_connection(cx: &RequestContext<'_>) -> Result<Response<Body>, ApiError> {
     let pod = stored_object(cx)?;
-    check_container(cx, &pod)?;
+    if matches!(cx.info.subresource.as_str(), "exec" | "attach") {
+        container_of(cx.query, &pod)?;
+    }
     let scheduled = pod.pointer("/spec/nodeName").and_then(Value::as_str).is_some_and(|n| !n.is_empty());
     if !scheduled {
         let name = cx.info.path_name();
         return Err(ApiError::bad_request(format!("pod {name} does not have a host assigned")));
     }
-    Err(unavailable("this space simulates its nodes: nothing runs in its pods"))
+    let name = meta_str(&pod, "name");
+    Err(unavailable(format!(
+        "this cluster is simulated: no container of pod {name} runs, so there is nothing to connect to"
+    )))
 }
 
 fn unavailable(message: impl Into<String>) -> ApiError {
     ApiError::new(503, Reason::ServiceUnavailable, message)
 }
 
-fn stored_object(cx: &RequestContext<'_>) -> Result<Value, ApiError> {
+/// The object of the request.
+pub(super) fn stored_object(cx: &RequestContext<'_>) -> Result<Value, ApiError> {
     let entry = cx.stored(cx.info.path_name())?;
     Presenter::new(cx.descriptor).value(&entry)
 }
 
-/// Refuses a `container` parameter that names no container of the pod.
-fn check_container(cx: &RequestContext<'_>, pod: &Value) -> Result<(), ApiError> {
-    let Some(container) = cx.query.get("container").filter(|name| !name.is_empty()) else { return Ok(()) };
-    let lists = ["containers", "initContainers", "ephemeralContainers"];
-    let known = lists.iter().any(|list| {
-        let containers = pod.pointer(&format!("/spec/{list}")).and_then(Value::as_array);
-        containers.into_iter().flatten().any(|c| c.get("name").and_then(Value::as_str) == Some(container))
-    });
-    if known {
-        return Ok(());
-    }
+/// The names of the containers of one list of a pod.
+fn names<'a>(pod: &'a Value, list: &str) -> Vec<&'a str> {
+    let containers = pod.pointer(&format!("/spec/{list}")).and_then(Value::as_array);
+    containers.into_iter().flatten().filter_map(|container| container.get("name")?.as_str()).collect()
+}
+
+/// The container that a request names. It may leave out the name if the pod has only one.
+///
+/// # Errors
+/// 400 if there is no such container, or the choice is open.
+pub(super) fn container_of(query: &Query, pod: &Value) -> Result<String, ApiError> {
+    let [main, init, ephemeral] =
+        ["containers", "initContainers", "ephemeralContainers"].map(|list| names(pod, list));
     let name = meta_str(pod, "name");
-    Err(ApiError::bad_request(format!("container {container} is not valid for pod {name}")))
+    if let Some(wanted) = query.get("container").filter(|wanted| !wanted.is_empty()) {
+        if main.iter().chain(&init).chain(&ephemeral).any(|known| *known == wanted) {
+            return Ok(wanted.to_owned());
+        }
+        return Err(ApiError::bad_request(format!("container {wanted} is not valid for pod {name}")));
+    }
+    if let [only] = main[..] {
+        return Ok(only.to_owned());
+    }
+    let mut why = format!("a container name must be specified for pod {name}");
+    if !main.is_empty() {
+        why.push_str(&format!(", choose one of: [{}]", main.join(" ")));
+        for (what, names) in [("init", init), ("ephemeral", ephemeral)] {
+            if !names.is_empty() {
+                why.push_str(&format!(" or one of the {what} containers: [{}]", names.join(" ")));
+            }
+        }
+    }
+    Err(ApiError::bad_request(why))
 }

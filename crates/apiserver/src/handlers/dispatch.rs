@@ -4,8 +4,8 @@ use bytes::Bytes;
 use http::{Method, Response};
 
 use super::{
-    RequestContext, binding, connect, create, delete, eviction, list, patch, read, review, scale, token,
-    update, watch_request,
+    RequestContext, binding, connect, create, delete, eviction, list, patch, pod_log, read, review, scale,
+    token, update, watch_request,
 };
 use crate::descriptor::{Descriptor, SubresourceAction};
 use crate::error::ApiError;
@@ -144,7 +144,7 @@ async fn subresource(
         (SubresourceAction::Token, "create") => token::create(cx, &body),
         (SubresourceAction::Eviction, "create") => eviction::evict(cx, &body).await,
         (SubresourceAction::Binding, "create") => binding::bind(cx, &body).await,
-        (SubresourceAction::PodLog, _) => connect::pod_log(cx),
+        (SubresourceAction::PodLog, _) => pod_log::get(cx),
         (SubresourceAction::PodConnection | SubresourceAction::PodProxy, _) => connect::pod_connection(cx),
         (SubresourceAction::Proxy, _) => connect::proxy(cx),
         (SubresourceAction::Object, "get") => read::get(cx).await,

@@ -13,6 +13,7 @@ mod metadata;
 mod object;
 pub(crate) mod output;
 mod patch;
+mod pod_log;
 mod read;
 mod review;
 mod scale;

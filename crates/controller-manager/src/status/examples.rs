@@ -14,6 +14,7 @@ use super::{
     combine::{fit, same},
     combined::{Asked, Pair},
     query::Query,
+    sight::Sight,
     table::{Inputs, Report, Table},
 };
 use crate::identity::{ClusterName, GroupResource, ObjectId};
@@ -40,6 +41,7 @@ fn situation(collectors: &[(&str, Value)]) -> Inputs {
         ]
         .into(),
         object: Some(Arc::new(json!({"metadata": {"name": "web"}, "spec": {"replicas": 3}}))),
+        sight: Sight::Whole,
     }
 }
 

@@ -4,6 +4,7 @@
 //! * [`aggregate`]: aggregates the statuses of many WECs into one; pure (KS-160 … KS-169).
 //! * [`query`]: validates and compiles StatusCollectors and evaluates them for one WEC; pure (KS-170 …
 //!   KS-178).
+//! * [`sight`]: how much of an object the expressions may see; pure (KS-176).
 //! * [`combine`]: combines the rows into the answers of a CombinedStatus; pure (KS-179 … KS-186). [`table`]
 //!   keeps the rows between events, [`combined`] renders the other parts of the object.
 //! * `reports`: indexes WorkStatus objects by the object they are about. `collectors`: the StatusCollectors,
@@ -28,6 +29,7 @@ pub mod query;
 mod reports;
 mod results;
 mod settled;
+pub mod sight;
 pub mod table;
 
 use std::{sync::Arc, time::Duration};
@@ -65,6 +67,7 @@ pub(crate) fn start(tasks: &mut Tasks, wds: Client, its: &Client, config: Config
         reports.clone(),
         collectors.clone(),
         published.clone(),
+        config.collectors_read_secrets,
     ));
 
     let mut inputs = Inputs::new(tasks);

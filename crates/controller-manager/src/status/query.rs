@@ -7,6 +7,8 @@ use machinery::cel::{CompileError, EvalError, Expression, Scope, Value, Variable
 use machinery::json::{DEPTH_MAX, depth};
 use serde_json::{Value as Json, json};
 
+use super::sight::Sight;
+
 /// The variables of expressions (KS-176).
 const VARIABLES: [Variable; 4] = [
     Variable::texts("inventory"),
@@ -162,9 +164,9 @@ impl Query {
     }
 
     /// Evaluates the row of one WEC (KS-175, KS-177). `scope` has the variables; see [`subject_scope`] and
-    /// [`bind_report`].
-    pub fn row(&self, scope: &Scope) -> Row {
-        match self.filter.as_ref().map(|filter| filter.evaluate(scope)) {
+    /// [`bind_report`]. Expressions that want to see more of the object than `sight` are errors.
+    pub fn row(&self, scope: &Scope, sight: Sight) -> Row {
+        match self.filter.as_ref().map(|filter| evaluate(filter, scope, sight)) {
             None | Some(Ok(Value::Bool(true))) => {}
             Some(Ok(Value::Bool(false) | Value::Null)) => return Row::Dropped,
             Some(Ok(other)) => {
@@ -173,16 +175,16 @@ impl Query {
                     "filter expression has type {type_name} but expected bool or null"
                 ));
             }
-            Some(Err(error)) => return Row::broken(unevaluated(&error)),
+            Some(Err(error)) => return Row::broken(error),
         }
         match &self.columns {
             Columns::Select(columns) => {
-                let (cells, errors) = cells(columns.iter().map(Some), scope);
+                let (cells, errors) = cells(columns.iter().map(Some), scope, sight);
                 Row::Kept { cells, errors }
             }
             Columns::Combine { groups, fields } => {
                 let subjects = fields.iter().map(|field| field.subject.as_ref());
-                let (cells, mut errors) = cells(groups.iter().map(Some).chain(subjects), scope);
+                let (cells, mut errors) = cells(groups.iter().map(Some).chain(subjects), scope, sight);
                 for (column, cell) in cells.iter().take(groups.len()).enumerate() {
                     if matches!(cell, Value::List(_) | Value::Map(_)) {
                         let error = "groupBy expression must evaluate to an atomic value".to_owned();
@@ -215,14 +217,23 @@ fn uncompiled(error: &CompileError) -> String {
     format!("failed to {step} expression: {error}")
 }
 
+/// Evaluates an expression, unless it wants to see too much.
+fn evaluate(expression: &Expression, scope: &Scope, sight: Sight) -> Result<Value, String> {
+    match sight.refusal(expression) {
+        Some(why) => Err(why.to_owned()),
+        None => expression.evaluate(scope).map_err(|error| unevaluated(&error)),
+    }
+}
+
 fn cells<'e>(
     columns: impl Iterator<Item = Option<&'e Expression>>,
     scope: &Scope,
+    sight: Sight,
 ) -> (Vec<Value>, Vec<CellError>) {
     let mut errors = Vec::new();
     let mut cell = |(column, expression): (usize, Option<&Expression>)| {
-        let value = expression.map_or(Ok(Value::Null), |it| it.evaluate(scope));
-        value.map_err(|error| unevaluated(&error)).and_then(not_too_deep).unwrap_or_else(|error| {
+        let value = expression.map_or(Ok(Value::Null), |it| evaluate(it, scope, sight));
+        value.and_then(not_too_deep).unwrap_or_else(|error| {
             errors.push(CellError { column: Some(column), error });
             Value::Null
         })
@@ -425,7 +436,7 @@ mod tests {
         let scope = subject_scope(Some(&object));
         let mut scope = scope.inner();
         bind_report(&mut scope, "atlas", Some(&json!({"n": 1, "l": [1]})), Some("2026-01-02T03:04:05Z"));
-        query.row(&scope)
+        query.row(&scope, Sight::Whole)
     }
 
     fn filtered(filter: &str) -> Row {
@@ -465,7 +476,7 @@ mod tests {
         let scope = subject_scope(None);
         let mut scope = scope.inner();
         bind_report(&mut scope, "atlas", None, None);
-        let Row::Kept { cells, .. } = query.query.unwrap().row(&scope) else { panic!() };
+        let Row::Kept { cells, .. } = query.query.unwrap().row(&scope, Sight::Whole) else { panic!() };
         let never = Value::Timestamp("0001-01-01T00:00:00Z".into());
         assert_eq!(cells, [Value::Map(json!({})), Value::Map(json!({"status": {}})), never]);
     }
@@ -482,7 +493,7 @@ mod tests {
             let scope = subject_scope(None);
             let mut scope = scope.inner();
             bind_report(&mut scope, "atlas", Some(&status), None);
-            let row = query.row(&scope);
+            let row = query.row(&scope, Sight::Whole);
             let Row::Kept { cells, errors } = &row else { panic!() };
             let reported = "the value is nested 114 levels deep, of at most 113";
             let error = CellError { column: Some(0), error: reported.into() };

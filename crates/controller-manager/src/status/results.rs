@@ -25,6 +25,7 @@ use super::{
     combined::{Asked, Pair, patch},
     error::StatusError,
     reports::Reports,
+    sight::Sight,
     table::{Inputs, Table},
 };
 use crate::{
@@ -44,6 +45,8 @@ pub(super) struct Combiner {
     reports: Arc<Reports>,
     collectors: Arc<Collectors>,
     published: Store<CombinedStatus>,
+    /// Whether StatusCollectors may read the contents of Secrets, as in the original.
+    read_secrets: bool,
     state: Mutex<State>,
 }
 
@@ -73,9 +76,10 @@ impl Combiner {
         reports: Arc<Reports>,
         collectors: Arc<Collectors>,
         published: Store<CombinedStatus>,
+        read_secrets: bool,
     ) -> Self {
         let rest = Rest::with_manager(wds, STATUS_MANAGER);
-        Self { rest, shared, reports, collectors, published, state: Mutex::default() }
+        Self { rest, shared, reports, collectors, published, read_secrets, state: Mutex::default() }
     }
 
     /// All inputs are synced: enqueues each pair, and each CombinedStatus, whose pair may be gone (KS-194).
@@ -260,10 +264,14 @@ impl Combiner {
         };
         let report = |wec: &crate::identity::ClusterName| (wec.clone(), self.reports.get(&pair.object, wec));
         let reports = asked.destinations.iter().map(report).collect();
-        Ok(Some(Inputs { queries, reports, object }))
+        Ok(Some(Inputs { queries, reports, object, sight: self.sight(pair) }))
     }
 
-    /// Returns the object without its status (KS-176). The value in memory stays the same as long as nothing
+    fn sight(&self, pair: &Pair) -> Sight {
+        Sight::of(pair.object.resource(), self.read_secrets)
+    }
+
+    /// Returns what StatusCollectors may see of the object, without its status (KS-176). The value in memory stays the same as long as nothing
     /// else changes.
     async fn object(&self, pair: &Pair, asked: &Asked) -> Result<Option<Arc<Value>>, StatusError> {
         let known = self.with(pair, |known| known.object.clone());
@@ -282,6 +290,7 @@ impl Combiner {
         if let Some(live) = live.as_object_mut() {
             live.remove("status");
         }
+        self.sight(pair).cut(&mut live);
         let metadata = live.get_mut("metadata").and_then(Value::as_object_mut);
         let version = metadata.map(|metadata| {
             metadata.remove("managedFields");

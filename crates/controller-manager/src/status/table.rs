@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::{
     combine::combine,
     query::{Query, Row, bind_report, subject_scope},
+    sight::Sight,
 };
 use crate::identity::ClusterName;
 
@@ -34,6 +35,8 @@ pub struct Inputs {
     pub reports: BTreeMap<ClusterName, Option<Arc<Report>>>,
     /// The object without its status. Needed only if a query uses it.
     pub object: Option<Arc<Value>>,
+    /// How much of the object the queries may see. Always the same for one pair.
+    pub sight: Sight,
 }
 
 /// The cached rows and answers of one pair.
@@ -97,7 +100,7 @@ impl Table {
                     continue;
                 }
                 let subject = subject.get_or_insert_with(|| subject_scope(inputs.object.as_deref()));
-                let row = evaluate(query, subject, wec, report.as_deref());
+                let row = evaluate(query, subject, wec, report.as_deref(), inputs.sight);
                 evaluated += 1;
                 changed |= rows_now.get(wec).is_none_or(|(_, old)| *old != row);
                 rows_now.insert(wec.clone(), (report.clone(), row));
@@ -128,9 +131,10 @@ fn evaluate(
     subject: &machinery::cel::Scope,
     wec: &ClusterName,
     report: Option<&Report>,
+    sight: Sight,
 ) -> Row {
     let mut scope = subject.inner();
     let status = report.and_then(|report| report.status.as_deref());
     bind_report(&mut scope, wec, status, report.and_then(|report| report.updated.as_deref()));
-    query.row(&scope)
+    query.row(&scope, sight)
 }

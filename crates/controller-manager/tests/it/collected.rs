@@ -13,7 +13,7 @@ async fn scene() -> Scene {
     scene
 }
 
-fn collecting(names: &[&str]) -> Value {
+pub(crate) fn collecting(names: &[&str]) -> Value {
     json!({"statusCollectors": names})
 }
 
@@ -29,7 +29,7 @@ fn sum() -> Value {
     json!({"combinedFields": [{"name": "n", "type": "SUM", "subject": "returned.status.availableReplicas"}], "limit": 10})
 }
 
-fn string(text: &str) -> Value {
+pub(crate) fn string(text: &str) -> Value {
     json!({"type": "String", "string": text})
 }
 
@@ -37,7 +37,7 @@ fn number(text: &str) -> Value {
     json!({"type": "Number", "float": text})
 }
 
-fn result<'a>(combined: &'a Value, name: &str) -> &'a Value {
+pub(crate) fn result<'a>(combined: &'a Value, name: &str) -> &'a Value {
     let results = combined["results"].as_array().into_iter().flatten();
     results.clone().find(|it| it["name"] == name).unwrap_or(&Value::Null)
 }
@@ -47,12 +47,12 @@ fn first(combined: &Value, name: &str) -> Value {
     result(combined, name)["rows"][0]["columns"].clone()
 }
 
-fn columns(combined: &Value, name: &str) -> Vec<Value> {
+pub(crate) fn columns(combined: &Value, name: &str) -> Vec<Value> {
     let rows = result(combined, name)["rows"].as_array().into_iter().flatten();
     rows.map(|row| row["columns"].clone()).collect()
 }
 
-fn path_of(policy: &Value, object: &Value) -> String {
+pub(crate) fn path_of(policy: &Value, object: &Value) -> String {
     let uid = |of: &Value| of["metadata"]["uid"].as_str().unwrap().to_owned();
     format!("{COMBINED}/{}.{}", uid(object), uid(policy))
 }

@@ -11,4 +11,5 @@ mod releases;
 mod reporting;
 mod returned;
 mod scene;
+mod secrets;
 mod spaces;

@@ -19,7 +19,8 @@ use crate::printer::Printer;
 /// In bash, zsh and fish the script also completes names of policies and clusters, as they are at that moment.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  source <(kubestellar completion bash)\n  kubestellar completion fish | source"
+    after_help = "Examples:\n  source <(kubestellar completion bash)\n  source <(kubestellar completion zsh)    # after compinit\n  \
+                  kubestellar completion zsh > ~/.zfunc/_kubestellar    # a folder of $fpath\n  kubestellar completion fish | source"
 )]
 pub(crate) struct Args {
     shell: Shell,
@@ -44,13 +45,25 @@ enum Names {
 /// Longest time that a completion may take, because the user has pressed a key and waits.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-pub(crate) fn run(args: &Args, mut command: clap::Command) -> Exit {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command, "kubestellar", &mut script);
-    script.extend_from_slice(live(args.shell).as_bytes());
+pub(crate) fn run(args: &Args, command: clap::Command) -> Exit {
     // A closed pipe is not an error.
-    let _ = std::io::stdout().lock().write_all(&script);
+    let _ = std::io::stdout().lock().write_all(&script(args.shell, command));
     Exit::Done
+}
+
+/// Begins the last statement of the generated script for zsh, which completes commands and flags at once.
+const ZSH_END: &[u8] = b"\nif [ \"$funcstack[1]\" = \"_kubestellar\" ]; then";
+
+fn script(shell: Shell, mut command: clap::Command) -> Vec<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, "kubestellar", &mut script);
+    if shell == Shell::Zsh
+        && let Some(end) = script.windows(ZSH_END.len()).rposition(|part| part == ZSH_END)
+    {
+        script.truncate(end);
+    }
+    script.extend_from_slice(live(shell).as_bytes());
+    script
 }
 
 /// The part of a script that completes names. It follows the script that completes commands and flags.
@@ -89,4 +102,21 @@ pub(crate) async fn names(
         out.result(&names.join("\n"));
     }
     Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SP-089: the script for zsh decides once who completes: the part that knows names, also where the script is a file in
+    /// `$fpath` and the first completion runs it as a function.
+    #[test]
+    fn sp_089_the_script_for_zsh_has_one_end() {
+        let command = clap::Command::new("kubestellar").subcommand(clap::Command::new("up"));
+        let script = String::from_utf8(script(Shell::Zsh, command)).unwrap();
+        assert!(script.starts_with("#compdef kubestellar\n") && script.contains("_kubestellar_live() {"));
+        assert_eq!(script.matches("funcstack").count(), 1);
+        assert!(!script.contains("compdef _kubestellar kubestellar"), "without names");
+        assert!(script.ends_with("    _kubestellar_live \"$@\"\nfi\n"));
+    }
 }

@@ -45,6 +45,11 @@ pub(crate) struct ShapeArgs {
     /// place of any other values; then `helm list` shows in a cluster what policies with these labels brought there.
     #[arg(long)]
     label_helm_releases: bool,
+    /// Let StatusCollectors read the contents of Secrets, as the original does [default: false]
+    ///
+    /// Whoever may write StatusCollectors and BindingPolicies can then read every Secret of the WDS in CombinedStatus objects.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    collectors_read_secrets: Option<bool>,
 }
 
 impl ShapeArgs {
@@ -66,6 +71,7 @@ impl ShapeArgs {
             simulate_workloads: self.simulate_workloads,
             metacontroller: self.metacontroller.then_some(true),
             label_helm_releases: self.label_helm_releases.then_some(true),
+            collectors_read_secrets: self.collectors_read_secrets,
         })
     }
 }
@@ -204,13 +210,12 @@ async fn grow(
     timeout: Duration,
     out: &Printer,
 ) -> Result<(), Failure> {
-    if let Some(known) = known
-        && (known.listen != shape.listen || known.simulate_workloads != shape.simulate_workloads)
-    {
+    let fixed = |shape: &Shape| (shape.listen, shape.simulate_workloads, shape.collectors_read_secrets);
+    if known.is_some_and(|known| fixed(known) != fixed(shape)) {
         return Err(Failure::new(
             Exit::Conflict,
             "changing the running server",
-            "the address and --simulate-workloads can't change while it runs",
+            "the address, --simulate-workloads and --collectors-read-secrets can't change while it runs",
         )
         .hint(format!("run `{}` first; nothing is lost", data.command("down"))));
     }

@@ -9,6 +9,11 @@ use ocm_hub::admission::{Ask, Refusal, managed_cluster, set_binding};
 use ocm_hub::works::{self, manifest_work};
 use serde_json::Value;
 
+/// Most bytes of the manifests of a ManifestWork in an embedded inventory space, and of what the embedded transport puts
+/// into one. OCM allows 500 KiB because etcd takes requests of 1.5 MiB. Our API servers take 3 MiB: what is above 2 MiB is left
+/// to the work's status and managed fields, and to those of the object in the cluster.
+pub(super) const WORK_BYTES: usize = 2 * 1024 * 1024;
+
 /// Returns the admission rules for a space of this role.
 pub(super) fn of_role(role: &str) -> Option<Arc<dyn Admission>> {
     (role == "its").then(|| Arc::new(Inventory) as Arc<dyn Admission>)
@@ -49,7 +54,7 @@ impl Admission for Inventory {
         let answer = match (attempt.group, attempt.plural) {
             (CLUSTER_GROUP, "managedclusters") => managed_cluster(object, old, user, attempt.now, &ask),
             (CLUSTER_GROUP, "managedclustersetbindings") => set_binding(object, old, user, &ask),
-            (WORK_GROUP, "manifestworks") => manifest_work(object, old, user, works::SIZE_LIMIT, &ask),
+            (WORK_GROUP, "manifestworks") => manifest_work(object, old, user, WORK_BYTES, &ask),
             _ => return Ok(()),
         };
         let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();

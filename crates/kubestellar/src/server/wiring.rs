@@ -150,7 +150,11 @@ pub(super) async fn start(mut parts: Parts<'_>, wanted: &Shape, ready: &mut Read
         parts.start(INVENTORY_SPACE, its.as_str(), &of, ready);
     }
     for wds in wanted.wds.iter().filter(|wds| !running.wds.contains(wds)) {
-        let of = Description { wds: parts.space(wds.name.as_str())?, its: parts.space(wds.its.as_str())? };
+        let of = Description {
+            wds: parts.space(wds.name.as_str())?,
+            its: parts.space(wds.its.as_str())?,
+            collectors_read_secrets: wanted.collectors_read_secrets,
+        };
         of.prepare(parts.runs(Some(Elsewhere::ControllerManager))).await?;
         parts.start(DESCRIPTION_SPACE, wds.name.as_str(), &of, ready);
     }

@@ -18,6 +18,7 @@ mod helm;
 mod hosting;
 mod hub;
 mod isolation;
+mod large;
 mod leading;
 mod lifecycle;
 mod link;

@@ -35,10 +35,14 @@ impl<'n> Variable<'n> {
 pub(super) const MAX_DEPTH: usize = 100;
 
 /// The result of the checks.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct CheckResult {
     /// The variables that the expression uses.
     pub(super) used: BTreeSet<String>,
+    /// Those of them that it uses other than by selecting a field.
+    pub(super) whole: BTreeSet<String>,
+    /// The fields that it selects of variables: variable and field.
+    pub(super) selected: BTreeSet<(String, String)>,
     /// Nesting depth. More than [`MAX_DEPTH`] if the check stopped there.
     pub(super) depth: usize,
     /// Errors, with the ids of the nodes.
@@ -73,7 +77,7 @@ impl Check<'_> {
             Expr::Literal(literal) => literal_type(literal),
             Expr::Ident(name) => self.variable(expr.id, name),
             Expr::Select(select) => {
-                let operand = self.expr(&select.operand, depth);
+                let operand = self.operand(&select.operand, &select.field, depth);
                 match operand.field() {
                     Some(_) if select.test => Type::Bool,
                     Some(field) => field,
@@ -100,6 +104,17 @@ impl Check<'_> {
         }
     }
 
+    /// Checks what a field is selected of. A variable is then used for that field only.
+    fn operand(&mut self, operand: &IdedExpr, field: &str, depth: usize) -> Type {
+        let Expr::Ident(name) = &operand.expr else { return self.expr(operand, depth) };
+        let was_whole = self.facts.whole.contains(name);
+        let found = self.expr(operand, depth);
+        if !was_whole && self.facts.whole.remove(name) {
+            self.facts.selected.insert((name.clone(), field.to_owned()));
+        }
+        found
+    }
+
     /// Records an error. The type of a faulty node is unknown.
     fn fault(&mut self, id: u64, message: String) -> Type {
         self.facts.faults.push((id, message));
@@ -118,6 +133,7 @@ impl Check<'_> {
             return self.fault(id, undeclared(name));
         };
         self.facts.used.insert(name.to_owned());
+        self.facts.whole.insert(name.to_owned());
         Type::Map(Box::new(Type::Text), Box::new(if known.texts { Type::Text } else { Type::Dyn }))
     }
 

@@ -1,11 +1,9 @@
 //! Expressions of users, and the variables that they use.
 
-use std::collections::BTreeSet;
-
 use kube_cel::cel::{Context, Value as Cel};
 
 use super::budget::BUDGET;
-use super::check::Variable;
+use super::check::{CheckResult, Variable};
 use super::convert::{from_json, timestamp};
 use super::environment::environment;
 use super::metered::MeteredExpression;
@@ -22,7 +20,7 @@ pub struct EvalError(String);
 #[derive(Clone, Debug)]
 pub struct Expression {
     metered: MeteredExpression,
-    variables: BTreeSet<String>,
+    facts: CheckResult,
 }
 
 impl Expression {
@@ -33,12 +31,19 @@ impl Expression {
     /// All errors of the expression, in one text.
     pub fn compile(source: &str, variables: &[Variable]) -> Result<Self, CompileError> {
         let (root, facts) = source::parse(source, variables)?;
-        Ok(Self { metered: MeteredExpression::new(root, facts.depth), variables: facts.used })
+        Ok(Self { metered: MeteredExpression::new(root, facts.depth), facts })
     }
 
     /// Whether the expression uses a variable.
     pub fn mentions(&self, variable: &str) -> bool {
-        self.variables.contains(variable)
+        self.facts.used.contains(variable)
+    }
+
+    /// Whether the expression can see more of a variable than these fields: it selects another field, or uses the
+    /// variable in another way (as a whole, or by an index).
+    pub fn sees_more_than(&self, variable: &str, fields: &[&str]) -> bool {
+        let other = |(of, field): &(String, String)| of == variable && !fields.contains(&field.as_str());
+        self.facts.whole.contains(variable) || self.facts.selected.iter().any(other)
     }
 
     /// Evaluates the expression with the variables in `scope`.

@@ -1,11 +1,12 @@
 //! Workload controllers, scheduler and kubelet of a simulated cluster. No containers run, but Deployments,
-//! ReplicaSets, StatefulSets, DaemonSets, Jobs and Pods get the status that they would have in a healthy cluster. Pods
-//! and the one node have the annotation `kubestellar.io/simulated: "true"`.
+//! ReplicaSets, StatefulSets, DaemonSets, Jobs and Pods get the status that they would have in a healthy cluster, Services
+//! their Endpoints and EndpointSlices, and users the Events. Pods, Endpoints and the one node have the annotation `kubestellar.io/simulated: "true"`.
 //!
 //! Pure functions decide the next writes from an object and its dependents; `shell` reads the store and writes
 //! through the API. One event costs a visit of its object and of the object that controls it; the dependents of a
-//! controller are found by scanning the labels of the pods (or ReplicaSets) of its namespace. An idle space costs one
-//! watch of the store.
+//! controller are found by scanning the labels of the pods (or ReplicaSets) of its namespace. A pod's event is compared with
+//! the selectors of the Services of its namespace, and changes of many pods of one Service share a visit. An idle space
+//! costs one watch of the store.
 //!
 //! Simplifications:
 //!
@@ -13,12 +14,15 @@
 //!   stalls.
 //! * Every pod fits on the one node, whatever it requests; only DaemonSets respect the node's labels.
 //! * Volumes are not provisioned: claims of StatefulSets are created, and stay unbound.
+//! * Services of type LoadBalancer get the address of the node.
 //! * CronJobs, ReplicationControllers, and deadlines of Jobs (`activeDeadlineSeconds`) are not simulated.
 
 mod daemonset;
 mod deployment;
+mod endpoints;
 mod job;
 mod node;
+mod notes;
 mod object;
 mod pods;
 mod progress;
@@ -37,6 +41,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use runtime::Queue;
+use runtime::events::{self, Recorder};
+use runtime::rest::Rest;
 use store::{SpaceStore, StoreError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -81,12 +87,23 @@ async fn drive(
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let queue = Queue::new(Duration::from_millis(10), Duration::from_secs(60));
-    let state = Arc::new(Mutex::new(shell::WaitingForAccount::default()));
-    let shell =
-        Arc::new(shell::Shell::new(client, store.clone(), config.node_name, state.clone(), queue.clone()));
+    let state = Arc::new(Mutex::new(shell::Known::new(queue.clone())));
+    let (notes, inbox) = notes::Notes::new();
+    let recorder = Recorder::new(Rest::new(client.clone()), "kubestellar-simulator", notes::OBJECT);
+    let node = config.node_name;
+    let shell = shell::Shell::new(client, store.clone(), node, state.clone(), queue.clone(), notes);
+    let shell = Arc::new(shell);
     let act = move |task: shell::Task| {
         let shell = shell.clone();
         async move { shell.act(task).await }
     };
-    Ok(follow::follow("workloads", store, state, queue, WORKERS, act, ready, stop).await?)
+    let stop = stop.child_token();
+    let following = async {
+        let outcome =
+            follow::follow("workloads", store, state, queue, WORKERS, act, ready, stop.clone()).await;
+        stop.cancel();
+        outcome
+    };
+    let (outcome, ()) = tokio::join!(following, events::write(recorder, inbox, stop.clone()));
+    Ok(outcome?)
 }

@@ -21,10 +21,13 @@ pub(super) enum Kind {
     ControllerRevision,
     Node,
     PersistentVolumeClaim,
+    Service,
+    Endpoints,
+    EndpointSlice,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::Deployment,
         Self::ReplicaSet,
         Self::StatefulSet,
@@ -34,6 +37,9 @@ impl Kind {
         Self::ControllerRevision,
         Self::Node,
         Self::PersistentVolumeClaim,
+        Self::Service,
+        Self::Endpoints,
+        Self::EndpointSlice,
     ];
     /// Kinds that control pods.
     pub(super) const OF_PODS: [Self; 4] = [Self::ReplicaSet, Self::StatefulSet, Self::DaemonSet, Self::Job];
@@ -49,13 +55,17 @@ impl Kind {
             Self::ControllerRevision => "ControllerRevision",
             Self::Node => "Node",
             Self::PersistentVolumeClaim => "PersistentVolumeClaim",
+            Self::Service => "Service",
+            Self::Endpoints => "Endpoints",
+            Self::EndpointSlice => "EndpointSlice",
         }
     }
 
     pub(super) fn group(self) -> &'static str {
         match self {
             Self::Job => "batch",
-            Self::Pod | Self::Node | Self::PersistentVolumeClaim => "",
+            Self::Pod | Self::Node | Self::PersistentVolumeClaim | Self::Service | Self::Endpoints => "",
+            Self::EndpointSlice => "discovery.k8s.io",
             _ => "apps",
         }
     }
@@ -71,6 +81,9 @@ impl Kind {
             Self::ControllerRevision => "controllerrevisions",
             Self::Node => "nodes",
             Self::PersistentVolumeClaim => "persistentvolumeclaims",
+            Self::Service => "services",
+            Self::Endpoints => "endpoints",
+            Self::EndpointSlice => "endpointslices",
         }
     }
 
@@ -78,6 +91,7 @@ impl Kind {
         match self.group() {
             "apps" => "apps/v1",
             "batch" => "batch/v1",
+            "discovery.k8s.io" => "discovery.k8s.io/v1",
             _ => "v1",
         }
     }

@@ -71,12 +71,9 @@ fn gated(pod: &Value) -> Option<Write> {
     status_write(Kind::Pod, pod, status)
 }
 
-/// Pods of Jobs succeed at once; other pods run for ever.
+/// Pods that may end succeed at once, whoever made them: a Job, Helm for a hook or a test, a user. Others run for ever.
 fn completes(pod: &Value) -> bool {
-    let owners = pod.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    let mut owners = owners.into_iter().flatten();
-    owners.any(|owner| flag(owner, "/controller") && field(owner, "kind") == "Job")
-        && text(pod, "/spec/restartPolicy") != "Always"
+    matches!(text(pod, "/spec/restartPolicy"), "Never" | "OnFailure")
 }
 
 fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
@@ -279,16 +276,22 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_of_a_job_succeeds() {
+    fn a_pod_that_may_end_succeeds() {
         let mut pod = pod();
         pod["metadata"]["annotations"] = json!({SIMULATED: "true"});
-        pod["metadata"]["ownerReferences"] = json!([{"kind": "Job", "controller": true}]);
         pod["spec"]["nodeName"] = json!("node");
+        pod["spec"]["restartPolicy"] = json!("OnFailure");
+        assert_eq!(status_of(decide(&pod, "node", NOW))["phase"], "Succeeded");
+        pod["spec"]["restartPolicy"] = json!("Always");
+        assert_eq!(status_of(decide(&pod, "node", NOW))["phase"], "Running");
+        pod["spec"]["restartPolicy"] = json!("Never");
         let status = status_of(decide(&pod, "node", NOW));
         assert_eq!(status["phase"], "Succeeded");
         assert_eq!(status["conditions"][2]["reason"], "PodCompleted");
         assert_eq!(status["containerStatuses"][0]["state"]["terminated"]["exitCode"], 0);
         assert_eq!(status["containerStatuses"][0]["ready"], false);
+        pod["status"] = status;
+        assert_eq!(decide(&pod, "node", NOW), None);
     }
 
     #[test]

@@ -11,6 +11,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use store::{Collection, Entry, Event, EventKind, Key, Snapshot, SpaceStore};
 
+use super::endpoints::{self, Backend, Existing, Selectors};
+use super::notes::{self, Notes};
 use super::object::{
     Header, Kind, Meta, Owner, Plan, Pod, Write, is_deleting, name, namespace, owner_reference, text, uid,
 };
@@ -30,9 +32,14 @@ pub(super) struct Task {
     name: Arc<str>,
 }
 
-/// Controllers whose pods wait for a missing service account, by namespace.
-#[derive(Default)]
-pub(super) struct WaitingForAccount(HashMap<Arc<str>, HashSet<Task>>);
+/// What is known from events.
+pub(super) struct Known {
+    /// Controllers whose pods wait for a missing service account, by namespace.
+    waiting: HashMap<Arc<str>, HashSet<Task>>,
+    services: Selectors,
+    /// For visits that can wait until more has changed.
+    queue: Queue<Task>,
+}
 
 fn decode<T: DeserializeOwned + Default>(entry: &Entry) -> T {
     serde_json::from_slice(&entry.value).unwrap_or_else(|error| {
@@ -53,12 +60,29 @@ fn look_at_owner(owner: Option<&Owner>, namespace: &Arc<str>, enqueue: &mut dyn 
     }
 }
 
-impl WaitingForAccount {
+fn service(namespace: &Arc<str>, name: &Arc<str>) -> Task {
+    Task { kind: Kind::Service, namespace: namespace.clone(), name: name.clone() }
+}
+
+impl Known {
+    pub(super) fn new(queue: Queue<Task>) -> Self {
+        Self { waiting: HashMap::new(), services: Selectors::default(), queue }
+    }
+
+    /// Plans visits of the Services that select a pod.
+    fn notice_backend(&self, pod: &Entry) {
+        let Key { namespace, .. } = &pod.key;
+        let label = |key: &str| pod.meta.labels.get(key).map(|value| &**value);
+        for (name, pause) in self.services.of(namespace, label) {
+            self.queue.add_after(service(namespace, &name), pause);
+        }
+    }
+
     fn notice(&mut self, entry: &Entry, gone: bool, relabeled: bool, enqueue: &mut dyn FnMut(Task)) {
         let Key { collection, namespace, name } = &entry.key;
         if collection.as_str() == "/serviceaccounts" {
             if !gone {
-                self.0.remove(namespace).into_iter().flatten().for_each(enqueue);
+                self.waiting.remove(namespace).into_iter().flatten().for_each(enqueue);
             }
             return;
         }
@@ -82,6 +106,21 @@ impl WaitingForAccount {
                 }
             }
             Kind::Node => enqueue(this),
+            Kind::Service => {
+                let object: Option<Value> = (!gone).then(|| decode(entry));
+                self.services.put(namespace, name, object.as_ref());
+                enqueue(this);
+            }
+            Kind::Endpoints => {
+                let pause = self.services.pause(namespace, name);
+                self.queue.add_after(service(namespace, name), pause);
+            }
+            Kind::EndpointSlice => {
+                if let Some(of) = entry.meta.labels.get(endpoints::SERVICE_NAME) {
+                    let pause = self.services.pause(namespace, of);
+                    self.queue.add_after(service(namespace, &(**of).into()), pause);
+                }
+            }
             Kind::PersistentVolumeClaim => {}
             _ if gone => {}
             _ => enqueue(this),
@@ -89,11 +128,12 @@ impl WaitingForAccount {
     }
 }
 
-impl State for WaitingForAccount {
+impl State for Known {
     type Key = Task;
 
     fn start(&mut self, all: &Snapshot, enqueue: &mut dyn FnMut(Task)) {
-        self.0.clear();
+        self.waiting.clear();
+        self.services = Selectors::default();
         // Visits the node, even if it does not exist.
         enqueue(Task { kind: Kind::Node, namespace: "".into(), name: "".into() });
         for kind in Kind::ALL {
@@ -107,6 +147,12 @@ impl State for WaitingForAccount {
         let relabeled =
             event.previous.as_ref().is_some_and(|previous| previous.meta.labels != event.entry.meta.labels);
         self.notice(&event.entry, event.kind == EventKind::Deleted, relabeled, enqueue);
+        if event.entry.key.collection.as_str() == "/pods" {
+            self.notice_backend(&event.entry);
+            if let Some(previous) = event.previous.as_ref().filter(|_| relabeled) {
+                self.notice_backend(previous);
+            }
+        }
     }
 }
 
@@ -114,8 +160,9 @@ pub(super) struct Shell {
     local: InProcessApi,
     store: SpaceStore,
     node: String,
-    waiting: Arc<Mutex<WaitingForAccount>>,
+    known: Arc<Mutex<Known>>,
     queue: Queue<Task>,
+    notes: Notes,
 }
 
 /// The relation of an object to an owner that selects it.
@@ -177,10 +224,11 @@ impl Shell {
         client: kube::Client,
         store: SpaceStore,
         node: String,
-        waiting: Arc<Mutex<WaitingForAccount>>,
+        known: Arc<Mutex<Known>>,
         queue: Queue<Task>,
+        notes: Notes,
     ) -> Self {
-        Self { local: InProcessApi::new(client, "kubestellar-simulator"), store, node, waiting, queue }
+        Self { local: InProcessApi::new(client, "kubestellar-simulator"), store, node, known, queue, notes }
     }
 
     pub(super) async fn act(&self, task: Task) -> Result<Next, ErrorResponse> {
@@ -198,6 +246,9 @@ impl Shell {
     fn plan(&self, task: &Task, all: &Snapshot) -> Plan {
         if task.kind == Kind::Node {
             return self.ensure_node(task, all).into();
+        }
+        if task.kind == Kind::Service {
+            return self.visit_service(task, all).into();
         }
         let key = Key {
             collection: collection(task.kind),
@@ -235,6 +286,35 @@ impl Shell {
         };
         writes.extend(plan.writes);
         Plan { writes, again: plan.again }
+    }
+
+    /// Endpoints and EndpointSlices of a Service.
+    fn visit_service(&self, task: &Task, all: &Snapshot) -> Vec<Write> {
+        let Task { namespace, name, .. } = task;
+        let endpoints = all.view(&collection(Kind::Endpoints)).get(namespace, name).map(|it| decode(it));
+        let endpoints: Value = endpoints.unwrap_or_default();
+        let Some(entry) = all.view(&collection(Kind::Service)).get(namespace, name).cloned() else {
+            return endpoints::removal(&endpoints).into_iter().collect();
+        };
+        let object: Value = decode(&entry);
+        let labels = endpoints::selector(&object).unwrap_or_default();
+        let selects = |pod: &&Arc<Entry>| {
+            labels
+                .iter()
+                .all(|(key, value)| pod.meta.labels.get(key.as_str()).is_some_and(|it| **it == **value))
+        };
+        let pods = all.view(&collection(Kind::Pod));
+        let pods = pods.iter(Some(namespace), None).filter(|_| !labels.is_empty()).filter(selects);
+        let pods: Vec<Backend> = pods.map(|pod| decode(pod)).collect();
+        let slices = all.view(&collection(Kind::EndpointSlice));
+        let slices = slices
+            .iter(Some(namespace), None)
+            .filter(|slice| slice.meta.labels.get(endpoints::SERVICE_NAME).is_some_and(|of| **of == **name));
+        let slices =
+            slices.map(|slice| decode(slice)).filter(|slice| endpoints::is_of(slice, name)).collect();
+        let (writes, size) = endpoints::decide(&object, &pods, &Existing { endpoints, slices });
+        self.known.lock().services.found(namespace, name, size);
+        writes
     }
 
     /// Creates the node if it is missing, and visits DaemonSets, which depend on it.
@@ -296,19 +376,44 @@ impl Shell {
         if !is_missing() {
             return false;
         }
-        self.waiting.lock().0.entry(task.namespace.clone()).or_default().insert(task.clone());
+        self.known.lock().waiting.entry(task.namespace.clone()).or_default().insert(task.clone());
         // The account may have been created before the controller was recorded; afterwards its event queues the
         // controller.
         is_missing()
     }
 
+    /// Writes, and says so in Events.
     async fn write(&self, write: Write) -> Result<(), ErrorResponse> {
+        let before = if notes::compares(&write) { self.present(&write) } else { None };
+        let done = self.send(&write).await;
+        if let Ok(after) = &done {
+            self.notes.queue(notes::events(&write, before.as_ref(), after, &self.node));
+        }
+        unless_overtaken(done)
+    }
+
+    /// The object that a write changes, as it is now.
+    fn present(&self, write: &Write) -> Option<Value> {
+        let (kind, namespace, name) = match write {
+            Write::Create(..) => return None,
+            Write::Update(kind, object) | Write::Status(kind, object) => {
+                (*kind, namespace(object), name(object))
+            }
+            Write::Patch { kind, namespace, name, .. } | Write::Delete { kind, namespace, name, .. } => {
+                (*kind, namespace.as_str(), name.as_str())
+            }
+            Write::Bind { namespace, name, .. } => (Kind::Pod, namespace.as_str(), name.as_str()),
+        };
+        self.store.snapshot().view(&collection(kind)).get(namespace, name).map(|entry| decode(entry))
+    }
+
+    async fn send(&self, write: &Write) -> Result<Value, ErrorResponse> {
         let path = |kind: Kind, object: &Value| kind.path(namespace(object), name(object));
-        let done = match &write {
+        match write {
             Write::Create(kind, object) => {
                 match self.local.post(&kind.path(namespace(object), ""), object).await {
                     Err(refused) if refused.is_forbidden() && self.is_terminating(namespace(object)) => {
-                        return Ok(());
+                        Ok(Value::Null)
                     }
                     other => other,
                 }
@@ -338,8 +443,7 @@ impl Shell {
                 });
                 self.local.post(&format!("{}/binding", Kind::Pod.path(namespace, name)), &binding).await
             }
-        };
-        unless_overtaken(done)
+        }
     }
 
     /// Whether the namespace is being deleted, so that nothing can be created in it.

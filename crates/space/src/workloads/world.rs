@@ -208,6 +208,9 @@ fn object(kind: Kind, name: &str, mut spec: Value) -> Value {
     set(&mut spec, &["selector"], "matchLabels", json!({"app": name}));
     set(&mut spec, &["template", "metadata"], "labels", json!({"app": name}));
     set(&mut spec, &["template", "spec"], "containers", json!([{"name": "c", "image": "one"}]));
+    // The API takes Jobs with this or OnFailure only, and the others with Always.
+    let restart = if kind == Kind::Job { "Never" } else { "Always" };
+    set(&mut spec, &["template", "spec"], "restartPolicy", restart);
     json!({"apiVersion": kind.api_version(), "kind": kind.name(), "metadata": {"name": name, "namespace": "n"},
         "spec": spec})
 }

@@ -12,4 +12,9 @@ _kubestellar_live() {
         _kubestellar "$@"
     fi
 }
+
 compdef _kubestellar_live kubestellar
+# In a folder of $fpath, this file is what the first completion calls.
+if [ "$funcstack[1]" = "_kubestellar" ]; then
+    _kubestellar_live "$@"
+fi

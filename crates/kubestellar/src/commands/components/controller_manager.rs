@@ -44,6 +44,12 @@ pub(crate) struct Args {
     /// right to list, watch and patch Secrets.
     #[arg(long)]
     label_helm_releases: bool,
+    /// Let StatusCollectors read the contents of Secrets, as the original does
+    ///
+    /// Expressions of StatusCollectors run with the rights of this controller, and everybody who may read
+    /// CombinedStatus objects sees the results. Without this flag they see only apiVersion, kind and metadata of a Secret.
+    #[arg(long)]
+    collectors_read_secrets: bool,
     #[command(flatten)]
     election: OptionalElection,
     #[command(flatten)]
@@ -86,6 +92,7 @@ pub(crate) async fn run(args: &Args, hosting: Option<&PathBuf>) -> Result<Exit, 
         api_groups: AllowedGroups::parse(&args.api_groups),
         status,
         label_helm_releases: args.label_helm_releases,
+        collectors_read_secrets: args.collectors_read_secrets,
         ready: process.ready.clone(),
         metrics: process.metrics.clone(),
         ..Config::new(wds_name, its_name)

@@ -7,7 +7,9 @@ use space::{Identity, Space};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::super::rbac;
+use transport::shard::Limits;
+
+use super::super::{admission::WORK_BYTES, rbac};
 use crate::exit::{Failure, OrFail};
 
 /// A WDS and its ITS.
@@ -15,6 +17,8 @@ use crate::exit::{Failure, OrFail};
 pub(super) struct Description {
     pub(super) wds: Arc<Space>,
     pub(super) its: Arc<Space>,
+    /// Whether StatusCollectors may read the contents of Secrets.
+    pub(super) collectors_read_secrets: bool,
 }
 
 impl Description {
@@ -40,13 +44,16 @@ impl Description {
 
 /// The binding controller and the status controller.
 pub(super) async fn controllers(
-    Description { wds, its }: Description,
+    Description { wds, its, collectors_read_secrets }: Description,
     stop: CancellationToken,
     ready: watch::Sender<bool>,
 ) -> anyhow::Result<()> {
     let me = rbac::controller_manager();
-    let config =
-        controller_manager::Config { ready, ..controller_manager::Config::new(wds.name(), its.name()) };
+    let config = controller_manager::Config {
+        ready,
+        collectors_read_secrets,
+        ..controller_manager::Config::new(wds.name(), its.name())
+    };
     controller_manager::run(wds.client_ahead(&me), its.client_ahead(&me), config, stop)
         .await
         .context("controller manager")
@@ -54,12 +61,13 @@ pub(super) async fn controllers(
 
 /// The transport controller.
 pub(super) async fn transport(
-    Description { wds, its }: Description,
+    Description { wds, its, .. }: Description,
     stop: CancellationToken,
     ready: watch::Sender<bool>,
 ) -> anyhow::Result<()> {
     let me = rbac::transport();
-    let config = transport::Config { ready, ..transport::Config::new(wds.name()) };
+    let limits = Limits { max_size: WORK_BYTES, ..Limits::default() };
+    let config = transport::Config { ready, limits, ..transport::Config::new(wds.name()) };
     transport::run(wds.client_ahead(&me), its.client_ahead(&me), config, stop)
         .await
         .context("transport controller")
