@@ -46,6 +46,10 @@ pub enum Caller {
     Internal(std::sync::Arc<UserInfo>),
 }
 
+/// An extension of a response: the server knows the caller, who may keep the connection as long as he likes.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownCaller;
+
 /// An extension of a request: the caller reads and writes without waiting for the disk (see [`store::SpaceStore::ahead`]).
 /// Only in-process clients add it; no listener does.
 #[derive(Clone, Copy, Debug)]

@@ -14,6 +14,25 @@ pub struct YamlError {
     message: String,
 }
 
+/// Stack for a document of [`DEPTH_MAX`] levels without optimisation.
+const STACK: usize = 32 << 20;
+
+/// Runs the recursive parser where [`DEPTH_MAX`] levels fit. Optimised, they fit on any stack; without optimisation a level
+/// takes ten times as much, and the parser gets a stack of its own.
+fn on_enough_stack<T: Send>(parse: impl FnOnce() -> T + Send) -> T {
+    if !cfg!(debug_assertions) {
+        return parse();
+    }
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, parse);
+        match thread.map(std::thread::ScopedJoinHandle::join) {
+            Ok(Ok(parsed)) => parsed,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(error) => std::panic::panic_any(format!("no thread for the parser: {error}")),
+        }
+    })
+}
+
 fn options(duplicate_keys: DuplicateKeyPolicy) -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_depth: DEPTH_MAX },
@@ -40,9 +59,11 @@ pub fn parse_one_strict(text: &str) -> Result<Value, YamlError> {
 }
 
 fn first(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Value, YamlError> {
-    let mut bytes = text.as_bytes();
-    let mut documents = serde_saphyr::read_with_options::<_, Value>(&mut bytes, options(duplicate_keys));
-    documents.next().transpose().map(Option::unwrap_or_default).map_err(|e| refused(&e, text))
+    on_enough_stack(|| {
+        let mut bytes = text.as_bytes();
+        let mut documents = serde_saphyr::read_with_options::<_, Value>(&mut bytes, options(duplicate_keys));
+        documents.next().transpose().map(Option::unwrap_or_default).map_err(|e| refused(&e, text))
+    })
 }
 
 /// Parses every document of a stream. Skips empty ones.
@@ -50,9 +71,8 @@ fn first(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Value, YamlEr
 /// # Errors
 /// A document is not YAML.
 pub fn parse_all(text: &str) -> Result<Vec<Value>, YamlError> {
-    let documents: Vec<Value> =
-        serde_saphyr::from_multiple_with_options(text, options(DuplicateKeyPolicy::LastWins))
-            .map_err(|e| refused(&e, text))?;
+    let parse = || serde_saphyr::from_multiple_with_options(text, options(DuplicateKeyPolicy::LastWins));
+    let documents: Vec<Value> = on_enough_stack(parse).map_err(|e| refused(&e, text))?;
     Ok(documents.into_iter().filter(|d| !d.is_null()).collect())
 }
 
@@ -108,23 +128,37 @@ mod tests {
     /// CVE-2019-11254: deeply nested and very long texts are parsed or refused.
     #[test]
     fn cve_2019_11254_hostile_texts_are_read_or_refused() {
-        let read_all = || {
-            for text in [
-                "? ".repeat(50_000),
-                "k: [\n".repeat(20_000),
-                format!("a:\n{}", "- ".repeat(50_000)),
-                format!("a: '{}", "''".repeat(50_000)),
-                "{a: ".repeat(50_000),
-                format!("a: {}", "!a ".repeat(50_000)),
-                format!("a: {}", "&a ".repeat(50_000)),
-                (0..1_500).flat_map(|n| [" ".repeat(n), "k:\n".to_owned()]).collect::<String>(),
-            ] {
-                let _ = (parse_one(&text), parse_all(&text));
-            }
+        for text in [
+            "? ".repeat(50_000),
+            "k: [\n".repeat(20_000),
+            format!("a:\n{}", "- ".repeat(50_000)),
+            format!("a: '{}", "''".repeat(50_000)),
+            "{a: ".repeat(50_000),
+            format!("a: {}", "!a ".repeat(50_000)),
+            format!("a: {}", "&a ".repeat(50_000)),
+            (0..1_500).flat_map(|n| [" ".repeat(n), "k:\n".to_owned()]).collect::<String>(),
+        ] {
+            let _ = (parse_one(&text), parse_all(&text));
+        }
+    }
+
+    /// AS-029: the deepest documents that are permitted fit on the stack of any thread, also without optimisation.
+    #[test]
+    fn as_029_the_deepest_documents_are_read() {
+        let block = |indicator: &str| -> String {
+            (0..DEPTH_MAX - 2).map(|n| format!("{}{indicator}\n", " ".repeat(n))).collect()
         };
-        // Without optimisation the parser needs some ten times the stack for the same depth.
-        let thread = std::thread::Builder::new().stack_size(32 << 20).spawn(read_all).unwrap();
-        thread.join().unwrap();
+        let (flow, maps) = (DEPTH_MAX - 2, DEPTH_MAX - 2);
+        for text in [
+            "[".repeat(flow) + &"]".repeat(flow),
+            "{a: ".repeat(maps) + "1" + &"}".repeat(maps),
+            block("-"),
+            block("k:"),
+            "- ".repeat(DEPTH_MAX - 2),
+        ] {
+            assert!(parse_one(&text).is_ok_and(|value| crate::json::depth(&value) > 100), "{text}");
+            assert!(parse_all(&text).is_ok());
+        }
     }
 
     fn json_value() -> impl Strategy<Value = Value> {

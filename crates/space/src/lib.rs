@@ -9,6 +9,9 @@
 //! write through its API under the same rules as any client. Each uses one watch of the store (`follow`). Nothing here
 //! knows about policies or delivery.
 
+mod addressed;
+mod by_name;
+mod connections;
 pub mod controllers;
 mod follow;
 mod kinds;
@@ -19,4 +22,5 @@ mod space;
 mod unread;
 pub mod workloads;
 
+pub use addressed::server_name;
 pub use space::{Identity, Space, SpaceConfig, SpaceError, token_issuer};

@@ -1,4 +1,5 @@
-//! One TLS listener for all spaces of a process: `https://HOST:PORT/spaces/<name>` (SP-055).
+//! One TLS listener for all spaces of a process: `https://HOST:PORT/spaces/<name>` (SP-055), and
+//! `https://<name>.localhost:PORT` (SP-056).
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apiserver::health::{self, Check};
-use apiserver::identity::Caller;
+use apiserver::identity::{Caller, KnownCaller};
 use apiserver::response::{self, Body};
 use apiserver::server::Service as ApiService;
 use arc_swap::ArcSwap;
@@ -21,7 +22,6 @@ use hyper_util::server::conn::auto;
 use parking_lot::RwLock;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 use tokio::net::{TcpListener, TcpStream};
@@ -31,11 +31,12 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
+use crate::addressed::{Addressed, Misdirected, addressed, server_name};
+use crate::by_name::{ByName, NameCertificates};
+use crate::connections::{Admitted, ConnectionLimits, Connections, raise_file_limit};
 use crate::pki::Serving;
 use crate::unread::Unread;
 
-/// Most connections that are served at once. More wait in the accept queue.
-const MAX_CONNECTIONS: usize = 16_384;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long connections may take to end after all spaces have stopped.
@@ -62,14 +63,25 @@ impl Router {
         *self.root.write() = Some(service);
     }
 
-    /// The service for a path, and how many leading bytes of the path name the space.
-    fn find(&self, path: &str) -> Option<(ApiService, usize)> {
-        if let Some(rest) = path.strip_prefix("/spaces/") {
-            let name = rest.split('/').next().unwrap_or_default();
-            let service = self.spaces.read().get(name).cloned()?;
-            return Some((service, "/spaces/".len() + name.len()));
+    /// The service for a request, and how many leading bytes of the path name the space. `None`: the process answers.
+    ///
+    /// # Errors
+    /// The request names two spaces.
+    fn find<B>(
+        &self,
+        sni: Option<&str>,
+        request: &Request<B>,
+    ) -> Result<Option<(ApiService, usize)>, Misdirected> {
+        if let Some(root) = self.root.read().clone() {
+            return Ok(Some((root, 0)));
         }
-        self.root.read().clone().map(|service| (service, 0))
+        let Addressed { space, prefix } = addressed(sni, request)?;
+        Ok(space.and_then(|space| Some((self.spaces.read().get(&space).cloned()?, prefix))))
+    }
+
+    /// Whether a space has server names.
+    pub(crate) fn serves_by_name(&self, space: &str) -> bool {
+        self.root.read().is_none() && self.spaces.read().contains_key(space)
     }
 
     /// The health checks of the process. A space that is not ready makes the process unready but not dead: `/livez`
@@ -128,8 +140,11 @@ impl Listener {
         stop: CancellationToken,
         drain: CancellationToken,
     ) -> Result<(), rustls::Error> {
-        let acceptor = TlsAcceptor::from(Arc::new(tls(certificate)?));
-        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let by_name = ByName { certificate, router: router.clone() };
+        let acceptor = TlsAcceptor::from(Arc::new(tls(Arc::new(by_name))?));
+        let limits = ConnectionLimits::for_files(raise_file_limit());
+        let permits = Arc::new(Semaphore::new(limits.most));
+        let open = Arc::new(Connections::new(limits));
         let mut connections = JoinSet::new();
         loop {
             let accepted = tokio::select! {
@@ -137,10 +152,12 @@ impl Listener {
                 accepted = accept(&self.socket, &permits) => accepted,
                 Some(_) = connections.join_next() => continue,
             };
-            let Some((stream, permit)) = accepted else { continue };
+            let Some((stream, peer, permit)) = accepted else { continue };
+            // Closed at once: the address has more connections than it may have.
+            let Some(admitted) = open.admit(peer.ip()) else { continue };
             let (acceptor, router, stop) = (acceptor.clone(), router.clone(), stop.clone());
             connections.spawn(async move {
-                connection(stream, acceptor, router, stop).await;
+                connection(stream, admitted, acceptor, router, stop).await;
                 drop(permit);
             });
         }
@@ -161,10 +178,10 @@ impl Listener {
 async fn accept(
     socket: &TcpListener,
     permits: &Arc<Semaphore>,
-) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+) -> Option<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
     let permit = permits.clone().acquire_owned().await.ok()?;
     match socket.accept().await {
-        Ok((stream, _)) => Some((stream, permit)),
+        Ok((stream, peer)) => Some((stream, peer, permit)),
         Err(error) => {
             // Probably out of file descriptors: wait for connections to end instead of spinning.
             tracing::warn!(%error, "accepting a connection");
@@ -174,7 +191,13 @@ async fn accept(
     }
 }
 
-async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Arc<Router>, stop: CancellationToken) {
+async fn connection(
+    stream: TcpStream,
+    admitted: Admitted,
+    acceptor: TlsAcceptor,
+    router: Arc<Router>,
+    stop: CancellationToken,
+) {
     let _ = stream.set_nodelay(true);
     let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
     let tls = tokio::select! {
@@ -189,9 +212,17 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Arc<Router
         Some(chain) => Caller::Certificate(Arc::new(chain.iter().map(|c| c.clone().into_owned()).collect())),
         None => Caller::Plain,
     };
+    let sni: Option<Arc<str>> = tls.get_ref().1.server_name().map(Into::into);
+    let admitted = Arc::new(admitted);
+    let counted = admitted.clone();
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let (router, caller) = (router.clone(), caller.clone());
-        async move { Ok::<_, Infallible>(route(&router, caller, request).await) }
+        let (router, caller, sni) = (router.clone(), caller.clone(), sni.clone());
+        let unanswered = Unanswered::begin(counted.clone());
+        async move {
+            let response = route(&router, caller, sni.as_deref(), request).await;
+            unanswered.answered(&response);
+            Ok::<_, Infallible>(response)
+        }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
@@ -209,15 +240,52 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Arc<Router
             connection.as_mut().graceful_shutdown();
             connection.await
         }
+        () = admitted.expires() => {
+            connection.as_mut().graceful_shutdown();
+            let ended = tokio::time::timeout(DRAIN, connection).await;
+            ended.unwrap_or_else(|_| Err("no request on it was authenticated".into()))
+        }
     };
     if let Err(error) = outcome {
         tracing::debug!(%error, "connection");
     }
 }
 
-async fn route(router: &Router, caller: Caller, mut request: Request<Incoming>) -> Response<Body> {
-    let Some((mut service, prefix)) = router.find(request.uri().path()) else {
-        return answer_outside_spaces(router, &request);
+/// A request without a response, as its connection counts it.
+struct Unanswered(Option<Arc<Admitted>>);
+
+impl Unanswered {
+    fn begin(connection: Arc<Admitted>) -> Self {
+        connection.begin();
+        Self(Some(connection))
+    }
+
+    fn answered(mut self, response: &Response<Body>) {
+        if let Some(connection) = self.0.take() {
+            connection.answered(response.extensions().get::<KnownCaller>().is_some());
+        }
+    }
+}
+
+impl Drop for Unanswered {
+    /// The client has given the request up.
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.take() {
+            connection.answered(false);
+        }
+    }
+}
+
+async fn route(
+    router: &Router,
+    caller: Caller,
+    sni: Option<&str>,
+    mut request: Request<Incoming>,
+) -> Response<Body> {
+    let (mut service, prefix) = match router.find(sni, &request) {
+        Ok(Some(found)) => found,
+        Ok(None) => return answer_outside_spaces(router, sni, &request),
+        Err(misdirected) => return misdirected_request(&misdirected),
     };
     if prefix > 0 {
         match strip(request.uri(), prefix) {
@@ -235,10 +303,12 @@ async fn route(router: &Router, caller: Caller, mut request: Request<Incoming>) 
     response
 }
 
-/// Answers paths outside all spaces: the health of the process only. `kubectl get --raw /readyz` arrives here for
-/// every context, because it replaces the whole path.
-fn answer_outside_spaces<B>(router: &Router, request: &Request<B>) -> Response<Body> {
+/// Answers requests for the process, which are for its health only, and for spaces that do not exist.
+fn answer_outside_spaces<B>(router: &Router, sni: Option<&str>, request: &Request<B>) -> Response<Body> {
     let uri = request.uri();
+    if addressed(sni, request).is_ok_and(|addressed| addressed.space.is_some()) {
+        return space_not_found(request);
+    }
     let checks = router.checks(uri.path());
     match health::answer(uri.path(), uri.query().unwrap_or_default(), &checks) {
         Some(answer) => answer.map(Body::from),
@@ -255,13 +325,24 @@ fn space_not_found<B>(request: &Request<B>) -> Response<Body> {
     let host = authority.or(host).filter(plain).unwrap_or("HOST:PORT");
     let message = format!(
         "no space is served at this path; a space is served at https://{host}/spaces/<name>. Programs that replace the path of a \
-         server's URL, such as kubectl get --raw and kubectl proxy, need it in front: kubectl get --raw /spaces/<name>/version"
+         server's URL, such as kubectl get --raw and kubectl proxy, need it in front: kubectl get --raw /spaces/<name>/version, or a \
+         kubeconfig whose cluster has tls-server-name: {}",
+        server_name("<name>")
     );
+    refusal(StatusCode::NOT_FOUND, "NotFound", &message)
+}
+
+/// The answer to a request that names two spaces.
+fn misdirected_request(misdirected: &Misdirected) -> Response<Body> {
+    refusal(StatusCode::MISDIRECTED_REQUEST, "MisdirectedRequest", &misdirected.to_string())
+}
+
+fn refusal(code: StatusCode, reason: &str, message: &str) -> Response<Body> {
     let status = serde_json::json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": message, "reason": "NotFound", "details": {}, "code": 404,
+        "message": message, "reason": reason, "details": {}, "code": code.as_u16(),
     });
-    response::new(StatusCode::NOT_FOUND, "application/json", format!("{status}\n"))
+    response::new(code, "application/json", format!("{status}\n"))
 }
 
 /// The URI without the first `prefix` bytes of its path.
@@ -277,9 +358,23 @@ fn strip(uri: &Uri, prefix: usize) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// The serving certificate. New connections use a replacement at once.
+/// The serving certificate, and those of the server names of spaces. New connections use a replacement at once.
 #[derive(Debug)]
-pub struct Certificate(ArcSwap<CertifiedKey>);
+pub struct Certificate(ArcSwap<Shown>);
+
+/// What is shown to clients until the next replacement.
+#[derive(Debug)]
+struct Shown {
+    default: Arc<CertifiedKey>,
+    names: Arc<NameCertificates>,
+}
+
+impl Shown {
+    fn new(serving: &Serving) -> Result<Self, rustls::Error> {
+        let names = Arc::new(NameCertificates::new(serving.names.clone()));
+        Ok(Self { default: Arc::new(certified(serving)?), names })
+    }
+}
 
 impl Certificate {
     /// Loads a certificate and its key.
@@ -287,7 +382,7 @@ impl Certificate {
     /// # Errors
     /// The key has an unusable type, or does not belong to the certificate.
     pub fn new(serving: &Serving) -> Result<Self, rustls::Error> {
-        Ok(Self(ArcSwap::from_pointee(certified(serving)?)))
+        Ok(Self(ArcSwap::from_pointee(Shown::new(serving)?)))
     }
 
     /// Replaces the certificate.
@@ -295,14 +390,14 @@ impl Certificate {
     /// # Errors
     /// As for [`Certificate::new`]. The old certificate stays then.
     pub fn replace(&self, serving: &Serving) -> Result<(), rustls::Error> {
-        self.0.store(Arc::new(certified(serving)?));
+        self.0.store(Arc::new(Shown::new(serving)?));
         Ok(())
     }
-}
 
-impl ResolvesServerCert for Certificate {
-    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.load_full())
+    /// The certificate for clients that ask for no name of a space, and those for the others.
+    pub(crate) fn current(&self) -> (Arc<CertifiedKey>, Arc<NameCertificates>) {
+        let shown = self.0.load();
+        (shown.default.clone(), shown.names.clone())
     }
 }
 
@@ -311,13 +406,13 @@ fn certified(serving: &Serving) -> Result<CertifiedKey, rustls::Error> {
     CertifiedKey::from_der(serving.chain.clone(), serving.key.clone_key(), &provider)
 }
 
-fn tls(certificate: Arc<Certificate>) -> Result<ServerConfig, rustls::Error> {
+fn tls(certificates: Arc<ByName>) -> Result<ServerConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier = Arc::new(AnyClientCertificate(provider.clone()));
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
-        .with_cert_resolver(certificate);
+        .with_cert_resolver(certificates);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -39,6 +39,8 @@ const MIN_SPACE_BYTES: usize = 128 << 10;
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 /// After this time without a write, files that are much larger than needed are compacted.
 const IDLE: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 5000 });
+/// After this time without a write, the mark of the last one is flushed.
+const MARK_IDLE: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 1000 });
 /// Pause between two checks of a snapshot that is being written.
 const FINISHED: Duration = Duration::from_millis(50);
 
@@ -240,6 +242,7 @@ impl Writer {
             _ if self.log.is_none() => Duration::MAX,
             _ if self.compaction.is_running() => FINISHED,
             Some(outage) => outage.pause.saturating_sub(outage.tried.elapsed()),
+            None if self.log.as_ref().is_some_and(Log::mark_is_unflushed) => MARK_IDLE,
             None => IDLE,
         }
     }
@@ -248,6 +251,9 @@ impl Writer {
     fn work_between_jobs(&mut self) {
         match &self.outage {
             Some(outage) if outage.tried.elapsed() >= outage.pause => self.reopen(),
+            None if let Some(log) = self.log.as_mut().filter(|log| log.mark_is_unflushed()) => {
+                log.flush_mark()
+            }
             None if !self.compaction.is_running() => self.compact(true),
             _ => {}
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use store::SpaceStore;
 
+use super::uploads::UploadLimits;
 use crate::admission::Admission;
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
@@ -48,12 +49,17 @@ impl ApiServerConfig {
 /// Bounds on what clients can make the server hold (AS-070).
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Number of requests in flight. A watch does not count once it has started.
+    /// Number of requests in flight. A request counts from when its body is there; a watch does not count once it has
+    /// started.
     pub in_flight: usize,
-    /// The same for `system:masters`, whose requests must get through when the other limit is reached.
+    /// Number of requests of one user in flight, except for `system:masters`.
+    pub in_flight_per_user: usize,
+    /// The same as `in_flight` for `system:masters`, whose requests must get through when the other limit is reached.
     pub in_flight_masters: usize,
     /// Most bytes of a request body.
     pub body_bytes: usize,
+    /// Bounds on bodies that do not arrive at once.
+    pub uploads: UploadLimits,
     /// Longest time of a request; for a watch, until it has started.
     pub request_timeout: Duration,
     /// Number of requests of one user that may wait for a slot for heavy work (large bodies and objects, definitions, long
@@ -65,8 +71,10 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             in_flight: 600,
+            in_flight_per_user: 300,
             in_flight_masters: 4800,
             body_bytes: 3 << 20,
+            uploads: UploadLimits::default(),
             request_timeout: Duration::from_secs(60),
             heavy_waiting: 64,
         }

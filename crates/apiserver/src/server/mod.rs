@@ -3,9 +3,11 @@
 mod body;
 mod config;
 mod documents;
+mod places;
 mod readiness;
 mod resources;
 mod start;
+mod uploads;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -26,7 +28,10 @@ use store::SpaceStore;
 use tokio::task::JoinHandle;
 
 pub use self::config::{ApiServerConfig, Limits};
+use self::places::{Place, Places};
 pub use self::start::StartError;
+pub use self::uploads::UploadLimits;
+use self::uploads::Uploads;
 
 use crate::authn;
 use crate::catalog::Catalog;
@@ -35,7 +40,7 @@ use crate::crd::FollowerHealth;
 use crate::error::{ApiError, Details, Reason};
 use crate::handlers::LiveLookup;
 use crate::health::{Check, FailingChecks};
-use crate::identity::UserInfo;
+use crate::identity::{KnownCaller, UserInfo};
 use crate::metrics::RequestLabels;
 use crate::openapi;
 use crate::path::RequestInfo;
@@ -48,8 +53,9 @@ pub struct ApiServer {
     state: Arc<ServerState>,
     catalog: Arc<ArcSwap<Catalog>>,
     openapi: openapi::Cache,
-    in_flight: tokio::sync::Semaphore,
-    in_flight_masters: tokio::sync::Semaphore,
+    bounds: Bounds,
+    /// The same for `system:masters`.
+    bounds_of_masters: Bounds,
     prepared: AtomicBool,
     draining: AtomicBool,
     follower_health: FollowerHealth,
@@ -58,6 +64,20 @@ pub struct ApiServer {
     /// Tells the users of this server from those of other servers in the process, which share
     /// [`HeavyWork`](crate::work::HeavyWork).
     number: u64,
+}
+
+/// What the requests of some users share.
+struct Bounds {
+    in_flight: Places,
+    uploads: Uploads,
+}
+
+impl Bounds {
+    /// # Errors
+    /// 429 if the user's requests, or those of all users, have reached their limit.
+    fn take(&self, user: &UserInfo) -> Result<Place<'_>, ApiError> {
+        self.in_flight.take(&user.name).ok_or_else(ApiError::too_many_requests)
+    }
 }
 
 impl ApiServer {
@@ -74,7 +94,8 @@ impl ApiServer {
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
         let begun = Instant::now();
         let in_flight = self.state.metrics.begin(&info);
-        let answer = self.serve(&parts, body, &query, &info, &mut warnings).await;
+        let mut known = false;
+        let answer = self.serve(&parts, body, &query, &info, &mut warnings, &mut known).await;
         drop(in_flight);
         let mut response = answer.unwrap_or_else(|error| {
             if negotiate::protobuf_only(&parts.headers) {
@@ -90,6 +111,9 @@ impl ApiServer {
         self.state.metrics.answered(labels, &catalog, response.status().as_u16(), begun.elapsed());
         drop(catalog);
         response::add_warnings(&mut response, &warnings);
+        if known {
+            response.extensions_mut().insert(KnownCaller);
+        }
         let headers = response.headers_mut();
         headers.insert("audit-id", audit_id(&parts));
         headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
@@ -143,6 +167,7 @@ impl ApiServer {
         query: &Query,
         info: &RequestInfo,
         warnings: &mut Vec<String>,
+        known: &mut bool,
     ) -> Result<Response<Body>, ApiError>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -151,17 +176,25 @@ impl ApiServer {
         let config = &self.state.config;
         let lookup = LiveLookup(&config.store);
         let mut user = config.authenticator.authenticate(parts, &lookup)?;
+        *known = user.in_group("system:authenticated");
         let attributes = info.attributes();
         if let Some(other) = authn::impersonate(&parts.headers, &user, &attributes, &config.authorizer)? {
             user = other;
         }
-        let _permit = self.count_in_flight(&user, info)?;
+        let bounds = self.bounds_of(&user);
+        let counts = !["/healthz", "/livez", "/readyz"].iter().any(|p| info.path.starts_with(p));
+        if counts && !bounds.in_flight.has(&user.name) {
+            return Err(ApiError::too_many_requests());
+        }
         config.authorizer.authorize(&user, &attributes)?;
+        // Where everybody may do this, everybody is known.
+        *known |= info.is_resource;
         let limit = timeout(query, config.limits.request_timeout)?;
         let answer = async {
             if info.is_resource {
                 self.resource(parts, body, query, info, &user, warnings).await
             } else {
+                let _place = counts.then(|| bounds.take(&user)).transpose()?;
                 self.non_resource(parts, query, info, &user).await
             }
         };
@@ -171,23 +204,9 @@ impl ApiServer {
         })
     }
 
-    /// Counts the request as in flight. Requests of `system:masters` count against a separate limit; health checks do
-    /// not count.
-    ///
-    /// # Errors
-    /// 429 if the limit is reached.
-    fn count_in_flight(
-        &self,
-        user: &UserInfo,
-        info: &RequestInfo,
-    ) -> Result<Option<tokio::sync::SemaphorePermit<'_>>, ApiError> {
-        let health = ["/healthz", "/livez", "/readyz"].iter().any(|p| info.path.starts_with(p));
-        if health {
-            return Ok(None);
-        }
-        let masters = user.in_group("system:masters");
-        let slots = if masters { &self.in_flight_masters } else { &self.in_flight };
-        slots.try_acquire().map(Some).map_err(|_| ApiError::too_many_requests())
+    /// The limits that the user's requests count against. Those of `system:masters` have separate ones.
+    fn bounds_of(&self, user: &UserInfo) -> &Bounds {
+        if user.in_group("system:masters") { &self.bounds_of_masters } else { &self.bounds }
     }
 }
 

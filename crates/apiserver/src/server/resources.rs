@@ -53,7 +53,10 @@ impl ApiServer {
             let builtin = catalog.in_version(&info.group, &info.version).any(|d| !d.is_custom());
             return Err(if builtin { ApiError::no_such_resource() } else { ApiError::page_not_found() });
         };
-        let body = read_body(parts, body, self.state.config.limits.body_bytes).await?;
+        let bounds = self.bounds_of(user);
+        let body_bytes = self.state.config.limits.body_bytes;
+        let body = read_body(parts, body, body_bytes, &bounds.uploads, &user.name).await?;
+        let _place = bounds.take(user)?;
         let client = self.client(parts, user);
         let request = AuthorizedRequest { parts, query, info, user, catalog: &catalog };
         let (answer, of_handler) = if self.is_heavy(&request, descriptor, &body) {

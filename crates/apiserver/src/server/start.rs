@@ -8,7 +8,9 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::{ApiServer, ApiServerConfig};
+use super::places::Places;
+use super::uploads::Uploads;
+use super::{ApiServer, ApiServerConfig, Bounds};
 use crate::crd::{self, Follower, FollowerHealth};
 use crate::health::FailingChecks;
 use crate::metrics::Metrics;
@@ -52,8 +54,14 @@ impl ApiServer {
         );
         let (rbac, namespaces) = (config.rbac_bootstrap, config.system_namespaces);
         let server = Arc::new(Self {
-            in_flight: tokio::sync::Semaphore::new(config.limits.in_flight),
-            in_flight_masters: tokio::sync::Semaphore::new(config.limits.in_flight_masters),
+            bounds: Bounds {
+                in_flight: Places::new(config.limits.in_flight, config.limits.in_flight_per_user),
+                uploads: Uploads::new(config.limits.uploads),
+            },
+            bounds_of_masters: Bounds {
+                in_flight: Places::new(config.limits.in_flight_masters, usize::MAX),
+                uploads: Uploads::new(config.limits.uploads),
+            },
             state: Arc::new(ServerState {
                 config,
                 stop,

@@ -10,11 +10,14 @@
 #[path = "../it/common.rs"]
 mod common;
 mod custom;
+mod functions;
 mod operations;
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use common::TestServer;
+use http_body_util::BodyExt as _;
 use kubestellar_apiserver::authz::Authorizer;
 use serde_json::Value;
 use testkit::wait::{until, when};
@@ -25,8 +28,12 @@ pub(crate) struct Call {
     pub(crate) path: String,
     /// Name and value.
     pub(crate) headers: Vec<(&'static str, String)>,
-    pub(crate) body: String,
+    pub(crate) body: Bytes,
     pub(crate) status: u16,
+    /// Paths that are watched meanwhile. Each watch must bring one event.
+    pub(crate) watched: Vec<String>,
+    /// Called instead of sending a request: something that a component does with what clients wrote.
+    pub(crate) function: Option<Box<dyn FnOnce() -> Result<(), String>>>,
     /// Group and plural that must be served, in version `v1`, before the call counts as done.
     pub(crate) serves: Option<(String, String)>,
     /// The call is done when the catalog has changed, because definitions are compiled in the background.
@@ -48,8 +55,26 @@ impl Call {
             other => other,
         };
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let headers = vec![("content-type", kind.to_owned())];
-        Self { method, path: path.into(), headers, body, status, serves: None, recompiles: false }
+        Self {
+            method,
+            path: path.into(),
+            headers: vec![("content-type", kind.to_owned())],
+            body: body.into(),
+            status,
+            watched: Vec::new(),
+            function: None,
+            serves: None,
+            recompiles: false,
+        }
+    }
+
+    pub(crate) fn function(function: impl FnOnce() -> Result<(), String> + 'static) -> Self {
+        Self { function: Some(Box::new(function)), ..Self::get("") }
+    }
+
+    pub(crate) fn watched(mut self, paths: Vec<String>) -> Self {
+        self.watched = paths;
+        self
     }
 
     pub(crate) fn get(path: impl Into<String>) -> Self {
@@ -67,8 +92,8 @@ impl Call {
         self
     }
 
-    pub(crate) fn text(mut self, body: String) -> Self {
-        self.body = body;
+    pub(crate) fn text(mut self, body: impl Into<Bytes>) -> Self {
+        self.body = body.into();
         self
     }
 
@@ -138,13 +163,25 @@ async fn send(server: &TestServer, call: &Call) -> Result<(), String> {
 }
 
 async fn run(server: &TestServer, operation: &Operation, size: usize) -> Result<(), String> {
-    let plan = (operation.plan)(size);
+    let mut plan = (operation.plan)(size);
     let mut before = Ok(());
     for call in &plan.before {
         before = before.and(send(server, call).await);
     }
+    let mut watches = Vec::new();
+    for path in &plan.measured.watched {
+        watches.push(server.raw("GET", path, &[], "").await.into_body());
+    }
     growth_mark(size);
-    let answered = send(server, &plan.measured).await;
+    let mut answered = match plan.measured.function.take() {
+        Some(function) => function(),
+        None => send(server, &plan.measured).await,
+    };
+    for watch in &mut watches {
+        if !matches!(watch.frame().await, Some(Ok(_))) {
+            answered = Err("a watch ended".into());
+        }
+    }
     growth_mark(size);
     for path in &plan.after {
         server.delete(path).await;
@@ -168,7 +205,7 @@ async fn server() -> TestServer {
 }
 
 fn all() -> Vec<Operation> {
-    operations::all().into_iter().chain(custom::all()).collect()
+    operations::all().into_iter().chain(custom::all()).chain(functions::all()).collect()
 }
 
 /// Every operation of the table is answered as it says.

@@ -101,7 +101,59 @@ pub(crate) fn all() -> Vec<Operation> {
     out.extend(other_kinds());
     out.extend(rights());
     out.extend(reading());
+    out.extend(protobuf_and_watches());
     out
+}
+
+/// A length-delimited field of protobuf.
+fn field(number: u8, content: &[u8]) -> Vec<u8> {
+    let mut out = vec![number << 3 | 2];
+    let mut length = content.len();
+    while length > 0x7f {
+        out.push((length & 0x7f) as u8 | 0x80);
+        length >>= 7;
+    }
+    out.push(length as u8);
+    out.extend(content);
+    out
+}
+
+/// A ConfigMap with `count` entries as protobuf.
+fn protobuf(count: usize) -> Vec<u8> {
+    let type_meta = [field(1, b"v1"), field(2, b"ConfigMap")].concat();
+    let mut map = field(1, &field(1, b"m"));
+    for n in 0..count {
+        map.extend(field(2, &[field(1, format!("k{n}").as_bytes()), field(2, b"x")].concat()));
+    }
+    [b"k8s\0".to_vec(), field(1, &type_meta), field(2, &map)].concat()
+}
+
+fn protobuf_and_watches() -> Vec<Operation> {
+    vec![
+        Operation {
+            name: "create from protobuf",
+            size: 300,
+            plan: |n| {
+                let mut plan = creating(CM, "m", &json!({}));
+                plan.measured = plan
+                    .measured
+                    .with("content-type", "application/vnd.kubernetes.protobuf")
+                    .text(protobuf(n));
+                plan
+            },
+        },
+        Operation {
+            name: "an event to many watches",
+            size: 100,
+            plan: |n| {
+                let mut plan = creating(CM, "watched", &json!({"metadata": {"name": "watched"}}));
+                let watch = format!("{CM}?watch=true&fieldSelector=metadata.name%3Dwatched");
+                let paths = (0..n).map(|n| if n % 2 == 0 { watch.clone() } else { format!("{watch}&x={n}") });
+                plan.measured = plan.measured.watched(paths.collect());
+                plan
+            },
+        },
+    ]
 }
 
 fn pods() -> Vec<Operation> {
@@ -245,6 +297,19 @@ fn patches() -> Vec<Operation> {
             plan: |n| {
                 let ops = list(n, |n| json!({"op": "replace", "path": format!("/data/k{n}"), "value": "y"}));
                 changing(CM, "m", &config(data(n, "x")), "JSON", &ops)
+            },
+        },
+        Operation {
+            name: "JSON patch: insertions into a long list",
+            size: 300,
+            plan: |n| {
+                // Finalizers keep the object, so each size needs one of its own.
+                let name = format!("i{n}");
+                let mut old = config(json!({}));
+                old["metadata"] =
+                    json!({"name": name, "finalizers": list(n, |n| format!("a.b/f{n}").into())});
+                let op = |n: usize| json!({"op": "add", "path": "/metadata/finalizers/0", "value": format!("a.b/g{n}")});
+                Plan { after: vec![], ..changing(CM, &name, &old, "JSON", &list(n, op)) }
             },
         },
         Operation {

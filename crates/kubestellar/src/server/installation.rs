@@ -374,12 +374,17 @@ impl Installation {
         let encode = |pem: &str| base64::engine::general_purpose::STANDARD.encode(pem);
         let entry = |(space, _): &(Arc<Space>, &str)| {
             let keys = space.keys();
+            let mut cluster = json!({
+                "server": space.url(),
+                "certificate-authority-data": encode(&self.ca_pem),
+            });
+            // Programs that lose the path of the URL reach the space all the same (SP-056).
+            if self.shape.listen.ip().is_loopback() {
+                cluster["tls-server-name"] = space::server_name(space.name()).into();
+            }
             Entry {
                 space: space.name().to_owned(),
-                cluster: json!({
-                    "server": space.url(),
-                    "certificate-authority-data": encode(&self.ca_pem),
-                }),
+                cluster,
                 user: json!({
                     "client-certificate-data": encode(&keys.admin_cert),
                     "client-key-data": encode(&keys.admin_key),

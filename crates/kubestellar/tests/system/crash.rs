@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -16,10 +17,16 @@ use crate::support::{
     Installation, Random, any_seed, config_map, create, namespace, policy, resource_version, until, within,
 };
 
-/// Objects a round would write if nobody killed the server.
-const OBJECTS: u64 = 2000;
-const WRITERS: u64 = 32;
-const ROUNDS: u64 = 3;
+/// How often the server is killed, and under which load.
+#[derive(Clone, Copy)]
+struct Load {
+    rounds: u64,
+    writers: u64,
+    /// Objects a round would write if nobody killed the server.
+    objects: u64,
+    /// Every so many rounds, the server is also killed while it starts; 0 for never.
+    killed_at_start_every: u64,
+}
 
 /// What one writer asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +49,8 @@ struct Ledger {
     promises: BTreeMap<String, Promise>,
     /// Name and resourceVersion of every answered create and update.
     versions: BTreeSet<(String, u64)>,
+    /// Number of answered writes.
+    answers: u64,
 }
 
 /// SP-A-05, SP-042, design "a crash at any instant loses no acknowledged write": across three kills every answered
@@ -49,6 +58,19 @@ struct Ledger {
 /// resourceVersion they saw get every event once and in order.
 #[tokio::test(flavor = "multi_thread")]
 async fn sp_a_05_kill_at_random_points() {
+    kill_under(Load { rounds: 3, writers: 32, objects: 2000, killed_at_start_every: 0 }).await;
+}
+
+/// SP-A-05, SP-042: the same over many rounds with few writers, where most groups hold one write, and with kills during the
+/// start. `cargo test -p kubestellar --test system -- --ignored --nocapture two_hundred`; `KILL_ROUNDS` is the number of rounds.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes half an hour"]
+async fn sp_a_05_two_hundred_kills_with_three_writers() {
+    let rounds = std::env::var("KILL_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
+    kill_under(Load { rounds, writers: 3, objects: 120, killed_at_start_every: 4 }).await;
+}
+
+async fn kill_under(load: Load) {
     let mut random = Random(any_seed());
     let ks = Installation::new();
     let mut server = ks.serve(&["--listen", "127.0.0.1:0"]).await;
@@ -57,8 +79,8 @@ async fn sp_a_05_kill_at_random_points() {
     create(&wds, namespace("tide")).await;
     let mut watchers = watchers(&wds).await;
     let mut ledger = Ledger::default();
-    for round in 0..ROUNDS {
-        let killed_after = 100 + random.below(OBJECTS * 3 / 4);
+    for round in 0..load.rounds {
+        let killed_after = load.objects / 20 + random.below(load.objects * 3 / 4);
         println!("round {round}: killed after {killed_after} answers");
         let mut following = JoinSet::new();
         for mut watcher in watchers {
@@ -70,8 +92,8 @@ async fn sp_a_05_kill_at_random_points() {
         }
         let answers = Arc::new(Semaphore::new(0));
         let mut writers = JoinSet::new();
-        for writer in 0..WRITERS {
-            writers.spawn(write(ks.client("wds1").await, round, writer, answers.clone()));
+        for writer in 0..load.writers {
+            writers.spawn(write(ks.client("wds1").await, load, round, writer, answers.clone()));
         }
         let enough = within("the burst", answers.acquire_many(killed_after as u32)).await;
         enough.unwrap().forget();
@@ -80,9 +102,21 @@ async fn sp_a_05_kill_at_random_points() {
             ledger.add(log.unwrap());
         }
         watchers = within("the watchers", following.join_all()).await;
+        if load.killed_at_start_every > 0 && round % load.killed_at_start_every == 0 {
+            let half_started = ks.spawn("serve", &["serve"]);
+            // Somewhere in the start: any moment will do, and none is waited for.
+            tokio::time::sleep(Duration::from_millis(random.below(1500))).await;
+            half_started.kill().await;
+        }
         server = ks.serve(&[]).await;
         ledger = check(&ks, ledger, &mut watchers).await;
     }
+    println!(
+        "{} kills, {} answered writes, {} of them with a resourceVersion that all watchers saw; nothing lost",
+        load.rounds,
+        ledger.answers,
+        ledger.versions.len()
+    );
     server.stop().await;
 }
 
@@ -90,10 +124,10 @@ async fn sp_a_05_kill_at_random_points() {
 type Log = Vec<(String, Write, Option<Option<u64>>)>;
 
 /// Creates its share of the objects, updates some and deletes some, until the server is gone.
-async fn write(client: Client, round: u64, writer: u64, answers: Arc<Semaphore>) -> Log {
+async fn write(client: Client, load: Load, round: u64, writer: u64, answers: Arc<Semaphore>) -> Log {
     let maps: Api<ConfigMap> = Api::namespaced(client, "tide");
     let mut log = Log::new();
-    for n in (writer..OBJECTS).step_by(WRITERS as usize) {
+    for n in (writer..load.objects).step_by(load.writers as usize) {
         let name = format!("r{round}-{n}");
         let value = format!("{name} {}", "x".repeat(200));
         let object = serde_json::from_value(config_map("tide", &name, &value)).unwrap();
@@ -103,7 +137,7 @@ async fn write(client: Client, round: u64, writer: u64, answers: Arc<Semaphore>)
             return log;
         }
         answers.add_permits(1);
-        let error = match n / WRITERS % 8 {
+        let error = match n / load.writers % 8 {
             3 => {
                 let value = format!("{name} {}", "y".repeat(300));
                 let patch = Patch::Merge(json!({"data": {"value": value}}));
@@ -141,6 +175,7 @@ impl Ledger {
             let promise = self.promises.entry(name.clone()).or_default();
             match answer {
                 Some(version) => {
+                    self.answers += 1;
                     promise.answered = Some((write, version));
                     self.versions.extend(version.map(|v| (name, v)));
                 }

@@ -7,6 +7,7 @@
 mod support;
 
 mod acceptance;
+mod by_name;
 mod components;
 mod crash;
 mod demo;
@@ -23,5 +24,6 @@ mod leading;
 mod lifecycle;
 mod link;
 mod metacontroller;
+mod repair;
 mod restart;
 mod scenarios;

@@ -14,6 +14,10 @@ const COPIED_MAX: usize = 3 * 1024 * 1024;
 /// come from the document, so a small patch can move many.
 const MOVED_MAX: usize = 10_000_000;
 
+/// Most elements of lists that make room for an insertion, or close the gap of a removal. A small patch can do that to a long
+/// list many times.
+const SHIFTED_MAX: usize = 50_000_000;
+
 /// The cost of the operations so far.
 #[derive(Default)]
 struct Cost {
@@ -21,6 +25,8 @@ struct Cost {
     copied: usize,
     /// Visited values.
     moved: usize,
+    /// Shifted elements of lists.
+    shifted: usize,
 }
 
 /// Applies a JSON patch. If an operation fails, the document is unchanged.
@@ -129,8 +135,15 @@ fn resolved(path: &PointerBuf, doc: &Value, inserting: bool) -> PointerBuf {
     out
 }
 
-/// Refuses an operation that makes the document too large or too deep.
+/// Refuses an operation that makes the document too large or too deep, or costs too much.
 fn check(operation: &PatchOperation, doc: &Value, cost: &mut Cost) -> Result<(), PatchError> {
+    cost.shifted += shifted(operation, doc);
+    if cost.shifted > SHIFTED_MAX {
+        return Err(PatchError::TooLarge(format!(
+            "Unable to change the list, the accumulated number of shifted elements is {}, exceeding the limit {SHIFTED_MAX}",
+            cost.shifted
+        )));
+    }
     let (path, value) = match operation {
         PatchOperation::Add(op) => (&op.path, Some(&op.value)),
         PatchOperation::Replace(op) => (&op.path, Some(&op.value)),
@@ -166,6 +179,22 @@ fn check(operation: &PatchOperation, doc: &Value, cost: &mut Cost) -> Result<(),
         return Err(PatchError::Failed("exceeded max depth".to_owned()));
     }
     Ok(())
+}
+
+/// How many elements of lists the operation shifts.
+fn shifted(operation: &PatchOperation, doc: &Value) -> usize {
+    let behind = |path: &PointerBuf| {
+        let list = path.parent().and_then(|parent| parent.resolve(doc).ok()).and_then(Value::as_array);
+        let index = path.last().and_then(|token| token.decoded().parse::<usize>().ok());
+        list.zip(index).map_or(0, |(list, index)| list.len().saturating_sub(index))
+    };
+    match operation {
+        PatchOperation::Add(op) => behind(&op.path),
+        PatchOperation::Remove(op) => behind(&op.path),
+        PatchOperation::Copy(op) => behind(&op.path),
+        PatchOperation::Move(op) => behind(&op.from) + behind(&op.path),
+        PatchOperation::Replace(_) | PatchOperation::Test(_) => 0,
+    }
 }
 
 /// The number of values in a value, including itself.
@@ -269,6 +298,27 @@ mod tests {
         let double: Vec<Value> =
             (0..40).map(|i| json!({"op": "copy", "from": "", "path": format!("/{i}")})).collect();
         assert!(json(&json!({"a": "x".repeat(1000)}), &Value::from(double)).is_err());
+    }
+
+    /// Insertions and removals at the beginning of a long list shift all of it each time.
+    #[test]
+    fn as_032_json_patch_does_not_shift_without_end() {
+        let doc = json!({"l": vec![0; 20_000]});
+        let (at_front, at_end) = (json!("/l/0"), json!("/l/-"));
+        for (op, path, fits) in [
+            ("add", &at_front, false),
+            ("remove", &at_front, false),
+            ("copy", &at_front, false),
+            ("move", &at_front, false),
+            ("replace", &at_front, true),
+            ("add", &at_end, true),
+            ("copy", &at_end, true),
+        ] {
+            let ops = vec![json!({"op": op, "from": "/l/1", "path": path, "value": 1}); 4000];
+            let done = json(&doc, &Value::from(ops));
+            let too_large = matches!(&done, Err(PatchError::TooLarge(why)) if why.contains("shifted"));
+            assert!(if fits { done.is_ok() } else { too_large }, "{op} {path}: {:?}", done.err());
+        }
     }
 
     proptest! {

@@ -1,8 +1,9 @@
 //! The high-water mark: which group was acknowledged last.
 //!
 //! A file `mark` of 20 bytes: sequence of the last acknowledged group (8), generation of the manifest (8), CRC-32 of the
-//! store's identity and these (4). It is rewritten after each group and never flushed, because that would double the cost
-//! of a write: after a crash of the process it is exact, after a power cut it may be older, never newer. So it is a lower
+//! store's identity and these (4). It is rewritten after each group and flushed only when nothing has been written for a
+//! second, because a flush after each group would double the cost of a write: after a crash of the process it is exact, after
+//! a power cut it may be older, never newer. So it is a lower
 //! bound: a log that ends before it has lost acknowledged groups. A mark that does not match its checksum says nothing.
 
 use std::io;

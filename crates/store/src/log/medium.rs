@@ -28,6 +28,10 @@ pub(crate) trait Medium: Debug + Send + Sync {
 pub(crate) trait Blob: Debug + Send {
     /// The whole content.
     fn read(&self) -> io::Result<Vec<u8>>;
+    /// Bytes that the file has.
+    fn length(&self) -> io::Result<u64>;
+    /// Fills `into` with what is at `offset`.
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
     /// Cuts the file, or extends it with zeros.
     fn set_len(&self, length: u64) -> io::Result<()>;
@@ -100,10 +104,18 @@ impl Medium for Directory {
 
 impl Blob for File {
     fn read(&self) -> io::Result<Vec<u8>> {
-        let length = usize::try_from(self.metadata()?.len()).map_err(io::Error::other)?;
+        let length = usize::try_from(self.length()?).map_err(io::Error::other)?;
         let mut content = vec![0; length];
         self.read_exact_at(&mut content, 0)?;
         Ok(content)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.read_exact_at(into, offset)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {

@@ -14,8 +14,12 @@
 //! After a crash the last segment is not sealed. Groups are written one at a time: the next is begun when the one before is
 //! durable. So what is not whole was acknowledged if a whole group follows, and it is damage. Without one behind it, it is a
 //! write that was interrupted, and is cut, unless the [`mark`] says that it was acknowledged. The mark is exact after a
-//! crash of the process; after a power cut it may lag behind by what the system had not yet written back (30 s), and only
-//! in that case does a damaged last group pass for one that was interrupted.
+//! crash of the process. After a power cut it is exact if nothing had been written for a second; otherwise it may lag behind
+//! by what the system had not yet written back. So one case remains: the power fails within a second of a write, and the
+//! disk damages exactly the group that was acknowledged last. Then that group passes for one that was interrupted.
+//!
+//! A group that the disk refused is overwritten before its writers are told, so that it does not come back when the process
+//! dies before the log is reopened.
 
 pub(crate) mod format;
 pub(crate) mod manifest;
@@ -28,6 +32,7 @@ mod repair;
 mod replay;
 mod scan;
 pub(crate) mod snapshot;
+mod unreadable;
 mod verify;
 mod writer;
 

@@ -9,6 +9,7 @@ use super::medium::{Directory, Medium};
 use super::migrate;
 use super::recovery::is_ours;
 use super::replay::Loaded;
+use super::unreadable::is_unreadable;
 use super::verify::{access, corrupt, verified};
 use super::writer::Log;
 use crate::StoreError;
@@ -74,6 +75,8 @@ pub(super) fn create(medium: &dyn Medium) -> io::Result<Manifest> {
 
 fn read_manifest(medium: &dyn Medium) -> Result<Manifest, StoreError> {
     let bytes = medium.open(MANIFEST).and_then(|blob| blob.read());
-    let bytes = bytes.map_err(|error| access(medium, MANIFEST, error))?;
+    let bytes = bytes.map_err(|error| {
+        if is_unreadable(&error) { corrupt(medium, MANIFEST, error) } else { access(medium, MANIFEST, error) }
+    })?;
     Manifest::decode(&bytes).map_err(|what| corrupt(medium, MANIFEST, what))
 }

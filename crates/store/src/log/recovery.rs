@@ -11,6 +11,7 @@ use super::mark::{MARK, Mark};
 use super::medium::Medium;
 use super::replay::Spaces;
 use super::scan::{Damage, End, Found, Scanner};
+use super::unreadable::is_unreadable;
 
 /// What was found in a store.
 #[derive(Debug, Default)]
@@ -105,6 +106,11 @@ impl Reader<'_> {
             Ok(content) => Ok(Some(content)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let what = "the file is missing".to_owned();
+                self.damaged(file, Damage { offset: 0, length: 0, record: None, what });
+                Ok(None)
+            }
+            Err(error) if is_unreadable(&error) => {
+                let what = format!("the disk cannot read it: {error}");
                 self.damaged(file, Damage { offset: 0, length: 0, record: None, what });
                 Ok(None)
             }

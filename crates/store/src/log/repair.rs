@@ -15,6 +15,7 @@ use super::open::{create, lock};
 use super::recovery::{self, Located, Recovered, is_ours, later_logs};
 use super::scan::Damage;
 use super::snapshot::{self, Plan};
+use super::unreadable::Readable;
 use super::verify::access;
 use crate::{Revision, StoreError};
 
@@ -56,8 +57,9 @@ pub(crate) fn repair(dir: &Path) -> Result<Repaired, StoreError> {
     repair_on(&lock(dir)?)
 }
 
-/// As [`repair`], on any medium.
+/// As [`repair`], on any medium. Unreadable sectors are damage as any other.
 pub(crate) fn repair_on(medium: &dyn Medium) -> Result<Repaired, StoreError> {
+    let medium = &Readable::new(medium);
     let failed = |error| access(medium, "", error);
     let names = medium.list().map_err(failed)?;
     if !names.iter().any(|name| is_ours(name) && name != MANIFEST_NEW) {
@@ -84,6 +86,7 @@ pub(crate) fn repair_on(medium: &dyn Medium) -> Result<Repaired, StoreError> {
     let later = later_logs(medium, &manifest).map_err(failed)?;
     let mut found = recovery::read(medium, &manifest, mark, &later).map_err(failed)?;
     lost.append(&mut found.damaged);
+    lost.extend(medium.unreadable());
     if lost.is_empty() {
         return Ok(Repaired::default());
     }

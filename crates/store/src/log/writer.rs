@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::format::{FILE_HEADER, Group, RecordKind, Seed};
+use super::format::{FILE_HEADER, GROUP_HEADER, Group, RecordKind, Seed};
 use super::manifest::{Active, Manifest, Part, Sealed, log_id, log_name, snapshot_id};
 use super::mark::{MARK, Mark};
 use super::medium::{Blob, Medium};
@@ -35,6 +35,8 @@ pub(crate) struct Log {
     /// Of the last durable group.
     sequence: u64,
     mark: Option<Box<dyn Blob>>,
+    /// The mark has been written and not been flushed.
+    mark_unflushed: bool,
     buffer: Vec<u8>,
     /// Ids below are taken.
     next: u64,
@@ -86,6 +88,7 @@ impl Log {
             active,
             sequence: found.sequence,
             mark: None,
+            mark_unflushed: false,
             buffer: Vec::new(),
             next: manifest.next,
             generation: manifest.generation,
@@ -155,7 +158,7 @@ impl Log {
         fill(&mut group)?;
         let bytes = group.finish()?;
         active.ended = true;
-        active.write(&bytes)?;
+        active.write(&bytes).inspect_err(|_| active.withdraw())?;
         active.ended = false;
         self.sequence = sequence;
         self.buffer = bytes;
@@ -170,10 +173,25 @@ impl Log {
             self.mark = opened.ok();
         }
         let mark = Mark { sequence: self.sequence, generation: self.manifest.generation };
+        self.mark_unflushed = self.mark.is_some();
         if let Some(file) = &self.mark
             && let Err(error) = mark.write(&**file, &self.manifest.identity)
         {
             tracing::debug!(%error, "writing the mark of the last acknowledged group");
+        }
+    }
+
+    /// Whether [`Log::flush_mark`] has something to do.
+    pub(crate) fn mark_is_unflushed(&self) -> bool {
+        self.mark_unflushed
+    }
+
+    /// Makes the mark durable: from now on the last group is known to be acknowledged after a power cut, too. For idle time.
+    pub(crate) fn flush_mark(&mut self) {
+        self.mark_unflushed = false;
+        let Some(mark) = &self.mark else { return };
+        if let Err(error) = mark.sync().and_then(|()| self.medium.sync()) {
+            tracing::debug!(%error, "flushing the mark of the last acknowledged group");
         }
     }
 
@@ -333,5 +351,14 @@ impl Segment {
         self.length = end;
         self.crc.update(bytes);
         Ok(())
+    }
+
+    /// Overwrites the header of a group that the disk refused: all of it may be in the file. Where that is refused as well,
+    /// the group may come back if the process dies before the segment is sealed.
+    fn withdraw(&mut self) {
+        let erased = self.file.write_at(self.length, &[0; GROUP_HEADER]).and_then(|()| self.file.sync());
+        if let Err(error) = erased {
+            tracing::warn!(%error, "a refused write could not be erased; it may come back if the process dies now");
+        }
     }
 }

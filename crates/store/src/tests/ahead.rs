@@ -168,7 +168,7 @@ async fn copy_until_dark(engine: &Engine) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(cases(48)))]
     /// AS-071: after a power failure at any time, all acknowledged writes exist, and no copy exists without its
     /// original.
     #[test]

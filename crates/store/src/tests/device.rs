@@ -50,6 +50,10 @@ pub(crate) struct Device {
     pub(crate) medium: Arc<Mutex<Disk>>,
     /// Operations until the power fails; `u64::MAX` for never.
     pub(crate) left: Arc<AtomicU64>,
+    /// So many flushes are refused.
+    pub(crate) refused_flushes: Arc<AtomicU64>,
+    /// Sectors that cannot be read, by file and offset.
+    unreadable: Arc<Mutex<Vec<(u64, usize)>>>,
 }
 
 /// A seeded random generator.
@@ -85,6 +89,12 @@ impl Device {
 
     pub(crate) fn free(&self) {
         self.medium.lock().capacity = None;
+    }
+
+    /// From now on, the sector of the file cannot be read.
+    pub(crate) fn lose(&self, name: &str, offset: usize) {
+        let id = self.medium.lock().find(name).unwrap();
+        self.unreadable.lock().push((id, offset));
     }
 
     /// Bytes of all files.
@@ -189,6 +199,15 @@ struct Open {
     id: u64,
 }
 
+impl Open {
+    /// Fails as the system does if one of the bytes is in an unreadable sector.
+    fn readable(&self, offset: usize, length: usize) -> io::Result<()> {
+        let hit = |(id, at): &(u64, usize)| *id == self.id && offset < at + SECTOR && *at < offset + length;
+        let failed = self.device.unreadable.lock().iter().any(hit);
+        if failed { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
+    }
+}
+
 impl Medium for Device {
     fn list(&self) -> io::Result<Vec<String>> {
         Ok(self.medium.lock().names.keys().cloned().collect())
@@ -245,7 +264,20 @@ impl Medium for Device {
 
 impl Blob for Open {
     fn read(&self) -> io::Result<Vec<u8>> {
-        Ok(self.device.medium.lock().files[&self.id].written.clone())
+        let content = self.device.medium.lock().files[&self.id].written.clone();
+        self.readable(0, content.len()).map(|()| content)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.device.medium.lock().files[&self.id].written.len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let offset = offset as usize;
+        self.readable(offset, into.len())?;
+        let content = &self.device.medium.lock().files[&self.id].written;
+        into.copy_from_slice(&content[offset..offset + into.len()]);
+        Ok(())
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -286,6 +318,10 @@ impl Blob for Open {
 
     fn sync(&self) -> io::Result<()> {
         self.device.spend()?;
+        let refuse = |left: u64| left.checked_sub(1);
+        if self.device.refused_flushes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, refuse).is_ok() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let mut disk = self.device.medium.lock();
         let file = disk.files.get_mut(&self.id).unwrap();
         file.synced = file.written.clone();

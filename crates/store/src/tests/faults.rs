@@ -42,7 +42,7 @@ async fn write_until_dark(engine: &Engine) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(cases(48)))]
     /// AS-071: after a power failure at any time, whatever unflushed writes survive, all acknowledged writes exist, at
     /// most the one in flight exists besides, and the history continues from there.
     #[test]

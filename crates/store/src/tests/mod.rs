@@ -69,3 +69,8 @@ fn drain(watch: &mut Watch) -> Vec<String> {
     }
     seen
 }
+
+/// How many random cases a test tries: `PROPTEST_CASES` if it is set.
+fn cases(default: u32) -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(default)
+}

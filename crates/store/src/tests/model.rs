@@ -240,7 +240,7 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(cases(24)))]
     /// State at every kept revision, events of every watcher and all conflicts equal those of the model, whatever
     /// happens in between.
     #[test]

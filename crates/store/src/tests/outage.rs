@@ -162,7 +162,7 @@ fn what_a_full_disk_refuses_is_taken_back() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(cases(24)))]
     /// AS-071: operations fail at random, work again, and the power fails at the end: all acknowledged writes exist,
     /// and no refused one.
     #[test]
@@ -208,4 +208,24 @@ proptest! {
             }
         });
     }
+}
+
+/// AS-071: a refused write does not come back when the process dies before the store has reopened itself.
+#[test]
+fn a_refused_write_does_not_come_back() {
+    let device = Device::new(u64::MAX);
+    run(async {
+        let engine = start(&device);
+        let space = engine.space("a").unwrap();
+        space.commit(put(key("x", "n", "kept"), Expect::Absent, "v")).await.unwrap();
+        let truth = content(&engine);
+        // All of it is in the file, but it is not known to be on the disk.
+        device.refused_flushes.store(1, Ordering::Relaxed);
+        let refused = space.commit(put(key("x", "n", "refused"), Expect::Absent, "v")).await;
+        // Killed at once.
+        let killed = device.after_kill();
+        assert!(matches!(refused, Err(StoreError::Disk(_))), "{refused:?}");
+        assert_eq!(content(&reopened(&killed).unwrap()), truth);
+        engine.close().await.unwrap();
+    });
 }
