@@ -155,6 +155,12 @@ pub fn ocm_hub() -> Vec<CustomResourceDefinition> {
             status: true,
             ..Extras::default()
         }),
+        crd::<ocm::AddOnPlacementScore>(Extras {
+            singular: "addonplacementscore",
+            namespaced: true,
+            status: true,
+            ..Extras::default()
+        }),
         crd::<ocm::ManifestWork>(Extras {
             singular: "manifestwork",
             namespaced: true,
@@ -194,6 +200,11 @@ pub fn ocm_hub() -> Vec<CustomResourceDefinition> {
             ..Extras::default()
         }),
     ]
+}
+
+/// OCM's kinds on a hub, and the one that the agents of the status add-on write (KS-200).
+pub fn ocm_hub_with_reports() -> Vec<CustomResourceDefinition> {
+    [ocm_hub(), work_status()].concat()
 }
 
 /// OCM's CRDs on a hub whose API server converts between the versions of the add-on API (OCM-001): both are

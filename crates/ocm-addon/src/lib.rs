@@ -14,8 +14,9 @@
 //! An add-on may also be deployed from an AddOnTemplate; then the general manager is its own manager, too
 //! (`template`).
 //!
-//! Cost: fourteen watches. A cluster with a change that is relevant for Placements costs a look at all
-//! clusters for each Placement, once for a burst of changes. A changed ManagedClusterAddOn costs at most one
+//! Cost: fourteen watches, three of them for Placements only. A changed cluster costs a look at all sets,
+//! bindings and Placements; for each Placement that may select it and reads what has changed, a look at all
+//! clusters, once for a burst of changes. A changed ManagedClusterAddOn costs at most one
 //! write of its status, and a read of each of its roles and bindings the first time. Without changes it costs
 //! nothing.
 
@@ -28,9 +29,9 @@ use std::{
 use apis::{
     constants::{ADDON_GROUP, ADDON_NAME_LABEL, CLUSTER_GROUP, OCM_HUB_NAMESPACE, WORK_GROUP},
     ocm::{
-        AddOnDeploymentConfig, AddOnTemplate, ClusterManagementAddOn, ManagedCluster, ManagedClusterAddOn,
-        ManagedClusterSet, ManagedClusterSetBinding, ManifestWork, Placement, PlacementDecision,
-        addon::ConfigReference,
+        AddOnDeploymentConfig, AddOnPlacementScore, AddOnTemplate, ClusterManagementAddOn, ManagedCluster,
+        ManagedClusterAddOn, ManagedClusterSet, ManagedClusterSetBinding, ManifestWork, Placement,
+        PlacementDecision, addon::ConfigReference,
     },
 };
 use futures::future::BoxFuture;
@@ -50,7 +51,7 @@ use runtime::{
     Event, Next, PartialObject, Queue, Store, TaskError, Tasks, Watched,
     failure::is_clash,
     informer::{self, Source},
-    install::{InstallError, install as install_kinds},
+    install::{InstallError, install_shared},
     rest::{Gvr, Rest},
     work,
 };
@@ -67,10 +68,12 @@ pub mod install;
 mod pass;
 pub mod placement;
 mod presence;
+mod scheduling;
 pub mod signer;
 pub mod status;
 mod template;
 mod wake;
+mod wake_placements;
 
 pub use framework::Addon;
 use framework::SigningCa;
@@ -130,7 +133,12 @@ impl Default for Config {
 impl Config {
     /// Everything a hub does about add-ons, with the status add-on.
     pub fn with_status_addon(addon: status::StatusAddon) -> Self {
-        Self { addons: vec![Arc::new(addon)], definitions: status::definitions(), ..Self::default() }
+        Self {
+            addons: vec![Arc::new(addon)],
+            definitions: status::definitions(),
+            kinds: apis::crds::ocm_hub_with_reports,
+            ..Self::default()
+        }
     }
 }
 
@@ -171,6 +179,7 @@ struct Stores {
     bindings: Store<ManagedClusterSetBinding>,
     placements: Store<Placement>,
     decisions: Store<PlacementDecision>,
+    scores: Store<AddOnPlacementScore>,
     owners: Store<ClusterManagementAddOn>,
     addons: Store<ManagedClusterAddOn>,
     /// As they are stored, because the digest is that of the stored JSON.
@@ -223,7 +232,7 @@ pub fn run(client: Client, config: Config, stop: CancellationToken) -> BoxFuture
 }
 
 async fn drive(client: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
-    install_kinds(&client, &(config.kinds)(), MANAGER).await?;
+    install_shared(&client, &(config.kinds)(), MANAGER).await?;
     let rest = Rest::with_manager(client, MANAGER);
     define(&rest, &config.definitions).await.map_err(Box::new)?;
     let ready = config.ready.clone();
@@ -240,7 +249,7 @@ async fn drive(client: Client, config: Config, stop: CancellationToken) -> Resul
     let (me, token) = (manager.clone(), tasks.token().clone());
     tasks.spawn_endless("work", async move {
         tokio::select! {
-            () = me.know.synced() => {}
+            () = me.know.synced(me.config.placements) => {}
             () = token.cancelled() => return,
         }
         ready.send_replace(true);
@@ -269,10 +278,13 @@ async fn define(rest: &Rest, objects: &[(&str, &str, Value)]) -> Result<(), kube
 }
 
 impl Stores {
-    async fn synced(&self) {
+    async fn synced(&self, placements: bool) {
         self.clusters.synced().await;
-        self.sets.synced().await;
-        self.bindings.synced().await;
+        if placements {
+            self.sets.synced().await;
+            self.bindings.synced().await;
+            self.scores.synced().await;
+        }
         self.placements.synced().await;
         self.decisions.synced().await;
         self.owners.synced().await;
@@ -291,8 +303,11 @@ impl Manager {
         let know = &self.know;
         let labelled = |source: Source| source.labels(ADDON_NAME_LABEL);
         self.follow(tasks, Source::of::<ManagedCluster>(), &know.clusters, Self::on_cluster);
-        self.follow(tasks, Source::of::<ManagedClusterSet>(), &know.sets, Self::on_set);
-        self.follow(tasks, Source::of::<ManagedClusterSetBinding>(), &know.bindings, Self::on_binding);
+        if self.config.placements {
+            self.follow(tasks, Source::of::<ManagedClusterSet>(), &know.sets, Self::on_set);
+            self.follow(tasks, Source::of::<ManagedClusterSetBinding>(), &know.bindings, Self::on_binding);
+            self.follow(tasks, Source::of::<AddOnPlacementScore>(), &know.scores, Self::on_score);
+        }
         self.follow(tasks, Source::of::<Placement>(), &know.placements, Self::on_placement);
         self.follow(tasks, Source::of::<PlacementDecision>(), &know.decisions, Self::on_decision);
         self.follow(tasks, Source::of::<ClusterManagementAddOn>(), &know.owners, Self::on_owner);
@@ -450,10 +465,6 @@ fn addons() -> Gvr {
 
 fn works() -> Gvr {
     Gvr::new(WORK_GROUP, "v1", "manifestworks")
-}
-
-fn placements() -> Gvr {
-    Gvr::new(CLUSTER_GROUP, "v1beta1", "placements")
 }
 
 fn decisions() -> Gvr {

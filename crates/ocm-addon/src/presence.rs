@@ -1,5 +1,4 @@
-//! Placements and their pages; the clusters in which add-ons are installed; the summary of an add-on over all
-//! clusters.
+//! The clusters in which add-ons are installed; the summary of an add-on over all clusters.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,12 +7,10 @@ use std::{
 };
 
 use apis::{
-    constants::{ADDON_GROUP, CLUSTER_GROUP, PLACEMENT_LABEL},
+    constants::{ADDON_GROUP, PLACEMENT_LABEL},
     ocm::{
-        ClusterManagementAddOn, ManagedCluster, ManagedClusterAddOn, ManagedClusterSet, Placement,
-        PlacementDecision,
+        ClusterManagementAddOn, ManagedCluster, ManagedClusterAddOn, PlacementDecision,
         addon::ClusterManagementAddOnStatus,
-        cluster::{DecisionGroup, PlacementStatus},
     },
 };
 use runtime::{
@@ -25,149 +22,10 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    Manager, addons, config, decisions,
-    framework::inherited,
-    identity, install, name_of, namespace_of,
-    placement::{self, Candidates, page_name, page_number, pages},
-    placements,
+    Manager, addons, config, decisions, framework::inherited, identity, install, name_of, namespace_of,
 };
-use ocm_shared::conditions;
-
-/// Annotation of a Placement that this controller must not decide.
-const DISABLED: &str = "cluster.open-cluster-management.io/experimental-scheduling-disable";
-/// Labels of a page.
-const GROUP_INDEX: &str = "cluster.open-cluster-management.io/decision-group-index";
-const GROUP_NAME: &str = "cluster.open-cluster-management.io/decision-group-name";
 
 impl Manager {
-    /// Decides a Placement and writes its pages, additions before removals (OCM-013, OCM-163).
-    pub(super) async fn decide(&self, namespace: &str, name: &str) -> Result<Next, kube::Error> {
-        let found = self.know.placements.get(namespace, name);
-        let Some(placement) = found.filter(|p| p.metadata.deletion_timestamp.is_none()) else {
-            return Ok(Next::OnChange);
-        };
-        let disabled = placement.metadata.annotations.as_ref().and_then(|all| all.get(DISABLED));
-        if disabled.is_some_and(|value| value == "true") {
-            return Ok(Next::OnChange);
-        }
-        let old = self.pages_of(namespace, name);
-        let chosen: BTreeSet<String> =
-            old.values().flat_map(|page| clusters_on(page)).map(str::to_owned).collect();
-        let bindings = self.know.bindings.list_namespace(namespace);
-        let sets: Vec<Arc<ManagedClusterSet>> =
-            bindings.iter().filter_map(|b| self.know.sets.get("", &b.spec.cluster_set)).collect();
-        let sets: Vec<&ManagedClusterSet> = sets.iter().map(AsRef::as_ref).collect();
-        let clusters = self.know.clusters.list();
-        let clusters: Vec<&ManagedCluster> = clusters.iter().map(AsRef::as_ref).collect();
-        let candidates = Candidates { sets: &sets, clusters: &clusters, chosen: &chosen };
-        let selection = placement::select(&placement, &candidates, self.now());
-        if let Some(selected) = &selection.clusters {
-            self.write_pages(&placement, &old, selected).await?;
-        }
-        self.report_placement(&placement, &selection).await?;
-        Ok(selection.recheck.map_or(Next::OnChange, |pause| Next::After(pause + Duration::from_secs(1))))
-    }
-
-    fn pages_of(&self, namespace: &str, placement: &str) -> BTreeMap<usize, Arc<PlacementDecision>> {
-        let all = self.know.decisions.list_namespace(namespace).into_iter();
-        all.filter_map(|page| {
-            let label = page.metadata.labels.as_ref().and_then(|all| all.get(PLACEMENT_LABEL));
-            let number = page_number(placement, name_of(page.as_ref()))?;
-            label.is_some_and(|label| label == placement).then_some((number, page))
-        })
-        .collect()
-    }
-
-    async fn write_pages(
-        &self,
-        placement: &Placement,
-        old: &BTreeMap<usize, Arc<PlacementDecision>>,
-        selected: &BTreeSet<String>,
-    ) -> Result<(), kube::Error> {
-        let written: BTreeMap<usize, BTreeSet<String>> = old
-            .iter()
-            .map(|(number, page)| (*number, clusters_on(page).map(str::to_owned).collect()))
-            .collect();
-        let new = pages(&written, selected);
-        let empty = BTreeSet::new();
-        let grows =
-            |number: usize, page: &BTreeSet<String>| !page.is_subset(written.get(&number).unwrap_or(&empty));
-        let (first, then): (Vec<_>, Vec<_>) = new.iter().partition(|(number, page)| grows(**number, page));
-        for (number, page) in first.into_iter().chain(then) {
-            self.write_page(placement, *number, old.get(number).map(AsRef::as_ref), page).await?;
-        }
-        for (number, page) in old.iter().filter(|(number, _)| !new.contains_key(number)) {
-            let removal = Removal { uid: page.metadata.uid.clone(), propagation: None };
-            let name = page_name(name_of(placement), *number);
-            match self.rest.delete(&decisions(), namespace_of(placement), &name, &removal).await {
-                Err(error) if !is_not_found(&error) => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    async fn write_page(
-        &self,
-        placement: &Placement,
-        number: usize,
-        old: Option<&PlacementDecision>,
-        page: &BTreeSet<String>,
-    ) -> Result<(), kube::Error> {
-        let (namespace, name) = (namespace_of(placement), page_name(name_of(placement), number));
-        if old.is_some_and(|old| clusters_on(old).eq(page.iter().map(String::as_str)) && old.status.is_some())
-        {
-            return Ok(());
-        }
-        if old.is_none() {
-            let body = json!({"apiVersion": format!("{CLUSTER_GROUP}/v1beta1"), "kind": "PlacementDecision",
-                "metadata": {"name": name, "namespace": namespace,
-                    "labels": {PLACEMENT_LABEL: name_of(placement), GROUP_INDEX: "0", GROUP_NAME: ""},
-                    "ownerReferences": [{"apiVersion": format!("{CLUSTER_GROUP}/v1beta1"), "kind": "Placement",
-                        "name": name_of(placement), "uid": placement.metadata.uid,
-                        "controller": true, "blockOwnerDeletion": true}]}});
-            self.rest.create_missing(&decisions(), namespace, &body).await?;
-        }
-        let list: Vec<Value> =
-            page.iter().map(|cluster| json!({"clusterName": cluster, "reason": ""})).collect();
-        let mut patch = json!({"status": {"decisions": list}});
-        if let Some(old) = old {
-            patch["metadata"] = identity(old);
-        }
-        self.rest.merge_status::<Value>(&decisions(), namespace, &name, &patch).await.map(drop)
-    }
-
-    async fn report_placement(
-        &self,
-        placement: &Placement,
-        selection: &placement::Selection,
-    ) -> Result<(), kube::Error> {
-        let old = placement.status.clone().unwrap_or_default();
-        let mut new = old.clone();
-        for condition in selection.conditions.clone() {
-            conditions::set(&mut new.conditions, condition);
-        }
-        if let Some(selected) = &selection.clusters {
-            let count = i32::try_from(selected.len()).unwrap_or(i32::MAX);
-            let names = self.pages_of(namespace_of(placement), name_of(placement));
-            let names: BTreeSet<usize> = names.into_keys().chain([1]).collect();
-            new.number_of_selected_clusters = count;
-            new.decision_groups = vec![DecisionGroup {
-                decision_group_index: 0,
-                decision_group_name: String::new(),
-                decisions: names.into_iter().map(|n| page_name(name_of(placement), n)).collect(),
-                cluster_count: count,
-            }];
-        }
-        if placement.status.as_ref() == Some(&new) {
-            return Ok(());
-        }
-        let status: &PlacementStatus = &new;
-        let patch = json!({"metadata": identity(placement), "status": status});
-        let (namespace, name) = (namespace_of(placement), name_of(placement));
-        self.rest.merge_status::<Value>(&placements(), namespace, name, &patch).await.map(drop)
-    }
-
     /// Installs an add-on in the wanted clusters, and removes it from the others (OCM-110, OCM-163).
     pub(super) async fn install(&self, addon: &str) -> Result<Next, kube::Error> {
         let Some(owner) = self.know.owners.get("", addon) else { return Ok(Next::OnChange) };
@@ -316,8 +174,4 @@ impl Manager {
 pub(super) fn owner_reference(owner: &ClusterManagementAddOn) -> Value {
     json!({"apiVersion": format!("{ADDON_GROUP}/v1alpha1"), "kind": "ClusterManagementAddOn",
         "name": name_of(owner), "uid": owner.metadata.uid, "controller": true, "blockOwnerDeletion": true})
-}
-
-fn clusters_on(page: &PlacementDecision) -> impl Iterator<Item = &str> {
-    page.status.iter().flat_map(|status| &status.decisions).map(|decision| decision.cluster_name.as_str())
 }

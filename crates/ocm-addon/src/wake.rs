@@ -5,8 +5,8 @@ use std::time::Duration;
 use apis::{
     constants::{ADDON_NAME_LABEL, CLUSTER_NAME_LABEL, PLACEMENT_LABEL},
     ocm::{
-        ClusterManagementAddOn, ManagedCluster, ManagedClusterAddOn, ManagedClusterSet,
-        ManagedClusterSetBinding, ManifestWork, Placement, PlacementDecision,
+        ClusterManagementAddOn, ManagedCluster, ManagedClusterAddOn, ManifestWork, Placement,
+        PlacementDecision,
         cluster::{CONDITION_AVAILABLE, CONDITION_HUB_ACCEPTED},
     },
 };
@@ -23,13 +23,13 @@ use super::{
 use ocm_shared::{cluster::status, csr::is_decided};
 
 /// Changes of many clusters or add-ons arrive in bursts, so keys about all of them wait a moment.
-const TOGETHER: Duration = Duration::from_millis(20);
+pub(super) const TOGETHER: Duration = Duration::from_millis(20);
 
 impl Manager {
     pub(super) fn on_cluster(&self, event: Event<ManagedCluster>) {
         match &event {
             Event::Added(new) | Event::Deleted(new) => {
-                self.wake_placements(None);
+                self.wake_for_cluster(new);
                 self.wake_installs();
                 self.wake_addons_in(name_of(new.as_ref()));
             }
@@ -38,14 +38,7 @@ impl Manager {
                 let leaving = o.deletion_timestamp != n.deletion_timestamp;
                 let accepted = status(old, CONDITION_HUB_ACCEPTED) != status(new, CONDITION_HUB_ACCEPTED)
                     || old.spec.hub_accepts_client != new.spec.hub_accepts_client;
-                let claims = |c: &ManagedCluster| c.status.as_ref().map(|s| s.cluster_claims.clone());
-                if leaving
-                    || o.labels != n.labels
-                    || old.spec.taints != new.spec.taints
-                    || claims(old) != claims(new)
-                {
-                    self.wake_placements(None);
-                }
+                self.wake_for_change(old, new);
                 if leaving || accepted {
                     self.wake_installs();
                 }
@@ -55,18 +48,6 @@ impl Manager {
                 }
             }
             Event::Synced => {}
-        }
-    }
-
-    /// Enqueues all Placements, or those of one namespace.
-    fn wake_placements(&self, namespace: Option<&str>) {
-        if self.config.placements {
-            for key in self.know.placements.keys() {
-                if namespace.is_none_or(|namespace| namespace == &*key.namespace) {
-                    let key = Key::Placement(key.namespace.to_string(), key.name.to_string());
-                    self.queue.add_after(key, TOGETHER);
-                }
-            }
         }
     }
 
@@ -87,25 +68,6 @@ impl Manager {
     fn wake_addons_of(&self, owner: &str) {
         for key in self.know.addons.keys().into_iter().filter(|key| &*key.name == owner) {
             self.queue.add(Key::Addon(key.namespace.to_string(), owner.to_owned()));
-        }
-    }
-
-    pub(super) fn on_set(&self, event: Event<ManagedClusterSet>) {
-        match &event {
-            Event::Updated { old, new } if old.spec == new.spec => {}
-            Event::Synced => {}
-            _ => self.wake_placements(None),
-        }
-    }
-
-    pub(super) fn on_binding(&self, event: Event<ManagedClusterSetBinding>) {
-        match &event {
-            Event::Updated { old, new } if old.spec == new.spec => {}
-            _ => {
-                if let Some(binding) = event.object() {
-                    self.wake_placements(Some(namespace_of(binding.as_ref())));
-                }
-            }
         }
     }
 

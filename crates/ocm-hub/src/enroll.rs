@@ -25,7 +25,7 @@ use runtime::{
     Next, Queue, TaskError, Tasks,
     failure::{is_already_exists, is_conflict},
     feed::{Change, Source, WithoutManagedFields, follow},
-    install::{InstallError, install},
+    install::{InstallError, install_shared},
     rest::{Gvr, Rest},
     work,
 };
@@ -137,7 +137,7 @@ pub fn prepare<'a>(cluster: &'a Client, name: &'a str) -> BoxFuture<'a, Result<(
 
 async fn prepare_cluster(cluster: &Client, name: &str) -> Result<(), Error> {
     let request = |source| Error::Request { cluster: name.to_owned(), source: Box::new(source) };
-    install(cluster, &apis::crds::ocm_spoke(), "klusterlet")
+    install_shared(cluster, &apis::crds::ocm_spoke(), "klusterlet")
         .await
         .map_err(|source| Error::Prepare { cluster: name.to_owned(), source })?;
     let rest = Rest::new(cluster.clone());

@@ -40,7 +40,7 @@ use runtime::{
     Event, Next, PartialObject, Queue, Store, TaskError, Tasks, Watched,
     failure::is_clash,
     informer::{self, Source},
-    install::{InstallError, install},
+    install::{InstallError, install_shared},
     metrics::Metrics,
     rest::{Gvr, Rest},
     work,
@@ -226,7 +226,7 @@ pub fn run(client: Client, config: Config, stop: CancellationToken) -> BoxFuture
 }
 
 async fn drive(client: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
-    install(&client, &(config.kinds)(), MANAGER).await?;
+    install_shared(&client, &(config.kinds)(), MANAGER).await?;
     let rest = Rest::with_manager(client, MANAGER);
     bootstrap::prepare(&rest).await.map_err(Box::new)?;
     let ready = config.ready.clone();

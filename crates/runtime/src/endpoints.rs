@@ -134,9 +134,7 @@ impl Pages {
             if request.uri.query() != Some("verbose") {
                 return Page::text(StatusCode::OK, "ok\r\n");
             }
-            let state =
-                if *ready.borrow() { "working" } else { "not working yet: waiting for what it needs" };
-            Page::text(StatusCode::OK, format!("{state}\r\nok\r\n"))
+            Page::text(StatusCode::OK, format!("{}\r\nok\r\n", state(*ready.borrow())))
         })
     }
 
@@ -145,6 +143,17 @@ impl Pages {
         Self::new(|request| match request.uri.path() {
             "/healthz" | "/healthz/" | "/livez" | "/readyz" | "/readyz/" | "/healthz/ping"
             | "/readyz/ping" => Page::text(StatusCode::OK, "ok"),
+            _ => Page::missing(),
+        })
+    }
+
+    /// `/readyz?verbose`, which says whether the component is ready, with status 200 in either case.
+    pub fn readiness(ready: &Ready) -> Self {
+        let ready = ready.subscribe();
+        Self::new(move |request| match (request.uri.path(), request.uri.query()) {
+            ("/readyz" | "/readyz/", Some("verbose")) => {
+                Page::text(StatusCode::OK, format!("{}\nok", state(*ready.borrow())))
+            }
             _ => Page::missing(),
         })
     }
@@ -185,6 +194,10 @@ impl Pages {
             Page::text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n")
         }
     }
+}
+
+fn state(ready: bool) -> &'static str {
+    if ready { "working" } else { "not working yet: waiting for what it needs; the log names it" }
 }
 
 /// Decides whether a request is served: `None` if so, otherwise the response that refuses it.
@@ -386,6 +399,21 @@ mod tests {
         let (code, kind, body) = get(&pages, "/metrics", "*/*");
         assert!(code == 200 && kind.starts_with("text/plain; version=0.0.4") && !body.contains("# EOF"));
         assert_eq!(get(&pages, "/", "").0, 404);
+    }
+
+    /// OCM-133: probes succeed from the start, as with the Go program; who asks verbosely learns more.
+    #[test]
+    fn ocm_133_readiness_is_told_verbosely() {
+        let ready = Ready::new(false);
+        let pages = Pages::readiness(&ready).or(Pages::ping());
+        assert_eq!(
+            (get(&pages, "/readyz", "").2.as_str(), get(&pages, "/healthz?verbose", "").2.as_str()),
+            ("ok", "ok")
+        );
+        let (code, _, body) = get(&pages, "/readyz?verbose", "");
+        assert!(code == 200 && body.starts_with("not working yet") && body.ends_with("ok"), "{body}");
+        ready.send_replace(true);
+        assert_eq!(get(&pages, "/readyz?verbose", "").2, "working\nok");
     }
 
     #[tokio::test]

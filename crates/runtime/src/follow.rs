@@ -70,6 +70,7 @@ pub(crate) fn follow(
         version: None,
         streaming: true,
         unread: BTreeMap::new(),
+        unserved: None,
         logged: LogOnce::default(),
     };
     Box::pin(follower.run(stop))
@@ -85,6 +86,8 @@ struct Follower<'s> {
     streaming: bool,
     /// The objects that cannot be decoded, with the version for which that was logged.
     unread: BTreeMap<ObjectKey, String>,
+    /// Since when the resource is not served.
+    unserved: Option<Instant>,
     /// What the log was told last.
     logged: LogOnce,
 }
@@ -146,6 +149,8 @@ const WATCH_SECONDS: u64 = 270;
 /// A server that streams a list does so without pauses. A server that takes the request for an ordinary watch
 /// sends its objects soon, and then nothing as long as nothing changes.
 const STREAM_PAUSE: Duration = Duration::from_secs(30);
+/// A resource that is not served for this long is named in the log.
+const NOTABLE: Duration = Duration::from_secs(5);
 /// How often to ask for a resource that is not served yet; no watch reports when that changes.
 const UNSERVED: Duration = Duration::from_secs(1);
 const END_OF_LIST: &str = "k8s.io/initial-events-end";
@@ -195,8 +200,14 @@ impl Follower<'_> {
             410 => self.version = None,
             400 | 422 if self.version.is_none() && self.streaming => self.streaming = false,
             404 | 405 => {
-                tracing::debug!(resource, %error, "not served");
                 self.version = None;
+                // A resource that is defined at this moment is not worth a word.
+                let since = *self.unserved.get_or_insert_with(Instant::now);
+                if since.elapsed() >= NOTABLE && self.logged.should_log("not served") {
+                    tracing::warn!(resource, %error, "waiting: the API server does not serve this resource; is its CustomResourceDefinition missing?");
+                } else {
+                    tracing::debug!(resource, %error, "not served");
+                }
                 return false;
             }
             _ => {
@@ -382,6 +393,7 @@ impl Follower<'_> {
     }
 
     fn complete(&mut self, seen: BTreeSet<ObjectKey>) {
+        self.unserved = None;
         self.unread.retain(|key, _| seen.contains(key));
         self.sink.complete(seen);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{StreamExt, future::try_join_all, pin_mut};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceConversion, CustomResourceDefinition,
+    CustomResourceConversion, CustomResourceDefinition, CustomResourceDefinitionVersion,
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -37,8 +37,8 @@ fn because(last: Option<&kube::Error>) -> &'static str {
 
 const BUDGET: Duration = Duration::from_secs(60);
 
-/// Creates the CRDs, updates those whose spec differs, and waits until all are served (KS-002). Writes with
-/// the field manager `manager`. Takes at most a minute.
+/// Creates the CRDs, updates those whose spec differs, and waits until all are served (KS-002). Versions that
+/// exist and are not wanted stay. Writes with the field manager `manager`. Takes at most a minute.
 ///
 /// # Errors
 ///
@@ -49,28 +49,67 @@ pub fn install<'a>(
     crds: &'a [CustomResourceDefinition],
     manager: &'a str,
 ) -> BoxFuture<'a, Result<(), InstallError>> {
-    Box::pin(install_all(client, crds, manager))
+    Box::pin(install_all(client, crds, Writer { manager, shared: false }))
+}
+
+/// Like [`install`], for CRDs that other programs install, too, perhaps newer ones: a CRD whose spec none of our
+/// programs has written stays as it is, and only gets the versions that it lacks.
+///
+/// # Errors
+///
+/// As for [`install`].
+pub fn install_shared<'a>(
+    client: &'a Client,
+    crds: &'a [CustomResourceDefinition],
+    manager: &'a str,
+) -> BoxFuture<'a, Result<(), InstallError>> {
+    Box::pin(install_all(client, crds, Writer { manager, shared: true }))
+}
+
+/// Field managers of our programs that install CRDs which others install, too.
+const OURS: [&str; 4] = ["kubestellar", "klusterlet", "registration-controller", "addon-manager"];
+
+/// Who writes a CRD.
+#[derive(Clone, Copy)]
+struct Writer<'a> {
+    manager: &'a str,
+    /// The CRDs of other programs are left alone.
+    shared: bool,
+}
+
+impl Writer<'_> {
+    /// Returns whether the spec was written by other programs only.
+    fn is_foreign(self, live: &CustomResourceDefinition) -> bool {
+        let managers =
+            live.metadata.managed_fields.iter().flatten().filter(|entry| {
+                entry.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:spec").is_some())
+            });
+        let mut names = managers.filter_map(|entry| entry.manager.as_deref()).peekable();
+        self.shared
+            && names.peek().is_some()
+            && names.all(|name| name != self.manager && !OURS.contains(&name))
+    }
 }
 
 async fn install_all(
     client: &Client,
     crds: &[CustomResourceDefinition],
-    manager: &str,
+    writer: Writer<'_>,
 ) -> Result<(), InstallError> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    try_join_all(crds.iter().map(|crd| install_one(&api, crd, manager))).await?;
+    try_join_all(crds.iter().map(|crd| install_one(&api, crd, writer))).await?;
     Ok(())
 }
 
 async fn install_one(
     api: &Api<CustomResourceDefinition>,
     crd: &CustomResourceDefinition,
-    manager: &str,
+    writer: Writer<'_>,
 ) -> Result<(), InstallError> {
     let name = crd.name_any();
     let mut last = None;
     let all = async {
-        let live = put(api, crd, manager, &mut last).await?;
+        let live = put(api, crd, writer, &mut last).await?;
         if is_established(&live) { Ok(()) } else { wait(api, live, &mut last).await }
     };
     match tokio::time::timeout(BUDGET, all).await {
@@ -83,12 +122,12 @@ async fn install_one(
 async fn put(
     api: &Api<CustomResourceDefinition>,
     crd: &CustomResourceDefinition,
-    manager: &str,
+    writer: Writer<'_>,
     last: &mut Option<kube::Error>,
 ) -> Result<CustomResourceDefinition, kube::Error> {
     let mut backoff = Backoff::for_server();
     loop {
-        match put_once(api, crd, manager).await {
+        match put_once(api, crd, writer).await {
             Err(error) if is_passing(&error) => {
                 tracing::debug!(crd = crd.name_any(), %error, "installing; will be tried again");
                 *last = Some(error);
@@ -106,19 +145,35 @@ async fn put(
 async fn put_once(
     api: &Api<CustomResourceDefinition>,
     crd: &CustomResourceDefinition,
-    manager: &str,
+    writer: Writer<'_>,
 ) -> Result<CustomResourceDefinition, kube::Error> {
-    let params = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
+    let params = PostParams { field_manager: Some(writer.manager.to_owned()), ..PostParams::default() };
     let Some(live) = api.get_opt(&crd.name_any()).await? else {
         return api.create(&params, crd).await;
     };
-    if same_spec(&live, crd) {
+    let next = if writer.is_foreign(&live) { completed(&live, crd) } else { updated(live.clone(), crd) };
+    if same_spec(&live, &next) {
         return Ok(live);
     }
-    api.replace(&crd.name_any(), &params, &updated(live, crd)).await
+    api.replace(&crd.name_any(), &params, &next).await
 }
 
-/// Returns the live CRD with the wanted spec; the labels, annotations and finalizers of other writers stay.
+/// Returns the live CRD with the versions that it lacks.
+fn completed(live: &CustomResourceDefinition, wanted: &CustomResourceDefinition) -> CustomResourceDefinition {
+    let mut next = live.clone();
+    for version in &wanted.spec.versions {
+        match next.spec.versions.iter_mut().find(|known| known.name == version.name) {
+            Some(known) => known.served |= version.served,
+            None => {
+                next.spec.versions.push(CustomResourceDefinitionVersion { storage: false, ..version.clone() })
+            }
+        }
+    }
+    next
+}
+
+/// Returns the live CRD with the wanted spec. The versions that are not wanted stay, with their conversion, because
+/// other programs may use them; so do labels, annotations and finalizers of other writers.
 fn updated(
     mut live: CustomResourceDefinition,
     wanted: &CustomResourceDefinition,
@@ -129,7 +184,15 @@ fn updated(
     for (key, value) in wanted.metadata.annotations.iter().flatten() {
         live.annotations_mut().insert(key.clone(), value.clone());
     }
-    live.spec = wanted.spec.clone();
+    let old = std::mem::replace(&mut live.spec, wanted.spec.clone());
+    let known: Vec<&str> = wanted.spec.versions.iter().map(|version| version.name.as_str()).collect();
+    let kept = old.versions.into_iter().filter(|version| !known.contains(&version.name.as_str()));
+    live.spec
+        .versions
+        .extend(kept.map(|version| CustomResourceDefinitionVersion { storage: false, ..version }));
+    if live.spec.conversion.is_none() {
+        live.spec.conversion = old.conversion;
+    }
     live
 }
 
@@ -305,10 +368,61 @@ mod tests {
         let sent = sent.lock();
         assert_eq!(sent.len(), 1);
         assert_eq!(sent[0]["spec"]["versions"][0]["name"], "v1");
+        assert_eq!(sent[0]["spec"]["versions"][0]["storage"], true);
+        assert_eq!(sent[0]["spec"]["versions"][1]["name"], "v1alpha1", "others may use it");
+        assert_eq!(sent[0]["spec"]["versions"][1]["storage"], false);
         assert_eq!(
             sent[0]["metadata"],
             json!({"name": "rockets.space.example", "resourceVersion": "7", "labels": {"theirs": "1"},
                 "annotations": {"theirs": "1", "ours": "1"}, "finalizers": ["theirs.example/keep"]})
         );
+    }
+
+    /// KS-002, OCM-001: a CRD of another program, which has more versions and fields than ours, stays as it is; a
+    /// version that it lacks is added. The CRDs of our programs are updated.
+    #[tokio::test(start_paused = true)]
+    async fn ocm_001_newer_crds_of_others_are_kept() {
+        let established = json!({"conditions": [{"type": "Established", "status": "True"}]});
+        let live = |writer: &str| {
+            let mut live = serde_json::to_value(crd("v1")).unwrap();
+            let newer =
+                json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}}}});
+            live["spec"]["versions"][0]["schema"] = newer.clone();
+            let second = json!({"name": "v2", "served": true, "storage": false, "schema": newer});
+            live["spec"]["versions"].as_array_mut().unwrap().push(second);
+            live["spec"]["conversion"] =
+                json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"]}});
+            live["metadata"]["managedFields"] = json!([
+                {"manager": writer, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:group": {}}}},
+                {"manager": "kubestellar", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {}}}]);
+            live["status"] = established.clone();
+            live
+        };
+        for (writer, wanted, puts) in
+            [("operator", "v1", 0), ("operator", "v1beta1", 1), ("kubestellar", "v1", 1)]
+        {
+            let stored = live(writer);
+            let (client, sent) = server(move |_| (200, stored.clone()));
+            install_shared(&client, &[crd(wanted)], "test").await.unwrap();
+            let sent = sent.lock();
+            assert_eq!(sent.len(), puts, "{writer} {wanted}");
+            let Some(spec) = sent.first().map(|crd| &crd["spec"]) else { continue };
+            let versions: Vec<&str> =
+                spec["versions"].as_array().unwrap().iter().map(|v| v["name"].as_str().unwrap()).collect();
+            let stored: Vec<bool> = spec["versions"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|v| v["storage"].as_bool().unwrap())
+                .collect();
+            assert_eq!(spec["conversion"]["strategy"], "Webhook");
+            if writer == "operator" {
+                assert_eq!((versions, stored), (vec!["v1", "v2", "v1beta1"], vec![true, false, false]));
+                assert!(spec["versions"][0]["schema"]["openAPIV3Schema"]["properties"].is_object());
+            } else {
+                assert_eq!((versions, stored), (vec!["v1", "v2"], vec![true, false]));
+                assert!(spec["versions"][0]["schema"]["openAPIV3Schema"]["properties"].is_null());
+            }
+        }
     }
 }

@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::placement::{CelSelector, DecisionStrategy, PrioritizerPolicy};
 use crate::{constants::CLUSTER_GROUP, kind::kind};
 
 /// Condition: the hub's admin accepted the cluster.
@@ -265,11 +266,10 @@ pub struct PlacementSpec {
     pub predicates: Vec<ClusterPredicate>,
     /// How clusters are ordered.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::any_object")]
-    pub prioritizer_policy: Option<Value>,
-    /// How clusters are spread.
+    pub prioritizer_policy: Option<PrioritizerPolicy>,
+    /// How clusters are spread. OCM does not read it yet; neither do we.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::any_object")]
+    #[schemars(schema_with = "super::placement::spread_policy")]
     pub spread_policy: Option<Value>,
     /// Taints that are tolerated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -277,8 +277,15 @@ pub struct PlacementSpec {
     pub tolerations: Vec<Toleration>,
     /// How decisions are grouped.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::any_object")]
-    pub decision_strategy: Option<Value>,
+    pub decision_strategy: Option<DecisionStrategy>,
+    /// Order of the clusters in the decisions. OCM does not read it yet; neither do we.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(extend("x-default" = "ClusterName", "enum" = ["ClusterName", "Score"]))]
+    pub sort_by: String,
+    /// How often changes of scores alone are written. OCM does not read it yet; neither do we.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(extend("x-default" = "1m", "pattern" = "^[0-9]+[hms]$"))]
+    pub score_rate_limit: String,
 }
 
 fn tolerations(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
@@ -287,7 +294,10 @@ fn tolerations(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         "items": {
             "type": "object",
             "properties": {
-                "key": {"type": "string", "maxLength": 316},
+                "key": {
+                    "type": "string", "maxLength": 316,
+                    "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
+                },
                 "operator": {"type": "string", "x-default": "Equal"},
                 "value": {"type": "string", "maxLength": 1024},
                 "effect": {"type": "string", "enum": ["NoSelect", "PreferNoSelect", "NoSelectIfNew"]},
@@ -314,12 +324,11 @@ pub struct ClusterSelector {
     pub label_selector: LabelSelector,
     /// By claims of the clusters.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::any_object")]
+    #[schemars(schema_with = "super::placement::claim_selector")]
     pub claim_selector: Option<Value>,
-    /// By expressions.
+    /// By expressions over the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::any_object")]
-    pub cel_selector: Option<Value>,
+    pub cel_selector: Option<CelSelector>,
 }
 
 /// What a placement selected.
@@ -335,6 +344,10 @@ pub struct PlacementStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
+    /// When scores were last written. OCM does not write it yet; neither do we.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::time")]
+    pub last_score_update_time: Option<Time>,
 }
 
 /// A group of selected clusters.
@@ -348,6 +361,7 @@ pub struct DecisionGroup {
     /// The PlacementDecisions of the group.
     pub decisions: Vec<String>,
     /// How many clusters.
+    #[schemars(extend("x-default" = 0))]
     pub cluster_count: i32,
 }
 
@@ -378,6 +392,9 @@ pub struct ClusterDecision {
     /// Why it was selected.
     #[schemars(extend("x-required" = true))]
     pub reason: String,
+    /// The cluster's score. OCM does not write it yet; neither do we.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub score: Option<i64>,
 }
 
 kind! {

@@ -4,10 +4,12 @@ pub mod addon;
 pub mod addon_v1beta1;
 pub mod cluster;
 pub mod conversion;
+pub mod placement;
 pub mod work;
 
 pub use addon::{AddOnDeploymentConfig, AddOnTemplate, ClusterManagementAddOn, ManagedClusterAddOn};
 pub use cluster::{
     ClusterClaim, ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, Placement, PlacementDecision,
 };
+pub use placement::AddOnPlacementScore;
 pub use work::{AppliedManifestWork, ManifestWork};

@@ -49,15 +49,16 @@ pub(super) struct CheckResult {
     pub(super) faults: Vec<(u64, String)>,
 }
 
-/// Checks an expression with these declared variables.
-pub(super) fn check(root: &IdedExpr, known: &[Variable]) -> CheckResult {
-    let mut check = Check { known, facts: CheckResult::default(), bound: Vec::new() };
+/// Checks an expression with these declared variables, and with these methods beside the usual functions.
+pub(super) fn check(root: &IdedExpr, known: &[Variable], methods: &[&str]) -> CheckResult {
+    let mut check = Check { known, methods, facts: CheckResult::default(), bound: Vec::new() };
     check.expr(root, 0);
     check.facts
 }
 
 struct Check<'k> {
     known: &'k [Variable<'k>],
+    methods: &'k [&'k str],
     facts: CheckResult,
     bound: Vec<(String, Type)>,
 }
@@ -149,7 +150,7 @@ impl Check<'_> {
             return Type::Dyn;
         }
         let name = call.func_name.as_str();
-        if !is_function(name) {
+        if !is_function(name) && !self.methods.contains(&name) {
             return self.fault(id, undeclared(name));
         }
         if matches!(name, operators::LOGICAL_AND | operators::LOGICAL_OR) {

@@ -14,6 +14,7 @@ pub(crate) mod convert;
 pub(crate) mod environment;
 mod expression;
 mod functions;
+mod library;
 mod logic;
 pub(crate) mod metered;
 pub(crate) mod names;
@@ -33,6 +34,7 @@ mod value;
 
 pub use check::Variable;
 pub use expression::{EvalError, Expression, Scope};
+pub use library::Library;
 pub use source::CompileError;
 pub(crate) use source_error::{SourceError, error_text, parse_errors, print_errors};
 pub use value::Value;

@@ -20,10 +20,14 @@ pub enum CompileError {
     Check(String),
 }
 
-/// Parses and checks `source`, with the declared variables `known`.
-pub(super) fn parse(source: &str, known: &[Variable]) -> Result<(IdedExpr, CheckResult), CompileError> {
+/// Parses and checks `source`, with the declared variables `known`, and with `methods` beside the usual functions.
+pub(super) fn parse(
+    source: &str,
+    known: &[Variable],
+    methods: &[&str],
+) -> Result<(IdedExpr, CheckResult), CompileError> {
     // The parsed text may have spaces where the source has operators; errors show the source.
-    let read = |read: &str| Ok(parse_and_check(source, read, known));
+    let read = |read: &str| Ok(parse_and_check(source, read, known, methods));
     parse_guarded(source, read).map_err(CompileError::Parse)?
 }
 
@@ -31,10 +35,11 @@ fn parse_and_check(
     source: &str,
     read: &str,
     known: &[Variable],
+    methods: &[&str],
 ) -> Result<(IdedExpr, CheckResult), CompileError> {
     let root =
         Parser::default().parse(read).map_err(|errors| CompileError::Parse(parse_errors(source, errors)))?;
-    let facts = check::check(&root, known);
+    let facts = check::check(&root, known, methods);
     if facts.depth > MAX_DEPTH {
         return Err(CompileError::Parse(format!("nested more than {MAX_DEPTH} levels deep")));
     }

@@ -386,3 +386,33 @@ fn names_of_functions_are_those_of_the_environment() {
         assert_ne!(found.err(), Some(missing), "{name}");
     }
 }
+
+/// OCM-013: methods of a caller are known in its scopes only; what they return is paid for.
+#[test]
+fn ocm_013_methods_of_a_caller() {
+    let library = Library::default().method("twice", |this, args| match (this, args) {
+        (Value::String(text), []) => Ok(json!([text, text])),
+        _ => Err("not a text".into()),
+    });
+    let variables = [OBJ];
+    let compile = |source: &str| Expression::compile_with(source, &variables, &library);
+    let mut scope = Scope::of(&library);
+    scope.bind("obj", &json!({"name": "x", "number": 1}));
+    let run = |source: &str| compile(source).unwrap().evaluate(&scope).map_err(|error| error.to_string());
+    assert_eq!(run("obj.name.twice() == ['x', 'x'] && 'y'.twice()[1] == 'y'"), Ok(Value::Bool(true)));
+    assert!(run("obj.number.twice() == []").is_err_and(|why| why.contains("not a text")));
+    assert!(
+        compile("obj.name.thrice()")
+            .is_err_and(|why| why.to_string().contains("undeclared reference to 'thrice'"))
+    );
+    assert!(Expression::compile("obj.name.twice()", &variables).is_err(), "unknown elsewhere");
+
+    let expression = compile("[1, 2, 3].all(n, 'text'.twice().size() == 2)").unwrap();
+    let mut budget = 1_000;
+    expression.evaluate_within(&scope, &mut budget).unwrap();
+    let cost = 1_000 - budget;
+    assert!(cost > 9, "{cost}");
+    let mut scarce = cost - 1;
+    let broken = expression.evaluate_within(&scope, &mut scarce).unwrap_err().to_string();
+    assert!(scarce == 0 && broken.contains("cost limit exceeded"), "{scarce} {broken}");
+}

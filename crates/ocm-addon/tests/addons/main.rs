@@ -4,5 +4,6 @@
 mod health;
 mod identities;
 mod installing;
+mod placements;
 mod templates;
 mod world;

@@ -302,6 +302,7 @@ pub(crate) fn gvr(plural: &str) -> Gvr {
         "namespaces" | "secrets" | "configmaps" => ("", "v1"),
         "managedclusters" => ("cluster.open-cluster-management.io", "v1"),
         "placements" | "placementdecisions" => ("cluster.open-cluster-management.io", "v1beta1"),
+        "addonplacementscores" => ("cluster.open-cluster-management.io", "v1alpha1"),
         "manifestworks" | "appliedmanifestworks" => ("work.open-cluster-management.io", "v1"),
         "managedclusteraddons" | "clustermanagementaddons" | "addondeploymentconfigs" | "addontemplates" => {
             ("addon.open-cluster-management.io", "v1alpha1")

@@ -45,6 +45,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Side {
     Hub(Box<HubArgs>),
+    Placement(Box<PlacementArgs>),
     Agent(Box<AgentArgs>),
 }
 
@@ -64,11 +65,27 @@ struct HubArgs {
     /// Leave the status add-on to another controller
     #[arg(long)]
     without_status_addon: bool,
+    /// Leave Placements to another controller, such as `kubestellar ocm placement`
+    #[arg(long)]
+    without_placement: bool,
     /// Most clusters that ocm_managedcluster_available shows by themselves
     #[arg(long, value_name = "N", default_value_t = 1000)]
     metrics_clusters: usize,
     #[command(flatten)]
     agents: AgentFlags,
+    #[command(flatten)]
+    election: StandingElection,
+    #[command(flatten)]
+    endpoints: HubEndpoints,
+    #[command(flatten)]
+    hub: HubFlags,
+    #[command(flatten)]
+    logging: KlogFlags,
+}
+
+/// Run the controller of Placements alone, beside another hub.
+#[derive(Debug, clap::Args)]
+struct PlacementArgs {
     #[command(flatten)]
     election: StandingElection,
     #[command(flatten)]
@@ -139,6 +156,7 @@ impl Args {
     pub(crate) fn log_format(&self) -> Option<LogFormat> {
         match &self.side {
             Side::Hub(args) => args.logging.format(),
+            Side::Placement(args) => args.logging.format(),
             Side::Agent(args) => args.logging.format(),
         }
     }
@@ -154,6 +172,7 @@ fn https(text: &str) -> Result<String, String> {
 pub(crate) async fn run(args: &Args) -> Result<Exit, Failure> {
     match &args.side {
         Side::Hub(args) => run_hub(args).await,
+        Side::Placement(args) => run_placement(args).await,
         Side::Agent(args) => run_agent(args).await,
     }
 }
@@ -195,11 +214,27 @@ async fn run_hub(args: &HubArgs) -> Result<Exit, Failure> {
     let clients = clients.await;
     let (process, (client, lock)) = process.unless_failed(clients).await?;
     let status = (!args.without_status_addon).then(|| args.agents.addon());
-    let addons = manage_addons.then(|| match status {
-        Some(addon) => addon::Config::with_status_addon(addon),
-        None => addon::Config::default(),
+    let addons = manage_addons.then(|| addon::Config {
+        placements: !args.without_placement,
+        ..status.map_or_else(addon::Config::default, addon::Config::with_status_addon)
     });
     process.run(lock, |stop| both(client, config, addons, stop)).await
+}
+
+async fn run_placement(args: &PlacementArgs) -> Result<Exit, Failure> {
+    let connection = args.hub.connection();
+    let lock = args.election.lock("placement-controller-lock")?;
+    let process =
+        Process::start("placement controller", args.endpoints.endpoints(), Probes::Ping, &args.logging)
+            .await?;
+    let caller = Caller { agent: "placement", metrics: &process.metrics };
+    let clients = async {
+        let lock = connection.to_lead(&caller, lock).await?;
+        Ok((connection.client(&caller, Some("hub")).await?, lock))
+    };
+    let (process, (client, lock)) = process.unless_failed(clients.await).await?;
+    let config = addon::Config { general: false, ready: process.ready.clone(), ..addon::Config::default() };
+    process.run(lock, |stop| addon::run(client, config, stop)).await
 }
 
 /// Why a hub ended by itself.

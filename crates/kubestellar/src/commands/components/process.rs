@@ -125,7 +125,7 @@ impl Process {
         let (metrics, ready) = (Metrics::new(env!("CARGO_PKG_VERSION")), Ready::new(false));
         let well = match probes {
             Probes::Any => Pages::always_well(&ready),
-            Probes::Ping => Pages::ping(),
+            Probes::Ping => Pages::readiness(&ready).or(Pages::ping()),
         };
         let doors = [
             Door {

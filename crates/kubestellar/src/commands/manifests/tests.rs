@@ -175,3 +175,17 @@ fn ks_227_wrong_values_are_refused() {
         Err(Wrong::Name(..))
     ));
 }
+
+/// KS-200: the kinds of a hub include the one that the agents of the status add-on write.
+#[test]
+fn ks_200_the_kinds_of_a_hub_can_be_printed() {
+    let kinds = |side: super::Side| -> Vec<String> {
+        side.kinds().iter().map(|crd| crd["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let hub = kinds(super::Side::Its);
+    for name in ["workstatuses.control.kubestellar.io", "manifestworks.work.open-cluster-management.io"] {
+        assert!(hub.iter().any(|found| found == name), "{name} in {hub:?}");
+    }
+    assert!(kinds(super::Side::Wds).iter().any(|name| name == "bindings.control.kubestellar.io"));
+    assert!(kinds(super::Side::Wec).iter().any(|name| name.starts_with("appliedmanifestworks.")));
+}
