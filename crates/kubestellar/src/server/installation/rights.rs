@@ -66,8 +66,11 @@ async fn on_every_space<F: Future<Output = String> + Send + 'static>(part: impl 
 /// Asks everything for everybody.
 async fn probe(scene: &Scene, expected: Option<&Table>) -> Table {
     let routes = scene.routes();
-    let mut found = Table::default();
-    found.routes = routes.iter().map(|route| (route.key(), route.served())).collect();
+    let mut found = Table {
+        routes: routes.iter().map(|route| (route.key(), route.served())).collect(),
+        documents: table::documents(scene.documents(), &scene.documents()),
+        people: Vec::new(),
+    };
     for person in &scene.people {
         let mut grants = Grants::new();
         for route in &routes {
@@ -98,7 +101,6 @@ async fn probe(scene: &Scene, expected: Option<&Table>) -> Table {
         grants.extend(documents.into_iter().map(|path| (format!("paths {path}"), reading.clone())));
         found.people.push((person.title.clone(), grants));
     }
-    found.documents = table::documents(scene.documents(), &scene.documents());
     found
 }
 
