@@ -26,8 +26,11 @@ pub const TOKEN_ID: &str = "ocmhub";
 
 /// Returns the roles and bindings for joining.
 pub fn rights() -> Vec<Value> {
+    // OCM grants all ConfigMaps. Who joins reads one; the others may hold properties of clusters.
+    let mut discovery = rule("", &["configmaps"], &["get"]);
+    discovery["resourceNames"] = json!(["cluster-info"]);
     let rules = json!([
-        rule("", &["configmaps"], &["get"]),
+        discovery,
         rule("certificates.k8s.io", &["certificatesigningrequests"], &["create", "get", "list", "watch"]),
         rule(CLUSTER_GROUP, &["managedclusters"], &["get", "create", "list", "watch"]),
         rule(CLUSTER_GROUP, &["managedclustersets/join"], &["create"]),

@@ -620,6 +620,57 @@ mod tests {
         assert_eq!(ask(&router, "/healthz").await, (200, "ok".into()));
     }
 
+    /// SP-055, SP-065: outside the spaces nothing is served to anybody but the health of the process.
+    ///
+    /// CVE-2026-39429: kcp served its cache of all workspaces before it authenticated.
+    #[tokio::test]
+    async fn sp_065_cve_2026_39429_nothing_is_served_before_authentication() {
+        let data = tempfile::tempdir().expect("a directory");
+        let space = space_in(data.path()).await;
+        let router = Router::default();
+        router.add("test", space.server().service());
+        for path in [
+            "/",
+            "/api",
+            "/api/v1/secrets",
+            "/apis",
+            "/metrics",
+            "/version",
+            "/openapi/v2",
+            "/debug/pprof/",
+            "/logs",
+            "/spaces",
+            "/spaces/",
+            "/spaces//api",
+            "/spaces/none/api",
+            "/spaces/Test/api",
+            "/spaces/test%2fapi",
+            "/clusters/root/api",
+            "/services/cache/shards/root/clusters/root/apis",
+            "/services/apiexport/root/test/clusters/*/api/v1/configmaps",
+            "/register",
+            "/enroll",
+            "/control",
+        ] {
+            let (status, body) = ask(&router, path).await;
+            assert_eq!(status, 404, "{path}: {body}");
+        }
+        // In a space, callers without a credential read nothing but version and health.
+        for path in [
+            "/spaces/test/metrics",
+            "/spaces/test/api/v1/secrets",
+            "/spaces/test/apis",
+            "/spaces/test/openapi/v2",
+        ] {
+            let (mut service, prefix) = router.find(path).expect("a space");
+            let request = Request::get(strip(&path.parse().unwrap(), prefix).unwrap());
+            let request = request.extension(Caller::Plain).body(http_body_util::Empty::<bytes::Bytes>::new());
+            let answer = service.call(request.expect("a request")).await.expect("an answer");
+            assert!(matches!(answer.status().as_u16(), 401 | 403), "{path}: {}", answer.status());
+        }
+        space.stop().await;
+    }
+
     /// SP-055: a request without the path of a space is told the right form, and nothing about existing spaces.
     #[tokio::test]
     async fn sp_055_a_path_without_a_space_is_explained() {

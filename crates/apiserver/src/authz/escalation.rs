@@ -71,14 +71,10 @@ impl RoleWrite<'_> {
         if self.may("escalate", self.resource, namespace, name) {
             return Ok(());
         }
-        let wanted = rules(self.new);
-        if self.old.is_none_or(|old| rules(old) != wanted) {
-            self.check_held(namespace, &wanted)?;
-        }
+        // Also if the rules stay as they are: labels decide which roles gather them, and so who gets them.
+        self.check_held(namespace, &rules(self.new))?;
         let gathers = |object: &Value| object.get("aggregationRule").is_some_and(|r| !r.is_null());
-        let unchanged =
-            self.old.is_some_and(|old| old.get("aggregationRule") == self.new.get("aggregationRule"));
-        if !unchanged && (gathers(self.new) || self.old.is_some_and(gathers)) {
+        if gathers(self.new) || self.old.is_some_and(gathers) {
             let (held, _) = self.authorizer.rules_for(self.user, "");
             if missing_rights(&held, &Rule::everything()) != Ok(Vec::new()) {
                 let why = "must have cluster-admin privileges to use the aggregationRule";

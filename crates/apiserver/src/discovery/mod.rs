@@ -50,8 +50,12 @@ pub fn resource_not_found() -> ApiError {
         .with_details(Details::default())
 }
 
-/// The paths that the server answers.
 fn root(catalog: &Catalog) -> Value {
+    json!({"paths": paths(catalog)})
+}
+
+/// The paths outside the resources that the server answers, sorted.
+pub fn paths(catalog: &Catalog) -> Vec<String> {
     const FIXED: [&str; 17] = [
         "/.well-known/openid-configuration",
         "/api",
@@ -80,7 +84,7 @@ fn root(catalog: &Catalog) -> Value {
         }
     }
     paths.sort();
-    json!({"paths": paths})
+    paths
 }
 
 fn versions(server_address: &str) -> Value {

@@ -37,6 +37,9 @@ pub(crate) async fn handle(
         return Err(ApiError::method_not_allowed());
     }
     if info.watch_prefix {
+        if *method != Method::GET {
+            return Err(ApiError::method_not_allowed());
+        }
         return watch_request::watch(cx, Some(info.path_name()).filter(|n| !n.is_empty())).await;
     }
     if info.path_name().is_empty() {

@@ -182,3 +182,36 @@ async fn as_002_answers_about_faults_are_bounded() {
     let answer = server.post(path, definition).await.expect(400);
     assert!(answer.text.len() < 20 << 20, "{} bytes", answer.text.len());
 }
+
+/// AS-009: no text of a client becomes a label of the metrics.
+///
+/// CVE-2020-8552: the name of the client was a label of the request counter of kube-apiserver, so that requests filled its memory.
+#[tokio::test]
+async fn as_009_cve_2020_8552_no_client_chooses_labels_of_the_metrics() {
+    let server = TestServer::start().await;
+    for n in 0..300 {
+        let odd = format!("zz-{n}");
+        let agent =
+            [("user-agent", odd.as_str()), ("content-type", "application/json"), ("accept", odd.as_str())];
+        for path in [
+            CM.to_owned(),
+            format!("{CM}/{odd}"),
+            format!("{CM}/a/{odd}"),
+            format!("/api/v1/{odd}"),
+            format!("/apis/{odd}/v1/pods"),
+            format!("/apis/apps/{odd}/deployments"),
+            format!("/{odd}"),
+            format!("/healthz/{odd}"),
+            format!("/api/v1/namespaces/{odd}/pods?{odd}={odd}&labelSelector={odd}"),
+        ] {
+            server.send("GET", &path, &agent, "").await;
+        }
+        server.send(&format!("ZZ{n}"), CM, &agent, "").await;
+        server
+            .send("PATCH", &format!("{CM}/a"), &[("content-type", &format!("application/{odd}"))], "{}")
+            .await;
+    }
+    let metrics = server.get("/metrics").await.expect(200);
+    assert!(metrics.text.contains("apiserver_request_total"));
+    assert!(!metrics.text.to_lowercase().contains("zz"), "{}", metrics.text);
+}

@@ -44,6 +44,18 @@ async fn server() -> TestServer {
     s
 }
 
+/// Grants a user rights in the whole server.
+async fn allow(s: &TestServer, user: &str, rules: Value) {
+    let role = json!({"metadata": {"name": user}, "rules": rules});
+    s.post(&format!("{RBAC}/clusterroles"), role).await.expect(201);
+    let binding = json!({
+        "metadata": {"name": user},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}],
+    });
+    s.post(&format!("{RBAC}/clusterrolebindings"), binding).await.expect(201);
+}
+
 /// A CustomResourceDefinition with `status` and `scale`.
 fn definition(group: &str, plural: &str, scope: &str) -> Value {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -234,4 +246,82 @@ async fn as_034_a_custom_kind_may_be_called_namespaces() {
     s.get(&format!("{base}/mine")).await.expect(404);
     // The Namespace object is unchanged.
     s.get("/api/v1/namespaces/team").await.expect(200);
+}
+
+/// AS-063: the right to all objects of one kind is no right to another kind of the same group, however the path is written.
+///
+/// CVE-2022-3162: names with `..` reached other custom resources of the same group.
+#[tokio::test]
+async fn as_063_cve_2022_3162_one_kind_does_not_lead_to_another_of_its_group() {
+    let s = server().await;
+    define(&s, "sea.example.com", "boats", "Namespaced").await;
+    define(&s, "sea.example.com", "chests", "Namespaced").await;
+    for plural in ["boats", "chests"] {
+        let path = format!("/apis/sea.example.com/v1/namespaces/other/{plural}");
+        let body = json!({"apiVersion": "sea.example.com/v1", "kind": format!("K{plural}"),
+            "metadata": {"name": "victim"}, "treasure": format!("of-{plural}")});
+        s.post(&path, body).await.expect(201);
+    }
+    let rules = json!([{"apiGroups": ["sea.example.com"], "resources": ["boats"], "verbs": ["get", "list", "watch"]}]);
+    allow(&s, "sailor", rules).await;
+    let base = "/apis/sea.example.com/v1";
+    let own = ask(&s, "sailor", "GET", &format!("{base}/boats")).await.expect(200);
+    assert!(own.text.contains("of-boats"));
+    for path in [
+        "chests",
+        "namespaces/other/chests/victim",
+        "boats/../chests",
+        "boats/..%2fchests",
+        "boats%2f..%2fchests",
+        "namespaces/other/boats/..%2fchests%2fother%2fvictim",
+        "namespaces/other/boats/..%2f..%2fchests%2fother%2fvictim",
+        "namespaces/..%2f..%2fchests%2fother/boats/victim",
+        "namespaces/../chests/boats",
+        "namespaces/other/boats/../chests/victim",
+        "namespaces/other/boats/%2e%2e/chests/victim",
+        "watch/boats/../chests",
+        "watch/namespaces/../chests/boats",
+        "namespaces/..%2fchests%2fother/boats",
+        "boats/chests",
+        "boats?fieldSelector=metadata.name%3D..%2fchests%2fother%2fvictim",
+        "boats?fieldSelector=metadata.namespace%3D..%2fchests",
+        "boats?continue=../chests",
+    ] {
+        let answer = ask(&s, "sailor", "GET", &format!("{base}/{path}")).await;
+        assert!(!answer.text.contains("of-chests"), "{path}: {} {}", answer.status, answer.text);
+        let refused = matches!(answer.status, 301 | 400 | 403 | 404 | 405);
+        assert!(
+            refused || (path.starts_with("boats?") && answer.names().is_empty()),
+            "{path}: {}",
+            answer.status
+        );
+    }
+}
+
+/// AS-064: who may change ClusterRoles, but has not their rights, does not get them by a label that lets an aggregated role gather
+/// them.
+#[tokio::test]
+async fn as_064_a_label_does_not_grant_what_its_writer_does_not_have() {
+    let s = server().await;
+    let rules = json!([
+        {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"], "verbs": ["get", "create", "update", "patch"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
+    ]);
+    allow(&s, "clerk", rules).await;
+    let before = s.get(&format!("{RBAC}/clusterroles/view")).await.expect(200).body["rules"].clone();
+    let label = json!({"metadata": {"labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}});
+    for (role, status) in [("cluster-admin", 403), ("admin", 403), ("view", 403), ("clerk", 200)] {
+        let kind = [("content-type", "application/merge-patch+json"), ("impersonate-user", "clerk")];
+        let path = format!("{RBAC}/clusterroles/{role}?dryRun=All");
+        s.send("PATCH", &path, &kind, label.to_string()).await.expect(status);
+    }
+    let kind = [("content-type", "application/merge-patch+json"), ("impersonate-user", "clerk")];
+    s.send("PATCH", &format!("{RBAC}/clusterroles/cluster-admin"), &kind, label.to_string())
+        .await
+        .expect(403);
+    let after = s.get(&format!("{RBAC}/clusterroles/view")).await.expect(200).body["rules"].clone();
+    assert_eq!(after, before);
+    s.send("GET", "/api/v1/namespaces/other/secrets/victim", &[("impersonate-user", "clerk")], "")
+        .await
+        .expect(403);
 }

@@ -214,10 +214,13 @@ async fn as_064_nobody_gives_away_what_they_have_not() {
     );
     assert_eq!(error.status()["details"], json!({"group": RBAC, "kind": "roles", "name": "y"}));
     assert!(s.escalation(&UserInfo::internal("a", &["system:masters"]), "roles", &strong).is_ok());
-    // A change of labels only grants nothing.
+    // A label can grant rules to the holders of other roles. What only serves deletion grants nothing.
     let mut labelled = strong.clone();
     labelled["metadata"]["labels"] = json!({"a": "b"});
-    assert!(check_escalation(&s.authorizer, &user(), "roles", &labelled, Some(&strong)).is_ok());
+    assert!(check_escalation(&s.authorizer, &user(), "roles", &labelled, Some(&strong)).is_err());
+    let mut going = strong.clone();
+    going["metadata"]["finalizers"] = json!(["a/b"]);
+    assert!(check_escalation(&s.authorizer, &user(), "roles", &going, Some(&strong)).is_ok());
     let bound = |role| binding("RoleBinding", "ns", "x", role, named("golden-user"));
     assert!(s.escalation(&user(), "rolebindings", &bound(("Role", "r"))).is_ok());
     let error = s.escalation(&user(), "rolebindings", &bound(("ClusterRole", "cluster-admin"))).unwrap_err();

@@ -446,11 +446,37 @@ async fn wait_ready(components: &Components, ready: wiring::Ready) -> Result<(),
 }
 
 #[cfg(test)]
+mod rights;
+
+#[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
     use crate::shape::Wish;
+
+    /// An installation of this shape in memory, without listener, that serves nothing yet.
+    pub(super) fn in_memory(data: &DataDir, wanted: &Shape) -> Installation {
+        let now = SystemTime::now();
+        let serving = pki::serving(data.path(), &[], now).unwrap();
+        let components = Components::new();
+        let (engine, clock) = (Engine::in_memory(), Arc::new(Clock::open(&data.clock(), now, false)));
+        let overview = Overview::new(data, wanted, Instant::now(), components.states(), &engine, &clock);
+        Installation {
+            data: data.clone(),
+            shape: Shape { its: vec![], wds: vec![], clusters: vec![], ..wanted.clone() },
+            engine,
+            router: Arc::default(),
+            certificate: Arc::new(Certificate::new(&serving).unwrap()),
+            ca_pem: serving.ca_pem,
+            term: serving.term,
+            clock,
+            without: Vec::new(),
+            spaces: Vec::new(),
+            components,
+            overview: Arc::new(overview),
+        }
+    }
 
     /// The certificates in the kubeconfig of the data directory, by user.
     fn handed_out(data: &DataDir) -> BTreeMap<String, String> {
@@ -469,25 +495,7 @@ mod tests {
         data.create().unwrap();
         let wanted = Shape::fulfil(None, &Wish { clusters: Some(0), ..Wish::default() }, "id").unwrap();
         let now = SystemTime::now();
-        let serving = pki::serving(data.path(), &[], now).unwrap();
-        let components = Components::new();
-        let (engine, clock) = (Engine::in_memory(), Arc::new(Clock::open(&data.clock(), now, false)));
-        let overview = Overview::new(&data, &wanted, Instant::now(), components.states(), &engine, &clock);
-        let overview = Arc::new(overview);
-        let mut installation = Installation {
-            data: data.clone(),
-            shape: Shape { its: vec![], wds: vec![], clusters: vec![], ..wanted.clone() },
-            engine,
-            router: Arc::default(),
-            certificate: Arc::new(Certificate::new(&serving).unwrap()),
-            ca_pem: serving.ca_pem,
-            term: serving.term,
-            clock,
-            without: Vec::new(),
-            spaces: Vec::new(),
-            components,
-            overview,
-        };
+        let mut installation = in_memory(&data, &wanted);
         installation.start_spaces(&[("its1".into(), "its"), ("wds1".into(), "wds")]).await.unwrap();
         installation.shape = wanted.clone();
         installation.write_kubeconfig(&wanted).unwrap();

@@ -118,4 +118,25 @@ mod tests {
             assert!(write_file(&directory, odd, b"x").is_err());
         }
     }
+
+    /// OCM-031: the keys of a Secret become names of files in one directory, never paths.
+    ///
+    /// CVE-2024-56514: an archive of CRDs made Karmada write files outside the directory for it.
+    #[test]
+    fn ocm_031_cve_2024_56514_a_key_of_a_secret_is_no_path() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = base.path().join("hub");
+        let absolute = base.path().join("absolute");
+        let mut data = Data::new();
+        for name in ["../up", "..", ".", "a/../../over", absolute.to_str().unwrap(), "sub/file", ".dot", ""] {
+            data.insert(name.to_owned(), k8s_openapi::ByteString(b"x".to_vec()));
+        }
+        data.insert("tls.key".to_owned(), k8s_openapi::ByteString(b"good".to_vec()));
+        write_files(&directory, &data);
+        let names = |directory: &Path| -> Vec<_> {
+            std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+        };
+        assert_eq!(names(base.path()), ["hub"]);
+        assert_eq!(names(&directory), ["tls.key"]);
+    }
 }

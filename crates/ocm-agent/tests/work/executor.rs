@@ -167,8 +167,10 @@ fn spying() -> Value {
 }
 
 /// OCM-086, OCM-090, OCM-091: a work learns nothing of an object that its executor may not `get`; once it may, it does.
+///
+/// CVE-2026-41050: Fleet's agent looked objects up with its own rights for tenants without them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ocm_086_feedback_is_no_way_around_missing_rights() {
+async fn ocm_086_cve_2026_41050_feedback_is_no_way_around_missing_rights() {
     let w = World::start().await;
     w.cluster.create("v1/secrets", "sea", secret()).await;
     let agent = w.agent(hasty()).await;

@@ -94,3 +94,74 @@ async fn ocm_a_09_requests_that_come_to_nothing() {
     agent.end().await;
     w.end().await;
 }
+
+/// OCM-039: an agent with the right to renew gets a certificate for itself and for nobody else.
+///
+/// CVE-2026-4740: OCM's hub approved renewals without checking all of the requested subject.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_039_cve_2026_4740_a_forged_renewal_is_not_approved() {
+    let (w, agent) = World::joined().await;
+    let rest = agent.rest();
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let reviews = runtime::rest::Gvr::new("authentication.k8s.io", "v1", "selfsubjectreviews");
+    let me = create(&rest, &reviews, "", review).await.expect("a review")["status"]["userInfo"]["username"]
+        .clone();
+    let me = me.as_str().expect("a name");
+    let (own, all) = ("system:open-cluster-management:c1", "system:open-cluster-management:managed-clusters");
+    let other = "system:open-cluster-management:c2";
+    let of_other = format!("{other}:agent");
+    let nested = format!("{me}:x");
+    let forged: [(&str, &str, &[&str]); 12] = [
+        ("c2", &of_other, &[other, all]),
+        ("c1", &of_other, &[other, all]),
+        ("c1", &of_other, &[own, all]),
+        ("c1", me, &[other, all]),
+        ("c1", me, &[own, other, all]),
+        ("c1", me, &[own, all, "system:masters"]),
+        ("c1", me, &[own, "system:masters"]),
+        ("c1", me, &["system:masters"]),
+        ("c1", me, &[own, all, all]),
+        ("c1", "system:admin", &[own, all]),
+        ("c1", "system:kube-controller-manager", &[own, all]),
+        ("c1", &nested, &[own, all]),
+    ];
+    let ask = async |name: &str, label: &str, user: &str, groups: &[&str]| {
+        let key = ocm_shared::request::KeyPair::generate().expect("a key");
+        let groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
+        let pem = ocm_shared::request::request(&key, user, &groups, &[], &[]).expect("a request");
+        let request = k8s_openapi::ByteString(pem.into_bytes());
+        let body = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+            "metadata": {"name": name, "labels": {"open-cluster-management.io/cluster-name": label}},
+            "spec": {"request": request, "signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"],
+                // What the server knows is not what a client says.
+                "username": BOOTSTRAP, "groups": ["system:masters"]}});
+        create(&rest, &gvr("certificatesigningrequests"), "", body).await
+    };
+    let mut made = Vec::new();
+    for (index, (label, user, groups)) in forged.iter().enumerate() {
+        let name = format!("forged-{index}");
+        // The API server itself refuses requests for system:masters.
+        if ask(&name, label, user, groups).await.is_ok() {
+            made.push(name);
+        }
+    }
+    assert!(made.len() >= 9, "{made:?}");
+    ask("honest", "c1", me, &[own, all]).await.expect("a request");
+    let found = async |name: &str| -> Value {
+        w.hub().get(&gvr("certificatesigningrequests"), "", name).await.expect("a request")
+    };
+    until("an honest renewal is approved and signed", || async {
+        found("honest").await["status"]["certificate"].is_string()
+    })
+    .await;
+    for name in made {
+        let request = found(&name).await;
+        assert!(
+            request["status"]["conditions"].is_null() && request["status"]["certificate"].is_null(),
+            "{request:#}"
+        );
+        assert_eq!(request["spec"]["username"], me);
+    }
+    agent.end().await;
+    w.end().await;
+}

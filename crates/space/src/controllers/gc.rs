@@ -219,12 +219,14 @@ impl Graph {
         self.dependents.get(owner).into_iter().flatten().cloned().collect()
     }
 
-    /// The dependents that block a foreground deletion.
+    /// The dependents that block the foreground deletion of `owner`. A reference from another namespace is not valid: nobody
+    /// may keep an object of others by naming its uid.
     fn blocking(&self, owner: &Uid) -> impl Iterator<Item = &Node> {
+        let place = self.nodes.get(owner).map_or("", |node| &*node.key.namespace);
         self.dependents.get(owner).into_iter().flatten().filter_map(|uid| self.nodes.get(uid)).filter(
             move |node| {
                 let names = |one: &Owner| one.uid == *owner && one.block_owner_deletion == Some(true);
-                node.owners.iter().any(names)
+                (place.is_empty() || *node.key.namespace == *place) && node.owners.iter().any(names)
             },
         )
     }

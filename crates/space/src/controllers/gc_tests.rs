@@ -187,3 +187,15 @@ async fn as_051_the_graph_holds_only_what_has_owners() {
     }
     assert_eq!((w.graph.nodes.len(), w.looked()), (0, vec![]));
 }
+
+/// AS-051: an object of another namespace does not keep an owner whose uid it names, not even with a finalizer of its own.
+#[tokio::test]
+async fn as_051_dependents_of_other_namespaces_do_not_block_an_owner() {
+    let mut w = World::new();
+    w.put("n", "owner", none(), json!(["foregroundDeletion"]), true).await;
+    let names = json!([owner("ConfigMap", "owner", "owner", true)]);
+    w.put("foreign", "intruder", names.clone(), json!(["mine/stay"]), true).await;
+    assert_eq!(w.next_action("owner"), "finish owner foregroundDeletion");
+    w.put("n", "child", names, none(), false).await;
+    assert_eq!(w.next_action("owner"), "keep");
+}

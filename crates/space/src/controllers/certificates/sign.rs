@@ -6,7 +6,10 @@ use jiff::Timestamp;
 use rcgen::{KeyPair, PublicKeyData, SigningKey};
 use rustls_pki_types::pem::PemObject;
 use sha2::{Digest, Sha256};
-use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509CertificationRequest};
+use x509_parser::prelude::{
+    FromDer, GeneralName, ParsedCriAttribute, ParsedExtension, SubjectAlternativeName,
+    X509CertificationRequest, X509CertificationRequestInfo,
+};
 
 use super::der::{bits, element, extension, integer, octets, sequence, time};
 
@@ -80,42 +83,41 @@ impl SignRequest {
         let texts = |attribute: &x509_parser::x509::AttributeTypeAndValue<'_>| {
             attribute.as_str().map(str::to_owned).unwrap_or_default()
         };
-        let (mut has_names, mut kinds) = (false, NameKinds::default());
-        for extension in request.requested_extensions().into_iter().flatten() {
-            let ParsedExtension::SubjectAlternativeName(names) = extension else { continue };
-            has_names = true;
-            for name in &names.general_names {
-                match name {
-                    GeneralName::DNSName(_) => kinds.dns = true,
-                    GeneralName::RFC822Name(_) => kinds.email = true,
-                    GeneralName::IPAddress(_) => kinds.ip = true,
-                    GeneralName::URI(_) => kinds.uri = true,
-                    _ => {}
-                }
+        let names = alternative_names(info);
+        let mut kinds = NameKinds::default();
+        for name in names.iter().flat_map(|(names, _)| &names.general_names) {
+            match name {
+                GeneralName::DNSName(_) => kinds.dns = true,
+                GeneralName::RFC822Name(_) => kinds.email = true,
+                GeneralName::IPAddress(_) => kinds.ip = true,
+                GeneralName::URI(_) => kinds.uri = true,
+                _ => {}
             }
         }
+        let alternative_names = names.map(|(_, raw)| raw.to_vec());
         Ok(Self {
             common_name: info.subject.iter_common_name().next().map(texts).unwrap_or_default(),
             organizations: info.subject.iter_organization().map(texts).collect(),
             subject: info.subject.as_raw().to_vec(),
             public_key: info.subject_pki.raw.to_vec(),
-            alternative_names: if has_names { raw_alternative_names(info.raw) } else { None },
+            alternative_names,
             kinds,
         })
     }
 }
 
-/// The content of the extension 2.5.29.17, found by its identifier.
-fn raw_alternative_names(info: &[u8]) -> Option<Vec<u8>> {
-    const ID: [u8; 5] = [0x06, 0x03, 0x55, 0x1d, 0x11];
-    let at = info.windows(ID.len()).position(|window| window == ID)?;
-    let mut rest = info.get(at + ID.len()..)?;
-    // An explicit `critical` flag may come between.
-    if let Some(after) = rest.strip_prefix(&[0x01, 0x01, 0xff]) {
-        rest = after;
-    }
-    let (_, octets) = x509_parser::der_parser::der::parse_der_octetstring(rest).ok()?;
-    Some(octets.as_slice().ok()?.to_vec())
+/// The alternative names that a request asks for, parsed and as their DER. Both are of the same extension: what is checked
+/// is what is signed.
+fn alternative_names<'r>(
+    info: &'r X509CertificationRequestInfo<'_>,
+) -> Option<(&'r SubjectAlternativeName<'r>, &'r [u8])> {
+    info.iter_attributes().find_map(|attribute| {
+        let ParsedCriAttribute::ExtensionRequest(asked) = attribute.parsed_attribute() else { return None };
+        asked.extensions.iter().find_map(|extension| match extension.parsed_extension() {
+            ParsedExtension::SubjectAlternativeName(names) => Some((names, extension.value)),
+            _ => None,
+        })
+    })
 }
 
 /// A certificate authority with its key.
@@ -252,4 +254,27 @@ fn serial_bytes() -> [u8; 16] {
         *first = *first & 0x7f | 0x40;
     }
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, DnType};
+
+    /// AS-054: the names that are signed are those that were checked, and not bytes elsewhere in the request that look so.
+    #[test]
+    fn as_054_only_the_extension_has_alternative_names() {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["node.example".to_owned()]).unwrap();
+        params
+            .distinguished_name
+            .push(DnType::OrganizationalUnitName, "\u{6}\u{3}U\u{1d}\u{11}\u{4}\u{4}evil");
+        let pem = params.serialize_request(&key).unwrap().pem().unwrap();
+        let request = SignRequest::parse(pem.as_bytes()).unwrap();
+        assert!(request.kinds.dns);
+        assert!(request.alternative_names.unwrap().ends_with(b"node.example"));
+        let bare =
+            CertificateParams::new(Vec::new()).unwrap().serialize_request(&key).unwrap().pem().unwrap();
+        assert_eq!(SignRequest::parse(bare.as_bytes()).unwrap().alternative_names, None);
+    }
 }
