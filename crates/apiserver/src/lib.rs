@@ -37,6 +37,7 @@ pub mod request;
 pub mod response;
 pub mod reviews;
 pub mod server;
+mod service_network;
 mod state;
 pub mod strategy;
 pub mod table;
@@ -44,3 +45,5 @@ pub mod tokens;
 pub mod version;
 mod watch;
 mod work;
+
+pub use service_network::{ServiceNetwork, ServiceNetworkError};

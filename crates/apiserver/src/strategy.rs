@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::authz::Authorizer;
 use crate::error::ApiError;
 use crate::identity::UserInfo;
+use crate::service_network::ServiceNetwork;
 
 /// What a strategy can use of the request.
 pub struct WriteContext<'a> {
@@ -16,6 +17,22 @@ pub struct WriteContext<'a> {
     pub dry_run: bool,
     /// Reads other objects of the space (quota, service IPs, references).
     pub lookup: &'a dyn Lookup,
+    pub settings: &'a KindSettings,
+}
+
+/// What an administrator chose for built-in kinds.
+#[derive(Clone, Debug)]
+pub struct KindSettings {
+    /// Where Services get their addresses.
+    pub service_network: ServiceNetwork,
+    /// A Pod needs an existing service account and mounts its token: the admission plugin `ServiceAccount`.
+    pub pod_accounts: bool,
+}
+
+impl Default for KindSettings {
+    fn default() -> Self {
+        Self { service_network: ServiceNetwork::default(), pod_accounts: true }
+    }
 }
 
 /// Reads other objects of the space.

@@ -1,5 +1,7 @@
 //! Service-account tokens: TokenRequest, signing and checking (spec 7.3).
 
+mod error;
+mod keys;
 mod request;
 
 use std::collections::HashMap;
@@ -7,10 +9,9 @@ use std::sync::{Arc, OnceLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use jsonwebtoken::jwk::Jwk;
-use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use jsonwebtoken::{Algorithm, Header, Validation};
 use parking_lot::Mutex;
-use rcgen::{KeyPair, PublicKeyData as _};
+use rcgen::KeyPair;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -18,6 +19,11 @@ use sha2::{Digest, Sha256};
 use crate::authn::{AcceptedToken, CREDENTIAL_ID};
 use crate::identity::UserInfo;
 use crate::strategy::Lookup;
+use error::key_error;
+use keys::SigningKey;
+
+pub use error::TokenError;
+pub use keys::VerifyingKey;
 
 /// How many seconds a token outlives the deletion mark of an object that it is bound to, and how far clocks may
 /// differ.
@@ -32,27 +38,17 @@ type KeySource = Box<dyn Fn() -> Result<String, TokenError> + Send + Sync>;
 pub struct Issuer {
     url: String,
     audiences: Vec<String>,
+    /// Other issuers whose tokens are accepted, if one of the keys signed them.
+    other_issuers: Vec<String>,
+    /// Keys of other signers.
+    other_keys: Vec<VerifyingKey>,
+    /// Where clients find the keys; by default below the URL of the issuer.
+    jwks_uri: Option<String>,
     source: KeySource,
-    keys: OnceLock<Keys>,
+    keys: OnceLock<SigningKey>,
     making: Mutex<()>,
     /// Cache of verified claims, by hash of the token, because verifying signatures is expensive.
     checked: Mutex<HashMap<[u8; 32], Arc<Claims>>>,
-}
-
-struct Keys {
-    algorithm: Algorithm,
-    id: String,
-    encoding: EncodingKey,
-    decoding: DecodingKey,
-    public: Value,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum TokenError {
-    #[error("service-account key: {0}")]
-    Key(String),
-    #[error("invalid token: {0}")]
-    Invalid(String),
 }
 
 fn invalid(why: impl Into<String>) -> TokenError {
@@ -111,29 +107,6 @@ struct LegacyClaims {
     sub: String,
 }
 
-fn key_error(error: impl std::fmt::Display) -> TokenError {
-    TokenError::Key(error.to_string())
-}
-
-impl Keys {
-    fn new(pem: &str) -> Result<Self, TokenError> {
-        let pair = KeyPair::from_pem(pem).map_err(key_error)?;
-        let (algorithm, encoding) = if pair.algorithm() == &rcgen::PKCS_ECDSA_P256_SHA256 {
-            (Algorithm::ES256, EncodingKey::from_ec_pem(pem.as_bytes()))
-        } else {
-            (Algorithm::RS256, EncodingKey::from_rsa_pem(pem.as_bytes()))
-        };
-        let encoding = encoding.map_err(key_error)?;
-        let id = URL_SAFE_NO_PAD.encode(Sha256::digest(pair.subject_public_key_info()));
-        let mut jwk = Jwk::from_encoding_key(&encoding, algorithm).map_err(key_error)?;
-        jwk.common.key_id = Some(id.clone());
-        jwk.common.public_key_use = Some(jsonwebtoken::jwk::PublicKeyUse::Signature);
-        let decoding = DecodingKey::from_jwk(&jwk).map_err(key_error)?;
-        let public = serde_json::to_value(&jwk).map_err(key_error)?;
-        Ok(Self { algorithm, id, encoding, decoding, public })
-    }
-}
-
 impl Issuer {
     /// A new RSA key in PKCS#8 PEM. Takes some hundred milliseconds: see [`Issuer::lazy`].
     ///
@@ -143,13 +116,13 @@ impl Issuer {
         Ok(KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).map_err(key_error)?.serialize_pem())
     }
 
-    /// `key_pem`: PKCS#8 private key, RSA or EC P-256. `issuer`: the URL in `iss`. `audiences`: those of this API
+    /// `key_pem`: private key, RSA or EC P-256 (PKCS#8, PKCS#1 or SEC 1). `issuer`: the URL in `iss`. `audiences`: those of this API
     /// server; if empty, `[issuer]`.
     ///
     /// # Errors
     /// The key cannot be read.
     pub fn new(key_pem: &str, issuer: &str, audiences: &[String]) -> Result<Self, TokenError> {
-        let keys = Keys::new(key_pem)?;
+        let keys = SigningKey::from_pem(key_pem)?;
         let out = Self::lazy(|| Err(TokenError::Key("no source".into())), issuer, audiences);
         // The cell is new, so it is empty.
         let _ = out.keys.set(keys);
@@ -167,6 +140,9 @@ impl Issuer {
         Self {
             url: issuer.to_owned(),
             audiences,
+            other_issuers: Vec::new(),
+            other_keys: Vec::new(),
+            jwks_uri: None,
             source: Box::new(source),
             keys: OnceLock::new(),
             making: Mutex::default(),
@@ -174,26 +150,41 @@ impl Issuer {
         }
     }
 
+    /// Accepts tokens of other issuers, too, and tokens that other keys signed.
+    #[must_use]
+    pub fn trusting(mut self, issuers: Vec<String>, keys: Vec<VerifyingKey>) -> Self {
+        (self.other_issuers, self.other_keys) = (issuers, keys);
+        self
+    }
+
+    /// Says where clients find the keys, if that is not below the URL of the issuer.
+    #[must_use]
+    pub fn keys_at(mut self, uri: String) -> Self {
+        self.jwks_uri = Some(uri);
+        self
+    }
+
     /// The audiences of this API server.
     pub fn audiences(&self) -> &[String] {
         &self.audiences
     }
 
-    fn keys(&self) -> Result<&Keys, TokenError> {
+    fn keys(&self) -> Result<&SigningKey, TokenError> {
         if let Some(keys) = self.keys.get() {
             return Ok(keys);
         }
         let _one_at_a_time = self.making.lock();
         if self.keys.get().is_none() {
             // The lock is held, so no other thread sets the cell.
-            let _ = self.keys.set(Keys::new(&(self.source)()?)?);
+            let _ = self.keys.set(SigningKey::from_pem(&(self.source)()?)?);
         }
         self.keys.get().ok_or_else(|| TokenError::Key("no key".into()))
     }
 
     fn sign<T: Serialize>(&self, claims: &T) -> Result<String, TokenError> {
         let keys = self.keys()?;
-        let header = Header { typ: None, kid: Some(keys.id.clone()), ..Header::new(keys.algorithm) };
+        let kid = Some(keys.public.id.clone());
+        let header = Header { typ: None, kid, ..Header::new(keys.public.algorithm) };
         jsonwebtoken::encode(&header, claims, &keys.encoding).map_err(key_error)
     }
 
@@ -233,21 +224,26 @@ impl Issuer {
     ) -> Result<AcceptedToken, TokenError> {
         match peek_issuer(token).as_deref() {
             Some(LEGACY_ISSUER) => self.verify_legacy(token, audiences, lookup),
-            Some(issuer) if issuer == self.url => self.verify_claims(token, audiences, lookup),
+            Some(issuer) if self.is_accepted(issuer) => self.verify_claims(token, audiences, lookup),
             _ => Err(invalid("another issuer's")),
         }
     }
 
+    fn is_accepted(&self, issuer: &str) -> bool {
+        issuer == self.url || self.other_issuers.iter().any(|other| other == issuer)
+    }
+
+    /// Verifies the signature, with the key that the token names or else with each that there is.
     fn decode<T: serde::de::DeserializeOwned>(&self, token: &str) -> Result<T, TokenError> {
-        let keys = self.keys()?;
-        let mut validation = Validation::new(keys.algorithm);
-        // Times and audience are checked below, on each use of the token.
-        validation.validate_exp = false;
-        validation.validate_aud = false;
-        validation.required_spec_claims.clear();
-        let data =
-            jsonwebtoken::decode(token, &keys.decoding, &validation).map_err(|e| invalid(e.to_string()))?;
-        Ok(data.claims)
+        let kid = jsonwebtoken::decode_header(token).map_err(|e| invalid(e.to_string()))?.kid;
+        if let Some(known) = self.other_keys.iter().find(|key| kid.as_ref() == Some(&key.id)) {
+            return decode_with(known, token);
+        }
+        let own = decode_with(&self.keys()?.public, token);
+        if own.is_ok() || kid.is_some() {
+            return own;
+        }
+        self.other_keys.iter().find_map(|key| decode_with(key, token).ok()).map_or(own, Ok)
     }
 
     fn signed_claims(&self, token: &str) -> Result<Arc<Claims>, TokenError> {
@@ -272,7 +268,7 @@ impl Issuer {
     ) -> Result<AcceptedToken, TokenError> {
         let claims = self.signed_claims(token)?;
         let now = jiff::Timestamp::now().as_second();
-        if claims.iss != self.url {
+        if !self.is_accepted(&claims.iss) {
             return Err(invalid("another issuer's"));
         }
         if now > claims.exp.saturating_add(LEEWAY_SECONDS) || now < claims.nbf.saturating_sub(LEEWAY_SECONDS)
@@ -354,19 +350,25 @@ impl Issuer {
     /// # Errors
     /// The key cannot be loaded.
     pub fn jwks(&self) -> Result<Value, TokenError> {
-        Ok(json!({"keys": [self.keys()?.public.clone()]}))
+        let own = &self.keys()?.public;
+        let others = self.other_keys.iter().filter(|key| key.id != own.id);
+        let keys: Vec<Value> = std::iter::once(own).chain(others).map(|key| key.public.clone()).collect();
+        Ok(json!({ "keys": keys }))
     }
 
     /// Body of `/.well-known/openid-configuration`.
     pub fn openid_configuration(&self) -> Value {
         // A key that is not loaded yet is generated by us, and generated keys are RSA.
-        let algorithm = match self.keys.get().map(|k| k.algorithm) {
+        let algorithm = match self.keys.get().map(|k| k.public.algorithm) {
             Some(Algorithm::ES256) => "ES256",
             _ => "RS256",
         };
         json!({
             "issuer": self.url,
-            "jwks_uri": format!("{}/openid/v1/jwks", self.url.trim_end_matches('/')),
+            "jwks_uri": self
+                .jwks_uri
+                .clone()
+                .unwrap_or_else(|| format!("{}/openid/v1/jwks", self.url.trim_end_matches('/'))),
             "response_types_supported": ["id_token"],
             "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": [algorithm],
@@ -376,6 +378,16 @@ impl Issuer {
 
 fn text(object: &Value, pointer: &str) -> String {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn decode_with<T: serde::de::DeserializeOwned>(key: &VerifyingKey, token: &str) -> Result<T, TokenError> {
+    let mut validation = Validation::new(key.algorithm);
+    // Times and audience are checked on each use of the token.
+    validation.validate_exp = false;
+    validation.validate_aud = false;
+    validation.required_spec_claims.clear();
+    let data = jsonwebtoken::decode(token, &key.decoding, &validation).map_err(|e| invalid(e.to_string()))?;
+    Ok(data.claims)
 }
 
 /// The issuer that a token claims. Nothing of the token is verified yet.

@@ -76,7 +76,7 @@ enum Command {
     Completion(completion::Args),
     #[command(hide = true)]
     Complete(completion::NamesArgs),
-    Apiserver(apiserver::Args),
+    Apiserver(Box<apiserver::Args>),
     ControllerManager(components::controller_manager::Args),
     TransportController(components::transport_controller::Args),
     WorkAgent(components::work_agent::Args),
@@ -100,6 +100,7 @@ impl Command {
             Self::StatusAgent(args) => args.logging.format(),
             Self::GetKubeconfig(args) => args.logging.format(),
             Self::Ocm(args) => args.log_format(),
+            Self::Apiserver(args) => args.log_format(),
             _ => None,
         }
     }
@@ -108,7 +109,8 @@ impl Command {
 /// Parses the command line. Flags of components may be spelled in all ways that Go programs accept.
 pub(crate) fn parse() -> Cli {
     let mut command = Cli::command();
-    let arguments = components::normalise(&command, std::env::args_os().collect());
+    let arguments = apiserver::under_its_name(std::env::args_os().collect());
+    let arguments = components::normalise(&command, arguments);
     let matches = command.clone().try_get_matches_from(arguments);
     let matches = matches.unwrap_or_else(|error| without_hidden(&command, error).exit());
     let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());

@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure, chain};
 pub(crate) async fn client(file: Option<&Path>, context: Option<&str>) -> Result<Client, Failure> {
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let config = config(file, &options).await?;
-    Client::try_from(config).map_err(|error| broken(file, context, &error))
+    runtime::connect::client(config).map_err(|error| broken(file, context, &error))
 }
 
 /// Returns the configuration that kubectl would use with these flags; inside a cluster and without flags that of the
@@ -21,20 +21,6 @@ pub(crate) async fn config(
     file: Option<&Path>,
     options: &KubeConfigOptions,
 ) -> Result<kube::Config, Failure> {
-    let config = read(file, options).await?;
-    if config.accept_invalid_certs {
-        static ONCE: std::sync::Once = std::sync::Once::new();
-        ONCE.call_once(|| {
-            tracing::warn!(
-                server = %config.cluster_url,
-                "the kubeconfig says insecure-skip-tls-verify: whoever answers at this address is trusted"
-            );
-        });
-    }
-    Ok(config)
-}
-
-async fn read(file: Option<&Path>, options: &KubeConfigOptions) -> Result<kube::Config, Failure> {
     let named = options.context.is_some() || options.cluster.is_some() || options.user.is_some();
     let failed = |error: &dyn std::error::Error| broken(file, options.context.as_deref(), error);
     match file {

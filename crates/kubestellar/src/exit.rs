@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use runtime::connect::RequestError;
+
 /// Exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -105,9 +107,12 @@ pub(crate) fn from_kube(what: impl Into<String>, error: &kube::Error) -> Failure
         kube::Error::HyperError(_) | kube::Error::Service(_) if is_refused(error) => {
             not_running(what, "kubestellar up")
         }
-        kube::Error::HyperError(_) | kube::Error::Service(_) => {
-            Failure::new(Exit::NotRunning, what, chain(error))
+        kube::Error::Service(cause) => {
+            // A request without a response names the first cause already.
+            let named = cause.downcast_ref::<RequestError>().map(ToString::to_string);
+            Failure::new(Exit::NotRunning, what, named.unwrap_or_else(|| chain(cause.as_ref())))
         }
+        kube::Error::HyperError(_) => Failure::new(Exit::NotRunning, what, chain(error)),
         other => Failure::new(Exit::Failed, what, chain(other)),
     }
 }
@@ -122,7 +127,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
             text.push_str(": ");
             text.push_str(&more);
         }
-        next = source.source();
+        next = if source.is::<RequestError>() { None } else { source.source() };
     }
     text
 }

@@ -275,7 +275,9 @@ impl<K: Clone + Ord, S: PartialEq> Lanes<K, S> {
         if run.dirty {
             // A hook that never returns the same answer twice brings its item back with its own writes,
             // without end.
-            pause = item.rate_limit.get_or_insert_with(|| RateLimit::new(now)).reserve(now);
+            let braked = item.rate_limit.get_or_insert_with(|| RateLimit::new(now)).reserve(now);
+            // A change ends the back-off, but not of an item that changes so often that it is braked (MC-072).
+            pause = braked.map(|braked| pause.map_or(braked, |backoff| backoff.max(braked)));
         }
         if run.dirty && pause.is_none() {
             self.add(key.clone());

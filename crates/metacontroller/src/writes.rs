@@ -236,20 +236,8 @@ impl Writer {
     }
 
     async fn dry_run(&self, served: &Served, body: &Value, manager: &str) -> Result<Value, kube::Error> {
-        use kube::core::{
-            params::{Patch, PatchParams},
-            request::Request,
-        };
-        let (namespace, name) = (object::namespace(body), object::name(body));
-        let params = PatchParams {
-            dry_run: true,
-            force: true,
-            field_manager: Some(manager.to_owned()),
-            ..PatchParams::default()
-        };
-        let request =
-            Request::new(served.gvr.path(served.place(namespace))).patch(name, &params, &Patch::Apply(body));
-        self.rest.client().request(request.map_err(kube::Error::BuildRequest)?).await
+        let place = served.place(object::namespace(body));
+        self.rest.apply_dry_run(&served.gvr, place, object::name(body), body, manager).await
     }
 }
 

@@ -13,7 +13,8 @@
 //! * [`election`]: elects one leader among several processes, with a Lease.
 //! * [`metrics`], [`endpoints`], [`calls`], [`limiter`]: the metrics of a process, its HTTP endpoints, and a
 //!   client that counts its requests and obeys a rate limit.
-//! * [`tls`]: what a TLS client accepts and shows, as in Go.
+//! * [`tls`]: what a TLS client accepts and shows, as in Go. [`connect`]: clients of API servers that do so, and whose errors name
+//!   the cause.
 //! * [`retry_until_done()`]: small jobs that must succeed at some time.
 //! * [`events`]: Events on objects, counted and rate-limited.
 //! * [`rest`], [`mapper`]: requests and discovery for any resource as plain JSON, for components that learn at
@@ -25,6 +26,7 @@
 pub mod backoff;
 pub mod calls;
 pub mod coalesce;
+pub mod connect;
 pub mod election;
 pub mod endpoints;
 mod escape;

@@ -451,6 +451,29 @@ impl Rest {
         decoded(&self.answer(request).await?)
     }
 
+    /// Returns what [`Rest::apply`] with `force` would make of the object, and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The server's error.
+    pub async fn apply_dry_run<T: DeserializeOwned>(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+        object: &Value,
+        manager: &str,
+    ) -> Result<T, Error> {
+        let params = PatchParams {
+            field_manager: Some(manager.into()),
+            force: true,
+            dry_run: true,
+            ..PatchParams::default()
+        };
+        let request = gvr.request(namespace)?.patch(&named(name)?, &params, &Patch::Apply(object));
+        decoded(&self.answer(request).await?)
+    }
+
     /// Sends a DELETE and ignores the body of the response.
     ///
     /// # Errors
@@ -534,6 +557,28 @@ mod tests {
         for (gvr, namespace, path) in cases {
             assert_eq!(gvr.path(namespace), path);
         }
+    }
+
+    /// MC-133, OCM-086: a dry run addresses its object as an apply does.
+    #[tokio::test]
+    async fn mc_133_a_dry_run_addresses_nothing_else() {
+        let asked = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let record = asked.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            record.lock().push(request.uri().to_string());
+            std::future::ready(Ok::<_, std::io::Error>(http::Response::new(kube::client::Body::from(
+                b"{}".to_vec(),
+            ))))
+        });
+        let rest = Rest::new(Client::new(service, "default"));
+        let maps = Gvr::new("", "v1", "configmaps");
+        let dry = async |name: &str| rest.apply_dry_run::<Value>(&maps, "ns", name, &json!({}), "m").await;
+        assert!(dry("a?force=true").await.is_ok());
+        assert!(dry("a/status").await.is_err());
+        let asked = asked.lock().clone();
+        let [uri] = &asked[..] else { panic!("{asked:?}") };
+        assert!(uri.starts_with("/api/v1/namespaces/ns/configmaps/a%3Fforce%3Dtrue?"), "{uri}");
+        assert!(uri.contains("dryRun=All") && uri.contains("fieldManager=m"), "{uri}");
     }
 
     /// OCM-086: a name is one part of a path or is rejected, so it cannot address anything else.

@@ -6,7 +6,7 @@
 mod identity;
 mod verifier;
 
-pub use identity::identity;
+pub use identity::{identity, is_version_1};
 pub use verifier::{ServerVerifier, trusted};
 
 /// A certificate or a key is not usable.

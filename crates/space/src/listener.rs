@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use apiserver::authn::version_1;
 use apiserver::health::{self, Check};
 use apiserver::identity::{Caller, KnownCaller};
 use apiserver::response::{self, Body};
@@ -20,7 +21,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use parking_lot::RwLock;
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
@@ -34,7 +35,7 @@ use tower::Service as _;
 use crate::addressed::{Addressed, Misdirected, addressed, server_name};
 use crate::by_name::{ByName, NameCertificates};
 use crate::connections::{Admitted, ConnectionLimits, Connections, raise_file_limit};
-use crate::pki::Serving;
+use crate::pki::{NameIssuer, Serving};
 use crate::unread::Unread;
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -370,9 +371,16 @@ struct Shown {
 }
 
 impl Shown {
-    fn new(serving: &Serving) -> Result<Self, rustls::Error> {
-        let names = Arc::new(NameCertificates::new(serving.names.clone()));
-        Ok(Self { default: Arc::new(certified(serving)?), names })
+    fn of_serving(serving: &Serving) -> Result<Self, rustls::Error> {
+        Self::new(&serving.chain, &serving.key, serving.names.clone())
+    }
+
+    fn new(
+        chain: &[CertificateDer<'static>],
+        key: &PrivateKeyDer<'static>,
+        names: Option<NameIssuer>,
+    ) -> Result<Self, rustls::Error> {
+        Ok(Self { default: Arc::new(certified(chain, key)?), names: Arc::new(NameCertificates::new(names)) })
     }
 }
 
@@ -382,7 +390,18 @@ impl Certificate {
     /// # Errors
     /// The key has an unusable type, or does not belong to the certificate.
     pub fn new(serving: &Serving) -> Result<Self, rustls::Error> {
-        Ok(Self(ArcSwap::from_pointee(Shown::new(serving)?)))
+        Ok(Self(ArcSwap::from_pointee(Shown::of_serving(serving)?)))
+    }
+
+    /// As [`Certificate::new`], of a chain, leaf first, and the leaf's key. Server names of spaces are shown this chain, too.
+    ///
+    /// # Errors
+    /// As for [`Certificate::new`].
+    pub fn of(
+        chain: &[CertificateDer<'static>],
+        key: &PrivateKeyDer<'static>,
+    ) -> Result<Self, rustls::Error> {
+        Ok(Self(ArcSwap::from_pointee(Shown::new(chain, key, None)?)))
     }
 
     /// Replaces the certificate.
@@ -390,7 +409,20 @@ impl Certificate {
     /// # Errors
     /// As for [`Certificate::new`]. The old certificate stays then.
     pub fn replace(&self, serving: &Serving) -> Result<(), rustls::Error> {
-        self.0.store(Arc::new(Shown::new(serving)?));
+        self.0.store(Arc::new(Shown::of_serving(serving)?));
+        Ok(())
+    }
+
+    /// As [`Certificate::replace`], with a chain, leaf first, and the leaf's key.
+    ///
+    /// # Errors
+    /// As for [`Certificate::new`]. The old certificate stays then.
+    pub fn replace_with(
+        &self,
+        chain: &[CertificateDer<'static>],
+        key: &PrivateKeyDer<'static>,
+    ) -> Result<(), rustls::Error> {
+        self.0.store(Arc::new(Shown::new(chain, key, None)?));
         Ok(())
     }
 
@@ -401,9 +433,12 @@ impl Certificate {
     }
 }
 
-fn certified(serving: &Serving) -> Result<CertifiedKey, rustls::Error> {
+fn certified(
+    chain: &[CertificateDer<'static>],
+    key: &PrivateKeyDer<'static>,
+) -> Result<CertifiedKey, rustls::Error> {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
-    CertifiedKey::from_der(serving.chain.clone(), serving.key.clone_key(), &provider)
+    CertifiedKey::from_der(chain.to_vec(), key.clone_key(), &provider)
 }
 
 fn tls(certificates: Arc<ByName>) -> Result<ServerConfig, rustls::Error> {
@@ -447,7 +482,7 @@ impl ClientCertVerifier for AnyClientCertificate {
         dss: &DigitallySignedStruct,
     ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
         let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
+        version_1::verify_handshake_tls12(message, cert, dss, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -457,7 +492,7 @@ impl ClientCertVerifier for AnyClientCertificate {
         dss: &DigitallySignedStruct,
     ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
         let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
+        version_1::verify_handshake_tls13(message, cert, dss, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -489,20 +524,30 @@ mod tests {
         Space::start(&Engine::in_memory(), config).await.expect("a space")
     }
 
-    /// A connection to the listener of a client with the CA.
-    async fn connected(address: SocketAddr, ca: &str) -> tokio_rustls::client::TlsStream<TcpStream> {
+    fn roots(ca: &str) -> RootCertStore {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
+        roots
+    }
+
+    async fn open(
+        address: SocketAddr,
+        config: rustls::ClientConfig,
+    ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        let stream = TcpStream::connect(address).await?;
+        connector.connect(rustls::pki_types::ServerName::IpAddress(address.ip().into()), stream).await
+    }
+
+    /// A connection to the listener of a client with the CA.
+    async fn connected(address: SocketAddr, ca: &str) -> tokio_rustls::client::TlsStream<TcpStream> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
-            .with_root_certificates(roots)
+            .with_root_certificates(roots(ca))
             .with_no_client_auth();
-        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-        let stream = TcpStream::connect(address).await.unwrap();
-        let name = rustls::pki_types::ServerName::IpAddress(address.ip().into());
-        connector.connect(name, stream).await.unwrap()
+        open(address, config).await.unwrap()
     }
 
     /// The certificate that the listener shows to a client with the CA.
@@ -533,19 +578,58 @@ mod tests {
         serving.await.unwrap().unwrap();
     }
 
+    /// A listener that serves the space `test`.
+    struct Served {
+        address: SocketAddr,
+        ca: String,
+        space: Space,
+        stop: CancellationToken,
+        drain: CancellationToken,
+        task: tokio::task::JoinHandle<Result<(), rustls::Error>>,
+    }
+
+    impl Served {
+        async fn start(data: &std::path::Path) -> Self {
+            let serving = pki::serving(data, &[], SystemTime::now()).unwrap();
+            let space = space_in(data).await;
+            let router = Arc::new(Router::default());
+            router.add("test", space.server().service());
+            let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+            let address = listener.address();
+            let (stop, drain) = (CancellationToken::new(), CancellationToken::new());
+            let certificate = Arc::new(Certificate::new(&serving).unwrap());
+            let task = tokio::spawn(listener.serve(certificate, router, stop.clone(), drain.clone()));
+            Self { address, ca: serving.ca_pem, space, stop, drain, task }
+        }
+
+        /// A connection with a version of TLS and a client certificate.
+        async fn connect(
+            &self,
+            version: &'static rustls::SupportedProtocolVersion,
+            shown: Arc<dyn rustls::client::ResolvesClientCert>,
+        ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+            let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+            let builder = rustls::ClientConfig::builder_with_provider(provider)
+                .with_protocol_versions(&[version])
+                .unwrap()
+                .with_root_certificates(roots(&self.ca));
+            open(self.address, builder.with_client_cert_resolver(shown)).await
+        }
+
+        async fn stop(self) {
+            self.stop.cancel();
+            self.space.stop().await;
+            self.drain.cancel();
+            self.task.await.unwrap().unwrap();
+        }
+    }
+
     /// AS-038: a request that is refused before its body is read leaves a connection that works.
     #[tokio::test]
     async fn as_038_a_refused_body_does_not_break_the_connection() {
         let data = tempfile::tempdir().expect("a directory");
-        let serving = pki::serving(data.path(), &[], SystemTime::now()).unwrap();
-        let space = space_in(data.path()).await;
-        let router = Arc::new(Router::default());
-        router.add("test", space.server().service());
-        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let (address, stop, drain) = (listener.address(), CancellationToken::new(), CancellationToken::new());
-        let certificate = Arc::new(Certificate::new(&serving).unwrap());
-        let task = tokio::spawn(listener.serve(certificate, router, stop.clone(), drain.clone()));
-        let mut tls = connected(address, &serving.ca_pem).await;
+        let served = Served::start(data.path()).await;
+        let mut tls = connected(served.address, &served.ca).await;
         let body = vec![b' '; 1 << 20];
         for _ in 0..3 {
             let head = format!(
@@ -555,19 +639,79 @@ mod tests {
             tls.write_all(head.as_bytes()).await.unwrap();
             tls.write_all(&body).await.unwrap();
             tls.flush().await.unwrap();
-            let answer = answer_on(&mut tls).await;
+            let (answer, _) = answer_on(&mut tls).await;
             assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
             assert!(!answer.to_lowercase().contains("connection: close"), "{answer}");
         }
         drop(tls);
-        stop.cancel();
-        space.stop().await;
-        drain.cancel();
-        task.await.unwrap().unwrap();
+        served.stop().await;
     }
 
-    /// Reads one answer with a `Content-Length`, and returns its head.
-    async fn answer_on(tls: &mut tokio_rustls::client::TlsStream<TcpStream>) -> String {
+    /// AS-061: a client certificate of X.509 version 1 is accepted, with either version of TLS and keys of either kind, but not
+    /// without its key.
+    #[tokio::test]
+    async fn as_061_a_client_may_show_a_certificate_of_version_1() {
+        macro_rules! pem {
+            ($name:literal) => {
+                include_str!(concat!("../../apiserver/src/authn/version_1/", $name))
+            };
+        }
+        let data = tempfile::tempdir().expect("a directory");
+        let keys = data.path().join("spaces/test");
+        std::fs::create_dir_all(&keys).unwrap();
+        std::fs::write(keys.join("client-ca.crt"), pem!("ca.crt")).unwrap();
+        std::fs::write(keys.join("client-ca.key"), pem!("ca.key")).unwrap();
+        let served = Served::start(data.path()).await;
+        let review = "POST /spaces/test/apis/authentication.k8s.io/v1/selfsubjectreviews HTTP/1.1\r\nHost: a\r\n\
+            Content-Type: application/json\r\nContent-Length: 72\r\n\r\n\
+            {\"kind\":\"SelfSubjectReview\",\"apiVersion\":\"authentication.k8s.io/v1\"}    ";
+        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+            for (certificate, key) in
+                [(pem!("client.crt"), pem!("client.key")), (pem!("rsa.crt"), pem!("rsa.key"))]
+            {
+                let shown = runtime::tls::identity(certificate.as_bytes(), key.as_bytes()).unwrap();
+                let mut tls = served.connect(version, shown).await.unwrap();
+                tls.write_all(review.as_bytes()).await.unwrap();
+                let (head, body) = answer_on(&mut tls).await;
+                assert!(head.starts_with("HTTP/1.1 201 "), "{version:?}: {head}");
+                assert!(body.contains("\"username\":\"alice\"") && body.contains("\"devs\""), "{body}");
+            }
+            // With TLS 1.3 the client learns only when it reads that it was refused.
+            let stolen = Arc::new(Thief(certified_with(pem!("client.crt"), pem!("ca.key"))));
+            let refused = match served.connect(version, stolen).await {
+                Ok(mut tls) => tls.read_u8().await.is_err(),
+                Err(_) => true,
+            };
+            assert!(refused, "{version:?}: shown without its key");
+        }
+        served.stop().await;
+    }
+
+    /// Shows a certificate with the key of another one.
+    #[derive(Debug)]
+    struct Thief(Arc<CertifiedKey>);
+
+    impl rustls::client::ResolvesClientCert for Thief {
+        fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+            Some(self.0.clone())
+        }
+
+        fn has_certs(&self) -> bool {
+            true
+        }
+    }
+
+    fn certified_with(certificate: &str, key: &str) -> Arc<CertifiedKey> {
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+        let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key).unwrap();
+        Arc::new(CertifiedKey::new(
+            vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
+            key,
+        ))
+    }
+
+    /// Reads one answer with a `Content-Length`, and returns its head and its body.
+    async fn answer_on(tls: &mut tokio_rustls::client::TlsStream<TcpStream>) -> (String, String) {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             head.push(tls.read_u8().await.expect("an answer"));
@@ -577,7 +721,7 @@ mod tests {
             head.lines().find_map(|l| l.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
         let mut body = vec![0; length.expect("a length")];
         tls.read_exact(&mut body).await.unwrap();
-        head
+        (head, String::from_utf8(body).unwrap())
     }
 
     /// SP-055: the paths of a space begin after its name.

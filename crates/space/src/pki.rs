@@ -147,6 +147,24 @@ fn signed_leaf(mut params: CertificateParams, now: SystemTime) -> CertificatePar
     params
 }
 
+/// The serving certificate and its key, PEM.
+pub struct ServingPem {
+    pub certificate: String,
+    pub key: String,
+}
+
+/// Reads what [`serving`] has made.
+///
+/// # Errors
+/// The files are not there or cannot be read.
+pub fn serving_pem(data: &Path) -> Result<ServingPem, PkiError> {
+    let text = |file: &str| {
+        let path = data.join("pki").join(file);
+        fs::read_to_string(&path).map_err(|source| PkiError::File { path, source })
+    };
+    Ok(ServingPem { certificate: text("serving.crt")?, key: text("serving.key")? })
+}
+
 /// Loads or creates the credentials of one space under `<data>/spaces/<name>`.
 ///
 /// # Errors

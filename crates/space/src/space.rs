@@ -12,6 +12,7 @@ use apiserver::authz::Authorizer;
 use apiserver::identity::{Caller, ReadAhead, UserInfo};
 use apiserver::response::Body;
 use apiserver::server::{ApiServer, ApiServerConfig, Limits, Service};
+use apiserver::strategy::KindSettings;
 use apiserver::tokens::{Issuer, TokenError};
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
@@ -101,7 +102,7 @@ impl Space {
     ) -> Result<Self, SpaceError> {
         let store = engine.space(config.name)?;
         let keys = pki::space(config.data, config.name, SystemTime::now())?;
-        let issuer = Arc::new(token_issuer(config.data, config.name, &config.url));
+        let issuer = Arc::new(token_issuer(config.data, config.name, &config.url, &[]));
         let authenticator = Authenticator::new(AuthnConfig {
             client_ca: Some(keys.client_ca.clone()),
             tokens: Vec::new(),
@@ -117,6 +118,7 @@ impl Space {
             rbac_bootstrap: true,
             system_namespaces: true,
             limits: Limits::default(),
+            kinds: KindSettings::default(),
             admission,
         })
         .await?;
@@ -189,13 +191,14 @@ impl Space {
 }
 
 /// The issuer of a space's service-account tokens. The key is created with the first token.
-pub fn token_issuer(data: &Path, space: &str, url: &str) -> Issuer {
+/// Tokens are for `audiences`; if there are none, for the URL.
+pub fn token_issuer(data: &Path, space: &str, url: &str, audiences: &[String]) -> Issuer {
     let (data, space) = (data.to_owned(), space.to_owned());
     let make_key = || Issuer::generate_key().map_err(|error| error.to_string());
     let key = move || {
         pki::service_account_key(&data, &space, make_key).map_err(|error| TokenError::Key(error.to_string()))
     };
-    Issuer::lazy(key, url, &[])
+    Issuer::lazy(key, url, audiences)
 }
 
 /// Adds the caller to each request.

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use rustls::RootCertStore;
+use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::pem::PemObject;
@@ -15,6 +16,7 @@ use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::credential::{AuthnError, CREDENTIAL_ID};
+use super::version_1;
 use crate::identity::UserInfo;
 
 /// Most certificates in the cache of verified ones.
@@ -29,6 +31,9 @@ struct Verified {
 /// The client CA of one space.
 pub(super) struct ClientCa {
     verifier: Arc<dyn ClientCertVerifier>,
+    /// The certificates of the CA, for client certificates of version 1.
+    anchors: Vec<CertificateDer<'static>>,
+    algorithms: WebPkiSupportedAlgorithms,
     /// Cache of verified chains, by hash of the leaf: a connection sends many requests with one certificate, and
     /// verifying signatures is expensive.
     verified: Mutex<HashMap<[u8; 32], Verified>>,
@@ -38,15 +43,18 @@ impl ClientCa {
     pub(super) fn new(pem: &str) -> Result<Self, AuthnError> {
         let fail = |why: String| AuthnError::ClientCa(why);
         let mut roots = RootCertStore::empty();
+        let mut anchors = Vec::new();
         for cert in CertificateDer::pem_slice_iter(pem.as_bytes()) {
             let cert = cert.map_err(|e| fail(e.to_string()))?;
-            roots.add(cert).map_err(|e| fail(e.to_string()))?;
+            roots.add(cert.clone()).map_err(|e| fail(e.to_string()))?;
+            anchors.push(cert);
         }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let algorithms = provider.signature_verification_algorithms;
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()
             .map_err(|e| fail(e.to_string()))?;
-        Ok(Self { verifier, verified: Mutex::default() })
+        Ok(Self { verifier, anchors, algorithms, verified: Mutex::default() })
     }
 
     /// The user of a chain (leaf first) that leads to this CA, is valid now and is meant for client authentication.
@@ -59,7 +67,12 @@ impl ClientCa {
         {
             return Some(known.user.clone());
         }
-        self.verifier.verify_client_cert(leaf, intermediates, UnixTime::since_unix_epoch(now)).ok()?;
+        let verified = self.verifier.verify_client_cert(leaf, intermediates, UnixTime::since_unix_epoch(now));
+        if verified.is_err()
+            && !version_1::is_signed_by_anchor(leaf, &self.anchors, now.as_secs(), &self.algorithms)
+        {
+            return None;
+        }
         let user = user(leaf, &hash)?;
         let not_after = chain.iter().map(not_after).collect::<Option<Vec<_>>>()?.into_iter().min()?;
         let mut verified = self.verified.lock();
@@ -147,5 +160,22 @@ mod tests {
         assert_eq!(checker.verify(&leaf(&own, ExtendedKeyUsagePurpose::ClientAuth, true)), None);
         assert_eq!(checker.verify(&[]), None);
         assert!(ClientCa::new("nonsense").is_err());
+    }
+
+    /// AS-061: `openssl x509 -req` without extensions makes certificates of version 1, and Go takes them.
+    #[test]
+    fn as_061_client_certificates_of_version_1_name_user_and_groups() {
+        let of = |pem: &str| vec![CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()];
+        let client = of(include_str!("version_1/client.crt"));
+        let checker = ClientCa::new(include_str!("version_1/ca.crt")).unwrap();
+        for _remembered in [false, true] {
+            let user = checker.verify(&client).unwrap();
+            assert_eq!(
+                (user.name.as_str(), user.groups.as_slice()),
+                ("alice", ["devs".to_owned()].as_slice())
+            );
+        }
+        assert_eq!(checker.verify(&of(include_str!("version_1/sha1.crt"))), None);
+        assert_eq!(ClientCa::new(&ca().pem).unwrap().verify(&client), None);
     }
 }

@@ -15,6 +15,7 @@ mod certificate;
 mod credential;
 mod impersonation;
 mod token_file;
+pub mod version_1;
 
 pub use credential::{AcceptedToken, AuthnError, CREDENTIAL_ID};
 pub use impersonation::impersonate;

@@ -37,6 +37,7 @@ fn with_context<T>(body: impl FnOnce(&WriteContext<'_>) -> T) -> T {
         namespace: "",
         dry_run: false,
         lookup: &Nothing,
+        settings: &crate::strategy::KindSettings::default(),
     })
 }
 

@@ -113,6 +113,7 @@ async fn prepare_new(
         namespace: cx.namespace(),
         dry_run: options.dry_run,
         lookup: &lookup,
+        settings: &cx.state.config.kinds,
     };
     d.strategy.prepare_create(&context, object)?;
     admit(cx, &lookup, None, object, None)?;

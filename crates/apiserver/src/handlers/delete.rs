@@ -167,6 +167,7 @@ fn mark_deleted(
             namespace: cx.namespace(),
             dry_run: options.dry_run,
             lookup: &lookup,
+            settings: &cx.state.config.kinds,
         };
         strategy.prepare_delete(&context, &mut marked)?;
     }

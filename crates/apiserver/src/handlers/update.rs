@@ -225,6 +225,7 @@ async fn prepare(
         namespace: cx.namespace(),
         dry_run: update.options.dry_run,
         lookup: &lookup,
+        settings: &cx.state.config.kinds,
     };
     match update.subresource {
         None => d.strategy.prepare_update(&context, new, live)?,

@@ -63,7 +63,9 @@ fn grace(obj: &Value, requested: Option<i64>) -> i64 {
 
 fn admit(cx: &WriteContext<'_>, obj: &mut Value) -> Result<(), ApiError> {
     super::limits::pod(cx, obj)?;
-    account(cx, obj)?;
+    if cx.settings.pod_accounts {
+        account(cx, obj)?;
+    }
     default_tolerations(obj);
     priority(cx, obj)?;
     let mut status = pod::initial_status();

@@ -13,12 +13,7 @@ use super::spec::{Spec, WITH_STATUS};
 use super::value::{at, fill, fill_at, has, int, list, list_mut, object_mut, put, set_at, text};
 use crate::strategy::{NameRule, WriteContext};
 
-/// The service network of every space. Nothing routes to its addresses; they only have to be unique.
-const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 0);
-const PREFIX: u32 = 12;
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30000..=32767;
-/// This many addresses at the start of the network are reserved for services that request an address.
-const STATIC_BAND: u32 = 256;
 
 pub(super) const SERVICE: Spec = Spec {
     status: Some(|| json!({"loadBalancer": {}})),
@@ -158,7 +153,9 @@ fn allocate(cx: &WriteContext<'_>, obj: &mut Value, old: Option<&Value>) {
         return;
     }
     let others = others(cx, obj);
-    if wants_address && let Some(address) = free_address(&others) {
+    let network = &cx.settings.service_network;
+    if wants_address && let Some(address) = network.free(&used_addresses(&others), Uuid::new_v4().as_u128()) {
+        let address = address.to_string();
         set_at(obj, "spec", "clusterIP", address.clone());
         set_at(obj, "spec", "clusterIPs", json!([address]));
     }
@@ -221,24 +218,10 @@ fn start(size: u32) -> u32 {
     (Uuid::new_v4().as_u128() % u128::from(size)) as u32
 }
 
-fn free_address(others: &[Value]) -> Option<String> {
-    let used = used_addresses(others);
-    let size = (1 << (32 - PREFIX)) - 1 - STATIC_BAND;
-    let first = start(size);
-    (0..size)
-        .map(|i| Ipv4Addr::from(u32::from(NETWORK) + STATIC_BAND + (first + i) % size))
-        .find(|ip| !used.contains(ip))
-        .map(|ip| ip.to_string())
-}
-
 fn free_port(used: &BTreeSet<i64>) -> Option<i64> {
     let size = NODE_PORTS.end() - NODE_PORTS.start() + 1;
     let first = i64::from(start(size as u32));
     (0..size).map(|i| NODE_PORTS.start() + (first + i) % size).find(|port| !used.contains(port))
-}
-
-fn in_network(ip: Ipv4Addr) -> bool {
-    u32::from(ip) >> (32 - PREFIX) == u32::from(NETWORK) >> (32 - PREFIX)
 }
 
 fn update(cx: &WriteContext<'_>, obj: &mut Value, old: &Value) {
@@ -459,12 +442,12 @@ fn allocated(cx: &WriteContext<'_>, obj: &Value, old: Option<&Value>, errs: &mut
     let others = others(cx, obj);
     let kept = |place: &str| old.is_some_and(|old| at(old, place) == at(obj, place));
     if !is_headless(obj) && !kept("spec.clusterIPs") {
-        let used = used_addresses(&others);
+        let (used, network) = (used_addresses(&others), &cx.settings.service_network);
         for ip in list(obj, "spec.clusterIPs") {
             let shown = ip.as_str().unwrap_or_default();
             let why = match shown.parse::<Ipv4Addr>() {
-                Ok(ip) if !in_network(ip) => format!(
-                    "the provided IP ({shown}) is not in the valid range. The range of valid IPs is {NETWORK}/{PREFIX}"
+                Ok(ip) if !network.contains(ip) => format!(
+                    "the provided IP ({shown}) is not in the valid range. The range of valid IPs is {network}"
                 ),
                 Ok(ip) if used.contains(&ip) => "provided IP is already allocated".to_owned(),
                 _ => continue,

@@ -9,6 +9,7 @@ use super::uploads::UploadLimits;
 use crate::admission::Admission;
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
+use crate::strategy::KindSettings;
 use crate::tokens::Issuer;
 
 /// Configuration of an [`ApiServer`](super::ApiServer).
@@ -25,6 +26,8 @@ pub struct ApiServerConfig {
     /// Create `default`, `kube-system`, `kube-public` and `kube-node-lease` at start.
     pub system_namespaces: bool,
     pub limits: Limits,
+    /// Choices about built-in kinds.
+    pub kinds: KindSettings,
     /// Admission of the control plane that is built on this server.
     pub admission: Option<Arc<dyn Admission>>,
 }
@@ -41,6 +44,7 @@ impl ApiServerConfig {
             rbac_bootstrap: false,
             system_namespaces: true,
             limits: Limits::default(),
+            kinds: KindSettings::default(),
             admission: None,
         }
     }

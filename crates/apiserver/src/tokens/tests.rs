@@ -161,3 +161,39 @@ fn as_009_issuer_documents() {
     let answer = request(&made, &objects(), json!({})).unwrap();
     assert!(made.verify(token(&answer), &[], &objects()).is_ok());
 }
+
+/// AS-052: keys as `--service-account-signing-key-file` and `--service-account-key-file` have them: EC (SEC 1) and RSA (PKCS#1)
+/// private keys, public keys, certificates.
+#[test]
+fn as_052_keys_of_files_sign_and_verify() {
+    const EC: &str = include_str!("keys/ec.key");
+    const RSA: &str = include_str!("keys/rsa.key");
+    let other = |key: &str| Issuer::new(key, "https://other", &["shared".to_owned()]).unwrap();
+    let ours = |files: &str| {
+        let keys = VerifyingKey::all_from_pem(files).unwrap();
+        Issuer::new(&KeyPair::generate().unwrap().serialize_pem(), "https://own", &["shared".to_owned()])
+            .unwrap()
+            .trusting(vec!["https://other".to_owned()], keys)
+    };
+    for (private, files) in [
+        (EC, include_str!("keys/ec.crt")),
+        (EC, EC),
+        (RSA, include_str!("keys/rsa.pub")),
+        (RSA, RSA),
+        (RSA, concat!(include_str!("keys/ec.crt"), include_str!("keys/rsa.pub"))),
+    ] {
+        let answer = request(&other(private), &objects(), json!({"spec": {}})).unwrap();
+        let token = token(&answer);
+        let accepted = ours(files).verify(token, &[], &objects()).unwrap();
+        assert_eq!(accepted.user.name, "system:serviceaccount:ns:robot");
+        let stranger = ours(if private == EC { RSA } else { EC });
+        assert!(stranger.verify(token, &[], &objects()).is_err(), "signed by a key that is not known");
+        let own = Issuer::new(private, "https://own", &["shared".to_owned()]).unwrap();
+        assert!(own.verify(token, &[], &objects()).is_err(), "of an issuer that is not known");
+    }
+    let published = ours(RSA).jwks().unwrap();
+    assert_eq!(published["keys"].as_array().unwrap().len(), 2);
+    assert!(VerifyingKey::all_from_pem("").is_err() && VerifyingKey::all_from_pem("nonsense").is_err());
+    let at = ours(EC).keys_at("https://host:1/openid/v1/jwks".to_owned()).openid_configuration();
+    assert_eq!(at["jwks_uri"], "https://host:1/openid/v1/jwks");
+}

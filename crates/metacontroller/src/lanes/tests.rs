@@ -296,3 +296,20 @@ proptest! {
         prop_assert_eq!((lanes.waiting(), lanes.active()), (0, 0));
     }
 }
+
+/// MC-072: an item that fails and changes faster than it may run keeps its back-off.
+#[test]
+fn mc_072_a_braked_item_keeps_its_back_off() {
+    let mut lanes = Lanes::<_>::new(1);
+    let now = Instant::now();
+    lanes.add(1);
+    let mut runs = 0;
+    while lanes.take(now).is_some() {
+        // It changes during the run.
+        lanes.add(1);
+        lanes.end(&1, Outcome::Failed, now, 0.5);
+        runs += 1;
+        assert!(runs < 1000, "it is never braked");
+    }
+    assert_eq!((lanes.deadline().unwrap() - now).as_secs(), 60);
+}

@@ -79,7 +79,7 @@ async fn connect(endpoint: &Endpoint, auth: AuthInfo) -> Result<Client, String> 
     let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
         .await
         .map_err(|error| error.to_string())?;
-    Client::try_from(config).map_err(|error| error.to_string())
+    runtime::connect::client(config).map_err(|error| error.to_string())
 }
 
 /// The agent's connection to the hub, shared by all components that use the agent's identity. Requests that

@@ -34,6 +34,11 @@ pub fn identity(certificate: &[u8], key: &[u8]) -> Result<Arc<dyn ResolvesClient
     Ok(Arc::new(SingleCertAndKey::from(certified)))
 }
 
+/// Whether a certificate is of X.509 version 1.
+pub fn is_version_1(certificate: &CertificateDer<'_>) -> bool {
+    key_of_version_1(certificate).is_some()
+}
+
 /// Returns the public key (a DER `SubjectPublicKeyInfo`) of a certificate of version 1, which webpki cannot read.
 fn key_of_version_1(certificate: &CertificateDer<'_>) -> Option<Vec<u8>> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;

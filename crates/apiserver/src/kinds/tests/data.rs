@@ -32,6 +32,22 @@ fn as_016_service_defaults() {
     );
 }
 
+/// AS-016: the network of the addresses is the administrator's choice.
+#[test]
+fn as_016_services_get_addresses_of_the_configured_network() {
+    let mut pipeline = Pipeline::new("", "v1", "services");
+    pipeline.settings.service_network = "10.7.0.0/24".parse().unwrap();
+    let made = pipeline.create(service(json!({"ports": [{"port": 80}]}))).expect("created");
+    assert!(text(&made, "spec.clusterIP").starts_with("10.7.0."), "{made}");
+    assert_eq!(
+        pipeline
+            .create(service(json!({"clusterIP": "10.96.0.9", "ports": [{"port": 80}]})))
+            .expect_err("refused"),
+        "Service \"s\" is invalid: spec.clusterIPs: Invalid value: [\"10.96.0.9\"]: failed to allocate IP 10.96.0.9: the \
+         provided IP (10.96.0.9) is not in the valid range. The range of valid IPs is 10.7.0.0/24"
+    );
+}
+
 #[test]
 fn as_016_headless_and_external_services() {
     let pipeline = Pipeline::new("", "v1", "services");

@@ -13,7 +13,7 @@ use crate::descriptor::Descriptor;
 use crate::error::ApiError;
 use crate::identity::UserInfo;
 use crate::kinds::value::{at, list, put, set_at, text};
-use crate::strategy::{Lookup, WriteContext};
+use crate::strategy::{KindSettings, Lookup, WriteContext};
 
 /// Other objects of the space.
 #[derive(Default)]
@@ -45,6 +45,7 @@ struct Pipeline {
     kind: std::sync::Arc<Descriptor>,
     objects: Objects,
     user: UserInfo,
+    settings: KindSettings,
 }
 
 impl Pipeline {
@@ -56,7 +57,7 @@ impl Pipeline {
             groups: vec!["system:masters".into(), "system:authenticated".into()],
             ..UserInfo::default()
         };
-        Self { kind, objects: Objects::default(), user }
+        Self { kind, objects: Objects::default(), user, settings: KindSettings::default() }
     }
 
     fn context(&self) -> WriteContext<'_> {
@@ -66,6 +67,7 @@ impl Pipeline {
             namespace: if self.kind.namespaced { "ns" } else { "" },
             dry_run: false,
             lookup: &self.objects,
+            settings: &self.settings,
         }
     }
 

@@ -200,6 +200,12 @@ fn as_012_pods_get_an_account_and_may_change_little() {
         pipeline.create(pod.clone()).expect_err("refused"),
         "pods \"p\" is forbidden: error looking up service account ns/default: serviceaccount \"default\" not found"
     );
+    pipeline.settings.pod_accounts = false;
+    let without = pipeline.create(pod.clone()).expect("created");
+    assert!(
+        text(&without, "spec.serviceAccountName").is_empty() && list(&without, "spec.volumes").is_empty()
+    );
+    pipeline.settings = KindSettings::default();
     pipeline.objects =
         Objects::default().with("", "serviceaccounts", "ns", json!({"metadata": {"name": "default"}}));
     let made = pipeline.create(pod).expect("created");

@@ -8,6 +8,7 @@ use http::{HeaderValue, header};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use runtime::calls::observed;
+use runtime::connect::ConnectError;
 use runtime::election::LeaseLock;
 use runtime::limiter::{Limiter, Rate};
 use runtime::metrics::Metrics;
@@ -156,11 +157,11 @@ fn client_of(
     rate: Option<Rate>,
     caller: &Caller<'_>,
     space: Option<&str>,
-) -> Result<Client, kube::Error> {
+) -> Result<Client, ConnectError> {
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     config.headers.push((header::USER_AGENT, HeaderValue::from_static(caller.agent)));
     let limiter = rate.map(|rate| Arc::new(Limiter::new(rate)));
-    Ok(observed(Client::try_from(config)?, limiter, caller.metrics.requests(&host, space)))
+    Ok(observed(runtime::connect::client(config)?, limiter, caller.metrics.requests(&host, space)))
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ impl Entry {
         let endpoint = Endpoint::of(&kubeconfig)
             .ok_or_else(|| Failure::new(Exit::Failed, what(), "its current context names no cluster"))?;
         let connect = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-        let bootstrap = connect.or_fail(what()).and_then(|c| kube::Client::try_from(c).or_fail(what()))?;
+        let bootstrap = connect.or_fail(what()).and_then(|c| runtime::connect::client(c).or_fail(what()))?;
         Ok(Self { text, endpoint, bootstrap })
     }
 

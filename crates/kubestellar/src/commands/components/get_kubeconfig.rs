@@ -77,7 +77,7 @@ pub(crate) async fn run(args: &Args, hosting: Option<&PathBuf>, out: &Printer) -
     };
     let usable = |failure: Failure| Failure { exit: Exit::Unusable, ..failure };
     let config = crate::clients::config(hosting.map(PathBuf::as_path), &options).await.map_err(usable)?;
-    let client = Client::try_from(config)
+    let client = runtime::connect::client(config)
         .map_err(|error| Failure::new(Exit::Unusable, "connecting to the hosting cluster", error))?;
     let limit = if args.timeout.is_zero() { std::time::Duration::MAX } else { args.timeout };
     let stop = stop_token();

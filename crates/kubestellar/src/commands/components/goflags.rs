@@ -87,7 +87,7 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 /// Go's `strconv.ParseBool`.
-pub(super) fn boolean(raw: &str) -> Result<bool, String> {
+pub(crate) fn boolean(raw: &str) -> Result<bool, String> {
     match raw {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
@@ -142,7 +142,7 @@ impl KlogFlags {
     }
 
     /// Logs one warning about flags that are accepted for compatibility and have no effect.
-    pub(super) fn warn(&self) {
+    pub(crate) fn warn(&self) {
         let ignored = self.ignored();
         if !ignored.is_empty() {
             tracing::warn!(flags = ignored.join(","), "these flags have no effect: the log goes to stderr");

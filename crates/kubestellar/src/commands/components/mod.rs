@@ -21,4 +21,4 @@ pub(crate) mod transport_controller;
 pub(crate) mod work_agent;
 pub(crate) mod work_flags;
 
-pub(crate) use goflags::normalise;
+pub(crate) use goflags::{KlogFlags, boolean, normalise};

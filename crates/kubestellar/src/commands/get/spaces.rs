@@ -86,7 +86,7 @@ async fn client(config: &Kubeconfig, context: &str) -> Result<Client, Failure> {
     };
     let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
     let config = kube::Config::from_custom_kubeconfig(config.clone(), &options).await;
-    Client::try_from(config.map_err(|e| failed(&e))?).map_err(|e| failed(&e))
+    runtime::connect::client(config.map_err(|e| failed(&e))?).map_err(|e| failed(&e))
 }
 
 /// Returns the space that the mark of the context names (SP-096).
