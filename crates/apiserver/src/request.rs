@@ -3,7 +3,7 @@
 use machinery::field;
 use percent_encoding::percent_decode_str;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, Reason};
 
 /// Decoded query parameters, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -240,9 +240,19 @@ impl ListOptions {
     /// # Errors
     /// 400 if it is not a number.
     pub fn parse_get(query: &Query) -> Result<Option<u64>, ApiError> {
+        if query.flag("export") {
+            return Err(ApiError::bad_request(
+                "the export parameter, deprecated since v1.14, is no longer supported",
+            ));
+        }
         match query.get("resourceVersion") {
             None | Some("" | "0") => Ok(None),
-            Some(text) => parse_revision(text).map(Some),
+            Some(text) => text.parse().map(Some).map_err(|_| {
+                let text = field::quote(text);
+                let fault =
+                    format!("Invalid value: {text}: strconv.ParseUint: parsing {text}: invalid syntax");
+                ApiError::new(500, Reason::Unknown, format!("resourceVersion: {fault}"))
+            }),
         }
     }
 
@@ -273,9 +283,14 @@ impl ListOptions {
         };
         match (self.send_initial_events, matching) {
             (None, "") | (Some(_), "NotOlderThan") => {}
-            (None, _) => errors.push(forbid(
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            )),
+            (None, other) => {
+                errors.push(forbid(
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                ));
+                if other != "NotOlderThan" {
+                    errors.push(unsupported_match(other, "\"NotOlderThan\""));
+                }
+            }
             (Some(_), other) => {
                 errors
                     .push(forbid("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));

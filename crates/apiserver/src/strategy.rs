@@ -217,6 +217,11 @@ pub trait Strategy: Send + Sync {
         Ok(())
     }
 
+    /// The warning about a DELETE whose options name no propagation policy.
+    fn unpropagated_delete_warning(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Whether dependents are orphaned if DeleteOptions name no propagation policy.
     fn default_orphans_dependents(&self) -> bool {
         false

@@ -30,6 +30,33 @@ pub fn nanos(text: &str) -> Option<i64> {
     (total < 9.2e18).then_some((sign * total) as i64)
 }
 
+/// Go's words for a text that [`nanos`] refuses.
+pub fn fault(text: &str) -> String {
+    let shown = crate::field::quote(text);
+    let invalid = || format!("time: invalid duration {shown}");
+    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if rest.is_empty() {
+        return invalid();
+    }
+    while !rest.is_empty() {
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
+        let (number, after) = rest.split_at(digits);
+        if number.trim_matches('.').is_empty() || number.matches('.').count() > 1 {
+            return invalid();
+        }
+        let end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
+        let (unit, next) = after.split_at(end);
+        if unit.is_empty() {
+            return format!("time: missing unit in duration {shown}");
+        }
+        if UNITS.iter().all(|(name, _)| *name != unit) {
+            return format!("time: unknown unit {} in duration {shown}", crate::field::quote(unit));
+        }
+        rest = next;
+    }
+    invalid()
+}
+
 /// Parses a duration that is not negative.
 pub fn parse(text: &str) -> Option<Duration> {
     nanos(text).and_then(|nanos| u64::try_from(nanos).ok()).map(Duration::from_nanos)
@@ -38,6 +65,18 @@ pub fn parse(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn faults_in_the_words_of_go() {
+        for (text, wanted) in [
+            ("", "time: invalid duration \"\""),
+            ("ten", "time: invalid duration \"ten\""),
+            ("5", "time: missing unit in duration \"5\""),
+            ("1h1x", "time: unknown unit \"x\" in duration \"1h1x\""),
+        ] {
+            assert_eq!(fault(text), wanted);
+        }
+    }
 
     #[test]
     fn as_go_reads_them() {

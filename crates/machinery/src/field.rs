@@ -255,6 +255,23 @@ fn with_detail(mut text: String, detail: &str) -> String {
 pub fn print(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
+        other => declared(other),
+    }
+}
+
+/// Compact JSON with the members of label selectors in the order of their declaration. All other maps are in the order
+/// of their keys, as Kubernetes prints maps.
+fn declared(value: &Value) -> String {
+    match value {
+        Value::Array(items) => {
+            format!("[{}]", items.iter().map(declared).collect::<Vec<_>>().join(","))
+        }
+        Value::Object(map) => {
+            let mut members: Vec<(&String, &Value)> = map.iter().collect();
+            members.sort_by_key(|(key, _)| *key == "matchExpressions");
+            let shown = members.iter().map(|(key, value)| format!("{}:{}", quote(key), declared(value)));
+            format!("{{{}}}", shown.collect::<Vec<_>>().join(","))
+        }
         other => other.to_string(),
     }
 }

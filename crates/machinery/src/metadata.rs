@@ -81,10 +81,8 @@ pub fn validate_standard_finalizers(finalizers: &Value, path: &Path) -> Vec<Erro
     let detail = "name is neither a standard finalizer name nor is it fully qualified";
     let mut errors = Vec::new();
     for (i, finalizer) in strings(finalizers).enumerate() {
-        let path = path.index(i);
-        errors.extend(invalid(&path, finalizer, names::qualified_name(finalizer)));
         if !finalizer.contains('/') && !matches!(finalizer, ORPHAN | FOREGROUND | "kubernetes") {
-            errors.push(Error::invalid_str(&path, finalizer, detail));
+            errors.push(Error::invalid_str(&path.index(i), finalizer, detail));
         }
     }
     errors

@@ -20,6 +20,11 @@ pub fn max_len_error(max: usize) -> String {
     format!("must be no more than {max} characters")
 }
 
+/// The text for a label key or value that is too long. Newer checks of Kubernetes count bytes, and say so.
+fn max_bytes_error(max: usize) -> String {
+    format!("must be no more than {max} bytes")
+}
+
 /// The text for a value that does not match its pattern.
 pub fn regex_error(message: &str, pattern: &str, examples: &[&str]) -> String {
     let examples: Vec<String> = examples.iter().map(|e| format!("'{e}', ")).collect();
@@ -90,6 +95,20 @@ pub fn dns1123_subdomain(value: &str) -> Vec<String> {
     })
 }
 
+/// RFC 1123 subdomain that may have underscores: search paths of DNS.
+pub fn dns1123_subdomain_with_underscore(value: &str) -> Vec<String> {
+    let part = |text: &str| bounded_by(text.strip_prefix('_').unwrap_or(text), lower_alnum, b"-_");
+    checked(value, SUBDOMAIN_MAX, value.split('.').all(part), || {
+        let label = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
+        regex_error(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and \
+             must start and end with an alphanumeric character",
+            &format!(r"{label}(\.{label})*"),
+            &["example.com"],
+        )
+    })
+}
+
 /// `*.` and a subdomain.
 pub fn dns1123_wildcard(value: &str) -> Vec<String> {
     let fits = value.strip_prefix("*.").is_some_and(is_subdomain);
@@ -133,14 +152,20 @@ pub fn qualified_name(value: &str) -> Vec<String> {
             name
         }
         Some((prefix, name)) => {
-            errors.extend(dns1123_subdomain(prefix).into_iter().map(|e| format!("prefix part {e}")));
+            let bytes = max_bytes_error(SUBDOMAIN_MAX);
+            let mut faults = dns1123_subdomain(prefix);
+            faults
+                .iter_mut()
+                .filter(|f| **f == max_len_error(SUBDOMAIN_MAX))
+                .for_each(|f| f.clone_from(&bytes));
+            errors.extend(faults.into_iter().map(|e| format!("prefix part {e}")));
             name
         }
     };
     if name.is_empty() {
         errors.push("name part must be non-empty".to_owned());
     } else if name.len() > LABEL_MAX {
-        errors.push(format!("name part {}", max_len_error(LABEL_MAX)));
+        errors.push(format!("name part {}", max_bytes_error(LABEL_MAX)));
     }
     if !is_qualified_part(name) {
         errors.push(format!("name part {}", pattern()));
@@ -150,14 +175,19 @@ pub fn qualified_name(value: &str) -> Vec<String> {
 
 /// Values of labels.
 pub fn label_value(value: &str) -> Vec<String> {
-    checked(value, LABEL_MAX, value.is_empty() || is_qualified_part(value), || {
-        regex_error(
+    let mut errors = Vec::new();
+    if value.len() > LABEL_MAX {
+        errors.push(max_bytes_error(LABEL_MAX));
+    }
+    if !value.is_empty() && !is_qualified_part(value) {
+        errors.push(regex_error(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
              start and end with an alphanumeric character",
             "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?",
             &["MyValue", "my_value", "12345"],
-        )
-    })
+        ));
+    }
+    errors
 }
 
 /// The rule for every name, because names occur in URLs. The only rule for RBAC objects.
@@ -393,7 +423,7 @@ mod tests {
         assert_eq!(qualified_name("/x"), ["prefix part must be non-empty"]);
         assert_eq!(qualified_name("A/x"), [format!("prefix part {SUBDOMAIN}")]);
         assert_eq!(qualified_name("a/"), ["name part must be non-empty".to_owned(), NAME_PART.to_owned()]);
-        assert_eq!(qualified_name(&"x".repeat(64)), ["name part must be no more than 63 characters"]);
+        assert_eq!(qualified_name(&"x".repeat(64)), ["name part must be no more than 63 bytes"]);
         assert_eq!(
             qualified_name("a/b/c"),
             [

@@ -26,10 +26,14 @@ pub enum BodyFormat {
 const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 const ACCEPTED_CUSTOM: &str = "application/json, application/yaml";
 
-/// The media type of the body, without parameters, in lower case.
+/// The media type of the body, without parameters, in lower case. The whole text if its parameters are malformed, which
+/// no endpoint accepts.
 pub fn content_type(headers: &HeaderMap) -> String {
     let text = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    let mut parts = text.split(';').map(str::trim);
+    let media = parts.next().unwrap_or_default();
+    let well_formed = parts.all(|parameter| parameter.is_empty() || parameter.contains('='));
+    if well_formed { media } else { text }.to_ascii_lowercase()
 }
 
 /// The format of an object in a request body. A missing Content-Type means JSON.

@@ -67,7 +67,8 @@ pub enum Endpoint {
     Plain,
 }
 
-const ROUTES: &str = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+const ROUTES: &str = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+const STREAMS: &str = ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
 /// Chooses among the clauses of `Accept`, in the client's order of preference. `custom` changes the error, because
 /// custom resources have no routes of their own.
@@ -92,16 +93,20 @@ pub fn negotiate(
         return Ok(with(Format::Json, Shape::Object));
     }
     let clauses = clauses(&accept);
-    let mut accepted = clauses.iter().filter_map(|clause| clause.accepted(endpoint, custom));
+    let routed = custom || clauses.iter().any(Clause::routable);
+    let mut accepted =
+        clauses.iter().filter(|_| routed).filter_map(|clause| clause.accepted(endpoint, custom));
     if let Some((format, shape)) = accepted.next() {
         // JSON is stored and protobuf must be encoded, so protobuf is only for clients that accept no other form.
         let json = format == Format::Protobuf && accepted.any(|other| other == (Format::Json, shape));
         return Ok(with(if json { Format::Json } else { format }, shape));
     }
-    if custom || clauses.iter().any(Clause::routable) {
+    if routed {
         Err(ApiError::new(406, Reason::NotAcceptable, SERIALIZERS))
     } else {
-        Err(ApiError::new(406, Reason::NotAcceptable, ROUTES).with_details(Details::default()))
+        let streams = if matches!(endpoint, Endpoint::List | Endpoint::Watch) { STREAMS } else { "" };
+        Err(ApiError::new(406, Reason::NotAcceptable, format!("{ROUTES}{streams}"))
+            .with_details(Details::default()))
     }
 }
 
@@ -189,16 +194,10 @@ impl Clause<'_> {
         Some((format, shape))
     }
 
-    /// Whether any route produces this type. If so, the serializer refuses it, with another text.
+    /// Whether any route of built-in kinds produces this type: routing does not know `application/*`. What routing
+    /// lets through, the serializer may refuse, with another text.
     fn routable(&self) -> bool {
-        matches!(
-            self.media.as_str(),
-            "*/*"
-                | "application/*"
-                | "application/json"
-                | "application/yaml"
-                | "application/vnd.kubernetes.protobuf"
-        )
+        matches!(self.media.as_str(), "*/*" | "application/json" | "application/yaml" | MEDIA_TYPE)
     }
 }
 

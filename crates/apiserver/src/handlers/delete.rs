@@ -42,6 +42,7 @@ pub(super) enum DeleteOutcome {
 pub(crate) async fn delete(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<Response<Body>, ApiError> {
     let media = cx.media_of(false)?;
     let options = DeleteOptions::parse(cx, body)?;
+    warn_unpropagated(cx, &options);
     let name = cx.info.path_name().to_owned();
     let d = cx.descriptor.clone();
     match delete_one(cx, &name, &options).await? {
@@ -64,6 +65,12 @@ pub(crate) async fn delete(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<R
             let media = cx.media(Endpoint::Plain)?;
             output::finish(StatusCode::OK, media, encode::status_bytes(&status).into())
         }
+    }
+}
+
+fn warn_unpropagated(cx: &mut RequestContext<'_>, options: &DeleteOptions) {
+    if options.policy.is_none() && options.orphan_dependents.is_none() {
+        cx.warnings.extend(cx.descriptor.strategy.unpropagated_delete_warning().map(str::to_owned));
     }
 }
 
@@ -251,6 +258,7 @@ pub(crate) async fn delete_collection(
 ) -> Result<Response<Body>, ApiError> {
     let media = cx.media_of(true)?;
     let options = DeleteOptions::parse(cx, body)?;
+    warn_unpropagated(cx, &options);
     let list_options = ListOptions::parse(cx.query, false)?;
     let selection = Selection::parse(cx.query, cx.descriptor)?;
     let presenter = Presenter::new(cx.descriptor);

@@ -7,6 +7,17 @@ use crate::codec::decode::parse_as;
 use crate::error::ApiError;
 use crate::request::{self, Query, dry_run, invalid_options};
 
+/// A field, its type in Go, and whether a value fits it.
+type FieldType = (&'static str, &'static str, fn(&Value) -> bool);
+
+const TYPES: &[FieldType] = &[
+    ("gracePeriodSeconds", "int64", Value::is_i64),
+    ("orphanDependents", "bool", Value::is_boolean),
+    ("propagationPolicy", "v1.DeletionPropagation", Value::is_string),
+    ("dryRun", "[]string", Value::is_array),
+    ("preconditions", "v1.Preconditions", Value::is_object),
+];
+
 /// The checked `DeleteOptions` of a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeleteOptions {
@@ -37,13 +48,22 @@ impl DeleteOptions {
             grace: query.integer("gracePeriodSeconds")?,
             orphan_dependents: query.optional_flag("orphanDependents"),
             policy: query.get("propagationPolicy").map(str::to_owned),
+            uid: query.get("uid").filter(|t| !t.is_empty()).map(str::to_owned),
+            revision: query.get("resourceVersion").filter(|t| !t.is_empty()).map(str::to_owned),
             dry_run,
-            ..Self::default()
         };
         options.check(errors)
     }
 
     pub(super) fn from_value(value: &Value) -> Result<Self, ApiError> {
+        for (key, wanted, fits) in TYPES {
+            if let Some(given) = value.get(key).filter(|v| !v.is_null() && !fits(v)) {
+                let kind = machinery::json::type_name(given);
+                return Err(ApiError::bad_request(format!(
+                    "json: cannot unmarshal {kind} into Go struct field DeleteOptions.{key} of type {wanted}"
+                )));
+            }
+        }
         let mut errors = Vec::new();
         let directives = value.get("dryRun").and_then(Value::as_array).into_iter().flatten();
         let directives = directives.filter_map(|v| v.as_str().map(str::to_owned)).collect();

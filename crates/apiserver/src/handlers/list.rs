@@ -174,7 +174,8 @@ fn decode_token(text: &str) -> Result<ContinueToken, ApiError> {
     let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|error| {
         let at = match error {
             base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
-            _ => text.len(),
+            // An incomplete group of four is reported at its start.
+            _ => text.trim_end_matches('=').len() / 4 * 4,
         };
         bad(format!("illegal base64 data at input byte {at}"))
     })?;

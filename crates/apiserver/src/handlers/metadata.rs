@@ -93,15 +93,19 @@ pub(crate) fn generate_name(object: &mut Value) {
 
 /// Restores the metadata that no update can change.
 pub(crate) fn keep_old(object: &mut Value, live: &Value) {
-    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
-        copy_meta(object, live, key);
-    }
-    for key in ["uid", "creationTimestamp"] {
-        if meta(object, key).is_none_or(|v| v.is_null() || v.as_str() == Some("")) {
+    copy_meta(object, live, "generation");
+    let given =
+        |object: &Value, key: &str| meta(object, key).is_some_and(|v| !v.is_null() && v.as_str() != Some(""));
+    for (key, always) in [
+        ("creationTimestamp", true),
+        ("deletionTimestamp", true),
+        ("uid", false),
+        ("deletionGracePeriodSeconds", false),
+    ] {
+        if given(live, key) && (always || !given(object, key)) {
             copy_meta(object, live, key);
         }
     }
-    remove_meta(object, "selfLink");
 }
 
 pub(crate) fn validate_create(cx: &RequestContext<'_>, object: &Value) -> Vec<field::Error> {
@@ -120,13 +124,15 @@ pub(crate) fn validate_update(cx: &RequestContext<'_>, object: &Value, live: &Va
     let (new, old) = (metadata::of(object), metadata::of(live));
     let mut errors = metadata::validate_create(new, names::path_segment, d.namespaced);
     errors.extend(metadata::validate_update(new, old));
-    if errors.is_empty() {
-        return errors;
+    if !errors.is_empty() {
+        errors.extend(metadata::validate_update(new, old));
     }
     if !d.is_custom() {
-        errors.extend(metadata::validate_create(new, rule(d.strategy.name_rule()), d.namespaced));
+        let finalizers = new.get("finalizers").unwrap_or(&Value::Null);
+        let place = field::Path::field("metadata").child("finalizers");
+        errors.extend(metadata::validate_standard_finalizers(finalizers, &place));
+        errors.extend(metadata::validate_builtin(new, rule(d.strategy.name_rule()), d.namespaced));
     }
-    errors.extend(metadata::validate_update(new, old));
     errors
 }
 

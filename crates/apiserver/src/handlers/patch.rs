@@ -106,7 +106,7 @@ pub(crate) fn parse(body: &[u8], language: PatchFormat) -> Result<ParsedPatch, A
         };
         return Err(ApiError::bad_request(format!(
             "error decoding patch: json: cannot unmarshal {} into Go value of type {wanted}",
-            type_name(&value)
+            json::type_name(&value)
         )));
     }
     let mut problems: Vec<String> =
@@ -128,17 +128,6 @@ fn unknown_members(operations: &Value) -> Vec<String> {
                 .map(move |key| format!("json patch unknown field \"[{at}].{key}\""))
         })
         .collect()
-}
-
-fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 /// Applies a patch other than an apply patch, without type checks.
@@ -168,6 +157,7 @@ fn refused(error: PatchError) -> ApiError {
             "the server rejected our request due to an error in our request",
         )
         .with_details(Details::default()),
+        PatchError::Directive(text) => ApiError::new(500, Reason::Unknown, text),
         PatchError::TooLarge(text) => ApiError::new(413, Reason::RequestEntityTooLarge, text),
     }
 }
@@ -181,13 +171,22 @@ fn patched(
     options: &WriteOptions,
 ) -> Result<Value, ApiError> {
     let mut doc = apply_patch(&cx.descriptor.schema, live, parsed, language)?;
+    let typed = language == PatchFormat::Strategic && !cx.descriptor.is_custom();
+    if typed && let Some(map) = doc.as_object_mut() {
+        // A strategic merge patch is merged into a typed object, which has no other kind.
+        map.insert("apiVersion".into(), cx.descriptor.api_version().into());
+        map.insert("kind".into(), cx.descriptor.kind.clone().into());
+    }
     // Only errors show the patched object, so it is computed again for them.
     let shown = |cx: &RequestContext<'_>| {
         let doc = apply_patch(&cx.descriptor.schema, live, parsed, language).unwrap_or_default();
         String::from_utf8_lossy(&encode::value_bytes(&doc)).into_owned()
     };
     let decoder = Decoder { catalog: cx.catalog, descriptor: cx.descriptor, validation: options.validation };
-    let unknown = decoder.fit(&mut doc).map_err(|error| invalid_patch(&shown(cx), &error))?;
+    let unknown = decoder.fit(&mut doc).map_err(|error| match conversion_fault(&error) {
+        Some(fault) if typed => invalid_patch(&patches::printed(&parsed.value), &fault),
+        _ => invalid_patch(&shown(cx), &error),
+    })?;
     let problems: Vec<String> = parsed.problems.iter().cloned().chain(unknown).collect();
     match options.validation {
         FieldValidation::Strict if !problems.is_empty() => {
@@ -199,6 +198,21 @@ fn patched(
     }
     same_kind(cx, &doc)?;
     Ok(doc)
+}
+
+/// What Kubernetes' converter of patches says where a JSON decoder would report a wrong type. `None` for errors that it
+/// reports otherwise.
+fn conversion_fault(error: &str) -> Option<String> {
+    let (given, rest) =
+        error.strip_prefix("json: cannot unmarshal ")?.split_once(" into Go struct field ")?;
+    let (_, wanted) = rest.rsplit_once(" of type ")?;
+    let number = if given.contains('.') { "float64" } else { "int64" };
+    let is_number = given.starts_with("number");
+    match wanted {
+        "string" if is_number => Some(format!("cannot convert {number} to string")),
+        "string" | "bool" | "int32" | "int64" => Some(format!("unrecognized type: {wanted}")),
+        _ => None,
+    }
 }
 
 /// 422 for a patched object that does not fit its type.

@@ -143,7 +143,7 @@ async fn attempt(
     cx.cancellation_point().await;
     let mut new = (update.produce)(cx, Some(&live))?;
     cx.cancellation_point().await;
-    metadata::match_name(&mut new, update.name, false)?;
+    metadata::match_name(&mut new, update.name, true)?;
     metadata::match_namespace(cx, &mut new)?;
     check_identity(cx, update, &new, &live)?;
     let pinned = check_version(cx, update, &new, entry)?;
@@ -252,8 +252,8 @@ async fn prepare(
     let warnings = d.strategy.warnings(new, Some(live));
     let authorizer = &cx.state.config.authorizer;
     d.strategy.check_escalation(authorizer, cx.user, new, Some(live))?;
-    cx.warnings.extend(warnings);
     create::refuse_invalid(&d, new, &errors)?;
+    cx.warnings.extend(warnings);
     d.strategy.authorize_update(authorizer, cx.user, update.subresource, new, live)
 }
 

@@ -1,9 +1,7 @@
 //! HorizontalPodAutoscalers in both versions.
 
-use machinery::field::Path;
 use serde_json::{Map, Value, json};
 
-use super::check::Errs;
 use super::spec::{GenerationRule, Spec, WITH_STATUS};
 use super::value::{at, fill, fill_at, has, int, list, object_mut, put, remove_at, set_at, text};
 
@@ -28,7 +26,15 @@ pub(super) const HPA_V2: Spec = Spec {
         }
     },
     convert: |obj, to| if to == "autoscaling/v1" { to_v1(obj) } else { to_v2(obj) },
-    validate: |_, obj, errs| autoscaler(obj, errs),
+    validate: |_, obj, errs| super::hpa_validation::autoscaler(obj, errs),
+    validate_subresource: |_, sub, obj, _, errs| {
+        if sub == "status" {
+            let place = machinery::field::Path::field("status");
+            for key in ["currentReplicas", "desiredReplicas"] {
+                errs.non_negative(at(obj, "status"), &place, key);
+            }
+        }
+    },
     ..WITH_STATUS
 };
 
@@ -53,38 +59,6 @@ fn behavior(obj: &mut Value) {
         if rules.get("policies").and_then(Value::as_array).is_none_or(Vec::is_empty) {
             rules.insert("policies".into(), policies);
         }
-    }
-}
-
-fn autoscaler(obj: &Value, errs: &mut Errs) {
-    let place = Path::field("spec");
-    let spec = at(obj, "spec");
-    let min = int(spec, "minReplicas").unwrap_or(1);
-    let max = int(spec, "maxReplicas").unwrap_or_default();
-    if min < 1 {
-        errs.invalid(&place.child("minReplicas"), &Value::from(min), "must be greater than or equal to 1");
-    }
-    if max < 1 {
-        errs.invalid(&place.child("maxReplicas"), &Value::from(max), "must be greater than 0");
-    }
-    if max < min {
-        errs.invalid(
-            &place.child("maxReplicas"),
-            &Value::from(max),
-            "must be greater than or equal to `minReplicas`",
-        );
-    }
-    let here = place.child("scaleTargetRef");
-    let target = at(spec, "scaleTargetRef");
-    for key in ["kind", "name"] {
-        if text(target, key).is_empty() {
-            errs.required(&here.child(key), "");
-        }
-    }
-    let version = text(target, "apiVersion");
-    let core = version == "v1" && text(target, "kind") == "ReplicationController";
-    if !core && !version.contains('/') {
-        errs.invalid_str(&here.child("apiVersion"), version, "apiVersion must specify API group");
     }
 }
 

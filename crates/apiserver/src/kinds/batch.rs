@@ -14,19 +14,22 @@ pub(super) const JOB: Spec = Spec {
     fields: &[("status.successful", "status.succeeded", "0")],
     own_labels: true,
     orphans: true,
+    unpropagated_delete: Some(
+        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
+    ),
     default: default_job,
     create: generate_selector,
     validate: |_, obj, errs| job_with_selector(at(obj, "spec"), &Path::field("spec"), errs),
     validate_create: |_, obj, errs| generated(obj, errs),
     validate_update: job_fixed,
-    warnings: |obj, old| super::warnings::pod_spec(obj, old, "spec.template.spec"),
+    warnings: |obj, old| super::pod_warnings::template(obj, old, "spec.template"),
     ..WITH_STATUS
 };
 
 pub(super) const CRON_JOB: Spec = Spec {
     default: default_cron_job,
     validate: validate_cron_job,
-    warnings: |obj, old| super::warnings::pod_spec(obj, old, "spec.jobTemplate.spec.template.spec"),
+    warnings: |obj, old| super::pod_warnings::template(obj, old, "spec.jobTemplate.spec.template"),
     validate_create: |_, obj, errs| {
         if name(obj).len() > 52 {
             errs.invalid_str(
@@ -84,11 +87,17 @@ fn generate_selector(_: &WriteContext<'_>, obj: &mut Value) {
         return;
     }
     let (uid, name) = (text(obj, "metadata.uid").to_owned(), name(obj).to_owned());
+    // Labels that were copied from the template get the generated ones, too, as in Kubernetes.
+    let own = at(obj, "metadata.labels");
+    let shared = own.is_object() && own == at(obj, "spec.template.metadata.labels");
     for (label, value) in LABELS.iter().zip([&uid, &name, &uid, &name]) {
         fill_at(obj, "spec.template.metadata.labels", label, value.clone());
     }
     if !has(obj, "spec.selector") {
         set_at(obj, "spec.selector.matchLabels", LABELS[0], uid);
+    }
+    if shared {
+        set_at(obj, "metadata", "labels", at(obj, "spec.template.metadata.labels").clone());
     }
     labels_from_template(obj);
 }
@@ -116,27 +125,33 @@ fn job_spec(spec: &Value, place: &Path, errs: &mut Errs) {
     {
         errs.non_negative(spec, place, key);
     }
-    for key in ["maxFailedIndexes", "backoffLimitPerIndex"] {
+    for key in ["backoffLimitPerIndex", "maxFailedIndexes"] {
         errs.non_negative(spec, place, key);
     }
-    let mode = text(spec, "completionMode");
-    if !mode.is_empty() {
-        errs.one_of(&place.child("completionMode"), mode, &["Indexed", "NonIndexed"]);
-    }
-    if mode == "Indexed" && !has(spec, "completions") {
-        errs.required(&place.child("completions"), "when completion mode is Indexed");
-    }
+    super::job_policies::indexes(spec, place, errs);
+    super::job_policies::policies(spec, place, errs);
     let replacement = text(spec, "podReplacementPolicy");
-    if !replacement.is_empty() {
-        errs.one_of(&place.child("podReplacementPolicy"), replacement, &["Failed", "TerminatingOrFailed"]);
+    if has(spec, "podReplacementPolicy") {
+        let here = place.child("podReplacementPolicy");
+        if has(spec, "podFailurePolicy") {
+            // With a failure policy only this one is supported.
+            errs.one_of(&here, replacement, &["Failed"]);
+        } else {
+            errs.one_of(&here, replacement, &["Failed", "TerminatingOrFailed"]);
+        }
     }
     let here = place.child("template");
     pod_validation::template(at(spec, "template"), &here, errs);
     let restart = here.child("spec").child("restartPolicy");
     match text(spec, "template.spec.restartPolicy") {
         "Always" | "" => errs.required(&restart, "valid values: \"OnFailure\", \"Never\""),
+        "OnFailure" if has(spec, "podFailurePolicy") => errs.invalid_str(
+            &restart,
+            "OnFailure",
+            "only \"Never\" is supported when podFailurePolicy is specified",
+        ),
         "Never" | "OnFailure" => {}
-        other => errs.unsupported(&restart, other, &["Never", "OnFailure"]),
+        other => errs.unsupported(&restart, other, &["OnFailure", "Never"]),
     }
 }
 

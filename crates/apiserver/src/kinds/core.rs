@@ -52,6 +52,12 @@ pub(super) const NAMESPACE: Spec = Spec {
         }
     },
     validate: |_, obj, errs| pod_security_labels(obj, errs),
+    validate_create: |_, obj, errs| {
+        // The errors name the list.
+        for finalizer in list(obj, "spec.finalizers").iter().filter_map(Value::as_str) {
+            finalizer_name(&path("spec.finalizers"), finalizer, errs);
+        }
+    },
     validate_subresource: |_, sub, obj, _, errs| {
         if sub == "status" {
             namespace_phase(obj, errs);
@@ -86,6 +92,7 @@ pub(super) const SECRET: Spec = Spec {
         }
     },
     validate: validate_secret,
+    warnings: |obj, _| key_pair_warnings(obj),
     validate_update: |cx, obj, old, errs| {
         errs.immutable("type", obj, old);
         data_fixed(cx, obj, old, errs);
@@ -93,7 +100,19 @@ pub(super) const SECRET: Spec = Spec {
     ..BASE
 };
 
-pub(super) const SERVICE_ACCOUNT: Spec = Spec { returns_deleted: true, ..BASE };
+pub(super) const SERVICE_ACCOUNT: Spec = Spec {
+    returns_deleted: true,
+    create: |_, obj| bare_secret_names(obj),
+    update: |_, obj, _| bare_secret_names(obj),
+    ..BASE
+};
+
+/// Of references to secrets only the names are kept.
+fn bare_secret_names(obj: &mut Value) {
+    for secret in list_mut(obj, "secrets").filter_map(Value::as_object_mut) {
+        secret.retain(|key, _| key == "name");
+    }
+}
 
 pub(super) const RESOURCE_QUOTA: Spec = Spec {
     generation: GenerationRule::FromClient,
@@ -165,8 +184,20 @@ pub(super) const NODE: Spec = Spec {
         }
     },
     status_on_create: true,
+    create: |_, obj| not_ready_taint(obj),
     ..WITH_STATUS
 };
+
+/// A new node takes no pods until it is known to be ready.
+fn not_ready_taint(obj: &mut Value) {
+    const KEY: &str = "node.kubernetes.io/not-ready";
+    let present = |t: &Value| text(t, "key") == KEY && text(t, "effect") == "NoSchedule";
+    if !list(obj, "spec.taints").iter().any(present)
+        && let Some(spec) = super::value::at_mut(obj, "spec")
+    {
+        super::pods::append(spec, "taints", json!({"key": KEY, "effect": "NoSchedule"}));
+    }
+}
 
 fn node_info() -> Value {
     let empty = [
@@ -327,6 +358,25 @@ fn validate_secret(_: &WriteContext<'_>, obj: &Value, errs: &mut Errs) {
         }
         _ => {}
     }
+}
+
+/// Warns about a TLS secret without certificate or key.
+fn key_pair_warnings(obj: &Value) -> Vec<String> {
+    if text(obj, "type") != "kubernetes.io/tls" {
+        return Vec::new();
+    }
+    let blocks = |key: &str| {
+        let encoded = at(obj, "data").get(key).and_then(Value::as_str).unwrap_or_default();
+        let bytes = BASE64.decode(encoded).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let missing = [("tls.crt", "certificate", "CERTIFICATE-----"), ("tls.key", "key", "PRIVATE KEY-----")]
+        .into_iter()
+        .find(|(key, _, mark)| !blocks(key).contains(mark));
+    missing
+        .map(|(_, what, _)| format!("tls: failed to find any PEM data in {what} input"))
+        .into_iter()
+        .collect()
 }
 
 fn has_key(obj: &Value, key: &str) -> bool {

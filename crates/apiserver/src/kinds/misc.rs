@@ -11,7 +11,13 @@ use super::value::{at, ensure, fill, fill_at, flag, has, int, object_mut, path, 
 pub(super) const LEASE: Spec = Spec {
     create_on_update: true,
     unconditional_update: false,
-    default: |obj| ensure(obj, "spec"),
+    default: |obj| {
+        ensure(obj, "spec");
+        // Fields of coordinated leader election, which is off by default.
+        for key in ["strategy", "preferredHolder"] {
+            super::value::remove_at(obj, "spec", key);
+        }
+    },
     validate: |_, obj, errs| {
         let here = Path::field("spec");
         errs.positive(at(obj, "spec"), &here, "leaseDurationSeconds");
@@ -27,10 +33,25 @@ pub(super) const DISRUPTION_BUDGET: Spec = Spec {
     unconditional_update: false,
     default: |obj| ensure(obj, "spec"),
     validate: |_, obj, errs| disruption_budget(at(obj, "spec"), errs),
+    validate_subresource: |_, sub, obj, _, errs| {
+        if sub == "status" {
+            let here = Path::field("status");
+            let status = at(obj, "status");
+            super::conditions::check(
+                super::value::list(status, "conditions"),
+                &here.child("conditions"),
+                errs,
+            );
+            for key in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
+                errs.non_negative(status, &here, key);
+            }
+        }
+    },
     ..WITH_STATUS
 };
 
 pub(super) const PRIORITY_CLASS: Spec = Spec {
+    generation: GenerationRule::Content,
     default: |obj| {
         if let Some(map) = obj.as_object_mut() {
             fill(map, "preemptionPolicy", "PreemptLowerPriority");
@@ -121,10 +142,42 @@ pub(super) const API_SERVICE: Spec = Spec {
     ..WITH_STATUS
 };
 
-pub(super) const RESOURCE_CLAIM: Spec =
-    Spec { returns_deleted: true, generation: GenerationRule::FromClient, ..WITH_STATUS };
+pub(super) const RESOURCE_CLAIM: Spec = Spec {
+    returns_deleted: true,
+    generation: GenerationRule::FromClient,
+    default: |obj| default_requests(obj, "spec.devices.requests"),
+    validate_update: |_, obj, old, errs| errs.immutable("spec", obj, old),
+    ..WITH_STATUS
+};
 
-pub(super) const RESOURCE_OTHER: Spec = Spec { returns_deleted: true, ..BASE };
+pub(super) const RESOURCE_CLAIM_TEMPLATE: Spec = Spec {
+    returns_deleted: true,
+    default: |obj| default_requests(obj, "spec.spec.devices.requests"),
+    validate_update: |_, obj, old, errs| errs.immutable("spec", obj, old),
+    ..BASE
+};
+
+/// Device classes and slices count changes of their spec.
+pub(super) const RESOURCE_SPEC: Spec =
+    Spec { returns_deleted: true, generation: GenerationRule::Spec, ..BASE };
+
+/// A request is for one device unless it says otherwise.
+fn default_requests(obj: &mut Value, place: &str) {
+    let fill_one = |request: &mut Value| {
+        let Some(map) = request.as_object_mut() else { return };
+        fill(map, "allocationMode", "ExactCount");
+        let exact = map.get("allocationMode").is_some_and(|mode| mode == "ExactCount");
+        if exact && map.get("count").and_then(Value::as_i64).unwrap_or_default() == 0 {
+            map.insert("count".into(), 1.into());
+        }
+    };
+    for request in super::value::list_mut(obj, place) {
+        if let Some(exactly) = super::value::at_mut(request, "exactly").filter(|e| e.is_object()) {
+            fill_one(exactly);
+        }
+        super::value::list_mut(request, "firstAvailable").for_each(fill_one);
+    }
+}
 
 fn disruption_budget(spec: &Value, errs: &mut Errs) {
     let place = Path::field("spec");

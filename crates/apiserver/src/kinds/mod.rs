@@ -8,25 +8,38 @@ mod amounts;
 mod autoscaling;
 mod batch;
 mod check;
+mod conditions;
 mod core;
 mod cron;
 mod csr;
 mod events;
 mod godiff;
+mod hpa_validation;
+mod job_policies;
 mod limits;
 mod misc;
 mod network;
 mod pod;
+mod pod_containers;
+mod pod_env;
+mod pod_handlers;
+mod pod_mounts;
+mod pod_placement;
+mod pod_security;
 mod pod_validation;
+mod pod_volumes;
+mod pod_warnings;
 mod pods;
 mod rbac;
 mod service;
+mod service_validation;
 pub(crate) mod spec;
 mod storage;
 mod subresources;
 #[cfg(test)]
 mod tests;
 pub(crate) mod value;
+mod volume_validation;
 mod warnings;
 mod workloads;
 
@@ -132,7 +145,8 @@ fn spec(group: &str, version: &str, plural: &str) -> Spec {
         ("flowcontrol.apiserver.k8s.io", "flowschemas") => misc::FLOW_SCHEMA,
         ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations") => misc::PRIORITY_LEVEL,
         ("resource.k8s.io", "resourceclaims") => misc::RESOURCE_CLAIM,
-        ("resource.k8s.io", _) => misc::RESOURCE_OTHER,
+        ("resource.k8s.io", "resourceclaimtemplates") => misc::RESOURCE_CLAIM_TEMPLATE,
+        ("resource.k8s.io", _) => misc::RESOURCE_SPEC,
         _ => BASE,
     }
 }

@@ -68,6 +68,7 @@ pub(super) const ENDPOINT_SLICE: Spec = Spec {
         slice(obj, list(old, "endpoints"), errs);
         errs.immutable("addressType", obj, old);
     },
+    warnings: |obj, _| super::warnings::endpoint_slice(obj),
     ..BASE
 };
 

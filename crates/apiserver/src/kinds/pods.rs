@@ -11,7 +11,6 @@ use super::pod;
 use super::pod_validation;
 use super::spec::{GenerationRule, Spec, StatusMeta, WITH_STATUS};
 use super::value::{at, fill_at, has, int, list, list_mut, object_mut, put, set_at, text};
-use super::warnings;
 use crate::error::ApiError;
 use crate::strategy::WriteContext;
 
@@ -37,17 +36,17 @@ pub(super) const POD: Spec = Spec {
     ],
     default: pod::default_pod,
     admit,
+    update: readmit,
     subresource: separate,
-    validate: |_, obj, errs| {
-        pod_validation::spec(at(obj, "spec"), &Path::field("spec"), errs);
-    },
+    validate: |_, obj, errs| pod_validation::pod(obj, errs),
+    validate_create: |_, obj, errs| pod_validation::new_pod(obj, errs),
     validate_update: |_, obj, old, errs| fixed(obj, old, errs),
     validate_subresource: |_, sub, obj, _, errs| {
         if sub == "ephemeralcontainers" || sub == "resize" {
-            pod_validation::spec(at(obj, "spec"), &Path::field("spec"), errs);
+            pod_validation::pod(obj, errs);
         }
     },
-    warnings: |obj, old| warnings::pod_spec(obj, old, "spec"),
+    warnings: super::pod_warnings::pod,
     graceful: |obj, requested| Some(grace(obj, requested)),
     ..WITH_STATUS
 };
@@ -72,6 +71,16 @@ fn admit(cx: &WriteContext<'_>, obj: &mut Value) -> Result<(), ApiError> {
     put(&mut status, "qosClass", &pod::qos_class(at(obj, "spec")).into());
     put(obj, "status", &status);
     Ok(())
+}
+
+/// What admission fills in on updates, too.
+fn readmit(_: &WriteContext<'_>, obj: &mut Value, old: &Value) {
+    default_tolerations(obj);
+    for key in ["priority", "preemptionPolicy"] {
+        if !has(at(obj, "spec"), key) && has(at(old, "spec"), key) {
+            set_at(obj, "spec", key, at(at(old, "spec"), key).clone());
+        }
+    }
 }
 
 /// Checks that the pod's service account exists, and mounts its token unless pod or account opt out.
@@ -213,6 +222,11 @@ fn priority(cx: &WriteContext<'_>, obj: &mut Value) -> Result<(), ApiError> {
 /// Restores the fields that a subresource of pods cannot change.
 fn separate(_: &WriteContext<'_>, sub: &str, obj: &mut Value, old: &Value) {
     match sub {
+        "status" => {
+            if has(old, "status.qosClass") {
+                set_at(obj, "status", "qosClass", at(old, "status.qosClass").clone());
+            }
+        }
         "ephemeralcontainers" => {
             let added = at(obj, "spec.ephemeralContainers").clone();
             *obj = with_metadata_of(obj, old);

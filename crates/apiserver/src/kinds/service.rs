@@ -3,8 +3,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 
-use machinery::field::Path;
-use machinery::names;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -31,9 +29,10 @@ pub(super) const SERVICE: Spec = Spec {
         allocate(cx, obj, None);
     },
     update,
-    validate,
+    validate: |_, obj, errs| super::service_validation::service(obj, errs),
     validate_create: |cx, obj, errs| allocated(cx, obj, None, errs),
     validate_update: |cx, obj, old, errs| {
+        super::service_validation::update(obj, old, errs);
         addresses_fixed(obj, old, errs);
         allocated(cx, obj, Some(old), errs);
     },
@@ -298,139 +297,6 @@ fn drop_unneeded(obj: &mut Value, old: &Value) {
             }
         }
     }
-}
-
-fn validate(_: &WriteContext<'_>, obj: &Value, errs: &mut Errs) {
-    let place = Path::field("spec");
-    let spec = at(obj, "spec");
-    let ports = list(spec, "ports");
-    if ports.is_empty() && !is_headless(obj) && kind(obj) != "ExternalName" {
-        errs.required(&place.child("ports"), "");
-    }
-    if kind(obj) == "ExternalName" {
-        if !text(spec, "clusterIP").is_empty() || !list(spec, "clusterIPs").is_empty() {
-            errs.forbidden(&place.child("clusterIPs"), "may not be set when type is ExternalName");
-        }
-        let name = text(spec, "externalName").trim_end_matches('.');
-        if name.is_empty() {
-            errs.required(&place.child("externalName"), "");
-        } else {
-            errs.names(&place.child("externalName"), name, names::dns1123_subdomain(name));
-        }
-    }
-    let mut seen = BTreeSet::new();
-    for (i, port) in ports.iter().enumerate() {
-        service_port(port, &place.child("ports").index(i), ports.len() > 1, &mut seen, errs);
-    }
-    errs.labels(&place.child("selector"), at(spec, "selector"));
-    errs.required_enum(&place.child("sessionAffinity"), text(spec, "sessionAffinity"), &["ClientIP", "None"]);
-    if let Some(seconds) = int(spec, "sessionAffinityConfig.clientIP.timeoutSeconds")
-        && !(1..=86400).contains(&seconds)
-    {
-        errs.invalid(
-            &super::value::path("spec.sessionAffinityConfig.clientIP.timeoutSeconds"),
-            &Value::from(seconds),
-            "must be greater than 0 and less than 86400",
-        );
-    }
-    let addresses = list(spec, "clusterIPs");
-    if addresses.len() > 2 {
-        errs.invalid(&place.child("clusterIPs"), at(spec, "clusterIPs"), "may only hold up to 2 values");
-    }
-    for (i, ip) in addresses.iter().enumerate() {
-        let text = ip.as_str().unwrap_or_default();
-        if text != "None" && text.parse::<std::net::IpAddr>().is_err() {
-            errs.invalid_str(
-                &place.child("clusterIPs").index(i),
-                text,
-                "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
-            );
-        }
-    }
-    for (i, ip) in list(spec, "externalIPs").iter().enumerate() {
-        let text = ip.as_str().unwrap_or_default();
-        if text.parse::<std::net::IpAddr>().is_err() {
-            errs.invalid_str(
-                &place.child("externalIPs").index(i),
-                text,
-                "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
-            );
-        }
-    }
-    errs.required_enum(
-        &place.child("type"),
-        kind(obj),
-        &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"],
-    );
-    if kind(obj) == "ClusterIP" {
-        for (i, _) in ports.iter().enumerate().filter(|(_, p)| node_port(p) != 0) {
-            errs.forbidden(
-                &place.child("ports").index(i).child("nodePort"),
-                "may not be used when `type` is 'ClusterIP'",
-            );
-        }
-    }
-    policies(spec, &place, errs);
-    duplicates(ports, &place.child("ports"), errs);
-}
-
-fn policies(spec: &Value, place: &Path, errs: &mut Errs) {
-    for (key, values) in [
-        ("externalTrafficPolicy", &["Cluster", "Local"][..]),
-        ("internalTrafficPolicy", &["Cluster", "Local"][..]),
-        ("ipFamilyPolicy", &["PreferDualStack", "RequireDualStack", "SingleStack"][..]),
-    ] {
-        let value = text(spec, key);
-        if !value.is_empty() {
-            errs.one_of(&place.child(key), value, values);
-        }
-    }
-}
-
-fn service_port<'a>(
-    port: &'a Value,
-    place: &Path,
-    named: bool,
-    seen: &mut BTreeSet<&'a str>,
-    errs: &mut Errs,
-) {
-    let name = text(port, "name");
-    if name.is_empty() {
-        if named {
-            errs.required(&place.child("name"), "");
-        }
-    } else {
-        errs.names(&place.child("name"), name, names::dns1123_label(name));
-        if !seen.insert(name) {
-            errs.duplicate(&place.child("name"), at(port, "name"));
-        }
-    }
-    errs.port(&place.child("port"), int(port, "port").unwrap_or_default());
-    errs.required_enum(&place.child("protocol"), text(port, "protocol"), &["SCTP", "TCP", "UDP"]);
-    errs.port_or_name(&place.child("targetPort"), at(port, "targetPort"));
-    let protocol = text(port, "appProtocol");
-    if !protocol.is_empty() {
-        errs.names(&place.child("appProtocol"), protocol, names::qualified_name(protocol));
-    }
-}
-
-fn duplicates(ports: &[Value], place: &Path, errs: &mut Errs) {
-    let mut seen = BTreeSet::new();
-    for (i, port) in ports.iter().enumerate() {
-        let (protocol, number) = (text(port, "protocol"), int(port, "port").unwrap_or_default());
-        if !seen.insert((protocol, number)) {
-            let shown = format!(
-                "{{\"Name\":\"\",\"Protocol\":\"{protocol}\",\"AppProtocol\":null,\"Port\":{number},\"TargetPort\":0,\"NodePort\":0}}"
-            );
-            errs.0.push(duplicate_text(&place.index(i), &shown));
-        }
-    }
-}
-
-fn duplicate_text(at: &Path, shown: &str) -> machinery::field::Error {
-    let mut error = machinery::field::Error::duplicate(at, &Value::Null);
-    error.body = format!("Duplicate value: {shown}");
-    error
 }
 
 /// Checks that requested addresses and ports are in range and free. Kubernetes checks this only if there are no other

@@ -74,6 +74,8 @@ pub(crate) struct Spec {
     /// Whether a deleted object stays although it has no `metadata.finalizers`.
     pub awaits_finalize: fn(&Value) -> bool,
     pub orphans: bool,
+    /// The warning about a DELETE without a propagation policy.
+    pub unpropagated_delete: Option<&'static str>,
     pub allocates: bool,
     pub heavy_to_write: bool,
     pub deprecated: Option<&'static str>,
@@ -114,6 +116,7 @@ pub(crate) const BASE: Spec = Spec {
     graceful: |_, _| None,
     awaits_finalize: |_| false,
     orphans: false,
+    unpropagated_delete: None,
     allocates: false,
     heavy_to_write: false,
     deprecated: None,
@@ -319,6 +322,10 @@ impl Strategy for KindStrategy {
 
     fn awaits_finalize(&self, obj: &Value) -> bool {
         (self.0.awaits_finalize)(obj)
+    }
+
+    fn unpropagated_delete_warning(&self) -> Option<&'static str> {
+        self.0.unpropagated_delete
     }
 
     fn default_orphans_dependents(&self) -> bool {

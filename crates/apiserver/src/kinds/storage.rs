@@ -1,13 +1,15 @@
 //! Volumes, claims, storage classes and CSI objects.
 
 use machinery::field::Path;
-use serde_json::{Map, Value, json};
+use machinery::names;
+use serde_json::{Value, json};
 
 use super::check::{Errs, IMMUTABLE};
 use super::spec::{BASE, GenerationRule, Spec, StatusMeta, WITH_STATUS};
 use super::value::{at, fill, fill_at, has, list, object_mut, path, put, text};
 use crate::strategy::WriteContext;
 
+const CSI_TOKENS: &str = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes";
 const MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
 pub(super) const CLAIM: Spec = Spec {
@@ -24,6 +26,7 @@ pub(super) const CLAIM: Spec = Spec {
     admit: super::limits::claim,
     create: |cx, obj| {
         protect(obj, "kubernetes.io/pvc-protection");
+        data_sources(obj);
         default_class(cx, obj);
     },
     validate: |_, obj, errs| claim(at(obj, "spec"), &Path::field("spec"), errs),
@@ -49,7 +52,8 @@ pub(super) const VOLUME: Spec = Spec {
         super::value::set_at(obj, "status", "lastPhaseTransitionTime", cx.now);
     },
     subresource: phase_time,
-    validate: |_, obj, errs| volume(at(obj, "spec"), &Path::field("spec"), errs),
+    validate: |_, obj, errs| super::volume_validation::volume(obj, errs),
+    validate_update: |_, obj, old, errs| super::volume_validation::update(obj, old, errs),
     ..WITH_STATUS
 };
 
@@ -96,6 +100,12 @@ pub(super) const CSI_DRIVER: Spec = Spec {
         if spec.get("volumeLifecycleModes").and_then(Value::as_array).is_none_or(Vec::is_empty) {
             spec.insert("volumeLifecycleModes".into(), json!(["Persistent"]));
         }
+    },
+    warnings: |obj, _| {
+        if list(obj, "spec.tokenRequests").is_empty() || has(obj, "spec.serviceAccountTokenInSecrets") {
+            return Vec::new();
+        }
+        vec![CSI_TOKENS.to_owned()]
     },
     validate_update: |_, obj, old, errs| {
         for key in ["attachRequired", "fsGroupPolicy", "volumeLifecycleModes"] {
@@ -167,6 +177,23 @@ pub(super) const ATTRIBUTES_CLASS: Spec = Spec {
     ..BASE
 };
 
+/// Keeps `dataSource` only for claims and snapshots, and makes it and `dataSourceRef` the same where only one is given.
+fn data_sources(obj: &mut Value) {
+    let known = matches!(
+        (text(obj, "spec.dataSource.apiGroup"), text(obj, "spec.dataSource.kind")),
+        ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+    );
+    if has(obj, "spec.dataSource") && !known {
+        drop(super::value::remove_at(obj, "spec", "dataSource"));
+    }
+    let (source, reference) = (at(obj, "spec.dataSource").clone(), at(obj, "spec.dataSourceRef").clone());
+    if !source.is_null() && reference.is_null() {
+        super::value::set_at(obj, "spec", "dataSourceRef", source);
+    } else if source.is_null() && !reference.is_null() && text(&reference, "namespace").is_empty() {
+        super::value::set_at(obj, "spec", "dataSource", reference);
+    }
+}
+
 /// Adds the finalizer that keeps objects in use.
 fn protect(obj: &mut Value, finalizer: &str) {
     if list(obj, "metadata.finalizers").iter().all(|f| f != finalizer)
@@ -202,33 +229,70 @@ fn phase_time(cx: &WriteContext<'_>, sub: &str, obj: &mut Value, old: &Value) {
     }
 }
 
-fn claim(spec: &Value, place: &Path, errs: &mut Errs) {
-    access_modes(spec, place, "at least 1 access mode is required", errs);
+/// Validates the spec of a claim or claim template.
+pub(super) fn claim(spec: &Value, place: &Path, errs: &mut Errs) {
+    if list(spec, "accessModes").is_empty() {
+        errs.required(&place.child("accessModes"), "at least 1 access mode is required");
+    }
     if has(spec, "selector") {
         errs.selector(&place.child("selector"), at(spec, "selector"));
     }
+    access_modes(spec, place, errs);
     let here = place.child("resources");
     match at(spec, "resources.requests").get("storage") {
         None => errs.required(&here.key("storage"), ""),
         Some(amount) => {
-            if super::check::is_negative(amount) || amount == "0" {
+            if super::check::quantity(amount).is_some_and(|q| q.is_zero() || q.is_negative()) {
                 errs.invalid(&here.key("storage"), amount, "must be greater than zero");
             }
         }
     }
-    let mode = text(spec, "volumeMode");
-    if !mode.is_empty() {
-        errs.one_of(&place.child("volumeMode"), mode, &["Block", "Filesystem"]);
+    for key in ["storageClassName", "volumeAttributesClassName"] {
+        let class = text(spec, key);
+        if !class.is_empty() {
+            errs.names(&place.child(key), class, names::dns1123_subdomain(class));
+        }
+    }
+    if has(spec, "volumeMode") {
+        errs.one_of(&place.child("volumeMode"), text(spec, "volumeMode"), &["Block", "Filesystem"]);
+    }
+    for key in ["dataSource", "dataSourceRef"] {
+        if has(spec, key) {
+            data_source(at(spec, key), &place.child(key), errs);
+        }
     }
 }
 
-fn access_modes(spec: &Value, place: &Path, missing: &str, errs: &mut Errs) {
-    let modes = list(spec, "accessModes");
-    if modes.is_empty() {
-        errs.required(&place.child("accessModes"), missing);
+fn data_source(source: &Value, place: &Path, errs: &mut Errs) {
+    for key in ["name", "kind"] {
+        if text(source, key).is_empty() {
+            errs.required(&place.child(key), "");
+        }
     }
-    for mode in modes {
-        errs.one_of(&place.child("accessModes"), mode.as_str().unwrap_or_default(), MODES);
+    let group = text(source, "apiGroup");
+    if group.is_empty() && text(source, "kind") != "PersistentVolumeClaim" {
+        errs.invalid_str(
+            place,
+            text(source, "kind"),
+            "must be 'PersistentVolumeClaim' when referencing the default apiGroup",
+        );
+    }
+    if !group.is_empty() {
+        errs.names(&place.child("apiGroup"), group, names::dns1123_subdomain(group));
+    }
+}
+
+/// Validates the access modes of a claim or volume.
+pub(super) fn access_modes(spec: &Value, place: &Path, errs: &mut Errs) {
+    let here = place.child("accessModes");
+    let modes: Vec<&str> =
+        list(spec, "accessModes").iter().map(|mode| mode.as_str().unwrap_or_default()).collect();
+    for mode in &modes {
+        errs.one_of(&here, mode, MODES);
+    }
+    let single = modes.contains(&"ReadWriteOncePod");
+    if single && modes.iter().any(|mode| *mode != "ReadWriteOncePod" && MODES.contains(mode)) {
+        errs.forbidden(&here, "may not use ReadWriteOncePod with other access modes");
     }
 }
 
@@ -257,57 +321,5 @@ fn claim_fixed(_: &WriteContext<'_>, obj: &Value, old: &Value, errs: &mut Errs) 
 fn fill_requests(spec: &mut Value, requests: &Value) {
     if let Some(map) = object_mut(spec, "resources") {
         map.insert("requests".into(), requests.clone());
-    }
-}
-
-fn volume(spec: &Value, place: &Path, errs: &mut Errs) {
-    access_modes(spec, place, "", errs);
-    let capacity = at(spec, "capacity");
-    if capacity.as_object().is_none_or(Map::is_empty) {
-        errs.required(&place.child("capacity"), "");
-    }
-    if !capacity.is_null()
-        && (capacity.get("storage").is_none() || capacity.as_object().is_some_and(|m| m.len() > 1))
-    {
-        errs.0.push(machinery::field::Error::not_supported(&place.child("capacity"), capacity, &["storage"]));
-    }
-    errs.quantities(&place.child("capacity"), capacity);
-    errs.one_of(
-        &place.child("persistentVolumeReclaimPolicy"),
-        text(spec, "persistentVolumeReclaimPolicy"),
-        &["Delete", "Recycle", "Retain"],
-    );
-    const PLAIN: &[&str] = &[
-        "accessModes",
-        "capacity",
-        "claimRef",
-        "mountOptions",
-        "nodeAffinity",
-        "persistentVolumeReclaimPolicy",
-        "storageClassName",
-        "volumeAttributesClassName",
-        "volumeMode",
-    ];
-    let sources = spec
-        .as_object()
-        .into_iter()
-        .flatten()
-        .filter(|(key, value)| !PLAIN.contains(&key.as_str()) && !value.is_null());
-    match sources.count() {
-        0 => errs.required(place, "must specify a volume type"),
-        1 => {}
-        _ => errs.forbidden(place, "may not specify more than 1 volume type"),
-    }
-    if has(spec, "nfs") {
-        let here = place.child("nfs");
-        for key in ["server", "path"] {
-            if text(at(spec, "nfs"), key).is_empty() {
-                errs.required(&here.child(key), "");
-            }
-        }
-        let export = text(spec, "nfs.path");
-        if !export.is_empty() && !export.starts_with('/') {
-            errs.invalid_str(&here.child("path"), export, "must be an absolute path");
-        }
     }
 }

@@ -41,8 +41,7 @@ pub(super) const REPLICA_SET: Spec = Spec {
         let spec = at(obj, "spec");
         errs.non_negative(spec, &place, "replicas");
         errs.non_negative(spec, &place, "minReadySeconds");
-        required_selector(spec, &place, "deployment", errs);
-        running_template(spec, &place, "ReplicaSet", errs);
+        selector_and_template(spec, &place, errs);
     },
     validate_update: selector_fixed,
     validate_subresource: |_, sub, obj, _, errs| {
@@ -82,7 +81,11 @@ pub(super) const DAEMON_SET: Spec = Spec {
     validate: |_, obj, errs| {
         let place = Path::field("spec");
         let spec = at(obj, "spec");
-        required_selector(spec, &place, "daemonset", errs);
+        let selector = at(spec, "selector");
+        errs.selector(&place.child("selector"), selector);
+        if !selector.is_null() && selects_all(selector) {
+            errs.invalid(&place.child("selector"), selector, "empty selector is invalid for daemonset");
+        }
         running_template(spec, &place, "DaemonSet", errs);
         errs.non_negative(spec, &place, "minReadySeconds");
         daemon_strategy(at(spec, "updateStrategy"), &place.child("updateStrategy"), errs);
@@ -113,8 +116,10 @@ pub(super) const STATEFUL_SET: Spec = Spec {
 
 pub(super) const POD_TEMPLATE: Spec = Spec {
     returns_deleted: true,
+    generation: GenerationRule::Content,
     default: |obj| default_template(obj, "template"),
     validate: |_, obj, errs| pod_validation::template(at(obj, "template"), &Path::field("template"), errs),
+    warnings: |obj, old| super::pod_warnings::bare_template(obj, old),
     ..BASE
 };
 
@@ -127,7 +132,7 @@ pub(super) const CONTROLLER_REVISION: Spec = Spec {
 };
 
 fn template_warnings(obj: &Value, old: Option<&Value>) -> Vec<String> {
-    super::warnings::pod_spec(obj, old, "spec.template.spec")
+    super::pod_warnings::template(obj, old, "spec.template")
 }
 
 fn default_deployment(obj: &mut Value) {
@@ -180,6 +185,8 @@ fn default_stateful_set(obj: &mut Value) {
     fill_at(obj, "spec.updateStrategy", "type", "RollingUpdate");
     if text(obj, "spec.updateStrategy.type") == "RollingUpdate" {
         fill_at(obj, "spec.updateStrategy.rollingUpdate", "partition", 0);
+        // Behind a feature gate that is off by default.
+        drop(super::value::remove_at(obj, "spec.updateStrategy.rollingUpdate", "maxUnavailable"));
     }
     fill_at(obj, "spec.persistentVolumeClaimRetentionPolicy", "whenDeleted", "Retain");
     fill_at(obj, "spec.persistentVolumeClaimRetentionPolicy", "whenScaled", "Retain");
@@ -211,21 +218,34 @@ fn template_generation(_: &WriteContext<'_>, obj: &mut Value, old: &Value) {
     set_at(obj, "metadata.annotations", TEMPLATE_GENERATION, (before + step).to_string());
 }
 
-/// Checks `spec.selector` of the apps group: required, valid, not empty.
-fn required_selector(spec: &Value, place: &Path, kind: &str, errs: &mut Errs) {
+/// Checks `spec.selector` of the apps group: required, valid, not empty. Returns whether it can be used; `unusable` is
+/// what Kubernetes adds if it cannot.
+fn required_selector(spec: &Value, place: &Path, kind: &str, unusable: &str, errs: &mut Errs) -> bool {
     let here = place.child("selector");
     let selector = at(spec, "selector");
     if selector.is_null() {
         errs.required(&here, "");
-        return;
+        return true;
     }
-    errs.selector(&here, selector);
+    let valid = errs.selector(&here, selector).is_some();
     if selects_all(selector) {
         errs.invalid(&here, selector, &format!("empty selector is invalid for {kind}"));
     }
+    if !valid {
+        errs.invalid(&here, selector, unusable);
+    }
+    valid
 }
 
-/// Checks the template of a workload: the selector selects it, and its pods always restart.
+/// Checks the selector of a Deployment or ReplicaSet, and the template if the selector can be used: the selector selects
+/// it, and its pods always restart.
+fn selector_and_template(spec: &Value, place: &Path, errs: &mut Errs) {
+    if !required_selector(spec, place, "deployment", "invalid label selector", errs) {
+        return;
+    }
+    running_template(spec, place, "ReplicaSet", errs);
+}
+
 fn running_template(spec: &Value, place: &Path, kind: &str, errs: &mut Errs) {
     let here = place.child("template");
     let template = at(spec, "template");
@@ -272,8 +292,7 @@ fn validate_deployment(_: &WriteContext<'_>, obj: &Value, errs: &mut Errs) {
     let place = Path::field("spec");
     let spec = at(obj, "spec");
     errs.non_negative(spec, &place, "replicas");
-    required_selector(spec, &place, "deployment", errs);
-    running_template(spec, &place, "ReplicaSet", errs);
+    selector_and_template(spec, &place, errs);
     deployment_strategy(at(spec, "strategy"), &place.child("strategy"), errs);
     for key in ["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"] {
         errs.non_negative(spec, &place, key);
@@ -484,7 +503,9 @@ fn validate_stateful_set(_: &WriteContext<'_>, obj: &Value, errs: &mut Errs) {
     if !service.is_empty() {
         errs.names(&place.child("serviceName"), service, names::dns1123_label(service));
     }
-    required_selector(spec, &place, "statefulset", errs);
+    if !required_selector(spec, &place, "statefulset", "", errs) {
+        return;
+    }
     // Mounts may name the claims that each pod gets.
     let mut template = at(spec, "template").clone();
     for claim in list(spec, "volumeClaimTemplates") {

@@ -219,7 +219,8 @@ fn timeout(query: &Query, most: Duration) -> Result<Duration, ApiError> {
         Some(duration) if duration.is_zero() => Ok(most),
         Some(duration) => Ok(duration.min(most)),
         None => Err(ApiError::bad_request(format!(
-            "invalid timeout specified in the request URL - time: invalid duration {text:?}"
+            "invalid timeout specified in the request URL - {}",
+            machinery::duration::fault(text)
         ))),
     }
 }

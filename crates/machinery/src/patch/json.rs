@@ -97,7 +97,15 @@ fn resolve(mut operation: PatchOperation, doc: &Value) -> PatchOperation {
     match &mut operation {
         PatchOperation::Add(op) => op.path = resolved(&op.path, doc, true),
         PatchOperation::Remove(op) => op.path = resolved(&op.path, doc, false),
-        PatchOperation::Replace(op) => op.path = resolved(&op.path, doc, false),
+        PatchOperation::Replace(op) => {
+            op.path = resolved(&op.path, doc, false);
+            // Kubernetes' library adds a member that is to be replaced and is not there.
+            let parent = op.path.parent().and_then(|parent| parent.resolve(doc).ok());
+            if parent.is_some_and(Value::is_object) && op.path.resolve(doc).is_err() {
+                let (path, value) = (op.path.clone(), op.value.take());
+                return PatchOperation::Add(json_patch::AddOperation { path, value });
+            }
+        }
         PatchOperation::Test(op) => op.path = resolved(&op.path, doc, false),
         PatchOperation::Move(op) => {
             op.from = resolved(&op.from, doc, false);
@@ -271,9 +279,10 @@ mod tests {
         ] {
             assert_eq!(on(json!([op])), Err(PatchError::Failed(text.to_owned())));
         }
+        assert_eq!(on(json!([{"op": "replace", "path": "/b", "value": 1}])), Ok(json!({"a": "1", "b": 1})));
         for op in [
             json!({"op": "remove", "path": "/b"}),
-            json!({"op": "replace", "path": "/b", "value": 1}),
+            json!({"op": "replace", "path": "/b/c", "value": 1}),
             json!({"op": "add", "path": "/b/c", "value": 1}),
             json!({"op": "move", "from": "/b", "path": "/c"}),
             json!({"op": "copy", "from": "/b", "path": "/c"}),

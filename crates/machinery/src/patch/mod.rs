@@ -21,9 +21,17 @@ pub enum PatchError {
     /// to an error in our request`.
     #[error("{0}")]
     Failed(String),
+    /// 500: a directive that does not exist.
+    #[error("{0}")]
+    Directive(String),
     /// 413: too many operations, or too much copied.
     #[error("{0}")]
     TooLarge(String),
+}
+
+/// A value as Go prints it: `map[a:1 b:[x]]`.
+pub fn printed(value: &Value) -> String {
+    print::GoValue(value).to_string()
 }
 
 /// Applies a merge patch (RFC 7386): `null` deletes, maps merge, other values are replaced.

@@ -146,6 +146,8 @@ fn merge_member<S: PatchSchema>(
             let merged = merge_list(old, new, strategy.key, schema.as_ref())?;
             *old = merged;
         }
+        // A list that does not merge is replaced by the patch as it stands, directives included.
+        (Some(Value::Array(old)), Value::Array(new)) => old.clone_from(new),
         _ => match without_directives(patch) {
             Some(value) => {
                 original.insert(key.to_owned(), value);
@@ -298,7 +300,12 @@ fn list_directives<'p>(
             return Err(PatchError::Malformed(text));
         };
         match map.get(MARKER).map(|d| d.as_str().unwrap_or_default()) {
-            None | Some("merge") => changes.push(map),
+            None => changes.push(map),
+            Some("merge") => {
+                return Err(PatchError::Directive(
+                    "merging lists cannot yet be specified in the patch".to_owned(),
+                ));
+            }
             Some("replace") => replace = true,
             Some("delete") => {
                 let id = map.get(key).ok_or_else(|| no_merge_key(map, key))?;
@@ -430,15 +437,18 @@ fn cleaned_items(items: &[Value]) -> Vec<Value> {
 
 fn no_merge_key(map: &Map<String, Value>, key: &str) -> PatchError {
     let printed = Value::Object(map.clone());
-    PatchError::Malformed(format!("map: {} does not contain declared merge key: {key}", GoValue(&printed)))
+    PatchError::Directive(format!("map: {} does not contain declared merge key: {key}", GoValue(&printed)))
 }
 
 fn unknown_directive(map: &Map<String, Value>) -> PatchError {
     let directive = map.get(MARKER).cloned().unwrap_or_default();
     let printed = Value::Object(map.clone());
-    PatchError::Malformed(format!(
-        "unknown patch type: {} in map: {}",
-        GoValue(&directive),
-        GoValue(&printed)
-    ))
+    // Go prints the directive as a string, whatever it is.
+    let shown = match &directive {
+        Value::Number(n) if n.is_f64() => format!("%!s(float64={n})"),
+        Value::Number(n) => format!("%!s(int64={n})"),
+        Value::Bool(b) => format!("%!s(bool={b})"),
+        other => GoValue(other).to_string(),
+    };
+    PatchError::Directive(format!("unknown patch type: {shown} in map: {}", GoValue(&printed)))
 }

@@ -328,7 +328,9 @@ fn base64_canonical(text: &str) -> Result<Option<String>, DecodeError> {
         Ok(_) => Ok(cleaned),
         Err(error) => {
             use base64::DecodeError::{InvalidByte, InvalidLastSymbol, InvalidLength, InvalidPadding};
+            let foreign = |b: u8| !b.is_ascii_alphanumeric() && !matches!(b, b'+' | b'/' | b'=');
             let at = match error {
+                _ if checked.bytes().any(foreign) => checked.bytes().position(foreign).unwrap_or_default(),
                 InvalidByte(at, _) | InvalidLastSymbol(at, _) => at,
                 InvalidLength(length) => length / 4 * 4,
                 InvalidPadding => checked.len() / 4 * 4,

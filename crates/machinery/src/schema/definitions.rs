@@ -235,9 +235,12 @@ fn correct_json_forms(name: &str, node: &mut Node, names: &BTreeMap<String, Id>)
         "MicroTime" => node.kind = Type::MicroTime,
         "JSONSchemaPropsOrBool" => (node.kind, node.items) = (Type::SchemaOrBool, schema()),
         "JSONSchemaPropsOrArray" => (node.kind, node.items) = (Type::SchemaOrArray, schema()),
-        "FieldsV1" | "RawExtension" | "Patch" | "JSON" if name.contains("k8s") => {
+        "RawExtension" if name.contains("k8s") => {
             node.open = true;
+            // Managers own it as a whole.
+            node.map_type = Some(MapType::Atomic);
         }
+        "FieldsV1" | "Patch" | "JSON" if name.contains("k8s") => node.open = true,
         _ => {}
     }
 }
