@@ -9,9 +9,9 @@ use ocm_hub::admission::{Ask, Refusal, managed_cluster, set_binding};
 use ocm_hub::works::{self, manifest_work};
 use serde_json::Value;
 
-/// Returns the admission rules for a space of this role.
+/// Returns the admission rules for a space of this role. The space of a ControlPlane may become an ITS later.
 pub(super) fn of_role(role: &str) -> Option<Arc<dyn Admission>> {
-    (role == "its").then(|| Arc::new(Inventory) as Arc<dyn Admission>)
+    (role == "its" || role == "space").then(|| Arc::new(Inventory) as Arc<dyn Admission>)
 }
 
 struct Inventory;

@@ -24,3 +24,4 @@ mod link;
 mod metacontroller;
 mod restart;
 mod scenarios;
+mod spaces;
