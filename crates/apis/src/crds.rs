@@ -262,6 +262,7 @@ pub fn tenancy() -> Vec<CustomResourceDefinition> {
                 TYPE,
                 AGE_UPPER,
                 ("ROLE", "string", ".metadata.labels['kflex\\.kubestellar\\.io/cptype']", 1),
+                ("URL", "string", ".metadata.annotations['space\\.kubestellar\\.io/url']", 1),
                 ("HOOKS", "boolean", ".status.postCreateHookCompleted", 1),
             ],
             rules: CONTROL_PLANE_RULES,

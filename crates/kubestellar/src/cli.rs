@@ -86,6 +86,7 @@ enum Command {
     StatusAgent(components::status_agent::Args),
     GetKubeconfig(components::get_kubeconfig::Args),
     Metacontroller(components::metacontroller::Args),
+    SpaceManager(components::space_manager::Args),
     Manifests(manifests::Args),
 }
 
@@ -99,6 +100,7 @@ impl Command {
             Self::StatusAddon(args) => args.logging.format(),
             Self::StatusAgent(args) => args.logging.format(),
             Self::GetKubeconfig(args) => args.logging.format(),
+            Self::SpaceManager(args) => args.logging.format(),
             Self::Ocm(args) => args.log_format(),
             Self::Apiserver(args) => args.log_format(),
             _ => None,
@@ -199,6 +201,9 @@ pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
         Command::StatusAddon(args) => components::status_addon::run(args).await,
         Command::StatusAgent(args) => components::status_agent::run(args, own()).await,
         Command::GetKubeconfig(args) => components::get_kubeconfig::run(args, own(), out).await,
+        Command::SpaceManager(args) => {
+            components::space_manager::run(args, cli.global.kubeconfig.as_deref()).await
+        }
         Command::Manifests(args) => manifests::run(args, out).await,
         Command::Metacontroller(args) => {
             components::metacontroller::run(args, cli.global.kubeconfig.as_deref()).await

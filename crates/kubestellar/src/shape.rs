@@ -13,6 +13,9 @@ use crate::exit::{Exit, Failure, OrFail};
 /// The default address; the port is that of the original's ingress (SP-055).
 pub(crate) const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9443);
 
+/// The host space, which holds the ControlPlanes. No other space has its name.
+pub(crate) const HOST: &str = "kubestellar";
+
 /// Name of a space: a DNS-1123 label, at most 56 bytes so that `<name>-system` is one too (SP-003).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -41,7 +44,7 @@ impl FromStr for SpaceName {
         if !valid {
             return Err(format!("{raw:?} is not a DNS-1123 label of at most 56 characters"));
         }
-        if raw == "kubeflex" || raw == "kubestellar" {
+        if raw == "kubeflex" || raw == HOST {
             return Err(format!("{raw:?} is a reserved name"));
         }
         Ok(Self(raw.to_owned()))
@@ -164,13 +167,14 @@ impl Shape {
     pub(crate) fn fulfil(known: Option<&Self>, wish: &Wish, new_id: &str) -> Result<Self, Failure> {
         let mut shape = known.cloned().unwrap_or_else(|| Self::bare(new_id));
         add_all(&mut shape.its, &wish.its);
-        if shape.its.is_empty() {
+        // Only a new installation gets what nobody asked for: somebody may have deleted the ControlPlanes of an older one.
+        if known.is_none() && shape.its.is_empty() {
             shape.its.push(reserved_free("its1")?);
         }
         for (name, its) in &wish.wds {
             shape.add_wds(name, its.as_ref())?;
         }
-        if shape.wds.is_empty() {
+        if known.is_none() && shape.wds.is_empty() {
             shape.add_wds(&reserved_free("wds1")?, None)?;
         }
         let count = wish.clusters.unwrap_or(if known.is_some() { 0 } else { 2 });

@@ -1,7 +1,7 @@
 //! One TLS listener for all spaces of a process: `https://HOST:PORT/spaces/<name>` (SP-055), and
 //! `https://<name>.localhost:PORT` (SP-056).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -40,6 +40,8 @@ use crate::unread::Unread;
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Seconds after which clients of a stopped space may try again.
+const PAUSED_RETRY: u16 = 10;
 /// How long connections may take to end after all spaces have stopped.
 const DRAIN: Duration = Duration::from_secs(4);
 
@@ -47,17 +49,32 @@ const DRAIN: Duration = Duration::from_secs(4);
 #[derive(Default)]
 pub struct Router {
     spaces: RwLock<BTreeMap<String, ApiService>>,
+    /// Spaces that are stopped for a while: their requests are answered with 503 (SP-050).
+    paused: RwLock<BTreeSet<String>>,
     /// Serves all paths outside `/spaces/`. Only a bare API server has it.
     root: RwLock<Option<ApiService>>,
 }
 
 impl Router {
     pub fn add(&self, space: &str, service: ApiService) {
+        self.paused.write().remove(space);
         self.spaces.write().insert(space.to_owned(), service);
     }
 
     pub fn remove(&self, space: &str) {
         self.spaces.write().remove(space);
+        self.paused.write().remove(space);
+    }
+
+    /// Answers new requests for a space with 503, until the space is added again or removed.
+    pub fn pause(&self, space: &str) {
+        self.paused.write().insert(space.to_owned());
+        self.spaces.write().remove(space);
+    }
+
+    fn is_paused(&self, path: &str) -> bool {
+        let name = path.strip_prefix("/spaces/").and_then(|rest| rest.split('/').next());
+        name.is_some_and(|name| self.paused.read().contains(name))
     }
 
     pub fn set_root(&self, service: ApiService) {
@@ -313,8 +330,22 @@ fn answer_outside_spaces<B>(router: &Router, sni: Option<&str>, request: &Reques
     let checks = router.checks(uri.path());
     match health::answer(uri.path(), uri.query().unwrap_or_default(), &checks) {
         Some(answer) => answer.map(Body::from),
+        None if router.is_paused(uri.path()) => space_paused(),
         None => space_not_found(request),
     }
+}
+
+/// The answer of a space that is stopped for a while (SP-050).
+fn space_paused() -> Response<Body> {
+    let status = serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "the space is stopped", "reason": "ServiceUnavailable",
+        "details": {"retryAfterSeconds": PAUSED_RETRY}, "code": 503,
+    });
+    let mut answer =
+        response::new(StatusCode::SERVICE_UNAVAILABLE, "application/json", format!("{status}\n"));
+    answer.headers_mut().insert(http::header::RETRY_AFTER, http::HeaderValue::from(PAUSED_RETRY));
+    answer
 }
 
 /// The answer to a URL without the path of a space, or with an unknown space. It does not list the spaces, because the

@@ -18,6 +18,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ocm-addon", &["ocm-shared", "runtime", "machinery", "apis"]),
     ("status-addon", &["runtime", "apis"]),
     ("metacontroller", &["runtime", "machinery", "apis"]),
+    ("space-manager", &["runtime", "machinery", "apis"]),
 ];
 
 /// Crates with everything below them.

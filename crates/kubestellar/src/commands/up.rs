@@ -11,7 +11,7 @@ use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::kubeconfig::{self, Kubeconfig};
 use crate::printer::{Printer, seconds, table};
-use crate::shape::{Shape, SpaceName, Wish};
+use crate::shape::{HOST, Shape, SpaceName, Wish};
 
 use super::background::{Background, follow};
 
@@ -291,6 +291,11 @@ fn summary(shape: &Shape, names: &BTreeMap<String, String>) -> String {
             };
             vec![context(name), role.to_owned(), what.to_owned()]
         })
+        .chain([vec![
+            names.get(HOST).cloned().unwrap_or_else(|| HOST.to_owned()),
+            "host".to_owned(),
+            "host space: ControlPlanes, which are the spaces".to_owned(),
+        ]])
         .collect();
     let first = |list: Vec<String>, default: &str| list.first().cloned().unwrap_or_else(|| default.into());
     let wds = first(shape.wds.iter().map(|w| context(&w.name)).collect(), "wds1");

@@ -14,9 +14,9 @@ use serde_json::Value;
 /// to the work's status and managed fields, and to those of the object in the cluster.
 pub(super) const WORK_BYTES: usize = 2 * 1024 * 1024;
 
-/// Returns the admission rules for a space of this role.
+/// Returns the admission rules for a space of this role. The space of a ControlPlane may become an ITS later.
 pub(super) fn of_role(role: &str) -> Option<Arc<dyn Admission>> {
-    (role == "its").then(|| Arc::new(Inventory) as Arc<dyn Admission>)
+    (role == "its" || role == "space").then(|| Arc::new(Inventory) as Arc<dyn Admission>)
 }
 
 struct Inventory;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use runtime::{Backoff, panic_text};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info_span};
@@ -37,7 +37,12 @@ pub(crate) struct Components {
     tasks: JoinSet<()>,
     stop: CancellationToken,
     states: States,
+    /// The spaces of components that became ready or failed.
+    changes: broadcast::Sender<Arc<str>>,
 }
+
+/// Changes that a reader may be behind before it is told that it missed some.
+const CHANGES: usize = 1024;
 
 /// The states of the components; clones share them.
 #[derive(Clone, Default)]
@@ -52,6 +57,12 @@ impl States {
 struct State {
     name: &'static str,
     space: String,
+    /// Another space that the component works with.
+    uses: Option<String>,
+    /// Ends this component alone.
+    stop: CancellationToken,
+    /// True once the component has ended for good.
+    ended: watch::Sender<bool>,
     seen: parking_lot::Mutex<Seen>,
     ready: watch::Sender<bool>,
 }
@@ -64,24 +75,78 @@ struct Seen {
 
 impl Components {
     pub(crate) fn new() -> Self {
-        Self { tasks: JoinSet::new(), stop: CancellationToken::new(), states: States::default() }
+        let changes = broadcast::channel(CHANGES).0;
+        Self { tasks: JoinSet::new(), stop: CancellationToken::new(), states: States::default(), changes }
     }
 
-    /// Starts one component for a space and returns the channel that says when it is ready. A component that was started
+    /// Starts one component for a space, which may work with another space, too (`uses`). Returns the channel that says when it is ready. A component that was started
     /// before is not started again: an attempt to grow that failed half-way may be repeated (SP-104).
-    pub(crate) fn start(&mut self, name: &'static str, space: &str, run: Run) -> watch::Receiver<bool> {
+    pub(crate) fn start(
+        &mut self,
+        name: &'static str,
+        space: &str,
+        uses: Option<&str>,
+        run: Run,
+    ) -> watch::Receiver<bool> {
         let mut states = self.states.0.write();
         if let Some(known) = states.iter().find(|s| s.name == name && s.space == space) {
             return known.ready.subscribe();
         }
         let (ready, receiver) = watch::channel(false);
-        let state =
-            Arc::new(State { name, space: space.to_owned(), seen: parking_lot::Mutex::default(), ready });
+        let state = Arc::new(State {
+            name,
+            space: space.to_owned(),
+            uses: uses.map(str::to_owned),
+            stop: self.stop.child_token(),
+            ended: watch::Sender::new(false),
+            seen: parking_lot::Mutex::default(),
+            ready,
+        });
         states.push(state.clone());
         drop(states);
         let span = info_span!("component", name, space);
-        self.tasks.spawn(supervise(state, run, self.stop.child_token()).instrument(span));
+        let (announce, about) =
+            (announce(receiver.clone(), self.changes.clone(), space.into()), state.clone());
+        let work = async move {
+            tokio::select! {
+                () = supervise(state, run) => {}
+                () = announce => {}
+            }
+            about.ended.send_replace(true);
+        };
+        self.tasks.spawn(work.instrument(span));
         receiver
+    }
+
+    /// The state of a component; `None` if it was not started.
+    pub(crate) fn status_of(&self, name: &str, space: &str) -> Option<ComponentStatus> {
+        let states = self.states.0.read();
+        states.iter().find(|one| one.name == name && one.space == space).map(|one| one.status())
+    }
+
+    /// The spaces of components that become ready or fail from now on.
+    pub(crate) fn changes(&self) -> broadcast::Sender<Arc<str>> {
+        self.changes.clone()
+    }
+
+    /// Ends all components of a space and those that work with it, and waits for them. They may be started again.
+    pub(crate) async fn stop_of(&mut self, space: &str) {
+        let concerned: Vec<Arc<State>> = {
+            let mut states = self.states.0.write();
+            let (concerned, others) = std::mem::take(&mut *states)
+                .into_iter()
+                .partition(|one| one.space == space || one.uses.as_deref() == Some(space));
+            *states = others;
+            concerned
+        };
+        for one in &concerned {
+            one.stop.cancel();
+        }
+        for one in concerned {
+            // The sender is in `one`, so the wait ends with the component.
+            let _ = one.ended.subscribe().wait_for(|ended| *ended).await;
+        }
+        while self.tasks.try_join_next().is_some() {}
     }
 
     pub(crate) fn status(&self) -> Vec<ComponentStatus> {
@@ -121,8 +186,19 @@ impl State {
     }
 }
 
-/// Runs a component until `stop`, and restarts it after a failure. A panic of one component does not affect the others.
-async fn supervise(state: Arc<State>, run: Run, stop: CancellationToken) {
+/// Announces the space of a component whenever its readiness changes. Ends never while the component exists.
+async fn announce(mut ready: watch::Receiver<bool>, changes: broadcast::Sender<Arc<str>>, space: Arc<str>) {
+    while ready.changed().await.is_ok() {
+        // Nobody may be listening.
+        let _ = changes.send(space.clone());
+    }
+    std::future::pending().await
+}
+
+/// Runs a component until it is stopped, and restarts it after a failure. A panic of one component does not affect the
+/// others.
+async fn supervise(state: Arc<State>, run: Run) {
+    let stop = state.stop.clone();
     let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
     while !stop.is_cancelled() {
         let started = tokio::time::Instant::now();
@@ -159,6 +235,7 @@ mod tests {
         let mut ready = all.start(
             "flaky",
             "wds1",
+            None,
             Box::new(move |stop, ready| {
                 let n = count.fetch_add(1, Ordering::SeqCst);
                 Box::pin(async move {
@@ -177,9 +254,45 @@ mod tests {
         ready.wait_for(|r| *r).await.unwrap();
         let status = all.status();
         assert_eq!((status[0].restarts, status[0].last_error.as_deref()), (2, Some("panic: second")));
-        let again = all.start("flaky", "wds1", Box::new(|_, _| unreachable!("it runs already")));
+        let again = all.start("flaky", "wds1", None, Box::new(|_, _| unreachable!("it runs already")));
         assert!(*again.borrow(), "SP-104: started once, however often it is asked for");
         all.stop().await;
         assert_eq!(runs.load(Ordering::SeqCst), 3);
+    }
+
+    /// SP-049: the components of a space end, and those that work with it; the others go on, and all may be started again.
+    #[tokio::test(start_paused = true)]
+    async fn sp_049_components_of_a_space_end_with_it() {
+        let running: Arc<parking_lot::Mutex<Vec<&str>>> = Arc::default();
+        let run = |name: &'static str| -> Run {
+            let running = running.clone();
+            Box::new(move |stop, ready| {
+                let running = running.clone();
+                Box::pin(async move {
+                    running.lock().push(name);
+                    ready.send_replace(true);
+                    stop.cancelled().await;
+                    running.lock().retain(|one| *one != name);
+                    Ok(())
+                })
+            })
+        };
+        let mut all = Components::new();
+        let mut changes = all.changes().subscribe();
+        for (name, space, uses) in
+            [("hub", "its1", None), ("transport", "wds1", Some("its1")), ("transport", "wds2", Some("its2"))]
+        {
+            let shown = if space == "wds2" { "other" } else { name };
+            let mut ready = all.start(name, space, uses, run(shown));
+            ready.wait_for(|ready| *ready).await.unwrap();
+            assert_eq!(&*changes.recv().await.unwrap(), space);
+        }
+        all.stop_of("its1").await;
+        assert_eq!(*running.lock(), ["other"]);
+        assert!(all.status_of("hub", "its1").is_none() && all.status_of("transport", "wds2").is_some());
+        let mut again = all.start("hub", "its1", None, run("hub"));
+        again.wait_for(|ready| *ready).await.unwrap();
+        all.stop().await;
+        assert!(running.lock().is_empty());
     }
 }

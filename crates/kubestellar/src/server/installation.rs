@@ -1,6 +1,8 @@
 //! A running installation: starts, extends and stops its spaces, components and kubeconfig.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+mod hosting;
+
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -17,10 +19,11 @@ use tokio_util::sync::CancellationToken;
 use crate::datadir::{DataDir, write_atomically};
 use crate::exit::{Exit, Failure, OrFail};
 use crate::kubeconfig::{Entry, Kubeconfig};
-use crate::shape::{Cluster, Shape, SpaceName, space_url};
+use crate::shape::{Cluster, HOST, Shape, SpaceName, space_url};
 
 use super::clock::Clock;
 use super::control_socket::{Ask, ControlSocket};
+use super::hosted::{Hosted, Order};
 use super::overview::Overview;
 use super::{Components, Elsewhere, Reporter, admission, wiring};
 
@@ -78,13 +81,16 @@ pub(crate) async fn run(
     let serve = listener.serve(certificate.clone(), router.clone(), listening.clone(), draining.clone());
     tasks.spawn(async move { serve.await.map_err(|error| error.to_string()) });
     let (asks, inbox) = mpsc::channel(16);
+    let (ordering, orders) = mpsc::channel(Hosted::WAITING);
     let done = CancellationToken::new();
     let components = Components::new();
     let overview = Arc::new(Overview::new(data, &shape, begun, components.states(), &engine, &clock));
     let (shown, socket_stop, socket_done) = (overview.clone(), stop.clone(), done.clone());
     let control = tokio::spawn(async move { socket.serve(asks, shown, socket_stop, socket_done).await });
 
+    let hosted = Arc::new(Hosted::new(ordering, components.changes()));
     let mut installation = Installation {
+        hosted,
         data: data.clone(),
         shape: Shape { its: vec![], wds: vec![], clusters: vec![], ..shape.clone() },
         engine,
@@ -98,7 +104,7 @@ pub(crate) async fn run(
         overview,
         without: options.without,
     };
-    let outcome = installation.live(shape, inbox, report, &stop, &mut tasks).await;
+    let outcome = installation.live(shape, (inbox, orders), report, &stop, &mut tasks).await;
     installation.close(&listening, &draining, tasks).await;
     done.cancel();
     let _ = control.await;
@@ -157,23 +163,32 @@ struct Installation {
     overview: Arc<Overview>,
     /// The components that other processes run.
     without: Vec<Elsewhere>,
+    /// By this the Space Manager gives its orders.
+    hosted: Arc<Hosted>,
 }
+
+/// Most orders of the Space Manager that are carried out together.
+const ORDERS: usize = 64;
 
 impl Installation {
     async fn live(
         &mut self,
         wanted: Shape,
-        mut inbox: mpsc::Receiver<Ask>,
+        (mut inbox, mut orders): (mpsc::Receiver<Ask>, mpsc::Receiver<Order>),
         report: Reporter,
         stop: &CancellationToken,
         tasks: &mut tokio::task::JoinSet<Result<(), String>>,
     ) -> Result<(), Failure> {
         tokio::select! {
-            grown = self.grow(wanted, &report) => grown?,
+            grown = async {
+                self.grow(wanted, &report).await?;
+                self.open_known_spaces().await
+            } => grown?,
             () = stop.cancelled() => return Ok(()),
         }
         report.ready();
         let mut renewal = Box::pin(tokio::time::sleep(self.until_renewal(SystemTime::now())));
+        let mut batch = Vec::new();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
@@ -187,6 +202,10 @@ impl Installation {
                     return Err(Failure::new(Exit::Failed, "serving", why));
                 }
                 Some(ask) = inbox.recv() => self.answer(ask, stop).await,
+                _ = orders.recv_many(&mut batch, ORDERS) => tokio::select! {
+                    () = self.obey(std::mem::take(&mut batch)) => {}
+                    () = stop.cancelled() => return Ok(()),
+                },
             }
         }
     }
@@ -251,6 +270,7 @@ impl Installation {
                 space.renew(self.data.path(), now).or_fail(format!("{WHAT} of {}", space.name()))?;
             if renewed {
                 tracing::info!(space = space.name(), "renewed the administrator's certificate");
+                self.hosted.changed(space.name());
             }
             changed |= renewed;
         }
@@ -270,12 +290,10 @@ impl Installation {
     /// Starts everything in `wanted` that does not run yet, and waits until it is ready. Cost: the difference.
     async fn grow(&mut self, wanted: Shape, report: &Reporter) -> Result<(), Failure> {
         let begun = Instant::now();
-        let names: Vec<(String, &'static str)> = wanted
-            .spaces()
-            .into_iter()
-            .filter(|(name, _)| self.spaces.iter().all(|(space, _)| space.name() != name.as_str()))
-            .map(|(name, role)| (name.to_string(), role))
-            .collect();
+        self.check_names(&wanted)?;
+        let all = wanted.spaces().into_iter().map(|(name, role)| (name.to_string(), role));
+        let names: Vec<(String, &'static str)> =
+            all.chain([(HOST.to_owned(), "host")]).filter(|(name, _)| self.find(name).is_none()).collect();
         self.start_spaces(&names).await?;
         if !names.is_empty() {
             let list: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).take(8).collect();
@@ -286,9 +304,9 @@ impl Installation {
         self.write_kubeconfig(&wanted)?;
         let begun = Instant::now();
         let mut ready = wiring::Ready::new();
+        self.start_host(&mut ready)?;
         wiring::start(self.parts(), &wanted, &mut ready).await?;
-        let known: HashSet<&SpaceName> = self.shape.clusters.iter().map(|cluster| &cluster.name).collect();
-        let new: Vec<&Cluster> = wanted.clusters.iter().filter(|c| !known.contains(&c.name)).collect();
+        let new: Vec<&Cluster> = wanted.clusters.iter().filter(|c| !self.has_joined(c)).collect();
         let mut joined = 0;
         for some in new.chunks(JOINING_TOGETHER) {
             wiring::join(self.parts(), some, &mut ready)?;
@@ -317,12 +335,23 @@ impl Installation {
         for cluster in &mut self.shape.clusters {
             cluster.given = Some(cluster.labels.clone());
         }
-        self.shape.save(&self.data)
+        self.shape.save(&self.data)?;
+        self.show_own_spaces().await
+    }
+
+    /// Returns a space that serves.
+    fn find(&self, name: &str) -> Option<&Arc<Space>> {
+        self.spaces.iter().map(|(space, _)| space).find(|space| space.name() == name)
     }
 
     /// Starts spaces, several at a time. If hundreds started at once, each would take as long as all together, and time
     /// out. A space that could be started is kept if another one could not.
     async fn start_spaces(&mut self, names: &[(String, &'static str)]) -> Result<(), Failure> {
+        self.try_start_spaces(names).await.into_iter().next().map_or(Ok(()), |(_, failure)| Err(failure))
+    }
+
+    /// [`Installation::start_spaces`], with the failure of each space that could not be started, by its name.
+    async fn try_start_spaces(&mut self, names: &[(String, &'static str)]) -> Vec<(String, Failure)> {
         let mut starting = tokio::task::JoinSet::new();
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let places = Arc::new(Semaphore::new(cores * STARTING_ON_EACH_CORE));
@@ -340,16 +369,16 @@ impl Installation {
                     advertise: address.to_string(),
                 };
                 let started = Space::start_with(&engine, config, admission::of_role(role)).await;
-                started
-                    .or_fail(format!("starting the space {name}"))
-                    .map(|space| (index, Arc::new(space), role))
+                let started = started.or_fail(format!("starting the space {name}"));
+                started.map(|space| (index, Arc::new(space), role)).map_err(|failure| (name.clone(), failure))
             });
         }
-        let (mut started, mut outcome) = (Vec::new(), Ok(()));
+        let (mut started, mut failures) = (Vec::new(), Vec::new());
         while let Some(joined) = starting.join_next().await {
-            match joined.or_fail("starting the spaces").and_then(|space| space) {
-                Ok(space) => started.push(space),
-                Err(failure) => outcome = outcome.and(Err(failure)),
+            match joined.or_fail("starting the spaces") {
+                Ok(Ok(space)) => started.push(space),
+                Ok(Err(failure)) => failures.push(failure),
+                Err(panicked) => failures.push((String::new(), panicked)),
             }
         }
         started.sort_by_key(|(index, ..)| *index);
@@ -358,7 +387,7 @@ impl Installation {
             self.overview.add(&space, role);
             self.spaces.push((space, role));
         }
-        outcome
+        failures
     }
 
     fn write_kubeconfig(&self, wanted: &Shape) -> Result<(), Failure> {
@@ -462,7 +491,9 @@ mod tests {
         let components = Components::new();
         let (engine, clock) = (Engine::in_memory(), Arc::new(Clock::open(&data.clock(), now, false)));
         let overview = Overview::new(data, wanted, Instant::now(), components.states(), &engine, &clock);
+        let hosted = Arc::new(Hosted::new(mpsc::channel(1).0, components.changes()));
         Installation {
+            hosted,
             data: data.clone(),
             shape: Shape { its: vec![], wds: vec![], clusters: vec![], ..wanted.clone() },
             engine,

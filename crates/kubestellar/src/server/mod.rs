@@ -4,6 +4,7 @@ mod admission;
 mod clock;
 mod components;
 mod control_socket;
+mod hosted;
 mod installation;
 mod overview;
 mod rbac;

@@ -53,6 +53,10 @@ impl Overview {
         self.spaces.write().push((space.clone(), role));
     }
 
+    pub(super) fn remove(&self, space: &str) {
+        self.spaces.write().retain(|(known, _)| known.name() != space);
+    }
+
     pub(super) fn status(&self) -> ServerStatus {
         let store_failure = self.engine.failure().map(|failure| chain(&failure));
         let mut components = self.components.status();

@@ -8,6 +8,7 @@
 mod cluster;
 mod description;
 mod every_space;
+mod host;
 mod inventory;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use apis::ocm::ManagedCluster;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use space::{Identity, Space};
+use space_manager::{Component, ComponentState};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +28,7 @@ use super::components::{Components, Elsewhere, Run};
 use cluster::{Agents, Joining};
 use description::Description;
 use every_space::EverySpace;
+pub(super) use host::Host;
 
 /// A component that is made from an `S`.
 struct Row<S> {
@@ -105,6 +108,10 @@ const AGENTS: &[Row<Agents>] = &[
     }),
 ];
 
+/// The host space.
+const HOST: &[Row<Host>] =
+    &[Row::new("space-manager", "Space Manager of", None, |of| component(of, host::space_manager))];
+
 /// A component whose every run is a call of `run` with a copy of what it is for.
 fn component<S, F>(of: &S, run: fn(S, CancellationToken, watch::Sender<bool>) -> F) -> Run
 where
@@ -137,40 +144,100 @@ pub(super) async fn start(mut parts: Parts<'_>, wanted: &Shape, ready: &mut Read
     let running = parts.running;
     for (name, role) in wanted.spaces() {
         if running.spaces().iter().all(|(known, _)| *known != name) {
-            let of = EverySpace::new(parts.space(name.as_str())?, parts.ca_pem)?;
-            parts.start(EVERY_SPACE, name.as_str(), &of, ready);
+            let of = parts.start_space(name.as_str(), ready)?;
             if role == "wec" && wanted.simulate_workloads {
-                parts.start(SIMULATED_CLUSTER, name.as_str(), &of, ready);
+                parts.start(SIMULATED_CLUSTER, name.as_str(), None, &of, ready);
             }
         }
     }
     for its in wanted.its.iter().filter(|its| !running.its.contains(its)) {
         let of = parts.space(its.as_str())?;
         inventory::prepare(&of).await?;
-        parts.start(INVENTORY_SPACE, its.as_str(), &of, ready);
+        parts.start(INVENTORY_SPACE, its.as_str(), None, &of, ready);
     }
-    for wds in wanted.wds.iter().filter(|wds| !running.wds.contains(wds)) {
+    // The ITS of the others was deleted. They wait until there is one again.
+    let has_its = |wds: &&Wds| wanted.its.contains(&wds.its);
+    for wds in wanted.wds.iter().filter(|wds| !running.wds.contains(wds)).filter(has_its) {
         let of = Description {
             wds: parts.space(wds.name.as_str())?,
             its: parts.space(wds.its.as_str())?,
             collectors_read_secrets: wanted.collectors_read_secrets,
         };
         of.prepare(parts.runs(Some(Elsewhere::ControllerManager))).await?;
-        parts.start(DESCRIPTION_SPACE, wds.name.as_str(), &of, ready);
+        parts.start(DESCRIPTION_SPACE, wds.name.as_str(), Some(wds.its.as_str()), &of, ready);
     }
     for wds in new_in(wanted, wanted.metacontroller, running, running.metacontroller) {
         let of = parts.space(wds.as_str())?;
         description::prepare_metacontroller(&of).await?;
-        parts.start(METACONTROLLER, wds.as_str(), &of, ready);
+        parts.start(METACONTROLLER, wds.as_str(), None, &of, ready);
     }
     for wds in new_in(wanted, wanted.label_helm_releases, running, running.label_helm_releases) {
         let of = parts.space(wds.as_str())?;
         if parts.runs(Some(Elsewhere::ControllerManager)) {
             description::prepare_helm_releases(&of).await?;
         }
-        parts.start(HELM_RELEASES, wds.as_str(), &of, ready);
+        parts.start(HELM_RELEASES, wds.as_str(), None, &of, ready);
     }
     Ok(())
+}
+
+/// Starts the host space and its Space Manager.
+pub(super) fn start_host(mut parts: Parts<'_>, of: &Host, ready: &mut Ready) -> Result<(), Failure> {
+    parts.start_space(of.name(), ready)?;
+    parts.start(HOST, of.name(), None, of, ready);
+    Ok(())
+}
+
+/// Starts what every space has in a space of a ControlPlane.
+pub(super) fn start_hosted(mut parts: Parts<'_>, space: &str) -> Result<(), Failure> {
+    parts.start_space(space, &mut Ready::new()).map(drop)
+}
+
+/// Starts a component for a space of a ControlPlane, unless it runs, and returns its state. A component that another process
+/// runs is as ready as this one can know.
+pub(super) async fn run_component(
+    mut parts: Parts<'_>,
+    space: &str,
+    component: &Component,
+) -> Result<ComponentState, Failure> {
+    let (name, elsewhere) = match component {
+        Component::OcmHub => ("ocm-hub", None),
+        Component::StatusAddon => ("addon-manager", None),
+        Component::ControllerManager { .. } => ("controller-manager", Some(Elsewhere::ControllerManager)),
+        Component::TransportController { .. } => {
+            ("transport-controller", Some(Elsewhere::TransportController))
+        }
+    };
+    if !parts.runs(elsewhere) {
+        return Ok(ComponentState { ready: true, last_error: None });
+    }
+    if parts.components.status_of(name, space).is_none() {
+        let mut ready = Ready::new();
+        let of = parts.space(space)?;
+        match component {
+            Component::OcmHub | Component::StatusAddon => {
+                inventory::prepare(&of).await?;
+                let rows = INVENTORY_SPACE.iter().filter(|row| row.name == name);
+                for row in rows {
+                    parts.start(std::slice::from_ref(row), space, None, &of, &mut ready);
+                }
+            }
+            Component::ControllerManager { its } | Component::TransportController { its } => {
+                let collectors_read_secrets = parts.running.collectors_read_secrets;
+                let of = Description { wds: of, its: parts.space(its)?, collectors_read_secrets };
+                of.prepare(parts.runs(Some(Elsewhere::ControllerManager))).await?;
+                let rows = DESCRIPTION_SPACE.iter().filter(|row| row.name == name);
+                for row in rows {
+                    parts.start(std::slice::from_ref(row), space, Some(its), &of, &mut ready);
+                }
+            }
+        }
+    }
+    let status = parts.components.status_of(name, space);
+    Ok(status.map_or_else(ComponentState::default, |status| ComponentState {
+        ready: status.ready,
+        last_error: status.last_error.filter(|_| !status.ready),
+    }))
 }
 
 /// The WDSs that get an optional component now: it is wanted, and did not run there before.
@@ -187,13 +254,15 @@ fn new_in<'a>(
 /// Lets clusters join and starts their agents.
 pub(super) fn join(mut parts: Parts<'_>, clusters: &[&Cluster], ready: &mut Ready) -> Result<(), Failure> {
     for cluster in clusters {
-        let spaces = (parts.space(cluster.name.as_str())?, parts.space(cluster.its.as_str())?);
+        // Without its ITS, which was deleted, the cluster waits until there is one again.
+        let Ok(its) = parts.space(cluster.its.as_str()) else { continue };
+        let spaces = (parts.space(cluster.name.as_str())?, its);
         let hub = (parts.running.lasting_url(&cluster.its), parts.ca_pem);
         let joining = Joining::new(cluster, spaces, hub, parts.runs(Some(Elsewhere::StatusAgent)));
-        parts.start(JOINING_CLUSTER, cluster.name.as_str(), &joining, ready);
+        parts.start(JOINING_CLUSTER, cluster.name.as_str(), Some(cluster.its.as_str()), &joining, ready);
         let Some((_, enrolled)) = ready.last() else { continue };
         let agents = Agents { joining, enrolled: enrolled.clone() };
-        parts.start(AGENTS, cluster.name.as_str(), &agents, ready);
+        parts.start(AGENTS, cluster.name.as_str(), Some(cluster.its.as_str()), &agents, ready);
     }
     Ok(())
 }
@@ -205,7 +274,8 @@ pub(super) async fn relabel(parts: &Parts<'_>, cluster: &Cluster) -> Result<(), 
     if labels.is_empty() {
         return Ok(());
     }
-    let its = parts.space(cluster.its.as_str())?.client(&Identity::admin());
+    let Ok(its) = parts.space(cluster.its.as_str()) else { return Ok(()) };
+    let its = its.client(&Identity::admin());
     let clusters: Api<ManagedCluster> = Api::all(its);
     let patch = Patch::Merge(serde_json::json!({"metadata": {"labels": labels}}));
     match clusters.patch_metadata(cluster.name.as_str(), &PatchParams::default(), &patch).await {
@@ -216,14 +286,21 @@ pub(super) async fn relabel(parts: &Parts<'_>, cluster: &Cluster) -> Result<(), 
 
 impl Parts<'_> {
     /// Starts the components of a table that are not left to other processes.
-    fn start<S>(&mut self, table: &[Row<S>], space: &str, of: &S, ready: &mut Ready) {
+    fn start<S>(&mut self, table: &[Row<S>], space: &str, uses: Option<&str>, of: &S, ready: &mut Ready) {
         for row in table {
             if !self.runs(row.elsewhere) {
                 continue;
             }
-            let receiver = self.components.start(row.name, space, (row.run)(of));
+            let receiver = self.components.start(row.name, space, uses, (row.run)(of));
             ready.push((format!("{} {space}", row.title), receiver));
         }
+    }
+
+    /// Starts what every space has.
+    fn start_space(&mut self, name: &str, ready: &mut Ready) -> Result<EverySpace, Failure> {
+        let of = EverySpace::new(self.space(name)?, self.ca_pem)?;
+        self.start(EVERY_SPACE, name, None, &of, ready);
+        Ok(of)
     }
 
     /// Returns whether this process runs a component itself.

@@ -34,7 +34,7 @@ async fn sp_a_03_up_again_and_up_for_more() {
     let first = ks.must(&["up", "--listen", "127.0.0.1:0"]).await;
     let log = std::fs::read_to_string(ks.data().join("logs/server.log")).unwrap();
     assert!(!log.contains(" WARN ") && !log.contains(" ERROR "), "a healthy first start:\n{log}");
-    let known = ["cluster1", "cluster2", "its1", "wds1"];
+    let known = ["cluster1", "cluster2", "its1", "kubestellar", "wds1"];
     for context in known {
         assert!(
             first.stdout.lines().any(|l| l.starts_with(context)),
@@ -74,7 +74,10 @@ async fn sp_a_03_up_again_and_up_for_more() {
     let before = names(&both, resource_version);
     ks.must(&["up", "--clusters", "3"]).await;
     assert_eq!(ks.pid().await, pid, "growing needs no new server");
-    assert_eq!(contexts(&ks.kubeconfig_text()), ["cluster1", "cluster2", "cluster3", "its1", "wds1"]);
+    assert_eq!(
+        contexts(&ks.kubeconfig_text()),
+        ["cluster1", "cluster2", "cluster3", "its1", "kubestellar", "wds1"]
+    );
     let three = until(&managed_clusters(&its), "the third cluster", |all| {
         all.len() == 3 && all.values().all(is_available)
     })
@@ -113,14 +116,14 @@ async fn sp_a_23_status_in_every_format() {
     assert_eq!(spaces(&json), spaces(&yaml));
     let roles: Vec<(String, Value)> =
         spaces(&json).into_iter().map(|(name, s)| (name, s[0].clone())).collect();
-    let expected = [("cluster1", "wec"), ("its1", "its"), ("wds1", "wds")];
+    let expected = [("cluster1", "wec"), ("its1", "its"), ("kubestellar", "host"), ("wds1", "wds")];
     assert_eq!(roles, expected.map(|(name, role)| (name.to_owned(), json!(role))));
     assert_eq!(json["server"]["pid"], server.pid());
     for component in json["server"]["components"].as_array().unwrap() {
         assert_eq!((&component["ready"], &component["restarts"]), (&json!(true), &json!(0)), "{component}");
     }
     let name = ks.must(&["status", "-o", "name"]).await;
-    assert_eq!(name.stdout, "space/its1\nspace/wds1\nspace/cluster1\n");
+    assert_eq!(name.stdout, "space/its1\nspace/wds1\nspace/cluster1\nspace/kubestellar\n");
     let table = ks.must(&["status"]).await;
     assert!(table.stdout.contains("simulated") && table.stdout.contains("RESTARTS"), "{}", table.stdout);
     server.stop().await;
@@ -181,7 +184,10 @@ async fn sp_a_07_purge_leaves_foreign_entries() {
     assert!(up.stderr.contains("its1-kubestellar"), "the other name is not mentioned:\n{}", up.stderr);
     let before: Value = serde_saphyr::from_str(FOREIGN).unwrap();
     let merged: Value = serde_saphyr::from_str(&ks.kubeconfig_text()).unwrap();
-    assert_eq!(contexts(&ks.kubeconfig_text()), ["its1", "its1-kubestellar", "other", "wds1", "work"]);
+    assert_eq!(
+        contexts(&ks.kubeconfig_text()),
+        ["its1", "its1-kubestellar", "kubestellar", "other", "wds1", "work"]
+    );
     for list in ["contexts", "clusters", "users"] {
         let (old, new) = (before[list].as_array().unwrap(), merged[list].as_array().unwrap());
         assert_eq!(&new[..old.len()], &old[..], "{list}");

@@ -27,3 +27,4 @@ mod metacontroller;
 mod repair;
 mod restart;
 mod scenarios;
+mod spaces;

@@ -14,6 +14,7 @@ pub(crate) mod metacontroller;
 pub(crate) mod ocm;
 mod process;
 mod secure;
+pub(crate) mod space_manager;
 mod spaces;
 pub(crate) mod status_addon;
 pub(crate) mod status_agent;

@@ -1,0 +1,151 @@
+//! Applies the rendered templates of a hook to an API server, and looks at what became of the objects (SP-017, SP-022).
+
+use kube::Error;
+use runtime::failure::{is_already_exists, is_not_found, message_of, status_of};
+use runtime::mapper::{Mapped, Mapper};
+use runtime::rest::Rest;
+use serde_json::Value;
+
+use super::readiness::{self, State};
+use crate::names::{HOOK_MANAGER, MANAGED_BY, RELEASE_NAMESPACE};
+
+/// Where the objects of a hook go.
+pub(crate) struct Target {
+    rest: Rest,
+    mapper: Mapper,
+    /// The only namespace that objects may be in; `None` if templates choose it.
+    namespace: Option<String>,
+}
+
+/// Why an object could not be applied.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApplyError {
+    #[error("{object}: the server has no kind {kind} in {api_version}")]
+    UnknownKind { object: String, api_version: String, kind: String },
+    #[error("{object}: it is in namespace {given}, but objects of this hook must be in {wanted}")]
+    Namespace { object: String, given: String, wanted: String },
+    #[error("{object}: {}", message_of(.source))]
+    Request { object: String, source: Error },
+}
+
+/// An object that was applied.
+#[derive(Clone, Debug)]
+pub(crate) struct Applied {
+    pub(crate) mapped: Mapped,
+    namespace: String,
+    name: String,
+}
+
+impl Target {
+    /// The hosting cluster, for a ControlPlane with this namespace.
+    pub(crate) fn hosting(rest: &Rest, mapper: &Mapper, namespace: String) -> Self {
+        let rest = Rest::with_manager(rest.client().clone(), HOOK_MANAGER);
+        Self { rest, mapper: mapper.clone(), namespace: Some(namespace) }
+    }
+
+    /// The new space itself (SP-018).
+    pub(crate) fn space(client: kube::Client) -> Self {
+        let rest = Rest::with_manager(client.clone(), HOOK_MANAGER);
+        Self { rest, mapper: Mapper::new(client), namespace: None }
+    }
+
+    /// Finds out where an object belongs, and marks it.
+    pub(crate) async fn place(&self, object: &mut Value) -> Result<Applied, ApplyError> {
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (api_version, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
+        let given = text("/metadata/namespace");
+        let shown = format!("{kind} {name}");
+        let mapped = self.mapper.by_kind(&api_version, &kind).await;
+        let mapped = mapped.map_err(|source| ApplyError::Request { object: shown.clone(), source })?;
+        let Some(mapped) = mapped else {
+            self.mapper.forget(&api_version);
+            return Err(ApplyError::UnknownKind { object: shown, api_version, kind });
+        };
+        if !mapped.namespaced {
+            if let Some(namespace) = &self.namespace {
+                mark(object, namespace);
+            }
+            return Ok(Applied { mapped, namespace: String::new(), name });
+        }
+        let namespace = match &self.namespace {
+            Some(wanted) if !given.is_empty() && given != *wanted => {
+                return Err(ApplyError::Namespace { object: shown, given, wanted: wanted.clone() });
+            }
+            Some(wanted) => wanted.clone(),
+            None if given.is_empty() => "default".to_owned(),
+            None => given,
+        };
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("namespace".to_owned(), namespace.as_str().into());
+        }
+        Ok(Applied { mapped, namespace, name })
+    }
+
+    /// Creates an object, or applies it if it exists with other content. Never takes a field from another manager.
+    pub(crate) async fn apply(&self, at: &Applied, object: &Value) -> Result<(), ApplyError> {
+        self.write(at, object).await.map_err(|source| ApplyError::Request {
+            object: format!("{} {}", at.mapped.kind, at.name),
+            source,
+        })
+    }
+
+    async fn write(&self, at: &Applied, object: &Value) -> Result<(), Error> {
+        let (gvr, namespace) = (&at.mapped.gvr, at.namespace.as_str());
+        let found = match self.rest.find::<Value>(gvr, namespace, &at.name).await? {
+            Some(found) => found,
+            None => match self.rest.create::<Value>(gvr, namespace, object.to_string().into_bytes()).await {
+                // Somebody was faster.
+                Err(error) if is_already_exists(&error) => self.rest.get(gvr, namespace, &at.name).await?,
+                created => return created.map(drop),
+            },
+        };
+        let mut merged = found.clone();
+        machinery::patch::merge(&mut merged, object);
+        if merged == found {
+            return Ok(());
+        }
+        match self.rest.apply::<Value>(gvr, namespace, &at.name, object, HOOK_MANAGER, false).await {
+            // A hook created the object earlier, which makes the same manager another owner.
+            Err(error) if is_conflict_with_hooks(&error) => {
+                self.rest.apply::<Value>(gvr, namespace, &at.name, object, HOOK_MANAGER, true).await.map(drop)
+            }
+            applied => applied.map(drop),
+        }
+    }
+
+    /// The state of an object that was applied.
+    pub(crate) async fn state(&self, at: &Applied) -> Result<State, Error> {
+        match self.rest.find::<Value>(&at.mapped.gvr, &at.namespace, &at.name).await {
+            Ok(Some(object)) => Ok(readiness::state(&at.mapped.kind, &object)),
+            Ok(None) => Ok(State::NotReady),
+            Err(error) if is_not_found(&error) => Ok(State::NotReady),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether an apply was refused only for fields that hooks own themselves.
+fn is_conflict_with_hooks(error: &Error) -> bool {
+    let details =
+        status_of(error).filter(|status| status.code == 409).and_then(|status| status.details.as_ref());
+    let ours = format!("conflict with \"{HOOK_MANAGER}\"");
+    details.is_some_and(|details| {
+        let mut causes =
+            details.causes.iter().filter(|cause| cause.reason == "FieldManagerConflict").peekable();
+        causes.peek().is_some() && causes.all(|cause| cause.message.starts_with(&ours))
+    })
+}
+
+impl Applied {
+    /// Kind and name, for messages.
+    pub(crate) fn shown(&self) -> String {
+        format!("{} {}", self.mapped.kind, self.name)
+    }
+}
+
+/// The marks by which a cluster-scoped object is found when the ControlPlane goes.
+fn mark(object: &mut Value, namespace: &str) {
+    let marks = serde_json::json!({"metadata": {
+        "labels": {MANAGED_BY: "Helm"}, "annotations": {RELEASE_NAMESPACE: namespace}}});
+    machinery::patch::merge(object, &marks);
+}

@@ -1,0 +1,253 @@
+//! One pass of a ControlPlane or a PostCreateHook.
+
+use std::time::Duration;
+
+use apis::condition::{READY, SYNCED};
+use apis::tenancy::{ControlPlane, ControlPlaneStatus, PostCreateHook};
+use jiff::Timestamp;
+use runtime::Next;
+use runtime::failure::{is_conflict, is_lasting, message_of};
+use runtime::rest::Gvr;
+use serde_json::{Value, json};
+
+use crate::condition::is_available;
+use crate::credentials::owner;
+use crate::hooks::{Outcome, check};
+use crate::manager::{Key, Manager, OWNED, hooks_gvr, planes};
+use crate::names::{FINALIZER, SYSTEM_LABEL, Type, namespace_of};
+use crate::status::{self, Observed, SpaceState};
+
+/// Longest pause before a pass that met another writer is repeated.
+const SOON: Duration = Duration::from_millis(100);
+
+/// What a pass found, and when the next one is due at the latest.
+pub(crate) struct Found {
+    pub(crate) observed: Observed,
+    pub(crate) next: Next,
+}
+
+impl Found {
+    /// The space is in this state, and its hooks were not looked at.
+    pub(crate) fn only(space: SpaceState, next: Next) -> Self {
+        let observed = Observed { space, secret_ref: None, hooks: Vec::new(), remark: String::new() };
+        Self { observed, next }
+    }
+}
+
+impl Manager {
+    pub(crate) async fn act(&self, key: Key) -> Result<Next, kube::Error> {
+        let outcome = match &key {
+            Key::Plane(name) => self.pass(name).await,
+            Key::Hook(name) => self.check_hook(name).await,
+        };
+        match outcome {
+            Err(error) if is_conflict(&error) => {
+                tracing::debug!(?key, %error, "another client wrote first");
+                Ok(Next::RetryWithin(SOON))
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn pass(&self, name: &str) -> Result<Next, kube::Error> {
+        let Some(plane) = self.rest.find::<ControlPlane>(&planes(), "", name).await? else {
+            self.memory.lock().remove(name);
+            return Ok(Next::OnChange);
+        };
+        if plane.metadata.deletion_timestamp.is_some() {
+            return self.delete(plane).await;
+        }
+        let plane = self.with_finalizer(plane).await?;
+        let plane = if plane.status.as_ref().is_none_or(|status| status.conditions.is_empty()) {
+            self.write_status(plane, &Found::only(SpaceState::Creating, Next::OnChange).observed).await?
+        } else {
+            plane
+        };
+        let found = match self.look(&plane).await {
+            // Nobody but a user can change what the server says to this, so it belongs where users look.
+            Err(error) if is_lasting(&error) && !is_conflict(&error) => {
+                Found::only(SpaceState::Incomplete(message_of(&error)), Next::Retry)
+            }
+            found => found?,
+        };
+        self.report_hooks(&plane, &found.observed.hooks);
+        self.write_status(plane, &found.observed).await?;
+        Ok(found.next)
+    }
+
+    /// Puts in place what the type of a ControlPlane needs.
+    async fn look(&self, plane: &ControlPlane) -> Result<Found, kube::Error> {
+        match Type::of(&plane.spec.type_) {
+            None => {
+                let why = format!("unsupported control plane type: {}", plane.spec.type_);
+                Ok(Found::only(SpaceState::Failed(why), Next::OnChange))
+            }
+            Some(Type::Host) => self.host(plane).await,
+            Some(Type::External) => self.external(plane).await,
+            Some(type_) => self.embedded(plane, type_).await,
+        }
+    }
+
+    async fn with_finalizer(&self, plane: ControlPlane) -> Result<ControlPlane, kube::Error> {
+        let mut finalizers = plane.metadata.finalizers.clone().unwrap_or_default();
+        if finalizers.iter().any(|one| one == FINALIZER) {
+            return Ok(plane);
+        }
+        finalizers.push(FINALIZER.to_owned());
+        let patch = json!({"metadata": {"finalizers": finalizers, "uid": plane.metadata.uid,
+            "resourceVersion": plane.metadata.resource_version}});
+        self.patch_plane(&plane, &patch).await
+    }
+
+    /// Sends a merge patch of a ControlPlane and returns the result.
+    pub(crate) async fn patch_plane(
+        &self,
+        plane: &ControlPlane,
+        patch: &Value,
+    ) -> Result<ControlPlane, kube::Error> {
+        let name = plane.metadata.name.as_deref().unwrap_or_default();
+        self.rest.merge(&planes(), "", name, patch).await
+    }
+
+    /// Writes the status if it changed, and reports a change of the outcome as an Event (SP-013).
+    pub(crate) async fn write_status(
+        &self,
+        plane: ControlPlane,
+        observed: &Observed,
+    ) -> Result<ControlPlane, kube::Error> {
+        let new = status::decide(&plane, observed, Timestamp::now());
+        let Some(patch) = status::patch(&plane, &new) else { return Ok(plane) };
+        let name = plane.metadata.name.as_deref().unwrap_or_default();
+        let written = self.rest.merge_status(&planes(), "", name, &patch).await?;
+        self.report_status(&plane, &new);
+        Ok(written)
+    }
+
+    fn report_status(&self, plane: &ControlPlane, new: &ControlPlaneStatus) {
+        let (old, object) = (plane.status.clone().unwrap_or_default(), shown(plane));
+        let of = |status: &ControlPlaneStatus, type_: &str| {
+            let found = status.conditions.iter().find(|c| c.type_ == type_);
+            found.map(|c| (c.status.clone(), c.message.clone()))
+        };
+        match (of(&old, SYNCED), of(new, SYNCED)) {
+            (before, Some((status, _))) if status == "True" => {
+                if before.is_none_or(|(before, _)| before != "True") {
+                    self.events.normal(&object, "SyncSuccess", "");
+                }
+            }
+            (before, Some(after)) if before.as_ref() != Some(&after) => {
+                self.events.warning(&object, "SyncFail", after.1);
+            }
+            _ => {}
+        }
+        if is_available(&new.conditions) && !is_available(&old.conditions) {
+            self.events.normal(&object, "Ready", "the space can be used");
+        }
+        let was = |type_| of(&old, type_).is_some_and(|(status, _)| status == "True");
+        if was(READY) && !is_available(&new.conditions) {
+            let why = of(new, READY).map(|(_, message)| message).unwrap_or_default();
+            self.events.warning(&object, "NotReady", why);
+        }
+    }
+
+    /// Reports new outcomes of hooks.
+    fn report_hooks(&self, plane: &ControlPlane, hooks: &[(String, Outcome)]) {
+        let name = plane.metadata.name.as_deref().unwrap_or_default();
+        let known = plane.status.as_ref().map(|status| &status.post_create_hooks);
+        let object = shown(plane);
+        let mut trouble = Vec::new();
+        for (hook, outcome) in hooks {
+            match outcome {
+                Outcome::Done { remark } if remark.is_empty() => {
+                    if !known.is_some_and(|known| known.contains_key(hook)) {
+                        self.events.normal(&object, "HookApplied", format!("hook {hook} is applied"));
+                    }
+                }
+                Outcome::Done { remark } => trouble.push(format!("hook {hook}: {remark}")),
+                Outcome::Failed { why } => trouble.push(format!("hook {hook}: {why}")),
+                Outcome::NotReady { .. } | Outcome::Missing { .. } => {}
+            }
+        }
+        let trouble = (!trouble.is_empty()).then(|| trouble.join("; "));
+        let is_new = self.remember(name, |one| {
+            let is_new = one.reported != trouble;
+            one.reported.clone_from(&trouble);
+            is_new
+        });
+        if let Some(trouble) = trouble.filter(|_| is_new) {
+            self.events.warning(&object, "HookFailed", trouble);
+        }
+    }
+
+    /// Creates the namespace of a ControlPlane unless it is there. Returns why it cannot be used, if so.
+    pub(crate) async fn namespace(&self, plane: &ControlPlane) -> Result<Option<String>, kube::Error> {
+        let gvr = Gvr::new("", "v1", "namespaces");
+        let name = plane.metadata.name.as_deref().unwrap_or_default();
+        let namespace = namespace_of(name);
+        let Some(found) = self.rest.find::<Value>(&gvr, "", &namespace).await? else {
+            let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace,
+                "labels": {SYSTEM_LABEL: "true", OWNED: name}, "ownerReferences": owner(plane)}});
+            self.rest.create_missing(&gvr, "", &object).await?;
+            return Ok(None);
+        };
+        let going = found.pointer("/metadata/deletionTimestamp").is_some();
+        let owners = found.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+        let of_another = owners
+            .into_iter()
+            .flatten()
+            .any(|one| one["kind"] == "ControlPlane" && one["uid"].as_str() != plane.metadata.uid.as_deref());
+        Ok((going || of_another)
+            .then(|| format!("namespace {namespace} of an earlier ControlPlane is still being deleted")))
+    }
+
+    /// Creates a Secret of a ControlPlane, or corrects its data.
+    pub(crate) async fn secret(&self, plane: &ControlPlane, mut secret: Value) -> Result<(), kube::Error> {
+        let gvr = Gvr::new("", "v1", "secrets");
+        let plane_name = plane.metadata.name.as_deref().unwrap_or_default();
+        secret["metadata"]["labels"] = json!({SYSTEM_LABEL: "true", OWNED: plane_name});
+        let namespace = namespace_of(plane_name);
+        let name = secret["metadata"]["name"].as_str().unwrap_or_default();
+        let Some(found) = self.rest.find::<Value>(&gvr, &namespace, name).await? else {
+            return self.rest.create_missing(&gvr, &namespace, &secret).await.map(drop);
+        };
+        let wanted = secret["data"].as_object();
+        let same = wanted.into_iter().flatten().all(|(key, value)| found["data"].get(key) == Some(value));
+        if same && found["metadata"]["labels"][OWNED] == plane_name {
+            return Ok(());
+        }
+        let patch = json!({"data": secret["data"], "metadata": {"labels": secret["metadata"]["labels"],
+            "ownerReferences": owner(plane)}});
+        self.rest.merge::<Value>(&gvr, &namespace, name, &patch).await.map(drop)
+    }
+
+    /// Says in the status of a hook whether it can be used (SP-024).
+    async fn check_hook(&self, name: &str) -> Result<Next, kube::Error> {
+        let Some(hook) = self.hooks.get("", name) else { return Ok(Next::OnChange) };
+        let status = hook_status(&hook, Timestamp::now());
+        if hook.status.as_ref() != Some(&status) {
+            let patch = json!({"metadata": {"uid": hook.metadata.uid}, "status": status});
+            self.rest.merge_status::<Value>(&hooks_gvr(), "", name, &patch).await?;
+        }
+        Ok(Next::OnChange)
+    }
+}
+
+fn hook_status(hook: &PostCreateHook, now: Timestamp) -> ControlPlaneStatus {
+    let verdict = check::check(hook);
+    let mut status = hook.status.clone().unwrap_or_default();
+    status.observed_generation = hook.metadata.generation.unwrap_or_default();
+    let verdict = if verdict.ready {
+        crate::condition::Verdict { message: verdict.message, ..crate::condition::Verdict::available() }
+    } else {
+        crate::condition::Verdict::not_ready(verdict.reason, verdict.message)
+    };
+    crate::condition::put(&mut status.conditions, verdict, now);
+    status
+}
+
+/// The ControlPlane as Events name it.
+pub(crate) fn shown(plane: &ControlPlane) -> Value {
+    json!({"apiVersion": planes().api_version(), "kind": "ControlPlane", "metadata": {
+        "name": plane.metadata.name, "uid": plane.metadata.uid,
+        "resourceVersion": plane.metadata.resource_version}})
+}
