@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::object::{
-    Kind, Pod, SIMULATED, Write, annotation, condition, conditions, field, flag, generation, is_deleting,
-    name, namespace, number, set, status_write, text, uid,
+    Kind, Pod, SIMULATED, Write, annotation, condition, conditions, flag, generation, is_deleting, name,
+    namespace, number, set, status_write, text, uid,
 };
 
 /// Address of the one node.
