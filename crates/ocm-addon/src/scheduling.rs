@@ -100,7 +100,7 @@ impl Manager {
         Candidates {
             sets: sets.into_values().collect(),
             clusters: self.know.clusters.list(),
-            chosen: written.all().flat_map(|page| clusters_on(page)).map(str::to_owned).collect(),
+            chosen: written.all().flat_map(clusters_on).map(str::to_owned).collect(),
             decisions: Box::new(move || count(&decisions.list(), &namespace, &name)),
             scores: Arc::new(move |cluster, scores_of| scores.get(cluster, scores_of)),
         }

@@ -165,7 +165,9 @@ fn completed(live: &CustomResourceDefinition, wanted: &CustomResourceDefinition)
         match next.spec.versions.iter_mut().find(|known| known.name == version.name) {
             Some(known) => known.served |= version.served,
             None => {
-                next.spec.versions.push(CustomResourceDefinitionVersion { storage: false, ..version.clone() })
+                next.spec
+                    .versions
+                    .push(CustomResourceDefinitionVersion { storage: false, ..version.clone() });
             }
         }
     }

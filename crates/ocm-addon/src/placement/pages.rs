@@ -100,8 +100,8 @@ impl<'a> Moves<'a> {
     fn between(old: &'a BTreeMap<usize, BTreeSet<String>>, wanted: &'a BTreeMap<usize, Page>) -> Self {
         let to: BTreeMap<&String, usize> =
             wanted.iter().flat_map(|(n, page)| page.clusters.iter().map(move |name| (name, *n))).collect();
-        let (mut leaving, mut from): (BTreeMap<usize, BTreeSet<&String>>, BTreeMap<&String, Vec<usize>>) =
-            Default::default();
+        let mut leaving: BTreeMap<usize, BTreeSet<&String>> = BTreeMap::new();
+        let mut from: BTreeMap<&String, Vec<usize>> = BTreeMap::new();
         for (number, names) in old {
             for name in names {
                 let Some((name, target)) = to.get_key_value(name) else { continue };

@@ -232,7 +232,8 @@ async fn run_placement(args: &PlacementArgs) -> Result<Exit, Failure> {
         let lock = connection.to_lead(&caller, lock).await?;
         Ok((connection.client(&caller, Some("hub")).await?, lock))
     };
-    let (process, (client, lock)) = process.unless_failed(clients.await).await?;
+    let clients = clients.await;
+    let (process, (client, lock)) = process.unless_failed(clients).await?;
     let config = addon::Config { general: false, ready: process.ready.clone(), ..addon::Config::default() };
     process.run(lock, |stop| addon::run(client, config, stop)).await
 }
