@@ -45,7 +45,7 @@ pub(crate) fn all() -> Vec<Operation> {
         },
         Operation {
             name: "template: many actions",
-            size: 800,
+            size: 400,
             plan: |n| expanding((0..n).map(|n| format!("{{{{.k{n}}}}} {{{{len .k{n}}}}}\n")).collect(), n),
         },
         Operation {
