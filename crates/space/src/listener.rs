@@ -771,7 +771,7 @@ mod tests {
 
     async fn ask(router: &Router, uri: &'static str) -> (u16, String) {
         let request = Request::get(uri).header("host", "hub:9443").body(()).expect("a request");
-        let answer = answer_outside_spaces(router, &request);
+        let answer = answer_outside_spaces(router, None, &request);
         let status = answer.status().as_u16();
         let body = answer.into_body().collect().await.expect("a body").to_bytes();
         (status, String::from_utf8_lossy(&body).into_owned())
@@ -855,7 +855,7 @@ mod tests {
             ("/spaces/no", "\"<b>", "https://HOST:PORT/spaces"),
         ] {
             let request = Request::get(path).header("host", host).body(()).expect("a request");
-            let answer = answer_outside_spaces(&router, &request);
+            let answer = answer_outside_spaces(&router, None, &request);
             assert_eq!(answer.status().as_u16(), 404);
             let body = answer.into_body().collect().await.expect("a body").to_bytes();
             let status: serde_json::Value = serde_json::from_slice(&body).expect("JSON");

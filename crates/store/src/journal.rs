@@ -252,7 +252,7 @@ impl Writer {
         match &self.outage {
             Some(outage) if outage.tried.elapsed() >= outage.pause => self.reopen(),
             None if let Some(log) = self.log.as_mut().filter(|log| log.mark_is_unflushed()) => {
-                log.flush_mark()
+                log.flush_mark();
             }
             None if !self.compaction.is_running() => self.compact(true),
             _ => {}

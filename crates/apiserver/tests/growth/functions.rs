@@ -45,8 +45,11 @@ pub(crate) fn all() -> Vec<Operation> {
         },
         Operation {
             name: "template: many actions",
-            size: 800,
-            plan: |n| expanding((0..n).map(|n| format!("{{{{.k{n}}}}} {{{{len .k{n}}}}}\n")).collect(), n),
+            size: 400,
+            plan: |n| {
+                let action = |n: usize| format!("{{{{.k{n}}}}} {{{{len .k{n}}}}}\n");
+                expanding((0..n).map(action).collect(), n)
+            },
         },
         Operation {
             name: "template: many definitions",
