@@ -302,6 +302,7 @@ async fn mc_010_parents_by_label() {
 async fn mc_a_59_a_controller_that_goes_leaves_everything() {
     let (hook, world) = World::copying().await;
     hook.quiet().await;
+    world.quiet().await;
     let (copy, foo) = (world.get(MAPS, "ns1", "a-copy").await, world.get(FOOS, "ns1", "p").await);
     world.delete(CONTROLLERS, "", "mc1").await;
     world.event("Stopped", "Stopped controller: mc1").await;

@@ -264,12 +264,15 @@ impl World {
 
     /// Changes a parent or input of `ns1` without effect: the hook is called, and nothing is written.
     pub async fn rests(&self, hook: &Hook, (resource, name): (&str, &str), why: &str) {
+        // A status is written up to a second after the answer that it tells of.
         hook.quiet().await;
+        self.quiet().await;
         self.clear_writes();
         hook.clear();
         self.merge(resource, "ns1", name, json!({"metadata": {"annotations": {"poke": "1"}}})).await;
         when("asked", || hook.count() > 0).await;
         hook.quiet().await;
+        self.quiet().await;
         assert_eq!(self.writes(), Vec::<String>::new(), "{why}");
     }
 

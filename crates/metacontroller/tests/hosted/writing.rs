@@ -276,12 +276,14 @@ async fn mc_133_methods_of_server_side_apply() {
         world.input("a", json!({"app": "x"}), "1").await;
         let made = world.sees("made", MAPS, "ns1", "a-copy", |_| true).await;
         hook.quiet().await;
+        world.quiet().await;
         world.clear_writes();
         let ask = async |value: &str| {
             hook.clear();
             world.merge(MAPS, "ns1", "a", json!({"data": {"v": value}})).await;
             when("asked", || hook.count() > 0).await;
             hook.quiet().await;
+            world.quiet().await;
             world.get(MAPS, "ns1", "a-copy").await.unwrap()
         };
         // Nothing in the answer changed: at most a dry run is sent.
