@@ -15,6 +15,7 @@ import json
 import os
 import random
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -164,6 +165,7 @@ class Report:
 
 def main():
     a = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))       # so that the servers are stopped
     replay = load(a.replay, 'replay')
     with open(os.path.join(HERE, 'samples.json')) as f:
         samples = json.load(f)

@@ -247,12 +247,7 @@ impl ListOptions {
         }
         match query.get("resourceVersion") {
             None | Some("" | "0") => Ok(None),
-            Some(text) => text.parse().map(Some).map_err(|_| {
-                let text = field::quote(text);
-                let fault =
-                    format!("Invalid value: {text}: strconv.ParseUint: parsing {text}: invalid syntax");
-                ApiError::new(500, Reason::Unknown, format!("resourceVersion: {fault}"))
-            }),
+            Some(text) => stored_revision(text).map(Some),
         }
     }
 
@@ -265,6 +260,17 @@ impl ListOptions {
             return Ok(None);
         }
         parse_revision(&self.resource_version).map(Some)
+    }
+
+    /// [`Self::revision`] of a watch, which the store reads.
+    ///
+    /// # Errors
+    /// 500 if it is not a number, as in Kubernetes.
+    pub fn watch_revision(&self) -> Result<Option<u64>, ApiError> {
+        if self.resource_version.is_empty() {
+            return Ok(None);
+        }
+        stored_revision(&self.resource_version).map(Some)
     }
 
     fn check(&self, matching: &str, watch: bool) -> Result<(), ApiError> {
@@ -335,6 +341,15 @@ impl ListOptions {
             errors.push(forbid("sendInitialEvents", "sendInitialEvents is forbidden for list"));
         }
     }
+}
+
+/// A version that Kubernetes' store parses, not its handler of options.
+fn stored_revision(text: &str) -> Result<u64, ApiError> {
+    text.parse().map_err(|_| {
+        let text = field::quote(text);
+        let fault = format!("Invalid value: {text}: strconv.ParseUint: parsing {text}: invalid syntax");
+        ApiError::new(500, Reason::Unknown, format!("resourceVersion: {fault}"))
+    })
 }
 
 fn parse_revision(text: &str) -> Result<u64, ApiError> {

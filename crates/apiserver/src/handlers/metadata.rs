@@ -124,13 +124,20 @@ pub(crate) fn validate_update(cx: &RequestContext<'_>, object: &Value, live: &Va
     let (new, old) = (metadata::of(object), metadata::of(live));
     let mut errors = metadata::validate_create(new, names::path_segment, d.namespaced);
     errors.extend(metadata::validate_update(new, old));
-    if !errors.is_empty() {
-        errors.extend(metadata::validate_update(new, old));
+    if d.is_custom() {
+        if !errors.is_empty() {
+            errors.extend(metadata::validate_update(new, old));
+        }
+        return errors;
     }
-    if !d.is_custom() {
+    let again = crate::kinds::metadata_checks(&d.group, &d.plural);
+    if again.update {
         let finalizers = new.get("finalizers").unwrap_or(&Value::Null);
         let place = field::Path::field("metadata").child("finalizers");
+        errors.extend(metadata::validate_update(new, old));
         errors.extend(metadata::validate_standard_finalizers(finalizers, &place));
+    }
+    if again.create {
         errors.extend(metadata::validate_builtin(new, rule(d.strategy.name_rule()), d.namespaced));
     }
     errors

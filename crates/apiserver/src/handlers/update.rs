@@ -249,7 +249,10 @@ async fn prepare(
     errors.extend(create::validate_content(cx, new, Some(live), update.subresource).await?);
     cx.cancellation_point().await;
     errors.extend(d.strategy.validate_update(&context, update.subresource, new, live));
-    let warnings = d.strategy.warnings(new, Some(live));
+    let warnings = match update.subresource {
+        None => d.strategy.warnings(new, Some(live)),
+        Some(_) => Vec::new(),
+    };
     let authorizer = &cx.state.config.authorizer;
     d.strategy.check_escalation(authorizer, cx.user, new, Some(live))?;
     create::refuse_invalid(&d, new, &errors)?;

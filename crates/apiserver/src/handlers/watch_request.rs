@@ -84,7 +84,7 @@ async fn start(
         namespace: namespace.map(Into::into),
         only: selection.store_filter(),
     };
-    let revision = options.revision()?.filter(|r| *r != 0);
+    let revision = options.watch_revision()?.filter(|r| *r != 0);
     let initial = match options.send_initial_events {
         Some(send) => send,
         None => revision.is_none(),

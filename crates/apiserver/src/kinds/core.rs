@@ -143,9 +143,14 @@ pub(super) const LIMIT_RANGE: Spec = Spec {
     validate: |_, obj, errs| {
         for (i, limit) in list(obj, "spec.limits").iter().enumerate() {
             let here = path("spec.limits").index(i);
-            if text(limit, "type").is_empty() {
-                errs.required(&here.child("type"), "");
+            let kind = text(limit, "type");
+            let faults = names::qualified_name(kind);
+            let known = matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim");
+            if faults.is_empty() && !kind.contains('/') && !known {
+                let why = "must be a standard limit type or fully qualified";
+                errs.invalid_str(&here.child("type"), kind, why);
             }
+            errs.names(&here.child("type"), kind, faults);
             for key in ["default", "defaultRequest", "max", "min"] {
                 errs.quantities(&here.child(key), at(limit, key));
             }

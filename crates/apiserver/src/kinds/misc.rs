@@ -11,13 +11,9 @@ use super::value::{at, ensure, fill, fill_at, flag, has, int, object_mut, path, 
 pub(super) const LEASE: Spec = Spec {
     create_on_update: true,
     unconditional_update: false,
-    default: |obj| {
-        ensure(obj, "spec");
-        // Fields of coordinated leader election, which is off by default.
-        for key in ["strategy", "preferredHolder"] {
-            super::value::remove_at(obj, "spec", key);
-        }
-    },
+    default: |obj| ensure(obj, "spec"),
+    create: |_, obj| drop_election(obj),
+    update: |_, obj, _| drop_election(obj),
     validate: |_, obj, errs| {
         let here = Path::field("spec");
         errs.positive(at(obj, "spec"), &here, "leaseDurationSeconds");
@@ -25,6 +21,13 @@ pub(super) const LEASE: Spec = Spec {
     },
     ..BASE
 };
+
+/// Drops the fields of coordinated leader election, which is off by default.
+fn drop_election(obj: &mut Value) {
+    for key in ["strategy", "preferredHolder"] {
+        drop(super::value::remove_at(obj, "spec", key));
+    }
+}
 
 pub(super) const DISRUPTION_BUDGET: Spec = Spec {
     status: Some(

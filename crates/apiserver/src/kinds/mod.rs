@@ -72,6 +72,47 @@ pub(crate) fn subresource_action(group: &str, plural: &str, subresource: &str) -
     }
 }
 
+/// Which checks of metadata a kind repeats on updates, after the generic ones. The causes of an error show it.
+#[derive(Clone, Copy)]
+pub(crate) struct MetadataChecks {
+    pub(crate) update: bool,
+    pub(crate) create: bool,
+}
+
+/// The checks of metadata that updates of a built-in kind repeat.
+pub(crate) fn metadata_checks(group: &str, plural: &str) -> MetadataChecks {
+    let (update, create) = match (group, plural) {
+        ("", "events") | ("policy", "poddisruptionbudgets") => (false, false),
+        ("", "limitranges" | "persistentvolumes")
+        | ("admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io", _)
+        | ("storage.k8s.io", "csinodes" | "volumeattachments") => (false, true),
+        (
+            "",
+            "services"
+            | "resourcequotas"
+            | "podtemplates"
+            | "namespaces"
+            | "nodes"
+            | "replicationcontrollers",
+        )
+        | (
+            "apps"
+            | "batch"
+            | "autoscaling"
+            | "discovery.k8s.io"
+            | "scheduling.k8s.io"
+            | "events.k8s.io"
+            | "coordination.k8s.io"
+            | "resource.k8s.io",
+            _,
+        )
+        | ("networking.k8s.io", "networkpolicies" | "servicecidrs" | "ingressclasses" | "ipaddresses")
+        | ("storage.k8s.io", "csidrivers") => (true, false),
+        _ => (true, true),
+    };
+    MetadataChecks { update, create }
+}
+
 /// The row of a review kind.
 const fn review(review: Review) -> Spec {
     Spec { review: Some(review), ..BASE }

@@ -161,10 +161,8 @@ fn one(source: &Source, value: &Value, owner: Owner<'_>, place: &Path, errs: &mu
             items(value, &place.child("items"), errs);
         }
         "iscsi" => in_range(value, "lun", place, errs),
-        "cinder" if has(value, "secretRef") => {
-            if text(value, "secretRef.name").is_empty() {
-                errs.required(&place.child("secretRef").child("name"), "");
-            }
+        "cinder" if has(value, "secretRef") && text(value, "secretRef.name").is_empty() => {
+            errs.required(&place.child("secretRef").child("name"), "");
         }
         "downwardAPI" => {
             mode(value, "defaultMode", place, errs);

@@ -333,8 +333,11 @@ fn variables(vars: &[Value], place: &Path, out: &mut Vec<String>) {
     }
 }
 
+/// Where a port is declared, and the address and port of the host that it takes.
+type HostPort<'a> = (Path, &'a str, i64);
+
 fn ports(spec: &Value, place: &Path, out: &mut Vec<String>) {
-    let mut numbers: BTreeMap<(i64, &str), Vec<(Path, &str, i64)>> = BTreeMap::new();
+    let mut numbers: BTreeMap<(i64, &str), Vec<HostPort<'_>>> = BTreeMap::new();
     let mut named: BTreeMap<&str, Path> = BTreeMap::new();
     let mut names = Vec::new();
     for (container, here) in containers(spec, place) {

@@ -222,10 +222,8 @@ fn priority(cx: &WriteContext<'_>, obj: &mut Value) -> Result<(), ApiError> {
 /// Restores the fields that a subresource of pods cannot change.
 fn separate(_: &WriteContext<'_>, sub: &str, obj: &mut Value, old: &Value) {
     match sub {
-        "status" => {
-            if has(old, "status.qosClass") {
-                set_at(obj, "status", "qosClass", at(old, "status.qosClass").clone());
-            }
+        "status" if has(old, "status.qosClass") => {
+            set_at(obj, "status", "qosClass", at(old, "status.qosClass").clone());
         }
         "ephemeralcontainers" => {
             let added = at(obj, "spec.ephemeralContainers").clone();

@@ -155,8 +155,8 @@ fn cluster_ips(spec: &Value, place: &Path, errs: &mut Errs) {
         errs.invalid(&here, all, "may specify no more than one IP for each IP family");
     }
     for (i, (ip, family)) in valid.iter().zip(list(spec, "ipFamilies")).enumerate() {
-        let wanted = if family == "IPv4" { "IPv4" } else { "IPv6" };
-        if ip.is_ipv4() != (family == "IPv4") {
+        let wanted = family.as_str().unwrap_or_default();
+        if (wanted == "IPv4" && ip.is_ipv6()) || (wanted == "IPv6" && ip.is_ipv4()) {
             errs.invalid_str(
                 &here.index(i),
                 &ip.to_string(),

@@ -24,6 +24,7 @@ pub(super) const CLAIM: Spec = Spec {
         }
     },
     admit: super::limits::claim,
+    update: |_, obj, _| data_sources(obj),
     create: |cx, obj| {
         protect(obj, "kubernetes.io/pvc-protection");
         data_sources(obj);
@@ -224,8 +225,14 @@ fn default_class(cx: &WriteContext<'_>, obj: &mut Value) {
 }
 
 fn phase_time(cx: &WriteContext<'_>, sub: &str, obj: &mut Value, old: &Value) {
-    if sub == "status" && text(obj, "status.phase") != text(old, "status.phase") {
+    if sub != "status" {
+        return;
+    }
+    if text(obj, "status.phase") != text(old, "status.phase") {
         super::value::set_at(obj, "status", "lastPhaseTransitionTime", cx.now);
+    } else if !has(obj, "status.lastPhaseTransitionTime") && has(old, "status.lastPhaseTransitionTime") {
+        let before = at(old, "status.lastPhaseTransitionTime").clone();
+        super::value::set_at(obj, "status", "lastPhaseTransitionTime", before);
     }
 }
 

@@ -175,8 +175,9 @@ fn attributes_class(spec: &Value, place: &Path, errs: &mut Errs) {
     }
 }
 
-/// Validates what may not change.
+/// Validates what may not change. Kubernetes validates the whole volume once more here, so causes repeat.
 pub(super) fn update(obj: &Value, old: &Value, errs: &mut Errs) {
+    volume(obj, errs);
     let (spec, before) = (at(obj, "spec"), at(old, "spec"));
     if SOURCES.iter().any(|(key, _)| at(spec, key) != at(before, key)) {
         errs.forbidden(

@@ -78,6 +78,7 @@ pub(super) const DAEMON_SET: Spec = Spec {
         set_at(obj, "metadata.annotations", TEMPLATE_GENERATION, "1");
     },
     update: template_generation,
+    subresource: keep_template_generation,
     validate: |_, obj, errs| {
         let place = Path::field("spec");
         let spec = at(obj, "spec");
@@ -99,6 +100,8 @@ pub(super) const DAEMON_SET: Spec = Spec {
 pub(super) const STATEFUL_SET: Spec = Spec {
     status: Some(|| json!({"replicas": 0, "availableReplicas": 0})),
     default: default_stateful_set,
+    create: |_, obj| drop_gated(obj),
+    update: |_, obj, _| drop_gated(obj),
     validate: validate_stateful_set,
     validate_update: stateful_set_fixed,
     validate_subresource: |_, sub, obj, _, errs| {
@@ -175,6 +178,11 @@ fn default_controller(obj: &mut Value) {
     }
 }
 
+/// Drops a field that is behind a feature gate that is off by default. Its writer owns it all the same.
+fn drop_gated(obj: &mut Value) {
+    drop(super::value::remove_at(obj, "spec.updateStrategy.rollingUpdate", "maxUnavailable"));
+}
+
 fn default_stateful_set(obj: &mut Value) {
     let Some(spec) = object_mut(obj, "spec") else { return };
     fill(spec, "replicas", 1);
@@ -185,8 +193,6 @@ fn default_stateful_set(obj: &mut Value) {
     fill_at(obj, "spec.updateStrategy", "type", "RollingUpdate");
     if text(obj, "spec.updateStrategy.type") == "RollingUpdate" {
         fill_at(obj, "spec.updateStrategy.rollingUpdate", "partition", 0);
-        // Behind a feature gate that is off by default.
-        drop(super::value::remove_at(obj, "spec.updateStrategy.rollingUpdate", "maxUnavailable"));
     }
     fill_at(obj, "spec.persistentVolumeClaimRetentionPolicy", "whenDeleted", "Retain");
     fill_at(obj, "spec.persistentVolumeClaimRetentionPolicy", "whenScaled", "Retain");
@@ -205,6 +211,15 @@ fn default_stateful_set(obj: &mut Value) {
 
 fn fill_empty(map: &mut Map<String, Value>, key: &str) {
     map.entry(key).or_insert_with(|| Value::from(""));
+}
+
+/// A write of the status keeps the count of template changes.
+fn keep_template_generation(_: &WriteContext<'_>, sub: &str, obj: &mut Value, old: &Value) {
+    if sub == "status"
+        && let Some(count) = at(old, "metadata.annotations").get(TEMPLATE_GENERATION)
+    {
+        set_at(obj, "metadata.annotations", TEMPLATE_GENERATION, count.clone());
+    }
 }
 
 /// Counts changes of the template in `spec.templateGeneration`.

@@ -310,7 +310,7 @@ impl fmt::Display for Elem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Field(name) => write!(f, ".{name}"),
-            Self::Value(value) => write!(f, "[{}]", value.0),
+            Self::Value(value) => write!(f, "[={}]", value.0),
             Self::Index(index) => write!(f, "[{index}]"),
             Self::Key(keys) => {
                 f.write_str("[")?;
