@@ -129,16 +129,15 @@ impl Manager {
             let found = status.conditions.iter().find(|c| c.type_ == type_);
             found.map(|c| (c.status.clone(), c.message.clone()))
         };
-        match (of(&old, SYNCED), of(new, SYNCED)) {
-            (before, Some((status, _))) if status == "True" => {
-                if before.is_none_or(|(before, _)| before != "True") {
-                    self.events.normal(&object, "SyncSuccess", "");
-                }
-            }
-            (before, Some(after)) if before.as_ref() != Some(&after) => {
+        let before = of(&old, SYNCED);
+        if let Some(after) = of(new, SYNCED) {
+            let was_synced = before.as_ref().is_some_and(|(status, _)| status == "True");
+            let is_synced = after.0 == "True";
+            if is_synced && !was_synced {
+                self.events.normal(&object, "SyncSuccess", "");
+            } else if !is_synced && before.as_ref() != Some(&after) {
                 self.events.warning(&object, "SyncFail", after.1);
             }
-            _ => {}
         }
         if is_available(&new.conditions) && !is_available(&old.conditions) {
             self.events.normal(&object, "Ready", "the space can be used");

@@ -140,9 +140,11 @@ impl<'a> Hooks<'a> {
     }
 
     fn ready(&self, waits: bool) -> Verdict {
-        let has_hooks = !(self.applied.is_empty() && self.failures.is_empty())
-            || !(self.missing.is_empty() && self.awaited.is_empty());
-        if waits && has_hooks && !self.completed {
+        let has_none = self.applied.is_empty()
+            && self.failures.is_empty()
+            && self.missing.is_empty()
+            && self.awaited.is_empty();
+        if waits && !has_none && !self.completed {
             Verdict::waiting(&[self.missing.clone(), self.awaited.clone()].concat().join("; "))
         } else {
             Verdict::available()

@@ -79,8 +79,9 @@ impl Components {
         Self { tasks: JoinSet::new(), stop: CancellationToken::new(), states: States::default(), changes }
     }
 
-    /// Starts one component for a space, which may work with another space, too (`uses`). Returns the channel that says when it is ready. A component that was started
-    /// before is not started again: an attempt to grow that failed half-way may be repeated (SP-104).
+    /// Starts one component for a space, which may work with another space, too (`uses`). Returns the channel that says when
+    /// it is ready. A component that was started before is not started again: an attempt to grow that failed half-way may be
+    /// repeated (SP-104).
     pub(crate) fn start(
         &mut self,
         name: &'static str,
@@ -129,7 +130,8 @@ impl Components {
         self.changes.clone()
     }
 
-    /// Ends all components of a space and those that work with it, and waits for them. They may be started again.
+    /// Ends all components of a space and those that work with it, waits for them, and announces them as changed. They may be
+    /// started again.
     pub(crate) async fn stop_of(&mut self, space: &str) {
         let concerned: Vec<Arc<State>> = {
             let mut states = self.states.0.write();
@@ -145,6 +147,8 @@ impl Components {
         for one in concerned {
             // The sender is in `one`, so the wait ends with the component.
             let _ = one.ended.subscribe().wait_for(|ended| *ended).await;
+            // Nobody may be listening.
+            let _ = self.changes.send(one.space.as_str().into());
         }
         while self.tasks.try_join_next().is_some() {}
     }
@@ -288,6 +292,7 @@ mod tests {
             assert_eq!(&*changes.recv().await.unwrap(), space);
         }
         all.stop_of("its1").await;
+        assert_eq!((&*changes.recv().await.unwrap(), &*changes.recv().await.unwrap()), ("its1", "wds1"));
         assert_eq!(*running.lock(), ["other"]);
         assert!(all.status_of("hub", "its1").is_none() && all.status_of("transport", "wds2").is_some());
         let mut again = all.start("hub", "its1", None, run("hub"));
