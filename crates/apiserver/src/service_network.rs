@@ -52,20 +52,20 @@ impl fmt::Display for ServiceNetwork {
 }
 
 impl ServiceNetwork {
-    pub(crate) fn contains(&self, address: Ipv4Addr) -> bool {
+    pub(crate) fn contains(self, address: Ipv4Addr) -> bool {
         u32::from(address) >> (32 - self.prefix) == self.first >> (32 - self.prefix)
     }
 
     /// How many addresses at the start are reserved for Services that request one, as in Kubernetes (KEP-3070): 16 to 256, and
     /// none in a network that is not larger than that. The address of the network itself is never given out.
-    fn reserved(&self) -> u32 {
+    fn reserved(self) -> u32 {
         let size = 1u32 << (32 - self.prefix);
         if size <= 16 { 1 } else { (size / 16).clamp(16, 256) }
     }
 
     /// An address that is not used; `None` if all are. The search begins at a place that `seed` chooses, so that an address is
     /// not used again soon. Reserved addresses are taken when there are no others.
-    pub(crate) fn free(&self, used: &BTreeSet<Ipv4Addr>, seed: u128) -> Option<Ipv4Addr> {
+    pub(crate) fn free(self, used: &BTreeSet<Ipv4Addr>, seed: u128) -> Option<Ipv4Addr> {
         let (reserved, last) = (self.reserved(), (1u32 << (32 - self.prefix)) - 1);
         let size = last.saturating_sub(reserved).max(1);
         // The remainder is smaller than `size`.

@@ -152,7 +152,7 @@ fn allocate(cx: &WriteContext<'_>, obj: &mut Value, old: Option<&Value>) {
         return;
     }
     let others = others(cx, obj);
-    let network = &cx.settings.service_network;
+    let network = cx.settings.service_network;
     if wants_address && let Some(address) = network.free(&used_addresses(&others), Uuid::new_v4().as_u128()) {
         let address = address.to_string();
         set_at(obj, "spec", "clusterIP", address.clone());
@@ -308,7 +308,7 @@ fn allocated(cx: &WriteContext<'_>, obj: &Value, old: Option<&Value>, errs: &mut
     let others = others(cx, obj);
     let kept = |place: &str| old.is_some_and(|old| at(old, place) == at(obj, place));
     if !is_headless(obj) && !kept("spec.clusterIPs") {
-        let (used, network) = (used_addresses(&others), &cx.settings.service_network);
+        let (used, network) = (used_addresses(&others), cx.settings.service_network);
         for ip in list(obj, "spec.clusterIPs") {
             let shown = ip.as_str().unwrap_or_default();
             let why = match shown.parse::<Ipv4Addr>() {
