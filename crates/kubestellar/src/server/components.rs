@@ -196,7 +196,7 @@ async fn announce(mut ready: watch::Receiver<bool>, changes: broadcast::Sender<A
         // Nobody may be listening.
         let _ = changes.send(space.clone());
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Runs a component until it is stopped, and restarts it after a failure. A panic of one component does not affect the

@@ -167,7 +167,7 @@ impl Installation {
         wanted.iter().map(outcome).collect()
     }
 
-    /// Starts the controllers of a space, and the agents of the clusters that had it as their ITS.
+    /// Starts the controllers of a space, and the agents of the clusters that have it as their ITS: they end when it is suspended.
     fn start_components_of(&mut self, name: &str) -> Result<(), Failure> {
         if self.find(name).is_none() {
             return Ok(());
