@@ -7,7 +7,8 @@ use machinery::names;
 use serde_json::Value;
 
 use super::check::{Errs, is_negative, quantity};
-use super::pod_mounts::{self, Volumes};
+use super::pod_mounts;
+use super::pod_volumes::Volumes;
 use super::value::{at, entries, has, int, list, text};
 use super::{pod_env, pod_handlers, pod_security};
 

@@ -114,7 +114,7 @@ fn file_key(reference: &Value, place: &Path, errs: &mut Errs) {
     if path.is_empty() {
         errs.required(&place.child("path"), "");
     } else {
-        super::pod_volumes::no_backsteps(path, &place.child("path"), errs);
+        super::inner_paths::no_backsteps(path, &place.child("path"), errs);
     }
 }
 

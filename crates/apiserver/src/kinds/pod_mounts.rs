@@ -6,11 +6,9 @@ use machinery::field::Path;
 use serde_json::Value;
 
 use super::check::Errs;
-use super::pod_volumes::{descending, no_backsteps};
+use super::inner_paths::{descending, no_backsteps};
+use super::pod_volumes::Volumes;
 use super::value::{flag, has, list, text};
-
-/// The valid volumes of a pod by name.
-pub(super) type Volumes<'a> = BTreeMap<&'a str, &'a Value>;
 
 /// Validates `volumeMounts` and `volumeDevices` of a container.
 pub(super) fn check(container: &Value, volumes: &Volumes<'_>, place: &Path, errs: &mut Errs) {

@@ -100,7 +100,7 @@ fn seccomp(profile: &Value, place: &Path, errs: &mut Errs) {
     match (kind, has(profile, "localhostProfile")) {
         ("Localhost", false) => errs.required(&here, "must be set when seccomp type is Localhost"),
         ("Localhost", true) => {
-            super::pod_volumes::descending(text(profile, "localhostProfile"), &here, errs);
+            super::inner_paths::descending(text(profile, "localhostProfile"), &here, errs);
         }
         (_, true) => errs.invalid(&here, profile, "can only be set when seccomp type is Localhost"),
         (_, false) => {}

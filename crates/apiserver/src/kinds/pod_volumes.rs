@@ -1,15 +1,18 @@
 //! Validation of the volumes of pods (spec 2.5).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use machinery::field::{Error, Path};
+use machinery::field::Path;
 use machinery::names;
 use serde_json::Value;
 
 use super::check::{Errs, is_negative};
+use super::inner_paths::{descending, no_backsteps};
 use super::pod_env::{self, Target};
-use super::pod_mounts::Volumes;
 use super::value::{at, entries, has, int, list, text};
+
+/// The valid volumes of a pod by name.
+pub(super) type Volumes<'a> = BTreeMap<&'a str, &'a Value>;
 
 const ONE_SOURCE: &str = "may not specify more than 1 volume type";
 const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
@@ -454,7 +457,7 @@ fn ephemeral(value: &Value, place: &Path, errs: &mut Errs) {
             errs.forbidden(&metadata.child(key), "cannot be set");
         }
     }
-    super::storage::claim(at(template, "spec"), &here.child("spec"), errs);
+    super::claim_validation::claim(at(template, "spec"), &here.child("spec"), errs);
 }
 
 /// Checks that a path inside a volume is relative, stays inside, and does not begin with `..`.
@@ -462,20 +465,5 @@ fn local_path(value: &str, place: &Path, errs: &mut Errs) {
     descending(value, place, errs);
     if value.starts_with("..") && !value.starts_with("../") {
         errs.invalid_str(place, value, "must not start with '..'");
-    }
-}
-
-/// Checks that a path is relative and has no step back.
-pub(super) fn descending(value: &str, place: &Path, errs: &mut Errs) {
-    if value.starts_with('/') {
-        errs.invalid_str(place, value, "must be a relative path");
-    }
-    no_backsteps(value, place, errs);
-}
-
-/// Checks that a path has no step back.
-pub(super) fn no_backsteps(value: &str, place: &Path, errs: &mut Errs) {
-    if value.split('/').any(|part| part == "..") {
-        errs.0.push(Error::invalid_str(place, value, "must not contain '..'"));
     }
 }

@@ -1,7 +1,6 @@
 //! Volumes, claims, storage classes and CSI objects.
 
 use machinery::field::Path;
-use machinery::names;
 use serde_json::{Value, json};
 
 use super::check::{Errs, IMMUTABLE};
@@ -10,7 +9,6 @@ use super::value::{at, fill, fill_at, has, list, object_mut, path, put, text};
 use crate::strategy::WriteContext;
 
 const CSI_TOKENS: &str = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes";
-const MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
 pub(super) const CLAIM: Spec = Spec {
     status: Some(|| json!({"phase": "Pending"})),
@@ -30,7 +28,7 @@ pub(super) const CLAIM: Spec = Spec {
         data_sources(obj);
         default_class(cx, obj);
     },
-    validate: |_, obj, errs| claim(at(obj, "spec"), &Path::field("spec"), errs),
+    validate: |_, obj, errs| super::claim_validation::claim(at(obj, "spec"), &Path::field("spec"), errs),
     validate_update: claim_fixed,
     warnings: super::warnings::claim,
     ..WITH_STATUS
@@ -233,73 +231,6 @@ fn phase_time(cx: &WriteContext<'_>, sub: &str, obj: &mut Value, old: &Value) {
     } else if !has(obj, "status.lastPhaseTransitionTime") && has(old, "status.lastPhaseTransitionTime") {
         let before = at(old, "status.lastPhaseTransitionTime").clone();
         super::value::set_at(obj, "status", "lastPhaseTransitionTime", before);
-    }
-}
-
-/// Validates the spec of a claim or claim template.
-pub(super) fn claim(spec: &Value, place: &Path, errs: &mut Errs) {
-    if list(spec, "accessModes").is_empty() {
-        errs.required(&place.child("accessModes"), "at least 1 access mode is required");
-    }
-    if has(spec, "selector") {
-        errs.selector(&place.child("selector"), at(spec, "selector"));
-    }
-    access_modes(spec, place, errs);
-    let here = place.child("resources");
-    match at(spec, "resources.requests").get("storage") {
-        None => errs.required(&here.key("storage"), ""),
-        Some(amount) => {
-            if super::check::quantity(amount).is_some_and(|q| q.is_zero() || q.is_negative()) {
-                errs.invalid(&here.key("storage"), amount, "must be greater than zero");
-            }
-        }
-    }
-    for key in ["storageClassName", "volumeAttributesClassName"] {
-        let class = text(spec, key);
-        if !class.is_empty() {
-            errs.names(&place.child(key), class, names::dns1123_subdomain(class));
-        }
-    }
-    if has(spec, "volumeMode") {
-        errs.one_of(&place.child("volumeMode"), text(spec, "volumeMode"), &["Block", "Filesystem"]);
-    }
-    for key in ["dataSource", "dataSourceRef"] {
-        if has(spec, key) {
-            data_source(at(spec, key), &place.child(key), errs);
-        }
-    }
-}
-
-fn data_source(source: &Value, place: &Path, errs: &mut Errs) {
-    for key in ["name", "kind"] {
-        if text(source, key).is_empty() {
-            errs.required(&place.child(key), "");
-        }
-    }
-    let group = text(source, "apiGroup");
-    if group.is_empty() && text(source, "kind") != "PersistentVolumeClaim" {
-        errs.invalid_str(
-            place,
-            text(source, "kind"),
-            "must be 'PersistentVolumeClaim' when referencing the default apiGroup",
-        );
-    }
-    if !group.is_empty() {
-        errs.names(&place.child("apiGroup"), group, names::dns1123_subdomain(group));
-    }
-}
-
-/// Validates the access modes of a claim or volume.
-pub(super) fn access_modes(spec: &Value, place: &Path, errs: &mut Errs) {
-    let here = place.child("accessModes");
-    let modes: Vec<&str> =
-        list(spec, "accessModes").iter().map(|mode| mode.as_str().unwrap_or_default()).collect();
-    for mode in &modes {
-        errs.one_of(&here, mode, MODES);
-    }
-    let single = modes.contains(&"ReadWriteOncePod");
-    if single && modes.iter().any(|mode| *mode != "ReadWriteOncePod" && MODES.contains(mode)) {
-        errs.forbidden(&here, "may not use ReadWriteOncePod with other access modes");
     }
 }
 

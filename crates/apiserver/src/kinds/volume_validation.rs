@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::check::{Errs, IMMUTABLE, quantity};
 use super::value::{at, has, int, list, text};
-use super::{pod_placement, pod_volumes, storage};
+use super::{claim_validation, inner_paths, pod_placement, pod_volumes};
 
 const ONE_SOURCE: &str = "may not specify more than 1 volume type";
 /// Kinds of volumes with their required strings, in the order of their checks. Only the first is validated.
@@ -42,7 +42,7 @@ pub(super) fn volume(obj: &Value, errs: &mut Errs) {
     if list(spec, "accessModes").is_empty() {
         errs.required(&place.child("accessModes"), "");
     }
-    storage::access_modes(spec, &place, errs);
+    claim_validation::access_modes(spec, &place, errs);
     capacity(at(spec, "capacity"), &place.child("capacity"), errs);
     let policy = text(spec, "persistentVolumeReclaimPolicy");
     let at_policy = place.child("persistentVolumeReclaimPolicy");
@@ -118,7 +118,7 @@ fn source(kind: &str, required: &[&str], value: &Value, place: &Path, errs: &mut
     match kind {
         "hostPath" if complete => pod_volumes::host_path(value, place, errs),
         "local" if complete => {
-            pod_volumes::no_backsteps(text(value, "path"), &place.child("path"), errs);
+            inner_paths::no_backsteps(text(value, "path"), &place.child("path"), errs);
         }
         "nfs" => {
             let path = text(value, "path");
