@@ -162,7 +162,7 @@ impl Scene {
     pub(crate) async fn run_reading_secrets(&mut self) {
         let config = Config { collectors_read_secrets: true, ..Config::new("wds1", "its1") };
         let mut ready = self.begin_with(config);
-        tokio::time::timeout(DEADLINE, ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
+        shows("ready controllers", &mut ready, |ready| *ready).await;
     }
 
     /// Starts the controllers with these metrics and waits until they are ready.
