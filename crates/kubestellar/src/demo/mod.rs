@@ -2,6 +2,7 @@
 
 pub(crate) mod manifests;
 mod verify;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,12 +11,15 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{ApiCapabilities, ApiResource, Scope};
 use kube::{Api, Client, Discovery};
+use runtime::feed::Source;
+use serde_json::Value;
 
 use crate::exit::{Exit, Failure, from_kube};
 use crate::printer::Printer;
 
 use self::manifests::{CONTROL_GROUP, Manifests, kind};
 pub(crate) use self::verify::Target;
+use self::watch::find;
 
 /// Field manager of the demo's writes.
 const MANAGER: &str = "kubestellar-demo";
@@ -114,16 +118,19 @@ impl Stage {
         let all = crds.list(&kube::api::ListParams::default()).await.map_err(|e| from_kube(&what, &e))?;
         for crd in all.items.iter().filter(|c| c.spec.group == gvk.group && c.spec.names.kind == gvk.kind) {
             let name = crd.metadata.name.clone().unwrap_or_default();
-            let established = kube::runtime::wait::conditions::is_crd_established();
-            let wait = kube::runtime::wait::await_condition(crds.clone(), &name, established);
-            match tokio::time::timeout(self.timeout, wait).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => return Err(Failure::new(Exit::Failed, what, error)),
-                Err(_) => return Err(Failure::new(Exit::TimedOut, what, "it is not established")),
+            let source = Source::of::<CustomResourceDefinition>().named(&name);
+            let wait = find(&self.wds, &source, |crd| is_established(&crd).then_some(()));
+            if tokio::time::timeout(self.timeout, wait).await.is_err() {
+                return Err(Failure::new(Exit::TimedOut, what, "it is not established"));
             }
         }
         Ok(())
     }
+}
+
+fn is_established(crd: &DynamicObject) -> bool {
+    let conditions = crd.data.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|one| one["type"] == "Established" && one["status"] == "True")
 }
 
 async fn discover(client: &Client) -> Result<Discovery, Failure> {

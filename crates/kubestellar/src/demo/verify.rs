@@ -7,20 +7,17 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::discovery::ApiResource;
-use kube::runtime::wait::{self, Condition, await_condition};
-use kube::runtime::watcher;
+use runtime::feed::Source;
 use serde_json::Value;
 
 use crate::exit::{Exit, Failure, from_kube};
 use crate::printer::Printer;
 
+use super::watch::find;
 use super::{Report, Stage, bindings};
 
 /// Kinds whose simulated status the demo waits for.
 const WORKLOADS: [&str; 4] = ["Deployment", "StatefulSet", "DaemonSet", "Job"];
-
-/// Pause between two tries for a kind that is not served yet.
-const UNSERVED: Duration = Duration::from_millis(50);
 
 /// One applied object.
 pub(crate) struct Target {
@@ -42,10 +39,13 @@ struct Bound {
 
 impl Target {
     pub(crate) fn api(&self, client: Client) -> Api<DynamicObject> {
-        match &self.namespace {
-            Some(namespace) => Api::namespaced_with(client, namespace, &self.resource),
-            None => Api::all_with(client, &self.resource),
-        }
+        api(client, &self.source())
+    }
+
+    /// The object alone.
+    fn source(&self) -> Source {
+        let all = Source::all(self.resource.clone());
+        all.namespaced(self.namespace.clone().unwrap_or_default()).named(&self.name)
     }
 
     fn label(&self) -> String {
@@ -82,22 +82,15 @@ impl Stage {
     /// Waits until each policy has destinations and objects of the demo, and each object has a policy; returns what the Bindings
     /// say then. A kind that a manifest has just defined is found a moment after the others.
     async fn bound(&self, policies: &[Target], targets: &[Target]) -> Result<Vec<Bound>, Failure> {
-        let api: Api<DynamicObject> = Api::all_with(self.wds.clone(), &bindings());
-        let events = watcher(api, watcher::Config::default());
-        let mut events = std::pin::pin!(kube::runtime::WatchStreamExt::applied_objects(events));
         let mut all: BTreeMap<String, Vec<Bound>> =
             policies.iter().map(|p| (p.name.clone(), Vec::new())).collect();
-        let search = async {
-            while let Some(event) = events.next().await {
-                let Ok(binding) = event else { continue };
-                if let Some(known) = binding.metadata.name.as_ref().and_then(|name| all.get_mut(name)) {
-                    *known = bound_by(&binding, targets);
-                }
-                if all.values().all(|b| !b.is_empty()) && missed(&all, targets).is_empty() {
-                    return;
-                }
+        let source = Source::all(bindings());
+        let search = find(&self.wds, &source, |binding| {
+            if let Some(known) = binding.metadata.name.as_ref().and_then(|name| all.get_mut(name)) {
+                *known = bound_by(&binding, targets);
             }
-        };
+            (all.values().all(|b| !b.is_empty()) && missed(&all, targets).is_empty()).then_some(())
+        });
         let complete = tokio::time::timeout(self.timeout, search).await.is_ok();
         if complete {
             return Ok(all.into_values().flatten().collect());
@@ -145,15 +138,8 @@ impl Stage {
     /// Waits until one object is in one cluster, with everything that its manifest says.
     async fn delivered(&self, target: &Target, cluster: &str) -> Result<(String, String, Duration), Failure> {
         let what = format!("waiting for {} in {cluster}", target.label());
-        let api = target.api(self.cluster(cluster, &what)?);
-        let wanted = target.wanted.data.clone();
-        self.until(
-            &api,
-            &target.name,
-            move |o: Option<&DynamicObject>| o.is_some_and(|o| covers(&o.data, &wanted)),
-            &what,
-        )
-        .await?;
+        let (client, wanted) = (self.cluster(cluster, &what)?, &target.wanted.data);
+        self.until(client, &target.source(), &|o| covers(&o.data, wanted), &what).await?;
         Ok((target.label(), cluster.to_owned(), target.applied.elapsed()))
     }
 
@@ -189,25 +175,20 @@ impl Stage {
     /// Waits until the workload is ready in its cluster and a WorkStatus in the ITS says the same.
     async fn reported(&self, target: &Target, cluster: &str) -> Result<(), Failure> {
         let what = format!("waiting for the status of {} in {cluster}", target.label());
-        let api = target.api(self.cluster(cluster, &what)?);
-        let live = self
-            .until(&api, &target.name, |o: Option<&DynamicObject>| o.is_some_and(is_ready), &what)
-            .await?;
+        let (client, kind) = (self.cluster(cluster, &what)?, &target.resource.kind);
+        let live = self.until(client, &target.source(), &|o| is_ready(kind, o), &what).await?;
         let resource = ApiResource { kind: "WorkStatus".into(), plural: "workstatuses".into(), ..bindings() };
-        let statuses: Api<DynamicObject> = Api::namespaced_with(self.its.clone(), cluster, &resource);
+        let statuses = Source::all(resource).namespaced(cluster);
         let name = self.work_status_name(&statuses, target, &what).await?;
-        let wanted = live.data.get("status").cloned().unwrap_or_default();
-        let same = move |o: Option<&DynamicObject>| {
-            o.and_then(|o| o.data.get("status")).is_some_and(|s| covers(s, &wanted))
-        };
-        self.until(&statuses, &name, same, &format!("{what} in the ITS")).await?;
+        let what = format!("{what} in the ITS");
+        self.until(self.its.clone(), &statuses.named(&name), &|o| same_status(&live, o), &what).await?;
         Ok(())
     }
 
     /// Waits for the WorkStatus about an object and returns its name.
     async fn work_status_name(
         &self,
-        api: &Api<DynamicObject>,
+        statuses: &Source,
         target: &Target,
         what: &str,
     ) -> Result<String, Failure> {
@@ -220,19 +201,7 @@ impl Stage {
                 && is("kind", &target.resource.kind)
                 && is("namespace", target.namespace.as_deref().unwrap_or_default())
         };
-        let config = watcher::Config::default();
-        let events = watcher(api.clone(), config);
-        let mut objects = std::pin::pin!(kube::runtime::WatchStreamExt::applied_objects(events));
-        let search = async {
-            while let Some(object) = objects.next().await {
-                if let Ok(object) = object
-                    && about(&object)
-                {
-                    return object.metadata.name;
-                }
-            }
-            None
-        };
+        let search = find(&self.its, statuses, |o| about(&o).then_some(o.metadata.name).flatten());
         match tokio::time::timeout(self.timeout, search).await {
             Ok(Some(name)) => Ok(name),
             _ => Err(Failure::new(Exit::TimedOut, what, "the ITS has no WorkStatus of it")),
@@ -247,11 +216,7 @@ impl Stage {
             .get(&target.name)
             .await
             .map_err(|e| from_kube(&what, &e))?;
-        let wanted = live.data.get("status").cloned().unwrap_or_default();
-        let same = move |o: Option<&DynamicObject>| {
-            o.and_then(|o| o.data.get("status")).is_some_and(|s| covers(s, &wanted))
-        };
-        self.until(&target.api(self.wds.clone()), &target.name, same, &what).await?;
+        self.until(self.wds.clone(), &target.source(), &|o| same_status(&live, o), &what).await?;
         Ok(())
     }
 
@@ -262,34 +227,22 @@ impl Stage {
         })
     }
 
-    /// Watches one object until the condition holds and returns it as read then.
+    /// Watches the object of `source` until `holds` and returns it as read then. A kind that was delivered a moment ago and
+    /// is not served yet is waited for.
     async fn until(
         &self,
-        api: &Api<DynamicObject>,
-        name: &str,
-        condition: impl Condition<DynamicObject>,
+        client: Client,
+        source: &Source,
+        holds: &(dyn Fn(&DynamicObject) -> bool + Sync),
         what: &str,
     ) -> Result<DynamicObject, Failure> {
-        let condition = |object: Option<&DynamicObject>| condition.matches_object(object);
-        let wait = async {
-            loop {
-                match await_condition(api.clone(), name, condition).await {
-                    // The kind was delivered a moment ago and is not served yet.
-                    Err(wait::Error::ProbeFailed(watcher::Error::InitialListFailed(kube::Error::Api(
-                        status,
-                    )))) if status.code == 404 => {
-                        tokio::time::sleep(UNSERVED).await;
-                    }
-                    done => return done,
-                }
-            }
-        };
+        let wait = find(&client, source, |o| holds(&o).then_some(o));
         match tokio::time::timeout(self.timeout, wait).await {
-            Ok(Ok(Some(object))) => Ok(object),
-            Ok(Ok(None)) => Err(Failure::new(Exit::NotFound, what, "it is gone")),
-            Ok(Err(error)) => Err(Failure::new(Exit::Failed, what, error)),
+            Ok(Some(object)) => Ok(object),
+            Ok(None) => Err(Failure::new(Exit::NotFound, what, "it is gone")),
             Err(_) => {
-                let there = api.list(&ListParams::default().fields(&format!("metadata.name={name}"))).await;
+                let one = ListParams::default().fields(&source.field_selector);
+                let there = api(client.clone(), source).list(&one).await;
                 let why = match there {
                     Ok(list) if list.items.is_empty() => "it is not there",
                     Ok(_) => "it is there, but not as wanted",
@@ -299,6 +252,13 @@ impl Stage {
                 Err(Failure::new(Exit::TimedOut, what, format!("{why} after {} s", self.timeout.as_secs())))
             }
         }
+    }
+}
+
+fn api(client: Client, source: &Source) -> Api<DynamicObject> {
+    match source.namespace.as_str() {
+        "" => Api::all_with(client, &source.resource),
+        namespace => Api::namespaced_with(client, namespace, &source.resource),
     }
 }
 
@@ -365,11 +325,17 @@ fn covers(live: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Returns whether a workload has the status that a healthy cluster would show.
-fn is_ready(object: &DynamicObject) -> bool {
+/// Returns whether `other` has the status of `live`.
+fn same_status(live: &DynamicObject, other: &DynamicObject) -> bool {
+    let wanted = live.data.get("status").unwrap_or(&Value::Null);
+    other.data.get("status").is_some_and(|status| covers(status, wanted))
+}
+
+/// Returns whether a workload of a kind has the status that a healthy cluster would show.
+fn is_ready(kind: &str, object: &DynamicObject) -> bool {
     let number = |path: &str| object.data.pointer(path).and_then(Value::as_i64);
     let wanted = number("/spec/replicas").unwrap_or(1);
-    match super::kind(object) {
+    match kind {
         "Job" => number("/status/succeeded").unwrap_or(0) >= number("/spec/completions").unwrap_or(1),
         "DaemonSet" => {
             number("/status/desiredNumberScheduled").is_some()
