@@ -837,7 +837,8 @@ mod tests {
             "/spaces/test/apis",
             "/spaces/test/openapi/v2",
         ] {
-            let (mut service, prefix) = router.find(path).expect("a space");
+            let request = Request::get(path).body(()).expect("a request");
+            let (mut service, prefix) = router.find(None, &request).ok().flatten().expect("a space");
             let request = Request::get(strip(&path.parse().unwrap(), prefix).unwrap());
             let request = request.extension(Caller::Plain).body(http_body_util::Empty::<bytes::Bytes>::new());
             let answer = service.call(request.expect("a request")).await.expect("an answer");

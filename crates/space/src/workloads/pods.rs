@@ -218,6 +218,7 @@ fn address(pod: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::object::field;
 
     const NOW: &str = "2026-01-01T00:00:00Z";
 
