@@ -11,6 +11,7 @@
 
 mod addressed;
 mod by_name;
+mod certificate;
 mod connections;
 pub mod controllers;
 mod follow;
@@ -18,6 +19,7 @@ mod kinds;
 pub mod listener;
 mod local;
 pub mod pki;
+mod router;
 mod space;
 mod unread;
 pub mod workloads;

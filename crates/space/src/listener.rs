@@ -1,7 +1,6 @@
 //! One TLS listener for all spaces of a process: `https://HOST:PORT/spaces/<name>` (SP-055), and
 //! `https://<name>.localhost:PORT` (SP-056).
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -9,21 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apiserver::authn::version_1;
-use apiserver::health::{self, Check};
+use apiserver::health;
 use apiserver::identity::{Caller, KnownCaller};
 use apiserver::response::{self, Body};
-use apiserver::server::Service as ApiService;
-use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
 use http::uri::{PathAndQuery, Uri};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use parking_lot::RwLock;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -33,10 +28,12 @@ use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
 use crate::addressed::{Addressed, Misdirected, addressed, server_name};
-use crate::by_name::{ByName, NameCertificates};
+use crate::by_name::ByName;
 use crate::connections::{Admitted, ConnectionLimits, Connections, raise_file_limit};
-use crate::pki::{NameIssuer, Serving};
 use crate::unread::Unread;
+
+pub use crate::certificate::Certificate;
+pub use crate::router::Router;
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -44,75 +41,6 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSED_RETRY: u16 = 10;
 /// How long connections may take to end after all spaces have stopped.
 const DRAIN: Duration = Duration::from_secs(4);
-
-/// Routes paths to spaces.
-#[derive(Default)]
-pub struct Router {
-    spaces: RwLock<BTreeMap<String, ApiService>>,
-    /// Spaces that are stopped for a while: their requests are answered with 503 (SP-050).
-    paused: RwLock<BTreeSet<String>>,
-    /// Serves all paths outside `/spaces/`. Only a bare API server has it.
-    root: RwLock<Option<ApiService>>,
-}
-
-impl Router {
-    pub fn add(&self, space: &str, service: ApiService) {
-        self.paused.write().remove(space);
-        self.spaces.write().insert(space.to_owned(), service);
-    }
-
-    pub fn remove(&self, space: &str) {
-        self.spaces.write().remove(space);
-        self.paused.write().remove(space);
-    }
-
-    /// Answers new requests for a space with 503, until the space is added again or removed.
-    pub fn pause(&self, space: &str) {
-        self.paused.write().insert(space.to_owned());
-        self.spaces.write().remove(space);
-    }
-
-    fn is_paused(&self, path: &str) -> bool {
-        let name = path.strip_prefix("/spaces/").and_then(|rest| rest.split('/').next());
-        name.is_some_and(|name| self.paused.read().contains(name))
-    }
-
-    pub fn set_root(&self, service: ApiService) {
-        *self.root.write() = Some(service);
-    }
-
-    /// The service for a request, and how many leading bytes of the path name the space. `None`: the process answers.
-    ///
-    /// # Errors
-    /// The request names two spaces.
-    fn find<B>(
-        &self,
-        sni: Option<&str>,
-        request: &Request<B>,
-    ) -> Result<Option<(ApiService, usize)>, Misdirected> {
-        if let Some(root) = self.root.read().clone() {
-            return Ok(Some((root, 0)));
-        }
-        let Addressed { space, prefix } = addressed(sni, request)?;
-        Ok(space.and_then(|space| Some((self.spaces.read().get(&space).cloned()?, prefix))))
-    }
-
-    /// Whether a space has server names.
-    pub(crate) fn serves_by_name(&self, space: &str) -> bool {
-        self.root.read().is_none() && self.spaces.read().contains_key(space)
-    }
-
-    /// The health checks of the process. A space that is not ready makes the process unready but not dead: `/livez`
-    /// and `/healthz` report only that requests are answered (SP-139).
-    fn checks(&self, path: &str) -> Vec<Check> {
-        let mut checks = vec![Check::new("ping", true)];
-        if path.starts_with("/readyz") {
-            let spaces = self.spaces.read();
-            checks.extend(spaces.iter().map(|(name, space)| space.readiness(format!("space/{name}"))));
-        }
-        checks
-    }
-}
 
 /// A bound socket. It accepts no connections before [`Listener::serve`].
 pub struct Listener {
@@ -324,13 +252,12 @@ async fn route(
 /// Answers requests for the process, which are for its health only, and for spaces that do not exist.
 fn answer_outside_spaces<B>(router: &Router, sni: Option<&str>, request: &Request<B>) -> Response<Body> {
     let uri = request.uri();
-    if addressed(sni, request).is_ok_and(|addressed| addressed.space.is_some()) {
-        return space_not_found(request);
+    if let Ok(Addressed { space: Some(space), .. }) = addressed(sni, request) {
+        return if router.is_paused(&space) { space_paused() } else { space_not_found(request) };
     }
     let checks = router.checks(uri.path());
     match health::answer(uri.path(), uri.query().unwrap_or_default(), &checks) {
         Some(answer) => answer.map(Body::from),
-        None if router.is_paused(uri.path()) => space_paused(),
         None => space_not_found(request),
     }
 }
@@ -388,88 +315,6 @@ fn strip(uri: &Uri, prefix: usize) -> Option<Uri> {
     let mut parts = uri.clone().into_parts();
     parts.path_and_query = Some(PathAndQuery::try_from(whole).ok()?);
     Uri::from_parts(parts).ok()
-}
-
-/// The serving certificate, and those of the server names of spaces. New connections use a replacement at once.
-#[derive(Debug)]
-pub struct Certificate(ArcSwap<Shown>);
-
-/// What is shown to clients until the next replacement.
-#[derive(Debug)]
-struct Shown {
-    default: Arc<CertifiedKey>,
-    names: Arc<NameCertificates>,
-}
-
-impl Shown {
-    fn of_serving(serving: &Serving) -> Result<Self, rustls::Error> {
-        Self::new(&serving.chain, &serving.key, serving.names.clone())
-    }
-
-    fn new(
-        chain: &[CertificateDer<'static>],
-        key: &PrivateKeyDer<'static>,
-        names: Option<NameIssuer>,
-    ) -> Result<Self, rustls::Error> {
-        Ok(Self { default: Arc::new(certified(chain, key)?), names: Arc::new(NameCertificates::new(names)) })
-    }
-}
-
-impl Certificate {
-    /// Loads a certificate and its key.
-    ///
-    /// # Errors
-    /// The key has an unusable type, or does not belong to the certificate.
-    pub fn new(serving: &Serving) -> Result<Self, rustls::Error> {
-        Ok(Self(ArcSwap::from_pointee(Shown::of_serving(serving)?)))
-    }
-
-    /// As [`Certificate::new`], of a chain, leaf first, and the leaf's key. Server names of spaces are shown this chain, too.
-    ///
-    /// # Errors
-    /// As for [`Certificate::new`].
-    pub fn of(
-        chain: &[CertificateDer<'static>],
-        key: &PrivateKeyDer<'static>,
-    ) -> Result<Self, rustls::Error> {
-        Ok(Self(ArcSwap::from_pointee(Shown::new(chain, key, None)?)))
-    }
-
-    /// Replaces the certificate.
-    ///
-    /// # Errors
-    /// As for [`Certificate::new`]. The old certificate stays then.
-    pub fn replace(&self, serving: &Serving) -> Result<(), rustls::Error> {
-        self.0.store(Arc::new(Shown::of_serving(serving)?));
-        Ok(())
-    }
-
-    /// As [`Certificate::replace`], with a chain, leaf first, and the leaf's key.
-    ///
-    /// # Errors
-    /// As for [`Certificate::new`]. The old certificate stays then.
-    pub fn replace_with(
-        &self,
-        chain: &[CertificateDer<'static>],
-        key: &PrivateKeyDer<'static>,
-    ) -> Result<(), rustls::Error> {
-        self.0.store(Arc::new(Shown::new(chain, key, None)?));
-        Ok(())
-    }
-
-    /// The certificate for clients that ask for no name of a space, and those for the others.
-    pub(crate) fn current(&self) -> (Arc<CertifiedKey>, Arc<NameCertificates>) {
-        let shown = self.0.load();
-        (shown.default.clone(), shown.names.clone())
-    }
-}
-
-fn certified(
-    chain: &[CertificateDer<'static>],
-    key: &PrivateKeyDer<'static>,
-) -> Result<CertifiedKey, rustls::Error> {
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    CertifiedKey::from_der(chain.to_vec(), key.clone_key(), &provider)
 }
 
 fn tls(certificates: Arc<ByName>) -> Result<ServerConfig, rustls::Error> {
@@ -540,6 +385,9 @@ mod tests {
     use rustls::pki_types::pem::PemObject;
     use store::Engine;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::sign::CertifiedKey;
 
     use super::*;
     use crate::{Space, SpaceConfig, pki};
@@ -845,6 +693,26 @@ mod tests {
             assert!(matches!(answer.status().as_u16(), 401 | 403), "{path}: {}", answer.status());
         }
         space.stop().await;
+    }
+
+    /// SP-050: a space that is stopped for a while says so, by path and by name; one that does not exist is not found.
+    #[tokio::test]
+    async fn sp_050_a_stopped_space_is_unavailable() {
+        let router = Router::default();
+        router.pause("wds1");
+        for (path, host, code) in [
+            ("/spaces/wds1/api", "127.0.0.1:9443", 503),
+            ("/api", "wds1.localhost:9443", 503),
+            ("/spaces/wds2/api", "127.0.0.1:9443", 404),
+            ("/api", "wds2.localhost:9443", 404),
+        ] {
+            let request = Request::get(path).header("host", host).body(()).expect("a request");
+            let answer = answer_outside_spaces(&router, None, &request);
+            assert_eq!(answer.status().as_u16(), code, "{host}{path}");
+            assert_eq!(answer.headers().contains_key("retry-after"), code == 503, "{host}{path}");
+        }
+        // Else clients by name would fail in the handshake, before they are told.
+        assert!(router.serves_by_name("wds1") && !router.serves_by_name("wds2"));
     }
 
     /// SP-055: a request without the path of a space is told the right form, and nothing about existing spaces.
