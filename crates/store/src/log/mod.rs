@@ -21,6 +21,7 @@
 //! A group that the disk refused is overwritten before its writers are told, so that it does not come back when the process
 //! dies before the log is reopened.
 
+pub(crate) mod damage;
 pub(crate) mod format;
 pub(crate) mod manifest;
 pub(crate) mod mark;

@@ -1,8 +1,8 @@
 //! Reads a store: every file that the manifest names, every byte of it, before anything is served.
 
-use std::fmt;
 use std::io;
 
+use super::damage::{Damage, Located};
 use super::format::{FileHeader, RecordKind};
 use super::manifest::{
     Active, MANIFEST, MANIFEST_NEW, Manifest, Part, Sealed, log_id, log_name, snapshot_id, snapshot_name,
@@ -10,7 +10,7 @@ use super::manifest::{
 use super::mark::{MARK, Mark};
 use super::medium::Medium;
 use super::replay::Spaces;
-use super::scan::{Damage, End, Found, Scanner};
+use super::scan::{End, Found, Scanner};
 use super::unreadable::is_unreadable;
 
 /// What was found in a store.
@@ -33,24 +33,6 @@ pub(crate) struct Tail {
     pub(crate) crc: u32,
     /// A group that was never acknowledged is there in part.
     pub(crate) torn: bool,
-}
-
-/// A damaged place, or a missing file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Located {
-    pub(crate) file: String,
-    pub(crate) damage: Damage,
-}
-
-impl fmt::Display for Located {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Damage { offset, length, record, what } = &self.damage;
-        write!(f, "bytes {offset} to {}", offset + length)?;
-        if let Some((space, revision)) = record {
-            write!(f, " (revision {revision} of space {space})")?;
-        }
-        write!(f, ": {what}")
-    }
 }
 
 struct Reader<'a> {

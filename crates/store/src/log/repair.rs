@@ -6,14 +6,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use super::damage::{Damage, Located};
 use super::format::{FileHeader, FileKind};
 use super::manifest::{MANIFEST, MANIFEST_NEW, Manifest, Part, log_id, snapshot_id, snapshot_name};
 use super::mark::Mark;
 use super::medium::Medium;
 use super::migrate::{self, image};
 use super::open::{create, lock};
-use super::recovery::{self, Located, Recovered, is_ours, later_logs};
-use super::scan::Damage;
+use super::recovery::{self, Recovered, is_ours, later_logs};
 use super::snapshot::{self, Plan};
 use super::unreadable::Readable;
 use super::verify::access;

@@ -1,20 +1,10 @@
 //! Reads one file: gives its records, and what is damaged between them.
 
+use super::damage::Damage;
 use super::format::{
     FILE_HEADER, GROUP_HEADER, GroupHeader, RECORD_HEADER, RecordAt, RecordHeader, Seed, group_at,
     next_group, record_at,
 };
-
-/// A place that does not hold what was written there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Damage {
-    pub(crate) offset: usize,
-    /// Bytes.
-    pub(crate) length: usize,
-    /// Space and revision of the record that was there, where they are known.
-    pub(crate) record: Option<(u32, u64)>,
-    pub(crate) what: String,
-}
 
 pub(crate) enum Found<'a> {
     Record(RecordHeader, &'a [u8]),

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 
 use parking_lot::Mutex;
 
+use super::damage::{Damage, Located};
 use super::medium::{Blob, Medium};
-use super::recovery::Located;
-use super::scan::Damage;
 
 /// What a disk cannot read is lost in pieces of this many bytes.
 const BLOCK: usize = 4096;

@@ -3,10 +3,11 @@
 use std::io;
 use std::sync::Arc;
 
+use super::damage::Located;
 use super::manifest::Manifest;
 use super::mark::Mark;
 use super::medium::Medium;
-use super::recovery::{self, Located, Recovered};
+use super::recovery::{self, Recovered};
 use crate::StoreError;
 
 /// How to get on after damage was found.
