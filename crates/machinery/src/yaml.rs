@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn as_029_the_deepest_documents_are_read() {
         let block = |indicator: &str| -> String {
-            (0..DEPTH_MAX - 2).map(|n| format!("{}{indicator}\n", " ".repeat(n))).collect()
+            (0..DEPTH_MAX - 2).flat_map(|n| [" ".repeat(n), format!("{indicator}\n")]).collect()
         };
         let (flow, maps) = (DEPTH_MAX - 2, DEPTH_MAX - 2);
         for text in [

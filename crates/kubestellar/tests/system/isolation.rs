@@ -47,6 +47,8 @@ async fn sp_061_credentials_of_one_space_are_401_in_another() {
 async fn code(credentials: &Config, there: &Config) -> u16 {
     let mut config = credentials.clone();
     config.cluster_url.clone_from(&there.cluster_url);
+    // Without it the request would be for both spaces (SP-056), and refused before anybody looks at the credential.
+    config.tls_server_name.clone_from(&there.tls_server_name);
     let secrets: Api<Secret> = Api::all(Client::try_from(config).unwrap());
     match secrets.list(&kube::api::ListParams::default()).await {
         Ok(_) => 200,

@@ -154,7 +154,9 @@ impl Scene {
     async fn new(kind: &'static str, space: Arc<Space>, more: Vec<Person>) -> Self {
         let mut people = [people::of_every_space(&space.keys().admin_cert), more].concat();
         // Paths are parsed alike in all spaces; the roles differ. Each person tries in one space.
-        people.iter_mut().for_each(|person| person.tries_paths &= kind != "host");
+        for person in &mut people {
+            person.tries_paths &= kind != "host";
+        }
         if kind != "wds" {
             people
                 .iter_mut()
