@@ -19,6 +19,8 @@ pub(crate) enum AdoptionError {
     NeedsFiles(&'static str),
     #[error("its server {0:?} is no https URL")]
     Server(String),
+    #[error("its token has characters that no HTTP header can have")]
+    Token,
 }
 
 /// The current context of a kubeconfig.
@@ -59,6 +61,10 @@ pub(crate) fn context(kubeconfig: &[u8]) -> Result<Context, AdoptionError> {
     let server = cluster.get("server").and_then(Value::as_str).unwrap_or_default();
     if !server.starts_with("https://") || server.len() <= "https://".len() {
         return Err(AdoptionError::Server(server.to_owned()));
+    }
+    let token = user.get("token").and_then(Value::as_str).unwrap_or_default();
+    if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(AdoptionError::Token);
     }
     let mut more = context.clone();
     if let Some(fields) = more.as_object_mut() {
@@ -200,6 +206,7 @@ mod tests {
             (config(server.clone(), json!({"auth-provider": {"name": "gcp"}})), "needs auth-provider"),
             (config(server.clone(), json!({"tokenFile": "/etc/shadow"})), "needs tokenFile"),
             (config(server.clone(), json!({"client-key": "/root/key"})), "needs client-key"),
+            (config(server.clone(), json!({"token": "1\r\nX-Evil: 1"})), "no HTTP header"),
             (
                 config(json!({"server": "https://e", "certificate-authority": "/ca"}), json!({})),
                 "needs certificate-authority",

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use apis::tenancy::ControlPlane;
 use kube::Error;
 use runtime::Next;
-use runtime::failure::is_not_found;
+use runtime::failure::{is_conflict, is_lasting, is_not_found, message_of};
 use runtime::rest::{Gvr, Removal};
 use serde_json::{Value, json};
 
@@ -96,7 +96,8 @@ impl Manager {
         Ok(found.and_then(|found| credentials::value(&found, key)))
     }
 
-    /// Deletes the cluster-scoped objects that hooks of this ControlPlane made.
+    /// Deletes the cluster-scoped objects that hooks of this ControlPlane made. One that may not be removed, and never will,
+    /// is left with an Event: it does not keep the ControlPlane (SP-052).
     async fn remove_marked(&self, plane: &ControlPlane) -> Result<(), Error> {
         let namespace = namespace_of(plane.metadata.name.as_deref().unwrap_or_default());
         for gvr in self.marked_kinds(plane).await? {
@@ -108,7 +109,14 @@ impl Manager {
                 annotations.get(RELEASE_NAMESPACE) == Some(&namespace)
             };
             for one in marked.into_iter().filter(|one| one.annotations.as_ref().is_some_and(is_ours)) {
-                self.remove(&gvr, &one.name.unwrap_or_default(), one.uid).await?;
+                let name = one.name.unwrap_or_default();
+                match self.remove(&gvr, &name, one.uid).await {
+                    Err(error) if is_lasting(&error) && !is_conflict(&error) => {
+                        let left = format!("{}/{name} stays: {}", gvr.plural, message_of(&error));
+                        self.events.warning(&shown(plane), "LeftBehind", left);
+                    }
+                    removed => removed?,
+                }
             }
         }
         Ok(())

@@ -183,6 +183,11 @@ impl Manager {
         let gvr = Gvr::new("", "v1", "namespaces");
         let name = plane.metadata.name.as_deref().unwrap_or_default();
         let namespace = namespace_of(name);
+        if namespace == "kube-system" {
+            return Ok(Some(
+                "namespace kube-system is not for ControlPlanes; choose another name".to_owned(),
+            ));
+        }
         let Some(found) = self.rest.find::<Value>(&gvr, "", &namespace).await? else {
             let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace,
                 "labels": {SYSTEM_LABEL: "true", OWNED: name}, "ownerReferences": owner(plane)}});

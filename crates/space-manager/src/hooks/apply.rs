@@ -49,7 +49,7 @@ impl Target {
         Self { rest, mapper: Mapper::new(client), namespace: None }
     }
 
-    /// Finds out where an object belongs, and marks it.
+    /// Finds out where an object belongs, and puts its namespace into it.
     pub(crate) async fn place(&self, object: &mut Value) -> Result<Applied, ApplyError> {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (api_version, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
@@ -62,9 +62,6 @@ impl Target {
             return Err(ApplyError::UnknownKind { object: shown, api_version, kind });
         };
         if !mapped.namespaced {
-            if let Some(namespace) = &self.namespace {
-                mark(object, namespace);
-            }
             return Ok(Applied { mapped, namespace: String::new(), name });
         }
         let namespace = match &self.namespace {
@@ -81,7 +78,9 @@ impl Target {
         Ok(Applied { mapped, namespace, name })
     }
 
-    /// Creates an object, or applies it if it exists with other content. Never takes a field from another manager.
+    /// Creates an object, or applies it if it exists with other content. Never takes a field from another manager. A
+    /// cluster-scoped object that is created is marked, so that it goes with the ControlPlane. One that exists keeps the
+    /// marks it has: it belongs to somebody else, or to the ControlPlane that made it.
     pub(crate) async fn apply(&self, at: &Applied, object: &Value) -> Result<(), ApplyError> {
         self.write(at, object).await.map_err(|source| ApplyError::Request {
             object: format!("{} {}", at.mapped.kind, at.name),
@@ -93,12 +92,20 @@ impl Target {
         let (gvr, namespace) = (&at.mapped.gvr, at.namespace.as_str());
         let found = match self.rest.find::<Value>(gvr, namespace, &at.name).await? {
             Some(found) => found,
-            None => match self.rest.create::<Value>(gvr, namespace, object.to_string().into_bytes()).await {
-                // Somebody was faster.
-                Err(error) if is_already_exists(&error) => self.rest.get(gvr, namespace, &at.name).await?,
-                created => return created.map(drop),
-            },
+            None => {
+                let owner = self.namespace.as_deref().filter(|_| !at.mapped.namespaced);
+                let new = owner.map_or_else(|| object.clone(), |owner| marked(object, owner));
+                match self.rest.create::<Value>(gvr, namespace, new.to_string().into_bytes()).await {
+                    // Somebody was faster.
+                    Err(error) if is_already_exists(&error) => {
+                        self.rest.get(gvr, namespace, &at.name).await?
+                    }
+                    created => return created.map(drop),
+                }
+            }
         };
+        // An apply without the marks of an earlier one would remove them.
+        let object = &marker(&found).map_or_else(|| object.clone(), |owner| marked(object, owner));
         let mut merged = found.clone();
         machinery::patch::merge(&mut merged, object);
         if merged == found {
@@ -143,9 +150,16 @@ impl Applied {
     }
 }
 
-/// The marks by which a cluster-scoped object is found when the ControlPlane goes.
-fn mark(object: &mut Value, namespace: &str) {
+/// The object with the marks by which a cluster-scoped object is found when the ControlPlane with this namespace goes.
+fn marked(object: &Value, namespace: &str) -> Value {
     let marks = serde_json::json!({"metadata": {
         "labels": {MANAGED_BY: "Helm"}, "annotations": {RELEASE_NAMESPACE: namespace}}});
-    machinery::patch::merge(object, &marks);
+    let mut marked = object.clone();
+    machinery::patch::merge(&mut marked, &marks);
+    marked
+}
+
+/// The namespace that the marks of an object name.
+fn marker(object: &Value) -> Option<&str> {
+    object.get("metadata")?.get("annotations")?.get(RELEASE_NAMESPACE)?.as_str()
 }

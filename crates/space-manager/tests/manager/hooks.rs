@@ -54,6 +54,42 @@ async fn sp_017_template_hooks() {
     world.end().await;
 }
 
+/// SP-049: a ControlPlane that goes takes cluster-scoped objects along that its hooks made, and no others: not those that
+/// existed, nor those of another ControlPlane.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sp_049_what_hooks_did_not_make_stays() {
+    let world = World::start().await;
+    let role = |name: &str| {
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": name}, "rules": []})
+    };
+    world.create(role("precious")).await;
+    let labelled = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "precious", "labels": {"seen": "yes"}}});
+    let default = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}});
+    world.hook("h", json!({}), json!([role("shared"), labelled, default])).await;
+    let applied =
+        |found: Option<&Value>| found.is_some_and(|p| p["status"]["postCreateHookCompleted"] == true);
+    for name in ["a", "b"] {
+        world.plane(name, json!({"type": "k8s", "postCreateHooks": [{"hookName": "h"}]})).await;
+        world.until("ControlPlane", "", name, &applied).await;
+    }
+    assert_eq!(world.find("ClusterRole", "", "precious").await.unwrap()["metadata"]["labels"]["seen"], "yes");
+
+    world.delete("ControlPlane", "", "b").await;
+    world.until_gone("ControlPlane", "", "b").await;
+    for kept in ["shared", "precious"] {
+        let found = world.find("ClusterRole", "", kept).await.unwrap();
+        assert!(found["metadata"]["deletionTimestamp"].is_null(), "{kept}");
+    }
+    world.delete("ControlPlane", "", "a").await;
+    world.until_gone("ControlPlane", "", "a").await;
+    world.until_gone("ClusterRole", "", "shared").await;
+    assert!(world.find("ClusterRole", "", "precious").await.is_some());
+    assert!(world.find("Namespace", "", "default").await.unwrap()["metadata"]["deletionTimestamp"].is_null());
+    world.end().await;
+}
+
 /// SP-015, SP-017, SP-020: each failure is told with its hook, the other hooks run, and a hook that is corrected or appears
 /// is applied at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
