@@ -48,9 +48,9 @@ use kube::{Client, Resource, api::DynamicObject};
 use ocm_shared::object::{identity, name_of};
 use parking_lot::Mutex;
 use runtime::{
-    Event, Next, PartialObject, Queue, Store, TaskError, Tasks, Watched,
+    Event, Next, PartialObject, Queue, Source, Store, TaskError, Tasks, Watched,
     failure::is_clash,
-    informer::{self, Source},
+    informer,
     install::{InstallError, install_shared},
     rest::{Gvr, Rest},
     work,

@@ -22,9 +22,9 @@ use futures::future::BoxFuture;
 use kube::Client;
 use parking_lot::Mutex;
 use runtime::{
-    Next, Queue, TaskError, Tasks,
+    Next, Queue, Source, TaskError, Tasks, WithoutManagedFields,
     failure::{is_already_exists, is_conflict},
-    feed::{Change, Source, WithoutManagedFields, follow},
+    feed::{Change, follow},
     install::{InstallError, install_shared},
     rest::{Gvr, Rest},
     work,
@@ -219,7 +219,7 @@ impl Member {
 
     async fn follow_cluster(&self, stop: &CancellationToken) {
         let source = Source::all(managed_clusters()).named(&self.config.name);
-        follow(self.hub.client(), &source, stop, |_: Change<WithoutManagedFields<ManagedCluster>>| {
+        follow(self.hub.client(), &source, stop, |_: Change<ManagedCluster>| {
             self.queue.add(());
         })
         .await;

@@ -37,9 +37,9 @@ use kube::{Client, core::PartialObjectMeta};
 use ocm_shared::object::{identity, name_of};
 use parking_lot::Mutex;
 use runtime::{
-    Event, Next, PartialObject, Queue, Store, TaskError, Tasks, Watched,
+    Event, Next, PartialObject, Queue, Source, Store, TaskError, Tasks, Watched,
     failure::is_clash,
-    informer::{self, Source},
+    informer,
     install::{InstallError, install_shared},
     metrics::Metrics,
     rest::{Gvr, Rest},

@@ -73,6 +73,7 @@ pub use source::Source;
 pub use store::Store;
 pub use tasks::{TaskError, TaskPool, Tasks, panic_text};
 pub use watched::Watched;
+pub use without_managed_fields::WithoutManagedFields;
 
 /// A component sets this to true once its caches are filled and it works.
 pub type Ready = tokio::sync::watch::Sender<bool>;

@@ -11,7 +11,7 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{ApiCapabilities, ApiResource, Scope};
 use kube::{Api, Client, Discovery};
-use runtime::feed::Source;
+use runtime::Source;
 use serde_json::Value;
 
 use crate::exit::{Exit, Failure, from_kube};

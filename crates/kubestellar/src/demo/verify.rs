@@ -7,7 +7,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::discovery::ApiResource;
-use runtime::feed::Source;
+use runtime::Source;
 use serde_json::Value;
 
 use crate::exit::{Exit, Failure, from_kube};

@@ -29,9 +29,9 @@ use apis::{
 };
 use k8s_openapi::api::{certificates::v1::CertificateSigningRequest, coordination::v1::Lease};
 use runtime::{
-    Queue, Store,
+    Queue, Source, Store,
     failure::{code_of, is_clash, is_not_found},
-    informer::{self, Source},
+    informer,
     rest::{Gvr, Removal, Rest},
 };
 use serde_json::{Value, json};

@@ -8,9 +8,9 @@ use apis::ocm::{
 };
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use runtime::{
-    Store, TaskError, Tasks, Watched,
+    Source, Store, TaskError, Tasks, Watched,
     failure::is_clash,
-    informer::{self, Source},
+    informer,
     rest::{Gvr, Rest},
 };
 use serde_json::{Value, json};
