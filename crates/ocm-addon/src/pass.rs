@@ -15,7 +15,7 @@ use apis::{
         cluster::CONDITION_AVAILABLE,
     },
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::{api::rbac::v1::RoleBinding, apimachinery::pkg::apis::meta::v1::Condition};
 use runtime::{
     Next, PartialObject,
     failure::{is_clash, is_not_found, message_of},
@@ -354,7 +354,7 @@ impl Manager {
                 && light.metadata.labels.contains_key(TEMPLATE_LABEL)
                 && !is_kept(light)
         });
-        let gvr = Gvr::new("rbac.authorization.k8s.io", "v1", "rolebindings");
+        let gvr = Gvr::of::<RoleBinding>();
         for light in stale {
             let removal = Removal { uid: Some(light.metadata.uid.to_string()), propagation: None };
             match self.rest.delete(&gvr, &light.metadata.namespace, &light.metadata.name, &removal).await {

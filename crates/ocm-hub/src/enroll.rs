@@ -19,6 +19,7 @@ use apis::{
     },
 };
 use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use parking_lot::Mutex;
 use runtime::{
@@ -308,11 +309,11 @@ async fn ensure_namespace(rest: &Rest, name: &str) -> Result<(), kube::Error> {
     if name == OCM_ADDON_NAMESPACE {
         body["metadata"]["labels"] = json!({"addon.open-cluster-management.io/namespace": "true"});
     }
-    rest.ensure(&Gvr::new("", "v1", "namespaces"), "", name, &body).await.map(drop)
+    rest.ensure(&Gvr::of::<Namespace>(), "", name, &body).await.map(drop)
 }
 
 fn managed_clusters() -> Gvr {
-    Gvr::new(CLUSTER_GROUP, "v1", "managedclusters")
+    Gvr::of::<ManagedCluster>()
 }
 
 #[cfg(test)]
