@@ -447,8 +447,7 @@ impl Rest {
         force: bool,
     ) -> Result<T, Error> {
         let params = PatchParams { field_manager: Some(manager.into()), force, ..PatchParams::default() };
-        let request = gvr.request(namespace)?.patch(&named(name)?, &params, &Patch::Apply(object));
-        decoded(&self.answer(request).await?)
+        self.apply_with(gvr, namespace, name, object, &params).await
     }
 
     /// Returns what [`Rest::apply`] with `force` would make of the object, and changes nothing.
@@ -470,7 +469,18 @@ impl Rest {
             dry_run: true,
             ..PatchParams::default()
         };
-        let request = gvr.request(namespace)?.patch(&named(name)?, &params, &Patch::Apply(object));
+        self.apply_with(gvr, namespace, name, object, &params).await
+    }
+
+    async fn apply_with<T: DeserializeOwned>(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+        object: &Value,
+        params: &PatchParams,
+    ) -> Result<T, Error> {
+        let request = gvr.request(namespace)?.patch(&named(name)?, params, &Patch::Apply(object));
         decoded(&self.answer(request).await?)
     }
 
