@@ -58,8 +58,10 @@ use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
+mod agent_rights;
 pub mod approval;
 pub mod config;
+mod departure;
 pub mod deploy;
 pub mod framework;
 pub mod health;
