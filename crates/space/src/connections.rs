@@ -163,8 +163,11 @@ impl Drop for Admitted {
 
 /// What one subscriber has: an IPv4 address, or an IPv6 network of 64 bits. The machine itself has all of loopback.
 fn subscriber(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        local if local.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+    let address = address.to_canonical();
+    if address.is_loopback() {
+        return IpAddr::V4(Ipv4Addr::LOCALHOST);
+    }
+    match address {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
         v4 @ IpAddr::V4(_) => v4,
     }

@@ -50,7 +50,9 @@ impl Front {
             spaces.push(Space::start(&engine, config).await.unwrap());
         }
         let router = Router::default();
-        spaces.iter().for_each(|space| router.add(space.name(), space.server().service()));
+        for space in &spaces {
+            router.add(space.name(), space.server().service());
+        }
         Self::serve(data, router, spaces).await
     }
 
