@@ -481,7 +481,7 @@ mod tests {
         assert_eq!(code(downloads.make_room("alice")), 429, "a write has happened, the next one does not");
         tokio::time::advance(Duration::from_secs(2)).await;
         assert_eq!(code(downloads.make_room("alice")), 200);
-        first.connection.stalled().await;
+        assert!(is_stalled_within(&first.connection, Duration::from_secs(1)).await);
         assert!(!is_stalled_within(&second.connection, Duration::from_secs(1)).await);
         drop((large, other, written));
         assert!(is_unused(&downloads));
@@ -503,7 +503,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(2)).await;
         let mine = downloads.deliver(response(5 * MIB), &to("carol"), false);
         assert!(mine.is_ok());
-        mallory.connection.stalled().await;
+        assert!(is_stalled_within(&mallory.connection, Duration::from_secs(1)).await);
         assert!(!is_stalled_within(&bob.connection, Duration::from_secs(1)).await);
         drop((held, mine));
         assert!(is_unused(&downloads));
@@ -523,7 +523,7 @@ mod tests {
         assert_eq!(code(downloads.make_room("alice")), 200);
         // The first is slow: its connection gives way to the third.
         let third = body.frame().await.unwrap().unwrap();
-        recipient.connection.stalled().await;
+        assert!(is_stalled_within(&recipient.connection, Duration::from_secs(1)).await);
         assert!(body.frame().await.is_none(), "no bytes are left");
         drop((first, young, third, body));
         assert!(is_unused(&downloads));
