@@ -45,6 +45,13 @@ pub(crate) fn owner(plane: &ControlPlane) -> Value {
         "name": plane.metadata.name, "uid": plane.metadata.uid, "controller": true, "blockOwnerDeletion": true}])
 }
 
+/// The owner reference of a ControlPlane that uses an object together with others: the garbage collector removes the object once
+/// all of them are gone.
+pub(crate) fn user(plane: &ControlPlane) -> Value {
+    json!({"apiVersion": format!("{}/v1alpha1", apis::constants::TENANCY_GROUP), "kind": "ControlPlane",
+        "name": plane.metadata.name, "uid": plane.metadata.uid})
+}
+
 /// A Secret of a ControlPlane; `data` is encoded here.
 pub(crate) fn secret(plane: &ControlPlane, name: &str, data: &[(&str, &[u8])]) -> Value {
     let plane_name = plane.metadata.name.as_deref().unwrap_or_default();

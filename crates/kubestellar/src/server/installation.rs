@@ -1,6 +1,8 @@
 //! A running installation: starts, extends and stops its spaces, components and kubeconfig.
 
 mod hosting;
+mod leaving;
+mod owners;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use crate::exit::{Exit, Failure, OrFail};
 use crate::kubeconfig::{Entry, Kubeconfig};
 use crate::shape::{Cluster, HOST, Shape, SpaceName, space_url};
 
+use self::owners::Owners;
 use super::clock::Clock;
 use super::control_socket::{Ask, ControlSocket};
 use super::hosted::{Hosted, Order};
@@ -89,8 +92,10 @@ pub(crate) async fn run(
     let control = tokio::spawn(async move { socket.serve(asks, shown, socket_stop, socket_done).await });
 
     let hosted = Arc::new(Hosted::new(ordering, components.changes()));
+    let owners = Owners::read(data).or_fail("reading the owners of the spaces")?;
     let mut installation = Installation {
         hosted,
+        owners,
         data: data.clone(),
         shape: Shape { its: vec![], wds: vec![], clusters: vec![], ..shape.clone() },
         engine,
@@ -165,6 +170,7 @@ struct Installation {
     without: Vec<Elsewhere>,
     /// By this the Space Manager gives its orders.
     hosted: Arc<Hosted>,
+    owners: Owners,
 }
 
 /// Most orders of the Space Manager that are carried out together.
@@ -492,8 +498,10 @@ mod tests {
         let (engine, clock) = (Engine::in_memory(), Arc::new(Clock::open(&data.clock(), now, false)));
         let overview = Overview::new(data, wanted, Instant::now(), components.states(), &engine, &clock);
         let hosted = Arc::new(Hosted::new(mpsc::channel(1).0, components.changes()));
+        let owners = Owners::read(data).unwrap();
         Installation {
             hosted,
+            owners,
             data: data.clone(),
             shape: Shape { its: vec![], wds: vec![], clusters: vec![], ..wanted.clone() },
             engine,
