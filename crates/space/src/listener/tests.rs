@@ -138,7 +138,7 @@ async fn as_038_a_refused_body_does_not_break_the_connection() {
 async fn as_061_a_client_may_show_a_certificate_of_version_1() {
     macro_rules! pem {
         ($name:literal) => {
-            include_str!(concat!("../../apiserver/src/authn/version_1/", $name))
+            include_str!(concat!("../../../apiserver/src/authn/version_1/", $name))
         };
     }
     let data = tempfile::tempdir().expect("a directory");
