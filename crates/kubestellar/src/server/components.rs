@@ -133,11 +133,23 @@ impl Components {
     /// Ends all components of a space and those that work with it, waits for them, and announces them as changed. They may be
     /// started again.
     pub(crate) async fn stop_of(&mut self, space: &str) {
+        self.stop_those(|one| one.space == space || one.uses.as_deref() == Some(space)).await;
+    }
+
+    /// As [`Components::stop_of`], for those components of `space` that work with `uses`, too.
+    pub(crate) async fn stop_between(&mut self, space: &str, uses: &str) {
+        self.stop_those(|one| one.space == space && one.uses.as_deref() == Some(uses)).await;
+    }
+
+    /// As [`Components::stop_of`], for one component.
+    pub(crate) async fn stop_one(&mut self, name: &str, space: &str) {
+        self.stop_those(|one| one.space == space && one.name == name).await;
+    }
+
+    async fn stop_those(&mut self, concerns: impl Fn(&State) -> bool) {
         let concerned: Vec<Arc<State>> = {
             let mut states = self.states.0.write();
-            let (concerned, others) = std::mem::take(&mut *states)
-                .into_iter()
-                .partition(|one| one.space == space || one.uses.as_deref() == Some(space));
+            let (concerned, others) = std::mem::take(&mut *states).into_iter().partition(|one| concerns(one));
             *states = others;
             concerned
         };

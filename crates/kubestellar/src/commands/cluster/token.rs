@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
-use kube::config::Kubeconfig;
 use ocm_agent::registration::Endpoint;
 use ocm_shared::bootstrap;
 use runtime::failure::is_clash;
@@ -90,9 +89,7 @@ fn line(token: &str, server: &str) -> String {
 
 fn endpoint(its: &Its) -> Result<(String, String), Failure> {
     let what = || format!("finding the address of {}", its.context);
-    let config =
-        if its.file.as_os_str().is_empty() { Kubeconfig::read() } else { Kubeconfig::read_from(&its.file) };
-    let mut config = config.map_err(|error| Failure::new(Exit::Failed, what(), error))?;
+    let mut config = its.config.clone();
     config.current_context = Some(its.context.clone());
     let endpoint = Endpoint::of(&config)
         .ok_or_else(|| Failure::new(Exit::NotFound, what(), "the kubeconfig has no such context"))?;
