@@ -18,6 +18,7 @@ const MAX_DATA: usize = 1024 * 1024;
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 pub(super) const NAMESPACE: Spec = Spec {
+    warnings: super::unenforced::pod_security,
     status: Some(|| json!({"phase": "Active"})),
     generation: GenerationRule::FromClient,
     name: NameRule::Label,
@@ -134,6 +135,7 @@ pub(super) const RESOURCE_QUOTA: Spec = Spec {
         errs.quantities(&path("status.hard"), at(obj, "status.hard"));
         errs.quantities(&path("status.used"), at(obj, "status.used"));
     },
+    warnings: super::unenforced::quota,
     ..WITH_STATUS
 };
 
