@@ -110,7 +110,13 @@ async fn account_token(its: &Its, ttl: Duration) -> Result<String, Failure> {
             body.to_string().into_bytes(),
         )
         .map_err(|error| Failure::new(Exit::Failed, what, error))?;
-    let answer: Value = its.rest.client().request(request).await.map_err(|error| from_kube(what, &error))?;
+    let answer = its.rest.client().request::<Value>(request).await.map_err(|error| {
+        let failure = from_kube(what, &error);
+        let hint = || {
+            format!("{} is no inventory space, or its hub does not run: name another with --its", its.context)
+        };
+        if failure.exit == Exit::NotFound { failure.hint(hint()) } else { failure }
+    })?;
     let token = answer.pointer("/status/token").and_then(Value::as_str);
     token.map(str::to_owned).ok_or_else(|| Failure::new(Exit::Failed, what, "the answer has no token"))
 }
