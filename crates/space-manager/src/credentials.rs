@@ -11,10 +11,14 @@ use crate::spaces::Access;
 /// The kubeconfig of an embedded space's administrator, with the original's names for type `k8s`.
 pub(crate) fn of_space(name: &str, access: &Access) -> Value {
     let (cluster, user) = (format!("{name}-cluster"), format!("{name}-admin"));
+    let mut place =
+        json!({"server": access.url, "certificate-authority-data": STANDARD.encode(&access.ca_pem)});
+    if let Some(server_name) = &access.server_name {
+        place["tls-server-name"] = server_name.as_str().into();
+    }
     json!({
         "apiVersion": "v1", "kind": "Config", "preferences": {},
-        "clusters": [{"name": cluster, "cluster": {"server": access.url,
-            "certificate-authority-data": STANDARD.encode(&access.ca_pem)}}],
+        "clusters": [{"name": cluster, "cluster": place}],
         "users": [{"name": user, "user": {"client-certificate-data": STANDARD.encode(&access.certificate_pem),
             "client-key-data": STANDARD.encode(&access.key_pem)}}],
         "contexts": [{"name": name, "context": {"cluster": cluster, "user": user, "namespace": "default"}}],
@@ -87,12 +91,14 @@ mod tests {
     fn sp_060_names_in_kubeconfigs() {
         let access = Access {
             url: "https://h:9443/spaces/wds1".into(),
+            server_name: Some("wds1.localhost".into()),
             ca_pem: "CA".into(),
             certificate_pem: "CERT".into(),
             key_pem: "KEY".into(),
         };
         let config = of_space("wds1", &access);
         assert_eq!(config["clusters"][0]["name"], "wds1-cluster");
+        assert_eq!(config["clusters"][0]["cluster"]["tls-server-name"], "wds1.localhost", "SP-056");
         assert_eq!(config["users"][0]["name"], "wds1-admin");
         assert_eq!(config["contexts"][0]["name"], "wds1");
         assert_eq!(config["current-context"], "wds1");

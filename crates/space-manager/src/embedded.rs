@@ -100,7 +100,16 @@ impl Manager {
 /// The role of the embedded space that a ControlPlane should have now; `None` if it should have none. For a program that starts
 /// and opens the spaces of earlier ControlPlanes before the manager looks at them.
 pub fn wanted_space(plane: &ControlPlane) -> Option<Role> {
-    if !is_embedded(plane) || plane.metadata.deletion_timestamp.is_some() || is_suspended(plane) {
+    if is_suspended(plane) { None } else { embedded_space(plane) }
+}
+
+/// The role of the embedded space that a ControlPlane has and that is suspended; `None` if there is none.
+pub fn suspended_space(plane: &ControlPlane) -> Option<Role> {
+    if is_suspended(plane) { embedded_space(plane) } else { None }
+}
+
+fn embedded_space(plane: &ControlPlane) -> Option<Role> {
+    if !is_embedded(plane) || plane.metadata.deletion_timestamp.is_some() {
         return None;
     }
     Some(labelled_role(plane).unwrap_or(Role::Plain))

@@ -36,7 +36,7 @@ use runtime::metrics::Metrics;
 use runtime::{Ready, TaskError};
 use tokio_util::sync::CancellationToken;
 
-pub use embedded::{is_embedded, wanted_space};
+pub use embedded::{is_embedded, suspended_space, wanted_space};
 pub use spaces::{Access, Component, ComponentState, Role, Spaces, SpacesError};
 
 /// The hosting cluster, as ControlPlanes of type `host` show it.

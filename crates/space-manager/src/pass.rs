@@ -146,7 +146,7 @@ impl Manager {
             let was_synced = before.as_ref().is_some_and(|(status, _)| status == "True");
             let is_synced = after.0 == "True";
             if is_synced && !was_synced {
-                self.events.normal(&object, "SyncSuccess", "");
+                self.events.normal(&object, "SyncSuccess", "everything that belongs to it is in place");
             } else if !is_synced && before.as_ref() != Some(&after) {
                 self.events.warning(&object, "SyncFail", after.1);
             }
@@ -157,6 +157,7 @@ impl Manager {
         let was = |type_| of(&old, type_).is_some_and(|(status, _)| status == "True");
         if was(READY) && !is_available(&new.conditions) {
             let why = of(new, READY).map(|(_, message)| message).unwrap_or_default();
+            let why = if why.is_empty() { "the space cannot be used at present".to_owned() } else { why };
             self.events.warning(&object, "NotReady", why);
         }
     }

@@ -23,6 +23,8 @@ pub enum Role {
 pub struct Access {
     /// URL of the API server.
     pub url: String,
+    /// The TLS server name that leads to the space also where a program loses the path of the URL (SP-056).
+    pub server_name: Option<String>,
     /// CA of the address, PEM.
     pub ca_pem: String,
     /// The administrator's certificate, PEM.

@@ -55,6 +55,7 @@ fn contains(text: &[u8], needle: &[u8]) -> bool {
 }
 
 pub(super) const NAMESPACE: Spec = Spec {
+    warnings: super::unenforced::pod_security,
     status: Some(|| json!({"phase": "Active"})),
     generation: GenerationRule::FromClient,
     name: NameRule::Label,

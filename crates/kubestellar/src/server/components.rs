@@ -134,13 +134,27 @@ impl Components {
     /// Tells all components of some spaces to end, and those that work with these spaces. The future waits for them, and then
     /// announces them as changed. They may be started again at once. Cost: one look at each component.
     pub(crate) fn end_of(&mut self, spaces: &BTreeSet<&str>) -> BoxFuture<'static, ()> {
+        self.end_those(|one| {
+            spaces.contains(one.space.as_str())
+                || one.uses.as_deref().is_some_and(|used| spaces.contains(used))
+        })
+    }
+
+    /// As [`Components::end_of`], for those components of `space` that work with `uses`, too.
+    pub(crate) fn end_between(&mut self, space: &str, uses: &str) -> BoxFuture<'static, ()> {
+        self.end_those(|one| one.space == space && one.uses.as_deref() == Some(uses))
+    }
+
+    /// As [`Components::end_of`], for one component.
+    pub(crate) fn end_one(&mut self, name: &str, space: &str) -> BoxFuture<'static, ()> {
+        self.end_those(|one| one.space == space && one.name == name)
+    }
+
+    fn end_those(&mut self, concerns: impl Fn(&State) -> bool) -> BoxFuture<'static, ()> {
         while self.tasks.try_join_next().is_some() {}
         let concerned: Vec<Arc<State>> = {
             let mut states = self.states.0.write();
-            let uses = |one: &State| one.uses.as_deref().is_some_and(|used| spaces.contains(used));
-            let (concerned, others) = std::mem::take(&mut *states)
-                .into_iter()
-                .partition(|one| spaces.contains(one.space.as_str()) || uses(one));
+            let (concerned, others) = std::mem::take(&mut *states).into_iter().partition(|one| concerns(one));
             *states = others;
             concerned
         };

@@ -64,6 +64,7 @@ impl Spaces for Pretended {
             let next = 1 + open.values().max().copied().unwrap_or_default();
             let generation = *open.entry(space.to_owned()).or_insert(next);
             Access {
+                server_name: None,
                 url: format!("https://127.0.0.1:9443/spaces/{space}"),
                 ca_pem: "CA".into(),
                 certificate_pem: format!("CERT {generation}"),

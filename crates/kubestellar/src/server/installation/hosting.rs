@@ -1,18 +1,20 @@
 //! The spaces of ControlPlanes: started, suspended and deleted by order of the Space Manager.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use apis::tenancy::ControlPlane;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use space::{Identity, Space};
-use space_manager::{Access, Role, SpacesError, is_embedded, prepare, wanted_space};
+use space_manager::{Access, Role, SpacesError, is_embedded, prepare, suspended_space, wanted_space};
 
 use super::super::hosted::Order;
-use super::super::wiring::{self, Host, Ready};
+use super::super::wiring::{self, Departure, Host, Ready};
 use super::Installation;
+use crate::control::ComponentStatus;
 use crate::exit::{Exit, Failure, OrFail};
+use crate::kubeconfig::{self, Gone};
 use crate::shape::{Cluster, HOST, Shape, SpaceName};
 
 /// Why an order for a space of this name is refused, if it is.
@@ -95,6 +97,11 @@ impl Installation {
         for name in abandoned {
             self.set_aside(&name).await?;
         }
+        for plane in &planes {
+            if let Some(role) = suspended_space(plane) {
+                self.overview.suspend(&plane.name_any(), role_name(role));
+            }
+        }
         let wanted = planes.iter().filter_map(|plane| {
             let role = wanted_space(plane)?;
             Some(Wanted { name: plane.name_any(), owner: plane.uid().unwrap_or_default(), role })
@@ -103,7 +110,63 @@ impl Installation {
         if !wanted.is_empty() {
             self.open_hosted(&wanted).await;
         }
+        self.show_waiting();
+        let planes = planes.iter().filter(|plane| plane.metadata.deletion_timestamp.is_none());
+        let there = planes.map(|plane| plane.name_any());
+        let own = self.shape.spaces().into_iter().map(|(name, _)| name.to_string());
+        let there = there.chain(own).chain([HOST.to_owned()]).collect();
+        self.follow_kubeconfigs(Gone::AllBut(there)).await;
         Ok(())
+    }
+
+    /// Shows which components of `up` do not run because their ITS does not, and why.
+    pub(super) fn show_waiting(&self) {
+        let wds = self.shape.wds.iter().map(|wds| ("controller-manager", &wds.name, &wds.its));
+        let clusters = self
+            .shape
+            .clusters
+            .iter()
+            .filter(|one| !one.detached)
+            .map(|one| ("enrolment", &one.name, &one.its));
+        let waiting = wds.chain(clusters).filter(|(component, space, its)| {
+            self.find(its.as_str()).is_none()
+                && self.find(space.as_str()).is_some()
+                && self.components.status_of(component, space.as_str()).is_none()
+        });
+        let waiting = waiting.map(|(component, space, its)| {
+            let why = if self.overview.is_suspended(its.as_str()) {
+                format!("its inventory space {its} is suspended")
+            } else {
+                format!("its inventory space {its} does not exist; `up --its {its}` makes it again")
+            };
+            ComponentStatus {
+                name: component.to_owned(),
+                space: space.to_string(),
+                ready: false,
+                restarts: 0,
+                last_error: Some(why),
+            }
+        });
+        self.overview.wait(waiting.collect());
+    }
+
+    /// Renews the contexts of this installation in the users' kubeconfig files, and removes those of spaces that are gone. What
+    /// cannot be changed is logged: the next `up` tries again.
+    pub(super) async fn follow_kubeconfigs(&self, gone: Gone) {
+        if self.shape.kubeconfigs.is_empty() {
+            return;
+        }
+        let (files, id, entries) =
+            (self.shape.kubeconfigs.clone(), self.shape.installation.clone(), self.entries());
+        let follow = move || kubeconfig::follow_in(&files, &id, &entries, &gone);
+        match tokio::task::spawn_blocking(follow).await {
+            Ok(failures) => {
+                for failure in failures {
+                    tracing::warn!(what = failure.what, why = failure.why, "a kubeconfig keeps old contexts");
+                }
+            }
+            Err(error) => tracing::error!(%error, "changing the users' kubeconfigs"),
+        }
     }
 
     /// Fails if a new cluster would take the name of the space of a ControlPlane.
@@ -125,6 +188,31 @@ impl Installation {
     /// Returns whether the agents of a cluster run.
     pub(super) fn has_joined(&self, cluster: &Cluster) -> bool {
         self.components.status_of("enrolment", cluster.name.as_str()).is_some()
+    }
+
+    /// Ends the agents of a cluster that somebody took out of the inventory, and remembers how far it is out.
+    pub(super) async fn let_go(&mut self, news: Departure) {
+        let (cluster, out) = match &news {
+            Departure::Out(cluster) => (cluster, true),
+            Departure::Over(cluster) => (cluster, false),
+        };
+        let awaited =
+            |one: &&mut Cluster| one.name == *cluster && if out { !one.detached } else { one.leaving };
+        let Some(known) = self.shape.clusters.iter_mut().find(awaited) else { return };
+        (known.detached, known.leaving) = (true, out);
+        let known = known.clone();
+        tracing::info!(%cluster, out, "it was taken out of the inventory");
+        let done = match self.shape.save(&self.data) {
+            Ok(()) if out => wiring::leave(self.parts(), &known).await,
+            Ok(()) => {
+                wiring::stay(self.parts(), cluster.as_str()).await;
+                Ok(())
+            }
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = done {
+            tracing::error!(what = failure.what, why = failure.why, %cluster, "taking the cluster out");
+        }
     }
 
     /// Carries out orders. Spaces are started together and deleted together, everything else is done one after the other.
@@ -152,9 +240,14 @@ impl Installation {
         for order in others {
             self.obey_one(order).await;
         }
+        self.show_waiting();
         if !doomed.is_empty() {
             let outcomes = self.delete_hosted(&doomed).await;
+            self.show_waiting();
             self.refresh_kubeconfig();
+            // A name that was refused is that of a space that stays.
+            let gone = doomed.into_iter().map(|(name, _)| name).filter(|name| self.find(name).is_none());
+            self.follow_kubeconfigs(Gone::Only(gone.collect())).await;
             for (answer, outcome) in deleting.into_iter().zip(outcomes) {
                 let _ = answer.send(outcome);
             }
@@ -215,6 +308,7 @@ impl Installation {
                 }
             }
             self.refresh_kubeconfig();
+            self.follow_kubeconfigs(Gone::Only(HashSet::new())).await;
         }
         let outcome = |Wanted { name, .. }: &Wanted| {
             if let Some(refused) = self.refusal(name) {
@@ -252,8 +346,11 @@ impl Installation {
             return Ok(());
         }
         wiring::start_hosted(self.parts(), name)?;
-        let waiting =
-            self.shape.clusters.iter().filter(|one| one.its.as_str() == name && !self.has_joined(one));
+        let waiting = self
+            .shape
+            .clusters
+            .iter()
+            .filter(|one| one.its.as_str() == name && !one.detached && !self.has_joined(one));
         let waiting: Vec<Cluster> = waiting.cloned().collect();
         let waiting: Vec<&Cluster> = waiting.iter().collect();
         wiring::join(self.parts(), &waiting, &mut Ready::new())
@@ -263,6 +360,7 @@ impl Installation {
         let keys = space.keys();
         Access {
             url: space.url().to_owned(),
+            server_name: self.server_name(space.name()),
             ca_pem: self.ca_pem.clone(),
             certificate_pem: keys.admin_cert.clone(),
             key_pem: keys.admin_key.clone(),
@@ -295,7 +393,7 @@ pub(super) fn error(failure: &Failure) -> SpacesError {
 }
 
 /// What `status` calls the role of a space.
-fn role_name(role: Role) -> &'static str {
+pub(super) fn role_name(role: Role) -> &'static str {
     match role {
         Role::Its => "its",
         Role::Wds => "wds",

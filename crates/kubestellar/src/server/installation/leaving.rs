@@ -1,19 +1,20 @@
 //! Spaces that stop: suspended, deleted, or set aside because their ControlPlane went without them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use futures::StreamExt as _;
-use space_manager::SpacesError;
+use space_manager::{Role, SpacesError};
 use store::{Engine, SpaceStore};
 
-use super::hosting::{Refused, error};
+use super::hosting::{Refused, error, role_name};
 use super::{Installation, STARTING_ON_EACH_CORE};
 use crate::datadir::DataDir;
 use crate::exit::{Failure, OrFail};
+use crate::kubeconfig::Gone;
 
 /// What the file with the objects of a space that was set aside is called. It is a `List` that `kubectl` can read.
 const OBJECTS: &str = "objects.json";
@@ -27,6 +28,7 @@ impl Installation {
             Some(refused) => Err(refused),
             None => {
                 self.halt(&BTreeSet::from([name])).await;
+                self.overview.suspend(name, role_name(Role::Plain));
                 Ok(())
             }
         }
@@ -58,6 +60,9 @@ impl Installation {
             return outcomes;
         }
         self.halt(&doomed).await;
+        for name in &doomed {
+            self.overview.remove(name);
+        }
         let failures = remove_data(&self.engine, &self.data, &doomed).await;
         let failed = |name: &str| failures.iter().find(|(failed, _)| failed == name);
         doomed.retain(|name| failed(name).is_none());
@@ -79,6 +84,7 @@ impl Installation {
     pub(super) async fn set_aside(&mut self, name: &str) -> Result<(), Failure> {
         let what = format!("setting the data of an earlier space {name} aside");
         self.halt(&BTreeSet::from([name])).await;
+        self.overview.remove(name);
         let owner = self.owners.of(name).unwrap_or("unowned").to_owned();
         let is_stored = self.engine.spaces().iter().any(|known| known == name);
         let store = is_stored.then(|| self.engine.space(name)).transpose().or_fail(&what)?;
@@ -107,6 +113,7 @@ impl Installation {
         }
         self.set_aside(name).await?;
         self.refresh_kubeconfig();
+        self.follow_kubeconfigs(Gone::Only(HashSet::from([name.to_owned()]))).await;
         Ok(())
     }
 
@@ -119,7 +126,6 @@ impl Installation {
         let ending: Vec<_> = ending;
         for name in names {
             self.router.pause(name);
-            self.overview.remove(name);
         }
         futures::future::join_all(ending.iter().map(|(space, _)| space.stop())).await;
     }
