@@ -40,7 +40,7 @@ pub(crate) fn all() -> Vec<Operation> {
     vec![
         Operation {
             name: "template: all properties",
-            size: 3000,
+            size: 1000,
             plan: |n| expanding("{{range $k, $v := .}}{{$k}}={{$v}}\n{{end}}".into(), n),
         },
         Operation {
