@@ -39,6 +39,8 @@ pub struct DownloadLimits {
     pub bytes_per_user: usize,
     /// Smaller responses do not count.
     pub small: usize,
+    /// Number of watches, and other streams, of one user at once.
+    pub streams_per_user: usize,
     /// Longest time in which the client reads nothing.
     pub silence: Duration,
     /// Time that a download has in any case.
@@ -55,6 +57,8 @@ impl Default for DownloadLimits {
             bytes: 512 << 20,
             bytes_per_user: 128 << 20,
             small: 4 << 10,
+            // A controller with an informer for each of thousands of namespaces has its place.
+            streams_per_user: 10_000,
             // Kubernetes ends a response after 60 s in all. A full socket buffer of 2 MiB looks like silence for as long.
             silence: Duration::from_secs(60),
             grace: Duration::from_secs(60),
@@ -85,6 +89,13 @@ struct State {
 struct Share {
     bytes: usize,
     running: BTreeMap<u64, Running>,
+    streams: usize,
+}
+
+impl Share {
+    fn is_unused(&self) -> bool {
+        self.running.is_empty() && self.streams == 0
+    }
 }
 
 struct Running {
@@ -112,6 +123,12 @@ struct Download {
     connection: Arc<ConnectionDownloads>,
     /// The number of the download on its connection, if it must advance.
     timed: Option<u64>,
+}
+
+/// A stream that counts. Dropping it frees its place.
+struct StreamPlace {
+    ledger: Arc<Ledger>,
+    user: Arc<str>,
 }
 
 /// Whose response it is, and over which connection it goes.
@@ -148,7 +165,10 @@ impl Downloads {
             Body::Full(bytes) => bytes.as_ref().map_or(0, Bytes::len),
             // The store has most of these bytes, too, unless the objects change meanwhile.
             Body::Chunks { remaining, .. } => usize::try_from(*remaining / 8).unwrap_or(usize::MAX),
-            Body::Stream(_) => return Ok(response.map(|body| self.counted_stream(body, recipient))),
+            Body::Stream(_) => {
+                let place = self.0.begin_stream(recipient)?;
+                return Ok(response.map(|body| counted_stream(body, recipient, place)));
+            }
             Body::Held(_) => return Ok(response),
         };
         if held < self.0.limits.small {
@@ -157,23 +177,24 @@ impl Downloads {
         let download = self.0.begin(recipient, held, Rule { may_refuse: !of_write, must_advance: true })?;
         Ok(response.map(|body| Body::Held(HeldBody::new(body, Arc::new(download)))))
     }
+}
 
-    /// A stream ends when the user holds too many bytes.
-    fn counted_stream(&self, body: Body, recipient: &Recipient) -> Body {
-        let Body::Stream(stream) = body else { return body };
-        let (ledger, recipient) = (self.0.clone(), recipient.clone());
-        let counted = stream.map(move |chunk| {
-            if chunk.len() < ledger.limits.small {
-                return Some(chunk);
-            }
-            let rule = Rule { may_refuse: true, must_advance: false };
-            let download = ledger.begin(&recipient, chunk.len(), rule).ok()?;
-            Some(HeldBody::part(chunk, Arc::new(download)))
-        });
-        Body::stream(
-            counted.take_while(|chunk| std::future::ready(chunk.is_some())).filter_map(std::future::ready),
-        )
-    }
+/// A stream ends when the user holds too many bytes.
+fn counted_stream(body: Body, recipient: &Recipient, place: StreamPlace) -> Body {
+    let Body::Stream(stream) = body else { return body };
+    let recipient = recipient.clone();
+    let counted = stream.map(move |chunk| {
+        let ledger = &place.ledger;
+        if chunk.len() < ledger.limits.small {
+            return Some(chunk);
+        }
+        let rule = Rule { may_refuse: true, must_advance: false };
+        let download = ledger.begin(&recipient, chunk.len(), rule).ok()?;
+        Some(HeldBody::part(chunk, Arc::new(download)))
+    });
+    Body::stream(
+        counted.take_while(|chunk| std::future::ready(chunk.is_some())).filter_map(std::future::ready),
+    )
 }
 
 #[derive(Clone, Copy)]
@@ -183,6 +204,18 @@ struct Rule {
 }
 
 impl Ledger {
+    /// # Errors
+    /// 429 if the user has as many streams as it may have.
+    fn begin_stream(self: &Arc<Self>, recipient: &Recipient) -> Result<StreamPlace, ApiError> {
+        let user = recipient.user.clone();
+        let mut state = self.state.lock();
+        if state.users.get(&user).is_some_and(|share| share.streams >= self.limits.streams_per_user) {
+            return Err(ApiError::too_many_requests());
+        }
+        state.users.entry(user.clone()).or_default().streams += 1;
+        Ok(StreamPlace { ledger: self.clone(), user })
+    }
+
     fn begin(
         self: &Arc<Self>,
         recipient: &Recipient,
@@ -243,7 +276,7 @@ impl State {
         let gone = share.running.remove(&id)?;
         share.bytes -= gone.bytes;
         self.bytes -= gone.bytes;
-        if share.running.is_empty() {
+        if share.is_unused() {
             self.users.remove(user);
         }
         Some(gone)
@@ -255,6 +288,17 @@ impl ReadProgress for Download {
         let mut read = self.progress.0.lock();
         read.bytes += bytes as u64;
         read.last = Instant::now();
+    }
+}
+
+impl Drop for StreamPlace {
+    fn drop(&mut self) {
+        let mut state = self.ledger.state.lock();
+        let Some(share) = state.users.get_mut(&self.user) else { return };
+        share.streams -= 1;
+        if share.is_unused() {
+            state.users.remove(&self.user);
+        }
     }
 }
 
@@ -506,6 +550,25 @@ mod tests {
         assert!(is_stalled_within(&mallory.connection, Duration::from_secs(1)).await);
         assert!(!is_stalled_within(&bob.connection, Duration::from_secs(1)).await);
         drop((held, mine));
+        assert!(is_unused(&downloads));
+    }
+
+    /// AS-070: a user has a number of watches, and others have theirs.
+    #[tokio::test(start_paused = true)]
+    async fn as_070_a_user_has_a_number_of_watches() {
+        let downloads = downloads(|limits| limits.streams_per_user = 2);
+        let watch = |user: &str| {
+            let events = Body::stream(futures::stream::pending());
+            downloads.deliver(Response::new(events), &to(user), false)
+        };
+        let first = watch("alice").unwrap();
+        let second = watch("alice").unwrap();
+        assert_eq!(code(watch("alice")), 429);
+        assert_eq!(code(watch("bob")), 200);
+        assert_eq!(code(downloads.deliver(response(MIB), &to("alice"), false)), 200, "lists are no watches");
+        drop(first);
+        assert_eq!(code(watch("alice")), 200);
+        drop(second);
         assert!(is_unused(&downloads));
     }
 

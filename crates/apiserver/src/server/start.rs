@@ -66,6 +66,7 @@ impl ApiServer {
                 // They are one user as a rule.
                 downloads: Downloads::new(DownloadLimits {
                     bytes_per_user: config.limits.downloads.bytes,
+                    streams_per_user: usize::MAX,
                     ..config.limits.downloads
                 }),
             },

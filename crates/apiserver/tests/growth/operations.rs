@@ -137,7 +137,7 @@ fn protobuf_and_watches() -> Vec<Operation> {
         },
         Operation {
             name: "an event to many watches",
-            size: 100,
+            size: 500,
             plan: |n| {
                 let mut plan = creating(CM, "watched", &json!({"metadata": {"name": "watched"}}));
                 let watch = format!("{CM}?watch=true&fieldSelector=metadata.name%3Dwatched");
