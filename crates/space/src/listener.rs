@@ -99,7 +99,7 @@ impl Listener {
                 Some(_) = connections.join_next() => continue,
             };
             let Some((stream, peer, permit)) = accepted else { continue };
-            // Closed at once: the address has more connections than it may have.
+            // The connection is closed at once, because its address has reached the limit of connections.
             let Some(admitted) = open.admit(peer.ip()) else { continue };
             let (acceptor, router, stop) = (acceptor.clone(), router.clone(), stop.clone());
             connections.spawn(async move {
@@ -214,7 +214,7 @@ impl Unanswered {
 }
 
 impl Drop for Unanswered {
-    /// The client has given the request up.
+    /// Runs without a response if the client has disconnected before the response.
     fn drop(&mut self) {
         if let Some(connection) = self.0.take() {
             connection.answered(false);

@@ -102,7 +102,7 @@ impl ApiServer {
         done.ok_or_else(|| ApiError::internal("the request was given up"))
     }
 
-    /// For whom heavy work of a request is queued.
+    /// The client in whose queue the heavy work of a request waits.
     pub(super) fn client(&self, parts: &Parts, user: &UserInfo) -> work::Client {
         let internal = matches!(parts.extensions.get(), Some(Caller::Internal(own)) if own.name == user.name);
         work::Client { server: self.number, user: user.name.as_str().into(), internal }
@@ -137,7 +137,7 @@ impl ApiServer {
         }
     }
 
-    /// Runs the handler, and waits until all that the answer was decided on is durable.
+    /// Runs the handler, and waits until every write that the handler has seen is durable.
     async fn handle(
         self: &Arc<Self>,
         request: &AuthorizedRequest<'_>,
@@ -170,7 +170,7 @@ impl ApiServer {
         };
         let answer = handlers::handle(&mut cx, &parts.method, body).await;
         let warnings = cx.warnings;
-        // An error response, too, shows the state that it was decided on.
+        // Error responses wait, too: an error reveals the state that caused the error.
         match store.settle().await {
             Ok(()) => (answer, warnings),
             Err(error) => (Err(handlers::store_error(&error)), warnings),

@@ -61,7 +61,7 @@ impl Selectors {
     }
 
     /// Returns the Services of a namespace that select these labels, and how long to wait for further changes before a
-    /// visit: a visit looks at all pods of the Service, so it may come the less often the more there are.
+    /// visit: a visit looks at all pods of the Service, so visits of a Service with many pods are less frequent.
     pub(super) fn of<'a>(
         &self,
         namespace: &str,
@@ -221,8 +221,8 @@ pub(super) struct Existing {
     pub(super) slices: Vec<Value>,
 }
 
-/// Returns the next writes for a Service, and the number of its endpoints. Services without a selector are left to those
-/// who made them.
+/// Returns the next writes for a Service, and the number of its endpoints. For a Service without a
+/// selector there are no writes: its users write the endpoints.
 pub(super) fn decide(service: &Value, pods: &[Backend], there: &Existing) -> (Vec<Write>, usize) {
     let mut writes: Vec<Write> = load_balancer(service).into_iter().collect();
     if is_deleting(service) || selector(service).is_none_or(|labels| labels.is_empty()) {
