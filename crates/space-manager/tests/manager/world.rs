@@ -13,7 +13,10 @@ use parking_lot::Mutex;
 use runtime::rest::{Gvr, Rest};
 use serde_json::{Value, json};
 use space::{Identity, Space};
-use testkit::{side, wait::{fitting, shows}};
+use testkit::{
+    side,
+    wait::{fitting, shows},
+};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
