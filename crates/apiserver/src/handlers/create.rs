@@ -67,7 +67,7 @@ pub(crate) async fn store_new(
     }
     // Two writes must not allocate the same value (cluster IP, node port).
     let _turn =
-        if cx.descriptor.strategy.allocates() { Some(cx.state.allocation.lock().await) } else { None };
+        if cx.descriptor.strategy.facts().allocates { Some(cx.state.allocation.lock().await) } else { None };
     if meta_str(&object, "generateName").is_empty() || !meta_str(&object, "name").is_empty() {
         prepare_new(cx, &mut object, options).await?;
         return commit_new(cx, &object, options).await;

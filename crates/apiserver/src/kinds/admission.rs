@@ -7,10 +7,14 @@ use machinery::names;
 use serde_json::{Map, Value};
 
 use super::check::Errs;
-use super::spec::{BASE, GenerationRule, Spec, StatusMeta, WITH_STATUS};
+use super::spec::{BASE, Facts, GenerationRule, Spec, StatusMeta, WITH_STATUS};
 use super::value::{at, fill, fill_at, has, int, list, list_mut, object_mut, text};
 
-const WEBHOOKS: Spec = Spec { generation: GenerationRule::Content, unconditional_update: false, ..BASE };
+const WEBHOOKS: Spec = Spec {
+    facts: Facts { unconditional_update: false, ..BASE.facts },
+    generation: GenerationRule::Content,
+    ..BASE
+};
 
 pub(super) const VALIDATING_WEBHOOKS: Spec = Spec {
     default: |obj| list_mut(obj, "webhooks").for_each(default_webhook),
@@ -32,8 +36,8 @@ pub(super) const MUTATING_WEBHOOKS: Spec = Spec {
 };
 
 pub(super) const VALIDATING_POLICY: Spec = Spec {
+    facts: Facts { unconditional_update: false, ..WITH_STATUS.facts },
     status_meta: StatusMeta::Nothing,
-    unconditional_update: false,
     default: |obj| {
         fill_at(obj, "spec", "failurePolicy", "Fail");
         if has(obj, "spec.matchConstraints") {
@@ -45,15 +49,15 @@ pub(super) const VALIDATING_POLICY: Spec = Spec {
 };
 
 pub(super) const MUTATING_POLICY: Spec = Spec {
+    facts: Facts { unconditional_update: false, ..VALIDATING_POLICY.facts },
     status: None,
-    unconditional_update: false,
     default: VALIDATING_POLICY.default,
     ..VALIDATING_POLICY
 };
 
 pub(super) const POLICY_BINDING: Spec = Spec {
+    facts: Facts { unconditional_update: false, ..BASE.facts },
     generation: GenerationRule::Spec,
-    unconditional_update: false,
     default: |obj| {
         if has(obj, "spec.matchResources") {
             default_match(obj, "spec.matchResources");

@@ -117,7 +117,7 @@ impl ApiServer {
         }
         let snapshot = self.state.config.store.snapshot();
         match info.verb.as_str() {
-            "create" | "update" | "patch" if descriptor.strategy.heavy_to_write() => true,
+            "create" | "update" | "patch" if descriptor.strategy.facts().heavy_to_write => true,
             "update" | "patch" => {
                 let namespace = info.namespace_of_objects(descriptor.namespaced);
                 let key = handlers::store_access::key(descriptor, namespace, &info.name);

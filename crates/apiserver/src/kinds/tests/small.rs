@@ -330,7 +330,7 @@ fn as_015_which_kinds_put_creates_and_which_need_a_version() {
         catalog.all().filter(|d| d.has_verb("update") && wanted(d)).map(|d| d.plural.clone()).collect()
     };
     assert_eq!(
-        named(|d| d.strategy.create_on_update()),
+        named(|d| d.strategy.facts().create_on_update),
         [
             "endpoints",
             "events",
@@ -346,7 +346,7 @@ fn as_015_which_kinds_put_creates_and_which_need_a_version() {
         ]
     );
     assert_eq!(
-        named(|d| !d.strategy.unconditional_update()),
+        named(|d| !d.strategy.facts().unconditional_update),
         [
             "mutatingadmissionpolicies",
             "mutatingadmissionpolicybindings",
