@@ -102,6 +102,11 @@ pub fn work_status() -> Vec<CustomResourceDefinition> {
 
 /// OCM's kinds on a hub.
 pub fn ocm_hub() -> Vec<CustomResourceDefinition> {
+    [cluster_kinds(), placement_kinds(), work_kinds(), addon_kinds()].concat()
+}
+
+/// Clusters and their sets.
+fn cluster_kinds() -> Vec<CustomResourceDefinition> {
     vec![
         crd::<ocm::ManagedCluster>(Extras {
             singular: "managedcluster",
@@ -138,6 +143,12 @@ pub fn ocm_hub() -> Vec<CustomResourceDefinition> {
             status: true,
             ..Extras::default()
         }),
+    ]
+}
+
+/// Placements, what they decide, and what they can decide by.
+fn placement_kinds() -> Vec<CustomResourceDefinition> {
+    vec![
         crd::<ocm::Placement>(Extras {
             singular: "placement",
             namespaced: true,
@@ -161,12 +172,22 @@ pub fn ocm_hub() -> Vec<CustomResourceDefinition> {
             status: true,
             ..Extras::default()
         }),
-        crd::<ocm::ManifestWork>(Extras {
-            singular: "manifestwork",
-            namespaced: true,
-            status: true,
-            ..Extras::default()
-        }),
+    ]
+}
+
+/// What is delivered to clusters.
+fn work_kinds() -> Vec<CustomResourceDefinition> {
+    vec![crd::<ocm::ManifestWork>(Extras {
+        singular: "manifestwork",
+        namespaced: true,
+        status: true,
+        ..Extras::default()
+    })]
+}
+
+/// Add-ons, their configuration and their templates.
+fn addon_kinds() -> Vec<CustomResourceDefinition> {
+    vec![
         crd::<ocm::ClusterManagementAddOn>(Extras {
             singular: "clustermanagementaddon",
             short: &["cma", "cmas"],

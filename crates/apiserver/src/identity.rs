@@ -46,7 +46,8 @@ pub enum Caller {
     Internal(std::sync::Arc<UserInfo>),
 }
 
-/// An extension of a response: the server knows the caller, who may keep the connection as long as he likes.
+/// An extension of a response: the server has authenticated and authorised the caller, so the listener sets no time limit
+/// on the connection.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownCaller;
 

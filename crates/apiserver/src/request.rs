@@ -343,7 +343,7 @@ impl ListOptions {
     }
 }
 
-/// A version that Kubernetes' store parses, not its handler of options.
+/// Parses a resourceVersion where Kubernetes parses it in the store; the error differs from that of options.
 fn stored_revision(text: &str) -> Result<u64, ApiError> {
     text.parse().map_err(|_| {
         let text = field::quote(text);

@@ -45,9 +45,62 @@ pub trait Lookup: Send + Sync {
 /// Group, version and plural of a resource.
 pub type ResourceName = (&'static str, &'static str, &'static str);
 
+/// What is the same for all objects of a kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts {
+    /// The syntax of `metadata.name`.
+    pub name: NameRule,
+    /// PUT of an absent object creates it.
+    pub create_on_update: bool,
+    /// PUT without `metadata.resourceVersion` is accepted.
+    pub unconditional_update: bool,
+    /// A DELETE that removes the object is answered with the object instead of a `Status`.
+    pub returns_deleted: bool,
+    /// Which text an unknown field label gets: `true` for `field label not supported: x`, `false` for `"x" is not a
+    /// known field selector: only "metadata.name", "metadata.namespace"`.
+    pub own_labels: bool,
+    /// Dependents are orphaned if DeleteOptions name no propagation policy.
+    pub orphans: bool,
+    /// The warning about a DELETE whose options name no propagation policy.
+    pub unpropagated_delete: Option<&'static str>,
+    /// A write may choose a value of a limited range (cluster IP, node port). Such writes run one at a time.
+    pub allocates: bool,
+    /// Every write is heavy work, whatever the size of its body.
+    pub heavy_to_write: bool,
+    /// The text of the warning for a deprecated built-in kind, without code and agent.
+    pub deprecated: Option<&'static str>,
+    /// How a POST is answered if objects of this kind are not stored.
+    pub review: Option<Review>,
+    /// The resource whose objects limit how many objects of this kind may be evicted.
+    pub disruption_budgets: Option<&'static ResourceName>,
+}
+
+impl Facts {
+    /// Those of a kind without peculiarities.
+    pub const GENERIC: Self = Self {
+        name: NameRule::Subdomain,
+        create_on_update: false,
+        unconditional_update: true,
+        returns_deleted: false,
+        own_labels: false,
+        orphans: false,
+        unpropagated_delete: None,
+        allocates: false,
+        heavy_to_write: false,
+        deprecated: None,
+        review: None,
+        disruption_budgets: None,
+    };
+}
+
 /// Behaviour of one kind. The default of every method is the generic behaviour. The handler applies the metadata rules
 /// that all kinds share (names, labels, finalizers, uid, generation, managedFields).
 pub trait Strategy: Send + Sync {
+    /// What is the same for all objects of the kind.
+    fn facts(&self) -> &Facts {
+        &Facts::GENERIC
+    }
+
     /// Fills in defaults that a schema cannot express. Called on every decode, after the defaults of the schema.
     fn default(&self, _obj: &mut Value) {}
 
@@ -114,21 +167,6 @@ pub trait Strategy: Send + Sync {
         Vec::new()
     }
 
-    /// The syntax of `metadata.name`.
-    fn name_rule(&self) -> NameRule {
-        NameRule::Subdomain
-    }
-
-    /// Whether PUT of an absent object creates it.
-    fn create_on_update(&self) -> bool {
-        false
-    }
-
-    /// Whether PUT without `metadata.resourceVersion` is accepted.
-    fn unconditional_update(&self) -> bool {
-        true
-    }
-
     /// The value of a field label other than metadata.name and metadata.namespace; `None` for an unknown label.
     fn field_value(&self, _obj: &Value, _label: &str) -> Option<String> {
         None
@@ -139,29 +177,13 @@ pub trait Strategy: Send + Sync {
         &[]
     }
 
-    /// Which text an unknown field label gets: `true` for `field label not supported: x`, `false` for `"x" is not a
-    /// known field selector: only "metadata.name", "metadata.namespace"`.
-    fn own_field_label_conversion(&self) -> bool {
-        false
-    }
-
     /// Grace period of a delete, in seconds; `None` for kinds without graceful deletion.
     fn graceful_deletion(&self, _obj: &Value, _requested: Option<i64>) -> Option<i64> {
         None
     }
 
-    /// The resource whose objects limit how many objects of this kind may be evicted: group, version and plural.
-    fn disruption_budgets(&self) -> Option<&'static ResourceName> {
-        None
-    }
-
     /// Whether a deleted object stays until its `finalize` subresource is written (`spec.finalizers` of a Namespace).
     fn awaits_finalize(&self, _obj: &Value) -> bool {
-        false
-    }
-
-    /// Whether a DELETE that removes the object is answered with the object instead of a `Status`.
-    fn returns_deleted_object(&self) -> bool {
         false
     }
 
@@ -173,26 +195,6 @@ pub trait Strategy: Send + Sync {
     /// decoded and defaulted body, before `prepare_*` runs, so nobody owns the fields that `prepare_*` fills in.
     fn reset_fields(&self, _subresource: Option<&str>) -> Vec<String> {
         Vec::new()
-    }
-
-    /// Whether a write may choose a value of a limited range (cluster IP, node port). Such writes run one at a time.
-    fn allocates(&self) -> bool {
-        false
-    }
-
-    /// Whether every write is heavy work, whatever the size of its body.
-    fn heavy_to_write(&self) -> bool {
-        false
-    }
-
-    /// The text of the warning for a deprecated built-in kind, without code and agent.
-    fn deprecation_warning(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// How a POST is answered if objects of this kind are not stored.
-    fn review(&self) -> Option<Review> {
-        None
     }
 
     /// Why the object with this name may never be deleted.
@@ -223,16 +225,6 @@ pub trait Strategy: Send + Sync {
         _old: &Value,
     ) -> Result<(), ApiError> {
         Ok(())
-    }
-
-    /// The warning about a DELETE whose options name no propagation policy.
-    fn unpropagated_delete_warning(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// Whether dependents are orphaned if DeleteOptions name no propagation policy.
-    fn default_orphans_dependents(&self) -> bool {
-        false
     }
 }
 

@@ -235,7 +235,7 @@ impl Issuer {
         issuer == self.url || self.other_issuers.iter().any(|other| other == issuer)
     }
 
-    /// Verifies the signature, with the key that the token names or else with each that there is.
+    /// Verifies the signature with the key that the token names. For a token that names no key, tries every known key.
     fn decode<T: serde::de::DeserializeOwned>(&self, token: &str) -> Result<T, TokenError> {
         let kid = key_id(token)?;
         if let Some(known) = self.other_keys.iter().find(|key| kid.as_ref() == Some(&key.id)) {

@@ -170,16 +170,7 @@ pub fn summary(
         name: config.name.clone(),
         spec_hash: hash_of(config).unwrap_or_default(),
     };
-    let of_default = |kind: &apis::ocm::addon::ConfigMeta| {
-        let default = kind.default_config.as_ref()?;
-        Some(AddOnConfig {
-            group: kind.group.clone(),
-            resource: kind.resource.clone(),
-            namespace: default.namespace.clone(),
-            name: default.name.clone(),
-        })
-    };
-    let defaults: Vec<AddOnConfig> = owner.spec.supported_configs.iter().filter_map(of_default).collect();
+    let defaults = default_configs(owner);
     let default_references = defaults
         .iter()
         .map(|c| DefaultConfigReference {
@@ -195,53 +186,75 @@ pub fn summary(
         .flat_map(|s| &s.placements)
         .map(|placement| {
             let key = (placement.namespace.clone(), placement.name.clone());
+            let mine: Vec<&ManagedClusterAddOn> =
+                addons.iter().filter(|(places, _)| places.contains(&key)).map(|(_, addon)| *addon).collect();
+            let before = old.iter().find(|p| (&p.namespace, &p.name) == (&key.0, &key.1));
+            let (news, is_complete) = installed(&mine, now);
+            let mut conditions = before.map(|p| p.conditions.clone()).unwrap_or_default();
+            conditions::set(&mut conditions, news);
             let mut configs: BTreeMap<(&str, &str), &AddOnConfig> = BTreeMap::new();
             for config in defaults.iter().chain(&placement.configs) {
                 configs.insert((config.group.as_str(), config.resource.as_str()), config);
             }
-            let mine: Vec<&ManagedClusterAddOn> =
-                addons.iter().filter(|(places, _)| places.contains(&key)).map(|(_, addon)| *addon).collect();
-            let completed = mine.iter().filter(|addon| {
-                let conditions = addon.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-                conditions.iter().any(|c| c.type_ == PROGRESSING && c.reason == "Completed")
-            });
-            let (completed, all) = (completed.count(), mine.len());
-            let news = if completed == all {
-                let message = format!("{completed}/{all} completed with no errors, 0 failed 0 timeout.");
-                condition(PROGRESSING, "False", "Completed", message, now)
-            } else {
-                let message = format!("{}/{all} progressing..., 0 failed 0 timeout.", all - completed);
-                condition(PROGRESSING, "True", PROGRESSING, message, now)
-            };
-            let before = old.iter().find(|p| (&p.namespace, &p.name) == (&key.0, &key.1));
-            let mut conditions = before.map(|p| p.conditions.clone()).unwrap_or_default();
-            conditions::set(&mut conditions, news);
             let config_references = configs
                 .values()
-                .map(|config| {
-                    let was = before.and_then(|p| {
-                        p.config_references
-                            .iter()
-                            .find(|r| r.group == config.group && r.resource == config.resource)
-                    });
-                    let desired = reference(config);
-                    let arrived = (completed == all).then(|| desired.clone());
-                    InstallConfigReference {
-                        group: config.group.clone(),
-                        resource: config.resource.clone(),
-                        last_applied_config: arrived
-                            .clone()
-                            .or_else(|| was.and_then(|w| w.last_applied_config.clone())),
-                        last_known_good_config: arrived
-                            .or_else(|| was.and_then(|w| w.last_known_good_config.clone())),
-                        desired_config: Some(desired),
-                    }
-                })
+                .map(|config| config_progress(config, before, reference(config), is_complete))
                 .collect();
             InstallProgression { namespace: key.0, name: key.1, config_references, conditions }
         })
         .collect();
     (default_references, progressions)
+}
+
+/// Returns the default configurations of an add-on.
+fn default_configs(owner: &ClusterManagementAddOn) -> Vec<AddOnConfig> {
+    let of_default = |kind: &apis::ocm::addon::ConfigMeta| {
+        let default = kind.default_config.as_ref()?;
+        Some(AddOnConfig {
+            group: kind.group.clone(),
+            resource: kind.resource.clone(),
+            namespace: default.namespace.clone(),
+            name: default.name.clone(),
+        })
+    };
+    owner.spec.supported_configs.iter().filter_map(of_default).collect()
+}
+
+/// Returns the condition about the clusters of one Placement, and whether the add-on is complete in all of them.
+fn installed(addons: &[&ManagedClusterAddOn], now: Timestamp) -> (Condition, bool) {
+    let completed = addons.iter().filter(|addon| {
+        let conditions = addon.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+        conditions.iter().any(|c| c.type_ == PROGRESSING && c.reason == "Completed")
+    });
+    let (completed, all) = (completed.count(), addons.len());
+    let news = if completed == all {
+        let message = format!("{completed}/{all} completed with no errors, 0 failed 0 timeout.");
+        condition(PROGRESSING, "False", "Completed", message, now)
+    } else {
+        let message = format!("{}/{all} progressing..., 0 failed 0 timeout.", all - completed);
+        condition(PROGRESSING, "True", PROGRESSING, message, now)
+    };
+    (news, completed == all)
+}
+
+/// Returns how far a configuration is in the clusters of one Placement. `before` is what was reported last.
+fn config_progress(
+    config: &AddOnConfig,
+    before: Option<&InstallProgression>,
+    desired: ConfigSpecHash,
+    is_complete: bool,
+) -> InstallConfigReference {
+    let was = before.and_then(|p| {
+        p.config_references.iter().find(|r| r.group == config.group && r.resource == config.resource)
+    });
+    let arrived = is_complete.then(|| desired.clone());
+    InstallConfigReference {
+        group: config.group.clone(),
+        resource: config.resource.clone(),
+        last_applied_config: arrived.clone().or_else(|| was.and_then(|w| w.last_applied_config.clone())),
+        last_known_good_config: arrived.or_else(|| was.and_then(|w| w.last_known_good_config.clone())),
+        desired_config: Some(desired),
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use apis::{
         cluster::CONDITION_AVAILABLE,
     },
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use runtime::{
     Next,
     failure::{is_clash, is_not_found, message_of},
@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Addon, Manager, addons, config,
     deploy::{self, AppliedReport, Common, MANIFEST_APPLIED, hook_name, work_name, work_number},
-    framework::{REGISTRATION_APPLIED, Target, inherited, is_built_in, is_managed, is_owned},
+    framework::{Health, REGISTRATION_APPLIED, Target, inherited, is_built_in, is_managed, is_owned},
     health, identity, name_of, namespace_of,
     presence::owner_reference,
     works,
@@ -63,6 +63,30 @@ impl AddonState<'_> {
         }
         let (hooks, rest) = own.manifests(&self.target())?.into_iter().partition(deploy::is_hook);
         Ok((rest, hooks))
+    }
+
+    /// Reports what its works say about the add-on. `wanted` is the number of works that there should be.
+    fn report_works(
+        &self,
+        wanted: usize,
+        health: Option<&Health>,
+        conditions: &mut Vec<Condition>,
+        now: Timestamp,
+    ) {
+        let name = name_of(self.addon);
+        let deploying: Vec<&ManifestWork> =
+            self.works().into_iter().filter(|work| work_number(name, name_of(*work)).is_some()).collect();
+        let old = conditions.iter().find(|c| c.type_ == MANIFEST_APPLIED);
+        match deploy::applied(&deploying, wanted, old, now) {
+            AppliedReport::Now(news) => conditions::set(conditions, news),
+            AppliedReport::Nothing => conditions.retain(|c| c.type_ != MANIFEST_APPLIED),
+            AppliedReport::AsBefore => {}
+        }
+        if let Some(health) = health
+            && cluster_status(self.cluster, CONDITION_AVAILABLE) != Some("Unknown")
+        {
+            conditions::set(conditions, health::by_work(name, &deploying, health, now));
+        }
     }
 
     fn has_finalizer(&self) -> bool {
@@ -277,23 +301,7 @@ impl Manager {
                 return Err(error);
             }
         };
-        let deploying: Vec<&ManifestWork> = addon_state
-            .works()
-            .into_iter()
-            .filter(|work| work_number(own.name(), name_of(*work)).is_some())
-            .collect();
-        let old = status.conditions.iter().find(|c| c.type_ == MANIFEST_APPLIED);
-        match deploy::applied(&deploying, wanted, old, now) {
-            AppliedReport::Now(news) => conditions::set(&mut status.conditions, news),
-            AppliedReport::Nothing => status.conditions.retain(|c| c.type_ != MANIFEST_APPLIED),
-            AppliedReport::AsBefore => {}
-        }
-        if let Some(health) = &health
-            && cluster_status(addon_state.cluster, CONDITION_AVAILABLE) != Some("Unknown")
-        {
-            let news = health::by_work(own.name(), &deploying, health, now);
-            conditions::set(&mut status.conditions, news);
-        }
+        addon_state.report_works(wanted, health.as_ref(), &mut status.conditions, now);
         Ok(Next::OnChange)
     }
 

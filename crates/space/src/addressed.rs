@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    /// SP-056: whoever names two spaces reaches none.
+    /// SP-056: a request that names two spaces reaches neither.
     #[test]
     fn sp_056_names_that_disagree_are_refused() {
         for (sni, uri, host) in [

@@ -27,34 +27,38 @@ pub(crate) trait State: Send + 'static {
 /// Most events that are taken before the queue is served again.
 const BURST: usize = 256;
 
-/// Follows `store` until `stop` is cancelled. Calls `act` for each key, for a few keys concurrently, but never twice
-/// at once for the same key.
-#[expect(clippy::too_many_arguments, reason = "called twice, each argument of its own type")]
-pub(crate) async fn follow<S, A, Fut, E>(
-    name: &str,
-    store: SpaceStore,
-    state: Arc<Mutex<S>>,
-    queue: Queue<S::Key>,
-    workers: usize,
-    act: A,
-    ready: watch::Sender<bool>,
-    stop: CancellationToken,
-) -> Result<(), StoreError>
-where
-    S: State,
-    A: Fn(S::Key) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = Result<Next, E>> + Send + 'static,
-    E: Display + Send,
-{
-    let stop = stop.child_token();
-    let working = work(name, &queue, workers, &stop, act);
-    let watching = async {
-        let outcome = watch_all(&store, &state, &queue, &ready, &stop).await;
-        stop.cancel();
+/// The event loop of one set of controllers.
+pub(crate) struct EventLoop<S: State> {
+    /// What log messages call the controllers.
+    pub(crate) name: &'static str,
+    pub(crate) store: SpaceStore,
+    pub(crate) state: Arc<Mutex<S>>,
+    pub(crate) queue: Queue<S::Key>,
+    /// Most keys that are visited concurrently.
+    pub(crate) workers: usize,
+    /// Set to true once the state has been built for the first time.
+    pub(crate) ready: watch::Sender<bool>,
+}
+
+impl<S: State> EventLoop<S> {
+    /// Follows the store until `stop` is cancelled. Calls `act` for each key, for a few keys concurrently, but never
+    /// twice at once for the same key.
+    pub(crate) async fn run<A, Fut, E>(self, act: A, stop: CancellationToken) -> Result<(), StoreError>
+    where
+        A: Fn(S::Key) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<Next, E>> + Send + 'static,
+        E: Display + Send,
+    {
+        let stop = stop.child_token();
+        let working = work(self.name, &self.queue, self.workers, &stop, act);
+        let watching = async {
+            let outcome = watch_all(&self.store, &self.state, &self.queue, &self.ready, &stop).await;
+            stop.cancel();
+            outcome
+        };
+        let ((), outcome) = tokio::join!(working, watching);
         outcome
-    };
-    let ((), outcome) = tokio::join!(working, watching);
-    outcome
+    }
 }
 
 async fn watch_all<S: State>(

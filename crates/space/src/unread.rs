@@ -1,4 +1,4 @@
-//! What to do with the rest of a request's body that nobody has read.
+//! Reads and drops the part of a request's body that the handler has not read.
 //!
 //! An answer that comes early (401, 403, 413, 429) leaves a part of the body on an HTTP/1.1 connection. hyper closes such a
 //! connection without saying so, and the client's next request on it fails. As Go's server does, a small rest is read and
@@ -75,7 +75,7 @@ pub(crate) struct Unread<B> {
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Unread<B> {
-    /// Lends the body of `request` to whoever answers it.
+    /// Splits `request` into a request whose body the handler reads, and the part of the body that the handler leaves.
     pub(crate) fn lend(request: Request<B>) -> (Request<LentBody<B>>, Self) {
         let sequential = request.version() <= Version::HTTP_11;
         let rest = (sequential && !request.body().is_end_stream()).then(Arc::default);

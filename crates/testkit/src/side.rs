@@ -3,11 +3,14 @@
 use std::path::Path;
 use std::sync::Mutex;
 
+use futures::future::BoxFuture;
 use http::Request;
 use kube::Client;
 use serde_json::{Value, json};
-use space::{Identity, Space, SpaceConfig};
+use space::{Identity, Space, SpaceConfig, controllers::CsrSigner};
 use store::Engine;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::wait::{DEADLINE, within};
 
@@ -17,9 +20,38 @@ use crate::wait::{DEADLINE, within};
 ///
 /// If it does not start.
 pub async fn space(engine: &Engine, data: &Path, name: &str) -> Space {
-    let url = format!("https://127.0.0.1:9443/spaces/{name}");
-    let config = SpaceConfig { name, data, url, advertise: "127.0.0.1:9443".into() };
+    let url = format!("https://127.0.0.1:1/spaces/{name}");
+    let config = SpaceConfig { name, data, url, advertise: "127.0.0.1:1".into() };
     Space::start(engine, config).await.expect("a space")
+}
+
+/// The signer of client certificates of a space.
+///
+/// # Panics
+///
+/// If the space has no CA.
+pub fn signer(space: &Space) -> CsrSigner {
+    CsrSigner::new(&space.keys().client_ca, &space.keys().client_ca_key).expect("a signer")
+}
+
+/// Runs the controllers that every control plane has, until `stop`. `client` is the one that they use; `signer` signs
+/// certificates. Also returns whether the controllers work.
+///
+/// # Panics
+///
+/// If the controllers fail.
+pub fn controllers(
+    space: &Space,
+    client: Client,
+    signer: Option<CsrSigner>,
+    stop: CancellationToken,
+) -> (BoxFuture<'static, ()>, watch::Receiver<bool>) {
+    let config = space::controllers::Config { ca_bundle_pem: String::new(), csr_signer: signer };
+    let (store, (ready, is_ready)) = (space.server().store().clone(), watch::channel(false));
+    let run = async move {
+        space::controllers::run(client, store, config, ready, stop).await.expect("controllers");
+    };
+    (Box::pin(run), is_ready)
 }
 
 /// A space and a client of its administrator. Objects and collections are named by their paths. A request that fails

@@ -60,25 +60,34 @@ pub async fn when(what: &str, mut holds: impl FnMut() -> bool) {
     until(what, async || holds()).await;
 }
 
-/// Asks again and again until the answer is `expected`.
+/// Asks again and again until the answer is one that `fits`, and returns the answer.
 ///
 /// # Panics
 ///
-/// If it is not before the deadline; names the last answer.
-pub async fn equals<T: PartialEq + Debug>(what: &str, expected: &T, mut ask: impl AsyncFnMut() -> T) {
+/// If there is none before the deadline; names the last answer.
+pub async fn fitting<T: Debug>(what: &str, mut ask: impl AsyncFnMut() -> T, fits: impl Fn(&T) -> bool) -> T {
     let mut last = None;
     let wait = async {
         loop {
             let answer = ask().await;
-            if answer == *expected {
-                return;
+            if fits(&answer) {
+                return answer;
             }
             last = Some(answer);
             tokio::time::sleep(PERIOD).await;
         }
     };
     let waited = tokio::time::timeout(DEADLINE, wait).await;
-    assert!(waited.is_ok(), "{what} stays {last:?} instead of {expected:?}");
+    waited.unwrap_or_else(|_| panic!("{what} stays {last:?}"))
+}
+
+/// Asks again and again until the answer is `expected`.
+///
+/// # Panics
+///
+/// If it is not before the deadline; names the last answer.
+pub async fn equals<T: PartialEq + Debug>(what: &str, expected: &T, ask: impl AsyncFnMut() -> T) {
+    fitting(&format!("{what}, which should be {expected:?},"), ask, |answer| answer == expected).await;
 }
 
 /// Waits until a watched value satisfies `wanted`.

@@ -1,8 +1,9 @@
 //! Client certificates of X.509 version 1.
 //!
-//! `openssl x509 -req` without extensions makes them. Go accepts them, webpki cannot read them. Only a leaf may be of
-//! version 1, and only a CA that is itself trusted may have signed it: such a certificate says nothing of its purpose, so it
-//! is good for all, and as Go does we take it for a client's. Signature algorithms are those that webpki takes.
+//! `openssl x509 -req` without extensions creates such certificates. Go accepts them; webpki cannot read them. Only the leaf
+//! of a chain may be of version 1, and a trusted CA itself must have signed the leaf. A certificate of version 1 cannot
+//! restrict its purposes, so the server accepts it for client authentication, as Go does. The supported signature algorithms
+//! are those of webpki.
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};

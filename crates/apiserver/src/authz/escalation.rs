@@ -1,4 +1,4 @@
-//! Privilege escalation: nobody may grant rights that they do not have (spec 8.3).
+//! Checks against privilege escalation: a user may grant only rights that the user has (spec 8.3).
 
 use machinery::field::quote;
 use serde_json::{Map, Value};

@@ -3,17 +3,16 @@
 use serde_json::{Value, json};
 
 use super::{FINALIZER, status, validation};
-use crate::kinds::spec::{Spec, WITH_STATUS};
+use crate::kinds::spec::{Facts, Spec, WITH_STATUS};
 use crate::kinds::value::{fill, fill_at, flag, has, list, object_mut, set_at, text};
 use crate::strategy::WriteContext;
 
 pub(crate) const DEFINITION: Spec = Spec {
+    // Every write compiles all patterns and rules of the definition, so it is heavy.
+    facts: Facts { unconditional_update: false, heavy_to_write: true, ..WITH_STATUS.facts },
     status: Some(
         || json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": null}),
     ),
-    unconditional_update: false,
-    // Every write compiles all patterns and rules of the definition.
-    heavy_to_write: true,
     default,
     create: |_, obj| {
         store_version(obj);

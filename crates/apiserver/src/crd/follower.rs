@@ -62,7 +62,7 @@ impl State {
         }
     }
 
-    /// Marks all definitions of a group: a change may have freed names that others were refused.
+    /// Marks the definitions of a group whose names were refused: a change of another definition may have freed the names.
     fn mark_group_dirty(&mut self, group: &str) {
         let refused = |known: &KnownDefinition| {
             text(&known.crd, "spec.group") == group && !status::is_true(&known.crd, "NamesAccepted")

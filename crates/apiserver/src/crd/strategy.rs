@@ -10,7 +10,7 @@ use crate::descriptor::CustomResource;
 use crate::error::ApiError;
 use crate::kinds::content_changed;
 use crate::kinds::value::{at, put, remove, restore};
-use crate::strategy::{Generation, Strategy, WriteContext};
+use crate::strategy::{Facts, Generation, Strategy, WriteContext};
 
 /// The behaviour that all custom resources share (AS-043): separate writes of spec and status if the definition has a
 /// status subresource, a generation that counts all changes outside metadata, no update without resourceVersion.
@@ -21,6 +21,11 @@ pub struct CustomStrategy {
 }
 
 impl Strategy for CustomStrategy {
+    fn facts(&self) -> &Facts {
+        const FACTS: Facts = Facts { unconditional_update: false, own_labels: true, ..Facts::GENERIC };
+        &FACTS
+    }
+
     fn prepare_create(&self, _cx: &WriteContext<'_>, obj: &mut Value) -> Result<(), ApiError> {
         if self.resource.has_status {
             drop(remove(obj, "status"));
@@ -75,10 +80,6 @@ impl Strategy for CustomStrategy {
         self.replicas(obj)
     }
 
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
     fn field_value(&self, obj: &Value, label: &str) -> Option<String> {
         let known = self.resource.selectable_fields.iter().any(|path| path.strip_prefix('.') == Some(label));
         known.then(|| match at(obj, label) {
@@ -86,10 +87,6 @@ impl Strategy for CustomStrategy {
             Value::Null => String::new(),
             other => other.to_string(),
         })
-    }
-
-    fn own_field_label_conversion(&self) -> bool {
-        true
     }
 
     /// With the conversion strategy `None` all versions have the same fields, unless the control plane converts.

@@ -269,7 +269,7 @@ fn subresources(all: &Value, place: &Path, errs: &mut Errs) {
     }
 }
 
-/// Reports a value that is not a path. Returns `true` if it has.
+/// Returns `true` and adds an error to `errs` if `value` is not a path.
 fn simple_path(value: &str, place: &Path, errs: &mut Errs) -> bool {
     let why = if value.is_empty() {
         "must not be empty"

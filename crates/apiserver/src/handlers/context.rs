@@ -26,7 +26,7 @@ pub(crate) struct RequestContext<'a> {
     pub query: &'a Query,
     pub headers: &'a HeaderMap,
     pub user: &'a UserInfo,
-    /// For whom heavy work of this request is queued.
+    /// The client in whose queue the heavy work of this request waits.
     pub client: &'a crate::work::Client,
     /// The whole request runs as heavy work, on a thread that serves no other request.
     pub on_worker_thread: bool,

@@ -54,7 +54,7 @@ pub(crate) async fn store_new(
     refuse_terminating(cx, &object)?;
     metadata::match_namespace(cx, &mut object)?;
     let revision = meta_str(&object, "resourceVersion").to_owned();
-    // A dry run does not reach this check, which is the store's.
+    // In Kubernetes the store makes this check, and a dry run does not reach the store.
     if tracking == Tracking::Update && !options.dry_run && revision.parse::<u64>().is_ok_and(|n| n != 0) {
         let message = "resourceVersion should not be set on objects to be created";
         return Err(ApiError::new(500, Reason::Unknown, message));
@@ -67,7 +67,7 @@ pub(crate) async fn store_new(
     }
     // Two writes must not allocate the same value (cluster IP, node port).
     let _turn =
-        if cx.descriptor.strategy.allocates() { Some(cx.state.allocation.lock().await) } else { None };
+        if cx.descriptor.strategy.facts().allocates { Some(cx.state.allocation.lock().await) } else { None };
     if meta_str(&object, "generateName").is_empty() || !meta_str(&object, "name").is_empty() {
         prepare_new(cx, &mut object, options).await?;
         return commit_new(cx, &object, options).await;
@@ -250,7 +250,7 @@ fn exists(cx: &RequestContext<'_>, object: &Value, live: &[u8]) -> ApiError {
     error
 }
 
-/// For whom field ownership of this request is recorded.
+/// The field manager that becomes the owner of the fields that this request writes.
 pub(crate) fn writer(
     cx: &RequestContext<'_>,
     options: &WriteOptions,

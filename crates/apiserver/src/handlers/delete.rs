@@ -51,7 +51,7 @@ pub(crate) async fn delete(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<R
             let status = if accepted { StatusCode::ACCEPTED } else { StatusCode::OK };
             output::object(cx, status, media, text)
         }
-        DeleteOutcome::Gone { last, .. } if d.strategy.returns_deleted_object() => {
+        DeleteOutcome::Gone { last, .. } if d.strategy.facts().returns_deleted => {
             output::object(cx, StatusCode::OK, media, last)
         }
         DeleteOutcome::Gone { uid, .. } => {
@@ -70,7 +70,7 @@ pub(crate) async fn delete(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<R
 
 fn warn_unpropagated(cx: &mut RequestContext<'_>, options: &DeleteOptions) {
     if options.policy.is_none() && options.orphan_dependents.is_none() {
-        cx.warnings.extend(cx.descriptor.strategy.unpropagated_delete_warning().map(str::to_owned));
+        cx.warnings.extend(cx.descriptor.strategy.facts().unpropagated_delete.map(str::to_owned));
     }
 }
 
@@ -178,7 +178,7 @@ fn mark_deleted(
         };
         strategy.prepare_delete(&context, &mut marked)?;
     }
-    set_propagation(&mut marked, options, strategy.default_orphans_dependents());
+    set_propagation(&mut marked, options, strategy.facts().orphans);
     let kept = !finalizers(&marked).is_empty();
     let finalized = strategy.awaits_finalize(&marked);
     if first && (kept || finalized || grace.is_some()) {

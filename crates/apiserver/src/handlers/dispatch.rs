@@ -60,7 +60,7 @@ pub(crate) async fn handle(
 fn warn_deprecated(cx: &mut RequestContext<'_>) {
     let d = cx.descriptor;
     let of_version = d.custom.as_ref().and_then(|custom| custom.deprecation_warning.clone());
-    let text = of_version.or_else(|| d.strategy.deprecation_warning().map(str::to_owned));
+    let text = of_version.or_else(|| d.strategy.facts().deprecated.map(str::to_owned));
     cx.warnings.extend(text);
 }
 
@@ -93,7 +93,7 @@ async fn collection(
     match *method {
         Method::GET if cx.info.verb == "watch" && serves(&d, "watch") => watch_request::watch(cx, None).await,
         Method::GET if serves(&d, "list") => list::list(cx).await,
-        Method::POST if one_collection && serves(&d, "create") => match d.strategy.review() {
+        Method::POST if one_collection && serves(&d, "create") => match d.strategy.facts().review {
             Some(kind) => review::answer(cx, kind, &body),
             None => create::create(cx, &body).await,
         },

@@ -37,7 +37,7 @@ pub(crate) async fn evict(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<Re
 
 /// Decrements the budget that covers the pod, so that the next eviction sees the disruption.
 async fn spend_budget(cx: &RequestContext<'_>, name: &str, dry_run: bool) -> Result<(), ApiError> {
-    let budgets = cx.descriptor.strategy.disruption_budgets();
+    let budgets = cx.descriptor.strategy.facts().disruption_budgets;
     let budgets = budgets.and_then(|(group, version, plural)| cx.catalog.resource(group, version, plural));
     let Some(kind) = budgets else { return Ok(()) };
     let presenter = Presenter::new(kind);

@@ -123,7 +123,7 @@ fn is_known(d: &Descriptor, label: &str) -> bool {
 }
 
 fn unknown_field(d: &Descriptor, label: &str) -> ApiError {
-    if d.is_custom() || d.strategy.own_field_label_conversion() {
+    if d.is_custom() || d.strategy.facts().own_labels {
         ApiError::bad_request(format!("field label not supported: {label}"))
     } else {
         ApiError::bad_request(format!(

@@ -114,7 +114,7 @@ pub(crate) fn validate_create(cx: &RequestContext<'_>, object: &Value) -> Vec<fi
     if d.is_custom() {
         metadata::validate_create(meta, names::dns1123_subdomain, d.namespaced)
     } else {
-        metadata::validate_builtin(meta, rule(d.strategy.name_rule()), d.namespaced)
+        metadata::validate_builtin(meta, rule(d.strategy.facts().name), d.namespaced)
     }
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn validate_update(cx: &RequestContext<'_>, object: &Value, live: &Va
         errors.extend(metadata::validate_standard_finalizers(finalizers, &place));
     }
     if again.create {
-        errors.extend(metadata::validate_builtin(new, rule(d.strategy.name_rule()), d.namespaced));
+        errors.extend(metadata::validate_builtin(new, rule(d.strategy.facts().name), d.namespaced));
     }
     errors
 }

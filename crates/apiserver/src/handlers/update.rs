@@ -84,7 +84,7 @@ pub(crate) async fn run(
     update: &Update<'_>,
 ) -> Result<(StatusCode, Bytes), ApiError> {
     let warned = cx.warnings.len();
-    let allocates = cx.descriptor.strategy.allocates();
+    let allocates = cx.descriptor.strategy.facts().allocates;
     for _ in 0..WRITE_ATTEMPTS {
         cx.warnings.truncate(warned);
         let Ok(entry) = cx.stored(update.name) else {
@@ -105,7 +105,7 @@ async fn create_absent(cx: &mut RequestContext<'_>, update: &Update<'_>) -> Resu
     let d = cx.descriptor.clone();
     let allowed = update.subresource.is_none()
         && match update.mode {
-            Mode::Put => d.strategy.create_on_update(),
+            Mode::Put => d.strategy.facts().create_on_update,
             Mode::Patch => false,
             Mode::Apply => true,
         };
@@ -190,7 +190,7 @@ fn check_version(
     match metadata::expected_revision(new)? {
         Some(expected) if expected != entry.revision.0 => Err(cx.modified(update.name)),
         Some(_) => Ok(update.mode == Mode::Put),
-        None if update.mode == Mode::Put && (d.is_custom() || !d.strategy.unconditional_update()) => {
+        None if update.mode == Mode::Put && (d.is_custom() || !d.strategy.facts().unconditional_update) => {
             let error = field::Error {
                 field: "metadata.resourceVersion".into(),
                 body: "Invalid value: 0: must be specified for an update".into(),

@@ -7,13 +7,13 @@ use machinery::names;
 use serde_json::{Map, Value};
 
 use super::check::Errs;
-use super::spec::{BASE, GenerationRule, Spec, StatusMeta, WITH_STATUS};
+use super::spec::{BASE, Facts, GenerationRule, Spec, StatusMeta, WITH_STATUS};
 use super::unenforced;
 use super::value::{at, fill, fill_at, has, int, list, list_mut, object_mut, text};
 
 const WEBHOOKS: Spec = Spec {
+    facts: Facts { unconditional_update: false, ..BASE.facts },
     generation: GenerationRule::Content,
-    unconditional_update: false,
     warnings: unenforced::webhooks,
     ..BASE
 };
@@ -38,8 +38,8 @@ pub(super) const MUTATING_WEBHOOKS: Spec = Spec {
 };
 
 pub(super) const VALIDATING_POLICY: Spec = Spec {
+    facts: Facts { unconditional_update: false, ..WITH_STATUS.facts },
     status_meta: StatusMeta::Nothing,
-    unconditional_update: false,
     default: |obj| {
         fill_at(obj, "spec", "failurePolicy", "Fail");
         if has(obj, "spec.matchConstraints") {
@@ -52,15 +52,15 @@ pub(super) const VALIDATING_POLICY: Spec = Spec {
 };
 
 pub(super) const MUTATING_POLICY: Spec = Spec {
+    facts: Facts { unconditional_update: false, ..VALIDATING_POLICY.facts },
     status: None,
-    unconditional_update: false,
     default: VALIDATING_POLICY.default,
     ..VALIDATING_POLICY
 };
 
 pub(super) const POLICY_BINDING: Spec = Spec {
+    facts: Facts { unconditional_update: false, ..BASE.facts },
     generation: GenerationRule::Spec,
-    unconditional_update: false,
     default: |obj| {
         if has(obj, "spec.matchResources") {
             default_match(obj, "spec.matchResources");

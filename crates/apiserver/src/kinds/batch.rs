@@ -6,17 +6,20 @@ use serde_json::{Map, Value};
 use super::check::{Errs, IMMUTABLE, name};
 use super::pod::default_template;
 use super::pod_validation;
-use super::spec::{Spec, WITH_STATUS};
+use super::spec::{Facts, Spec, WITH_STATUS};
 use super::value::{at, fill, fill_at, flag, has, int, object_mut, set_at, text};
 use crate::strategy::WriteContext;
 
 pub(super) const JOB: Spec = Spec {
+    facts: Facts {
+        own_labels: true,
+        orphans: true,
+        unpropagated_delete: Some(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
+        ),
+        ..WITH_STATUS.facts
+    },
     fields: &[("status.successful", "status.succeeded", "0")],
-    own_labels: true,
-    orphans: true,
-    unpropagated_delete: Some(
-        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
-    ),
     default: default_job,
     create: generate_selector,
     validate: |_, obj, errs| job_with_selector(at(obj, "spec"), &Path::field("spec"), errs),

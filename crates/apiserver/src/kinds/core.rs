@@ -7,7 +7,7 @@ use machinery::names;
 use serde_json::{Map, Value, json};
 
 use super::check::Errs;
-use super::spec::{BASE, GenerationRule, Spec, WITH_STATUS};
+use super::spec::{BASE, Facts, GenerationRule, Spec, WITH_STATUS};
 use super::value::{
     at, entries, fill, fill_at, flag, has, list, list_mut, object_mut, path, put, remove, set_at, text,
 };
@@ -16,14 +16,16 @@ use crate::strategy::WriteContext;
 /// Most bytes of data in a ConfigMap or Secret.
 const MAX_DATA: usize = 1024 * 1024;
 
-pub(super) const COMPONENT_STATUS: Spec =
-    Spec { deprecated: Some("v1 ComponentStatus is deprecated in v1.19+"), ..BASE };
+pub(super) const COMPONENT_STATUS: Spec = Spec {
+    facts: Facts { deprecated: Some("v1 ComponentStatus is deprecated in v1.19+"), ..BASE.facts },
+    ..BASE
+};
 
 pub(super) const CONFIG_MAP: Spec =
     Spec { validate: validate_config_map, validate_update: data_fixed, ..BASE };
 
 pub(super) const SECRET: Spec = Spec {
-    own_labels: true,
+    facts: Facts { own_labels: true, ..BASE.facts },
     fields: &[("type", "type", "")],
     default: default_secret,
     update: |_, obj, old| {
@@ -42,7 +44,7 @@ pub(super) const SECRET: Spec = Spec {
 };
 
 pub(super) const SERVICE_ACCOUNT: Spec = Spec {
-    returns_deleted: true,
+    facts: Facts { returns_deleted: true, ..BASE.facts },
     create: |_, obj| bare_secret_names(obj),
     update: |_, obj, _| bare_secret_names(obj),
     ..BASE
@@ -56,8 +58,8 @@ fn bare_secret_names(obj: &mut Value) {
 }
 
 pub(super) const RESOURCE_QUOTA: Spec = Spec {
+    facts: Facts { returns_deleted: true, ..WITH_STATUS.facts },
     generation: GenerationRule::FromClient,
-    returns_deleted: true,
     default: |obj| {
         object_mut(obj, "spec");
         for place in ["spec.hard", "status.hard", "status.used"] {
@@ -80,7 +82,7 @@ pub(super) const RESOURCE_QUOTA: Spec = Spec {
 };
 
 pub(super) const LIMIT_RANGE: Spec = Spec {
-    create_on_update: true,
+    facts: Facts { create_on_update: true, ..BASE.facts },
     default: default_limit_range,
     validate: |_, obj, errs| {
         for (i, limit) in list(obj, "spec.limits").iter().enumerate() {
@@ -102,7 +104,11 @@ pub(super) const LIMIT_RANGE: Spec = Spec {
 };
 
 pub(super) const ENDPOINTS: Spec = Spec {
-    create_on_update: true,
+    facts: Facts {
+        create_on_update: true,
+        deprecated: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+        ..BASE.facts
+    },
     default: |obj| {
         for subset in list_mut(obj, "subsets") {
             for port in list_mut(subset, "ports").filter_map(Value::as_object_mut) {
@@ -111,14 +117,13 @@ pub(super) const ENDPOINTS: Spec = Spec {
         }
     },
     validate: validate_endpoints,
-    deprecated: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
     ..BASE
 };
 
 pub(super) const NODE: Spec = Spec {
+    facts: Facts { own_labels: true, ..WITH_STATUS.facts },
     status: Some(|| json!({"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, "nodeInfo": node_info()})),
     generation: GenerationRule::FromClient,
-    own_labels: true,
     fields: &[("spec.unschedulable", "spec.unschedulable", "false")],
     default: |obj| {
         object_mut(obj, "spec");

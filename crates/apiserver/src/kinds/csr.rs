@@ -9,16 +9,15 @@ use machinery::names;
 use serde_json::{Map, Value, json};
 
 use super::check::Errs;
-use super::spec::{GenerationRule, Spec, WITH_STATUS};
+use super::spec::{Facts, GenerationRule, Spec, WITH_STATUS};
 use super::value::{at, ensure, has, int, list, object_mut, path, put, text};
 use crate::authz::{MASTERS, check_signer};
 use crate::error::ApiError;
 use crate::strategy::{NameRule, WriteContext};
 
 pub(super) const CSR: Spec = Spec {
+    facts: Facts { name: NameRule::PathSegment, own_labels: true, ..WITH_STATUS.facts },
     generation: GenerationRule::FromClient,
-    name: NameRule::PathSegment,
-    own_labels: true,
     fields: &[("spec.signerName", "spec.signerName", "")],
     default: |obj| ensure(obj, "spec"),
     create,

@@ -4,7 +4,7 @@ use machinery::names;
 use serde_json::{Map, Value};
 
 use super::check::Errs;
-use super::spec::{BASE, FieldLabel, Spec};
+use super::spec::{BASE, Facts, FieldLabel, Spec};
 use super::value::{at, object_mut, path, text};
 use crate::strategy::{NameRule, WriteContext};
 
@@ -35,8 +35,11 @@ const NAMED_FIELDS: &[FieldLabel] = &[
     ("type", "type", ""),
 ];
 
-const EVENT: Spec =
-    Spec { create_on_update: true, name: NameRule::PathSegment, own_labels: true, convert, ..BASE };
+const EVENT: Spec = Spec {
+    facts: Facts { create_on_update: true, name: NameRule::PathSegment, own_labels: true, ..BASE.facts },
+    convert,
+    ..BASE
+};
 
 pub(super) const CORE_EVENT: Spec =
     Spec { fields: CORE_FIELDS, default: default_core, validate: validate_core, ..EVENT };

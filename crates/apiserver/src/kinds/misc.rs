@@ -5,12 +5,11 @@ use machinery::names;
 use serde_json::{Value, json};
 
 use super::check::{Errs, name};
-use super::spec::{BASE, GenerationRule, Spec, WITH_STATUS};
+use super::spec::{BASE, Facts, GenerationRule, Spec, WITH_STATUS};
 use super::value::{at, ensure, fill, fill_at, flag, has, int, object_mut, path, text};
 
 pub(super) const LEASE: Spec = Spec {
-    create_on_update: true,
-    unconditional_update: false,
+    facts: Facts { create_on_update: true, unconditional_update: false, ..BASE.facts },
     default: |obj| ensure(obj, "spec"),
     create: |_, obj| drop_election(obj),
     update: |_, obj, _| drop_election(obj),
@@ -30,10 +29,10 @@ fn drop_election(obj: &mut Value) {
 }
 
 pub(super) const DISRUPTION_BUDGET: Spec = Spec {
+    facts: Facts { unconditional_update: false, ..WITH_STATUS.facts },
     status: Some(
         || json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}),
     ),
-    unconditional_update: false,
     default: |obj| ensure(obj, "spec"),
     validate: |_, obj, errs| disruption_budget(at(obj, "spec"), errs),
     validate_subresource: |_, sub, obj, _, errs| {
@@ -90,8 +89,7 @@ pub(super) const PRIORITY_CLASS: Spec = Spec {
 };
 
 pub(super) const RUNTIME_CLASS: Spec = Spec {
-    create_on_update: true,
-    unconditional_update: false,
+    facts: Facts { create_on_update: true, unconditional_update: false, ..BASE.facts },
     validate: |_, obj, errs| {
         errs.required_name(&Path::field("handler"), text(obj, "handler"), names::dns1123_label);
     },
@@ -149,7 +147,7 @@ pub(super) const API_SERVICE: Spec = Spec {
 };
 
 pub(super) const RESOURCE_CLAIM: Spec = Spec {
-    returns_deleted: true,
+    facts: Facts { returns_deleted: true, ..WITH_STATUS.facts },
     generation: GenerationRule::FromClient,
     default: |obj| default_requests(obj, "spec.devices.requests"),
     validate_update: |_, obj, old, errs| errs.immutable("spec", obj, old),
@@ -157,7 +155,7 @@ pub(super) const RESOURCE_CLAIM: Spec = Spec {
 };
 
 pub(super) const RESOURCE_CLAIM_TEMPLATE: Spec = Spec {
-    returns_deleted: true,
+    facts: Facts { returns_deleted: true, ..BASE.facts },
     default: |obj| default_requests(obj, "spec.spec.devices.requests"),
     validate_update: |_, obj, old, errs| errs.immutable("spec", obj, old),
     ..BASE
@@ -165,7 +163,7 @@ pub(super) const RESOURCE_CLAIM_TEMPLATE: Spec = Spec {
 
 /// Device classes and slices count changes of their spec.
 pub(super) const RESOURCE_SPEC: Spec =
-    Spec { returns_deleted: true, generation: GenerationRule::Spec, ..BASE };
+    Spec { facts: Facts { returns_deleted: true, ..BASE.facts }, generation: GenerationRule::Spec, ..BASE };
 
 /// A request is for one device unless it says otherwise.
 fn default_requests(obj: &mut Value, place: &str) {

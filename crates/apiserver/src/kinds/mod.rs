@@ -57,7 +57,7 @@ pub(crate) use self::{
     spec::content_changed,
 };
 
-use self::spec::{BASE, KindStrategy, Spec};
+use self::spec::{BASE, Facts, KindStrategy, Spec};
 use crate::descriptor::SubresourceAction;
 use crate::strategy::{Review, Strategy};
 
@@ -124,7 +124,7 @@ pub(crate) fn metadata_checks(group: &str, plural: &str) -> MetadataChecks {
 
 /// The row of a review kind.
 const fn review(review: Review) -> Spec {
-    Spec { review: Some(review), ..BASE }
+    Spec { facts: Facts { review: Some(review), ..BASE.facts }, ..BASE }
 }
 
 fn spec(group: &str, version: &str, plural: &str) -> Spec {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use store::{Collection, Entry, Key};
 
 use super::check::{Errs, name};
-use super::spec::{GenerationRule, Spec, WITH_STATUS};
+use super::spec::{Facts, GenerationRule, Spec, WITH_STATUS};
 use super::value::{at, entries, has, list, object_mut, path, put, set_at, text};
 use crate::encode;
 use crate::error::{ApiError, Cause};
@@ -56,12 +56,10 @@ fn contains(text: &[u8], needle: &[u8]) -> bool {
 
 pub(super) const NAMESPACE: Spec = Spec {
     warnings: super::unenforced::pod_security,
+    facts: Facts { name: NameRule::Label, own_labels: true, returns_deleted: true, ..WITH_STATUS.facts },
     status: Some(|| json!({"phase": "Active"})),
     generation: GenerationRule::FromClient,
-    name: NameRule::Label,
-    own_labels: true,
     fields: &[("status.phase", "status.phase", "")],
-    returns_deleted: true,
     resets: |sub| (sub == Some("finalize")).then_some(&["status"]),
     awaits_finalize: |obj| !list(obj, "spec.finalizers").is_empty(),
     default: |obj| {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::check::{Errs, name};
 use super::pod;
 use super::pod_validation;
-use super::spec::{GenerationRule, Spec, StatusMeta, WITH_STATUS};
+use super::spec::{Facts, GenerationRule, Spec, StatusMeta, WITH_STATUS};
 use super::value::{at, fill_at, has, int, list, list_mut, object_mut, put, set_at, text};
 use crate::error::ApiError;
 use crate::strategy::WriteContext;
@@ -17,11 +17,15 @@ use crate::strategy::WriteContext;
 const TOKEN_MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 pub(super) const POD: Spec = Spec {
+    facts: Facts {
+        returns_deleted: true,
+        own_labels: true,
+        disruption_budgets: Some(&("policy", "v1", "poddisruptionbudgets")),
+        ..WITH_STATUS.facts
+    },
     status: Some(|| Value::Object(serde_json::Map::new())),
     status_meta: StatusMeta::Nothing,
     generation: GenerationRule::Spec,
-    returns_deleted: true,
-    own_labels: true,
     fields: &[
         ("spec.nodeName", "spec.nodeName", ""),
         ("spec.host", "spec.nodeName", ""),
@@ -48,7 +52,6 @@ pub(super) const POD: Spec = Spec {
     },
     warnings: super::pod_warnings::pod,
     graceful: |obj, requested| Some(grace(obj, requested)),
-    disruption_budgets: Some(&("policy", "v1", "poddisruptionbudgets")),
     ..WITH_STATUS
 };
 

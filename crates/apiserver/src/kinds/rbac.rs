@@ -5,14 +5,15 @@ use machinery::names;
 use serde_json::Value;
 
 use super::check::Errs;
-use super::spec::{BASE, Spec};
+use super::spec::{BASE, Facts, Spec};
 use super::value::{at, fill, fill_at, list, list_mut, text};
 use crate::authz::check_escalation;
 use crate::strategy::{NameRule, WriteContext};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-const RBAC: Spec = Spec { name: NameRule::PathSegment, create_on_update: true, ..BASE };
+const RBAC: Spec =
+    Spec { facts: Facts { name: NameRule::PathSegment, create_on_update: true, ..BASE.facts }, ..BASE };
 
 pub(super) const ROLE: Spec = Spec {
     validate: |_, obj, errs| rules(obj, true, errs),

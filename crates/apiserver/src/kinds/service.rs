@@ -7,20 +7,23 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::check::Errs;
-use super::spec::{Spec, WITH_STATUS};
+use super::spec::{Facts, Spec, WITH_STATUS};
 use super::value::{at, fill, fill_at, has, int, list, list_mut, object_mut, put, set_at, text};
 use crate::strategy::{NameRule, WriteContext};
 
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30000..=32767;
 
 pub(super) const SERVICE: Spec = Spec {
+    facts: Facts {
+        create_on_update: true,
+        name: NameRule::Label,
+        returns_deleted: true,
+        allocates: true,
+        own_labels: true,
+        ..WITH_STATUS.facts
+    },
     status: Some(|| json!({"loadBalancer": {}})),
     generation: super::spec::GenerationRule::FromClient,
-    create_on_update: true,
-    name: NameRule::Label,
-    returns_deleted: true,
-    allocates: true,
-    own_labels: true,
     fields: &[("spec.clusterIP", "spec.clusterIP", ""), ("spec.type", "spec.type", "")],
     default,
     create: |cx, obj| {

@@ -8,7 +8,8 @@ use super::value::{at, put, remove, set_at};
 use crate::authz::Authorizer;
 use crate::error::ApiError;
 use crate::identity::UserInfo;
-use crate::strategy::{Generation, NameRule, ResourceName, Review, Strategy, WriteContext};
+pub(crate) use crate::strategy::Facts;
+use crate::strategy::{Generation, Strategy, WriteContext};
 
 /// Which metadata a write to `/status` may change.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,17 +39,13 @@ type AuthorizeUpdate = fn(&Authorizer, &UserInfo, Option<&str>, &Value, &Value) 
 /// The properties of one kind. The functions have the meaning of the methods of [`Strategy`].
 #[derive(Clone, Copy)]
 pub(crate) struct Spec {
+    pub facts: Facts,
     /// The initial status; `None` for kinds without status.
     pub status: Option<fn() -> Value>,
     /// The status of a created object is kept.
     pub status_on_create: bool,
     pub status_meta: StatusMeta,
     pub generation: GenerationRule,
-    pub create_on_update: bool,
-    pub unconditional_update: bool,
-    pub name: NameRule,
-    pub returns_deleted: bool,
-    pub own_labels: bool,
     pub fields: &'static [FieldLabel],
     pub default: fn(&mut Value),
     pub create: fn(&WriteContext<'_>, &mut Value),
@@ -73,14 +70,6 @@ pub(crate) struct Spec {
     pub graceful: fn(&Value, Option<i64>) -> Option<i64>,
     /// Whether a deleted object stays although it has no `metadata.finalizers`.
     pub awaits_finalize: fn(&Value) -> bool,
-    pub disruption_budgets: Option<&'static ResourceName>,
-    pub orphans: bool,
-    /// The warning about a DELETE without a propagation policy.
-    pub unpropagated_delete: Option<&'static str>,
-    pub allocates: bool,
-    pub heavy_to_write: bool,
-    pub deprecated: Option<&'static str>,
-    pub review: Option<Review>,
     /// Why the object with this name cannot be deleted.
     pub refuse_deletion: fn(&str) -> Option<&'static str>,
     /// [`Strategy::check_escalation`].
@@ -91,15 +80,11 @@ pub(crate) struct Spec {
 
 /// A kind without rules of its own.
 pub(crate) const BASE: Spec = Spec {
+    facts: Facts::GENERIC,
     status: None,
     status_on_create: false,
     status_meta: StatusMeta::All,
     generation: GenerationRule::FromClient,
-    create_on_update: false,
-    unconditional_update: true,
-    name: NameRule::Subdomain,
-    returns_deleted: false,
-    own_labels: false,
     fields: &[],
     default: |_| {},
     create: |_, _| {},
@@ -116,13 +101,6 @@ pub(crate) const BASE: Spec = Spec {
     resets: |_| None,
     graceful: |_, _| None,
     awaits_finalize: |_| false,
-    disruption_budgets: None,
-    orphans: false,
-    unpropagated_delete: None,
-    allocates: false,
-    heavy_to_write: false,
-    deprecated: None,
-    review: None,
     refuse_deletion: |_| None,
     escalation: |_, _, _, _| Ok(()),
     authorize_update: |_, _, _, _, _| Ok(()),
@@ -194,6 +172,10 @@ pub(crate) fn fill_object(value: &mut Value, defaults: Value) {
 }
 
 impl Strategy for KindStrategy {
+    fn facts(&self) -> &Facts {
+        &self.0.facts
+    }
+
     fn default(&self, obj: &mut Value) {
         (self.0.default)(obj);
         if let (Some(initial), Some(map)) = (self.0.status, obj.as_object_mut()) {
@@ -289,18 +271,6 @@ impl Strategy for KindStrategy {
         (self.0.warnings)(obj, old)
     }
 
-    fn name_rule(&self) -> NameRule {
-        self.0.name
-    }
-
-    fn create_on_update(&self) -> bool {
-        self.0.create_on_update
-    }
-
-    fn unconditional_update(&self) -> bool {
-        self.0.unconditional_update
-    }
-
     fn field_value(&self, obj: &Value, label: &str) -> Option<String> {
         let (_, place, default) = self.0.fields.iter().find(|(name, ..)| *name == label)?;
         Some(match at(obj, place) {
@@ -314,28 +284,12 @@ impl Strategy for KindStrategy {
         &self.1
     }
 
-    fn own_field_label_conversion(&self) -> bool {
-        self.0.own_labels
-    }
-
     fn graceful_deletion(&self, obj: &Value, requested: Option<i64>) -> Option<i64> {
         (self.0.graceful)(obj, requested)
     }
 
-    fn disruption_budgets(&self) -> Option<&'static ResourceName> {
-        self.0.disruption_budgets
-    }
-
     fn awaits_finalize(&self, obj: &Value) -> bool {
         (self.0.awaits_finalize)(obj)
-    }
-
-    fn unpropagated_delete_warning(&self) -> Option<&'static str> {
-        self.0.unpropagated_delete
-    }
-
-    fn default_orphans_dependents(&self) -> bool {
-        self.0.orphans
     }
 
     fn reset_fields(&self, subresource: Option<&str>) -> Vec<String> {
@@ -357,26 +311,6 @@ impl Strategy for KindStrategy {
             }
             _ => Vec::new(),
         }
-    }
-
-    fn returns_deleted_object(&self) -> bool {
-        self.0.returns_deleted
-    }
-
-    fn allocates(&self) -> bool {
-        self.0.allocates
-    }
-
-    fn heavy_to_write(&self) -> bool {
-        self.0.heavy_to_write
-    }
-
-    fn deprecation_warning(&self) -> Option<&'static str> {
-        self.0.deprecated
-    }
-
-    fn review(&self) -> Option<Review> {
-        self.0.review
     }
 
     fn refuse_deletion(&self, name: &str) -> Option<&'static str> {

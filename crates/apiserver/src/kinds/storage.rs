@@ -4,16 +4,16 @@ use machinery::field::Path;
 use serde_json::{Value, json};
 
 use super::check::{Errs, IMMUTABLE};
-use super::spec::{BASE, GenerationRule, Spec, StatusMeta, WITH_STATUS};
+use super::spec::{BASE, Facts, GenerationRule, Spec, StatusMeta, WITH_STATUS};
 use super::value::{at, fill, fill_at, has, list, object_mut, path, put, text};
 use crate::strategy::WriteContext;
 
 const CSI_TOKENS: &str = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes";
 
 pub(super) const CLAIM: Spec = Spec {
+    facts: Facts { returns_deleted: true, ..WITH_STATUS.facts },
     status: Some(|| json!({"phase": "Pending"})),
     generation: GenerationRule::FromClient,
-    returns_deleted: true,
     default: |obj| {
         object_mut(obj, "spec.resources");
         fill_at(obj, "spec", "volumeMode", "Filesystem");
@@ -35,9 +35,9 @@ pub(super) const CLAIM: Spec = Spec {
 };
 
 pub(super) const VOLUME: Spec = Spec {
+    facts: Facts { returns_deleted: true, ..WITH_STATUS.facts },
     status: Some(|| json!({"phase": "Pending"})),
     generation: GenerationRule::FromClient,
-    returns_deleted: true,
     default: |obj| {
         super::amounts::round(obj, "spec.capacity");
         fill_at(obj, "spec", "persistentVolumeReclaimPolicy", "Retain");
@@ -57,7 +57,7 @@ pub(super) const VOLUME: Spec = Spec {
 };
 
 pub(super) const STORAGE_CLASS: Spec = Spec {
-    returns_deleted: true,
+    facts: Facts { returns_deleted: true, ..BASE.facts },
     default: |obj| {
         if let Some(map) = obj.as_object_mut() {
             fill(map, "reclaimPolicy", "Delete");
@@ -86,8 +86,7 @@ pub(super) const STORAGE_CLASS: Spec = Spec {
 };
 
 pub(super) const CSI_DRIVER: Spec = Spec {
-    unconditional_update: false,
-    returns_deleted: true,
+    facts: Facts { unconditional_update: false, returns_deleted: true, ..BASE.facts },
     default: |obj| {
         let Some(spec) = object_mut(obj, "spec") else { return };
         fill(spec, "attachRequired", true);
@@ -115,8 +114,7 @@ pub(super) const CSI_DRIVER: Spec = Spec {
 };
 
 pub(super) const CSI_NODE: Spec = Spec {
-    unconditional_update: false,
-    returns_deleted: true,
+    facts: Facts { unconditional_update: false, returns_deleted: true, ..BASE.facts },
     default: |obj| {
         if let Some(spec) = object_mut(obj, "spec")
             && spec.get("drivers").and_then(Value::as_array).is_none_or(Vec::is_empty)
@@ -128,7 +126,7 @@ pub(super) const CSI_NODE: Spec = Spec {
 };
 
 pub(super) const CSI_CAPACITY: Spec = Spec {
-    unconditional_update: false,
+    facts: Facts { unconditional_update: false, ..BASE.facts },
     validate: |_, obj, errs| {
         if text(obj, "storageClassName").is_empty() {
             errs.required(&Path::field("storageClassName"), "");
@@ -142,11 +140,10 @@ pub(super) const CSI_CAPACITY: Spec = Spec {
 };
 
 pub(super) const ATTACHMENT: Spec = Spec {
+    facts: Facts { unconditional_update: false, returns_deleted: true, ..WITH_STATUS.facts },
     status: Some(|| json!({"attached": false})),
     status_meta: StatusMeta::Nothing,
     generation: GenerationRule::FromClient,
-    unconditional_update: false,
-    returns_deleted: true,
     validate: |_, obj, errs| {
         let here = Path::field("spec");
         for key in ["attacher", "nodeName"] {
@@ -160,7 +157,7 @@ pub(super) const ATTACHMENT: Spec = Spec {
 };
 
 pub(super) const ATTRIBUTES_CLASS: Spec = Spec {
-    returns_deleted: true,
+    facts: Facts { returns_deleted: true, ..BASE.facts },
     validate: |_, obj, errs| {
         if text(obj, "driverName").is_empty() {
             errs.required(&Path::field("driverName"), "");

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::check::{Errs, selects, selects_all};
 use super::pod::default_template;
 use super::pod_validation;
-use super::spec::{BASE, GenerationRule, Spec, StatusMeta, WITH_STATUS};
+use super::spec::{BASE, Facts, GenerationRule, Spec, StatusMeta, WITH_STATUS};
 use super::value::{at, fill, fill_at, has, int, list, list_mut, object_mut, path, set_at, text};
 use crate::strategy::WriteContext;
 
@@ -29,9 +29,9 @@ pub(super) const DEPLOYMENT: Spec = Spec {
 };
 
 pub(super) const REPLICA_SET: Spec = Spec {
+    facts: Facts { own_labels: true, ..WITH_STATUS.facts },
     status: Some(|| json!({"replicas": 0})),
     fields: &[("status.replicas", "status.replicas", "0")],
-    own_labels: true,
     default: |obj| {
         fill_at(obj, "spec", "replicas", 1);
         default_template(obj, "spec.template");
@@ -54,10 +54,9 @@ pub(super) const REPLICA_SET: Spec = Spec {
 };
 
 pub(super) const REPLICATION_CONTROLLER: Spec = Spec {
+    facts: Facts { own_labels: true, orphans: true, ..WITH_STATUS.facts },
     status: Some(|| json!({"replicas": 0})),
     fields: &[("status.replicas", "status.replicas", "0")],
-    own_labels: true,
-    orphans: true,
     default: default_controller,
     validate: validate_controller,
     validate_subresource: |_, sub, obj, _, errs| {
@@ -118,7 +117,7 @@ pub(super) const STATEFUL_SET: Spec = Spec {
 };
 
 pub(super) const POD_TEMPLATE: Spec = Spec {
-    returns_deleted: true,
+    facts: Facts { returns_deleted: true, ..BASE.facts },
     generation: GenerationRule::Content,
     default: |obj| default_template(obj, "template"),
     validate: |_, obj, errs| pod_validation::template(at(obj, "template"), &Path::field("template"), errs),

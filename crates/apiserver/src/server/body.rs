@@ -9,11 +9,11 @@ use http_body_util::BodyExt as _;
 use super::uploads::{Upload, Uploads};
 use crate::error::{ApiError, Reason};
 
-/// Reads the whole body. What is not there at once takes a place among the user's uploads until it is.
+/// Reads the whole body. A body that does not arrive at once counts as one of the user's uploads until the body is complete.
 ///
 /// # Errors
-/// 413 above `limit` bytes (AS-038), 400 if the connection breaks; as [`Uploads::begin`], [`Upload::received`] and
-/// [`Upload::wait`] if the body is slow or the user has too many.
+/// 413 above `limit` bytes (AS-038), 400 if the connection breaks; the errors of [`Uploads::begin`],
+/// [`Upload::received`] and [`Upload::wait`] if the body is slow or the user has too many uploads.
 pub(super) async fn read_body<B>(
     parts: &Parts,
     body: B,

@@ -57,15 +57,15 @@ pub struct ApiServer {
     catalog: Arc<ArcSwap<Catalog>>,
     openapi: openapi::Cache,
     bounds: Bounds,
-    /// The same for `system:masters`.
+    /// The bounds on the requests of `system:masters`, which no other user can use up.
     bounds_of_masters: Bounds,
     prepared: AtomicBool,
     draining: AtomicBool,
     follower_health: FollowerHealth,
     failing_checks: FailingChecks,
     follower: Mutex<Option<JoinHandle<()>>>,
-    /// Tells the users of this server from those of other servers in the process, which share
-    /// [`HeavyWork`](crate::work::HeavyWork).
+    /// A number that no other server of this process has. All servers share [`HeavyWork`](crate::work::HeavyWork), where the
+    /// number distinguishes users of the same name.
     number: u64,
 }
 

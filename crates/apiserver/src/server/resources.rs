@@ -102,7 +102,7 @@ impl ApiServer {
         done.ok_or_else(|| ApiError::internal("the request was given up"))
     }
 
-    /// For whom heavy work of a request is queued.
+    /// The client in whose queue the heavy work of a request waits.
     pub(super) fn client(&self, parts: &Parts, user: &UserInfo) -> work::Client {
         let internal = matches!(parts.extensions.get(), Some(Caller::Internal(own)) if own.name == user.name);
         work::Client { server: self.number, user: user.name.as_str().into(), internal }
@@ -117,7 +117,7 @@ impl ApiServer {
         }
         let snapshot = self.state.config.store.snapshot();
         match info.verb.as_str() {
-            "create" | "update" | "patch" if descriptor.strategy.heavy_to_write() => true,
+            "create" | "update" | "patch" if descriptor.strategy.facts().heavy_to_write => true,
             "update" | "patch" => {
                 let namespace = info.namespace_of_objects(descriptor.namespaced);
                 let key = handlers::store_access::key(descriptor, namespace, &info.name);
@@ -137,7 +137,7 @@ impl ApiServer {
         }
     }
 
-    /// Runs the handler, and waits until all that the answer was decided on is durable.
+    /// Runs the handler, and waits until every write that the handler has seen is durable.
     async fn handle(
         self: &Arc<Self>,
         request: &AuthorizedRequest<'_>,
@@ -170,7 +170,7 @@ impl ApiServer {
         };
         let answer = handlers::handle(&mut cx, &parts.method, body).await;
         let warnings = cx.warnings;
-        // An error response, too, shows the state that it was decided on.
+        // Error responses wait, too: an error reveals the state that caused the error.
         match store.settle().await {
             Ok(()) => (answer, warnings),
             Err(error) => (Err(handlers::store_error(&error)), warnings),

@@ -1,9 +1,10 @@
 //! Request bodies that are still on their way (AS-070).
 //!
-//! A body that has arrived whole with its request costs nothing here, and a request takes its place among those that are
-//! worked on only when its body is there. A body that has to be waited for is an *upload*. A user has a share of the uploads
-//! and of the bytes that they hold, so that a slow client takes neither places nor memory from others. An upload must
-//! advance. A user who has no upload left gets the place of his own oldest one, if that one is slow.
+//! A body that arrives in one piece with its request is not counted here. A body that the server must wait for is an
+//! *upload*. A request counts as in flight only after its body is complete. Each user may have a share of the uploads and of
+//! the bytes that uploads hold, so a slow client takes neither places nor memory from other users. Each upload must advance.
+//! When a user has reached the limit of uploads and begins another one, the new upload ends the user's oldest upload if that
+//! one is slow; otherwise the server refuses the new upload.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -146,7 +147,7 @@ impl Upload<'_> {
         let limits = &self.uploads.limits;
         let mut state = self.uploads.state.lock();
         let all = state.bytes + bytes;
-        // An upload that has been displaced has an entry no more if it was the user's last one.
+        // The user has no entry if this upload was displaced and was the user's only one.
         let share = state.users.entry(self.user.clone()).or_default();
         let own = share.bytes + bytes;
         if own > limits.bytes_per_user || all > limits.bytes {

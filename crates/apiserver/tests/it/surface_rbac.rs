@@ -38,7 +38,8 @@ impl Space {
             name: text("/metadata/name").into(),
         };
         let expect = self.store.snapshot().get(&key).map_or(Expect::Absent, |e| Expect::At(e.revision));
-        // The store inserts the revision between head and tail, in a field that nobody reads.
+        // The store writes the revision of the commit between `head` and `tail`. Here that is the value of the field
+        // `revision`, which no reader uses.
         let mut head = object.to_string();
         head.pop();
         head.push_str(",\"revision\":");

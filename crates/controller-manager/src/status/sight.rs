@@ -1,7 +1,7 @@
 //! How much of a workload object StatusCollectors may see. Pure.
 //!
 //! Expressions run with the rights of the controller, and their results are published in CombinedStatus objects.
-//! Without a limit, whoever may write StatusCollectors and BindingPolicies could read every Secret of the WDS.
+//! Without this limit, every user who may write StatusCollectors and BindingPolicies could read every Secret of the WDS.
 
 use machinery::cel::Expression;
 use serde_json::Value;

@@ -41,8 +41,8 @@ async fn combined(scene: &Scene, enough: impl Fn(&Value) -> bool) -> Value {
     scene.wds.until(&path_of(&policy, &secret), enough).await
 }
 
-/// KS-176: whoever may write StatusCollectors and policies does not learn what is in Secrets that he may not read, by no
-/// expression and no copy; the answer says why, and how to allow it.
+/// KS-176: a user who may write StatusCollectors and policies learns nothing about the content of Secrets, neither by an
+/// expression nor by a copy. The answer says why, and how to allow it.
 #[tokio::test(flavor = "multi_thread")]
 async fn ks_176_collectors_do_not_read_secrets() {
     let mut scene = Scene::without_controllers().await;

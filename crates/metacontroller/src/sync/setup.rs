@@ -10,8 +10,8 @@ use std::{
 };
 
 use apis::metacontroller::{
-    AnnotationSelector, COMPOSITE_FINALIZER_PREFIX, CompositeController, DECORATOR_FINALIZER_PREFIX,
-    DecoratorController, EndpointConfig, Hook,
+    AnnotationSelector, COMPOSITE_FINALIZER_PREFIX, ChildResource, CompositeController,
+    CompositeParentResource, DECORATOR_FINALIZER_PREFIX, DecoratorController, EndpointConfig, Hook,
 };
 use machinery::selector::LabelSelector;
 use parking_lot::Mutex;
@@ -77,41 +77,8 @@ pub async fn composite(
         annotations: LabelSelector::everything(),
         ignore_status: parent.ignore_status_changes.unwrap_or(false),
     };
-    let mut children: Vec<(Served, Method)> = Vec::new();
-    let mut rolls = Vec::new();
-    for child in &spec.child_resources {
-        let strategy = child.update_strategy.as_ref();
-        let method = strategy.and_then(|strategy| strategy.method.as_deref());
-        let checks = strategy.and_then(|strategy| strategy.status_checks.as_ref());
-        let roll = Roll {
-            rolling: matches!(method, Some("RollingRecreate" | "RollingInPlace")),
-            in_place: method == Some("RollingInPlace"),
-            checks: checks.map(|checks| checks.conditions.clone()).unwrap_or_default(),
-        };
-        let served = shared.served(&child.api_version, &child.resource).await?;
-        let method = Method::parse(method);
-        if let Some(index) = rule_of_same_kind(&children, &served)? {
-            if let (Some(known), Some(its_roll)) = (children.get_mut(index), rolls.get_mut(index))
-                && method != Method::OnDelete
-            {
-                (known.1, *its_roll) = (method, roll);
-            }
-            continue;
-        }
-        rolls.push(roll);
-        children.push((served, method));
-    }
-    let rollout = if rolls.iter().any(|roll| roll.rolling) {
-        if !rule.served.namespaced {
-            return Err(StartError::spec("rolling updates need parents with a namespace".into()));
-        }
-        let served = shared.served("metacontroller.k8s.io/v1alpha1", "controllerrevisions").await?;
-        let history = parent.revision_history.as_ref().map(|history| history.field_paths.clone());
-        let paths = history.filter(|paths| !paths.is_empty()).unwrap_or_else(|| vec!["spec".into()]);
-        Some(Rollout { rolls, paths, cache: shared.caches.get(&served), served })
-    } else {
-        None
-    };
+    let (children, rolls) = children(shared, &spec.child_resources).await?;
+    let rollout = rollout(shared, parent, &rule.served, rolls).await?;
     let base = Parts {
         kind: "CompositeController",
         object,
@@ -136,6 +103,57 @@ pub async fn composite(
     let weak = Arc::downgrade(&composite);
     waker.set(move |uid| wake_composite(&weak, uid));
     Ok((composite, periods(shared, spec.resync_period_seconds)))
+}
+
+/// Finds the resources of children, and how they are updated. Of two rules for one kind, the second counts if it updates.
+async fn children(
+    shared: &Shared,
+    rules: &[ChildResource],
+) -> Result<(Vec<(Served, Method)>, Vec<Roll>), StartError> {
+    let mut children: Vec<(Served, Method)> = Vec::new();
+    let mut rolls: Vec<Roll> = Vec::new();
+    for child in rules {
+        let strategy = child.update_strategy.as_ref();
+        let method = strategy.and_then(|strategy| strategy.method.as_deref());
+        let checks = strategy.and_then(|strategy| strategy.status_checks.as_ref());
+        let roll = Roll {
+            rolling: matches!(method, Some("RollingRecreate" | "RollingInPlace")),
+            in_place: method == Some("RollingInPlace"),
+            checks: checks.map(|checks| checks.conditions.clone()).unwrap_or_default(),
+        };
+        let served = shared.served(&child.api_version, &child.resource).await?;
+        let method = Method::parse(method);
+        if let Some(index) = rule_of_same_kind(&children, &served)? {
+            if let (Some(known), Some(its_roll)) = (children.get_mut(index), rolls.get_mut(index))
+                && method != Method::OnDelete
+            {
+                (known.1, *its_roll) = (method, roll);
+            }
+            continue;
+        }
+        rolls.push(roll);
+        children.push((served, method));
+    }
+    Ok((children, rolls))
+}
+
+/// Returns how revisions of a parent are rolled out; `None` if no kind of children is updated one after the other.
+async fn rollout(
+    shared: &Shared,
+    parent: &CompositeParentResource,
+    parents: &Served,
+    rolls: Vec<Roll>,
+) -> Result<Option<Rollout>, StartError> {
+    if !rolls.iter().any(|roll| roll.rolling) {
+        return Ok(None);
+    }
+    if !parents.namespaced {
+        return Err(StartError::spec("rolling updates need parents with a namespace".into()));
+    }
+    let served = shared.served("metacontroller.k8s.io/v1alpha1", "controllerrevisions").await?;
+    let history = parent.revision_history.as_ref().map(|history| history.field_paths.clone());
+    let paths = history.filter(|paths| !paths.is_empty()).unwrap_or_else(|| vec!["spec".into()]);
+    Ok(Some(Rollout { rolls, paths, cache: shared.caches.get(&served), served }))
 }
 
 /// Builds a DecoratorController.

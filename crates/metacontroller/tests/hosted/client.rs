@@ -8,6 +8,7 @@ use kubestellar_metacontroller::{
     hooks::{Call, CredentialData, HookClient, HookError, HookKind, Settings},
 };
 use serde_json::{Value, json};
+use testkit::wait::until;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -159,7 +160,7 @@ async fn mc_070_servers_that_die_while_they_answer() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/map", listener.local_addr().unwrap());
     let parts = ["", "HTTP/1.1 200", "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"outputs\": ["];
-    let server = tokio::spawn(async move {
+    let server = async {
         for part in parts {
             let (mut stream, _) = listener.accept().await.unwrap();
             read_head(&mut stream).await;
@@ -169,18 +170,18 @@ async fn mc_070_servers_that_die_while_they_answer() {
         read_head(&mut stream).await;
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n").await.unwrap();
         // A byte from time to time, until the client gives up.
-        while stream.write_all(b" ").await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    });
+        until("the client gives up", async || stream.write_all(b" ").await.is_err()).await;
+    };
     let client = client(json!({"url": url, "timeout": "2s"}), &Proxies::default());
-    for part in parts {
-        let error = call(&client).await.unwrap_err();
-        assert!(matches!(error, HookError::Connect(_)), "{part:?}: {error:?}");
-    }
-    assert_eq!(call(&client).await.unwrap_err(), HookError::Timeout(Duration::from_secs(2)));
+    let calls = async {
+        for part in parts {
+            let error = call(&client).await.unwrap_err();
+            assert!(matches!(error, HookError::Connect(_)), "{part:?}: {error:?}");
+        }
+        assert_eq!(call(&client).await.unwrap_err(), HookError::Timeout(Duration::from_secs(2)));
+    };
+    tokio::join!(server, calls);
     assert_eq!(*client.metrics().failures.lock(), [("connect", 3), ("timeout", 1)].into());
-    server.await.unwrap();
 }
 
 /// MC-101: a request to a plain hook goes to the proxy with its whole URL and the proxy's credential, a

@@ -9,7 +9,8 @@ use kubestellar_metacontroller::{Config, Strategy};
 use parking_lot::Mutex;
 use runtime::rest::{Removal, Rest};
 use serde_json::{Value, json};
-use space::{Identity, Space, SpaceConfig};
+use space::{Identity, Space};
+use testkit::side;
 pub use testkit::wait::{equals, found, quiet, when, within};
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -20,7 +21,6 @@ pub use crate::objects::*;
 pub struct World {
     pub rest: Rest,
     space: Space,
-    engine: store::Engine,
     stop: CancellationToken,
     generic: Option<JoinHandle<()>>,
     meta: Option<(CancellationToken, JoinHandle<()>)>,
@@ -112,13 +112,7 @@ impl World {
     pub async fn start_with(strategy: Strategy) -> Self {
         let data = tempfile::tempdir().unwrap();
         let engine = store::Engine::in_memory();
-        let config = SpaceConfig {
-            name: "test",
-            data: data.path(),
-            url: "https://127.0.0.1:1/spaces/test".into(),
-            advertise: "127.0.0.1:1".into(),
-        };
-        let space = Space::start(&engine, config).await.unwrap();
+        let space = side::space(&engine, data.path(), "test").await;
         let client = space.client(&Identity::admin());
         let mut crds = apis::crds::metacontroller();
         for definition in [
@@ -148,7 +142,6 @@ impl World {
         let mut world = Self {
             rest,
             space,
-            engine,
             stop: CancellationToken::new(),
             generic: None,
             meta: None,
@@ -245,11 +238,9 @@ impl World {
 
     /// Starts garbage collection and the other controllers of every control plane.
     pub async fn collect_garbage(&mut self) {
-        let (client, store) = (self.space.client(&Identity::admin()), self.engine.space("test").unwrap());
-        let config = space::controllers::Config { ca_bundle_pem: String::new(), csr_signer: None };
-        let (ready, mut is_ready) = tokio::sync::watch::channel(false);
-        let run = space::controllers::run(client, store, config, ready, self.stop.clone());
-        self.generic = Some(tokio::spawn(async move { run.await.unwrap() }));
+        let client = self.space.client(&Identity::admin());
+        let (run, mut is_ready) = side::controllers(&self.space, client, None, self.stop.clone());
+        self.generic = Some(tokio::spawn(run));
         is_ready.wait_for(|ready| *ready).await.unwrap();
     }
 

@@ -11,15 +11,13 @@ use ocm_agent::{
 use ocm_hub as hub;
 use runtime::rest::{Gvr, Removal, Rest};
 use serde_json::{Value, json};
-use space::{Identity, Space, SpaceConfig, controllers::CsrSigner};
+use space::{Identity, Space};
+pub(crate) use testkit::ocm::{condition, gvr};
 pub(crate) use testkit::wait::until;
-use tokio::{
-    sync::watch,
-    task::{JoinHandle, JoinSet},
-};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use testkit::recorded::Requests;
+use testkit::{recorded::Requests, side};
 
 pub(crate) const HUB: &str = "https://127.0.0.1:1/spaces/its1";
 pub(crate) const BOOTSTRAP: &str = "system:bootstrap:ocmhub";
@@ -72,22 +70,9 @@ impl World {
         let (mut spaces, mut tasks, stop) = (Vec::new(), JoinSet::new(), CancellationToken::new());
         for index in 0..=clusters {
             let name = if index == 0 { "its1".to_owned() } else { format!("wec{index}") };
-            let config = SpaceConfig {
-                name: &name,
-                data: data.path(),
-                url: format!("https://127.0.0.1:1/spaces/{name}"),
-                advertise: "127.0.0.1:1".into(),
-            };
-            let space = Arc::new(Space::start(&engine, config).await.expect("a space"));
-            let signer =
-                CsrSigner::new(&space.keys().client_ca, &space.keys().client_ca_key).expect("a signer");
-            let config =
-                space::controllers::Config { ca_bundle_pem: String::new(), csr_signer: Some(signer) };
-            let (client, store) = (space.client(&Identity::admin()), space.server().store().clone());
-            let (ready, token) = (watch::Sender::new(false), stop.clone());
-            tasks.spawn(async move {
-                space::controllers::run(client, store, config, ready, token).await.expect("controllers");
-            });
+            let space = Arc::new(side::space(&engine, data.path(), &name).await);
+            let (client, signer) = (space.client(&Identity::admin()), side::signer(&space));
+            tasks.spawn(side::controllers(&space, client, Some(signer), stop.clone()).0);
             spaces.push(space);
         }
         let mut world = Self { spaces, requests: Requests::new(), stop, tasks, _data: data };
@@ -297,25 +282,6 @@ impl Addon for Plain {
     }
 }
 
-pub(crate) fn gvr(plural: &str) -> Gvr {
-    let (group, version) = match plural {
-        "namespaces" | "secrets" | "configmaps" => ("", "v1"),
-        "managedclusters" => ("cluster.open-cluster-management.io", "v1"),
-        "placements" | "placementdecisions" => ("cluster.open-cluster-management.io", "v1beta1"),
-        "addonplacementscores" => ("cluster.open-cluster-management.io", "v1alpha1"),
-        "manifestworks" | "appliedmanifestworks" => ("work.open-cluster-management.io", "v1"),
-        "managedclusteraddons" | "clustermanagementaddons" | "addondeploymentconfigs" | "addontemplates" => {
-            ("addon.open-cluster-management.io", "v1alpha1")
-        }
-        "certificatesigningrequests" => ("certificates.k8s.io", "v1"),
-        "leases" => ("coordination.k8s.io", "v1"),
-        "deployments" => ("apps", "v1"),
-        "jobs" => ("batch", "v1"),
-        _ => ("rbac.authorization.k8s.io", "v1"),
-    };
-    Gvr::new(group, version, plural)
-}
-
 pub(crate) async fn create(rest: &Rest, gvr: &Gvr, namespace: &str, object: Value) -> Value {
     rest.create(gvr, namespace, object.to_string().into_bytes()).await.expect("created")
 }
@@ -328,11 +294,6 @@ pub(crate) fn owner(name: &str, strategy: &Value) -> Value {
 pub(crate) fn member(name: &str) -> Value {
     json!({"apiVersion": "addon.open-cluster-management.io/v1alpha1", "kind": "ManagedClusterAddOn",
         "metadata": {"name": name}, "spec": {}})
-}
-
-pub(crate) fn condition(object: &Value, type_: &str) -> Value {
-    let all = object.pointer("/status/conditions").and_then(Value::as_array);
-    all.into_iter().flatten().find(|c| c["type"] == type_).cloned().unwrap_or_default()
 }
 
 pub(crate) async fn delete(rest: &Rest, gvr: &Gvr, namespace: &str, name: &str) {

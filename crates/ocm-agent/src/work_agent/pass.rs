@@ -2,7 +2,7 @@
 //! OCM-095). [`super::plan`] decides.
 //!
 //! An object is listed in the AppliedManifestWork before it is created. So everything that the agent created
-//! is known to whoever cleans up, whenever the agent dies.
+//! is known to the controllers that clean up, whenever the agent dies.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -19,12 +19,12 @@ use runtime::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
-use space::{Identity, Space, SpaceConfig};
+use space::{Identity, Space};
 use store::Engine;
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use testkit::recorded::Requests;
+use testkit::{recorded::Requests, side};
 
 /// Name of the cluster and of its mailbox.
 pub(crate) const CLUSTER: &str = "cluster1";
@@ -238,13 +238,7 @@ pub(crate) struct World {
 }
 
 async fn space(engine: &Engine, data: &tempfile::TempDir, name: &str) -> Arc<Space> {
-    let config = SpaceConfig {
-        name,
-        data: data.path(),
-        url: format!("https://127.0.0.1:1/spaces/{name}"),
-        advertise: "127.0.0.1:1".into(),
-    };
-    Arc::new(Space::start(engine, config).await.expect("a space"))
+    Arc::new(side::space(engine, data.path(), name).await)
 }
 
 impl World {
@@ -270,14 +264,8 @@ impl World {
             .await
             .expect("CRDs of the cluster");
         let stop = CancellationToken::new();
-        let controllers = controllers.then(|| {
-            let (client, store, stop) = (admin(&cluster), cluster.server().store().clone(), stop.clone());
-            let config = space::controllers::Config { ca_bundle_pem: String::new(), csr_signer: None };
-            let ready = watch::Sender::new(false);
-            tokio::spawn(async move {
-                space::controllers::run(client, store, config, ready, stop).await.expect("controllers");
-            })
-        });
+        let controllers = controllers
+            .then(|| tokio::spawn(side::controllers(&cluster, admin(&cluster), None, stop.clone()).0));
         let line =
             Line { hub: Arc::new(parking_lot::Mutex::new(Some(admin(&hub)))), requests: Requests::new() };
         let world = Self {

@@ -9,8 +9,8 @@ use ocm_shared::rbac::{self as rights, Subject};
 use runtime::failure::code_of;
 use runtime::rest::{Gvr, Removal, Rest};
 use serde_json::{Value, json};
-use space::{Identity, Space, SpaceConfig};
-use testkit::wait::until;
+use space::{Identity, Space};
+use testkit::{side, wait::until};
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -36,13 +36,7 @@ impl World {
         let engine = store::Engine::in_memory();
         let mut spaces = Vec::new();
         for name in ["its1"].into_iter().chain(CLUSTERS) {
-            let config = SpaceConfig {
-                name,
-                data: data.path(),
-                url: format!("https://127.0.0.1:1/spaces/{name}"),
-                advertise: "127.0.0.1:1".into(),
-            };
-            spaces.push(Space::start(&engine, config).await.expect("a space"));
+            spaces.push(side::space(&engine, data.path(), name).await);
         }
         let crds = [apis::crds::ocm_hub(), apis::crds::work_status()].concat();
         runtime::install(&spaces[0].client(&Identity::admin()), &crds, "test").await.expect("CRDs");

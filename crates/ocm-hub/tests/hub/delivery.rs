@@ -13,7 +13,8 @@ use runtime::{
     rest::{Gvr, Removal, Rest},
 };
 use serde_json::{Value, json};
-use space::{Identity, Space, SpaceConfig};
+use space::{Identity, Space};
+use testkit::side;
 use tokio::{sync::Notify, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -76,13 +77,7 @@ impl World {
         let engine = store::Engine::in_memory();
         let mut spaces = Vec::new();
         for name in ["wds1", "its1", CLUSTER] {
-            let config = SpaceConfig {
-                name,
-                data: data.path(),
-                url: format!("https://127.0.0.1:1/spaces/{name}"),
-                advertise: "127.0.0.1:1".into(),
-            };
-            spaces.push(Space::start(&engine, config).await.expect("a space"));
+            spaces.push(side::space(&engine, data.path(), name).await);
         }
         let client = |i: usize| -> Client { spaces[i].client(&Identity::admin()) };
         let (wds, its, wec) = (client(0), client(1), client(2));
@@ -94,12 +89,8 @@ impl World {
         let mut tasks = JoinSet::new();
         for space in &spaces {
             // A Namespace is deleted only when its controller has emptied it.
-            let (client, store) = (space.client(&Identity::admin()), space.server().store().clone());
-            let config = space::controllers::Config { ca_bundle_pem: String::new(), csr_signer: None };
-            let (ready, s) = (tokio::sync::watch::Sender::new(false), stop.clone());
-            tasks.spawn(async move {
-                space::controllers::run(client, store, config, ready, s).await.expect("controllers");
-            });
+            let client = space.client(&Identity::admin());
+            tasks.spawn(side::controllers(space, client, None, stop.clone()).0);
         }
         let (client, token) = (its.clone(), stop.clone());
         tasks.spawn(async move {

@@ -13,12 +13,13 @@ use kubestellar_ocm_hub as hub;
 use ocm_agent::registration::{self, Connection, Endpoint};
 use runtime::rest::{Gvr, Rest};
 use serde_json::{Value, json};
-use space::{Identity, Space, SpaceConfig, controllers::CsrSigner};
+use space::{Identity, Space};
+pub(crate) use testkit::ocm::{condition, gvr};
 pub(crate) use testkit::wait::until;
 use tokio::{sync::watch, task::JoinHandle, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use testkit::recorded::Requests;
+use testkit::{recorded::Requests, side};
 
 pub(crate) const HUB: &str = "https://127.0.0.1:1/spaces/its1";
 pub(crate) const BOOTSTRAP: &str = "system:bootstrap:ocmhub";
@@ -93,15 +94,8 @@ impl World {
         let (mut spaces, mut tasks, stop) = (Vec::new(), JoinSet::new(), CancellationToken::new());
         let requests = Requests::new();
         for name in ["its1", "wec1", "wec2"] {
-            let config = SpaceConfig {
-                name,
-                data: data.path(),
-                url: format!("https://127.0.0.1:1/spaces/{name}"),
-                advertise: "127.0.0.1:1".into(),
-            };
-            let space = Arc::new(Space::start(&engine, config).await.expect("a space"));
-            let mut signer =
-                CsrSigner::new(&space.keys().client_ca, &space.keys().client_ca_key).expect("a signer");
+            let space = Arc::new(side::space(&engine, data.path(), name).await);
+            let mut signer = side::signer(&space);
             if let Some((life, before)) = setting.certificates {
                 signer = signer.lasting(Duration::from_secs(life), Duration::from_secs(before));
             }
@@ -109,17 +103,12 @@ impl World {
                 spaces.push(space);
                 continue;
             }
-            let config =
-                space::controllers::Config { ca_bundle_pem: String::new(), csr_signer: Some(signer) };
-            let (mut client, store) = (space.client(&Identity::admin()), space.server().store().clone());
+            let mut client = space.client(&Identity::admin());
             if name == "its1" {
                 client = requests.of("space", client);
             }
-            let (ready, token) = (watch::Sender::new(false), stop.clone());
+            tasks.spawn(side::controllers(&space, client, Some(signer), stop.clone()).0);
             spaces.push(space);
-            tasks.spawn(async move {
-                space::controllers::run(client, store, config, ready, token).await.expect("controllers");
-            });
         }
         let mut world = Self { spaces, requests, stop, tasks, _data: data };
         let fast = Duration::from_millis(200);
@@ -256,32 +245,6 @@ impl World {
     }
 }
 
-pub(crate) fn gvr(plural: &str) -> Gvr {
-    let (group, version) = match plural {
-        "namespaces" | "secrets" | "configmaps" | "events" => ("", "v1"),
-        // Virtual, and a second group with the same plural.
-        "register managedclusters" => {
-            return Gvr::new("register.open-cluster-management.io", "v1", "managedclusters");
-        }
-        "events.k8s.io events" => return Gvr::new("events.k8s.io", "v1", "events"),
-        "managedclusters" => ("cluster.open-cluster-management.io", "v1"),
-        "clusterclaims" => ("cluster.open-cluster-management.io", "v1alpha1"),
-        "managedclustersets" | "managedclustersetbindings" => {
-            ("cluster.open-cluster-management.io", "v1beta2")
-        }
-        "customresourcedefinitions" => ("apiextensions.k8s.io", "v1"),
-        "placements" | "placementdecisions" => ("cluster.open-cluster-management.io", "v1beta1"),
-        "clustermanagementaddons" => ("addon.open-cluster-management.io", "v1alpha1"),
-        "workstatuses" => ("control.kubestellar.io", "v1alpha1"),
-        "manifestworks" | "appliedmanifestworks" => ("work.open-cluster-management.io", "v1"),
-        "managedclusteraddons" => ("addon.open-cluster-management.io", "v1alpha1"),
-        "certificatesigningrequests" => ("certificates.k8s.io", "v1"),
-        "leases" => ("coordination.k8s.io", "v1"),
-        _ => ("rbac.authorization.k8s.io", "v1"),
-    };
-    Gvr::new(group, version, plural)
-}
-
 pub(crate) async fn create(
     rest: &Rest,
     gvr: &Gvr,
@@ -296,11 +259,6 @@ pub(crate) fn work(name: &str, finalizers: &[&str], priority: &str) -> Value {
         "metadata": {"name": name, "finalizers": finalizers,
             "annotations": {"open-cluster-management.io/cleanup-priority": priority}},
         "spec": {"workload": {"manifests": []}}})
-}
-
-pub(crate) fn condition(object: &Value, type_: &str) -> Value {
-    let all = object.pointer("/status/conditions").and_then(Value::as_array);
-    all.into_iter().flatten().find(|c| c["type"] == type_).cloned().unwrap_or_default()
 }
 
 pub(crate) fn taints(cluster: &Value) -> Vec<String> {

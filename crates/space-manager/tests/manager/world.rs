@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -13,7 +12,11 @@ use kubestellar_space_manager::{
 use parking_lot::Mutex;
 use runtime::rest::{Gvr, Rest};
 use serde_json::{Value, json};
-use space::{Identity, Space, SpaceConfig};
+use space::{Identity, Space};
+use testkit::{
+    side,
+    wait::{fitting, shows},
+};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -161,24 +164,14 @@ impl World {
         let engine = store::Engine::in_memory();
         let mut spaces = Vec::new();
         for name in ["kubestellar", "other"] {
-            let config = SpaceConfig {
-                name,
-                data: data.path(),
-                url: format!("https://127.0.0.1:1/spaces/{name}"),
-                advertise: "127.0.0.1:1".into(),
-            };
-            spaces.push(Arc::new(Space::start(&engine, config).await.unwrap()));
+            spaces.push(Arc::new(side::space(&engine, data.path(), name).await));
         }
         let (other, host) = (spaces.pop().unwrap(), spaces.pop().unwrap());
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         for space in [&host, &other] {
-            let config = space::controllers::Config { ca_bundle_pem: String::new(), csr_signer: None };
-            let (client, store) = (space.client(&Identity::admin()), space.server().store().clone());
-            let (ready, token) = (watch::Sender::new(false), stop.clone());
-            tasks.spawn(async move {
-                space::controllers::run(client, store, config, ready, token).await.unwrap();
-            });
+            let client = space.client(&Identity::admin());
+            tasks.spawn(side::controllers(space, client, None, stop.clone()).0);
         }
         let pretended = Pretended {
             open: Mutex::default(),
@@ -211,7 +204,7 @@ impl World {
         let (client, stop) = (self.host.client(&Identity::admin()), self.stop.clone());
         self.tasks.spawn(async move { manager::run(client, config, stop).await.unwrap() });
         let mut ready = ready.subscribe();
-        tokio::time::timeout(Duration::from_secs(60), ready.wait_for(|yes| *yes)).await.unwrap().unwrap();
+        shows("the manager works", &mut ready, |yes| *yes).await;
     }
 
     pub(crate) async fn end(mut self) {
@@ -255,15 +248,9 @@ impl World {
         name: &str,
         check: &(dyn Fn(Option<&Value>) -> bool + Sync),
     ) -> Option<Value> {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-        loop {
-            let found = self.find(kind, namespace, name).await;
-            if check(found.as_ref()) {
-                return found;
-            }
-            assert!(tokio::time::Instant::now() < deadline, "{kind} {namespace}/{name}: {found:#?}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let what = format!("{kind} {namespace}/{name}");
+        let ask = async || self.find(kind, namespace, name).await;
+        fitting(&what, ask, |found| check(found.as_ref())).await
     }
 
     /// Waits for a condition of a ControlPlane: its status and reason. Returns the ControlPlane.
@@ -300,21 +287,17 @@ impl World {
 
     /// Waits for an Event about a ControlPlane with this reason, and returns its message.
     pub(crate) async fn until_event(&self, name: &str, reason: &str) -> String {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-        loop {
-            let list: Value = self.rest.list(&Gvr::new("", "v1", "events"), "default", "").await.unwrap();
-            let found = list["items"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .find(|event| event["involvedObject"]["name"] == name && event["reason"] == reason);
-            if let Some(event) = found {
-                assert_eq!(event["source"]["component"], "kubeflex-controlplane-controller");
-                return event["message"].as_str().unwrap_or_default().to_owned();
-            }
-            assert!(tokio::time::Instant::now() < deadline, "no Event {reason}: {list:#}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let events = Gvr::new("", "v1", "events");
+        let ask = async || {
+            let list: Value = self.rest.list(&events, "default", "").await.unwrap();
+            list["items"].as_array().unwrap().clone()
+        };
+        let sought = |event: &&Value| event["involvedObject"]["name"] == name && event["reason"] == reason;
+        let what = format!("no Event {reason} of {name}: the list");
+        let all = fitting(&what, ask, |all| all.iter().any(|event| sought(&event))).await;
+        let event = all.iter().find(sought).unwrap();
+        assert_eq!(event["source"]["component"], "kubeflex-controlplane-controller");
+        event["message"].as_str().unwrap_or_default().to_owned()
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn object(data: &Value) -> Value {
         "metadata": {"name": NAME, "namespace": NAMESPACE}, "data": data})
 }
 
-/// A CA whose key nobody has, as PEM. Empty if it cannot be generated.
+/// The certificate of a new CA whose key is thrown away, as PEM. Empty if the CA cannot be generated.
 fn ca_without_key() -> String {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

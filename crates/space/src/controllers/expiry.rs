@@ -38,7 +38,7 @@ pub(crate) fn last_seen(entry: &Entry) -> Option<Timestamp> {
     times.into_iter().flatten().filter_map(|time| time.parse().ok()).max()
 }
 
-/// The remaining life of an Event. Zero if it lies further in the future than its life time: it was written while the
+/// The remaining life of an Event. Zero if the Event lies further in the future than its life time: it was written while the
 /// clock was ahead, and would stay too long.
 pub(crate) fn remaining(last_seen: Timestamp, now: Timestamp) -> Duration {
     if last_seen.duration_since(now).unsigned_abs() > TTL && last_seen > now {

@@ -38,7 +38,7 @@ impl World {
         let text = json!({"metadata": metadata}).to_string();
         let meta = Meta { uid: name.into(), ..Meta::default() };
         let encoded = Encoded { head: text.into(), tail: " ".into(), meta };
-        // The store inserts the revision between head and tail, so the text gets a field for it.
+        // The store writes the revision of the commit between `head` and `tail`, so `head` ends with a key for the revision.
         let encoded = Encoded {
             head: [&encoded.head[..encoded.head.len() - 1], b",\"rv\":"].concat().into(),
             tail: "}".into(),

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 pub use certificates::{CsrSigner, SignError};
 use gc::{Graph, Uid};
 
-use crate::follow::{self, State};
+use crate::follow::{EventLoop, State};
 use crate::kinds::Kinds;
 use crate::local::InProcessApi;
 
@@ -85,7 +85,8 @@ async fn drive(
         let shell = shell.clone();
         async move { shell.act(task).await }
     };
-    Ok(follow::follow("controllers", store, state, queue, WORKERS, act, ready, stop).await?)
+    let events = EventLoop { name: "controllers", store, state, queue, workers: WORKERS, ready };
+    Ok(events.run(act, stop).await?)
 }
 
 /// A key of the work queue.

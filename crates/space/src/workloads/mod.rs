@@ -50,7 +50,7 @@ use store::{SpaceStore, StoreError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::follow;
+use crate::follow::EventLoop;
 
 /// Configuration of the simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,8 +102,8 @@ async fn drive(
     };
     let stop = stop.child_token();
     let following = async {
-        let outcome =
-            follow::follow("workloads", store, state, queue, WORKERS, act, ready, stop.clone()).await;
+        let events = EventLoop { name: "workloads", store, state, queue, workers: WORKERS, ready };
+        let outcome = events.run(act, stop.clone()).await;
         stop.cancel();
         outcome
     };

@@ -71,7 +71,8 @@ fn gated(pod: &Value) -> Option<Write> {
     status_write(Kind::Pod, pod, status)
 }
 
-/// Pods that may end succeed at once, whoever made them: a Job, Helm for a hook or a test, a user. Others run for ever.
+/// A pod whose restart policy allows its end succeeds at once, also a pod that Helm or a user has created. Other pods run
+/// for ever.
 fn completes(pod: &Value) -> bool {
     matches!(text(pod, "/spec/restartPolicy"), "Never" | "OnFailure")
 }

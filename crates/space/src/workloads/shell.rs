@@ -37,7 +37,7 @@ pub(super) struct Known {
     /// Controllers whose pods wait for a missing service account, by namespace.
     waiting: HashMap<Arc<str>, HashSet<Task>>,
     services: Selectors,
-    /// For visits that can wait until more has changed.
+    /// The work queue. Visits that should wait for further changes are added with a delay.
     queue: Queue<Task>,
 }
 

@@ -309,6 +309,14 @@ fn as_054_certificate_requests_say_who_asked() {
         .expect("failed");
     let kinds: Vec<&str> = list(&failed, "status.conditions").iter().map(|c| text(c, "type")).collect();
     assert_eq!(kinds, ["Denied", "Failed"]);
+    let since = "2025-01-01T00:00:00Z";
+    let mut old = denied;
+    old["status"]["conditions"] = json!([{"type": "Extra", "status": "True", "lastTransitionTime": since}]);
+    for (status, expected) in [("True", since), ("False", now)] {
+        let patch = json!({"status": {"conditions": [{"type": "Extra", "status": status, "reason": "R"}]}});
+        let new = pipeline.patch(Some("status"), patch, &old).expect("written");
+        assert_eq!(new["status"]["conditions"][0]["lastTransitionTime"], expected, "{status}");
+    }
 }
 
 #[test]
@@ -330,7 +338,7 @@ fn as_015_which_kinds_put_creates_and_which_need_a_version() {
         catalog.all().filter(|d| d.has_verb("update") && wanted(d)).map(|d| d.plural.clone()).collect()
     };
     assert_eq!(
-        named(|d| d.strategy.create_on_update()),
+        named(|d| d.strategy.facts().create_on_update),
         [
             "endpoints",
             "events",
@@ -346,7 +354,7 @@ fn as_015_which_kinds_put_creates_and_which_need_a_version() {
         ]
     );
     assert_eq!(
-        named(|d| !d.strategy.unconditional_update()),
+        named(|d| !d.strategy.facts().unconditional_update),
         [
             "mutatingadmissionpolicies",
             "mutatingadmissionpolicybindings",

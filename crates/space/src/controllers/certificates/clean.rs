@@ -30,8 +30,8 @@ pub(crate) fn deletion_time(request: &Value) -> Option<Timestamp> {
     decided.chain(expiry(request)).min()
 }
 
-/// Time until `deletion_time`. Zero if a request would stay more than twice as long as any request may: it was made or decided while the
-/// clock was ahead, and would stay until that time.
+/// Time until `deletion_time`. Zero if `deletion_time` is further away than twice the longest life of a request: such a request was
+/// created or decided while the clock was ahead.
 pub(crate) fn remaining(deletion_time: Timestamp, now: Timestamp) -> Duration {
     if deletion_time > now && deletion_time.duration_since(now).unsigned_abs() > 2 * PENDING {
         return Duration::ZERO;
