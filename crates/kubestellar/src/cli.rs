@@ -9,8 +9,8 @@ use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    apiserver, cluster, completion, components, demo, down, explain, get, manifests, serve, status, up,
-    version,
+    apiserver, cluster, completion, components, demo, down, explain, get, manifests, serve, space, status,
+    up, version,
 };
 use crate::datadir::DataDir;
 use crate::exit::{Exit, Failure};
@@ -71,6 +71,7 @@ enum Command {
     Demo(demo::Args),
     Serve(serve::Args),
     Cluster(cluster::Args),
+    Space(Box<space::Args>),
     Ocm(components::ocm::Args),
     Version(version::Args),
     Completion(completion::Args),
@@ -189,6 +190,9 @@ pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
         Command::Serve(args) => serve::run(args, &data()?).await,
         Command::Cluster(args) => {
             cluster::run(args, running().ok().as_ref(), cli.global.kubeconfig.clone(), out).await
+        }
+        Command::Space(args) => {
+            space::run(args, running().ok().as_ref(), cli.global.kubeconfig.clone(), out).await
         }
         Command::Ocm(args) => components::ocm::run(args).await,
         Command::Version(args) => version::run(args, out),

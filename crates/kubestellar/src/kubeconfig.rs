@@ -105,13 +105,13 @@ impl Kubeconfig {
         merged
     }
 
-    /// Removes everything that carries the mark of this installation.
-    pub(crate) fn remove(&mut self, installation: &str) -> bool {
-        let before = self.0.clone();
+    /// Removes everything that carries the mark of this installation, or of one space of it. Returns the names of the contexts.
+    pub(crate) fn remove(&mut self, installation: &str, space: Option<&str>) -> Vec<String> {
+        let is_ours = |(id, of): (&str, &str)| id == installation && space.is_none_or(|space| space == of);
         let ours: Vec<String> = self
             .list("contexts")
             .iter()
-            .filter(|c| mark_of(c).is_some_and(|(id, _)| id == installation))
+            .filter(|c| mark_of(c).is_some_and(is_ours))
             .filter_map(name_of)
             .map(str::to_owned)
             .collect();
@@ -123,7 +123,7 @@ impl Kubeconfig {
                 self.set("current-context", "".into());
             }
         }
-        before != self.0
+        ours
     }
 
     /// Returns the entries of this installation from its own file.
@@ -273,17 +273,24 @@ pub(crate) fn merge_into(
     Ok(total)
 }
 
-/// Removes this installation's entries from the user's files.
-pub(crate) fn remove_from(files: &[PathBuf], installation: &str) -> Result<(), Failure> {
+/// Removes this installation's entries from the user's files, or those of one space of it. Returns the names of the contexts.
+pub(crate) fn remove_from(
+    files: &[PathBuf],
+    installation: &str,
+    space: Option<&str>,
+) -> Result<Vec<String>, Failure> {
+    let mut removed = Vec::new();
     for file in files.iter().filter(|f| f.exists()) {
         let _lock = FileLock::take(file)?;
         let mut config = Kubeconfig::read(file)?;
-        if config.remove(installation) {
+        let ours = config.remove(installation, space);
+        if !ours.is_empty() {
             write_atomically(file, config.to_yaml()?.as_bytes(), 0o600)
                 .or_fail(format!("writing the kubeconfig {}", file.display()))?;
         }
+        removed.extend(ours);
     }
-    Ok(())
+    Ok(removed)
 }
 
 fn owner(files: &[Kubeconfig], installation: &str, space: &str) -> Option<usize> {
@@ -351,7 +358,8 @@ mod tests {
         let again = config.clone();
         let second = config.merge("id", &[entry("its1"), entry("wds1")], Some("wds1"));
         assert!(!second.changed && config == again, "merging twice changes nothing");
-        assert!(config.remove("id"));
+        assert_eq!(config.remove("id", Some("no-such-space")), Vec::<String>::new());
+        assert!(!config.remove("id", None).is_empty());
         assert_eq!(config, before);
     }
 

@@ -138,7 +138,7 @@ async fn purge(args: &Args, data: &DataDir, kubeconfigs: &[std::path::PathBuf]) 
     if let Some(shape) = Shape::load(data)?
         && !args.keep_contexts
     {
-        kubeconfig::remove_from(kubeconfigs, &shape.installation)?;
+        kubeconfig::remove_from(kubeconfigs, &shape.installation, None)?;
     }
     data.purge()
 }

@@ -27,4 +27,5 @@ mod metacontroller;
 mod repair;
 mod restart;
 mod scenarios;
+mod space_commands;
 mod spaces;
