@@ -11,8 +11,8 @@ use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    apiserver, cluster, completion, components, demo, down, explain, get, manifests, serve, status, up,
-    version,
+    apiserver, cluster, completion, components, demo, down, explain, get, manifests, serve, space, status,
+    up, version,
 };
 use crate::contexts::Sources;
 use crate::datadir::DataDir;
@@ -74,6 +74,7 @@ enum Command {
     Demo(demo::Args),
     Serve(serve::Args),
     Cluster(cluster::Args),
+    Space(Box<space::Args>),
     Ocm(components::ocm::Args),
     Version(version::Args),
     Completion(completion::Args),
@@ -229,6 +230,7 @@ pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
         Command::Demo(args) => demo::run(args, named.filter(|_| cli.global.data_dir_given), out).await,
         Command::Serve(args) => serve::run(args, &data()?).await,
         Command::Cluster(args) => cluster::run(args, &sources(), out).await,
+        Command::Space(args) => space::run(args, &sources(), out).await,
         Command::Ocm(args) => components::ocm::run(args).await,
         Command::Version(args) => version::run(args, out),
         Command::Completion(args) => Ok(completion::run(args, Cli::command())),

@@ -98,6 +98,11 @@ pub(crate) fn space_of(config: &Kubeconfig, context: &str) -> String {
     named.and_then(|it| mark(it, "space")).unwrap_or(context).to_owned()
 }
 
+/// Returns whether a context carries the mark of an installation (SP-096).
+pub(crate) fn is_of(config: &Kubeconfig, context: &str, installation: &str) -> bool {
+    config.contexts.iter().any(|it| it.name == context && mark(it, "installation") == Some(installation))
+}
+
 /// Merges the existing files as kubectl does: the first file wins.
 fn merged(files: &[PathBuf]) -> Result<Kubeconfig, Failure> {
     let mut all = Kubeconfig::default();

@@ -116,9 +116,9 @@ impl Kubeconfig {
     }
 
     /// Removes every context with the mark of this installation whose space is to go, and the cluster and user that no other
-    /// context uses.
-    pub(crate) fn remove(&mut self, installation: &str, goes: impl Fn(&str) -> bool) -> bool {
-        let before = self.0.clone();
+    /// context uses. Returns the names of the contexts.
+    pub(crate) fn remove(&mut self, installation: &str, goes: impl Fn(&str) -> bool) -> Vec<String> {
+        let mut removed = Vec::new();
         for Ours { context, cluster, user, .. } in self.ours(installation, goes) {
             self.retain("contexts", &context);
             if !self.is_used("cluster", &cluster) {
@@ -130,8 +130,9 @@ impl Kubeconfig {
             if self.current() == context {
                 self.set("current-context", "".into());
             }
+            removed.push(context);
         }
-        before != self.0
+        removed
     }
 
     /// Gives the contexts that this installation has here already the present address and credentials of their spaces.
@@ -319,12 +320,22 @@ pub(crate) fn merge_into(
     Ok(total)
 }
 
-/// Removes this installation's entries from the user's files.
-pub(crate) fn remove_from(files: &[PathBuf], installation: &str) -> Result<(), Failure> {
+/// Removes this installation's entries from the user's files, or those of one space of it. Returns the names of the contexts.
+pub(crate) fn remove_from(
+    files: &[PathBuf],
+    installation: &str,
+    space: Option<&str>,
+) -> Result<Vec<String>, Failure> {
+    let mut removed = Vec::new();
     for file in files.iter().filter(|f| f.exists()) {
-        edit(file, |config| config.remove(installation, |_| true))?;
+        edit(file, |config| {
+            let ours = config.remove(installation, |of| space.is_none_or(|space| space == of));
+            let changed = !ours.is_empty();
+            removed.extend(ours);
+            changed
+        })?;
     }
-    Ok(())
+    Ok(removed)
 }
 
 /// Which spaces of an installation exist no more.
@@ -365,7 +376,7 @@ pub(crate) fn follow_in(
 
 fn follow(config: &mut Kubeconfig, installation: &str, entries: &[Entry], gone: &Gone) -> bool {
     let removed = config.remove(installation, |space| gone.has(space));
-    config.renew(installation, entries) | removed
+    config.renew(installation, entries) | !removed.is_empty()
 }
 
 /// Changes a file under its lock; `change` says whether there is something to write.
@@ -454,7 +465,8 @@ mod tests {
         let again = config.clone();
         let second = config.merge("id", &[entry("its1"), entry("wds1")], Some("wds1"));
         assert!(!second.changed && config == again, "merging twice changes nothing");
-        assert!(config.remove("id", |_| true));
+        assert_eq!(config.remove("id", |space| space == "no-such-space"), Vec::<String>::new());
+        assert!(!config.remove("id", |_| true).is_empty());
         assert_eq!(config, before);
     }
 

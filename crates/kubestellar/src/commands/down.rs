@@ -143,10 +143,11 @@ async fn purge(
     if let Some(shape) = Shape::load(data)?
         && !args.keep_contexts
     {
-        kubeconfig::remove_from(kubeconfigs, &shape.installation)?;
+        kubeconfig::remove_from(kubeconfigs, &shape.installation, None)?;
         // Files that an earlier `up` was told to use: without them the installation can go as well.
         for file in shape.kubeconfigs.iter().filter(|file| !kubeconfigs.contains(file)) {
-            if let Err(failure) = kubeconfig::remove_from(std::slice::from_ref(file), &shape.installation) {
+            let file_only = std::slice::from_ref(file);
+            if let Err(failure) = kubeconfig::remove_from(file_only, &shape.installation, None) {
                 out.note(&format!("contexts stay in {}: {}", file.display(), failure.why));
             }
         }

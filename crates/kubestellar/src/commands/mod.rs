@@ -11,6 +11,7 @@ pub(crate) mod explain;
 pub(crate) mod get;
 pub(crate) mod manifests;
 pub(crate) mod serve;
+pub(crate) mod space;
 pub(crate) mod status;
 pub(crate) mod up;
 pub(crate) mod version;

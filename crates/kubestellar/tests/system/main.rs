@@ -29,4 +29,5 @@ mod readme;
 mod repair;
 mod restart;
 mod scenarios;
+mod space_commands;
 mod spaces;

@@ -47,6 +47,11 @@ impl Proxies {
         Self(Some(Arc::new(matcher.build())))
     }
 
+    /// Returns whether a proxy is used for `target`.
+    pub fn serve(&self, target: &Uri) -> bool {
+        self.of(target).is_some()
+    }
+
     /// Returns the proxy for `target` and its credential. Connections to this machine never use a proxy, as
     /// in Go.
     fn of(&self, target: &Uri) -> Option<(Uri, Option<HeaderValue>)> {
