@@ -15,12 +15,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Condition,
 };
 use rcgen::PublicKeyData as _;
-use runtime::{
-    Store,
-    failure::message_of,
-    informer::{self, Source},
-    rest::Rest,
-};
+use runtime::{Source, Store, failure::message_of, informer, rest::Rest};
 use serde_json::json;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
