@@ -53,6 +53,9 @@ fn is_host(value: &HeaderValue) -> bool {
 mod tests {
     use super::*;
 
+    /// Version, URL, `Host` headers, outcome.
+    type Case<'a> = (Version, &'a str, &'a [&'a [u8]], Result<(), HostFault>);
+
     fn check(version: Version, uri: &str, hosts: &[&[u8]]) -> Result<(), HostFault> {
         let builder = Request::get(uri).version(version);
         let add = |builder: http::request::Builder, host: &&[u8]| builder.header(header::HOST, *host);
@@ -64,7 +67,7 @@ mod tests {
     fn sp_056_doubtful_hosts_are_refused() {
         use HostFault::{Differs, Malformed, Many, Missing};
         let (one, two) = (Version::HTTP_11, Version::HTTP_2);
-        let cases: [(Version, &str, &[&[u8]], Result<(), HostFault>); 17] = [
+        let cases: [Case<'_>; 17] = [
             (one, "/", &[b"wds1.localhost:9443"], Ok(())),
             (one, "/", &[b"[::1]:9443"], Ok(())),
             (one, "/", &[b""], Ok(())),
