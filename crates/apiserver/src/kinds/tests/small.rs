@@ -309,6 +309,14 @@ fn as_054_certificate_requests_say_who_asked() {
         .expect("failed");
     let kinds: Vec<&str> = list(&failed, "status.conditions").iter().map(|c| text(c, "type")).collect();
     assert_eq!(kinds, ["Denied", "Failed"]);
+    let since = "2025-01-01T00:00:00Z";
+    let mut old = denied;
+    old["status"]["conditions"] = json!([{"type": "Extra", "status": "True", "lastTransitionTime": since}]);
+    for (status, expected) in [("True", since), ("False", now)] {
+        let patch = json!({"status": {"conditions": [{"type": "Extra", "status": status, "reason": "R"}]}});
+        let new = pipeline.patch(Some("status"), patch, &old).expect("written");
+        assert_eq!(new["status"]["conditions"][0]["lastTransitionTime"], expected, "{status}");
+    }
 }
 
 #[test]
