@@ -5,6 +5,7 @@ use std::path::Path;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
+use crate::contexts::must_exist;
 use crate::exit::{Exit, Failure, chain};
 
 /// Returns a client for `context` of `file`, or for the current context of the file. Without a file uses the files that
@@ -25,6 +26,8 @@ pub(crate) async fn config(
     let failed = |error: &dyn std::error::Error| broken(file, options.context.as_deref(), error);
     match file {
         Some(path) => {
+            // As the Go programs end.
+            must_exist(path).map_err(|failure| Failure { exit: Exit::Failed, ..failure })?;
             let kubeconfig = Kubeconfig::read_from(path).map_err(|e| failed(&e))?;
             kube::Config::from_custom_kubeconfig(kubeconfig, options).await.map_err(|e| failed(&e))
         }

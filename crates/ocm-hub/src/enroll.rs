@@ -49,6 +49,11 @@ pub struct Config {
     pub url: String,
     /// Add-ons whose agents the installation runs for the cluster.
     pub built_in: Vec<String>,
+    /// Whether the cluster is known to have been in this inventory: if its ManagedCluster is missing at the start, somebody took the
+    /// cluster out, and it stays out.
+    pub returning: bool,
+    /// Set to true once somebody has taken the cluster out of the inventory.
+    pub left: watch::Sender<bool>,
     /// Set to true once the cluster is in the inventory and healthy with its built-in add-ons, or is denied.
     pub ready: watch::Sender<bool>,
     /// Whether the cluster is prepared, so that its registration agent may start.
@@ -66,6 +71,8 @@ impl Config {
             more_labels: Arc::default(),
             url: String::new(),
             built_in: Vec::new(),
+            returning: false,
+            left: watch::Sender::new(false),
             ready: watch::Sender::new(false),
             prepared: watch::Sender::new(false),
             accepted: watch::Sender::new(false),
@@ -112,11 +119,15 @@ async fn drive(hub: Client, cluster: Client, config: Config, stop: CancellationT
         config,
         queue: Queue::new(Duration::from_millis(20), Duration::from_secs(5)),
     });
+    let refused = |source| Error::Request { cluster: member.config.name.clone(), source: Box::new(source) };
+    if member.config.returning && member.is_out().await.map_err(refused)? {
+        tracing::info!(cluster = member.config.name, "it was taken out of the inventory");
+        member.config.left.send_replace(true);
+        stop.cancelled().await;
+        return Ok(());
+    }
     prepare(&member.cluster, &member.config.name).await?;
-    member
-        .enter()
-        .await
-        .map_err(|source| Error::Request { cluster: member.config.name.clone(), source: Box::new(source) })?;
+    member.enter().await.map_err(refused)?;
     member.config.prepared.send_replace(true);
     let mut tasks = Tasks::new(&stop);
     let (me, token) = (member.clone(), tasks.token().clone());
@@ -156,6 +167,11 @@ struct Member {
 }
 
 impl Member {
+    async fn is_out(&self) -> Result<bool, kube::Error> {
+        let found: Option<Value> = self.hub.find(&managed_clusters(), "", &self.config.name).await?;
+        Ok(found.is_none())
+    }
+
     /// Creates the ManagedCluster as an accepted one if it is missing. This is done only at the start: later,
     /// a missing ManagedCluster has been deleted. The administrators of the hub decide whether an existing
     /// one is accepted.
@@ -239,10 +255,14 @@ impl Member {
     async fn settle(&self) -> Result<Next, kube::Error> {
         let name = self.config.name.as_str();
         let found = self.hub.find::<ManagedCluster>(&managed_clusters(), "", name).await?;
-        let Some(cluster) = found.filter(|c| c.metadata.deletion_timestamp.is_none()) else {
-            // Its agents clean up while they have permissions.
+        let Some(cluster) = found else {
+            self.config.left.send_replace(true);
             return Ok(Next::OnChange);
         };
+        if cluster.metadata.deletion_timestamp.is_some() {
+            // Its agents clean up while they have permissions.
+            return Ok(Next::OnChange);
+        }
         match status(&cluster, CONDITION_HUB_ACCEPTED) {
             Some("True") => {}
             Some(_) if !cluster.spec.hub_accepts_client => {

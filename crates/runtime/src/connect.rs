@@ -6,6 +6,7 @@
 
 mod failure;
 mod identity;
+mod reach;
 
 use std::{
     sync::{Arc, Once},
@@ -18,10 +19,7 @@ use hyper::body::Incoming;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::{
-    client::legacy::{
-        Client as Pool,
-        connect::{HttpConnector, proxy::Tunnel},
-    },
+    client::legacy::{Client as Pool, connect::proxy::Tunnel},
     rt::TokioExecutor,
 };
 use kube::{
@@ -32,7 +30,9 @@ use rustls::{ClientConfig, crypto::aws_lc_rs, pki_types::ServerName};
 use tower::{BoxError, Service, ServiceBuilder, retry::RetryLayer};
 
 pub use failure::RequestError;
+pub use reach::Reach;
 
+use self::reach::Tcp;
 use crate::tls::{ServerVerifier, TlsError};
 
 /// A configuration cannot be used for connections.
@@ -59,14 +59,22 @@ pub enum ConnectError {
 /// # Errors
 /// If a certificate, a key, a credential, a name or the proxy of `config` cannot be used.
 pub fn client(config: Config) -> Result<Client, ConnectError> {
+    client_within(config, Reach::Everywhere)
+}
+
+/// [`client`] that connects to the addresses of `reach` only. What is behind a proxy is the proxy's to judge.
+///
+/// # Errors
+/// As for [`client`].
+pub fn client_within(config: Config, reach: Reach) -> Result<Client, ConnectError> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // It fails only if another thread was faster, and then there is a provider.
         let _ = aws_lc_rs::default_provider().install_default();
     }
     warn_of_blind_trust(&config);
     match &config.proxy_url {
-        None => layered(&config, tcp()),
-        Some(proxy) if proxy.scheme_str() == Some("http") => layered(&config, tunnel(proxy)),
+        None => layered(&config, Tcp::new(reach)),
+        Some(proxy) if proxy.scheme_str() == Some("http") => layered(&config, tunnel(proxy, reach)),
         Some(proxy) => Err(ConnectError::Proxy(proxy.scheme_str().unwrap_or_default().to_owned())),
     }
 }
@@ -85,16 +93,9 @@ fn warn_of_blind_trust(config: &Config) {
     }
 }
 
-fn tcp() -> HttpConnector {
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    tcp.set_nodelay(true);
-    tcp
-}
-
 /// Connects through an HTTP proxy by CONNECT.
-fn tunnel(proxy: &Uri) -> Tunnel<HttpConnector> {
-    let tunnel = Tunnel::new(proxy.clone(), tcp());
+fn tunnel(proxy: &Uri, reach: Reach) -> Tunnel<Tcp> {
+    let tunnel = Tunnel::new(proxy.clone(), Tcp::new(reach));
     match credential(proxy) {
         Some(credential) => tunnel.with_auth(credential),
         None => tunnel,

@@ -8,11 +8,13 @@ use serde_json::{Map, Value};
 
 use super::check::Errs;
 use super::spec::{BASE, Facts, GenerationRule, Spec, StatusMeta, WITH_STATUS};
+use super::unenforced;
 use super::value::{at, fill, fill_at, has, int, list, list_mut, object_mut, text};
 
 const WEBHOOKS: Spec = Spec {
     facts: Facts { unconditional_update: false, ..BASE.facts },
     generation: GenerationRule::Content,
+    warnings: unenforced::webhooks,
     ..BASE
 };
 
@@ -45,6 +47,7 @@ pub(super) const VALIDATING_POLICY: Spec = Spec {
         }
     },
     validate: |_, obj, errs| policy(obj, errs),
+    warnings: unenforced::policy,
     ..WITH_STATUS
 };
 
@@ -69,6 +72,7 @@ pub(super) const POLICY_BINDING: Spec = Spec {
             errs.required(&here.child("policyName"), "");
         }
     },
+    warnings: unenforced::policy,
     ..BASE
 };
 

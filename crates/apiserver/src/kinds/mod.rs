@@ -41,6 +41,7 @@ mod storage;
 mod subresources;
 #[cfg(test)]
 mod tests;
+mod unenforced;
 pub(crate) mod value;
 mod volume_validation;
 mod warnings;

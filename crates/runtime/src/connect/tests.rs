@@ -269,6 +269,32 @@ async fn ocm_071_a_proxy_is_asked_for_a_tunnel() {
     assert!(ask(other).await.unwrap_err().contains("socks5"));
 }
 
+/// SP-038: a client with a bound refuses addresses and names beyond it, also that of a proxy, and says so.
+#[tokio::test]
+async fn sp_038_a_client_stays_within_its_reach() {
+    let echo = Echo::start(None).await;
+    let port = echo.address.port();
+    let of = |url: &str, proxy: Option<&str>| {
+        with(config(url, None), |it| it.proxy_url = proxy.map(|proxy| proxy.parse().unwrap()))
+    };
+    let ask_within = async |config: Config, reach: Reach| {
+        let request = Request::get("/x").body(Vec::new()).unwrap();
+        let answer: Result<String, _> = client_within(config, reach).unwrap().request(request).await;
+        answer.map_err(|error| format!("{error}"))
+    };
+    let here = [format!("http://127.0.0.1:{port}"), format!("http://localhost:{port}")];
+    for url in &here {
+        assert!(ask_within(of(url, None), Reach::Servers).await.is_ok(), "{url}");
+        let refused = ask_within(of(url, None), Reach::OtherMachines).await.unwrap_err();
+        assert!(refused.contains("is an address of this machine, which is the pod itself"), "{refused}");
+    }
+    let proxied = of("http://hub.example", Some(&here[0]));
+    let refused = ask_within(proxied, Reach::OtherMachines).await.unwrap_err();
+    assert!(refused.contains("an address of this machine"), "{refused}");
+    let cloud = ask_within(of("http://169.254.169.254", None), Reach::Servers).await.unwrap_err();
+    assert!(cloud.contains("169.254.169.254 is a link-local address"), "{cloud}");
+}
+
 /// SP-084: an error names what failed, in the words of Go's clients.
 #[tokio::test]
 async fn sp_084_errors_of_connections_name_the_cause() {

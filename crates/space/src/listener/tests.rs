@@ -1,27 +1,14 @@
 use std::time::SystemTime;
 
-use http_body_util::BodyExt as _;
-use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
-use store::Engine;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, SignatureScheme};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use rustls::pki_types::PrivateKeyDer;
-use rustls::sign::CertifiedKey;
-
 use super::*;
-use crate::{Space, SpaceConfig, pki};
-
-/// A space called `test`, in memory.
-async fn space_in(data: &std::path::Path) -> Space {
-    let config = SpaceConfig {
-        name: "test",
-        data,
-        url: "https://127.0.0.1:9443/spaces/test".into(),
-        advertise: "127.0.0.1:9443".into(),
-    };
-    Space::start(&Engine::in_memory(), config).await.expect("a space")
-}
+use crate::testing::space_in;
+use crate::{Space, pki};
 
 fn roots(ca: &str) -> RootCertStore {
     let mut roots = RootCertStore::empty();
@@ -216,135 +203,4 @@ async fn answer_on(tls: &mut tokio_rustls::client::TlsStream<TcpStream>) -> (Str
     let mut body = vec![0; length.expect("a length")];
     tls.read_exact(&mut body).await.unwrap();
     (head, String::from_utf8(body).unwrap())
-}
-
-/// SP-055: the paths of a space begin after its name.
-#[test]
-fn sp_055_prefix_is_stripped() {
-    let cases = [
-        ("https://h:1/spaces/wds1/api/v1?watch=1", 12, "/api/v1?watch=1"),
-        ("/spaces/wds1", 12, "/"),
-        ("/spaces/wds1/api/v1/namespaces/a%2Fb", 12, "/api/v1/namespaces/a%2Fb"),
-    ];
-    for (uri, prefix, wanted) in cases {
-        let stripped = strip(&uri.parse().unwrap(), prefix).unwrap();
-        assert_eq!(stripped.path_and_query().unwrap().as_str(), wanted);
-    }
-}
-
-async fn ask(router: &Router, uri: &'static str) -> (u16, String) {
-    let request = Request::get(uri).header("host", "hub:9443").body(()).expect("a request");
-    let answer = answer_outside_spaces(router, None, &request);
-    let status = answer.status().as_u16();
-    let body = answer.into_body().collect().await.expect("a body").to_bytes();
-    (status, String::from_utf8_lossy(&body).into_owned())
-}
-
-/// SP-139: the process is ready when its spaces are, and names those that are not; stopping a space does not
-/// affect liveness.
-#[tokio::test]
-async fn sp_139_the_process_is_ready_when_its_spaces_are() {
-    let data = tempfile::tempdir().expect("a directory");
-    let space = space_in(data.path()).await;
-    let router = Router::default();
-    router.add("test", space.server().service());
-    assert_eq!(ask(&router, "/readyz").await, (200, "ok".into()));
-    let verbose = "[+]ping ok\n[+]space/test ok\nreadyz check passed\n";
-    assert_eq!(ask(&router, "/readyz?verbose").await, (200, verbose.into()));
-    space.stop().await;
-    let unready = "[+]ping ok\n[-]space/test failed: reason withheld\nreadyz check failed\n";
-    assert_eq!(ask(&router, "/readyz").await, (500, unready.into()));
-    assert_eq!(ask(&router, "/livez").await, (200, "ok".into()));
-    assert_eq!(ask(&router, "/healthz").await, (200, "ok".into()));
-}
-
-/// SP-055, SP-065: outside the spaces nothing is served to anybody but the health of the process.
-///
-/// CVE-2026-39429: kcp served its cache of all workspaces before it authenticated.
-#[tokio::test]
-async fn sp_065_cve_2026_39429_nothing_is_served_before_authentication() {
-    let data = tempfile::tempdir().expect("a directory");
-    let space = space_in(data.path()).await;
-    let router = Router::default();
-    router.add("test", space.server().service());
-    for path in [
-        "/",
-        "/api",
-        "/api/v1/secrets",
-        "/apis",
-        "/metrics",
-        "/version",
-        "/openapi/v2",
-        "/debug/pprof/",
-        "/logs",
-        "/spaces",
-        "/spaces/",
-        "/spaces//api",
-        "/spaces/none/api",
-        "/spaces/Test/api",
-        "/spaces/test%2fapi",
-        "/clusters/root/api",
-        "/services/cache/shards/root/clusters/root/apis",
-        "/services/apiexport/root/test/clusters/*/api/v1/configmaps",
-        "/register",
-        "/enroll",
-        "/control",
-    ] {
-        let (status, body) = ask(&router, path).await;
-        assert_eq!(status, 404, "{path}: {body}");
-    }
-    // In a space, callers without a credential read nothing but version and health.
-    for path in [
-        "/spaces/test/metrics",
-        "/spaces/test/api/v1/secrets",
-        "/spaces/test/apis",
-        "/spaces/test/openapi/v2",
-    ] {
-        let request = Request::get(path).body(()).expect("a request");
-        let (mut service, prefix) = router.find(None, &request).ok().flatten().expect("a space");
-        let request = Request::get(strip(&path.parse().unwrap(), prefix).unwrap());
-        let request = request.extension(Caller::Plain).body(http_body_util::Empty::<bytes::Bytes>::new());
-        let answer = service.call(request.expect("a request")).await.expect("an answer");
-        assert!(matches!(answer.status().as_u16(), 401 | 403), "{path}: {}", answer.status());
-    }
-    space.stop().await;
-}
-
-/// SP-050: a space that is stopped for a while says so, by path and by name; one that does not exist is not found.
-#[tokio::test]
-async fn sp_050_a_stopped_space_is_unavailable() {
-    let router = Router::default();
-    router.pause("wds1");
-    for (path, host, code) in [
-        ("/spaces/wds1/api", "127.0.0.1:9443", 503),
-        ("/api", "wds1.localhost:9443", 503),
-        ("/spaces/wds2/api", "127.0.0.1:9443", 404),
-        ("/api", "wds2.localhost:9443", 404),
-    ] {
-        let request = Request::get(path).header("host", host).body(()).expect("a request");
-        let answer = answer_outside_spaces(&router, None, &request);
-        assert_eq!(answer.status().as_u16(), code, "{host}{path}");
-        assert_eq!(answer.headers().contains_key("retry-after"), code == 503, "{host}{path}");
-    }
-    // Else clients by name would fail in the handshake, before they are told.
-    assert!(router.serves_by_name("wds1") && !router.serves_by_name("wds2"));
-}
-
-/// SP-055: a request without the path of a space is told the right form, and nothing about existing spaces.
-#[tokio::test]
-async fn sp_055_a_path_without_a_space_is_explained() {
-    let router = Router::default();
-    for (path, host, said) in [
-        ("/api", "hub:9443", "https://hub:9443/spaces/<name>"),
-        ("/spaces/no", "\"<b>", "https://HOST:PORT/spaces"),
-    ] {
-        let request = Request::get(path).header("host", host).body(()).expect("a request");
-        let answer = answer_outside_spaces(&router, None, &request);
-        assert_eq!(answer.status().as_u16(), 404);
-        let body = answer.into_body().collect().await.expect("a body").to_bytes();
-        let status: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
-        assert_eq!((&status["kind"], &status["code"]), (&"Status".into(), &404.into()));
-        let message = status["message"].as_str().expect("a message");
-        assert!(message.contains(said) && message.contains("--raw /spaces/<name>/version"), "{message}");
-    }
 }
