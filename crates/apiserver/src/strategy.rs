@@ -73,6 +73,8 @@ pub struct Facts {
     pub review: Option<Review>,
     /// The resource whose objects limit how many objects of this kind may be evicted.
     pub disruption_budgets: Option<&'static ResourceName>,
+    /// The resource whose object of the same name lists what is behind an object of this kind.
+    pub backends: Option<&'static ResourceName>,
 }
 
 impl Facts {
@@ -90,6 +92,7 @@ impl Facts {
         deprecated: None,
         review: None,
         disruption_budgets: None,
+        backends: None,
     };
 }
 

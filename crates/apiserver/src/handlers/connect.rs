@@ -35,8 +35,9 @@ pub(super) fn is_simulated(object: &Value) -> bool {
 
 /// Whether a Service has Pods of a simulated cluster behind it.
 fn has_simulated_endpoints(cx: &RequestContext<'_>, service: &str) -> bool {
+    let Some((group, _, plural)) = cx.descriptor.strategy.facts().backends else { return false };
     let snapshot = cx.store.snapshot();
-    let found = snapshot.view(&Collection::new("", "endpoints")).get(cx.namespace(), service).cloned();
+    let found = snapshot.view(&Collection::new(group, plural)).get(cx.namespace(), service).cloned();
     let endpoints: Value =
         found.and_then(|entry| serde_json::from_slice(&entry.value).ok()).unwrap_or_default();
     let subsets = endpoints.get("subsets").and_then(Value::as_array);

@@ -18,6 +18,7 @@ pub(super) const SERVICE: Spec = Spec {
         create_on_update: true,
         name: NameRule::Label,
         returns_deleted: true,
+        backends: Some(&("", "v1", "endpoints")),
         allocates: true,
         own_labels: true,
         ..WITH_STATUS.facts
