@@ -35,7 +35,10 @@ impl Manager {
         match Type::of(&plane.spec.type_) {
             Some(Type::Host) => self.remove(&bindings(), &binding_name(&name), None).await?,
             Some(Type::External) => self.leave_external(&plane).await?,
-            Some(_) => {
+            Some(type_) => {
+                if self.config.spaces.is_none() {
+                    self.leave_original(&plane, type_).await?;
+                }
                 if let Some(spaces) = &self.config.spaces
                     && let Err(error) = spaces.delete(&name, uid(&plane)).await
                 {

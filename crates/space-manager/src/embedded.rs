@@ -20,6 +20,9 @@ impl Manager {
     pub(crate) async fn embedded(&self, plane: &ControlPlane, type_: Type) -> Result<Found, kube::Error> {
         let name = plane.metadata.name.as_deref().unwrap_or_default();
         let Some(spaces) = &self.config.spaces else {
+            if let Some(found) = self.original(plane, type_).await? {
+                return Ok(found);
+            }
             return Ok(Found::only(SpaceState::Failed(refusal(&plane.spec.type_)), Next::OnChange));
         };
         if is_suspended(plane) {

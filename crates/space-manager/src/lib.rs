@@ -20,6 +20,7 @@ mod host;
 mod its;
 mod manager;
 pub mod names;
+mod original;
 mod outside;
 mod pass;
 pub mod prepare;

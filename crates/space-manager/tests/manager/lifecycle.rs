@@ -162,6 +162,53 @@ async fn sp_030_a_namespace_that_was_there_before() {
     world.end().await;
 }
 
+/// SP-074: a space that KubeFlex' operator made is looked after as it is: conditions, the reference to its Secret, hooks, deletion.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sp_074_a_space_of_kubeflex_is_kept() {
+    let world = World::in_cluster().await;
+    world.hook("h", json!({"labels": {"kflex.kubestellar.io/cptype": "wds"}}), json!([])).await;
+    world.plane("team-a", json!({"type": "k8s", "postCreateHook": "h"})).await;
+    let plane = world.until_message("team-a", "Synced", "this one runs none").await;
+    let owner = json!([{"apiVersion": "tenancy.kflex.kubestellar.org/v1alpha1", "kind": "ControlPlane", "name": "team-a",
+        "uid": plane["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true}]);
+    world
+        .create(json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": "team-a-system", "ownerReferences": owner}}))
+        .await;
+    let labels = json!({"app": "kube-apiserver"});
+    world
+        .create(json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "kube-apiserver", "namespace": "team-a-system"},
+            "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "c", "image": "i"}]}}}}))
+        .await;
+    world.until_message("team-a", "Synced", "Secret admin-kubeconfig has no key kubeconfig yet").await;
+    world
+        .create(json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "admin-kubeconfig", "namespace": "team-a-system"},
+            "stringData": {"kubeconfig": "a", "kubeconfig-incluster": "b"}}))
+        .await;
+    world.until_message("team-a", "Ready", "Deployment kube-apiserver is not ready").await;
+    let ready = json!({"status": {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}});
+    world
+        .rest
+        .merge_status::<Value>(&gvr("Deployment"), "team-a-system", "kube-apiserver", &ready)
+        .await
+        .unwrap();
+    let plane = world.until_condition("team-a", "Ready", "True", "Available").await;
+    assert_eq!(plane["status"]["secretRef"]["key"], "kubeconfig");
+    assert_eq!(plane["metadata"]["labels"]["kflex.kubestellar.io/cptype"], "wds");
+    let secret = world.find("Secret", "team-a-system", "admin-kubeconfig").await.unwrap();
+    assert_eq!(decoded(&secret, "kubeconfig"), "a", "it is KubeFlex'");
+    world.delete("ControlPlane", "", "team-a").await;
+    assert!(
+        world.until_event("team-a", "LeftBehind").await.contains("the database team_a of Postgres stays")
+    );
+    world.until_gone("Namespace", "", "team-a-system").await;
+    world.until_gone("ControlPlane", "", "team-a").await;
+    world.end().await;
+}
+
 /// SP-050: a suspended space is stopped and says so; it comes back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sp_050_suspend_and_resume() {

@@ -314,6 +314,7 @@ pub(crate) fn gvr(kind: &str) -> Gvr {
         "PostCreateHook" => Gvr::new(tenancy, "v1alpha1", "postcreatehooks"),
         "ClusterRole" => Gvr::new(rbac, "v1", "clusterroles"),
         "ClusterRoleBinding" => Gvr::new(rbac, "v1", "clusterrolebindings"),
+        "Deployment" => Gvr::new("apps", "v1", "deployments"),
         "Job" => Gvr::new("batch", "v1", "jobs"),
         "PriorityClass" => Gvr::new("scheduling.k8s.io", "v1", "priorityclasses"),
         core => Gvr::new("", "v1", &format!("{}s", core.to_lowercase())),
