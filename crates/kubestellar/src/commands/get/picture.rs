@@ -341,13 +341,14 @@ mod tests {
         let large = "Deployment.apps(shop/web): size 600000 exceeds the maximum 512000";
         let frozen = "template: atlas/ConfigMap(shop/site).data.url:1:9: no siteId";
         let held = format!("perhaps in an older form: {frozen}");
+        let held_up = format!("held up by another object: {frozen}");
         for (works, error, state, message) in [
             (vec![applied.clone()], large, State::Behind, large),
             (vec![failed], large, State::Failed, "Applied is False"),
             (vec![], large, State::Waiting, large),
             (vec![applied.clone()], frozen, State::Applied, held.as_str()),
             (vec![applied], "destination boreas: no such namespace", State::Applied, ""),
-            (vec![], frozen, State::Waiting, frozen),
+            (vec![], frozen, State::Waiting, held_up.as_str()),
             (
                 vec![],
                 "destination atlas: no such namespace",
