@@ -13,8 +13,9 @@ use crate::host::{HostFault, check_host};
 use crate::router::Router;
 use crate::unread::Unread;
 
-/// Seconds after which clients of a stopped space may try again.
-const PAUSED_RETRY: u16 = 10;
+/// Seconds after which clients of a stopped space may try again. kubectl does so ten times for each of its requests before it says
+/// what the answer was.
+const PAUSED_RETRY: u16 = 1;
 
 /// The answer to a request. `sni`: the server name of the TLS handshake.
 pub(crate) async fn route(
@@ -51,7 +52,7 @@ pub(crate) async fn route(
 fn answer_outside_spaces<B>(router: &Router, sni: Option<&str>, request: &Request<B>) -> Response<Body> {
     let uri = request.uri();
     if let Ok(Addressed { space: Some(space), .. }) = addressed(sni, request) {
-        return if router.is_paused(&space) { space_paused() } else { space_not_found(request) };
+        return if router.is_paused(&space) { space_paused() } else { unknown_space(&space) };
     }
     let checks = router.checks(uri.path());
     match health::answer(uri.path(), uri.query().unwrap_or_default(), &checks) {
@@ -73,8 +74,16 @@ fn space_paused() -> Response<Body> {
     answer
 }
 
-/// The answer to a URL without the path of a space, or with an unknown space. It does not list the spaces, because the
-/// caller is not authenticated.
+/// The answer to a URL that names a space that is not here. It does not list the spaces, because the caller is not authenticated.
+fn unknown_space(space: &str) -> Response<Body> {
+    let message = format!(
+        "there is no space {space:?} here; the command `kubestellar status` lists the spaces of an installation, and `kubestellar up` renews \
+         the contexts of a kubeconfig"
+    );
+    refusal(StatusCode::NOT_FOUND, "NotFound", &message)
+}
+
+/// The answer to a URL without the path of a space.
 fn space_not_found<B>(request: &Request<B>) -> Response<Body> {
     let authority = request.uri().authority().map(http::uri::Authority::as_str);
     let host = request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok());
@@ -210,7 +219,13 @@ mod tests {
         ] {
             let (status, body) = ask(&router, path).await;
             assert_eq!(status, 404, "{path}: {body}");
+            assert!(!body.contains("\"test\\\""), "the names of spaces are not told: {body}");
         }
+        let (_, body) = ask(&router, "/spaces/none/api").await;
+        assert!(
+            body.contains("there is no space \\\"none\\\" here"),
+            "SP-055, the name that was asked for: {body}"
+        );
         // In a space, callers without a credential read nothing but version and health.
         for path in [
             "/spaces/test/metrics",
@@ -254,7 +269,7 @@ mod tests {
         let router = Router::default();
         for (path, host, said) in [
             ("/api", "hub:9443", "https://hub:9443/spaces/<name>"),
-            ("/spaces/no", "\"<b>", "https://HOST:PORT/spaces"),
+            ("/nowhere", "\"<b>", "https://HOST:PORT/spaces"),
         ] {
             let request = Request::get(path).header("host", host).body(()).expect("a request");
             let answer = answer_outside_spaces(&router, None, &request);
