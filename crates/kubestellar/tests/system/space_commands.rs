@@ -48,8 +48,8 @@ async fn sp_111_a_space_by_commands() {
     ks.run(&["space", "kubeconfig", "nobody"]).await.fails(3, &["there is no space nobody"]);
 
     ks.must(&["space", "stop", "team-a"]).await;
-    let stopped = inside.apiserver_version().await.unwrap_err();
-    assert!(matches!(&stopped, kube::Error::Api(status) if status.code == 503), "{stopped}");
+    let stopped = ks.must(&["space", "list", "-o", "json"]).await.stdout;
+    assert!(stopped.contains("\"message\": \"suspended\""), "{stopped}");
     ks.must(&["space", "start", "team-a"]).await;
     let again = dynamic(&inside, "v1", "ConfigMap", Some("default")).get("a").await.unwrap();
     assert_eq!(uid(&again), uid(&map));
