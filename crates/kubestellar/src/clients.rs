@@ -4,8 +4,20 @@ use std::path::Path;
 
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use runtime::proxies::Proxies;
 
 use crate::exit::{Exit, Failure, chain};
+
+/// Returns the proxies of the environment, from the variables that Go programs read (MC-101, OCM-071).
+pub(crate) fn proxies() -> Proxies {
+    let first =
+        |names: [&str; 2]| names.into_iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
+    Proxies::new(
+        &first(["HTTP_PROXY", "http_proxy"]),
+        &first(["HTTPS_PROXY", "https_proxy"]),
+        &first(["NO_PROXY", "no_proxy"]),
+    )
+}
 
 /// Returns a client for `context` of `file`, or for the current context of the file. Without a file uses the files that
 /// kubectl would use, and inside a cluster the service account.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kube::Client;
 use machinery::selector::LabelSelector;
-use metacontroller::{Config, Metrics, Proxies, Strategy};
+use metacontroller::{Config, Metrics, Strategy};
 use runtime::Ready;
 use runtime::election::LeaseLock;
 use runtime::endpoints::{Bind, Page, Pages};
@@ -150,19 +150,8 @@ pub(crate) async fn run(args: &Args, kubeconfig: Option<&Path>) -> Result<Exit, 
     }
     let limiter = Limiter::new(Rate { qps: args.client_go_qps, burst: args.client_go_burst });
     let limited = runtime::calls::observed(plain.clone(), Some(Arc::new(limiter)), shared.requests("", None));
-    let config = Config { metrics: own, ready, proxies: proxies(), ..args.config() };
+    let config = Config { metrics: own, ready, proxies: crate::clients::proxies(), ..args.config() };
     process.run(lock.map(|lock| (plain, lock)), |stop| metacontroller::run(limited, config, stop)).await
-}
-
-/// Proxies to hooks, from the variables that Go programs read (MC-101).
-fn proxies() -> Proxies {
-    let first =
-        |names: [&str; 2]| names.into_iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
-    Proxies::new(
-        &first(["HTTP_PROXY", "http_proxy"]),
-        &first(["HTTPS_PROXY", "https_proxy"]),
-        &first(["NO_PROXY", "no_proxy"]),
-    )
 }
 
 /// Serves the metrics that every process has, followed by Metacontroller's own.
