@@ -38,7 +38,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::{
     api::{
         certificates::v1::CertificateSigningRequest,
-        core::v1::Secret,
+        core::v1::{Secret, ServiceAccount},
         rbac::v1::{Role, RoleBinding},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -72,6 +72,7 @@ mod scheduling;
 pub mod signer;
 pub mod status;
 mod template;
+pub mod tokens;
 mod wake;
 mod wake_placements;
 
@@ -170,6 +171,8 @@ enum Key {
     Summary(String),
     /// A signing request.
     Csr(String),
+    /// The service account of an add-on's agent: cluster and add-on.
+    Token(String, String),
 }
 
 #[derive(Default)]
@@ -190,6 +193,10 @@ struct Stores {
     csrs: Store<CertificateSigningRequest>,
     roles: Store<PartialObject>,
     role_bindings: Store<PartialObject>,
+    /// What is made for agents that identify themselves by token.
+    accounts: Store<PartialObject>,
+    token_roles: Store<PartialObject>,
+    token_bindings: Store<PartialObject>,
 }
 
 /// Cluster and add-on.
@@ -295,6 +302,9 @@ impl Stores {
         self.csrs.synced().await;
         self.roles.synced().await;
         self.role_bindings.synced().await;
+        self.accounts.synced().await;
+        self.token_roles.synced().await;
+        self.token_bindings.synced().await;
     }
 }
 
@@ -319,6 +329,12 @@ impl Manager {
         self.follow(tasks, labelled(Source::of::<Role>()).metadata(), &know.roles, Self::on_right);
         let bindings = labelled(Source::of::<RoleBinding>()).metadata();
         self.follow(tasks, bindings, &know.role_bindings, Self::on_right);
+        let of_tokens = |source: Source| source.labels(format!("{}=true", tokens::LABEL)).metadata();
+        let accounts = of_tokens(Source::of::<ServiceAccount>());
+        self.follow(tasks, accounts, &know.accounts, Self::on_token_object);
+        self.follow(tasks, of_tokens(Source::of::<Role>()), &know.token_roles, Self::on_token_object);
+        let bindings = of_tokens(Source::of::<RoleBinding>());
+        self.follow(tasks, bindings, &know.token_bindings, Self::on_token_object);
     }
 
     fn follow<T: Watched>(
@@ -342,6 +358,7 @@ impl Manager {
             Key::Addon(cluster, addon) => self.settle(cluster, addon).await,
             Key::Summary(addon) => self.summarise(addon).await,
             Key::Csr(name) => self.approve(name).await,
+            Key::Token(cluster, addon) => self.token_identity(cluster, addon).await,
         };
         match done {
             // The informer has not received the latest version yet.

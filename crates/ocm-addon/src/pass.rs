@@ -32,7 +32,7 @@ use super::{
     health, identity, name_of, namespace_of,
     presence::owner_reference,
     template::registration::TEMPLATE_LABEL,
-    works,
+    tokens, works,
 };
 use ocm_shared::{
     cluster::status as cluster_status,
@@ -251,6 +251,9 @@ impl Manager {
             return Err(error);
         }
         status.registrations = own.identities(cluster, &status.registrations);
+        if tokens::is_by_token(addon_state.addon) {
+            tokens::identify(&mut status.registrations, cluster, own.name());
+        }
         status.namespace.clone_from(&addon_state.namespace);
         let well = "Registration of the addon agent is configured";
         let news = condition(REGISTRATION_APPLIED, "True", "SetPermissionApplied", well, now);
@@ -312,7 +315,10 @@ impl Manager {
     async fn give_rights(&self, own: &dyn Addon, addon: &ManagedClusterAddOn) -> Result<(), kube::Error> {
         let cluster = namespace_of(addon);
         let place = (cluster.to_owned(), own.name().to_owned());
-        let wanted = owned(own.rights(cluster), addon);
+        let rights = own.rights(cluster);
+        let by_token = tokens::is_by_token(addon);
+        let rights = if by_token { tokens::with_account(rights, cluster, own.name()) } else { rights };
+        let wanted = owned(rights, addon);
         let given = Rights::Given(digest_of(&wanted));
         if self.rights.lock().get(&place) == Some(&given) {
             return Ok(());

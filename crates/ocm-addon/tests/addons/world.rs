@@ -138,10 +138,20 @@ impl World {
 
     /// Starts the registration agent of `c<space>` with its permissions there, optionally with a work agent.
     pub(crate) fn agent(&self, space: usize, works: bool, built_in: Vec<BuiltIn>) -> Agent {
+        self.agent_with(space, works, |config| config.built_in = built_in)
+    }
+
+    /// The same with other settings.
+    pub(crate) fn agent_with(
+        &self,
+        space: usize,
+        works: bool,
+        configure: impl FnOnce(&mut registration::Config),
+    ) -> Agent {
         let its = self.spaces[0].clone();
         let cluster = format!("c{space}");
         let fast = Duration::from_millis(500);
-        let config = registration::Config {
+        let mut config = registration::Config {
             cluster_name: Some(cluster.clone()),
             connect: Arc::new(move |credential| {
                 let client =
@@ -149,9 +159,9 @@ impl World {
                 Box::pin(async move { client })
             }),
             timers: registration::Timers { secret: fast, health: fast, ..registration::Timers::default() },
-            built_in,
             ..registration::Config::new(Endpoint::new(HUB, "CA"))
         };
+        configure(&mut config);
         let (connection, mut joined) = (config.connection.clone(), config.joined.subscribe());
         let stop = self.stop.child_token();
         let bootstrap =
@@ -299,7 +309,7 @@ impl Addon for Plain {
 
 pub(crate) fn gvr(plural: &str) -> Gvr {
     let (group, version) = match plural {
-        "namespaces" | "secrets" | "configmaps" => ("", "v1"),
+        "namespaces" | "secrets" | "configmaps" | "serviceaccounts" => ("", "v1"),
         "managedclusters" => ("cluster.open-cluster-management.io", "v1"),
         "placements" | "placementdecisions" => ("cluster.open-cluster-management.io", "v1beta1"),
         "addonplacementscores" => ("cluster.open-cluster-management.io", "v1alpha1"),

@@ -269,6 +269,7 @@ pub(crate) fn gvr(plural: &str) -> Gvr {
         "managedclustersets" | "managedclustersetbindings" => {
             ("cluster.open-cluster-management.io", "v1beta2")
         }
+        "clusterprofiles" => ("multicluster.x-k8s.io", "v1alpha1"),
         "customresourcedefinitions" => ("apiextensions.k8s.io", "v1"),
         "placements" | "placementdecisions" => ("cluster.open-cluster-management.io", "v1beta1"),
         "clustermanagementaddons" => ("addon.open-cluster-management.io", "v1alpha1"),
